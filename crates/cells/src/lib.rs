@@ -1,0 +1,26 @@
+//! The only hand-written atomics of the project. Each is small enough for loom to try every interleaving of its model
+//! (`tests/loom.rs`); everything else is built from channels and locks that others have already proven.
+
+mod budget;
+mod monotone;
+mod turnstile;
+
+pub use budget::{Budget, Share};
+pub use monotone::Monotone;
+pub use turnstile::{Pass, Turnstile};
+
+/// The atomics in use: loom's under `--cfg loom`, shuttle's under `--cfg shuttle`, the standard ones otherwise.
+pub(crate) mod sync {
+    #[cfg(loom)]
+    pub(crate) use loom::sync::Arc;
+    #[cfg(loom)]
+    pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    #[cfg(all(shuttle, not(loom)))]
+    pub(crate) use shuttle::sync::Arc;
+    #[cfg(all(shuttle, not(loom)))]
+    pub(crate) use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) use std::sync::Arc;
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+}

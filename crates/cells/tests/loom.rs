@@ -1,0 +1,116 @@
+//! Every interleaving of the cells. Run with `RUSTFLAGS="--cfg loom" cargo test -p ron-cells --release`.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+use ron_cells::{Budget, Monotone, Turnstile};
+
+/// Producer, shutdown and drain: whoever was let in finished before the drain was seen as complete.
+#[test]
+fn a_drained_turnstile_has_nobody_at_work() {
+    loom::model(|| {
+        let entrance = Turnstile::default();
+        let finished = Arc::new(AtomicUsize::new(0));
+        let workers: Vec<_> = (0..2)
+            .map(|_| {
+                let (entrance, finished) = (entrance.clone(), Arc::clone(&finished));
+                thread::spawn(move || {
+                    let Some(pass) = entrance.enter() else { return 0 };
+                    finished.fetch_add(1, Ordering::Relaxed);
+                    drop(pass);
+                    1
+                })
+            })
+            .collect();
+        entrance.close();
+        let seen_at_drain = entrance.is_drained().then(|| finished.load(Ordering::Relaxed));
+        let admitted: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+        if let Some(seen) = seen_at_drain {
+            assert_eq!(seen, admitted, "work was still going on after the drain was complete");
+        }
+        assert!(entrance.is_drained(), "everybody has left");
+    });
+}
+
+/// A missed shutdown would be an entrance after close returned.
+#[test]
+fn close_is_final_for_later_entrants() {
+    loom::model(|| {
+        let entrance = Turnstile::default();
+        let other = entrance.clone();
+        let closer = thread::spawn(move || other.close());
+        let early = entrance.enter();
+        closer.join().unwrap();
+        assert!(entrance.enter().is_none());
+        drop(early);
+        assert!(entrance.is_drained());
+    });
+}
+
+/// Configuration swap: whoever reads the raised version also sees what was written before it.
+#[test]
+fn a_raised_number_publishes_what_came_before_it() {
+    loom::model(|| {
+        let value = Arc::new(AtomicUsize::new(0));
+        let version = Arc::new(Monotone::new(0));
+        let writer = {
+            let (value, version) = (Arc::clone(&value), Arc::clone(&version));
+            thread::spawn(move || {
+                value.store(7, Ordering::Relaxed);
+                version.raise(1);
+            })
+        };
+        if version.get() == 1 {
+            assert_eq!(value.load(Ordering::Relaxed), 7);
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// Two writers never make the number go back, and exactly one of them raises it to the top.
+#[test]
+fn a_number_only_grows_and_next_is_unique() {
+    loom::model(|| {
+        let number = Arc::new(Monotone::new(0));
+        let raised: Vec<_> = [3, 5]
+            .into_iter()
+            .map(|to| {
+                let number = Arc::clone(&number);
+                thread::spawn(move || {
+                    number.raise(to);
+                    assert!(number.get() >= to);
+                })
+            })
+            .collect();
+        for writer in raised {
+            writer.join().unwrap();
+        }
+        assert_eq!(number.get(), 5);
+        let other = Arc::clone(&number);
+        let next = thread::spawn(move || other.next());
+        let mine = number.next();
+        assert_ne!(mine, next.join().unwrap());
+    });
+}
+
+/// Three takers of two thirds each: never more than the limit out at once, and all of it comes back.
+#[test]
+fn a_budget_is_never_overdrawn_and_comes_back_whole() {
+    loom::model(|| {
+        let budget = Budget::new(3);
+        let takers: Vec<_> = (0..2)
+            .map(|_| {
+                let budget = budget.clone();
+                thread::spawn(move || {
+                    let share = budget.try_take(2);
+                    assert!(budget.used() <= budget.limit());
+                    share.is_some()
+                })
+            })
+            .collect();
+        let took = takers.into_iter().map(|taker| taker.join().unwrap()).filter(|took| *took).count();
+        assert!(took >= 1, "one of them must fit");
+        assert_eq!(budget.used(), 0);
+    });
+}

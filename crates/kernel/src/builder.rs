@@ -1,0 +1,221 @@
+//! Puts a node together: the only place where tasks, queues and gates come into being.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use prometheus_client::metrics::counter::Counter;
+use ron_cells::Monotone;
+use ron_policy::{NodeState, NodeView, Phase, Plan, PlanError, ServicePlan, TaskPlan, drain_plan};
+use tokio::sync::watch;
+
+use crate::bus::Bus;
+use crate::clock;
+use crate::coalesce::{Coalesce, Coalescing, coalescing};
+use crate::gate::Gate;
+use crate::handle::{Inner, KernelHandle, Request, SUPERVISOR_INBOX};
+use crate::kernel::{CONFIG_UPDATES, ConfigChange, Kernel};
+use crate::metrics::Metrics;
+use crate::queue::{Payload, QueueProbe, QueueReceiver, QueueSender, queue};
+use crate::shutdown::{SHUTDOWN, Stopping};
+use crate::spec::{GateSpec, QueueSpec, ServiceSpec, TaskSpec};
+use crate::status::NodeStatus;
+use crate::task::{Factory, TaskContext, TaskResult};
+use crate::topology::{Declared, LiveNumbers};
+
+/// What an operator may set about the kernel itself.
+#[derive(Clone, Debug)]
+pub struct KernelOptions {
+    /// Total time of a drain.
+    pub drain_deadline: Duration,
+    /// Events a bus receiver may be behind.
+    pub bus_capacity: usize,
+    /// Seed of the restart jitter.
+    pub seed: u64,
+    /// Keep every step for a conformance check; for tests.
+    pub record: bool,
+}
+
+impl Default for KernelOptions {
+    fn default() -> Self {
+        KernelOptions {
+            drain_deadline: ron_types::limits::DRAIN_DEADLINE,
+            bus_capacity: ron_types::limits::BUS_CAPACITY,
+            seed: 0,
+            record: false,
+        }
+    }
+}
+
+/// Collects what the node consists of.
+pub struct Builder {
+    options: KernelOptions,
+    handle: KernelHandle,
+    inbox: QueueReceiver<Request>,
+    config_updates: Coalescing<ConfigChange>,
+    services: Vec<BuiltService>,
+    queues: Vec<QueueProbe>,
+    gates: Vec<Gate>,
+}
+
+struct BuiltService {
+    spec: &'static ServiceSpec,
+    tasks: Vec<BuiltTask>,
+}
+
+/// A task as the kernel keeps it.
+pub(crate) struct BuiltTask {
+    pub spec: &'static TaskSpec,
+    pub instances: u16,
+    pub factory: Factory,
+}
+
+/// Adds tasks to one service.
+pub struct ServiceBuilder<'a> {
+    service: &'a mut BuiltService,
+}
+
+impl Builder {
+    /// An empty node.
+    pub fn new(options: KernelOptions, metrics: Arc<Metrics>) -> Self {
+        let view = NodeView {
+            state: NodeState::Starting,
+            accepts_reads: false,
+            accepts_writes: false,
+            services: Vec::new(),
+            unmet: Vec::new(),
+            pressure: Vec::new(),
+        };
+        let status = watch::Sender::new(Arc::new(NodeStatus { sequence: 0, view, tasks: Vec::new() }));
+        let bus = Bus::new(options.bus_capacity, status.clone());
+        let (sender, inbox, inbox_probe) = queue(&SUPERVISOR_INBOX, SUPERVISOR_INBOX.capacity, &metrics);
+        let (config_updates, config_probe) = coalescing(&CONFIG_UPDATES, &metrics, metrics.config_coalesced.clone());
+        let stopping = watch::Sender::new(Stopping::default());
+        let shutdown_probe = QueueProbe::of(&SHUTDOWN, 1, &metrics, || 0);
+        let queues = vec![bus.probe(&metrics), shutdown_probe, config_probe, inbox_probe];
+        let inner = Inner {
+            inbox: sender,
+            status,
+            stopping,
+            bus,
+            metrics,
+            declared: OnceLock::new(),
+            last_turn_ms: Monotone::new(0),
+            started: clock::now(),
+        };
+        let handle = KernelHandle { inner: Arc::new(inner) };
+        Builder { options, handle, inbox, config_updates, services: Vec::new(), queues, gates: Vec::new() }
+    }
+
+    /// The kernel as tasks and planes will see it.
+    pub fn handle(&self) -> KernelHandle {
+        self.handle.clone()
+    }
+
+    /// Where the configuration watcher hands changes to the supervisor.
+    pub fn config_updates(&self) -> Coalescing<ConfigChange> {
+        self.config_updates.clone()
+    }
+
+    /// A queue with the capacity of its spec.
+    pub fn queue<T: Payload>(&mut self, spec: &'static QueueSpec) -> (QueueSender<T>, QueueReceiver<T>) {
+        self.queue_of(spec, spec.capacity)
+    }
+
+    /// A queue with a configured capacity.
+    pub fn queue_of<T: Payload>(
+        &mut self,
+        spec: &'static QueueSpec,
+        capacity: usize,
+    ) -> (QueueSender<T>, QueueReceiver<T>) {
+        let (sender, receiver, probe) = queue(spec, capacity, self.handle.metrics());
+        self.queues.push(probe);
+        (sender, receiver)
+    }
+
+    /// A coalescing queue; `absorbed` counts what was coalesced.
+    pub fn coalescing<T: Coalesce>(&mut self, spec: &'static QueueSpec, absorbed: Counter) -> Coalescing<T> {
+        let (queue, probe) = coalescing(spec, self.handle.metrics(), absorbed);
+        self.queues.push(probe);
+        queue
+    }
+
+    /// A facet's gate with this many permits.
+    pub fn gate(&mut self, spec: &'static GateSpec, permits: usize) -> Gate {
+        let gate = Gate::new(spec, permits, self.handle.metrics());
+        self.gates.push(gate.clone());
+        gate
+    }
+
+    /// What is known of every queue so far, for the pressure meter.
+    pub fn queue_probes(&self) -> Vec<QueueProbe> {
+        self.queues.clone()
+    }
+
+    /// A service of the readiness DAG.
+    pub fn service(&mut self, spec: &'static ServiceSpec) -> ServiceBuilder<'_> {
+        self.services.push(BuiltService { spec, tasks: Vec::new() });
+        ServiceBuilder { service: self.services.last_mut().expect("just pushed") }
+    }
+
+    /// The node, ready to run.
+    pub fn build(self) -> Result<Kernel, PlanError> {
+        let plan = Plan {
+            services: self.services.iter().map(BuiltService::plan).collect(),
+            drain_deadline_ms: self.options.drain_deadline.as_millis() as u64,
+        };
+        plan.validate()?;
+        let live = LiveNumbers { queues: self.queues.clone(), gates: self.gates.clone() };
+        self.handle.metrics().register_collector(Box::new(live));
+        let declared = Declared {
+            services: self.services.iter().map(|service| service.spec).collect(),
+            queues: self.queues,
+            gates: self.gates,
+            drain: drain_plan(&plan),
+        };
+        let _ = self.handle.inner.declared.set(declared);
+        let services = self.services.into_iter().map(|service| (service.spec, service.tasks)).collect();
+        Kernel::new(plan, self.options, self.handle, self.inbox, self.config_updates, services)
+    }
+}
+
+impl ServiceBuilder<'_> {
+    /// Adds a task: `life` is called for every start.
+    pub fn task<F, L>(self, spec: &'static TaskSpec, instances: u16, life: L) -> Self
+    where
+        L: Fn(TaskContext) -> F + Send + Sync + 'static,
+        F: Future<Output = TaskResult> + Send + 'static,
+    {
+        let factory: Factory = Arc::new(move |context| life(context).boxed());
+        self.service.tasks.push(BuiltTask { spec, instances, factory });
+        self
+    }
+}
+
+impl BuiltService {
+    fn plan(&self) -> ServicePlan {
+        let tasks = self.tasks.iter().map(|task| TaskPlan {
+            name: task.spec.name,
+            instances: task.instances,
+            phase: task.spec.phase,
+            heartbeat_ms: task.spec.heartbeat.map(|heartbeat| heartbeat.as_millis() as u64),
+        });
+        ServicePlan {
+            name: self.spec.name,
+            required: self.spec.required,
+            depends_on: self.spec.depends_on.to_vec(),
+            law: self.spec.law,
+            tasks: tasks.collect(),
+        }
+    }
+}
+
+/// The supervisor itself, for the picture: it is the loop that runs everything else.
+pub const SUPERVISOR: TaskSpec = TaskSpec {
+    owner: "macronode",
+    name: "supervisor",
+    count: "1",
+    phase: Phase::Observe,
+    heartbeat: None,
+    does: "owns the shutdown watch, starts, watches and restarts tasks, escalates crash loops, drains",
+};

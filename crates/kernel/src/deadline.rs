@@ -1,0 +1,69 @@
+//! Deadlines: made once at the edge, carried inside the job, obeyed by every wait.
+
+use std::time::Duration;
+
+use ron_types::Error;
+use tokio::time::Instant;
+
+use crate::clock;
+
+/// The moment by which an answer must exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// This long from now.
+    pub fn after(budget: Duration) -> Self {
+        Deadline(clock::now() + budget)
+    }
+
+    /// What is left; zero once it has passed.
+    pub fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(clock::now())
+    }
+
+    /// True once nothing is left.
+    pub fn has_passed(self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// The earlier of two.
+    pub fn sooner(self, other: Deadline) -> Deadline {
+        self.min(other)
+    }
+
+    /// The same deadline, moved forward by `margin`.
+    pub fn earlier_by(self, margin: Duration) -> Deadline {
+        Deadline(self.0.checked_sub(margin).unwrap_or(self.0))
+    }
+
+    /// The instant itself, for timers.
+    pub fn instant(self) -> Instant {
+        self.0
+    }
+
+    /// Waits for `future` no longer than the deadline; `op` names the wait in the error and in `io_timeouts_total`.
+    pub async fn run<F: Future>(self, op: &'static str, future: F) -> Result<F::Output, Error> {
+        tokio::time::timeout_at(self.0, future).await.map_err(|_| Error::timeout(op))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ron_types::Kind;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_at_the_deadline_and_names_its_operation() {
+        let deadline = Deadline::after(Duration::from_secs(2));
+        let error = deadline.run("read", std::future::pending::<()>()).await.expect_err("nothing comes");
+        assert_eq!(error.kind, Kind::Timeout);
+        assert!(error.detail.contains("read"));
+        assert!(deadline.has_passed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_in_time_passes_through() {
+        assert_eq!(Deadline::after(Duration::from_secs(1)).run("read", async { 7 }).await, Ok(7));
+    }
+}

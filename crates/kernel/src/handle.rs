@@ -1,0 +1,173 @@
+//! The kernel as everybody else sees it: read its status, ask it for things.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ron_cells::Monotone;
+use ron_policy::TaskId;
+use ron_types::{Error, Kind};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use crate::bus::Bus;
+use crate::clock;
+use crate::deadline::Deadline;
+use crate::metrics::Metrics;
+use crate::queue::{Payload, QueueSender};
+use crate::shutdown::Stopping;
+use crate::spec::{Fate, Overflow, QueueKind, QueueSpec};
+use crate::status::NodeStatus;
+use crate::topology::{Declared, Topology};
+
+/// What the supervisor is asked; it has one inbox.
+pub const SUPERVISOR_INBOX: QueueSpec = QueueSpec {
+    owner: "macronode",
+    service: "kernel",
+    name: "supervisor_inbox",
+    kind: QueueKind::Mpsc,
+    capacity: 256,
+    bytes_max: None,
+    from: "tasks, admin plane",
+    to: "supervisor",
+    overflow: Overflow::AwaitSend,
+    answer: "the asker waits up to a second, then Backpressure",
+    on_restart: Fate::Kept,
+    on_drain: Fate::Drained,
+};
+
+/// How long an asker waits for the supervisor's inbox.
+const INBOX_WAIT: Duration = Duration::from_secs(1);
+
+pub(crate) enum Request {
+    BootReady(TaskId),
+    Drain,
+    Restart { service: String, reply: oneshot::Sender<Result<(), Error>> },
+    Pressure { service: &'static str, cause: &'static str, on: bool },
+    Dependency { service: &'static str, name: &'static str, met: bool },
+    Chaos { task: String, share: f64, order: ChaosOrder, reply: oneshot::Sender<Result<Vec<String>, Error>> },
+}
+
+impl Payload for Request {}
+
+/// What chaos does to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChaosOrder {
+    /// It panics.
+    Kill,
+    /// It is never polled again.
+    Freeze,
+}
+
+/// The kernel from outside. Clones are the same kernel; usable from any thread and runtime.
+#[derive(Clone)]
+pub struct KernelHandle {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub inbox: QueueSender<Request>,
+    pub status: watch::Sender<Arc<NodeStatus>>,
+    pub stopping: watch::Sender<Stopping>,
+    pub bus: Bus,
+    pub metrics: Arc<Metrics>,
+    /// Set once by the builder, before anything runs.
+    pub declared: OnceLock<Declared>,
+    /// Kernel milliseconds of the last turn of the supervisor's loop.
+    pub last_turn_ms: Monotone,
+    pub started: Instant,
+}
+
+impl KernelHandle {
+    /// Milliseconds since the kernel was made: the time policy thinks in.
+    pub fn now_ms(&self) -> u64 {
+        clock::now().saturating_duration_since(self.inner.started).as_millis() as u64
+    }
+
+    /// How the node stands now.
+    pub fn status(&self) -> Arc<NodeStatus> {
+        Arc::clone(&self.inner.status.borrow())
+    }
+
+    /// Follows the status.
+    pub fn watch_status(&self) -> watch::Receiver<Arc<NodeStatus>> {
+        self.inner.status.subscribe()
+    }
+
+    /// Follows the shutdown.
+    pub fn watch_stopping(&self) -> watch::Receiver<Stopping> {
+        self.inner.stopping.subscribe()
+    }
+
+    /// True from the moment a drain was asked for.
+    pub fn is_draining(&self) -> bool {
+        self.inner.stopping.borrow().draining
+    }
+
+    /// The bus.
+    pub fn bus(&self) -> &Bus {
+        &self.inner.bus
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.inner.metrics
+    }
+
+    /// The live picture.
+    pub fn topology(&self) -> Topology {
+        static EMPTY: OnceLock<Declared> = OnceLock::new();
+        let declared = self.inner.declared.get().unwrap_or_else(|| EMPTY.get_or_init(Declared::default));
+        declared.topology(&self.status())
+    }
+
+    /// How long ago the supervisor's loop last turned.
+    pub fn last_turn_age(&self) -> Duration {
+        Duration::from_millis(self.now_ms().saturating_sub(self.inner.last_turn_ms.get()))
+    }
+
+    /// Asks for a drain. Asking twice is asking once.
+    pub async fn drain(&self) -> Result<(), Error> {
+        self.ask(Request::Drain).await
+    }
+
+    /// Restarts every task of a service and forgets its crash loop.
+    pub async fn restart_service(&self, service: &str) -> Result<(), Error> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Request::Restart { service: service.to_owned(), reply }).await?;
+        answer.await.map_err(|_| Error::canceled("the supervisor is gone"))?
+    }
+
+    /// Says that something bounded of a service is under pressure, or no longer is.
+    pub async fn pressure(&self, service: &'static str, cause: &'static str, on: bool) -> Result<(), Error> {
+        self.ask(Request::Pressure { service, cause, on }).await
+    }
+
+    /// Says whether an outside condition of a service holds.
+    pub async fn dependency(&self, service: &'static str, name: &'static str, met: bool) -> Result<(), Error> {
+        self.ask(Request::Dependency { service, name, met }).await
+    }
+
+    /// Chaos: does `order` to a share of the running instances of a task (at least one); returns whom it hit.
+    pub async fn chaos(&self, task: &str, share: f64, order: ChaosOrder) -> Result<Vec<String>, Error> {
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(Error::schema(format!("share is {share}; it must be above 0 and at most 1")));
+        }
+        let (reply, answer) = oneshot::channel();
+        self.ask(Request::Chaos { task: task.to_owned(), share, order, reply }).await?;
+        answer.await.map_err(|_| Error::canceled("the supervisor is gone"))?
+    }
+
+    pub(crate) async fn boot_ready(&self, task: TaskId) {
+        if let Err(error) = self.ask(Request::BootReady(task)).await {
+            // Without this notice the service would never be ready; the task's end makes the supervisor try again.
+            tracing::error!(%error, "the supervisor did not take a readiness notice");
+        }
+    }
+
+    async fn ask(&self, request: Request) -> Result<(), Error> {
+        self.inner.inbox.send(request, Deadline::after(INBOX_WAIT)).await.map_err(|error| match error.kind {
+            Kind::Canceled => Error::canceled("the supervisor has ended"),
+            _ => error,
+        })
+    }
+}

@@ -1,0 +1,346 @@
+//! Bounded queues made from a spec: typed Busy, count and byte bounds, depth read from the channel itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use ron_cells::{Budget, Monotone, Share};
+use ron_types::{Error, Kind};
+use tokio::sync::{Mutex, mpsc};
+
+use crate::deadline::Deadline;
+use crate::metrics::Metrics;
+use crate::retry;
+use crate::spec::{Overflow, QueueKind, QueueSpec};
+
+/// What a queue needs to know of its items.
+pub trait Payload: Send + 'static {
+    /// Bytes it holds on to; zero for items whose count is bound enough.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// The sending half. Clones share the queue.
+pub struct QueueSender<T> {
+    lane: Lane<T>,
+    shared: Arc<Shared>,
+}
+
+/// The receiving half. It survives its task: a restarted consumer goes on with what is waiting.
+pub struct QueueReceiver<T> {
+    lane: ReceiveLane<T>,
+}
+
+/// What is known of a queue from outside: for topology, metrics and pressure.
+#[derive(Clone)]
+pub struct QueueProbe {
+    shared: Arc<Shared>,
+    depth: Arc<dyn Fn() -> usize + Send + Sync>,
+}
+
+struct Shared {
+    spec: &'static QueueSpec,
+    capacity: usize,
+    bytes: Option<Budget>,
+    high_water: Monotone,
+    busy: Counter,
+    dropped: Counter,
+}
+
+enum Lane<T> {
+    Many(async_channel::Sender<Item<T>>),
+    One(mpsc::Sender<Item<T>>),
+}
+
+enum ReceiveLane<T> {
+    Many(async_channel::Receiver<Item<T>>),
+    /// Exactly one consumer holds the lock at a time; it is handed on when that consumer is restarted.
+    One(Arc<Mutex<mpsc::Receiver<Item<T>>>>),
+}
+
+struct Item<T> {
+    value: T,
+    /// Given back to the byte budget when the item leaves the queue.
+    _share: Option<Share>,
+}
+
+/// Room reserved in a queue: sending into it cannot fail.
+pub struct Permit<'a, T> {
+    permit: mpsc::Permit<'a, Item<T>>,
+    shared: &'a Shared,
+}
+
+/// Makes a queue of the spec's kind and policy. Only the kernel builder calls this, so that every queue is registered.
+#[expect(clippy::disallowed_methods, reason = "this is the replacement the ban names")]
+pub(crate) fn queue<T: Payload>(
+    spec: &'static QueueSpec,
+    capacity: usize,
+    metrics: &Metrics,
+) -> (QueueSender<T>, QueueReceiver<T>, QueueProbe) {
+    let shared = Arc::new(Shared {
+        spec,
+        capacity,
+        bytes: spec.bytes_max.map(Budget::new),
+        high_water: Monotone::new(0),
+        busy: metrics.busy_rejections.at(spec.name),
+        dropped: metrics.queue_dropped.at(spec.name),
+    });
+    let (lane, receive, depth): (_, _, Arc<dyn Fn() -> usize + Send + Sync>) =
+        if spec.kind == QueueKind::Mpsc && spec.overflow != Overflow::DropOldest {
+            let (sender, receiver) = mpsc::channel(capacity);
+            let probe = sender.clone();
+            let depth = move || probe.max_capacity() - probe.capacity();
+            (Lane::One(sender), ReceiveLane::One(Arc::new(Mutex::new(receiver))), Arc::new(depth))
+        } else {
+            let (sender, receiver) = async_channel::bounded(capacity);
+            let probe = receiver.clone();
+            (Lane::Many(sender), ReceiveLane::Many(receiver), Arc::new(move || probe.len()))
+        };
+    let probe = QueueProbe { shared: Arc::clone(&shared), depth };
+    (QueueSender { lane, shared }, QueueReceiver { lane: receive }, probe)
+}
+
+impl<T: Payload> QueueSender<T> {
+    /// Puts the item in without waiting, by the queue's policy: a full queue refuses it with Busy or drops its oldest.
+    pub fn offer(&self, value: T) -> Result<(), Error> {
+        self.try_put(value).map_err(|refused| refused.error)
+    }
+
+    /// Puts the item in by the queue's policy, waiting or trying again within the deadline where the policy says so.
+    pub async fn send(&self, value: T, deadline: Deadline) -> Result<(), Error> {
+        match self.shared.spec.overflow {
+            Overflow::AwaitSend | Overflow::PermitThenSend => self.wait_for_room(value, deadline).await,
+            Overflow::RetryOnce => self.send_with_tries(value, deadline, 2).await,
+            Overflow::RetryBackoff => self.send_with_tries(value, deadline, u32::MAX).await,
+            Overflow::RejectNew | Overflow::DropOldest | Overflow::Coalesce | Overflow::LastWriteWins => {
+                self.offer(value)
+            }
+        }
+    }
+
+    /// Waits for room within the deadline; the permit's send cannot fail. Only for queues with one consumer.
+    pub async fn reserve(&self, deadline: Deadline) -> Result<Permit<'_, T>, Error> {
+        let Lane::One(sender) = &self.lane else {
+            return Err(Error::schema(format!("queue {} hands out no permits", self.shared.spec.name)));
+        };
+        let reserved = deadline.run("queue_reserve", sender.reserve()).await;
+        let permit = reserved.map_err(|_| self.shared.backpressure())?.map_err(|_| self.shared.closed())?;
+        Ok(Permit { permit, shared: &self.shared })
+    }
+
+    /// Lets nothing more in; what is waiting can still be received.
+    pub fn close(&self) {
+        if let Lane::Many(sender) = &self.lane {
+            sender.close();
+        }
+    }
+
+    fn try_put(&self, value: T) -> Result<(), Refused<T>> {
+        let share = match &self.shared.bytes {
+            None => None,
+            Some(budget) => match budget.try_take(value.bytes()) {
+                Some(share) => Some(share),
+                None => return Err(self.shared.refuse(value)),
+            },
+        };
+        let item = Item { value, _share: share };
+        match &self.lane {
+            Lane::Many(sender) if self.shared.spec.overflow == Overflow::DropOldest => match sender.force_send(item) {
+                Ok(None) => {}
+                Ok(Some(_oldest)) => {
+                    self.shared.dropped.inc();
+                }
+                Err(closed) => return Err(Refused { value: closed.0.value, error: self.shared.closed() }),
+            },
+            Lane::Many(sender) => match sender.try_send(item) {
+                Ok(()) => self.shared.see_depth(sender.len()),
+                Err(async_channel::TrySendError::Full(item)) => return Err(self.shared.refuse(item.value)),
+                Err(async_channel::TrySendError::Closed(item)) => {
+                    return Err(Refused { value: item.value, error: self.shared.closed() });
+                }
+            },
+            Lane::One(sender) => match sender.try_send(item) {
+                Ok(()) => self.shared.see_depth(sender.max_capacity() - sender.capacity()),
+                Err(mpsc::error::TrySendError::Full(item)) => return Err(self.shared.refuse(item.value)),
+                Err(mpsc::error::TrySendError::Closed(item)) => {
+                    return Err(Refused { value: item.value, error: self.shared.closed() });
+                }
+            },
+        }
+        Ok(())
+    }
+
+    async fn send_with_tries(&self, mut value: T, deadline: Deadline, tries_max: u32) -> Result<(), Error> {
+        let mut tries = 1;
+        loop {
+            let refused = match self.try_put(value) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            };
+            let wait = match self.shared.spec.overflow {
+                Overflow::RetryOnce => retry::jitter(Duration::from_millis(50), Duration::from_millis(150)),
+                _ => retry::backoff(tries),
+            };
+            if tries >= tries_max || refused.error.kind != Kind::Busy || deadline.remaining() <= wait {
+                return Err(refused.error);
+            }
+            value = refused.value;
+            tokio::time::sleep(wait).await;
+            tries += 1;
+        }
+    }
+
+    async fn wait_for_room(&self, value: T, deadline: Deadline) -> Result<(), Error> {
+        let share = match &self.shared.bytes {
+            None => None,
+            Some(budget) => Some(budget.try_take(value.bytes()).ok_or_else(|| self.shared.backpressure())?),
+        };
+        let item = Item { value, _share: share };
+        let sent = match &self.lane {
+            Lane::Many(sender) => deadline.run("queue_send", sender.send(item)).await.map(|sent| sent.map_err(drop)),
+            Lane::One(sender) => deadline.run("queue_send", sender.send(item)).await.map(|sent| sent.map_err(drop)),
+        };
+        sent.map_err(|_| self.shared.backpressure())?.map_err(|()| self.shared.closed())
+    }
+}
+
+impl<T: Payload> QueueReceiver<T> {
+    /// The next item; none once the queue is closed and empty. Cancel-safe.
+    pub async fn recv(&self) -> Option<T> {
+        let item = match &self.lane {
+            ReceiveLane::Many(receiver) => receiver.recv().await.ok(),
+            ReceiveLane::One(receiver) => receiver.lock().await.recv().await,
+        };
+        item.map(|item| item.value)
+    }
+
+    /// An item that is already waiting.
+    pub fn try_recv(&self) -> Option<T> {
+        let item = match &self.lane {
+            ReceiveLane::Many(receiver) => receiver.try_recv().ok(),
+            ReceiveLane::One(receiver) => receiver.try_lock().ok()?.try_recv().ok(),
+        };
+        item.map(|item| item.value)
+    }
+}
+
+impl<T> Permit<'_, T> {
+    /// Sends into the reserved room.
+    pub fn send(self, value: T) {
+        self.permit.send(Item { value, _share: None });
+        self.shared.high_water.raise(1);
+    }
+}
+
+struct Refused<T> {
+    value: T,
+    error: Error,
+}
+
+impl Shared {
+    fn see_depth(&self, depth: usize) {
+        self.high_water.raise(depth as u64);
+    }
+
+    fn refuse<T>(&self, value: T) -> Refused<T> {
+        self.busy.inc();
+        self.high_water.raise(self.capacity as u64);
+        Refused { value, error: Error::busy(format_args!("queue {}", self.spec.name)) }
+    }
+
+    fn backpressure(&self) -> Error {
+        self.busy.inc();
+        Error::new(Kind::Backpressure, format!("queue {} had no room before the deadline", self.spec.name))
+    }
+
+    fn closed(&self) -> Error {
+        Error::new(Kind::Canceled, format!("queue {} is closed", self.spec.name))
+    }
+}
+
+impl QueueProbe {
+    pub(crate) fn of(
+        spec: &'static QueueSpec,
+        capacity: usize,
+        metrics: &Metrics,
+        depth: impl Fn() -> usize + Send + Sync + 'static,
+    ) -> QueueProbe {
+        let shared = Shared {
+            spec,
+            capacity,
+            bytes: None,
+            high_water: Monotone::new(0),
+            busy: metrics.busy_rejections.at(spec.name),
+            dropped: metrics.queue_dropped.at(spec.name),
+        };
+        QueueProbe { shared: Arc::new(shared), depth: Arc::new(depth) }
+    }
+
+    /// The declaration it was made from.
+    pub fn spec(&self) -> &'static QueueSpec {
+        self.shared.spec
+    }
+
+    /// Items it holds at most.
+    pub fn capacity(&self) -> usize {
+        self.shared.capacity
+    }
+
+    /// Items waiting now.
+    pub fn depth(&self) -> usize {
+        let depth = (self.depth)();
+        self.shared.high_water.raise(depth as u64);
+        depth
+    }
+
+    /// Bytes waiting now, for queues bounded in bytes.
+    pub fn bytes(&self) -> Option<usize> {
+        self.shared.bytes.as_ref().map(Budget::used)
+    }
+
+    /// Most items that ever waited.
+    pub fn high_water(&self) -> usize {
+        self.shared.high_water.get() as usize
+    }
+
+    /// Items refused so far.
+    pub fn busy(&self) -> u64 {
+        self.shared.busy.get()
+    }
+
+    /// Items dropped so far.
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.get()
+    }
+
+    /// How full it is, from 0 to 1, by count or by bytes, whichever is fuller.
+    pub fn fill(&self) -> f32 {
+        let by_count = self.depth() as f32 / self.shared.capacity.max(1) as f32;
+        let by_bytes = self.shared.bytes.as_ref().map_or(0.0, |b| b.used() as f32 / b.limit().max(1) as f32);
+        by_count.max(by_bytes)
+    }
+}
+
+impl<T> Clone for QueueSender<T> {
+    fn clone(&self) -> Self {
+        let lane = match &self.lane {
+            Lane::Many(sender) => Lane::Many(sender.clone()),
+            Lane::One(sender) => Lane::One(sender.clone()),
+        };
+        QueueSender { lane, shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> Clone for QueueReceiver<T> {
+    fn clone(&self) -> Self {
+        let lane = match &self.lane {
+            ReceiveLane::Many(receiver) => ReceiveLane::Many(receiver.clone()),
+            ReceiveLane::One(receiver) => ReceiveLane::One(Arc::clone(receiver)),
+        };
+        QueueReceiver { lane }
+    }
+}
+
+#[cfg(test)]
+mod tests;

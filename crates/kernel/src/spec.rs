@@ -1,0 +1,130 @@
+//! The `const` declarations from which tasks, queues and gates are made, documented and shown live.
+
+use std::time::Duration;
+
+use ron_policy::{Phase, RestartLaw};
+use serde::Serialize;
+
+/// One node of the readiness DAG: what it consists of and what it needs.
+#[derive(Debug)]
+pub struct ServiceSpec {
+    /// The name operators use.
+    pub name: &'static str,
+    /// A node is ready only while its required services are.
+    pub required: bool,
+    /// Services that must serve before this one starts, and that stop after it.
+    pub depends_on: &'static [&'static str],
+    /// How its tasks are restarted.
+    pub law: RestartLaw,
+    /// Its long-lived tasks.
+    pub tasks: &'static [&'static TaskSpec],
+    /// One sentence for people.
+    pub does: &'static str,
+}
+
+/// A long-lived task: it exists only through one of these.
+#[derive(Debug)]
+pub struct TaskSpec {
+    /// The crate whose contract row this is.
+    pub owner: &'static str,
+    /// The name in topology, logs and metrics.
+    pub name: &'static str,
+    /// How many run, in words.
+    pub count: &'static str,
+    /// When it stops in a drain.
+    pub phase: Phase,
+    /// Silence longer than this counts as death; none for tasks the kernel cannot ask.
+    pub heartbeat: Option<Duration>,
+    /// One sentence for people.
+    pub does: &'static str,
+}
+
+/// What kind of channel a spec stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueKind {
+    /// Many producers, one consumer.
+    Mpsc,
+    /// Many producers, many consumers; each item goes to one.
+    Mpmc,
+    /// One producer, many consumers; each sees every item or a snapshot.
+    Broadcast,
+    /// One value, many readers.
+    Watch,
+}
+
+/// What a full queue does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overflow {
+    /// The new item is refused with a typed Busy.
+    RejectNew,
+    /// The oldest item makes room and is counted.
+    DropOldest,
+    /// A waiting item of the same key absorbs the new one.
+    Coalesce,
+    /// There is only ever the newest value.
+    LastWriteWins,
+    /// The sender waits for a permit within its deadline, then sends without fail.
+    PermitThenSend,
+    /// One more try after a short jittered wait, then Busy.
+    RetryOnce,
+    /// Jittered exponential tries until the deadline.
+    RetryBackoff,
+    /// The sender waits for room within its deadline.
+    AwaitSend,
+}
+
+/// What becomes of waiting items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// They stay and the next consumer takes them.
+    Kept,
+    /// They are worked off before the consumer leaves.
+    Drained,
+    /// They are dropped; nobody waits for them.
+    Discarded,
+}
+
+/// A channel: it exists only through one of these.
+#[derive(Debug)]
+pub struct QueueSpec {
+    /// The crate whose contract row this is.
+    pub owner: &'static str,
+    /// The service whose write readiness its pressure concerns.
+    pub service: &'static str,
+    /// The name in topology, logs and metrics.
+    pub name: &'static str,
+    /// Kind of channel.
+    pub kind: QueueKind,
+    /// Items it holds; the default where the configuration may change it.
+    pub capacity: usize,
+    /// Bytes it holds, for queues that carry payloads.
+    pub bytes_max: Option<usize>,
+    /// Who sends, in words or a count.
+    pub from: &'static str,
+    /// Who receives.
+    pub to: &'static str,
+    /// What a full queue does.
+    pub overflow: Overflow,
+    /// What the sender is told, in words.
+    pub answer: &'static str,
+    /// What happens to its contents when its consumer is restarted.
+    pub on_restart: Fate,
+    /// What happens to its contents in a drain.
+    pub on_drain: Fate,
+}
+
+/// A facet's permits: asked for without waiting.
+#[derive(Debug)]
+pub struct GateSpec {
+    /// The facet.
+    pub facet: &'static str,
+    /// The configuration key and contract name.
+    pub name: &'static str,
+    /// Permits for each core.
+    pub permits_per_cpu: usize,
+    /// One sentence for people.
+    pub does: &'static str,
+}

@@ -1,0 +1,240 @@
+//! The live picture: every declared task, queue and gate with its numbers, as JSON and as a Mermaid map.
+
+use std::fmt::Write as _;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use ron_policy::{DrainStep, ServiceView};
+use serde::Serialize;
+
+use crate::gate::Gate;
+use crate::metrics::COLLECTED;
+use crate::queue::QueueProbe;
+use crate::spec::{Fate, Overflow, QueueKind, ServiceSpec};
+use crate::status::{NodeStatus, TaskStatus};
+
+/// One node of the readiness DAG.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServiceRow {
+    /// Its view in readiness.
+    #[serde(flatten)]
+    pub view: ServiceView,
+    /// What it needs.
+    pub depends_on: &'static [&'static str],
+    /// What it is for.
+    pub does: &'static str,
+}
+
+/// One channel.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueRow {
+    /// The crate whose contract row it is.
+    pub service: &'static str,
+    /// The node of the readiness DAG it belongs to.
+    pub unit: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: QueueKind,
+    /// Items it holds at most.
+    pub capacity: usize,
+    /// Bytes it holds at most.
+    pub bytes_max: Option<usize>,
+    /// Who sends.
+    pub from: &'static str,
+    /// Who receives.
+    pub to: &'static str,
+    /// What a full queue does.
+    pub policy: Overflow,
+    /// What the sender is told.
+    pub answer: &'static str,
+    /// What happens to its contents on a restart of its consumer.
+    pub on_restart: Fate,
+    /// What happens to its contents in a drain.
+    pub on_drain: Fate,
+    /// Items waiting.
+    pub depth: usize,
+    /// Bytes waiting.
+    pub bytes: Option<usize>,
+    /// Most items that ever waited.
+    pub high_water: usize,
+    /// Items refused.
+    pub busy: u64,
+    /// Items dropped.
+    pub dropped: u64,
+}
+
+/// One facet gate.
+#[derive(Clone, Debug, Serialize)]
+pub struct GateRow {
+    /// The facet.
+    pub facet: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Permits in all.
+    pub permits: usize,
+    /// Permits in use.
+    pub in_flight: usize,
+    /// Refusals.
+    pub busy: u64,
+}
+
+/// Everything at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Topology {
+    /// Readiness of the whole node.
+    pub state: ron_policy::NodeState,
+    /// The readiness DAG.
+    pub services: Vec<ServiceRow>,
+    /// Every task instance.
+    pub tasks: Vec<TaskStatus>,
+    /// Every channel.
+    pub queues: Vec<QueueRow>,
+    /// Every gate.
+    pub gates: Vec<GateRow>,
+    /// The order of a drain, as it would run now.
+    pub drain: Vec<DrainStep>,
+}
+
+/// What was declared to the builder: the live objects and their specs.
+#[derive(Default)]
+pub(crate) struct Declared {
+    pub services: Vec<&'static ServiceSpec>,
+    pub queues: Vec<QueueProbe>,
+    pub gates: Vec<Gate>,
+    pub drain: Vec<DrainStep>,
+}
+
+impl Declared {
+    pub(crate) fn topology(&self, status: &NodeStatus) -> Topology {
+        let services = status.view.services.iter().filter_map(|view| {
+            let spec = self.services.iter().find(|spec| spec.name == view.name)?;
+            Some(ServiceRow { view: view.clone(), depends_on: spec.depends_on, does: spec.does })
+        });
+        Topology {
+            state: status.view.state,
+            services: services.collect(),
+            tasks: status.tasks.clone(),
+            queues: self.queues.iter().map(queue_row).collect(),
+            gates: self.gates.iter().map(gate_row).collect(),
+            drain: self.drain.clone(),
+        }
+    }
+}
+
+fn queue_row(probe: &QueueProbe) -> QueueRow {
+    let spec = probe.spec();
+    QueueRow {
+        service: spec.owner,
+        unit: spec.service,
+        name: spec.name,
+        kind: spec.kind,
+        capacity: probe.capacity(),
+        bytes_max: spec.bytes_max,
+        from: spec.from,
+        to: spec.to,
+        policy: spec.overflow,
+        answer: spec.answer,
+        on_restart: spec.on_restart,
+        on_drain: spec.on_drain,
+        depth: probe.depth(),
+        bytes: probe.bytes(),
+        high_water: probe.high_water(),
+        busy: probe.busy(),
+        dropped: probe.dropped(),
+    }
+}
+
+fn gate_row(gate: &Gate) -> GateRow {
+    GateRow {
+        facet: gate.spec().facet,
+        name: gate.spec().name,
+        permits: gate.permits(),
+        in_flight: gate.in_flight(),
+        busy: gate.busy(),
+    }
+}
+
+impl Topology {
+    /// The same picture as a Mermaid flowchart.
+    pub fn mermaid(&self) -> String {
+        let mut map = String::from("flowchart LR\n");
+        for service in &self.services {
+            let _ = writeln!(map, "  subgraph {0}[\"{0}: {1}\"]", service.view.name, word(&service.view.state));
+            for (task, running, all) in self.task_counts(service.view.name) {
+                let _ = writeln!(map, "    {task}[\"{task} {running}/{all}\"]");
+            }
+            map.push_str("  end\n");
+        }
+        for service in &self.services {
+            for dependency in service.depends_on {
+                let _ = writeln!(map, "  {} -. needs .-> {dependency}", service.view.name);
+            }
+        }
+        for queue in self.queues.iter().filter(|queue| queue.kind != QueueKind::Watch) {
+            let label = format!("{} {}/{}", queue.name, queue.depth, queue.capacity);
+            let _ = writeln!(map, "  q_{0}([\"{label}\"])", queue.name);
+            for (end, arrow_in) in [(queue.from, true), (queue.to, false)] {
+                for task in end.split(", ").filter(|end| self.tasks.iter().any(|task| task.name == *end)) {
+                    let _ = match arrow_in {
+                        true => writeln!(map, "  {task} --> q_{}", queue.name),
+                        false => writeln!(map, "  q_{} --> {task}", queue.name),
+                    };
+                }
+            }
+        }
+        map
+    }
+
+    fn task_counts(&self, unit: &str) -> Vec<(&'static str, usize, usize)> {
+        let mut counts: Vec<(&'static str, usize, usize)> = Vec::new();
+        for task in self.tasks.iter().filter(|task| task.unit == unit) {
+            let running = usize::from(task.view.state == ron_policy::TaskState::Running);
+            match counts.last_mut() {
+                Some((name, up, all)) if *name == task.name => {
+                    *up += running;
+                    *all += 1;
+                }
+                _ => counts.push((task.name, running, 1)),
+            }
+        }
+        counts
+    }
+}
+
+/// A unit variant as it is written in JSON.
+fn word<T: Serialize>(value: &T) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Reads depth and permits in use when scraped.
+pub(crate) struct LiveNumbers {
+    pub queues: Vec<QueueProbe>,
+    pub gates: Vec<Gate>,
+}
+
+impl std::fmt::Debug for LiveNumbers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveNumbers").field("queues", &self.queues.len()).field("gates", &self.gates.len()).finish()
+    }
+}
+
+impl Collector for LiveNumbers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let queues = |read: fn(&QueueProbe) -> usize| -> Vec<(&'static str, usize)> {
+            self.queues.iter().map(|probe| (probe.spec().name, read(probe))).collect()
+        };
+        let gates = self.gates.iter().map(|gate| (gate.spec().facet, gate.in_flight())).collect();
+        let rows = [queues(QueueProbe::depth), queues(QueueProbe::high_water), gates];
+        for (spec, values) in COLLECTED.iter().zip(rows) {
+            let mut family = encoder.encode_descriptor(spec.name, spec.help, None, MetricType::Gauge)?;
+            for (label, value) in values {
+                let gauge = ConstGauge::new(value as i64);
+                gauge.encode(family.encode_family(&[(spec.labels[0], label)])?)?;
+            }
+        }
+        Ok(())
+    }
+}
