@@ -30,6 +30,8 @@ pub struct KernelOptions {
     pub drain_deadline: Duration,
     /// Events a bus receiver may be behind.
     pub bus_capacity: usize,
+    /// Configuration changes that may wait for the supervisor.
+    pub config_updates_capacity: usize,
     /// Seed of the restart jitter.
     pub seed: u64,
     /// Keep every step for a conformance check; for tests.
@@ -41,6 +43,7 @@ impl Default for KernelOptions {
         KernelOptions {
             drain_deadline: ron_types::limits::DRAIN_DEADLINE,
             bus_capacity: ron_types::limits::BUS_CAPACITY,
+            config_updates_capacity: ron_types::limits::CONFIG_UPDATES_CAPACITY,
             seed: 0,
             record: false,
         }
@@ -88,11 +91,12 @@ impl Builder {
         };
         let status = watch::Sender::new(Arc::new(NodeStatus { sequence: 0, view, tasks: Vec::new() }));
         let bus = Bus::new(options.bus_capacity, status.clone());
-        let (sender, inbox, inbox_probe) = queue(&SUPERVISOR_INBOX, SUPERVISOR_INBOX.capacity, &metrics);
-        let (config_updates, config_probe) = coalescing(&CONFIG_UPDATES, &metrics, metrics.config_coalesced.clone());
+        let (sender, inbox, inbox_probe) = queue(&SUPERVISOR_INBOX, SUPERVISOR_INBOX.capacity, None, &metrics);
+        let (config_updates, config_probe) =
+            coalescing(&CONFIG_UPDATES, options.config_updates_capacity, &metrics, metrics.config_coalesced.clone());
         let stopping = watch::Sender::new(Stopping::default());
         let shutdown_probe = QueueProbe::of(&SHUTDOWN, 1, &metrics, || 0);
-        let queues = vec![bus.probe(&metrics), shutdown_probe, config_probe, inbox_probe];
+        let queues = vec![bus.probe(options.bus_capacity, &metrics), shutdown_probe, config_probe, inbox_probe];
         let inner = Inner {
             inbox: sender,
             status,
@@ -119,23 +123,24 @@ impl Builder {
 
     /// A queue with the capacity of its spec.
     pub fn queue<T: Payload>(&mut self, spec: &'static QueueSpec) -> (QueueSender<T>, QueueReceiver<T>) {
-        self.queue_of(spec, spec.capacity)
+        self.queue_of(spec, spec.capacity, spec.bytes_max)
     }
 
-    /// A queue with a configured capacity.
+    /// A queue with configured bounds.
     pub fn queue_of<T: Payload>(
         &mut self,
         spec: &'static QueueSpec,
         capacity: usize,
+        bytes_max: Option<usize>,
     ) -> (QueueSender<T>, QueueReceiver<T>) {
-        let (sender, receiver, probe) = queue(spec, capacity, self.handle.metrics());
+        let (sender, receiver, probe) = queue(spec, capacity, bytes_max, self.handle.metrics());
         self.queues.push(probe);
         (sender, receiver)
     }
 
     /// A coalescing queue; `absorbed` counts what was coalesced.
     pub fn coalescing<T: Coalesce>(&mut self, spec: &'static QueueSpec, absorbed: Counter) -> Coalescing<T> {
-        let (queue, probe) = coalescing(spec, self.handle.metrics(), absorbed);
+        let (queue, probe) = coalescing(spec, spec.capacity, self.handle.metrics(), absorbed);
         self.queues.push(probe);
         queue
     }

@@ -86,9 +86,9 @@ impl Bus {
         Bus { sender: broadcast::channel(capacity).0, status }
     }
 
-    pub(crate) fn probe(&self, metrics: &Metrics) -> QueueProbe {
+    pub(crate) fn probe(&self, capacity: usize, metrics: &Metrics) -> QueueProbe {
         let sender = self.sender.clone();
-        QueueProbe::of(&BUS, BUS.capacity, metrics, move || sender.len())
+        QueueProbe::of(&BUS, capacity, metrics, move || sender.len())
     }
 
     /// Tells everybody; nobody listening is fine.

@@ -37,19 +37,20 @@ struct Shared<T> {
 
 pub(crate) fn coalescing<T: Coalesce>(
     spec: &'static QueueSpec,
+    capacity: usize,
     metrics: &Metrics,
     absorbed: Counter,
 ) -> (Coalescing<T>, QueueProbe) {
     let shared = Arc::new(Shared {
         name: spec.name,
-        capacity: spec.capacity,
-        waiting: Mutex::new(VecDeque::with_capacity(spec.capacity)),
+        capacity,
+        waiting: Mutex::new(VecDeque::with_capacity(capacity)),
         arrived: Notify::new(),
         absorbed,
         busy: metrics.busy_rejections.at(spec.name),
     });
     let probed = Arc::clone(&shared);
-    let probe = QueueProbe::of(spec, spec.capacity, metrics, move || probed.waiting().len());
+    let probe = QueueProbe::of(spec, capacity, metrics, move || probed.waiting().len());
     (Coalescing { shared }, probe)
 }
 

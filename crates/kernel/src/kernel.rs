@@ -339,8 +339,10 @@ impl Kernel {
 
     fn config_changed(&mut self, change: ConfigChange) {
         self.handle.bus().publish(KernelEvent::ConfigUpdated { version: change.version });
-        for service in change.restart.iter().filter_map(|name| self.service_index(name)).collect::<Vec<_>>() {
-            self.step(Event::RestartRequested { service });
+        for name in change.restart {
+            if let Some(service) = self.service_index(name) {
+                self.step(Event::RestartRequested { service });
+            }
         }
     }
 
@@ -354,14 +356,13 @@ impl Kernel {
         let view = self.supervisor.node_view(now);
         let metrics = self.handle.metrics();
         for service in &view.services {
-            let name = self.service_index(&service.name).map(|index| self.services[usize::from(index)].0.name);
             let value = match service.state {
                 State::Ready => 2,
                 State::Degraded if service.serving => 1,
                 _ => 0,
             };
-            metrics.readyz_state.at(name.unwrap_or_default()).set(value);
-            metrics.dependency_unmet.at(name.unwrap_or_default()).set(i64::from(!service.serving));
+            metrics.readyz_state.at(service.name).set(value);
+            metrics.dependency_unmet.at(service.name).set(i64::from(!service.serving));
         }
         let tasks = std::iter::once(self.own_row()).chain(self.supervisor.tasks().map(|task| self.task_row(task, now)));
         let tasks: Vec<TaskStatus> = tasks.collect();

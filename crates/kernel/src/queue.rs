@@ -76,12 +76,13 @@ pub struct Permit<'a, T> {
 pub(crate) fn queue<T: Payload>(
     spec: &'static QueueSpec,
     capacity: usize,
+    bytes_max: Option<usize>,
     metrics: &Metrics,
 ) -> (QueueSender<T>, QueueReceiver<T>, QueueProbe) {
     let shared = Arc::new(Shared {
         spec,
         capacity,
-        bytes: spec.bytes_max.map(Budget::new),
+        bytes: bytes_max.map(Budget::new),
         high_water: Monotone::new(0),
         busy: metrics.busy_rejections.at(spec.name),
         dropped: metrics.queue_dropped.at(spec.name),
@@ -180,7 +181,7 @@ impl<T: Payload> QueueSender<T> {
             };
             let wait = match self.shared.spec.overflow {
                 Overflow::RetryOnce => retry::jitter(Duration::from_millis(50), Duration::from_millis(150)),
-                _ => retry::backoff(tries),
+                _ => retry::RetryLimits::default().wait(tries),
             };
             if tries >= tries_max || refused.error.kind != Kind::Busy || deadline.remaining() <= wait {
                 return Err(refused.error);
@@ -292,6 +293,11 @@ impl QueueProbe {
         let depth = (self.depth)();
         self.shared.high_water.raise(depth as u64);
         depth
+    }
+
+    /// Bytes it holds at most, for queues bounded in bytes.
+    pub fn bytes_max(&self) -> Option<usize> {
+        self.shared.bytes.as_ref().map(Budget::limit)
     }
 
     /// Bytes waiting now, for queues bounded in bytes.

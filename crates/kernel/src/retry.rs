@@ -18,6 +18,23 @@ pub struct Idempotent {
     pub because: &'static str,
 }
 
+/// How often and how slowly to try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryLimits {
+    /// The first wait is drawn from this window.
+    pub first_wait: (Duration, Duration),
+    /// No wait is longer.
+    pub cap: Duration,
+    /// Tries in all, the first one included.
+    pub tries_max: u32,
+}
+
+impl Default for RetryLimits {
+    fn default() -> Self {
+        RetryLimits { first_wait: limits::RETRY_JITTER, cap: limits::RETRY_CAP, tries_max: limits::RETRY_TRIES_MAX }
+    }
+}
+
 /// A random duration in `[low, high]`.
 pub fn jitter(low: Duration, high: Duration) -> Duration {
     let span = high.saturating_sub(low).as_micros() as u64;
@@ -26,17 +43,20 @@ pub fn jitter(low: Duration, high: Duration) -> Duration {
     low + Duration::from_micros(if span == 0 { 0 } else { random % (span + 1) })
 }
 
-/// The wait before try number `tries + 1`: the first window doubled each time, up to the cap.
-pub fn backoff(tries: u32) -> Duration {
-    let (low, high) = limits::RETRY_JITTER;
-    let factor = 1u32 << tries.saturating_sub(1).min(10);
-    jitter((low * factor).min(limits::RETRY_CAP / 2), (high * factor).min(limits::RETRY_CAP))
+impl RetryLimits {
+    /// The wait before try number `tries + 1`: the first window doubled each time, up to the cap.
+    pub fn wait(&self, tries: u32) -> Duration {
+        let (low, high) = self.first_wait;
+        let factor = 1u32 << tries.saturating_sub(1).min(10);
+        jitter((low * factor).min(self.cap / 2), (high * factor).min(self.cap))
+    }
 }
 
 impl Idempotent {
-    /// Calls `attempt` up to three times, never past the deadline, as long as the error's advice allows it.
+    /// Calls `attempt` again within the limits, never past the deadline, as long as the error's advice allows it.
     pub async fn retry<T, F>(
         self,
+        limits: RetryLimits,
         deadline: Deadline,
         metrics: &Metrics,
         mut attempt: impl FnMut(u32) -> F,
@@ -50,10 +70,10 @@ impl Idempotent {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let wait = backoff(tries);
+            let wait = limits.wait(tries);
             let pointless =
                 matches!(error.kind.retry(), Retry::No | Retry::WithNewToken) || error.kind == Kind::Timeout;
-            if pointless || tries >= limits::RETRY_TRIES_MAX || deadline.remaining() <= wait {
+            if pointless || tries >= limits.tries_max || deadline.remaining() <= wait {
                 return Err(error);
             }
             metrics.backoff_retries.at(self.op).inc();
@@ -73,7 +93,7 @@ mod tests {
         let metrics = Metrics::new();
         let mut seen = 0;
         let result: Result<(), Error> = READ
-            .retry(Deadline::after(Duration::from_millis(budget_ms)), &metrics, |attempt| {
+            .retry(RetryLimits::default(), Deadline::after(Duration::from_millis(budget_ms)), &metrics, |attempt| {
                 seen = attempt;
                 async move { Err(Error::new(kind, "no")) }
             })
@@ -93,8 +113,8 @@ mod tests {
     #[test]
     fn the_wait_grows_within_its_cap() {
         for tries in 1..40 {
-            assert!(backoff(tries) <= limits::RETRY_CAP);
+            assert!(RetryLimits::default().wait(tries) <= limits::RETRY_CAP);
         }
-        assert!(backoff(1) >= limits::RETRY_JITTER.0);
+        assert!(RetryLimits::default().wait(1) >= limits::RETRY_JITTER.0);
     }
 }

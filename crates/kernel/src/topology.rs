@@ -132,7 +132,7 @@ fn queue_row(probe: &QueueProbe) -> QueueRow {
         name: spec.name,
         kind: spec.kind,
         capacity: probe.capacity(),
-        bytes_max: spec.bytes_max,
+        bytes_max: probe.bytes_max(),
         from: spec.from,
         to: spec.to,
         policy: spec.overflow,

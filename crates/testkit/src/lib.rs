@@ -1,1 +1,17 @@
-//! Under construction.
+//! Scratch nodes and HTTP clients for black-box tests and benches of the real binary.
+#![allow(clippy::disallowed_methods, reason = "the kernel's clocks, deadlines and tasks are what is under test")]
+
+mod client;
+mod load;
+mod node;
+mod options;
+
+pub use client::{CallError, Client, PATIENCE, Reply};
+pub use load::{Load, LoadReport, LoadShape, percentile};
+pub use node::{Node, Plane, Signal, metric_in};
+pub use options::NodeOptions;
+
+/// Whether this run was asked to take longer and try more often (`MACRO_SOAK=1`).
+pub fn soak() -> bool {
+    std::env::var_os("MACRO_SOAK").is_some_and(|value| value == "1")
+}

@@ -39,7 +39,7 @@ impl Payload for Blob {
 }
 
 fn make(spec: &'static QueueSpec) -> (QueueSender<Blob>, QueueReceiver<Blob>, QueueProbe) {
-    queue(spec, spec.capacity, &Metrics::new())
+    queue(spec, spec.capacity, spec.bytes_max, &Metrics::new())
 }
 
 fn soon() -> Deadline {
@@ -107,12 +107,12 @@ async fn a_permit_cannot_fail_and_only_one_consumer_queues_have_them() {
 #[tokio::test(start_paused = true)]
 async fn retry_policies_try_again_within_their_bounds() {
     let (sender, receiver, probe) = make(&RETRY_ONCE);
-    sender.offer(Blob(1)).and(sender.offer(Blob(2))).expect("room");
+    assert!(sender.offer(Blob(1)).is_ok() && sender.offer(Blob(2)).is_ok());
     assert_eq!(sender.send(Blob(3), soon()).await.expect_err("full twice").kind, Kind::Busy);
     assert_eq!(probe.busy(), 2, "exactly one more try");
 
     let (sender, receiver_backoff, probe) = make(&RETRY_BACKOFF);
-    sender.offer(Blob(1)).and(sender.offer(Blob(2))).expect("room");
+    assert!(sender.offer(Blob(1)).is_ok() && sender.offer(Blob(2)).is_ok());
     assert_eq!(sender.send(Blob(3), soon()).await.expect_err("full to the end").kind, Kind::Busy);
     assert!(probe.busy() > 2, "several tries until the deadline");
     let (sent, _) = tokio::join!(sender.send(Blob(4), soon()), async { receiver_backoff.recv().await });

@@ -1,0 +1,117 @@
+//! The accept loop and the life of one connection: bounded in number, in time and in header size.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use prometheus_client::metrics::gauge::Gauge;
+use ron_kernel::scope::Children;
+use ron_kernel::{Deadline, Metrics};
+use ron_types::limits::{HANDSHAKE_TIMEOUT, HEADER_BYTES_MAX};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::routes::REQUEST_DEADLINE;
+
+/// The listener's name in metrics.
+const LISTENER: &str = "admin";
+/// A connection is closed after this time, so that a peer that never reads cannot keep its place.
+const CONNECTION_LIFE: Duration = Duration::from_secs(60);
+/// How long answers in hand may take once the thread is to stop.
+const STOP_GRACE: Duration = Duration::from_millis(600);
+/// How long to wait after a failed accept, which otherwise fails again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What every connection is served with.
+pub(crate) struct Door {
+    pub router: Router,
+    pub tls: Option<TlsAcceptor>,
+    pub connections_max: usize,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Accepts until told to stop, then gives the answers in hand a moment.
+pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
+    let mut children = Children::new("admin_connection", door.connections_max, &door.metrics);
+    let told = stop.clone();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                if !children.spawn(connection(stream, Arc::clone(&door), told.clone())) {
+                    door.metrics.connections_refused.at("admin_connections_max").inc();
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the admin listener could not accept");
+                door.metrics.io_errors.at("accept").inc();
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    children.finish(Deadline::after(STOP_GRACE)).await;
+}
+
+async fn connection(stream: TcpStream, door: Arc<Door>, stop: watch::Receiver<bool>) {
+    let _open = Open::count(&door.metrics);
+    // Only latency is lost if the option cannot be set.
+    let _ = stream.set_nodelay(true);
+    let Some(acceptor) = &door.tls else { return talk(stream, &door, stop).await };
+    match Deadline::after(HANDSHAKE_TIMEOUT).run("tls_handshake", acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => talk(stream, &door, stop).await,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a TLS handshake with the admin plane failed");
+            door.metrics.io_errors.at("tls_handshake").inc();
+        }
+        Err(_) => {
+            door.metrics.io_timeouts.at("tls_handshake").inc();
+        }
+    }
+}
+
+async fn talk<S>(stream: S, door: &Door, mut stop: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = TowerToHyperService::new(door.router.clone());
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HANDSHAKE_TIMEOUT)
+        .max_buf_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        biased;
+        _ = connection.as_mut() => return,
+        _ = stop.wait_for(|stop| *stop) => {}
+        () = tokio::time::sleep(CONNECTION_LIFE) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = Deadline::after(REQUEST_DEADLINE).run("admin_connection", connection).await;
+}
+
+/// Counts a connection while it lives.
+struct Open(Gauge);
+
+impl Open {
+    fn count(metrics: &Metrics) -> Self {
+        let open = metrics.connections_open.at(LISTENER);
+        open.inc();
+        Open(open)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,241 @@
+//! Request bodies: read whole under a cap and a pause limit, and inflated without being blown up.
+
+use std::error::Error as StdError;
+use std::io::Read;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use bytes::{Bytes, BytesMut};
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use http::request::Parts;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError};
+use ron_kernel::Deadline;
+use ron_kernel::snapshot::Versioned;
+use ron_types::limits::CHUNK_BYTES;
+
+use crate::limits::HttpLimits;
+use crate::problem::{Counted, Problem};
+
+/// The limits a body is read under; the guard leaves them with every request that has a body.
+#[derive(Clone)]
+pub(crate) struct BodyLimits(pub Arc<Versioned<HttpLimits>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coding {
+    Gzip,
+    /// The zlib format, as HTTP defines the word.
+    Deflate,
+}
+
+/// Short texts may be as repetitive as they like: inflating to less than this is never judged by its ratio.
+const RATIO_FLOOR_BYTES: usize = 64 * 1024;
+
+/// Inflating more than this would hold up the other requests of the thread.
+const INFLATE_INLINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Reads and inflates the whole body.
+pub(crate) async fn read(request: Request) -> Result<(Parts, Bytes), Problem> {
+    let (mut parts, body) = request.into_parts();
+    let Some(BodyLimits(limits)) = parts.extensions.remove::<BodyLimits>() else {
+        return Ok((parts, Bytes::new()));
+    };
+    let limits = &limits.value;
+    let coding = coding(&parts.headers)?;
+    let sent = collect(body, limits).await?;
+    let content = match coding {
+        None => sent,
+        Some(coding) => inflate_somewhere(coding, sent, limits).await?,
+    };
+    Ok((parts, content))
+}
+
+/// True if the caller says beforehand that the body is over the cap.
+pub(crate) fn declares_too_much(headers: &HeaderMap, body_bytes_max: usize) -> bool {
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    declared.is_some_and(|bytes| bytes > body_bytes_max as u64)
+}
+
+pub(crate) fn too_large(body_bytes_max: usize) -> Problem {
+    Problem::too_large(format!("the body is over {body_bytes_max} bytes"), Counted::LargeBody)
+}
+
+fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Problem> {
+    let mut values = headers.get_all(header::CONTENT_ENCODING).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return match headers.contains_key(header::CONTENT_ENCODING) {
+            true => Err(unknown_coding()),
+            false => Ok(None),
+        };
+    };
+    let named = |name: &str| value.as_bytes().trim_ascii().eq_ignore_ascii_case(name.as_bytes());
+    match () {
+        () if named("gzip") || named("x-gzip") => Ok(Some(Coding::Gzip)),
+        () if named("deflate") => Ok(Some(Coding::Deflate)),
+        () if named("identity") || named("") => Ok(None),
+        () => Err(unknown_coding()),
+    }
+}
+
+fn unknown_coding() -> Problem {
+    Problem::schema(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Encoding must be gzip or deflate, once, or absent")
+}
+
+async fn collect(mut body: Body, limits: &HttpLimits) -> Result<Bytes, Problem> {
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(frame) =
+        Deadline::after(limits.read_timeout).run("read", body.frame()).await.map_err(|_| stalled(limits))?
+    {
+        let frame = frame.map_err(|error| broken(&error, limits))?;
+        let Ok(data) = frame.into_data() else { continue };
+        // Most bodies come in one piece, which then is not copied.
+        if first.is_empty() && all.is_empty() {
+            first = data;
+        } else {
+            all.extend_from_slice(&std::mem::take(&mut first));
+            all.extend_from_slice(&data);
+        }
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+fn stalled(limits: &HttpLimits) -> Problem {
+    let detail = format!("the body paused for more than {:?}", limits.read_timeout);
+    let error = ron_types::Error::new(ron_types::Kind::Timeout, detail);
+    Problem { counted: Counted::StalledBody, closes: true, ..Problem::from(error) }
+}
+
+fn broken(error: &(dyn StdError + 'static), limits: &HttpLimits) -> Problem {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            return too_large(limits.body_bytes_max);
+        }
+        cause = error.source();
+    }
+    let problem = Problem::schema(StatusCode::BAD_REQUEST, "the body broke off or is not framed as HTTP demands");
+    Problem { closes: true, ..problem }
+}
+
+async fn inflate_somewhere(coding: Coding, sent: Bytes, limits: &HttpLimits) -> Result<Bytes, Problem> {
+    let (cap, ratio_max) = (limits.body_bytes_max, limits.inflate_ratio_max);
+    if sent.len() <= INFLATE_INLINE_BYTES_MAX {
+        return inflate(coding, &sent, cap, ratio_max);
+    }
+    let inflating = tokio::task::spawn_blocking(move || inflate(coding, &sent, cap, ratio_max));
+    inflating.await.unwrap_or_else(|_| Err(Problem::internal("inflating the body failed")))
+}
+
+fn inflate(coding: Coding, sent: &[u8], body_bytes_max: usize, ratio_max: usize) -> Result<Bytes, Problem> {
+    match coding {
+        Coding::Gzip => inflate_from(MultiGzDecoder::new(sent), sent.len(), body_bytes_max, ratio_max),
+        Coding::Deflate => inflate_from(ZlibDecoder::new(sent), sent.len(), body_bytes_max, ratio_max),
+    }
+}
+
+fn inflate_from(
+    mut decoder: impl Read,
+    sent_bytes: usize,
+    body_bytes_max: usize,
+    ratio_max: usize,
+) -> Result<Bytes, Problem> {
+    let allowed = sent_bytes.saturating_mul(ratio_max).max(RATIO_FLOOR_BYTES).min(body_bytes_max);
+    let mut content = Vec::with_capacity(allowed.min(CHUNK_BYTES));
+    loop {
+        // One byte past what is allowed tells apart "exactly full" and "too much".
+        let room = (allowed - content.len() + 1).min(CHUNK_BYTES) as u64;
+        let got =
+            decoder.by_ref().take(room).read_to_end(&mut content).map_err(|_| {
+                Problem::schema(StatusCode::BAD_REQUEST, "the body is not what its Content-Encoding says")
+            })?;
+        if content.len() > allowed {
+            let detail = format!("the body inflates to more than {allowed} bytes or {ratio_max} times its size");
+            return Err(Problem::too_large(detail, Counted::Inflation));
+        }
+        if got == 0 {
+            return Ok(Bytes::from(content));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+
+    use super::*;
+
+    fn packed(coding: Coding, content: &[u8]) -> Vec<u8> {
+        match coding {
+            Coding::Gzip => {
+                let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(content).expect("a vector grows");
+                encoder.finish().expect("a vector grows")
+            }
+            Coding::Deflate => {
+                let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+                encoder.write_all(content).expect("a vector grows");
+                encoder.finish().expect("a vector grows")
+            }
+        }
+    }
+
+    fn outcome(coding: Coding, sent: &[u8], body_bytes_max: usize) -> Result<usize, u16> {
+        inflate(coding, sent, body_bytes_max, 10)
+            .map(|content| content.len())
+            .map_err(|problem| problem.status.as_u16())
+    }
+
+    #[test]
+    fn growth_is_bounded_by_ratio_and_size_but_short_texts_pass() {
+        let mib = 1024 * 1024;
+        // Pseudo-random letters, so that the compressor finds little.
+        let letters: Vec<u8> =
+            (0..200_000_u64).map(|n| (n.wrapping_mul(n).wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for coding in [Coding::Gzip, Coding::Deflate] {
+            for (content, cap, expected) in [
+                (vec![b'a'; 60_000], mib, Ok(60_000)),
+                (vec![b'a'; RATIO_FLOOR_BYTES], mib, Ok(RATIO_FLOOR_BYTES)),
+                (vec![b'a'; RATIO_FLOOR_BYTES + 1], mib, Err(413)),
+                (vec![0; 50 * mib], 100 * mib, Err(413)),
+                (letters.clone(), mib, Ok(letters.len())),
+                (letters.clone(), letters.len(), Ok(letters.len())),
+                (letters.clone(), letters.len() - 1, Err(413)),
+                (Vec::new(), mib, Ok(0)),
+            ] {
+                let sent = packed(coding, &content);
+                assert_eq!(outcome(coding, &sent, cap), expected, "{coding:?} {} bytes", content.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_inflate_is_the_callers_mistake() {
+        assert_eq!(outcome(Coding::Gzip, b"plain text", 1024), Err(400));
+        let whole = packed(Coding::Gzip, b"a text that is cut off");
+        assert_eq!(outcome(Coding::Gzip, &whole[..whole.len() - 6], 1024), Err(400));
+        assert_eq!(outcome(Coding::Deflate, &whole, 1024), Err(400));
+    }
+
+    #[test]
+    fn one_known_coding_is_understood() {
+        let of = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::CONTENT_ENCODING, http::HeaderValue::from_static(value));
+            }
+            coding(&headers).map_err(|problem| problem.status.as_u16())
+        };
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(of(&["identity"]), Ok(None));
+        assert_eq!(of(&["GZIP"]), Ok(Some(Coding::Gzip)));
+        assert_eq!(of(&["deflate"]), Ok(Some(Coding::Deflate)));
+        assert_eq!(of(&["br"]), Err(415));
+        assert_eq!(of(&["gzip, deflate"]), Err(415));
+        assert_eq!(of(&["gzip", "gzip"]), Err(415));
+    }
+}

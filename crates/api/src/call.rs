@@ -1,0 +1,124 @@
+//! What a handler knows of its request beside its content: who asks, and by when the answer must exist.
+
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use http::HeaderMap;
+use http::request::Parts;
+use ron_kernel::Deadline;
+use ron_types::Error;
+
+use crate::corr::CorrId;
+use crate::limits::HttpLimits;
+use crate::problem::Problem;
+
+const DEADLINE_HEADER: &str = "x-request-deadline-ms";
+const GRPC_TIMEOUT_HEADER: &str = "grpc-timeout";
+
+/// One request on its way through the node.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The id it is found under.
+    pub corr_id: CorrId,
+    /// By when its answer must exist.
+    pub deadline: Deadline,
+    /// The route's pattern.
+    pub endpoint: &'static str,
+}
+
+impl<S: Sync> FromRequestParts<S> for Call {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        let call = parts.extensions.get::<Call>().cloned();
+        call.ok_or_else(|| Problem::internal("the route has no guard"))
+    }
+}
+
+/// The time a request has: what its caller asks for, up to the limit, or the route's own.
+pub(crate) fn budget(headers: &HeaderMap, route: Option<Duration>, limits: &HttpLimits) -> Result<Duration, Error> {
+    let asked =
+        if let Some(value) = headers.get(DEADLINE_HEADER) {
+            let millis = value.to_str().ok().and_then(plain_number).filter(|millis| *millis > 0);
+            Some(millis.map(Duration::from_millis).ok_or_else(|| {
+                Error::schema("X-Request-Deadline-Ms must be a whole number of milliseconds, at least 1")
+            })?)
+        } else if let Some(value) = headers.get(GRPC_TIMEOUT_HEADER) {
+            let timeout = value.to_str().ok().and_then(grpc_timeout).filter(|timeout| !timeout.is_zero());
+            Some(timeout.ok_or_else(|| {
+                Error::schema("grpc-timeout must be 1 to 8 digits followed by one of H, M, S, m, u, n, and above zero")
+            })?)
+        } else {
+            None
+        };
+    Ok(asked.map_or_else(|| route.unwrap_or(limits.request_deadline), |asked| asked.min(limits.request_deadline_max)))
+}
+
+/// Digits only: the parser of the standard library would also take a plus sign.
+fn plain_number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+fn grpc_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 {
+        return None;
+    }
+    let amount = plain_number(digits)?;
+    match unit {
+        "H" => Some(Duration::from_secs(amount * 3600)),
+        "M" => Some(Duration::from_secs(amount * 60)),
+        "S" => Some(Duration::from_secs(amount)),
+        "m" => Some(Duration::from_millis(amount)),
+        "u" => Some(Duration::from_micros(amount)),
+        "n" => Some(Duration::from_nanos(amount)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn budget_of(name: &'static str, value: &'static str) -> Option<Duration> {
+        let headers = HeaderMap::from_iter([(http::HeaderName::from_static(name), HeaderValue::from_static(value))]);
+        budget(&headers, None, &HttpLimits::default()).ok()
+    }
+
+    #[test]
+    fn callers_may_ask_for_less_or_more_time_up_to_the_limit() {
+        let max = HttpLimits::default().request_deadline_max;
+        for (name, value, expected) in [
+            (DEADLINE_HEADER, "1", Some(Duration::from_millis(1))),
+            (DEADLINE_HEADER, "2500", Some(Duration::from_millis(2500))),
+            (DEADLINE_HEADER, "999999999", Some(max)),
+            (DEADLINE_HEADER, "0", None),
+            (DEADLINE_HEADER, "-1", None),
+            (DEADLINE_HEADER, "+1", None),
+            (DEADLINE_HEADER, "1.5", None),
+            (DEADLINE_HEADER, "", None),
+            (DEADLINE_HEADER, "soon", None),
+            (DEADLINE_HEADER, "99999999999999999999999", None),
+            (GRPC_TIMEOUT_HEADER, "500m", Some(Duration::from_millis(500))),
+            (GRPC_TIMEOUT_HEADER, "2S", Some(Duration::from_secs(2))),
+            (GRPC_TIMEOUT_HEADER, "99999999H", Some(max)),
+            (GRPC_TIMEOUT_HEADER, "70u", Some(Duration::from_micros(70))),
+            (GRPC_TIMEOUT_HEADER, "123456789m", None),
+            (GRPC_TIMEOUT_HEADER, "5", None),
+            (GRPC_TIMEOUT_HEADER, "m", None),
+            (GRPC_TIMEOUT_HEADER, "0m", None),
+            (GRPC_TIMEOUT_HEADER, "", None),
+        ] {
+            assert_eq!(budget_of(name, value), expected, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn silence_means_the_routes_own_time_or_the_default() {
+        let (limits, route) = (HttpLimits::default(), Duration::from_secs(9));
+        assert_eq!(budget(&HeaderMap::new(), None, &limits), Ok(limits.request_deadline));
+        assert_eq!(budget(&HeaderMap::new(), Some(route), &limits), Ok(route));
+    }
+}

@@ -1,0 +1,218 @@
+//! One connection from its first byte to its last: HTTP/1.1 or HTTP/2, watched for silence, ended by a drain.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use ron_kernel::scope::Children;
+use ron_kernel::{Metrics, clock};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+use crate::limits::HttpLimits;
+use crate::pace::{InFlight, Pace, Paced, Phase};
+use crate::route::Api;
+
+/// The HTTP library's own bound on a head; the guard's is lower and answers with a problem body.
+const HEAD_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Streams one HTTP/2 connection may have open.
+const STREAMS_MAX: u32 = 256;
+
+/// What a connection that is to end may still take while no request of it is worked on.
+const CLOSING_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a peer may take to read a refusal while we throw away the rest of its body.
+const LINGER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Serves one connection until the peer leaves, falls silent, or `draining` turns true and its requests are answered.
+pub(crate) async fn serve_connection<S>(stream: S, api: Api, limits: &HttpLimits, mut draining: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let pace = Pace::new();
+    let io = TokioIo::new(Paced::new(stream, Arc::clone(&pace)));
+    let builder = builder(limits, &api.shared.metrics);
+    let metrics = Arc::clone(&api.shared.metrics);
+    let service = {
+        let pace = Arc::clone(&pace);
+        service_fn(move |request: Request<Incoming>| answer(&api, pace.begin(), request))
+    };
+    let mut connection = pin!(builder.serve_connection(io, service));
+    let mut watchdog = pin!(Watchdog::new(&pace, limits));
+    let mut drained = pin!(draining.wait_for(|draining| *draining));
+    let mut closing = false;
+    let silent = poll_fn(|cx| {
+        loop {
+            // How a connection ends is the peer's affair: errors here are resets, garbage and half requests.
+            if connection.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            let verdict = if !closing && drained.as_mut().poll(cx).is_ready() {
+                Phase::Quiet
+            } else {
+                ready!(watchdog.as_mut().poll_silence(cx))
+            };
+            if closing || verdict != Phase::Quiet {
+                return Poll::Ready(Some(verdict));
+            }
+            closing = true;
+            watchdog.as_mut().hurry();
+            connection.as_mut().graceful_shutdown();
+        }
+    })
+    .await;
+    if silent == Some(Phase::Head) {
+        metrics.io_timeouts.at("header").inc();
+    }
+}
+
+fn builder(limits: &HttpLimits, metrics: &Arc<Metrics>) -> auto::Builder<Streams> {
+    let mut builder = auto::Builder::new(Streams::new(Arc::clone(metrics)));
+    // The library's own header timeout would also end connections that merely rest; the watchdog tells them apart.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD_BUFFER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEAD_BUFFER_BYTES as u32)
+        .max_concurrent_streams(STREAMS_MAX)
+        .keep_alive_interval((limits.idle_timeout / 3).max(Duration::from_secs(1)))
+        .keep_alive_timeout(limits.read_timeout);
+    builder
+}
+
+fn answer(
+    api: &Api,
+    in_flight: InFlight,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<Tracked>, Infallible>> + Send + use<> {
+    let has_body = !request.body().is_end_stream();
+    let response = api.answer(request);
+    async move {
+        let response = response.await?;
+        if has_body && !response.status().is_success() {
+            in_flight.leaves_body_unread();
+        }
+        Ok(response.map(|body| Tracked { body, _in_flight: in_flight }))
+    }
+}
+
+/// An answer's body; its request is in flight until the last byte of it is handed over.
+struct Tracked {
+    body: Body,
+    _in_flight: InFlight,
+}
+
+impl http_body::Body for Tracked {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Measures the silence of one connection with one timer, which is moved only when it would ring too late.
+struct Watchdog<'a> {
+    pace: &'a Pace,
+    limits: &'a HttpLimits,
+    timer: Pin<Box<tokio::time::Sleep>>,
+    seen: (Phase, u64),
+    since: tokio::time::Instant,
+    hurried: bool,
+}
+
+impl<'a> Watchdog<'a> {
+    fn new(pace: &'a Pace, limits: &'a HttpLimits) -> Self {
+        let timer = Box::pin(tokio::time::sleep(limits.handshake_timeout));
+        Watchdog { pace, limits, timer, seen: pace.look(), since: clock::now(), hurried: false }
+    }
+
+    /// From here on the connection is to end.
+    fn hurry(mut self: Pin<&mut Self>) {
+        self.hurried = true;
+        self.since = clock::now();
+    }
+
+    /// Ready with the phase that lasted too long.
+    fn poll_silence(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Phase> {
+        let looked = self.pace.look();
+        if looked != self.seen {
+            self.seen = looked;
+            self.since = clock::now();
+        }
+        loop {
+            let due = self.patience().map(|patience| self.since + patience);
+            if let Some(due) = due
+                && due < self.timer.deadline()
+            {
+                self.timer.as_mut().reset(due);
+            }
+            ready!(self.timer.as_mut().poll(cx));
+            let now = clock::now();
+            match due {
+                Some(due) if due <= now => return Poll::Ready(self.seen.0),
+                Some(due) => self.timer.as_mut().reset(due),
+                None => {
+                    let later = now + self.limits.idle_timeout;
+                    self.timer.as_mut().reset(later);
+                }
+            }
+        }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        match self.seen.0 {
+            Phase::Busy => None,
+            _ if self.hurried => Some(CLOSING_PATIENCE),
+            Phase::Head => Some(self.limits.handshake_timeout),
+            Phase::Quiet => Some(self.limits.idle_timeout),
+            Phase::Linger => Some(LINGER_PATIENCE),
+        }
+    }
+}
+
+/// Runs the streams of an HTTP/2 connection as its children: they end with it.
+#[derive(Clone)]
+struct Streams {
+    metrics: Arc<Metrics>,
+    /// Made with the first stream, because most connections have none.
+    children: Arc<Mutex<Option<Children>>>,
+}
+
+impl Streams {
+    fn new(metrics: Arc<Metrics>) -> Self {
+        Streams { metrics, children: Arc::default() }
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        // Ended streams are reaped a little later than the peer may open the next ones.
+        let limit = 2 * STREAMS_MAX as usize;
+        children.get_or_insert_with(|| Children::new("http_stream", limit, &self.metrics)).spawn(stream);
+    }
+}

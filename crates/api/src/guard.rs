@@ -1,0 +1,201 @@
+//! The layers around every handler, in one future: id, admission, bounds, deadline, panic, problem body, measure.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::handler::Handler;
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use http::{HeaderMap, Method, StatusCode, Uri, Version};
+use http_body::Body as _;
+use http_body_util::Limited;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+use ron_kernel::{Deadline, clock};
+use ron_types::{Error, Kind};
+use tokio::sync::Semaphore;
+
+use crate::body::{self, BodyLimits};
+use crate::call::{self, Call};
+use crate::corr::{CORR_ID_HEADER, CorrId};
+use crate::limits::HttpLimits;
+use crate::problem::{Counted, Problem};
+use crate::route::{RouteSpec, Shared, Verb};
+
+/// A handler with its layers.
+#[derive(Clone)]
+pub(crate) struct Guarded<H> {
+    handler: H,
+    route: Arc<RouteState>,
+}
+
+/// Everything a route needs at each request, found once.
+pub(crate) struct RouteState {
+    endpoint: &'static str,
+    deadline: Option<Duration>,
+    permits: Semaphore,
+    busy: Counter,
+    latency: Latency,
+    shared: Arc<Shared>,
+}
+
+enum Latency {
+    /// A route has one method.
+    Route(Histogram),
+    /// Unknown paths come with any; the names are a closed set all the same.
+    Unmatched([(Method, Histogram); 5], Histogram),
+}
+
+impl RouteState {
+    pub(crate) fn new(spec: &'static RouteSpec, shared: Arc<Shared>) -> Self {
+        let latency = Latency::Route(shared.metrics.request_latency.at(spec.pattern, spec.method.name()));
+        RouteState::of(spec.pattern, spec.deadline, spec.concurrency, latency, shared)
+    }
+
+    pub(crate) fn unmatched(shared: Arc<Shared>) -> Self {
+        let at = |method| shared.metrics.request_latency.at("unmatched", method);
+        let known = [
+            (Method::GET, at(Verb::Get.name())),
+            (Method::POST, at(Verb::Post.name())),
+            (Method::PUT, at(Verb::Put.name())),
+            (Method::DELETE, at(Verb::Delete.name())),
+            (Method::PATCH, at(Verb::Patch.name())),
+        ];
+        let latency = Latency::Unmatched(known, at("other"));
+        RouteState::of("unmatched", None, None, latency, shared)
+    }
+
+    fn of(
+        endpoint: &'static str,
+        deadline: Option<Duration>,
+        concurrency: Option<usize>,
+        latency: Latency,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let permits = concurrency.unwrap_or_else(|| shared.limits.get().value.route_concurrency_max);
+        let permits = Semaphore::new(permits.min(Semaphore::MAX_PERMITS));
+        let busy = shared.metrics.busy_rejections.at(endpoint);
+        RouteState { endpoint, deadline, permits, busy, latency, shared }
+    }
+
+    fn latency(&self, method: &Method) -> &Histogram {
+        match &self.latency {
+            Latency::Route(histogram) => histogram,
+            Latency::Unmatched(known, other) => {
+                known.iter().find(|(name, _)| name == method).map_or(other, |(_, histogram)| histogram)
+            }
+        }
+    }
+
+    fn refuse_busy(&self) -> Problem {
+        self.busy.inc();
+        Error::busy(format_args!("route {}", self.endpoint)).into()
+    }
+}
+
+impl<H> Guarded<H> {
+    pub(crate) fn new(handler: H, route: Arc<RouteState>) -> Self {
+        Guarded { handler, route }
+    }
+}
+
+impl<H, T> Handler<T, ()> for Guarded<H>
+where
+    H: Handler<T, ()>,
+    T: 'static,
+{
+    type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+    fn call(self, request: Request, (): ()) -> Self::Future {
+        Box::pin(guard(self.route, self.handler, request))
+    }
+}
+
+/// What is kept of a request for its answer.
+struct Origin {
+    corr_id: CorrId,
+    uri: Uri,
+    version: Version,
+}
+
+async fn guard<H, T>(route: Arc<RouteState>, handler: H, request: Request) -> Response
+where
+    H: Handler<T, ()>,
+    T: 'static,
+{
+    let started = clock::now();
+    let corr_id = CorrId::of(request.headers());
+    let origin = Origin { corr_id, uri: request.uri().clone(), version: request.version() };
+    let latency = route.latency(request.method());
+    let answer = run(&route, handler, request, &origin).await;
+    let response = origin.finish(answer, &route.shared);
+    latency.observe((clock::now() - started).as_secs_f64());
+    response
+}
+
+async fn run<H, T>(route: &RouteState, handler: H, mut request: Request, origin: &Origin) -> Result<Response, Problem>
+where
+    H: Handler<T, ()>,
+    T: 'static,
+{
+    let Some(_pass) = route.shared.entrance.enter() else { return Err(draining()) };
+    let Ok(_permit) = route.permits.try_acquire() else { return Err(route.refuse_busy()) };
+    let limits = route.shared.limits.get();
+    check_head(request.headers(), request.uri(), &limits.value)?;
+    let deadline = Deadline::after(call::budget(request.headers(), route.deadline, &limits.value)?);
+    if !request.body().is_end_stream() {
+        let cap = limits.value.body_bytes_max;
+        request = request.map(|body| Body::new(Limited::new(body, cap)));
+        request.extensions_mut().insert(BodyLimits(limits));
+    }
+    request.extensions_mut().insert(Call { corr_id: origin.corr_id, deadline, endpoint: route.endpoint });
+    let answer = AssertUnwindSafe(async { handler.call(request, ()).await }).catch_unwind();
+    match deadline.run("request", answer).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(_panic)) => {
+            tracing::error!(corr_id = %origin.corr_id, endpoint = route.endpoint, "the handler panicked");
+            Err(Problem::internal("the handler of this route failed; the node goes on"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn check_head(headers: &HeaderMap, uri: &Uri, limits: &HttpLimits) -> Result<(), Problem> {
+    // Each line also has a colon, a space and an end of two bytes.
+    let lines: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let target = uri.path().len() + uri.query().map_or(0, str::len);
+    if lines + target > limits.header_bytes_max {
+        let detail = format!("target and headers are over {} bytes", limits.header_bytes_max);
+        let problem = Problem::too_large(detail, Counted::LargeHead);
+        return Err(Problem { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ..problem });
+    }
+    if body::declares_too_much(headers, limits.body_bytes_max) {
+        return Err(body::too_large(limits.body_bytes_max));
+    }
+    Ok(())
+}
+
+fn draining() -> Problem {
+    let error = Error::new(Kind::Canceled, "the node is shutting down; ask another one");
+    Problem { retry_after: Some(Duration::from_secs(1)), closes: true, ..error.into() }
+}
+
+impl Origin {
+    fn finish(&self, answer: Result<Response, Problem>, shared: &Shared) -> Response {
+        let mut response = answer.unwrap_or_else(|problem| self.problem(&problem, shared));
+        if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+            response = self.problem(&problem, shared);
+        }
+        response.headers_mut().insert(CORR_ID_HEADER, self.corr_id.header_value());
+        response
+    }
+
+    fn problem(&self, problem: &Problem, shared: &Shared) -> Response {
+        shared.counters.count(problem.counted);
+        problem.render(Some(&self.corr_id), Some(self.uri.path()), self.version < Version::HTTP_2)
+    }
+}

@@ -1,0 +1,30 @@
+//! The public HTTP plane: the layers every route gets, and the listener that serves them.
+//!
+//! Declare a [`RouteSpec`], give it with its handler to the [`ApiBuilder`], run [`serve`] as a task. Every route then has a
+//! correlation id, one total deadline, admission that a drain closes, a bound on requests in flight, caps on head and
+//! body, inflation that cannot explode, problem bodies, and its latency measured; a handler sees none of it.
+
+mod body;
+mod call;
+mod connection;
+mod corr;
+pub mod dev;
+mod door;
+mod extract;
+mod guard;
+mod limits;
+mod pace;
+mod problem;
+mod route;
+mod serve;
+mod tls;
+
+pub use call::Call;
+pub use corr::CorrId;
+pub use dev::{Work, WorkItem, dev_routes};
+pub use extract::{Json, Payload, Query};
+pub use limits::HttpLimits;
+pub use problem::{Failure, Problem};
+pub use route::{Api, ApiBuilder, RouteSpec, Verb};
+pub use serve::serve;
+pub use tls::{TlsError, tls_config};

@@ -1,0 +1,53 @@
+//! What an operator may set about the public plane; read anew for each request and each connection.
+
+use std::time::Duration;
+
+use ron_types::limits;
+
+/// The bounds of the public plane.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpLimits {
+    /// Total time of a request whose route and caller say nothing else.
+    pub request_deadline: Duration,
+    /// The longest deadline a caller may ask for.
+    pub request_deadline_max: Duration,
+    /// A body may pause this long.
+    pub read_timeout: Duration,
+    /// A connection with nothing in flight is closed after this time.
+    pub idle_timeout: Duration,
+    /// A TLS handshake, and after it a started header block, must be complete within this time.
+    pub handshake_timeout: Duration,
+    /// Largest body, before and after inflation.
+    pub body_bytes_max: usize,
+    /// All header lines of one request together.
+    pub header_bytes_max: usize,
+    /// A compressed body may grow at most this many times.
+    pub inflate_ratio_max: usize,
+    /// Requests of one route in flight at once, where the route says nothing else.
+    pub route_concurrency_max: usize,
+    /// Connections held at once.
+    pub connections_max: usize,
+    /// Connections one address may hold at once.
+    pub connections_per_ip_max: usize,
+    /// New connections one address may open in a second, sustained.
+    pub accepts_per_ip_per_second: u32,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        HttpLimits {
+            request_deadline: limits::REQUEST_DEADLINE,
+            request_deadline_max: limits::REQUEST_DEADLINE_MAX,
+            read_timeout: limits::READ_TIMEOUT,
+            idle_timeout: limits::IDLE_TIMEOUT,
+            handshake_timeout: limits::HANDSHAKE_TIMEOUT,
+            body_bytes_max: limits::BODY_BYTES_MAX,
+            header_bytes_max: limits::HEADER_BYTES_MAX,
+            inflate_ratio_max: limits::INFLATE_RATIO_MAX,
+            route_concurrency_max: limits::ROUTE_CONCURRENCY_MAX,
+            connections_max: limits::CONNECTIONS_MAX,
+            connections_per_ip_max: limits::CONNECTIONS_PER_IP_MAX,
+            accepts_per_ip_per_second: limits::ACCEPTS_PER_IP_PER_SECOND,
+        }
+    }
+}

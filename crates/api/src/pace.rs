@@ -1,0 +1,244 @@
+//! What a connection is doing, so that its silence is judged rightly: between requests it may rest, inside a header
+//! block it may not, and while a request is worked on the request's own deadline counts.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The first bytes of every HTTP/2 connection.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What a refused body may still send while its refusal is on the way.
+const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// A header block has begun, or the first one is awaited.
+    Head,
+    /// At least one request is worked on.
+    Busy,
+    /// Nothing in flight.
+    Quiet,
+    /// Our side is closed; what the peer still sends is thrown away, so that it gets to read the last answer.
+    Linger,
+}
+
+/// The shared state of one connection: its socket, its service and its watchdog.
+pub(crate) struct Pace(Mutex<State>);
+
+struct State {
+    phase: Phase,
+    /// Tells a phase from its next return.
+    changes: u64,
+    in_flight: usize,
+    multiplexed: bool,
+    unread_body: bool,
+}
+
+/// One request in flight; ended by dropping it.
+pub(crate) struct InFlight(Arc<Pace>);
+
+impl Pace {
+    pub(crate) fn new() -> Arc<Self> {
+        let state = State { phase: Phase::Head, changes: 0, in_flight: 0, multiplexed: false, unread_body: false };
+        Arc::new(Pace(Mutex::new(state)))
+    }
+
+    /// The phase, and a number that differs each time it is entered.
+    pub(crate) fn look(&self) -> (Phase, u64) {
+        let state = self.state();
+        (state.phase, state.changes)
+    }
+
+    /// A request begins.
+    pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
+        let mut state = self.state();
+        state.in_flight += 1;
+        state.enter(Phase::Busy);
+        InFlight(Arc::clone(self))
+    }
+
+    fn received(&self) {
+        let mut state = self.state();
+        // Streams share the bytes of an HTTP/2 connection: there, bytes are not the beginning of a header block.
+        if state.phase == Phase::Quiet && !state.multiplexed {
+            state.enter(Phase::Head);
+        }
+    }
+
+    fn multiplexed(&self) {
+        let mut state = self.state();
+        state.multiplexed = true;
+        state.enter(Phase::Quiet);
+    }
+
+    fn lingers(&self) -> bool {
+        let mut state = self.state();
+        if state.unread_body {
+            state.enter(Phase::Linger);
+        }
+        state.unread_body
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn enter(&mut self, phase: Phase) {
+        if self.phase != phase {
+            self.phase = phase;
+            self.changes += 1;
+        }
+    }
+}
+
+impl InFlight {
+    /// The answer does not wait for the rest of the body.
+    pub(crate) fn leaves_body_unread(&self) {
+        self.0.state().unread_body = true;
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.in_flight -= 1;
+        if state.in_flight == 0 {
+            state.enter(Phase::Quiet);
+        }
+    }
+}
+
+/// A stream that tells its connection's pace what arrives, and closes without cutting off its own last words.
+pub(crate) struct Paced<S> {
+    stream: S,
+    pace: Arc<Pace>,
+    /// How much of the preface was seen; none once it is known whether this is HTTP/2.
+    preface_seen: Option<usize>,
+    peer_finished: bool,
+    /// What may still be thrown away, once our side is closed.
+    linger_bytes: Option<usize>,
+}
+
+impl<S> Paced<S> {
+    pub(crate) fn new(stream: S, pace: Arc<Pace>) -> Self {
+        Paced { stream, pace, preface_seen: Some(0), peer_finished: false, linger_bytes: None }
+    }
+
+    fn arrived(&mut self, bytes: &[u8]) {
+        if let Some(seen) = self.preface_seen {
+            let rest = &HTTP2_PREFACE[seen..];
+            let length = rest.len().min(bytes.len());
+            let still_preface = rest[..length] == bytes[..length];
+            let complete = still_preface && length == rest.len();
+            self.preface_seen = (still_preface && !complete).then_some(seen + length);
+            if complete {
+                self.pace.multiplexed();
+            }
+        }
+        self.pace.received();
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        let arrived = &buffer.filled()[before..];
+        if arrived.is_empty() {
+            self.peer_finished = true;
+        } else {
+            self.arrived(arrived);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.linger_bytes.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            if self.peer_finished || !self.pace.lingers() {
+                return Poll::Ready(Ok(()));
+            }
+            self.linger_bytes = Some(LINGER_BYTES_MAX);
+        }
+        // Closing a socket with unread input resets it, and a reset can overtake the answer.
+        let mut waste = [0; 4096];
+        while self.linger_bytes.is_some_and(|left| left > 0) {
+            let mut buffer = ReadBuf::new(&mut waste);
+            match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {
+                    self.linger_bytes = self.linger_bytes.map(|left| left.saturating_sub(buffer.filled().len()));
+                }
+                _ => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_after_a_rest_begin_a_header_block_unless_streams_share_the_connection() {
+        let pace = Pace::new();
+        let mut stream = Paced::new((), Arc::clone(&pace));
+        stream.arrived(b"GET / HT");
+        assert_eq!(pace.look().0, Phase::Head);
+        drop(pace.begin());
+        assert_eq!(pace.look().0, Phase::Quiet);
+        stream.arrived(b"G");
+        assert_eq!(pace.look().0, Phase::Head);
+
+        let pace = Pace::new();
+        let mut stream = Paced::new((), Arc::clone(&pace));
+        let (begin, end) = HTTP2_PREFACE.split_at(10);
+        stream.arrived(begin);
+        assert_eq!(pace.look().0, Phase::Head, "an unfinished preface is an unfinished head");
+        stream.arrived(&[end, b"more"].concat());
+        stream.arrived(b"a ping");
+        assert_eq!(pace.look().0, Phase::Quiet);
+    }
+
+    #[test]
+    fn a_connection_rests_only_when_its_last_request_has_ended() {
+        let pace = Pace::new();
+        let (first, second) = (pace.begin(), pace.begin());
+        drop(first);
+        assert_eq!(pace.look().0, Phase::Busy);
+        drop(second);
+        assert_eq!(pace.look().0, Phase::Quiet);
+        let before = pace.look();
+        drop(pace.begin());
+        assert_ne!(pace.look(), before, "the same phase, entered anew");
+    }
+}

@@ -1,0 +1,190 @@
+//! Routes as declared, and the plane put together from them.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, on};
+use http::StatusCode;
+use hyper::body::Incoming;
+use prometheus_client::metrics::counter::Counter;
+use ron_cells::Turnstile;
+use ron_kernel::{KernelHandle, Metrics, Snapshot};
+use ron_types::{Error, Kind};
+use tower::Service as _;
+
+use crate::guard::{Guarded, RouteState};
+use crate::limits::HttpLimits;
+use crate::problem::{Counted, Problem};
+
+/// The methods a route may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Reads; HEAD is answered as well.
+    Get,
+    /// Does.
+    Post,
+    /// Replaces.
+    Put,
+    /// Removes.
+    Delete,
+    /// Changes in part.
+    Patch,
+}
+
+impl Verb {
+    /// The method as it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verb::Get => "GET",
+            Verb::Post => "POST",
+            Verb::Put => "PUT",
+            Verb::Delete => "DELETE",
+            Verb::Patch => "PATCH",
+        }
+    }
+
+    const fn filter(self) -> MethodFilter {
+        match self {
+            Verb::Get => MethodFilter::GET,
+            Verb::Post => MethodFilter::POST,
+            Verb::Put => MethodFilter::PUT,
+            Verb::Delete => MethodFilter::DELETE,
+            Verb::Patch => MethodFilter::PATCH,
+        }
+    }
+}
+
+/// One route: it exists only through one of these.
+#[derive(Debug)]
+pub struct RouteSpec {
+    /// The path with its parameters in braces; also the `endpoint` label.
+    pub pattern: &'static str,
+    /// The method.
+    pub method: Verb,
+    /// Total time of a request whose caller asks for none; none means the configured default.
+    pub deadline: Option<Duration>,
+    /// Requests in flight at once; none means the configured default at start.
+    pub concurrency: Option<usize>,
+    /// One sentence for people.
+    pub does: &'static str,
+}
+
+/// Collects routes.
+pub struct ApiBuilder {
+    shared: Arc<Shared>,
+    specs: Vec<&'static RouteSpec>,
+    router: Router,
+}
+
+/// The finished plane. Clones are the same plane.
+#[derive(Clone)]
+pub struct Api {
+    pub(crate) shared: Arc<Shared>,
+    specs: Arc<[&'static RouteSpec]>,
+    router: Router,
+}
+
+/// What all routes and connections of a plane share.
+pub(crate) struct Shared {
+    pub limits: Snapshot<HttpLimits>,
+    pub metrics: Arc<Metrics>,
+    /// Closed while the plane drains.
+    pub entrance: Turnstile,
+    pub counters: Counters,
+}
+
+/// Counters found once, so that no request looks up a label.
+pub(crate) struct Counters {
+    deadlines: Counter,
+    stalled_bodies: Counter,
+    large_bodies: Counter,
+    large_heads: Counter,
+    inflations: Counter,
+}
+
+impl ApiBuilder {
+    /// A plane without routes.
+    pub fn new(kernel: KernelHandle, limits: Snapshot<HttpLimits>) -> Self {
+        let metrics = Arc::clone(kernel.metrics());
+        let counters = Counters::new(&metrics);
+        let shared = Shared { limits, metrics, entrance: Turnstile::default(), counters };
+        ApiBuilder { shared: Arc::new(shared), specs: Vec::new(), router: Router::new() }
+    }
+
+    /// Adds a route with every layer around its handler. Two routes of one pattern and method are a mistake and panic.
+    pub fn route<H, T>(mut self, spec: &'static RouteSpec, handler: H) -> Self
+    where
+        H: Handler<T, ()>,
+        T: 'static,
+    {
+        let state = RouteState::new(spec, Arc::clone(&self.shared));
+        let guarded = Guarded::new(handler, Arc::new(state));
+        self.router = self.router.route(spec.pattern, on(spec.method.filter(), guarded));
+        self.specs.push(spec);
+        self
+    }
+
+    /// The plane, ready to serve.
+    pub fn build(self) -> Api {
+        let unmatched = Arc::new(RouteState::unmatched(Arc::clone(&self.shared)));
+        let router = self
+            .router
+            .fallback(Guarded::new(not_found, Arc::clone(&unmatched)))
+            .method_not_allowed_fallback(Guarded::new(method_not_allowed, unmatched));
+        Api { shared: self.shared, specs: self.specs.into(), router }
+    }
+}
+
+impl Api {
+    /// Every route declared, in order.
+    pub fn routes(&self) -> &[&'static RouteSpec] {
+        &self.specs
+    }
+
+    /// Requests being answered now.
+    pub fn requests_in_flight(&self) -> usize {
+        self.shared.entrance.inside()
+    }
+
+    /// Answers one request.
+    pub(crate) fn answer(
+        &self,
+        request: http::Request<Incoming>,
+    ) -> impl Future<Output = Result<axum::response::Response, Infallible>> + Send + use<> {
+        self.router.clone().call(request)
+    }
+}
+
+async fn not_found() -> Problem {
+    Error::new(Kind::NotFound, "no route has this path").into()
+}
+
+async fn method_not_allowed() -> Problem {
+    Problem::schema(StatusCode::METHOD_NOT_ALLOWED, "the route has other methods; see Allow")
+}
+
+impl Counters {
+    fn new(metrics: &Metrics) -> Self {
+        Counters {
+            deadlines: metrics.io_timeouts.at("request"),
+            stalled_bodies: metrics.io_timeouts.at("read"),
+            large_bodies: metrics.frame_rejects.at("body"),
+            large_heads: metrics.frame_rejects.at("header"),
+            inflations: metrics.frame_rejects.at("inflate"),
+        }
+    }
+
+    pub(crate) fn count(&self, what: Counted) {
+        match what {
+            Counted::Nothing => return,
+            Counted::Deadline => self.deadlines.inc(),
+            Counted::StalledBody => self.stalled_bodies.inc(),
+            Counted::LargeBody => self.large_bodies.inc(),
+            Counted::LargeHead => self.large_heads.inc(),
+            Counted::Inflation => self.inflations.inc(),
+        };
+    }
+}

@@ -1,0 +1,160 @@
+//! The accept loop: takes connections, hands each to a child, and in a drain lets them end with their answers.
+
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ron_kernel::scope::Children;
+use ron_kernel::snapshot::Versioned;
+use ron_kernel::{Deadline, TaskContext, TaskError, TaskResult};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::connection::serve_connection;
+use crate::door::{Door, Slot};
+use crate::limits::HttpLimits;
+use crate::route::Api;
+
+/// The door bounds connections by limits that change while it runs; this only catches what the door cannot.
+const CONNECTION_TASKS_MAX: usize = 1 << 20;
+
+/// How long the loop rests when the system has no file descriptor or memory for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const TIDY_EVERY: Duration = Duration::from_millis(500);
+
+/// Serves the plane on a listener until the task is told to stop. May be called again, with the listener cloned.
+pub async fn serve(
+    context: TaskContext,
+    listener: StdListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    api: Api,
+) -> TaskResult {
+    let listener = listen(listener).map_err(|error| TaskError::Failed(format!("the listener is unusable: {error}")))?;
+    let (drain, draining) = watch::channel(false);
+    let mut plane = Plane {
+        door: Door::new(&api.shared.metrics, &api.shared.limits.get().value),
+        children: Children::new("http_connection", CONNECTION_TASKS_MAX, &api.shared.metrics),
+        tls: tls.map(TlsAcceptor::from),
+        draining,
+        api,
+    };
+    plane.api.shared.entrance.open();
+    context.ready().await;
+    plane.accept_until_stopped(&context, &listener).await;
+    drop(listener);
+    plane.api.shared.entrance.close();
+    drain.send_replace(true);
+    context.beating(plane.children.finish(context.stop_deadline())).await;
+    Ok(())
+}
+
+fn listen(listener: StdListener) -> io::Result<TcpListener> {
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+/// One life of the listener.
+struct Plane {
+    api: Api,
+    tls: Option<TlsAcceptor>,
+    door: Door,
+    children: Children,
+    draining: watch::Receiver<bool>,
+}
+
+impl Plane {
+    async fn accept_until_stopped(&mut self, context: &TaskContext, listener: &TcpListener) {
+        let stopping = context.stopping();
+        tokio::pin!(stopping);
+        let mut tidy = tokio::time::interval(TIDY_EVERY);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stopping => return,
+                _ = tidy.tick() => {
+                    // Under a flood of connections the last branch may never get its turn.
+                    context.beat();
+                    self.door.tidy();
+                }
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.take(stream, peer.ip()),
+                    Err(error) if is_the_peers_doing(&error) => {}
+                    Err(error) => {
+                        self.api.shared.metrics.io_errors.at("accept").inc();
+                        tracing::warn!(%error, "cannot accept; resting for a moment");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                () = context.heartbeat() => {}
+            }
+        }
+    }
+
+    fn take(&mut self, stream: TcpStream, ip: std::net::IpAddr) {
+        let limits = self.api.shared.limits.get();
+        let Some(slot) = self.door.admit(ip, &limits.value) else {
+            // Without the handshake there is nothing a TLS client could read.
+            if self.tls.is_none() {
+                self.door.refuse(stream);
+            }
+            return;
+        };
+        let (api, tls, draining) = (self.api.clone(), self.tls.clone(), self.draining.clone());
+        self.children.spawn(connection(stream, tls, api, limits, draining, slot));
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    api: Api,
+    limits: Arc<Versioned<HttpLimits>>,
+    draining: watch::Receiver<bool>,
+    _slot: Slot,
+) {
+    let limits = &limits.value;
+    // Fails only on a socket that is already gone.
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else {
+        return serve_connection(stream, api, limits, draining).await;
+    };
+    if let Some(stream) = shake_hands(stream, &tls, &api, limits, draining.clone()).await {
+        // Boxed, so that plain connections do not carry the room for it.
+        Box::pin(serve_connection(stream, api, limits, draining)).await;
+    }
+}
+
+async fn shake_hands(
+    stream: TcpStream,
+    tls: &TlsAcceptor,
+    api: &Api,
+    limits: &HttpLimits,
+    mut draining: watch::Receiver<bool>,
+) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+    let deadline = Deadline::after(limits.handshake_timeout);
+    let outcome = tokio::select! {
+        outcome = deadline.run("handshake", tls.accept(stream)) => outcome,
+        _ = draining.wait_for(|draining| *draining) => return None,
+    };
+    let metrics = &api.shared.metrics;
+    match outcome {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => {
+            metrics.io_errors.at("handshake").inc();
+            tracing::debug!(%error, "a TLS handshake failed");
+        }
+        Err(_) => {
+            metrics.io_timeouts.at("handshake").inc();
+        }
+    }
+    None
+}
+
+/// Errors of a connection that ended between arriving and being accepted.
+fn is_the_peers_doing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}

@@ -1,0 +1,165 @@
+//! The rows of a run as a table for the terminal and as a section of the benchmark page.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use crate::machine::Machine;
+use crate::stats::Spread;
+
+const TITLE: &str = "# Benchmarks\n\nEvery number here was written by `macronode-bench`; run it to get your own.\n";
+const BEGIN: &str = "<!-- macronode-bench kernel: begin -->";
+const END: &str = "<!-- macronode-bench kernel: end -->";
+const HEADINGS: [&str; 6] = ["measure", "macronode", "peer", "ratio (min to max)", "target", "met"];
+
+/// What a row should reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// The ratio to the peer is at least this.
+    RatioAtLeast(f64),
+    /// The number is below this, in this unit.
+    Below(f64, &'static str),
+    /// Reported without a promise.
+    None,
+}
+
+/// One measured thing.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// Our number, with its unit.
+    pub ours: String,
+    /// The number a `Below` target is held against.
+    pub value: Option<f64>,
+    /// The peer's number, with its unit.
+    pub peer: String,
+    /// Ours to the peer's.
+    pub ratio: Option<Spread>,
+    /// What it should reach.
+    pub target: Target,
+    /// One sentence on what the number means.
+    pub meaning: String,
+}
+
+/// The whole section.
+pub struct Section<'a> {
+    /// Where it was measured.
+    pub machine: &'a Machine,
+    /// Whether the run was a short one.
+    pub quick: bool,
+    /// What was measured.
+    pub rows: &'a [Row],
+}
+
+impl Row {
+    /// Whether the target is reached; none where there is none.
+    pub fn is_met(&self) -> Option<bool> {
+        match self.target {
+            Target::RatioAtLeast(least) => Some(self.ratio.is_some_and(|ratio| ratio.median >= least)),
+            Target::Below(most, _) => Some(self.value.is_some_and(|value| value < most)),
+            Target::None => None,
+        }
+    }
+
+    fn cells(&self) -> [String; 6] {
+        let ratio = self.ratio.map(|r| format!("{:.2} ({:.2} to {:.2})", r.median, r.min, r.max));
+        let target = match self.target {
+            Target::RatioAtLeast(least) => format!("at least {least:.1}"),
+            Target::Below(most, unit) => format!("below {most:.0} {unit}"),
+            Target::None => "none".to_owned(),
+        };
+        let dash = || "-".to_owned();
+        let peer = if self.peer.is_empty() { dash() } else { self.peer.clone() };
+        [self.name.clone(), self.ours.clone(), peer, ratio.unwrap_or_else(dash), target, self.verdict().to_owned()]
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.is_met() {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "-",
+        }
+    }
+}
+
+impl Section<'_> {
+    /// The section with its heading, without the markers.
+    pub fn markdown(&self) -> String {
+        let mut text = format!("## Kernel\n\n{}\n\n", self.machine.markdown());
+        let quick = if self.quick { " --quick" } else { "" };
+        let _ = writeln!(text, "```sh");
+        let _ = writeln!(text, "cargo build --release -p macronode -p macronode-bench");
+        let _ = writeln!(text, "target/release/macronode-bench kernel{quick} --write");
+        let _ = writeln!(text, "```\n");
+        if self.quick {
+            let _ = writeln!(text, "This was a short run: the numbers are noisy.\n");
+        }
+        let _ = writeln!(text, "A ratio is the median over alternating rounds of both sides in one run.\n");
+        text.push_str(&markdown_table(self.rows));
+        text.push('\n');
+        for row in self.rows {
+            let verdict = match row.is_met() {
+                Some(true) => "target met",
+                Some(false) => "target missed",
+                None => "no target",
+            };
+            let _ = writeln!(text, "- **{}** ({verdict}): {}", row.name, row.meaning);
+        }
+        text
+    }
+}
+
+/// The rows with columns aligned.
+pub fn plain_table(rows: &[Row]) -> String {
+    let mut lines: Vec<[String; 6]> = vec![HEADINGS.map(str::to_owned)];
+    lines.extend(rows.iter().map(Row::cells));
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let mut text = String::new();
+    for line in &lines {
+        let padded: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let _ = writeln!(text, "{}", padded.join("  ").trim_end());
+    }
+    text
+}
+
+fn markdown_table(rows: &[Row]) -> String {
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let mut text = line(&HEADINGS.map(str::to_owned));
+    text.push_str("|---|---|---|---|---|---|\n");
+    for row in rows {
+        text.push_str(&line(&row.cells()));
+    }
+    text
+}
+
+/// Replaces the section in the page, which is made if it does not exist.
+pub fn write_section(path: &Path, section: &str) -> anyhow::Result<()> {
+    let page = match std::fs::read_to_string(path) {
+        Ok(page) => page,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => TITLE.to_owned(),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let page = replace_section(&page, section)?;
+    std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Puts the section between its markers; appends both where the page has none.
+fn replace_section(page: &str, section: &str) -> anyhow::Result<String> {
+    let block = format!("{BEGIN}\n{}\n{END}", section.trim_end());
+    match (page.find(BEGIN), page.find(END)) {
+        (Some(begin), Some(end)) if begin < end => {
+            Ok(format!("{}{block}{}", &page[..begin], &page[end + END.len()..]))
+        }
+        (None, None) => Ok(format!("{}\n\n{block}\n", page.trim_end())),
+        _ => anyhow::bail!("the page has one marker without the other, or in the wrong order"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Where one crate's words become another's: configuration into limits, the process into the admin plane's control.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use ron_admin::{Control, ReloadReport};
+use ron_api::HttpLimits;
+use ron_kernel::coalesce::Coalesce;
+use ron_kernel::retry::RetryLimits;
+use ron_kernel::{KernelOptions, Snapshot};
+use ron_types::Error;
+
+use crate::config::{Config, Runtime};
+use crate::config_watch::ReloadPort;
+use crate::logging::LogControl;
+use crate::specs;
+
+impl Config {
+    /// The bounds of the HTTP plane.
+    pub fn http_limits(&self) -> HttpLimits {
+        HttpLimits {
+            request_deadline: self.http.request_deadline.duration(),
+            request_deadline_max: self.http.request_deadline_max.duration(),
+            read_timeout: self.io.read_timeout.duration(),
+            idle_timeout: self.io.idle_timeout.duration(),
+            handshake_timeout: self.tls.handshake_timeout.duration(),
+            body_bytes_max: self.http.max_body_bytes.bytes(),
+            header_bytes_max: self.http.max_header_bytes.bytes(),
+            inflate_ratio_max: self.io.decompress_ratio_max,
+            route_concurrency_max: self.http.route_concurrency,
+            connections_max: self.connections.max,
+            connections_per_ip_max: self.connections.per_ip_max,
+            accepts_per_ip_per_second: self.connections.accepts_per_ip_per_second,
+        }
+    }
+
+    /// What the kernel takes from the configuration.
+    pub fn kernel_options(&self, seed: u64) -> KernelOptions {
+        KernelOptions {
+            drain_deadline: self.io.drain_deadline.duration(),
+            bus_capacity: self.queues.bus,
+            config_updates_capacity: self.queues.cfg_updates,
+            seed,
+            record: false,
+        }
+    }
+
+    /// How often and how slowly lost work is tried again.
+    pub fn retry_limits(&self) -> RetryLimits {
+        let [low, high] = self.retry.initial_jitter_ms.map(std::time::Duration::from_millis);
+        RetryLimits { first_wait: (low, high), cap: self.retry.cap.duration(), tries_max: self.retry.max_tries }
+    }
+
+    /// Permits of a facet gate on this machine.
+    pub fn permits(&self, gate: &str, cpus: usize) -> usize {
+        let permits = match gate {
+            "feed_fanout" => self.facets.feed_fanout,
+            "graph_expand" => self.facets.graph_expand,
+            "search_qps" => self.facets.search_qps,
+            "index_ingest" => self.facets.index_ingest,
+            _ => self.facets.mailbox_ops,
+        };
+        permits.on(cpus)
+    }
+}
+
+/// The process, as the admin plane controls it.
+pub struct ProcessControl {
+    /// Asks the configuration watcher.
+    pub reloads: ReloadPort,
+    /// Changes the log filter.
+    pub log: LogControl,
+    /// The configuration in force.
+    pub config: Snapshot<Config>,
+}
+
+impl Control for ProcessControl {
+    fn reload(&self) -> BoxFuture<'static, Result<ReloadReport, Error>> {
+        let reloads = self.reloads.clone();
+        async move { reloads.reload().await }.boxed()
+    }
+
+    fn set_log_filter(&self, filter: &str) -> Result<(), String> {
+        self.log.set_filter(filter)
+    }
+
+    fn version(&self) -> serde_json::Value {
+        let config = self.config.get();
+        let mut version = build_facts();
+        version["config_version"] = config.version.into();
+        version["services"] = config.value.services.clone().into();
+        version["amnesia"] = config.value.amnesia.into();
+        version["runtime"] = match config.value.runtime {
+            Runtime::Multi => "multi".into(),
+            Runtime::Current => "current".into(),
+        };
+        version
+    }
+}
+
+/// What is known without a running node.
+pub fn build_facts() -> serde_json::Value {
+    serde_json::json!({
+        "name": "macronode",
+        "version": env!("CARGO_PKG_VERSION"),
+        "profile": if cfg!(debug_assertions) { "debug" } else { "release" },
+        "target": format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS),
+        "tls": "rustls with aws-lc-rs, TLS 1.3",
+    })
+}
+
+/// Everything the node declares, as (kind, name), for the comparison with what runs.
+pub fn declared(config: &Config) -> Vec<(&'static str, &'static str)> {
+    let always = ["observe", "config", "workers"];
+    let services = specs::SERVICES.iter().filter(|spec| always.contains(&spec.name) || config.runs(spec.name));
+    let tasks = services.clone().flat_map(|spec| spec.tasks).map(|task| ("task", task.name));
+    let supervisor = ("task", ron_kernel::builder::SUPERVISOR.name);
+    let services = services.clone().map(|spec| ("service", spec.name));
+    let queues = specs::QUEUES.iter().map(|spec| ("queue", spec.name));
+    let gates = specs::GATES.iter().map(|spec| ("gate", spec.name));
+    services.chain(tasks).chain([supervisor]).chain(queues).chain(gates).collect()
+}
+
+/// An update of the index on its way to the ingester: the newest one of a name wins.
+#[derive(Debug)]
+pub struct IndexUpdate {
+    /// The name or hash that is updated.
+    pub key: String,
+    /// Its new manifest.
+    pub manifest: bytes::Bytes,
+}
+
+impl Coalesce for IndexUpdate {
+    type Key = String;
+
+    fn key(&self) -> String {
+        self.key.clone()
+    }
+
+    fn absorb(&mut self, newer: Self) {
+        *self = newer;
+    }
+}
+
+/// The facets' gates and queues: made, shown and bounded, for the services that will use them.
+pub struct Facets {
+    /// One gate for each facet, in the order of [`specs::GATES`].
+    pub gates: Vec<ron_kernel::gate::Gate>,
+    /// Index updates waiting to be ingested.
+    pub index_ingest: ron_kernel::coalesce::Coalescing<IndexUpdate>,
+}
+
+/// Shared by everything that needs the facets.
+pub type SharedFacets = Arc<Facets>;

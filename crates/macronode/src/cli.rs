@@ -1,0 +1,325 @@
+//! The command line: what can be asked of the binary, and how a run's flags become configuration.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use toml::{Table, Value};
+
+use crate::config::{Key, Sources};
+use crate::errors::Exit;
+
+const EXAMPLES: &str = "\
+Examples:
+  macronode                              run with ./macronode.toml or the defaults
+  macronode run --dev --amnesia          try it out; nothing is written to disk
+  macronode check --config node.toml     would it start?
+  macronode config print --sources       every value and where it came from
+  macronode status                       how the running node stands
+  macronode drain --dry-run              what a drain would wait for
+
+Exit codes:
+   0  done; for run: left cleanly
+  64  wrong command line or configuration
+  70  cannot start, a check failed, or no node answers
+  75  left, but tasks had to be aborted at the drain deadline
+
+Errors have codes such as MN0003, each with a page in docs/errors.";
+
+/// One node: mailbox, index, overlay and rewarder on one supervised kernel.
+///
+/// Without a command the node runs.
+#[derive(Debug, Parser)]
+#[command(name = "macronode", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the node; what happens without a command.
+    Run(RunArgs),
+    /// Load the configuration, try the ports and the data directory, and say whether the node would start.
+    Check(RunArgs),
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Say the version of this binary, and with --admin that of a running node.
+    Version(ClientArgs),
+    /// Say how the running node stands; exits with 70 unless it is ready or degraded.
+    Status(ClientArgs),
+    /// Show the services, tasks, queues and gates of the running node.
+    Topology(TopologyArgs),
+    /// Ask the running node to finish its work and leave.
+    Drain(DrainArgs),
+    /// Act on one service of the running node.
+    #[command(subcommand)]
+    Service(ServiceCommand),
+    /// Examine this machine: ports, limits, clock, disk, memory, TLS files.
+    Doctor(DoctorArgs),
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print the effective configuration as TOML.
+    Print {
+        /// Say for each value where it came from.
+        #[arg(long)]
+        sources: bool,
+        /// How the node would run.
+        #[command(flatten)]
+        run: RunArgs,
+    },
+    /// Check a file together with the environment.
+    Validate {
+        /// The file; ./macronode.toml if none is named.
+        file: Option<PathBuf>,
+    },
+    /// Print the JSON schema of the file.
+    Schema,
+}
+
+/// What to do with a service.
+#[derive(Debug, Subcommand)]
+pub enum ServiceCommand {
+    /// Restart its tasks; also clears a service that stays failed.
+    Restart {
+        /// Its name, as `macronode status` shows it.
+        name: String,
+        /// Which node.
+        #[command(flatten)]
+        client: ClientArgs,
+    },
+}
+
+/// The flags of a run; each overrides the environment and the file.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RunArgs {
+    /// The configuration file [default: ./macronode.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the public HTTP plane listens [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub api: Option<String>,
+    /// Where the admin plane listens [default: 127.0.0.1:9600]
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<String>,
+    /// Where OAP frames are taken [default: 127.0.0.1:9500]
+    #[arg(long, value_name = "ADDR")]
+    pub oap: Option<String>,
+    /// The directory of everything the node keeps [default: ./macronode-data]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
+    /// The services to run, with commas between [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub services: Option<Vec<String>>,
+    /// Keep everything in memory; open no file for writing
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub amnesia: Option<bool>,
+    /// Settings for development
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub dev: Option<bool>,
+    /// Allow tasks to be killed and frozen through the admin plane
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub chaos: Option<bool>,
+    /// A thread for each core, or one thread
+    #[arg(long, value_name = "KIND", value_parser = ["multi", "current"])]
+    pub runtime: Option<String>,
+    /// How the log is written
+    #[arg(long, value_name = "FORMAT", value_parser = ["pretty", "json"])]
+    pub log: Option<String>,
+}
+
+/// How to reach a running node.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ClientArgs {
+    /// The admin plane: HOST:PORT or https://HOST:PORT [default: from the node's data directory, else 127.0.0.1:9600]
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<String>,
+    /// The public plane, to see whether it answers as well
+    #[arg(long, value_name = "ADDR")]
+    pub api: Option<String>,
+    /// The data directory of the node, for its addresses and its operator token
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The file with the operator token [default: operator.token in the data directory]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// The PEM file with the root to trust for https
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Print JSON as the node gave it
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How to show the topology.
+#[derive(Args, Debug)]
+pub struct TopologyArgs {
+    /// Print a Mermaid map
+    #[arg(long, conflicts_with_all = ["json", "check"])]
+    pub mermaid: bool,
+    /// Compare what runs with what this binary declares; exits with 70 if they differ
+    #[arg(long)]
+    pub check: bool,
+    /// Which node.
+    #[command(flatten)]
+    pub client: ClientArgs,
+}
+
+/// How to drain.
+#[derive(Args, Debug)]
+pub struct DrainArgs {
+    /// Only show the phases, their deadlines and what waits
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Which node.
+    #[command(flatten)]
+    pub client: ClientArgs,
+}
+
+/// What to examine.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How the node would run.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Reads the command line. On `Err` everything has been printed and the process ends like that.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Exit> {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => Ok(cli.command.unwrap_or(Command::Run(cli.run))),
+        Err(error) => {
+            // Nobody is left to be told that the terminal is gone.
+            let _ = error.print();
+            Err(if error.use_stderr() { Exit::Usage } else { Exit::Clean })
+        }
+    }
+}
+
+impl RunArgs {
+    /// From where the configuration of this run is loaded.
+    pub fn sources(&self) -> Sources {
+        Sources::of_process(self.config.clone(), self.flags())
+    }
+
+    /// What the flags set, in the shape of the file.
+    pub fn flags(&self) -> Table {
+        let text = |value: &Option<String>| value.clone().map(Value::String);
+        let names = |names: &Vec<String>| Value::Array(names.iter().cloned().map(Value::String).collect());
+        let given = [
+            ("services", self.services.as_ref().map(names)),
+            ("amnesia", self.amnesia.map(Value::Boolean)),
+            ("dev", self.dev.map(Value::Boolean)),
+            ("chaos", self.chaos.map(Value::Boolean)),
+            ("runtime", text(&self.runtime)),
+            ("data_dir", text(&self.data_dir)),
+            ("api.addr", text(&self.api)),
+            ("admin.addr", text(&self.admin)),
+            ("oap.addr", text(&self.oap)),
+            ("log.format", text(&self.log)),
+        ];
+        let mut table = Table::new();
+        for (path, value) in given {
+            if let (Some(key), Some(value)) = (Key::find(path), value) {
+                key.put(&mut table, value);
+            }
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::config::KEYS;
+
+    fn parsed(line: &str) -> Result<Command, Exit> {
+        parse(line.split_whitespace().map(OsString::from))
+    }
+
+    fn flags(line: &str) -> String {
+        match parsed(line) {
+            Ok(Command::Run(run)) => run.flags().to_string(),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn run_is_the_default_and_its_flags_work_without_the_word() {
+        assert_eq!(flags("macronode"), "");
+        for line in ["macronode --amnesia --api 127.0.0.1:1", "macronode run --amnesia --api 127.0.0.1:1"] {
+            assert_eq!(flags(line), "amnesia = true\n\n[api]\naddr = \"127.0.0.1:1\"\n", "{line}");
+        }
+        assert_eq!(flags("macronode --dev=false --services http,oap"), "dev = false\nservices = [\"http\", \"oap\"]\n");
+    }
+
+    #[test]
+    fn every_key_with_a_flag_is_set_by_that_flag() {
+        for key in KEYS {
+            let Some(flag) = key.flag else { continue };
+            let value = match flag {
+                "--amnesia" | "--dev" | "--chaos" => "",
+                "--runtime" => " multi",
+                "--log" => " json",
+                _ => " x",
+            };
+            let Ok(Command::Run(run)) = parsed(&format!("macronode {flag}{value}")) else { panic!("{flag}") };
+            assert!(key.value_in(&run.flags()).is_some(), "{flag} sets {}", key.path);
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_is_a_usage_error_and_help_is_none() {
+        for line in ["macronode --amnesai", "macronode rnu", "macronode service", "macronode --runtime both"] {
+            assert_eq!(parsed(line).map(|_| ()), Err(Exit::Usage), "{line}");
+        }
+        for line in ["macronode --help", "macronode --version", "macronode help drain"] {
+            assert_eq!(parsed(line).map(|_| ()), Err(Exit::Clean), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_parses() {
+        for line in [
+            "macronode check --config x",
+            "macronode config print --sources",
+            "macronode config validate x.toml",
+            "macronode config schema",
+            "macronode version",
+            "macronode status --json --admin 127.0.0.1:1",
+            "macronode topology --json",
+            "macronode topology --mermaid",
+            "macronode topology --check --data-dir d",
+            "macronode drain --dry-run --token-file t",
+            "macronode service restart http",
+            "macronode doctor --json --amnesia",
+        ] {
+            assert!(parsed(line).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_names_the_exit_codes() {
+        let help = Cli::command().render_long_help().to_string();
+        for exit in [Exit::Clean, Exit::Usage, Exit::Failed, Exit::Aborted] {
+            assert!(help.contains(&format!("{:>4}  ", exit.number())), "{exit:?}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! A small HTTP client for one node: one request, one connection, one deadline.
+
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST};
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use ron_kernel::Deadline;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use zeroize::Zeroizing;
+
+use crate::cli::ClientArgs;
+use crate::config::{self, Config, Sources};
+use crate::errors::{Code, Failure};
+
+/// The time of one request from the connection to the last byte of the answer.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// No answer of the admin plane is longer than this.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// One node, as the command line named it.
+pub struct Client {
+    /// Host and port.
+    address: String,
+    /// The host alone, for TLS.
+    host: String,
+    tls: Option<TlsConnector>,
+    token_file: PathBuf,
+}
+
+/// What the node said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status of HTTP.
+    pub status: u16,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// What a running node writes into its data directory.
+#[derive(Debug, Default, Deserialize)]
+struct Addresses {
+    admin: Option<String>,
+}
+
+impl Client {
+    /// Finds the node: the address given, else the one in its data directory, else the configured one.
+    pub fn find(args: &ClientArgs) -> Result<Client, Failure> {
+        // A node may be asked about even if the file beside it is broken by now.
+        let loaded = config::load(&Sources::of_process(None, toml::Table::new()));
+        let config = loaded.map_or_else(|_| Config::default(), |loaded| loaded.config);
+        let data_dir = args.data_dir.clone().unwrap_or_else(|| config.data_dir.clone());
+        let token_file = args.token_file.clone().unwrap_or_else(|| data_dir.join("operator.token"));
+        let scheme = if config.admin.tls_cert.is_some() { "https" } else { "http" };
+        let written = args.admin.clone().unwrap_or_else(|| {
+            let known = addresses(&data_dir).admin.unwrap_or_else(|| config.admin.addr.to_string());
+            format!("{scheme}://{known}")
+        });
+        Client::to(&written, args.ca.as_deref().or(config.admin.tls_cert.as_deref()), token_file)
+    }
+
+    /// The node at `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
+    pub fn to(written: &str, root: Option<&Path>, token_file: PathBuf) -> Result<Client, Failure> {
+        let (is_tls, rest) = match written.split_once("://") {
+            None => (false, written),
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            Some(_) => return Err(misspelled(written)),
+        };
+        let address = rest.trim_end_matches('/').to_owned();
+        let (host, port) = address.rsplit_once(':').ok_or_else(|| misspelled(written))?;
+        if host.is_empty() || port.parse::<u16>().is_err() {
+            return Err(misspelled(written));
+        }
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let tls = is_tls.then(|| connector(root)).transpose()?;
+        Ok(Client { address, host, tls, token_file })
+    }
+
+    /// Where it asks, for messages.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Reads something; needs no token.
+    pub async fn get(&self, path: &str) -> Result<Answer, Failure> {
+        self.send(self.request(Method::GET, path)?).await
+    }
+
+    /// Asks for something to be done, with the operator token.
+    pub async fn post(&self, path: &str) -> Result<Answer, Failure> {
+        let token = read_token(&self.token_file)?;
+        let mut request = self.request(Method::POST, path)?;
+        let value = Zeroizing::new(format!("Bearer {}", token.trim()));
+        let mut value = http::HeaderValue::from_str(&value).map_err(|_| {
+            Failure::new(Code::TokenUnusable, format!("{} is not an operator token", self.token_file.display()))
+        })?;
+        value.set_sensitive(true);
+        request.headers_mut().insert(AUTHORIZATION, value);
+        let answer = self.send(request).await?;
+        match answer.status {
+            401 | 403 => Err(Failure::new(
+                Code::TokenUnusable,
+                format!(
+                    "the node at {} refused the operator token of {}: is it the token of this node?",
+                    self.address,
+                    self.token_file.display()
+                ),
+            )),
+            _ => Ok(answer),
+        }
+    }
+
+    fn request(&self, method: Method, path: &str) -> Result<Request<Full<Bytes>>, Failure> {
+        Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, &self.address)
+            .header(CONNECTION, "close")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::default())
+            .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot ask for {path}: {error}")))
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
+        let exchange = Box::pin(self.connect_and_exchange(request));
+        match Deadline::after(DEADLINE).run("admin request", exchange).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.silent(&format!("no answer within {} s", DEADLINE.as_secs()))),
+        }
+    }
+
+    async fn connect_and_exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
+        let stream = TcpStream::connect(&self.address).await.map_err(|error| self.unreachable(&error))?;
+        let Some(tls) = &self.tls else { return self.exchange(stream, request).await };
+        let name = ServerName::try_from(self.host.clone()).map_err(|_| misspelled(&self.address))?;
+        let stream = tls.connect(name, stream).await.map_err(|error| {
+            let message = format!("no trusted TLS with {}: {error}; name its root with --ca FILE", self.address);
+            Failure::new(Code::TlsUnusable, message)
+        })?;
+        self.exchange(stream, request).await
+    }
+
+    async fn exchange<S>(&self, stream: S, request: Request<Full<Bytes>>) -> Result<Answer, Failure>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let silent = |error: hyper::Error| self.silent(&error.to_string());
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(silent)?;
+        let mut answer = pin!(async {
+            let (head, body) = sender.send_request(request).await.map_err(silent)?.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| self.silent(&error.to_string()))?.to_bytes();
+            Ok(Answer { status: head.status.as_u16(), body })
+        });
+        tokio::select! {
+            answer = &mut answer => return answer,
+            _ = connection => {}
+        }
+        // The connection may be over before its last bytes have been taken.
+        answer.await
+    }
+
+    fn unreachable(&self, error: &std::io::Error) -> Failure {
+        let cause = match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => String::new(),
+            _ => format!(" ({error})"),
+        };
+        let address = &self.address;
+        let message = format!("no node answers at {address}{cause}: is it running? start one with `macronode run`");
+        Failure::new(Code::NoNode, message)
+    }
+
+    fn silent(&self, cause: &str) -> Failure {
+        let address = &self.address;
+        let hint = "is it the admin plane of a node, and without TLS? with TLS write https://";
+        Failure::new(Code::NoNode, format!("what listens at {address} does not answer like a node ({cause}): {hint}"))
+    }
+}
+
+impl Answer {
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON of this shape.
+    pub fn read<T: for<'de> Deserialize<'de>>(&self, path: &str) -> Result<T, Failure> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            let message = format!("the answer to {path} is not of this version ({error}); compare `macronode version`");
+            Failure::new(Code::NodeRefused, message)
+        })
+    }
+
+    /// An error unless the status says success.
+    pub fn expect_success(self, path: &str) -> Result<Answer, Failure> {
+        if (200..300).contains(&self.status) {
+            return Ok(self);
+        }
+        let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let reason = problem["detail"].as_str().or_else(|| problem["title"].as_str()).unwrap_or("no reason given");
+        Err(Failure::new(Code::NodeRefused, format!("the node refused {path}: {} {reason}", self.status)))
+    }
+}
+
+fn misspelled(written: &str) -> Failure {
+    Failure::new(Code::NoNode, format!("`{written}` is not an address; write HOST:PORT or https://HOST:PORT"))
+}
+
+fn addresses(data_dir: &Path) -> Addresses {
+    let text = std::fs::read(data_dir.join("addresses.json")).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+fn read_token(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
+        let message = format!(
+            "cannot read the operator token {}: {error}; give the node's --data-dir, or --token-file FILE",
+            path.display()
+        );
+        Failure::new(Code::TokenUnusable, message)
+    })
+}
+
+fn connector(root: Option<&Path>) -> Result<TlsConnector, Failure> {
+    let unusable = |message: String| Failure::new(Code::TlsUnusable, message);
+    let path = root.ok_or_else(|| unusable("https needs the root to trust: give --ca FILE".to_owned()))?;
+    let named = |error: &dyn std::fmt::Display| unusable(format!("{}: {error}", path.display()));
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| named(&error))? {
+        let certificate = certificate.map_err(|error| named(&error))?;
+        roots.add(certificate).map_err(|error| named(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(named(&"no certificate in it"));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| named(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Answers one connection with these bytes and returns what was asked.
+    async fn serve_once(listener: TcpListener, answer: &[u8]) -> String {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            asked.push(stream.read_u8().await.expect("a request"));
+        }
+        stream.write_all(answer).await.expect("the client reads");
+        String::from_utf8(asked).expect("text")
+    }
+
+    async fn listen() -> (TcpListener, Client) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        (listener, Client::to(&address, None, PathBuf::from("/nowhere/operator.token")).expect("an address"))
+    }
+
+    #[tokio::test]
+    async fn a_reading_request_is_answered_without_a_token() {
+        let (listener, client) = listen().await;
+        let answer = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\n{}";
+        let (asked, answer) = tokio::join!(serve_once(listener, answer), client.get("/readyz"));
+        assert!(asked.starts_with("GET /readyz HTTP/1.1\r\n"), "{asked}");
+        assert!(!asked.contains("authorization"), "{asked}");
+        assert_eq!(answer, Ok(Answer { status: 503, body: Bytes::from_static(b"{}") }));
+    }
+
+    #[tokio::test]
+    async fn a_changing_request_carries_the_token_and_a_refusal_says_so() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let token = folder.path().join("operator.token");
+        std::fs::write(&token, "abc\n").expect("written");
+        let (listener, mut client) = listen().await;
+        client.token_file = token;
+        let refusal = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n";
+        let (asked, answer) = tokio::join!(serve_once(listener, refusal), client.post("/drain"));
+        assert!(asked.contains("authorization: Bearer abc\r\n"), "{asked}");
+        assert_eq!(answer.map_err(|failure| failure.code), Err(Code::TokenUnusable));
+    }
+
+    #[tokio::test]
+    async fn without_a_token_nothing_is_sent() {
+        let client = Client::to("127.0.0.1:1", None, PathBuf::from("/nowhere/operator.token")).expect("an address");
+        let failure = client.post("/drain").await.expect_err("there is no token");
+        assert_eq!(failure.code, Code::TokenUnusable);
+        assert!(failure.message.contains("--token-file"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn nobody_at_the_address() {
+        let (listener, client) = listen().await;
+        drop(listener);
+        let expected =
+            format!("MN0017 no node answers at {}: is it running? start one with `macronode run`", client.address());
+        assert_eq!(client.get("/readyz").await.expect_err("nobody").to_string(), expected);
+    }
+
+    #[tokio::test]
+    async fn something_else_at_the_address() {
+        let (listener, client) = listen().await;
+        let (_, answer) = tokio::join!(serve_once(listener, b"220 mail ready\r\n"), client.get("/readyz"));
+        let text = answer.expect_err("not a node").to_string();
+        assert!(text.contains("does not answer like a node"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_peer_is_given_up_after_the_deadline() {
+        let (listener, client) = listen().await;
+        let text = client.get("/readyz").await.expect_err("silence").to_string();
+        assert!(text.contains("no answer within 5 s"), "{text}");
+        drop(listener);
+    }
+
+    #[test]
+    fn addresses_are_read_as_written() {
+        let host =
+            |written: &str| Client::to(written, None, PathBuf::new()).map(|client| (client.address, client.host));
+        assert_eq!(host("127.0.0.1:1"), Ok(("127.0.0.1:1".into(), "127.0.0.1".into())));
+        assert_eq!(host("http://node.example:80/"), Ok(("node.example:80".into(), "node.example".into())));
+        assert_eq!(host("[::1]:9600"), Ok(("[::1]:9600".into(), "::1".into())));
+        for written in ["127.0.0.1", "ftp://x:1", ":80", "x:99999"] {
+            assert_eq!(host(written).map_err(|failure| failure.code), Err(Code::NoNode), "{written}");
+        }
+        let failure = Client::to("https://127.0.0.1:1", None, PathBuf::new()).map(|_| ()).expect_err("no root");
+        assert!(failure.message.contains("--ca"), "{failure}");
+    }
+
+    #[test]
+    fn a_refusal_carries_the_nodes_reason() {
+        let body = Bytes::from_static(br#"{"title":"Not Found","detail":"no service htpp"}"#);
+        let failure = Answer { status: 404, body }.expect_success("/services/htpp/restart").expect_err("refused");
+        assert_eq!(failure.to_string(), "MN0019 the node refused /services/htpp/restart: 404 no service htpp");
+    }
+}

@@ -1,0 +1,89 @@
+//! What the binary does besides running: each command makes a report, and one place prints it and ends the process.
+
+mod drain;
+mod settings;
+mod status;
+mod table;
+mod topology;
+mod version;
+mod view;
+
+use std::io::Write as _;
+
+use crate::cli::{Command, ConfigCommand, RunArgs, ServiceCommand};
+use crate::client::Client;
+use crate::doctor;
+use crate::errors::{Code, Exit, Failure};
+
+/// What a command has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// For standard output.
+    pub text: String,
+    /// How the process ends.
+    pub exit: Exit,
+}
+
+impl Report {
+    /// A report that all is well.
+    pub fn clean(text: impl Into<String>) -> Self {
+        Report { text: text.into(), exit: Exit::Clean }
+    }
+}
+
+/// Does what was asked. `run` runs the node; `declared` is every (kind, name) of the specs, with the kinds `service`,
+/// `task`, `queue` and `gate`.
+pub fn dispatch(
+    command: Command,
+    declared: &[(&str, &str)],
+    run: impl FnOnce(&RunArgs) -> Result<Exit, Failure>,
+) -> Exit {
+    let report = match command {
+        Command::Run(args) => run(&args).map(|exit| Report { text: String::new(), exit }),
+        Command::Check(args) => settings::check(&args.sources()),
+        Command::Config(ConfigCommand::Print { sources, run }) => settings::print(&run.sources(), sources),
+        Command::Config(ConfigCommand::Validate { file }) => settings::validate(file),
+        Command::Config(ConfigCommand::Schema) => Ok(settings::schema()),
+        Command::Version(args) => wait(version::version(&args)),
+        Command::Status(args) => wait(status::status(&args)),
+        Command::Topology(args) => wait(topology::topology(&args, declared)),
+        Command::Drain(args) => wait(drain::drain(&args)),
+        Command::Service(ServiceCommand::Restart { name, client }) => {
+            let asked = async {
+                let path = format!("/services/{name}/restart");
+                let answer = Client::find(&client)?.post(&path).await?.expect_success(&path)?;
+                let text = format!("{name} is being restarted; follow it with `macronode status`\n");
+                Ok(Report::clean(if client.json { answer.text() + "\n" } else { text }))
+            };
+            wait(asked)
+        }
+        Command::Doctor(args) => Ok(doctor::doctor(&args.run.sources(), args.json)),
+    };
+    finish(report)
+}
+
+/// Runs one command that waits for a node.
+fn wait(command: impl Future<Output = Result<Report, Failure>>) -> Result<Report, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Code::CannotStart, format!("no runtime: {error}")))?;
+    runtime.block_on(command)
+}
+
+/// Prints a report, or what went wrong, and says how to exit. A reader that has left is not an error.
+pub fn finish(report: Result<Report, Failure>) -> Exit {
+    match report {
+        Ok(report) => {
+            let _ = std::io::stdout().lock().write_all(report.text.as_bytes());
+            report.exit
+        }
+        Err(failure) => {
+            complain(&failure);
+            failure.code.exit()
+        }
+    }
+}
+
+/// Tells the operator what went wrong and where to read on.
+pub fn complain(failure: &Failure) {
+    let _ = writeln!(std::io::stderr().lock(), "{failure}\nsee docs/errors/{}.md", failure.code);
+}

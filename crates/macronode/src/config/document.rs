@@ -1,0 +1,107 @@
+//! The configuration described: as JSON schema, and as the tables of docs/config.md.
+
+use std::fmt::Write as _;
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Value, json};
+
+use super::Config;
+use super::keys::{KEYS, Key, sections};
+use super::kind::Kind;
+
+/// The JSON schema of the file; `x-reload` says what a change of a key takes, `x-env` names its variable.
+pub fn schema() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let mut schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
+    for key in KEYS {
+        let Some(property) = schema.pointer_mut(&pointer(key)).and_then(Value::as_object_mut) else { continue };
+        property.insert("x-reload".to_owned(), Value::String(key.reload.words()));
+        property.insert("x-env".to_owned(), Value::String(key.env_name()));
+        property.insert("x-allowed".to_owned(), Value::String(key.kind.allowed()));
+        property.remove("format");
+        for (word, bound) in bounds(key.kind) {
+            property.insert(word.to_owned(), bound);
+        }
+    }
+    schema
+}
+
+/// The text of docs/config.md. It is the same on every machine.
+pub fn markdown() -> String {
+    let schema = schema();
+    let defaults = Config::default().to_table();
+    let mut text = String::from(INTRODUCTION);
+    for section in sections() {
+        let (title, about) = match section {
+            "" => ("Top of the file".to_owned(), "Before the first section."),
+            section => (format!("[{section}]"), described(&schema, &format!("/properties/{section}"))),
+        };
+        let _ = write!(text, "\n## {title}\n\n{about}\n\n{TABLE_HEAD}");
+        for key in KEYS.iter().filter(|key| key.section() == section) {
+            let default = match (key.kind, key.value_in(&defaults)) {
+                (Kind::WholeOrAuto { auto, .. }, _) => format!("0: {auto}"),
+                (_, Some(value)) => format!("`{value}`"),
+                (_, None) => "not set".to_owned(),
+            };
+            let cells = [
+                format!("`{}`", key.path),
+                format!("`{}`", key.env_name()),
+                key.kind.noun().to_owned(),
+                default,
+                key.kind.allowed(),
+                key.reload.words(),
+                described(&schema, &pointer(key)).to_owned(),
+            ];
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
+    }
+    text
+}
+
+const INTRODUCTION: &str = "\
+# Configuration
+
+This page is generated from the code; edit the comments in `config.rs` instead.
+
+A value is taken from the first of these that has it: a flag, the environment, the file, the default. The file is the one
+named by `--config`, else `macronode.toml` in the working directory if there is one. `macronode config print --sources`
+shows where each value came from, `macronode config validate FILE` checks a file, `macronode config schema` prints the
+JSON schema for editors.
+
+In the environment, lists are written with commas and switches as `1` or `0`. A key or variable that is not known is an
+error. Durations are written like `\"5s\"`, `\"150ms\"` or `\"2m\"`, sizes as a number of bytes or like `\"4MiB\"`.
+
+On a reload, a key marked *live* has effect at once, *restarts X* restarts just that service, and *needs a process
+restart* is reported and keeps its old value until the process is started anew.
+";
+
+const TABLE_HEAD: &str = "\
+| key | variable | type | default | allowed | on reload | meaning |
+|---|---|---|---|---|---|---|
+";
+
+fn pointer(key: &Key) -> String {
+    match key.section() {
+        "" => format!("/properties/{}", key.path),
+        section => format!("/properties/{section}/properties/{}", key.name()),
+    }
+}
+
+fn described<'a>(schema: &'a Value, pointer: &str) -> &'a str {
+    schema.pointer(pointer).and_then(|property| property["description"].as_str()).unwrap_or_default()
+}
+
+/// What JSON schema can say about the range of a kind.
+fn bounds(kind: Kind) -> Vec<(&'static str, Value)> {
+    match kind {
+        Kind::Whole { min, max } => vec![("minimum", json!(min)), ("maximum", json!(max))],
+        Kind::WholeOrAuto { max, .. } => vec![("minimum", json!(0)), ("maximum", json!(max))],
+        Kind::Size { min, max } => vec![("minimum", json!(min)), ("maximum", json!(max))],
+        Kind::Path => vec![("minLength", json!(1))],
+        Kind::Names(names) => {
+            vec![("items", json!({"enum": names})), ("minItems", json!(1)), ("uniqueItems", json!(true))]
+        }
+        Kind::Window { max_ms } => vec![("items", json!({"type": "integer", "minimum": 1, "maximum": max_ms}))],
+        Kind::Switch | Kind::Time { .. } | Kind::Address | Kind::Choice(_) | Kind::Permits | Kind::Filter => Vec::new(),
+    }
+}

@@ -1,0 +1,247 @@
+//! Loading: defaults, then the file, then the environment, then the flags; each value remembers its layer.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use super::Config;
+use super::error::{ConfigError, ConfigErrors, Origin, Setting};
+use super::keys::{KEYS, Key, sections};
+use super::kind::{Fault, Kind};
+use super::nearest::nearest;
+use super::rules;
+
+/// The file that is read when none is named, if it exists.
+pub const FILE_DEFAULT: &str = "macronode.toml";
+
+/// Variables of the tests and tools, which are not configuration.
+const ENV_IGNORED: [&str; 2] = ["MACRO_SOAK", "MACRO_DOCGEN"];
+const ENV_IGNORED_PREFIX: &str = "MACRO_TEST_";
+
+/// From where a configuration is loaded; kept, so that a reload can load again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sources {
+    /// The file, if any.
+    pub file: Option<PathBuf>,
+    /// Whether the operator named the file: then it must exist.
+    pub explicit_file: bool,
+    /// The environment; variables that do not begin with `MACRO_` are ignored.
+    pub env: Vec<(String, String)>,
+    /// What the flags set, in the shape of the file.
+    pub flags: Table,
+}
+
+/// Where each value that is not a default came from, by key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Origins(pub BTreeMap<String, Origin>);
+
+/// A configuration that passed every check.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    /// Where they came from.
+    pub origins: Origins,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+}
+
+impl Origins {
+    /// Where the value of a key came from.
+    pub fn of(&self, key: &str) -> Origin {
+        self.0.get(key).cloned().unwrap_or_default()
+    }
+}
+
+impl Sources {
+    /// The usual sources: the named file or `./macronode.toml`, the environment of this process, and these flags.
+    pub fn of_process(file: Option<PathBuf>, flags: Table) -> Self {
+        let explicit_file = file.is_some();
+        let file = Some(file.unwrap_or_else(|| PathBuf::from(FILE_DEFAULT)));
+        let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+        let env = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+        Sources { file, explicit_file, env: env.filter(|(name, _)| name.starts_with("MACRO_")).collect(), flags }
+    }
+}
+
+/// Loads, checks everything, and reports all problems at once.
+pub fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
+    let mut layers = Layers::default();
+    let file = layers.add_file(sources);
+    layers.add_env(&sources.env);
+    layers.add_flags(&sources.flags);
+    layers.finish(file)
+}
+
+/// What has been gathered so far.
+#[derive(Default)]
+struct Layers {
+    merged: Table,
+    origins: Origins,
+    errors: Vec<ConfigError>,
+}
+
+impl Layers {
+    /// Adds the file; returns its path if it was read.
+    fn add_file(&mut self, sources: &Sources) -> Option<PathBuf> {
+        let path = sources.file.as_ref()?;
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound && !sources.explicit_file => return None,
+            Err(error) => {
+                self.errors.push(ConfigError::Unreadable { path: path.clone(), cause: error.to_string() });
+                return None;
+            }
+        };
+        self.add_file_text(path, &text);
+        Some(path.clone())
+    }
+
+    fn add_file_text(&mut self, path: &Path, text: &str) {
+        let parsed = text.parse::<Table>().and_then(|table| Ok((table, DeTable::parse(text)?)));
+        let (table, spans) = match parsed {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                let line = error.span().map(|span| line_of(text, span.start));
+                let place = Origin::File { path: path.to_owned(), line };
+                self.errors.push(ConfigError::Syntax { place, cause: error.message().to_owned() });
+                return;
+            }
+        };
+        let mut lines = BTreeMap::new();
+        note_lines("", spans.get_ref(), text, &mut lines);
+        self.add_table(&table, &|name| {
+            let line = lines.get(name).copied();
+            Origin::File { path: path.to_owned(), line }
+        });
+    }
+
+    fn add_env(&mut self, env: &[(String, String)]) {
+        let ignored = |name: &str| ENV_IGNORED.contains(&name) || name.starts_with(ENV_IGNORED_PREFIX);
+        for (name, text) in env.iter().filter(|(name, _)| name.starts_with("MACRO_") && !ignored(name)) {
+            let origin = Origin::Env(name.clone());
+            match KEYS.iter().find(|key| key.env_name() == *name) {
+                Some(key) => self.set(key, key.kind.read_text(text), origin),
+                None => {
+                    let known: Vec<String> = KEYS.iter().map(Key::env_name).collect();
+                    let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
+                    self.errors.push(ConfigError::Unknown { what: "variable", name: name.clone(), origin, nearest });
+                }
+            }
+        }
+    }
+
+    fn add_flags(&mut self, flags: &Table) {
+        self.add_table(flags, &|name| {
+            let flag = Key::find(name).and_then(|key| key.flag).unwrap_or(name);
+            Origin::Flag(flag.to_owned())
+        });
+    }
+
+    fn add_table(&mut self, table: &Table, origin: &dyn Fn(&str) -> Origin) {
+        for (name, value) in table {
+            match value {
+                Value::Table(section) if sections().contains(&name.as_str()) => {
+                    for (inner, value) in section {
+                        self.add_value(&format!("{name}.{inner}"), value, origin);
+                    }
+                }
+                _ => self.add_value(name, value, origin),
+            }
+        }
+    }
+
+    fn add_value(&mut self, name: &str, value: &Value, origin: &dyn Fn(&str) -> Origin) {
+        if let Some(key) = Key::find(name) {
+            return self.set(key, value.clone(), origin(name));
+        }
+        let origin = origin(name);
+        self.errors.push(if sections().contains(&name) {
+            let setting = Setting { key: name.to_owned(), value: value.to_string(), origin };
+            let allowed = format!("a heading [{name}] with its keys on the lines below");
+            ConfigError::WrongType { setting, noun: "a section", allowed }
+        } else if value.is_table() {
+            let nearest = nearest(name, sections()).map(str::to_owned);
+            ConfigError::Unknown { what: "section", name: name.to_owned(), origin, nearest }
+        } else {
+            let nearest = nearest_key(name).map(str::to_owned);
+            ConfigError::Unknown { what: "key", name: name.to_owned(), origin, nearest }
+        });
+    }
+
+    fn set(&mut self, key: &Key, value: Value, origin: Origin) {
+        match key.kind.check(&value) {
+            Ok(()) => {
+                self.origins.0.insert(key.path.to_owned(), origin);
+                key.put(&mut self.merged, value);
+            }
+            Err(fault) => self.errors.push(refusal(key, &value, origin, fault)),
+        }
+    }
+
+    fn finish(mut self, file: Option<PathBuf>) -> Result<Loaded, ConfigErrors> {
+        let config: Config = match self.merged.clone().try_into() {
+            Ok(config) => config,
+            Err(error) => {
+                let place = Origin::File { path: file.unwrap_or_default(), line: None };
+                self.errors.push(ConfigError::Syntax { place, cause: error.to_string() });
+                return Err(ConfigErrors(self.errors));
+            }
+        };
+        // A rule that looks at a value already refused would only repeat the complaint.
+        let refused = |key: &str| self.errors.iter().any(|error| error.keys().contains(&key));
+        let broken = rules::broken(&config, &self.origins);
+        let broken: Vec<ConfigError> =
+            broken.into_iter().filter(|error| !error.keys().iter().any(|key| refused(key))).collect();
+        self.errors.extend(broken);
+        match self.errors.is_empty() {
+            true => Ok(Loaded { config, origins: self.origins, file }),
+            false => Err(ConfigErrors(self.errors)),
+        }
+    }
+}
+
+fn refusal(key: &Key, value: &Value, origin: Origin, fault: Fault) -> ConfigError {
+    let setting = Setting { key: key.path.to_owned(), value: value.to_string(), origin };
+    let allowed = key.kind.allowed();
+    match fault {
+        Fault::WrongType => ConfigError::WrongType { setting, noun: key.kind.noun(), allowed },
+        Fault::OutOfRange => ConfigError::OutOfRange { setting, allowed, nearest: nearest_word(key.kind, value) },
+    }
+}
+
+/// The word that was probably meant, for kinds that take words.
+fn nearest_word(kind: Kind, value: &Value) -> Option<String> {
+    let known = match kind {
+        Kind::Choice(words) | Kind::Names(words) => words,
+        _ => return None,
+    };
+    let list = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
+    let stranger = list.iter().filter_map(Value::as_str).find(|word| !known.contains(word))?;
+    nearest(stranger, known.iter().copied()).map(str::to_owned)
+}
+
+/// A key spelled nearly like this one, or a key of the same name in another section.
+fn nearest_key(name: &str) -> Option<&'static str> {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let elsewhere = KEYS.iter().find(|key| key.name() == last);
+    elsewhere.map(|key| key.path).or_else(|| nearest(name, KEYS.iter().map(|key| key.path)))
+}
+
+/// Notes the line of every key, by its path.
+fn note_lines(prefix: &str, table: &DeTable<'_>, text: &str, lines: &mut BTreeMap<String, usize>) {
+    for (name, value) in table {
+        let path = if prefix.is_empty() { name.get_ref().to_string() } else { format!("{prefix}.{}", name.get_ref()) };
+        lines.insert(path.clone(), line_of(text, name.span().start));
+        if let DeValue::Table(inner) = value.get_ref() {
+            note_lines(&path, inner, text, lines);
+        }
+    }
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.as_bytes()[..offset.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+}

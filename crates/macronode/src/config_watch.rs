@@ -1,0 +1,185 @@
+//! The configuration watcher: sees edits, SIGHUP and operator reloads, validates, diffs, swaps the snapshot.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use notify::Watcher as _;
+use ron_admin::ReloadReport;
+use ron_api::HttpLimits;
+use ron_kernel::coalesce::Coalescing;
+use ron_kernel::kernel::ConfigChange;
+use ron_kernel::queue::{Payload, QueueReceiver, QueueSender};
+use ron_kernel::{KernelHandle, Snapshot, TaskContext, TaskError, TaskResult};
+use ron_types::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::config::{self, Config, Reload, Sources};
+use crate::logging::LogControl;
+
+/// The file is read again at least this often, for file systems that tell nobody about changes.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+/// Editors write in several steps; a change is looked at when it has been quiet for this long.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// A request to look at the configuration again.
+pub enum ReloadRequest {
+    /// Something happened to the file.
+    FileChanged,
+    /// An operator asks and waits for the outcome.
+    Asked(oneshot::Sender<Result<ReloadReport, Error>>),
+}
+
+impl Payload for ReloadRequest {}
+
+/// What the watcher works with. Clones share everything.
+#[derive(Clone)]
+pub struct LiveConfig {
+    /// Where the configuration comes from; read again at every reload.
+    pub sources: Sources,
+    /// The configuration in force.
+    pub config: Snapshot<Config>,
+    /// The part of it that the HTTP plane reads.
+    pub http_limits: Snapshot<HttpLimits>,
+    /// The log filter.
+    pub log: LogControl,
+    /// Tells the supervisor.
+    pub updates: Coalescing<ConfigChange>,
+}
+
+/// One life of the watcher.
+pub async fn config_watcher(
+    context: TaskContext,
+    live: LiveConfig,
+    requests: QueueReceiver<ReloadRequest>,
+    tell: QueueSender<ReloadRequest>,
+) -> TaskResult {
+    let failed = |error: &dyn std::fmt::Display| TaskError::Failed(error.to_string());
+    let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(&error))?;
+    let _watch = watch_folder(&live.sources, tell);
+    let mut poll = tokio::time::interval(POLL_EVERY);
+    let mut seen = live.fingerprint();
+    context.ready().await;
+    let stopping = context.stopping();
+    tokio::pin!(stopping);
+    loop {
+        let kernel = context.kernel();
+        tokio::select! {
+            biased;
+            () = &mut stopping => return Ok(()),
+            _ = hangup.recv() => {
+                seen = live.fingerprint();
+                let _ = live.reload(kernel, "SIGHUP");
+            }
+            Some(request) = requests.recv() => match request {
+                ReloadRequest::Asked(reply) => {
+                    seen = live.fingerprint();
+                    let _ = reply.send(live.reload(kernel, "operator"));
+                }
+                ReloadRequest::FileChanged => {
+                    tokio::time::sleep(SETTLE).await;
+                    live.reload_if_changed(&mut seen, kernel);
+                }
+            },
+            _ = poll.tick() => {
+                context.beat();
+                live.reload_if_changed(&mut seen, kernel);
+            }
+        }
+    }
+}
+
+/// Watches the folder, not the file: a rename into place or a symlink swap replaces the file's inode.
+fn watch_folder(sources: &Sources, tell: QueueSender<ReloadRequest>) -> Option<notify::RecommendedWatcher> {
+    let folder = sources.file.as_ref()?.parent().map(|folder| match folder.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => folder.to_owned(),
+    })?;
+    let told = move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|event| !event.kind.is_access()) {
+            // A full queue already holds a reason to look.
+            let _ = tell.offer(ReloadRequest::FileChanged);
+        }
+    };
+    let watching = notify::recommended_watcher(told).and_then(|mut watcher| {
+        watcher.watch(&folder, notify::RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    });
+    watching.inspect_err(|error| tracing::warn!(%error, "cannot watch the folder; the file is polled instead")).ok()
+}
+
+impl LiveConfig {
+    /// What the file says now; none if there is no file.
+    fn fingerprint(&self) -> Option<Vec<u8>> {
+        self.sources.file.as_ref().and_then(|file| std::fs::read(file).ok())
+    }
+
+    fn reload_if_changed(&self, seen: &mut Option<Vec<u8>>, kernel: &KernelHandle) {
+        let now = self.fingerprint();
+        if now != *seen {
+            *seen = now;
+            let _ = self.reload(kernel, "file");
+        }
+    }
+
+    /// Validate, diff, swap, tell. A bad edit is a warning, a metric and the old configuration.
+    fn reload(&self, kernel: &KernelHandle, cause: &'static str) -> Result<ReloadReport, Error> {
+        crate::health::notify_reloading();
+        let outcome = self.try_reload(kernel);
+        match &outcome {
+            Ok(report) if report.changed.is_empty() => tracing::debug!(cause, "configuration unchanged"),
+            Ok(report) => {
+                tracing::info!(cause, version = report.version, changed = ?report.changed, "configuration applied")
+            }
+            Err(error) => {
+                kernel.metrics().config_rejected.inc();
+                tracing::warn!(cause, reason = %error.detail, "configuration refused; the old one stays");
+            }
+        }
+        crate::health::notify(sd_notify::NotifyState::Ready);
+        outcome
+    }
+
+    fn try_reload(&self, kernel: &KernelHandle) -> Result<ReloadReport, Error> {
+        let loaded = config::load(&self.sources).map_err(|errors| Error::schema(errors.to_string()))?;
+        let current = self.config.get();
+        let changes = current.value.diff(&loaded.config);
+        if changes.is_empty() {
+            return Ok(ReloadReport { version: current.version, changed: Vec::new(), restarted: Vec::new() });
+        }
+        let mut restart = Vec::new();
+        for change in &changes {
+            match change.reload {
+                Reload::Live => {}
+                Reload::Restart(service) => restart.push(service),
+                Reload::Process => tracing::warn!(key = %change.key, "takes effect when the process is restarted"),
+            }
+        }
+        restart.sort_unstable();
+        restart.dedup();
+        if current.value.log.filter != loaded.config.log.filter {
+            self.log.set_filter(&loaded.config.log.filter).map_err(Error::schema)?;
+        }
+        self.http_limits.publish(loaded.config.http_limits());
+        let version = self.config.publish(loaded.config);
+        kernel.metrics().config_updates.inc();
+        kernel.metrics().config_version.set(version as i64);
+        let restarted = restart.iter().map(|service| (*service).to_owned()).collect();
+        self.updates.offer(ConfigChange { version, restart })?;
+        let changed = changes.into_iter().map(|change| change.key).collect();
+        Ok(ReloadReport { version, changed, restarted })
+    }
+}
+
+/// The operator's way to ask for a reload and learn what came of it.
+#[derive(Clone)]
+pub struct ReloadPort(pub QueueSender<ReloadRequest>);
+
+impl ReloadPort {
+    /// Asks and waits.
+    pub async fn reload(&self) -> Result<ReloadReport, Error> {
+        let (reply, outcome) = oneshot::channel();
+        self.0.offer(ReloadRequest::Asked(reply))?;
+        outcome.await.map_err(|_| Error::canceled("the configuration watcher has ended"))?
+    }
+}

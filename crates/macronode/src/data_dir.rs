@@ -1,0 +1,132 @@
+//! The data directory: the operator token and the addresses the node listens on. Untouched in amnesia mode.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use ron_admin::OperatorToken;
+use zeroize::Zeroizing;
+
+/// Name of the file with the operator token.
+pub const TOKEN_FILE: &str = "operator.token";
+/// Name of the file with the bound addresses.
+pub const ADDRESSES_FILE: &str = "addresses.json";
+
+/// Where the node keeps things, or nowhere.
+#[derive(Clone, Debug)]
+pub enum DataDir {
+    /// A directory that exists and is ours.
+    Kept(PathBuf),
+    /// Amnesia: nothing is written.
+    Nowhere,
+}
+
+impl DataDir {
+    /// Makes sure the directory exists; never touches the disk in amnesia mode.
+    pub fn open(path: &Path, amnesia: bool) -> io::Result<Self> {
+        if amnesia {
+            return Ok(DataDir::Nowhere);
+        }
+        fs::create_dir_all(path)?;
+        Ok(DataDir::Kept(path.to_owned()))
+    }
+
+    /// The operator token: read, or made at the first run. In amnesia mode a fresh one, printed once on stderr.
+    pub fn operator_token(&self) -> io::Result<OperatorToken> {
+        match self {
+            DataDir::Nowhere => {
+                let token = fresh_token()?;
+                eprintln!("operator token (amnesia: shown once, kept nowhere): {}", token.expose());
+                Ok(token)
+            }
+            DataDir::Kept(folder) => {
+                let path = folder.join(TOKEN_FILE);
+                match fs::read_to_string(&path) {
+                    Ok(text) => read_token(&path, Zeroizing::new(text)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        let token = fresh_token()?;
+                        write_private(&path, format!("{}\n", token.expose()).as_bytes())?;
+                        Ok(token)
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Writes down where the node listens, for the command line tools; the node can live without it.
+    pub fn note_addresses(&self, addresses: &BTreeMap<&'static str, SocketAddr>) {
+        if let Err(error) = self.write_addresses(addresses) {
+            tracing::warn!(%error, "the addresses could not be written down");
+        }
+    }
+
+    fn write_addresses(&self, addresses: &BTreeMap<&'static str, SocketAddr>) -> io::Result<()> {
+        let DataDir::Kept(folder) = self else { return Ok(()) };
+        let mut body: serde_json::Map<String, serde_json::Value> =
+            addresses.iter().map(|(plane, address)| ((*plane).to_owned(), address.to_string().into())).collect();
+        body.insert("pid".to_owned(), std::process::id().into());
+        write_private(&folder.join(ADDRESSES_FILE), serde_json::Value::from(body).to_string().as_bytes())
+    }
+}
+
+fn fresh_token() -> io::Result<OperatorToken> {
+    let mut random = Zeroizing::new([0_u8; 32]);
+    getrandom::fill(random.as_mut_slice()).map_err(|error| io::Error::other(error.to_string()))?;
+    let hex: Zeroizing<String> = Zeroizing::new(random.iter().map(|byte| format!("{byte:02x}")).collect());
+    OperatorToken::parse(&hex).map_err(io::Error::other)
+}
+
+fn read_token(path: &Path, text: Zeroizing<String>) -> io::Result<OperatorToken> {
+    let mode = fs::metadata(path)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), "others can read the operator token; its mode should be 0600");
+    }
+    OperatorToken::parse(text.trim()).map_err(io::Error::other)
+}
+
+/// Writes a file that only its owner can read, whole or not at all: a new file is renamed into place.
+fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let unfinished = path.with_extension(format!("{}.new", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_made_once_kept_private_and_read_again() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let data = DataDir::open(&folder.path().join("node"), false).expect("made");
+        let first = data.operator_token().expect("made");
+        let again = data.operator_token().expect("read");
+        assert_eq!(first.expose(), again.expose());
+        assert_eq!(first.expose().len(), 64);
+        let mode = fs::metadata(folder.path().join("node").join(TOKEN_FILE)).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_damaged_token_is_refused_rather_than_replaced() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        fs::write(folder.path().join(TOKEN_FILE), "short").expect("written");
+        let data = DataDir::open(folder.path(), false).expect("there");
+        assert!(data.operator_token().is_err());
+    }
+
+    #[test]
+    fn amnesia_leaves_no_trace() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let data = DataDir::open(&folder.path().join("node"), true).expect("nowhere");
+        data.operator_token().expect("made");
+        data.write_addresses(&BTreeMap::new()).expect("skipped");
+        assert!(!folder.path().join("node").exists());
+    }
+}

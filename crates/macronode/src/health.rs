@@ -1,0 +1,153 @@
+//! The health reporter: measures pressure, aggregates telemetry, keeps the service manager informed.
+
+use std::time::Duration;
+
+use ron_kernel::queue::{Payload, QueueProbe, QueueReceiver};
+use ron_kernel::{KernelHandle, TaskContext, TaskResult};
+use ron_policy::{PressureLimits, PressureMeter};
+
+/// How often pressure is sampled.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// The kernel's loop counts as turning while its last turn is younger than this.
+pub const LOOP_AGE_MAX: Duration = Duration::from_secs(2);
+/// Open files above this share of the limit are pressure.
+const FILES_PRESSURE: f32 = 0.9;
+
+/// One finished job, as a worker measured it.
+#[derive(Clone, Copy, Debug)]
+pub struct Measurement {
+    /// What kind of work it was.
+    pub kind: &'static str,
+    /// Time in the queue.
+    pub waited: Duration,
+    /// Time with the worker.
+    pub worked: Duration,
+}
+
+impl Payload for Measurement {}
+
+/// A queue under observation.
+struct Watched {
+    probe: QueueProbe,
+    meter: PressureMeter,
+    refused_before: u64,
+}
+
+/// One life of the health reporter.
+pub async fn health_reporter(
+    context: TaskContext,
+    queues: Vec<QueueProbe>,
+    telemetry: QueueReceiver<Measurement>,
+) -> TaskResult {
+    let kernel = context.kernel().clone();
+    let mut watched: Vec<Watched> = queues.into_iter().map(Watched::new).collect();
+    let mut files = PressureMeter::new(PressureLimits { on_fill: FILES_PRESSURE, ..PressureLimits::default() });
+    let mut manager = ServiceManager::default();
+    let mut sample = tokio::time::interval(SAMPLE_EVERY);
+    sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    context.ready().await;
+    let stopping = context.stopping();
+    tokio::pin!(stopping);
+    loop {
+        tokio::select! {
+            () = &mut stopping => return Ok(()),
+            _ = sample.tick() => {
+                context.beat();
+                manager.tell(&kernel);
+                for queue in &mut watched {
+                    queue.sample(&kernel).await?;
+                }
+                if let Some(on) = files.sample(kernel.now_ms(), open_files_share()) {
+                    kernel.pressure("http", "file_descriptors", on).await?;
+                }
+            }
+            Some(measurement) = telemetry.recv() => record(&kernel, measurement),
+        }
+    }
+}
+
+fn record(kernel: &KernelHandle, measurement: Measurement) {
+    let latency = &kernel.metrics().request_latency;
+    latency.at("worker", measurement.kind).observe((measurement.waited + measurement.worked).as_secs_f64());
+}
+
+impl Watched {
+    fn new(probe: QueueProbe) -> Self {
+        let refused_before = probe.busy();
+        Watched { probe, meter: PressureMeter::new(PressureLimits::default()), refused_before }
+    }
+
+    /// A queue that refused something since the last look was full in between, whatever it holds now.
+    async fn sample(&mut self, kernel: &KernelHandle) -> Result<(), ron_types::Error> {
+        let refused = self.probe.busy();
+        let fill = if refused > self.refused_before { 1.0 } else { self.probe.fill() };
+        self.refused_before = refused;
+        if let Some(on) = self.meter.sample(kernel.now_ms(), fill) {
+            let spec = self.probe.spec();
+            tracing::warn!(queue = spec.name, service = spec.service, on, "queue pressure changed");
+            kernel.pressure(spec.service, spec.name, on).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Share of the process's file descriptors in use; zero where it cannot be known.
+fn open_files_share() -> f32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let open = std::fs::read_dir("/proc/self/fd").map(|files| files.count());
+    match (open, limit) {
+        (Ok(open), Some(limit)) if limit > 0 => open as f32 / limit as f32,
+        _ => 0.0,
+    }
+}
+
+/// What the service manager (systemd) was told last.
+#[derive(Default)]
+struct ServiceManager {
+    ready: bool,
+    stopping: bool,
+    watchdog_told_ms: u64,
+}
+
+impl ServiceManager {
+    /// READY once the node serves, STOPPING once it drains, WATCHDOG at half the interval while the kernel's loop turns.
+    fn tell(&mut self, kernel: &KernelHandle) {
+        if !self.ready && kernel.status().is_ready() {
+            self.ready = true;
+            notify(sd_notify::NotifyState::Ready);
+        }
+        if !self.stopping && kernel.is_draining() {
+            self.stopping = true;
+            notify(sd_notify::NotifyState::Stopping);
+        }
+        let now = kernel.now_ms();
+        let due = watchdog_interval().is_some_and(|every| now - self.watchdog_told_ms >= every.as_millis() as u64 / 2);
+        if due && kernel.last_turn_age() < LOOP_AGE_MAX {
+            self.watchdog_told_ms = now;
+            notify(sd_notify::NotifyState::Watchdog);
+        }
+    }
+}
+
+fn watchdog_interval() -> Option<Duration> {
+    sd_notify::watchdog_enabled()
+}
+
+/// Tells the service manager, if there is one.
+pub fn notify(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "the service manager could not be told");
+    }
+}
+
+/// Tells the service manager that the configuration is being read again.
+pub fn notify_reloading() {
+    match sd_notify::NotifyState::monotonic_usec_now() {
+        Ok(now) => {
+            if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Reloading, now]) {
+                tracing::debug!(%error, "the service manager could not be told");
+            }
+        }
+        Err(error) => tracing::debug!(%error, "no monotonic clock for the service manager"),
+    }
+}

@@ -1,0 +1,309 @@
+//! One life of a node: take the ports, build the services, serve, drain.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ron_admin::{AdminOptions, AdminThread};
+use ron_api::{Api, ApiBuilder, RouteSpec, Verb, dev_routes};
+use ron_kernel::builder::Builder;
+use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskError};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::adapters::{Facets, ProcessControl};
+use crate::config::{Config, Loaded, Runtime, Sources, cpus};
+use crate::config_watch::{LiveConfig, ReloadPort, config_watcher};
+use crate::data_dir::DataDir;
+use crate::errors::{Code, Exit, Failure};
+use crate::health::health_reporter;
+use crate::ingress::transport_ingress;
+use crate::listeners::Listeners;
+use crate::work::{FrameAnswer, Job, WorkPort, worker};
+use crate::{banner, logging, specs};
+
+/// Connections the admin plane holds at once.
+const ADMIN_CONNECTIONS_MAX: usize = 64;
+
+/// Runs the node until it has drained.
+pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
+    let config = loaded.config;
+    let log = logging::start(config.log.format, &config.log.filter)
+        .map_err(|reason| Failure::new(Code::OutOfRange, reason))?;
+    let runtime = build_runtime(&config).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
+    let _entered = runtime.enter();
+
+    let listeners = Arc::new(bind(&config)?);
+    let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
+    data.note_addresses(&listeners.addresses());
+    let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
+    let node = Node::new(sources, config, log, Arc::clone(&listeners), data);
+    let admin = node.start_admin(token)?;
+    let (kernel, watched) = node.build(Arc::clone(&admin))?;
+
+    banner::print(&watched.config.get().value, &watched.listeners.addresses());
+    let report = runtime.block_on(serve(kernel));
+    admin.stop();
+    // Blocking work cannot be aborted; it is not waited for.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    Ok(farewell(&report))
+}
+
+fn build_runtime(config: &Config) -> io::Result<tokio::runtime::Runtime> {
+    let mut builder = match config.runtime {
+        Runtime::Multi => tokio::runtime::Builder::new_multi_thread(),
+        Runtime::Current => tokio::runtime::Builder::new_current_thread(),
+    };
+    builder.enable_all().thread_name("macronode").build()
+}
+
+/// All ports first: a conflict should cost milliseconds and leave nothing behind.
+fn bind(config: &Config) -> Result<Listeners, Failure> {
+    let listeners = Listeners::default();
+    let planes = [("admin", config.admin.addr, true), ("api", config.api.addr, config.runs("http"))];
+    for (plane, address, wanted) in planes.into_iter().chain([("oap", config.oap.addr, config.runs("oap"))]) {
+        if wanted {
+            listeners.take(plane, address, |_| {}).map_err(|error| cannot_bind(plane, address, &error))?;
+        }
+    }
+    Ok(listeners)
+}
+
+fn cannot_bind(plane: &str, address: SocketAddr, error: &io::Error) -> Failure {
+    let message =
+        format!("{plane}.addr = {address} cannot be listened on: {error}; choose another with --{plane} ADDR");
+    Failure::new(Code::CannotBind, message)
+}
+
+fn unusable(config: &Config, error: &io::Error) -> Failure {
+    Failure::new(Code::DataDirUnusable, format!("data_dir = {}: {error}", config.data_dir.display()))
+}
+
+/// Runs the kernel beside the signals: the first one drains, the second one ends the process at once.
+async fn serve(kernel: Kernel) -> ExitReport {
+    let handle = kernel.handle();
+    tokio::select! {
+        report = kernel.run() => report,
+        never = obey_signals(handle) => match never {},
+    }
+}
+
+async fn obey_signals(kernel: KernelHandle) -> std::convert::Infallible {
+    let streams = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
+    let (mut terminate, mut interrupt) = match streams {
+        Ok(streams) => streams,
+        Err(error) => {
+            tracing::error!(%error, "signals cannot be caught; use `macronode drain`");
+            std::future::pending().await
+        }
+    };
+    let mut draining = false;
+    loop {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        if draining {
+            tracing::warn!(signal = name, "second signal: leaving at once");
+            std::process::exit(i32::from(Exit::Aborted.number()));
+        }
+        draining = true;
+        tracing::info!(signal = name, "draining");
+        if let Err(error) = kernel.drain().await {
+            tracing::error!(%error, "the drain could not be asked for");
+        }
+    }
+}
+
+fn farewell(report: &ExitReport) -> Exit {
+    let milliseconds = report.drained_in.as_millis() as u64;
+    match report.code {
+        0 => {
+            tracing::info!(milliseconds, "drained");
+            Exit::Clean
+        }
+        75 => {
+            tracing::error!(milliseconds, aborted = ?report.aborted, "{} drained with aborts", Code::DrainAborted);
+            Exit::Aborted
+        }
+        code => {
+            tracing::error!(code, "a service could not start");
+            if code == Exit::Usage.number() { Exit::Usage } else { Exit::Failed }
+        }
+    }
+}
+
+/// What the services are built from.
+struct Node {
+    live: LiveConfig,
+    builder: Builder,
+    listeners: Arc<Listeners>,
+    data: DataDir,
+    reloads: (ReloadPort, ron_kernel::queue::QueueReceiver<crate::config_watch::ReloadRequest>),
+}
+
+/// What is left to look at once the kernel owns everything.
+struct Watched {
+    config: Snapshot<Config>,
+    listeners: Arc<Listeners>,
+}
+
+impl Node {
+    fn new(
+        sources: Sources,
+        config: Config,
+        log: logging::LogControl,
+        listeners: Arc<Listeners>,
+        data: DataDir,
+    ) -> Self {
+        let mut seed = [0_u8; 8];
+        // A seed is only needed to spread restarts of many nodes; without one they are merely less spread.
+        let _ = getrandom::fill(&mut seed);
+        let metrics = Metrics::new();
+        metrics.config_version.set(1);
+        let mut builder = Builder::new(config.kernel_options(u64::from_le_bytes(seed)), metrics);
+        let (reload_sender, reload_receiver) = builder.queue(&specs::RELOADS);
+        let live = LiveConfig {
+            sources,
+            http_limits: Snapshot::new(config.http_limits()),
+            config: Snapshot::new(config),
+            log,
+            updates: builder.config_updates(),
+        };
+        Node { live, builder, listeners, data, reloads: (ReloadPort(reload_sender), reload_receiver) }
+    }
+
+    fn start_admin(&self, token: ron_admin::OperatorToken) -> Result<Arc<AdminThread>, Failure> {
+        let config = self.live.config.get();
+        let admin = &config.value.admin;
+        let listener = self.listeners.take("admin", admin.addr, |_| {});
+        let listener = listener.map_err(|error| cannot_bind("admin", admin.addr, &error))?;
+        let options = AdminOptions {
+            listener,
+            tls: tls(admin.tls_cert.as_ref().zip(admin.tls_key.as_ref()))?,
+            token,
+            chaos: config.value.chaos,
+            connections_max: ADMIN_CONNECTIONS_MAX,
+        };
+        let control = ProcessControl {
+            reloads: self.reloads.0.clone(),
+            log: self.live.log.clone(),
+            config: self.live.config.clone(),
+        };
+        let started = AdminThread::start(options, self.builder.handle(), Arc::new(control));
+        started.map(Arc::new).map_err(|error| Failure::new(Code::CannotStart, format!("admin thread: {error}")))
+    }
+
+    fn build(self, admin: Arc<AdminThread>) -> Result<(Kernel, Watched), Failure> {
+        let Node { live, mut builder, listeners, data, reloads } = self;
+        let config = live.config.get();
+        let config = &config.value;
+        let work_bytes_max = Some(config.queues.work_bytes_max.bytes());
+        let (work_sender, work_receiver) = builder.queue_of::<Job>(&specs::WORK, config.queues.work, work_bytes_max);
+        let (telemetry, measurements) = builder.queue_of(&specs::TELEMETRY, config.queues.telemetry, None);
+        let _facets = facets(&mut builder, config);
+        let work = WorkPort::new(work_sender, live.config.clone(), Arc::clone(builder.handle().metrics()));
+
+        let probes = builder.queue_probes();
+        builder
+            .service(&specs::OBSERVE)
+            .task(&specs::METRICS_SERVER, 1, move |context| ron_admin::supervise(context, Arc::clone(&admin)))
+            .task(&specs::HEALTH_REPORTER, 1, move |context| {
+                health_reporter(context, probes.clone(), measurements.clone())
+            });
+        let (watcher_live, (ReloadPort(tell), requests)) = (live.clone(), reloads);
+        builder.service(&specs::CONFIG).task(&specs::CONFIG_WATCHER, 1, move |context| {
+            config_watcher(context, watcher_live.clone(), requests.clone(), tell.clone())
+        });
+        let frames = if config.dev { FrameAnswer::Echo } else { FrameAnswer::Nobody };
+        let workers = u16::try_from(config.worker_count()).unwrap_or(u16::MAX);
+        builder.service(&specs::WORKERS).task(&specs::WORKER, workers, move |context| {
+            worker(context, work_receiver.clone(), telemetry.clone(), frames)
+        });
+        let doors = Doors { listeners: Arc::clone(&listeners), data, config: live.config.clone() };
+        if config.runs("http") {
+            let api = api(builder.handle(), &live, &work, config.dev);
+            let doors = doors.clone();
+            builder.service(&specs::HTTP).task(&specs::OVERLAY_HTTP, 1, move |context| {
+                let (api, opened) = (api.clone(), doors.open_http());
+                async move {
+                    let (listener, tls) = opened?;
+                    ron_api::serve(context, listener, tls, api).await
+                }
+            });
+        }
+        if config.runs("oap") {
+            let (work, live_config) = (work.clone(), live.config.clone());
+            builder.service(&specs::OAP).task(&specs::TRANSPORT_INGRESS, 1, move |context| {
+                let opened = doors.open_oap();
+                let (work, config) = (work.clone(), live_config.clone());
+                async move { transport_ingress(context, opened?, config, work).await }
+            });
+        }
+        let kernel = builder.build().map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
+        Ok((kernel, Watched { config: live.config, listeners }))
+    }
+}
+
+fn facets(builder: &mut Builder, config: &Config) -> Facets {
+    let permits = |gate: &'static ron_kernel::spec::GateSpec| (gate, config.permits(gate.name, cpus()));
+    let gates = specs::GATES.iter().map(permits).map(|(gate, permits)| builder.gate(gate, permits)).collect();
+    let absorbed = builder.handle().metrics().queue_dropped.at(specs::INDEX_INGEST.name);
+    Facets { gates, index_ingest: builder.coalescing(&specs::INDEX_INGEST, absorbed) }
+}
+
+fn api(kernel: KernelHandle, live: &LiveConfig, work: &WorkPort, dev: bool) -> Api {
+    let builder = ApiBuilder::new(kernel, live.http_limits.clone()).route(&ROOT, root);
+    let builder = if dev { dev_routes(builder, Arc::new(work.clone())) } else { builder };
+    builder.build()
+}
+
+/// So that whoever opens the API's address sees what it is.
+static ROOT: RouteSpec =
+    RouteSpec { pattern: "/", method: Verb::Get, deadline: None, concurrency: None, does: "says what this is" };
+
+async fn root() -> ron_api::Json<serde_json::Value> {
+    ron_api::Json(crate::adapters::build_facts())
+}
+
+/// Opens the planes' sockets for each life of their tasks, on the addresses configured at that time.
+#[derive(Clone)]
+struct Doors {
+    listeners: Arc<Listeners>,
+    data: DataDir,
+    config: Snapshot<Config>,
+}
+
+type Tls = Option<Arc<rustls::ServerConfig>>;
+
+impl Doors {
+    fn open_http(&self) -> Result<(std::net::TcpListener, Tls), TaskError> {
+        let config = self.config.get();
+        let api = &config.value.api;
+        let tls = tls(api.tls_cert.as_ref().zip(api.tls_key.as_ref())).map_err(|failure| cannot_start(&failure))?;
+        Ok((self.open("api", api.addr)?, tls))
+    }
+
+    fn open_oap(&self) -> Result<std::net::TcpListener, TaskError> {
+        self.open("oap", self.config.get().value.oap.addr)
+    }
+
+    fn open(&self, plane: &'static str, address: SocketAddr) -> Result<std::net::TcpListener, TaskError> {
+        let listener = self.listeners.take(plane, address, |addresses| self.data.note_addresses(addresses));
+        listener.map_err(|error| cannot_start(&cannot_bind(plane, address, &error)))
+    }
+}
+
+fn cannot_start(failure: &Failure) -> TaskError {
+    TaskError::Init { code: failure.code.exit().number(), detail: failure.to_string() }
+}
+
+fn tls(files: Option<(&PathBuf, &PathBuf)>) -> Result<Tls, Failure> {
+    let Some((certificate, key)) = files else { return Ok(None) };
+    let read = |path: &PathBuf| {
+        std::fs::read(path).map_err(|error| Failure::new(Code::TlsUnusable, format!("{}: {error}", path.display())))
+    };
+    let config = ron_api::tls_config(&read(certificate)?, &read(key)?);
+    config.map(Some).map_err(|error| Failure::new(Code::TlsUnusable, format!("{}: {error}", certificate.display())))
+}

@@ -1,0 +1,178 @@
+//! The work of every plane: the job, the port the HTTP plane calls, and the worker that does it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use ron_api::{Call, Work, WorkItem};
+use ron_kernel::queue::{Payload, QueueReceiver, QueueSender};
+use ron_kernel::retry::Idempotent;
+use ron_kernel::{Deadline, Metrics, Snapshot, TaskContext, TaskResult, clock};
+use ron_types::{Error, Kind};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::config::Config;
+use crate::health::Measurement;
+
+/// What a worker is asked to do.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// An item of the HTTP plane.
+    Http(WorkItem),
+    /// A frame of the OAP plane.
+    Frame(Bytes),
+}
+
+/// One piece of work. The reply travels inside it; dropping it without a reply tells the asker that it was lost.
+pub struct Job {
+    task: Task,
+    deadline: Deadline,
+    queued: Instant,
+    reply: oneshot::Sender<Result<Bytes, Error>>,
+}
+
+impl Payload for Job {
+    fn bytes(&self) -> usize {
+        match &self.task {
+            Task::Http(WorkItem::Echo(bytes)) | Task::Frame(bytes) => bytes.len(),
+            Task::Http(WorkItem::Sleep(_) | WorkItem::Burn(_)) => 0,
+        }
+    }
+}
+
+/// The planes' entrance to the work queue.
+#[derive(Clone)]
+pub struct WorkPort {
+    jobs: QueueSender<Job>,
+    config: Snapshot<Config>,
+    metrics: Arc<Metrics>,
+}
+
+/// Echo, sleep and burn change nothing, so a job lost with its worker may be done again.
+const DEV_WORK: Idempotent = Idempotent { op: "work", because: "the development routes change nothing" };
+
+impl WorkPort {
+    /// Puts jobs into this queue.
+    pub fn new(jobs: QueueSender<Job>, config: Snapshot<Config>, metrics: Arc<Metrics>) -> Self {
+        WorkPort { jobs, config, metrics }
+    }
+
+    /// Queues the task, or says Busy at once; then waits for the reply within the deadline.
+    pub async fn ask(&self, task: Task, deadline: Deadline) -> Result<Bytes, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.jobs.offer(Job { task, deadline, queued: clock::now(), reply })?;
+        match deadline.run("work", answer).await? {
+            Ok(result) => result,
+            Err(_) => Err(Error::new(Kind::Degraded, "the worker ended while it was at work")),
+        }
+    }
+}
+
+impl Work for WorkPort {
+    fn submit(&self, item: WorkItem, call: Call) -> BoxFuture<'static, Result<Bytes, Error>> {
+        let port = self.clone();
+        async move {
+            let again = |_try| {
+                let item = item.clone();
+                let port = &port;
+                async move {
+                    let result = port.ask(Task::Http(item), call.deadline).await;
+                    // Only a lost job is worth another try here; Busy is the caller's to wait out.
+                    match result {
+                        Err(error) if error.kind != Kind::Degraded => Ok(Err(error)),
+                        Err(error) => Err(error),
+                        Ok(bytes) => Ok(Ok(bytes)),
+                    }
+                }
+            };
+            let limits = port.config.get().value.retry_limits();
+            DEV_WORK.retry(limits, call.deadline, &port.metrics, again).await.and_then(|result| result)
+        }
+        .boxed()
+    }
+}
+
+/// One life of a worker: takes jobs until it is told to stop, then works off what is still waiting.
+pub async fn worker(
+    context: TaskContext,
+    jobs: QueueReceiver<Job>,
+    telemetry: QueueSender<Measurement>,
+    frames: FrameAnswer,
+) -> TaskResult {
+    context.ready().await;
+    while !context.is_stopping() {
+        // Under load the next job is already there, and neither a timer nor a watch needs to be set up for it.
+        let job = match jobs.try_recv() {
+            Some(job) => Some(job),
+            None => tokio::select! {
+                biased;
+                job = jobs.recv() => job,
+                () = context.stopping() => break,
+                () = context.heartbeat() => continue,
+            },
+        };
+        let Some(job) = job else { break };
+        context.beating(perform(job, &telemetry, frames)).await;
+        tokio::task::consume_budget().await;
+    }
+    while let Some(job) = jobs.try_recv() {
+        context.beating(perform(job, &telemetry, frames)).await;
+    }
+    Ok(())
+}
+
+/// What a worker answers to a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameAnswer {
+    /// Development: the frame comes back as it is.
+    Echo,
+    /// No service on this node speaks frames yet.
+    Nobody,
+}
+
+async fn perform(mut job: Job, telemetry: &QueueSender<Measurement>, frames: FrameAnswer) {
+    let started = clock::now();
+    let (kind, work) = match job.task {
+        Task::Http(WorkItem::Echo(bytes)) => ("echo", async { Ok(bytes) }.boxed()),
+        Task::Http(WorkItem::Sleep(time)) => ("sleep", sleep(time).boxed()),
+        Task::Http(WorkItem::Burn(time)) => ("burn", burn(time, job.deadline).boxed()),
+        Task::Frame(bytes) => ("frame", answer_frame(bytes, frames).boxed()),
+    };
+    let result = tokio::select! {
+        biased;
+        result = job.deadline.run("work", work) => result.and_then(|result| result),
+        // The asker has gone: its deadline passed or its connection closed. Nobody wants the answer.
+        () = job.reply.closed() => return,
+    };
+    let _ = job.reply.send(result);
+    let waited = started.saturating_duration_since(job.queued);
+    let _ = telemetry.offer(Measurement { kind, waited, worked: started.elapsed() });
+}
+
+async fn sleep(time: Duration) -> Result<Bytes, Error> {
+    tokio::time::sleep(time).await;
+    Ok(Bytes::new())
+}
+
+/// Keeps a core busy, on a thread where that hurts nobody; stops at the deadline because it cannot be aborted.
+async fn burn(time: Duration, deadline: Deadline) -> Result<Bytes, Error> {
+    let until = Deadline::after(time).sooner(deadline);
+    let burned = tokio::task::spawn_blocking(move || {
+        let mut state = 0_u64;
+        while !until.has_passed() {
+            state = std::hint::black_box(state.wrapping_mul(6364136223846793005).wrapping_add(1));
+        }
+    });
+    burned.await.map_err(|_| Error::new(Kind::Degraded, "the computation ended early"))?;
+    Ok(Bytes::new())
+}
+
+async fn answer_frame(frame: Bytes, answer: FrameAnswer) -> Result<Bytes, Error> {
+    match answer {
+        FrameAnswer::Echo => Ok(frame),
+        FrameAnswer::Nobody => Err(Error::new(Kind::NotFound, "no service on this node speaks frames yet")),
+    }
+}

@@ -1,0 +1,151 @@
+//! Holds the running node to the contract: every row of the node itself is found live, with the promised properties.
+//!
+//! The project's own copy lies in contract/. Where the shared original is beside the checkout, its rows are read too, so
+//! that the copy cannot quietly fall behind.
+
+use std::path::{Path, PathBuf};
+
+use ron_types::Kind;
+use serde_json::Value;
+use testkit::{Node, Plane};
+
+fn folders() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let shared = root.join("../shared/contract");
+    [root.join("contract"), shared].into_iter().filter(|folder| folder.exists()).collect()
+}
+
+fn tables(file: &str) -> Vec<toml::Table> {
+    let read = |folder: PathBuf| std::fs::read_to_string(folder.join(file)).expect("a contract file");
+    folders().into_iter().map(read).map(|text| text.parse().expect("valid TOML")).collect()
+}
+
+/// The rows of one list that concern the node itself.
+fn rows(file: &str, list: &str) -> Vec<toml::Table> {
+    let mut rows = Vec::new();
+    for table in tables(file) {
+        let all = table[list].as_array().expect("a list").iter().filter_map(toml::Value::as_table);
+        let ours = all.filter(|row| {
+            row.get("service").is_none_or(|service| matches!(service.as_str(), Some("macronode" | "all")))
+        });
+        rows.extend(ours.cloned());
+    }
+    assert!(!rows.is_empty(), "{file} has rows for this node");
+    rows
+}
+
+fn text<'a>(row: &'a toml::Table, key: &str) -> &'a str {
+    row.get(key).and_then(toml::Value::as_str).unwrap_or_default()
+}
+
+async fn node() -> Node {
+    Node::options_for(env!("CARGO_BIN_EXE_macronode")).dev().start().await.expect("the node starts")
+}
+
+fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let found = list.as_array().expect("a list").iter().find(|row| row["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} is not in the live topology"))
+}
+
+#[tokio::test]
+async fn every_task_and_channel_of_the_contract_is_live() {
+    let node = node().await;
+    let topology = node.get(Plane::Admin, "/topology").await.expect("the admin plane answers").json();
+    for row in rows("tasks.toml", "task") {
+        let live = named(&topology["tasks"], text(&row, "name"));
+        assert_eq!(live["service"], text(&row, "service"));
+        assert_eq!(live["phase"].as_i64(), row["phase"].as_integer(), "phase of {}", text(&row, "name"));
+    }
+    for row in rows("channels.toml", "channel") {
+        let name = text(&row, "name");
+        let live = named(&topology["queues"], name);
+        assert_eq!(live["kind"], text(&row, "kind"), "kind of {name}");
+        assert_eq!(live["policy"], text(&row, "policy"), "policy of {name}");
+        assert_eq!(live["capacity"].as_i64(), row["capacity"].as_integer(), "capacity of {name}");
+    }
+}
+
+#[tokio::test]
+async fn every_metric_of_the_contract_is_scraped_with_its_type_and_labels() {
+    let node = node().await;
+    let echo = node.post(Plane::Api, "/v1/echo", r#"{"message":"x"}"#, &[("content-type", "application/json")]).await;
+    assert_eq!(echo.expect("echo answers").status, 200);
+    let scrape = node.get(Plane::Admin, "/metrics").await.expect("the admin plane answers").text();
+    let described: Vec<_> =
+        ron_kernel::metrics::METRICS.iter().chain(ron_kernel::metrics::COLLECTED).map(|spec| spec.name).collect();
+    for row in rows("metrics.toml", "metric") {
+        let (name, kind) = (text(&row, "name"), text(&row, "type"));
+        assert!(described.contains(&name), "{name} is declared");
+        assert!(scrape.contains(&format!("# TYPE {name} {kind}\n")), "{name} is scraped as a {kind}");
+        for label in row["labels"].as_array().expect("a list").iter().filter_map(toml::Value::as_str) {
+            let starts = [format!("{name}{{"), format!("{name}_bucket{{"), format!("{name}_count{{")];
+            let mut samples = scrape.lines().filter(|line| starts.iter().any(|start| line.starts_with(start)));
+            let labelled = samples.all(|line| line.contains(&format!("{label}=\"")));
+            assert!(labelled, "every sample of {name} has the label {label}");
+        }
+    }
+}
+
+#[test]
+fn every_error_of_the_contract_is_in_the_taxonomy() {
+    for row in rows("errors.toml", "error") {
+        let name = text(&row, "name");
+        let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == name);
+        let kind = kind.unwrap_or_else(|| panic!("{name} is not in the taxonomy"));
+        assert_eq!(kind.code(), text(&row, "code"), "code of {name}");
+        assert_eq!(i64::from(kind.http_status()), row["http"].as_integer().expect("a number"), "status of {name}");
+        assert_eq!(kind.metric().unwrap_or_default(), text(&row, "metric"), "metric of {name}");
+    }
+}
+
+#[test]
+fn every_default_of_the_contract_is_the_default_of_the_configuration() {
+    let printed = std::process::Command::new(env!("CARGO_BIN_EXE_macronode")).args(["config", "print"]).output();
+    let printed = String::from_utf8(printed.expect("the binary runs").stdout).expect("text");
+    let printed: toml::Table = printed.parse().expect("config print is valid TOML");
+    // Sections of services that do not exist yet; and a gate, not a setting.
+    let later = ["overlay", "index", "mailbox", "rewarder"];
+    for table in tables("defaults.toml") {
+        for (section, values) in table.iter().filter(|(section, _)| !later.contains(&section.as_str())) {
+            for (key, promised) in values.as_table().expect("a section") {
+                let (section, key) = match (section.as_str(), key.as_str()) {
+                    ("io", "max_frame_bytes") => ("oap", "max_frame_bytes"),
+                    ("http", "busy_answer_within") => continue,
+                    (section, key) => (section, key),
+                };
+                let live = printed[section].get(key).unwrap_or_else(|| panic!("{section}.{key} is a setting"));
+                assert_eq!(bytes(live), bytes(promised), "{section}.{key}");
+            }
+        }
+    }
+}
+
+/// A size may be printed with its unit.
+fn bytes(value: &toml::Value) -> toml::Value {
+    let units = [("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let number = value.as_str().and_then(|text| {
+        let (digits, unit) = units.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)))?;
+        Some(digits.trim().parse::<i64>().ok()? * unit)
+    });
+    number.map_or_else(|| value.clone(), toml::Value::Integer)
+}
+
+/// A gate's name must appear in a test or bench of the project; those of later services are listed by service.
+#[test]
+fn every_gate_of_the_kernel_has_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let places = [
+        ("drain", "crates/macronode/tests/gates.rs"),
+        ("deadline", "crates/macronode/tests/gates.rs"),
+        ("backpressure", "crates/macronode/tests/gates.rs"),
+        ("chaos", "crates/macronode/tests/gates.rs"),
+        ("loom", "crates/cells/tests/loom.rs"),
+        ("amnesia", "crates/macronode/tests/operations.rs"),
+    ];
+    let gates: Vec<String> = rows("gates.toml", "gate").iter().map(|row| text(row, "id").to_owned()).collect();
+    for (gate, place) in places {
+        assert!(gates.iter().any(|id| id == gate), "{gate} is a gate of the contract");
+        let source = std::fs::read_to_string(root.join(place)).unwrap_or_default();
+        assert!(source.contains(gate), "{place} tests the gate {gate}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The closed vocabulary between shell and policy: what can happen, and what can be ordered.
+
+use serde::Serialize;
+
+use crate::{Millis, Phase, TaskId};
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitReason {
+    /// It returned without an error.
+    Clean,
+    /// It returned an error.
+    Error(String),
+    /// It panicked.
+    Panic(String),
+    /// It missed its heartbeat and was aborted for it.
+    Frozen,
+    /// Somebody other than policy aborted it; counts like a panic.
+    Killed,
+    /// It could not be set up. On the very first start this ends the process with `code`.
+    Init {
+        /// The exit code of the process.
+        code: u8,
+        /// What was wrong.
+        detail: String,
+    },
+}
+
+impl std::fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ExitReason::Clean => f.write_str("returned"),
+            ExitReason::Error(detail) => write!(f, "error: {detail}"),
+            ExitReason::Panic(detail) => write!(f, "panic: {detail}"),
+            ExitReason::Frozen => f.write_str("missed its heartbeat"),
+            ExitReason::Killed => f.write_str("was killed"),
+            ExitReason::Init { code, detail } => write!(f, "init failed ({code}): {detail}"),
+        }
+    }
+}
+
+/// Everything that can happen to the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The first event ever: start what has no dependencies.
+    Boot,
+    /// The shell spawned the task.
+    Started {
+        /// Which.
+        task: TaskId,
+    },
+    /// The task said it is ready.
+    BootReady {
+        /// Which.
+        task: TaskId,
+    },
+    /// The task is gone.
+    Exited {
+        /// Which.
+        task: TaskId,
+        /// How it ended.
+        reason: ExitReason,
+    },
+    /// The task is alive.
+    Beat {
+        /// Which.
+        task: TaskId,
+    },
+    /// The time that `next_wakeup` named has come.
+    TimerFired,
+    /// A condition of a service outside this process changed (never another service). It gates readiness, not starts.
+    DependencyChanged {
+        /// Index of the service.
+        service: u16,
+        /// Name of the condition.
+        name: &'static str,
+        /// Whether it holds now.
+        met: bool,
+    },
+    /// Pressure on a service began or ended. It changes write readiness only.
+    Pressure {
+        /// Index of the service.
+        service: u16,
+        /// What is pressing.
+        cause: &'static str,
+        /// Whether it presses now.
+        on: bool,
+    },
+    /// An operator wants the service started afresh: clears `Failed` and the restart window.
+    RestartRequested {
+        /// Index of the service.
+        service: u16,
+    },
+    /// Leave, in order, within the drain deadline.
+    DrainRequested,
+    /// Nothing of that phase is left besides tasks. Information only; exits decide.
+    PhaseDrained {
+        /// Which phase.
+        phase: Phase,
+    },
+}
+
+/// Why policy aborts a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AbortReason {
+    /// It missed its heartbeat.
+    Frozen,
+    /// It did not leave before the deadline of its drain phase.
+    DrainDeadline,
+    /// An operator asked for a restart.
+    Restart,
+}
+
+/// Everything the supervisor can order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Spawn the task now.
+    Start {
+        /// Which.
+        task: TaskId,
+    },
+    /// Announcement only: policy keeps the timer, `next_wakeup` says when.
+    StartAfter {
+        /// Which.
+        task: TaskId,
+        /// How long until the restart.
+        delay_ms: u64,
+    },
+    /// The service has a new state.
+    Publish {
+        /// Index of the service.
+        service: u16,
+        /// The state.
+        state: State,
+    },
+    /// Tell the tasks of this phase in these services to stop.
+    StopPhase {
+        /// Which phase.
+        phase: Phase,
+        /// Indexes of the services that have live tasks in it and whose turn it is.
+        services: Vec<u16>,
+        /// When what is left will be aborted: a moment, not a span.
+        deadline: Millis,
+    },
+    /// End the task without asking it.
+    Abort {
+        /// Which.
+        task: TaskId,
+        /// Why.
+        why: AbortReason,
+    },
+    /// Once a second while a task that was told to stop has not left: log it by name.
+    Straggler {
+        /// Which.
+        task: TaskId,
+    },
+    /// Everything is over: 0 clean, 75 drained with aborts, or the code of the failed `Init`.
+    Finish {
+        /// The exit code of the process.
+        code: u8,
+    },
+}
+
+/// The published state of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Before it is first ready, or while something it depends on does not serve.
+    Starting,
+    /// It serves.
+    Ready,
+    /// It had been ready and does not serve because of its own tasks.
+    Restarting,
+    /// One of its tasks is in a crash loop; it may or may not serve.
+    Degraded,
+    /// A crash loop under a fatal law; stays until an operator restarts it.
+    Failed,
+    /// The node is leaving.
+    Draining,
+    /// The node has left.
+    Stopped,
+}
+
+impl State {
+    /// The name as it is serialized.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Ready => "ready",
+            State::Restarting => "restarting",
+            State::Degraded => "degraded",
+            State::Failed => "failed",
+            State::Draining => "draining",
+            State::Stopped => "stopped",
+        }
+    }
+}

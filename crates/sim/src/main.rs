@@ -1,0 +1,93 @@
+//! `sim --seeds N`: runs seeds, prints one summary line, and the trace of the first seed that fails.
+
+use std::process::ExitCode;
+use std::thread;
+
+use clap::Parser;
+use sim::{Failure, Stats, run_seed, trace_seed};
+
+/// Runs the real policy under seeds of bad luck.
+///
+/// A trace has one line per event: virtual time in ms, seed, kind of event, service or task, what followed.
+#[derive(Parser)]
+#[command(name = "sim")]
+struct Options {
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 10_000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Run this seed alone.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Print the trace (of one seed, or of all).
+    #[arg(long)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let (from, count) = options.seed.map_or((options.from, options.seeds), |seed| (seed, 1));
+    let (stats, failures) = if options.verbose { run_aloud(from, count) } else { run_in_parallel(from, count) };
+    println!(
+        "seeds {} events {} restarts {} drains {} aborts {} jobs {} violations {}",
+        stats.seeds + failures.len() as u64,
+        stats.events,
+        stats.restarts,
+        stats.drains,
+        stats.aborts,
+        stats.jobs,
+        failures.len()
+    );
+    match failures.iter().min_by_key(|failure| failure.seed) {
+        None => ExitCode::SUCCESS,
+        Some(first) => {
+            report(first, options.verbose);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn report(failure: &Failure, was_verbose: bool) {
+    if !was_verbose {
+        // The verdict is known; the second run is for its trace.
+        let _same = trace_seed(failure.seed, None, &mut |line| println!("{line}"));
+    }
+    println!("{failure}");
+    println!("again with: cargo run -p sim -- --seed {} --verbose", failure.seed);
+}
+
+fn run_aloud(from: u64, count: u64) -> (Stats, Vec<Failure>) {
+    collect((0..count).map(|offset| trace_seed(from.wrapping_add(offset), None, &mut |line| println!("{line}"))))
+}
+
+fn run_in_parallel(from: u64, count: u64) -> (Stats, Vec<Failure>) {
+    let lanes = thread::available_parallelism().map_or(1, |lanes| lanes.get() as u64);
+    let run_lane = |lane: u64| {
+        let offsets = (lane..count).step_by(lanes as usize);
+        collect(offsets.map(|offset| run_seed(from.wrapping_add(offset), None)))
+    };
+    let mut total = (Stats::default(), Vec::new());
+    thread::scope(|scope| {
+        let handles: Vec<_> = (0..lanes).map(|lane| scope.spawn(move || run_lane(lane))).collect();
+        for handle in handles {
+            let (stats, failures) =
+                handle.join().expect("a seed that panics is a defect of the simulator or the policy");
+            total.0.add(stats);
+            total.1.extend(failures);
+        }
+    });
+    total
+}
+
+fn collect(results: impl Iterator<Item = Result<Stats, Failure>>) -> (Stats, Vec<Failure>) {
+    let mut total = (Stats::default(), Vec::new());
+    for result in results {
+        match result {
+            Ok(stats) => total.0.add(stats),
+            Err(failure) => total.1.push(failure),
+        }
+    }
+    total
+}

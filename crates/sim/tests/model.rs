@@ -1,0 +1,280 @@
+//! The real supervisor under every order of events that a small plan and little bad luck allow.
+
+use ron_policy::invariants::Observer;
+use ron_policy::{
+    Action, Escalation, Event, ExitReason, Millis, Mutation, Phase, Plan, RestartLaw, ServicePlan, Supervisor, TaskId,
+    TaskPlan,
+};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+const INVARIANTS: &str = "the invariants hold";
+const NOT_STUCK: &str = "something can happen until the end";
+const FINISHES: &str = "the end is announced";
+
+/// How much may go wrong in one history.
+#[derive(Clone, Copy)]
+struct Luck {
+    crashes: u8,
+    freezes: u8,
+    operator_restarts: u8,
+    wakeups_before_drain: u8,
+}
+
+struct Lifecycle {
+    plan: Plan,
+    luck: Luck,
+    mutation: Option<Mutation>,
+}
+
+/// One task as the environment has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Body {
+    alive: bool,
+    up: bool,
+    frozen: bool,
+    told: bool,
+    aborted: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    supervisor: Supervisor,
+    observer: Observer,
+    now: Millis,
+    bodies: Vec<Body>,
+    crashes_left: u8,
+    freezes_left: u8,
+    operator_restarts_left: u8,
+    wakeups_left: u8,
+    finished: bool,
+    broken: Option<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Choice {
+    /// It was spawned and said it is ready.
+    Ready(usize),
+    Crash(usize),
+    Freeze(usize),
+    /// It was told to stop, or aborted, and goes.
+    Leave(usize),
+    OperatorRestart(u16),
+    /// Time goes on to the next wakeup; whoever is not frozen beats just before.
+    Wake,
+    Drain,
+}
+
+impl World {
+    fn ids(&self) -> Vec<TaskId> {
+        self.supervisor.tasks().collect()
+    }
+
+    fn feed(&mut self, event: Event) {
+        let actions = self.supervisor.step(self.now, event.clone());
+        let verdict = self.observer.observe(self.now, &event, &actions);
+        let view_verdict = self.observer.observe_view(&self.supervisor.node_view(self.now));
+        if let Err(violation) = verdict.and(view_verdict) {
+            self.broken = self.broken.or(Some(violation.id));
+        }
+        for action in actions {
+            self.perform(action);
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        let ids = self.ids();
+        let index_of = |task| ids.iter().position(|id| *id == task).expect("tasks of the plan");
+        match action {
+            Action::Start { task } => self.bodies[index_of(task)] = Body { alive: true, ..Body::default() },
+            Action::Abort { task, .. } => self.bodies[index_of(task)].aborted = true,
+            Action::StopPhase { phase, services, .. } => {
+                for (index, id) in ids.iter().enumerate() {
+                    let plan = &self.supervisor.plan().services[usize::from(id.service)].tasks[usize::from(id.task)];
+                    self.bodies[index].told |= plan.phase == phase && services.contains(&id.service);
+                }
+            }
+            Action::Finish { .. } => self.finished = true,
+            Action::StartAfter { .. } | Action::Publish { .. } | Action::Straggler { .. } => {}
+        }
+    }
+
+    fn gone(&mut self, index: usize, reason: ExitReason) {
+        self.bodies[index] = Body::default();
+        let task = self.ids()[index];
+        self.feed(Event::Exited { task, reason });
+    }
+
+    fn wake(&mut self) {
+        let Some(at) = self.supervisor.next_wakeup() else { return };
+        self.now = at - 1;
+        for (index, task) in self.ids().into_iter().enumerate() {
+            if self.bodies[index].up && !self.bodies[index].frozen {
+                self.feed(Event::Beat { task });
+            }
+        }
+        if self.supervisor.next_wakeup() == Some(at) {
+            self.now = at;
+            self.feed(Event::TimerFired);
+        }
+    }
+}
+
+impl Model for Lifecycle {
+    type State = World;
+    type Action = Choice;
+
+    fn init_states(&self) -> Vec<World> {
+        let supervisor = Supervisor::new(self.plan.clone(), 1).expect("the plan is valid").with_mutation(self.mutation);
+        let mut world = World {
+            observer: Observer::new(self.plan.clone()).expect("the plan is valid"),
+            now: 1,
+            bodies: vec![Body::default(); supervisor.tasks().count()],
+            supervisor,
+            crashes_left: self.luck.crashes,
+            freezes_left: self.luck.freezes,
+            operator_restarts_left: self.luck.operator_restarts,
+            wakeups_left: self.luck.wakeups_before_drain,
+            finished: false,
+            broken: None,
+        };
+        world.feed(Event::Boot);
+        vec![world]
+    }
+
+    fn actions(&self, world: &World, choices: &mut Vec<Choice>) {
+        if world.finished || world.broken.is_some() {
+            return;
+        }
+        for (index, body) in world.bodies.iter().enumerate().filter(|(_, body)| body.alive) {
+            let free = !body.aborted && !body.frozen;
+            let possible = [
+                (free && !body.up, Choice::Ready(index)),
+                (free && world.crashes_left > 0, Choice::Crash(index)),
+                (free && body.up && world.freezes_left > 0, Choice::Freeze(index)),
+                (body.aborted || (free && body.told), Choice::Leave(index)),
+            ];
+            choices.extend(possible.into_iter().filter(|(can, _)| *can).map(|(_, choice)| choice));
+        }
+        let draining = world.supervisor.is_draining();
+        if world.operator_restarts_left > 0 && !draining {
+            choices.push(Choice::OperatorRestart(0));
+        }
+        if world.supervisor.next_wakeup().is_some() && (draining || world.wakeups_left > 0) {
+            choices.push(Choice::Wake);
+        }
+        if !draining {
+            choices.push(Choice::Drain);
+        }
+    }
+
+    fn next_state(&self, last: &World, choice: Choice) -> Option<World> {
+        let mut world = last.clone();
+        let ids = world.ids();
+        match choice {
+            Choice::Ready(index) => {
+                world.bodies[index].up = true;
+                world.feed(Event::Started { task: ids[index] });
+                world.feed(Event::BootReady { task: ids[index] });
+            }
+            Choice::Crash(index) => {
+                world.crashes_left -= 1;
+                world.gone(index, ExitReason::Killed);
+            }
+            Choice::Freeze(index) => {
+                world.freezes_left -= 1;
+                world.bodies[index].frozen = true;
+            }
+            Choice::Leave(index) => world.gone(index, ExitReason::Clean),
+            Choice::OperatorRestart(service) => {
+                world.operator_restarts_left -= 1;
+                world.feed(Event::RestartRequested { service });
+            }
+            Choice::Wake => {
+                world.wakeups_left = world.wakeups_left.saturating_sub(1);
+                world.wake();
+            }
+            Choice::Drain => world.feed(Event::DrainRequested),
+        }
+        Some(world)
+    }
+
+    /// Every choice uses up luck, time, or a step of a life: there is no circle. So a history that is never stuck
+    /// ends, and `FINISHES` says the same in the checker's own terms.
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(INVARIANTS, |_, world: &World| world.broken.is_none()),
+            Property::always(NOT_STUCK, |model: &Lifecycle, world: &World| {
+                let mut choices = Vec::new();
+                model.actions(world, &mut choices);
+                world.finished || world.broken.is_some() || !choices.is_empty()
+            }),
+            Property::eventually(FINISHES, |_, world: &World| world.finished),
+        ]
+    }
+}
+
+/// base: a worker that beats, and a writer; top: an intake on base; side (if any): a worker on its own.
+fn lifecycle(services: usize, luck: Luck, mutation: Option<Mutation>) -> Lifecycle {
+    let law = RestartLaw { jitter_ms: (1, 1), cap_ms: 2, more_than: 1, window_ms: 30, then: Escalation::Degraded };
+    let task = |name, phase, heartbeat_ms| TaskPlan { name, instances: 1, phase, heartbeat_ms };
+    let service = |name, depends_on: &[&'static str], tasks| ServicePlan {
+        name,
+        required: true,
+        depends_on: depends_on.to_vec(),
+        law,
+        tasks,
+    };
+    let mut all = vec![
+        service("base", &[], vec![task("work", Phase::Work, Some(10))]),
+        service("top", &["base"], vec![task("intake", Phase::Intake, None), task("work", Phase::Work, None)]),
+        service("side", &[], vec![task("work", Phase::Work, None)]),
+    ];
+    all[2].law.then = Escalation::Fatal;
+    all[2].law.more_than = 0;
+    all.truncate(services);
+    Lifecycle { plan: Plan { services: all, drain_deadline_ms: 40 }, luck, mutation }
+}
+
+fn check_all(model: Lifecycle) -> usize {
+    let checker = model.checker().threads(2).spawn_bfs().join();
+    checker.assert_properties();
+    checker.unique_state_count()
+}
+
+#[test]
+fn two_services_and_two_crashes() {
+    let luck = Luck { crashes: 2, freezes: 0, operator_restarts: 0, wakeups_before_drain: 3 };
+    let states = check_all(lifecycle(2, luck, None));
+    assert!((2_000..200_000).contains(&states), "{states} states");
+}
+
+#[test]
+fn two_services_a_freeze_and_an_operator() {
+    let luck = Luck { crashes: 0, freezes: 1, operator_restarts: 1, wakeups_before_drain: 3 };
+    let states = check_all(lifecycle(2, luck, None));
+    assert!((2_000..200_000).contains(&states), "{states} states");
+}
+
+#[test]
+fn three_services_and_a_crash() {
+    let luck = Luck { crashes: 1, freezes: 0, operator_restarts: 0, wakeups_before_drain: 2 };
+    let states = check_all(lifecycle(3, luck, None));
+    assert!((2_000..200_000).contains(&states), "{states} states");
+}
+
+#[test]
+fn mistakes_are_found() {
+    let luck = Luck { crashes: 2, freezes: 1, operator_restarts: 0, wakeups_before_drain: 3 };
+    let mistakes = [
+        Mutation::RestartWhileDraining,
+        Mutation::DependentReadyFirst,
+        Mutation::ProvidersStopFirst,
+        Mutation::StartsBeforeExit,
+    ];
+    for mutation in mistakes {
+        let model = lifecycle(2, luck, Some(mutation));
+        let checker = model.checker().finish_when(HasDiscoveries::AnyOf([INVARIANTS].into())).spawn_bfs().join();
+        let path = checker.discovery(INVARIANTS).unwrap_or_else(|| panic!("{mutation:?} was not found"));
+        assert_eq!(path.last_state().broken, Some(mutation.caught_by()), "{mutation:?}");
+    }
+}

@@ -1,0 +1,135 @@
+//! The whole check of a fresh clone as named, timed steps that stop at the first failure.
+
+use crate::runner::{CommandLine, Session};
+use crate::{layers, tidy};
+use anyhow::{Context, Result};
+use clap::Args;
+
+mod specs;
+mod steps;
+mod tools;
+
+pub use steps::{Step, run_steps};
+pub use tools::cargo_tool;
+
+/// Which steps to run.
+#[derive(Args)]
+pub struct Options {
+    /// Run this step alone
+    #[arg(long, value_name = "STEP", conflicts_with = "from")]
+    only: Option<String>,
+    /// Run this step and those after it
+    #[arg(long, value_name = "STEP")]
+    from: Option<String>,
+    /// Name the steps and stop
+    #[arg(long)]
+    list: bool,
+}
+
+/// The steps, in the order in which a failure is cheapest to find.
+const STEPS: &[Step] = &[
+    Step { name: "tools", about: "what the machine must have; installed when missing", action: tools::install },
+    Step { name: "fmt", about: "formatting", action: |s| s.run_line(FMT) },
+    Step { name: "clippy", about: "lints, warnings are errors", action: clippy },
+    Step { name: "tidy", about: "house style", action: |_| tidy::run() },
+    Step { name: "layers", about: "dependency order of the crates", action: |_| layers::run() },
+    Step { name: "deny", about: "licences, bans, sources", action: |s| s.run_line(DENY) },
+    Step { name: "test", about: "every unit and black-box test", action: test },
+    Step { name: "doctest", about: "the examples in the documentation", action: doctest },
+    Step { name: "current-thread", about: "black-box tests on the one-thread runtime", action: test_current_thread },
+    Step { name: "loom", about: "the atomics under every interleaving", action: |s| s.run_tests(&loom()) },
+    Step { name: "shuttle", about: "the kernel under random schedules", action: |s| s.run_tests(&shuttle()) },
+    Step { name: "sim", about: "10,000 simulated lives of the supervisor", action: |s| s.run_line(SIM) },
+    Step { name: "specs", about: "TLC: the model holds, and its planted bugs are found", action: specs::check },
+    Step { name: "doc", about: "documentation, warnings are errors", action: doc },
+];
+
+const FMT: &str = "cargo fmt --all --check -- --color never";
+const DENY: &str = "cargo deny check licenses bans sources";
+const SIM: &str = "cargo run --release -p sim -- --seeds 10000";
+
+/// Runs the chosen steps.
+pub fn run(options: &Options) -> Result<()> {
+    let chosen = choose(STEPS, options)?;
+    if options.list {
+        chosen.iter().for_each(|step| println!("{:<16}{}", step.name, step.about));
+        return Ok(());
+    }
+    run_steps(chosen, &mut Session::new())
+}
+
+fn choose<'a>(steps: &'a [Step], options: &Options) -> Result<&'a [Step]> {
+    let Some(name) = options.only.as_ref().or(options.from.as_ref()) else { return Ok(steps) };
+    let position = steps.iter().position(|step| step.name == name);
+    let first = position.with_context(|| format!("no step is called {name}; `cargo xtask ci --list` names them"))?;
+    Ok(if options.only.is_some() { &steps[first..=first] } else { &steps[first..] })
+}
+
+fn clippy(session: &mut Session) -> Result<()> {
+    session.run_line("cargo clippy --workspace --all-targets -- -D warnings")
+}
+
+fn test(session: &mut Session) -> Result<()> {
+    let command = test_command(session, "--workspace", "ci");
+    session.run_tests(&command)
+}
+
+fn doctest(session: &mut Session) -> Result<()> {
+    session.run_line("cargo test --workspace --doc")
+}
+
+fn test_current_thread(session: &mut Session) -> Result<()> {
+    let command = test_command(session, "-p macronode", "ci").env("MACRO_TEST_RUNTIME", "current");
+    session.run_tests(&command)
+}
+
+/// nextest when it is there, else libtest with one test at a time, so that timing tests stay alone.
+pub fn test_command(session: &Session, packages: &str, profile: &str) -> CommandLine {
+    if CommandLine::new("cargo nextest --version").is_ok(&session.root) {
+        return CommandLine::new(&format!("cargo nextest run {packages} --profile {profile}"));
+    }
+    println!("cargo-nextest is not here: falling back to cargo test");
+    CommandLine::new(&format!("cargo test {packages} --tests --no-fail-fast -- --test-threads=1"))
+}
+
+/// The loom models; a target folder of their own, because the flag rebuilds everything.
+pub fn loom() -> CommandLine {
+    let command = CommandLine::new("cargo test -p ron-cells --release --target-dir target/loom");
+    command.env("RUSTFLAGS", "--cfg loom")
+}
+
+/// The shuttle tests; a target folder of their own, for the same reason.
+pub fn shuttle() -> CommandLine {
+    let command = CommandLine::new("cargo test -p ron-kernel --test shuttle --release --target-dir target/shuttle");
+    command.env("RUSTFLAGS", "--cfg shuttle")
+}
+
+fn doc(session: &mut Session) -> Result<()> {
+    session.run(&CommandLine::new("cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(only: Option<&str>, from: Option<&str>) -> Result<Vec<&'static str>> {
+        let options = Options { only: only.map(str::to_owned), from: from.map(str::to_owned), list: false };
+        Ok(choose(STEPS, &options)?.iter().map(|step| step.name).collect())
+    }
+
+    #[test]
+    fn steps_are_chosen_by_name() {
+        assert_eq!(chosen(None, None).expect("all").len(), STEPS.len());
+        assert_eq!(chosen(Some("deny"), None).expect("one"), ["deny"]);
+        assert_eq!(chosen(None, Some("specs")).expect("the rest"), ["specs", "doc"]);
+        assert!(chosen(Some("nothing"), None).is_err());
+    }
+
+    #[test]
+    fn step_names_are_unique() {
+        let mut names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), STEPS.len());
+    }
+}

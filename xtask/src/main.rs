@@ -1,0 +1,57 @@
+//! The chores of this repository as one command: `cargo xtask <tidy|layers|docgen|ci|soak|audit>`.
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+mod audit;
+mod ci;
+mod docgen;
+mod finding;
+mod layers;
+mod runner;
+mod soak;
+mod source;
+mod tally;
+mod tidy;
+mod tree;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The chores of this repository")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// House style over every file that git knows
+    Tidy,
+    /// Dependency order of the crates
+    Layers,
+    /// Rewrite the generated documents and say what changed
+    Docgen,
+    /// The whole check, as on a fresh machine
+    Ci(ci::Options),
+    /// The complete proofs: hours, not minutes
+    Soak,
+    /// Known vulnerabilities in the dependencies
+    Audit,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().chore {
+        Chore::Tidy => tidy::run(),
+        Chore::Layers => layers::run(),
+        Chore::Docgen => docgen::run(),
+        Chore::Ci(options) => ci::run(&options),
+        Chore::Soak => soak::run(),
+        Chore::Audit => audit::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
