@@ -149,6 +149,7 @@ impl<'a> Watchdog<'a> {
 
     /// From here on the connection is to end.
     fn hurry(mut self: Pin<&mut Self>) {
+        self.pace.hurry();
         self.hurried = true;
         self.since = clock::now();
     }

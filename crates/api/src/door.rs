@@ -21,7 +21,7 @@ use crate::problem::Problem;
 
 /// Refused connections kept open for a moment, so that closing them does not overtake their answer.
 const LINGERING_MAX: usize = 256;
-const LINGERING_TIME: Duration = Duration::from_millis(500);
+const LINGERING_TIME: Duration = Duration::from_secs(1);
 
 /// Addresses whose rate is remembered; beyond this the stale ones are forgotten at once.
 const RATED_ADDRESSES_MAX: usize = 16 * 1024;

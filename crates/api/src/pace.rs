@@ -58,8 +58,17 @@ impl Pace {
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         let mut state = self.state();
         state.in_flight += 1;
+        state.unread_body = false;
         state.enter(Phase::Busy);
         InFlight(Arc::clone(self))
+    }
+
+    /// The connection is to end. One that rests has read the whole of its last request, or it would be closed already.
+    pub(crate) fn hurry(&self) {
+        let mut state = self.state();
+        if state.phase == Phase::Quiet {
+            state.unread_body = false;
+        }
     }
 
     fn received(&self) {

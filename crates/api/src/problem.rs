@@ -39,6 +39,7 @@ pub struct Problem {
 pub(crate) enum Counted {
     Nothing,
     Deadline,
+    Drain,
     StalledBody,
     LargeBody,
     LargeHead,
@@ -136,7 +137,11 @@ impl From<Error> for Problem {
             title: error.kind.title(),
             detail: error.detail,
             retry_after: error.retry_after,
-            counted: if error.kind == Kind::Timeout { Counted::Deadline } else { Counted::Nothing },
+            counted: match error.kind {
+                Kind::Timeout => Counted::Deadline,
+                Kind::Canceled => Counted::Drain,
+                _ => Counted::Nothing,
+            },
             closes: false,
         }
     }

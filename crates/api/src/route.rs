@@ -99,6 +99,7 @@ pub(crate) struct Shared {
 /// Counters found once, so that no request looks up a label.
 pub(crate) struct Counters {
     deadlines: Counter,
+    drains: Counter,
     stalled_bodies: Counter,
     large_bodies: Counter,
     large_heads: Counter,
@@ -170,6 +171,7 @@ impl Counters {
     fn new(metrics: &Metrics) -> Self {
         Counters {
             deadlines: metrics.io_timeouts.at("request"),
+            drains: metrics.tasks_canceled.at("http_request"),
             stalled_bodies: metrics.io_timeouts.at("read"),
             large_bodies: metrics.frame_rejects.at("body"),
             large_heads: metrics.frame_rejects.at("header"),
@@ -181,6 +183,7 @@ impl Counters {
         match what {
             Counted::Nothing => return,
             Counted::Deadline => self.deadlines.inc(),
+            Counted::Drain => self.drains.inc(),
             Counted::StalledBody => self.stalled_bodies.inc(),
             Counted::LargeBody => self.large_bodies.inc(),
             Counted::LargeHead => self.large_heads.inc(),

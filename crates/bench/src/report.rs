@@ -153,9 +153,7 @@ pub fn write_section(path: &Path, section: &str) -> anyhow::Result<()> {
 fn replace_section(page: &str, section: &str) -> anyhow::Result<String> {
     let block = format!("{BEGIN}\n{}\n{END}", section.trim_end());
     match (page.find(BEGIN), page.find(END)) {
-        (Some(begin), Some(end)) if begin < end => {
-            Ok(format!("{}{block}{}", &page[..begin], &page[end + END.len()..]))
-        }
+        (Some(begin), Some(end)) if begin < end => Ok(format!("{}{block}{}", &page[..begin], &page[end + END.len()..])),
         (None, None) => Ok(format!("{}\n\n{block}\n", page.trim_end())),
         _ => anyhow::bail!("the page has one marker without the other, or in the wrong order"),
     }

@@ -1,17 +1,15 @@
 //! Where one crate's words become another's: configuration into limits, the process into the admin plane's control.
 
-use std::sync::Arc;
-
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use ron_admin::{Control, ReloadReport};
 use ron_api::HttpLimits;
 use ron_kernel::coalesce::Coalesce;
 use ron_kernel::retry::RetryLimits;
-use ron_kernel::{KernelOptions, Snapshot};
+use ron_kernel::{Builder, KernelOptions, Snapshot};
 use ron_types::Error;
 
-use crate::config::{Config, Runtime};
+use crate::config::{Config, Runtime, cpus};
 use crate::config_watch::ReloadPort;
 use crate::logging::LogControl;
 use crate::specs;
@@ -111,31 +109,24 @@ pub fn build_facts() -> serde_json::Value {
 }
 
 /// Everything the node declares, as (kind, name), for the comparison with what runs.
-pub fn declared(config: &Config) -> Vec<(&'static str, &'static str)> {
-    let always = ["observe", "config", "workers"];
-    let services = specs::SERVICES.iter().filter(|spec| always.contains(&spec.name) || config.runs(spec.name));
-    let tasks = services.clone().flat_map(|spec| spec.tasks).map(|task| ("task", task.name));
+pub fn declared() -> Vec<(&'static str, &'static str)> {
+    let services = specs::SERVICES.iter().map(|spec| ("service", spec.name));
     let supervisor = ("task", ron_kernel::builder::SUPERVISOR.name);
-    let services = services.clone().map(|spec| ("service", spec.name));
+    let tasks = specs::SERVICES.iter().flat_map(|spec| spec.tasks).map(|task| ("task", task.name));
     let queues = specs::QUEUES.iter().map(|spec| ("queue", spec.name));
     let gates = specs::GATES.iter().map(|spec| ("gate", spec.name));
-    services.chain(tasks).chain([supervisor]).chain(queues).chain(gates).collect()
+    services.chain([supervisor]).chain(tasks).chain(queues).chain(gates).collect()
 }
 
-/// An update of the index on its way to the ingester: the newest one of a name wins.
+/// An update of the index on its way to the ingester, by the name or hash it concerns: the newest one wins.
 #[derive(Debug)]
-pub struct IndexUpdate {
-    /// The name or hash that is updated.
-    pub key: String,
-    /// Its new manifest.
-    pub manifest: bytes::Bytes,
-}
+pub struct IndexUpdate(String);
 
 impl Coalesce for IndexUpdate {
     type Key = String;
 
     fn key(&self) -> String {
-        self.key.clone()
+        self.0.clone()
     }
 
     fn absorb(&mut self, newer: Self) {
@@ -143,13 +134,11 @@ impl Coalesce for IndexUpdate {
     }
 }
 
-/// The facets' gates and queues: made, shown and bounded, for the services that will use them.
-pub struct Facets {
-    /// One gate for each facet, in the order of [`specs::GATES`].
-    pub gates: Vec<ron_kernel::gate::Gate>,
-    /// Index updates waiting to be ingested.
-    pub index_ingest: ron_kernel::coalesce::Coalescing<IndexUpdate>,
+/// Makes the facets' gates and queue: bounded and shown from the start, for the services that will use them.
+pub fn declare_facets(builder: &mut Builder, config: &Config) {
+    for gate in &specs::GATES {
+        builder.gate(gate, config.permits(gate.name, cpus()));
+    }
+    let absorbed = builder.handle().metrics().queue_dropped.at(specs::INDEX_INGEST.name);
+    builder.coalescing::<IndexUpdate>(&specs::INDEX_INGEST, absorbed);
 }
-
-/// Shared by everything that needs the facets.
-pub type SharedFacets = Arc<Facets>;

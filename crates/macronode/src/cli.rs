@@ -121,7 +121,7 @@ pub struct RunArgs {
     /// Keep everything in memory; open no file for writing
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub amnesia: Option<bool>,
-    /// Settings for development
+    /// Serve the development routes and echo frames, to try the node out
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub dev: Option<bool>,
     /// Allow tasks to be killed and frozen through the admin plane

@@ -263,12 +263,17 @@ mod tests {
 
     /// Answers one connection with these bytes and returns what was asked.
     async fn serve_once(listener: TcpListener, answer: &[u8]) -> String {
-        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let (stream, _) = listener.accept().await.expect("a connection");
+        converse(stream, answer).await
+    }
+
+    async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &[u8]) -> String {
         let mut asked = Vec::new();
         while !asked.ends_with(b"\r\n\r\n") {
             asked.push(stream.read_u8().await.expect("a request"));
         }
         stream.write_all(answer).await.expect("the client reads");
+        stream.flush().await.expect("the client reads");
         String::from_utf8(asked).expect("text")
     }
 
@@ -332,6 +337,35 @@ mod tests {
         let text = client.get("/readyz").await.expect_err("silence").to_string();
         assert!(text.contains("no answer within 5 s"), "{text}");
         drop(listener);
+    }
+
+    #[tokio::test]
+    async fn https_trusts_the_given_root_and_no_other() {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let made = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+        let (node, stranger) = (made(), made());
+        let key = rustls::pki_types::PrivateKeyDer::try_from(node.signing_key.serialize_der()).expect("a key");
+        let server = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|server| server.with_no_client_auth().with_single_cert(vec![node.cert.der().clone()], key));
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(server.expect("a server")));
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        for (root, trusted) in [(node.cert.pem(), true), (stranger.cert.pem(), false)] {
+            let path = folder.path().join("root.pem");
+            std::fs::write(&path, root).expect("written");
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+            let address = format!("https://localhost:{}", listener.local_addr().expect("bound").port());
+            let client = Client::to(&address, Some(&path), PathBuf::new()).expect("an address");
+            let serve = async {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    converse(stream, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+                }
+            };
+            let (_, answer) = tokio::join!(serve, client.get("/version"));
+            let outcome = answer.map(|answer| answer.text()).map_err(|failure| failure.code);
+            assert_eq!(outcome, if trusted { Ok("ok".to_owned()) } else { Err(Code::TlsUnusable) });
+        }
     }
 
     #[test]

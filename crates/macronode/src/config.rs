@@ -21,11 +21,12 @@ use ron_types::limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use diff::ChangedKey;
 pub use document::{markdown, schema};
-pub use error::{ConfigError, ConfigErrors, Origin};
-pub use keys::{KEYS, Key, Reload};
-pub use layers::{Loaded, Origins, Sources, load};
+pub use error::ConfigError;
+#[cfg(test)]
+pub use keys::KEYS;
+pub use keys::{Key, Reload};
+pub use layers::{Loaded, Sources, load};
 pub use print::print;
 pub use values::{Millis, Permits, Size};
 
@@ -40,7 +41,7 @@ pub struct Config {
     pub services: Vec<String>,
     /// Keep everything in memory and open no file for writing.
     pub amnesia: bool,
-    /// Settings for development: pretty errors and no rate limits for loopback.
+    /// Serve the development routes and echo frames, to try the node out.
     pub dev: bool,
     /// Allow the admin plane to kill and freeze tasks, to rehearse failures.
     pub chaos: bool,

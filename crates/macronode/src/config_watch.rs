@@ -6,15 +6,15 @@ use std::time::Duration;
 use notify::Watcher as _;
 use ron_admin::ReloadReport;
 use ron_api::HttpLimits;
-use ron_kernel::coalesce::Coalescing;
+use ron_kernel::coalesce::{Coalesce, Coalescing};
 use ron_kernel::kernel::ConfigChange;
-use ron_kernel::queue::{Payload, QueueReceiver, QueueSender};
 use ron_kernel::{KernelHandle, Snapshot, TaskContext, TaskError, TaskResult};
 use ron_types::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::config::{self, Config, Reload, Sources};
+use crate::errors::Code;
 use crate::logging::LogControl;
 
 /// The file is read again at least this often, for file systems that tell nobody about changes.
@@ -24,13 +24,25 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 /// A request to look at the configuration again.
 pub enum ReloadRequest {
-    /// Something happened to the file.
-    FileChanged,
-    /// An operator asks and waits for the outcome.
-    Asked(oneshot::Sender<Result<ReloadReport, Error>>),
+    /// Something happened in the file's folder; one such notice waits at most.
+    FolderChanged,
+    /// Operators ask and wait for the outcome; those who ask while one waits share it.
+    Asked(Vec<oneshot::Sender<Result<ReloadReport, Error>>>),
 }
 
-impl Payload for ReloadRequest {}
+impl Coalesce for ReloadRequest {
+    type Key = bool;
+
+    fn key(&self) -> bool {
+        matches!(self, ReloadRequest::Asked(_))
+    }
+
+    fn absorb(&mut self, newer: Self) {
+        if let (ReloadRequest::Asked(waiting), ReloadRequest::Asked(more)) = (self, newer) {
+            waiting.extend(more);
+        }
+    }
+}
 
 /// What the watcher works with. Clones share everything.
 #[derive(Clone)]
@@ -48,15 +60,10 @@ pub struct LiveConfig {
 }
 
 /// One life of the watcher.
-pub async fn config_watcher(
-    context: TaskContext,
-    live: LiveConfig,
-    requests: QueueReceiver<ReloadRequest>,
-    tell: QueueSender<ReloadRequest>,
-) -> TaskResult {
+pub async fn config_watcher(context: TaskContext, live: LiveConfig, requests: Coalescing<ReloadRequest>) -> TaskResult {
     let failed = |error: &dyn std::fmt::Display| TaskError::Failed(error.to_string());
     let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(&error))?;
-    let _watch = watch_folder(&live.sources, tell);
+    let _watch = watch_folder(&live.sources, requests.clone());
     let mut poll = tokio::time::interval(POLL_EVERY);
     let mut seen = live.fingerprint();
     context.ready().await;
@@ -71,12 +78,15 @@ pub async fn config_watcher(
                 seen = live.fingerprint();
                 let _ = live.reload(kernel, "SIGHUP");
             }
-            Some(request) = requests.recv() => match request {
-                ReloadRequest::Asked(reply) => {
+            request = requests.recv() => match request {
+                ReloadRequest::Asked(waiting) => {
                     seen = live.fingerprint();
-                    let _ = reply.send(live.reload(kernel, "operator"));
+                    let outcome = live.reload(kernel, "operator");
+                    for reply in waiting {
+                        let _ = reply.send(outcome.clone());
+                    }
                 }
-                ReloadRequest::FileChanged => {
+                ReloadRequest::FolderChanged => {
                     tokio::time::sleep(SETTLE).await;
                     live.reload_if_changed(&mut seen, kernel);
                 }
@@ -90,7 +100,7 @@ pub async fn config_watcher(
 }
 
 /// Watches the folder, not the file: a rename into place or a symlink swap replaces the file's inode.
-fn watch_folder(sources: &Sources, tell: QueueSender<ReloadRequest>) -> Option<notify::RecommendedWatcher> {
+fn watch_folder(sources: &Sources, tell: Coalescing<ReloadRequest>) -> Option<notify::RecommendedWatcher> {
     let folder = sources.file.as_ref()?.parent().map(|folder| match folder.as_os_str().is_empty() {
         true => PathBuf::from("."),
         false => folder.to_owned(),
@@ -98,7 +108,7 @@ fn watch_folder(sources: &Sources, tell: QueueSender<ReloadRequest>) -> Option<n
     let told = move |event: notify::Result<notify::Event>| {
         if event.is_ok_and(|event| !event.kind.is_access()) {
             // A full queue already holds a reason to look.
-            let _ = tell.offer(ReloadRequest::FileChanged);
+            let _ = tell.offer(ReloadRequest::FolderChanged);
         }
     };
     let watching = notify::recommended_watcher(told).and_then(|mut watcher| {
@@ -133,7 +143,7 @@ impl LiveConfig {
             }
             Err(error) => {
                 kernel.metrics().config_rejected.inc();
-                tracing::warn!(cause, reason = %error.detail, "configuration refused; the old one stays");
+                tracing::warn!(cause, reason = %error.detail, "{} the old configuration stays", Code::ReloadRefused);
             }
         }
         crate::health::notify(sd_notify::NotifyState::Ready);
@@ -173,13 +183,13 @@ impl LiveConfig {
 
 /// The operator's way to ask for a reload and learn what came of it.
 #[derive(Clone)]
-pub struct ReloadPort(pub QueueSender<ReloadRequest>);
+pub struct ReloadPort(pub Coalescing<ReloadRequest>);
 
 impl ReloadPort {
     /// Asks and waits.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         let (reply, outcome) = oneshot::channel();
-        self.0.offer(ReloadRequest::Asked(reply))?;
+        self.0.offer(ReloadRequest::Asked(vec![reply]))?;
         outcome.await.map_err(|_| Error::canceled("the configuration watcher has ended"))?
     }
 }

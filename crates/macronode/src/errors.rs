@@ -83,6 +83,7 @@ pub enum Code {
 
 impl Code {
     /// All of them, in the order of their numbers.
+    #[cfg(test)]
     pub const ALL: [Code; 21] = [
         Code::FileUnreadable,
         Code::FileSyntax,

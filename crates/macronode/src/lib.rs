@@ -5,13 +5,13 @@
 mod adapters;
 mod banner;
 mod cli;
-// mod client;
-// mod commands;
+mod client;
+mod commands;
 mod config;
 mod config_watch;
 mod data_dir;
 pub mod docs;
-// mod doctor;
+mod doctor;
 mod errors;
 mod health;
 mod ingress;
@@ -23,27 +23,18 @@ mod work;
 
 use std::ffi::OsString;
 
-use cli::Command;
-use errors::{Code, Exit, Failure};
+use errors::{Exit, Failure};
 
-/// Does what the command line says; everything that went wrong has been printed.
+/// Does what the command line says; what went wrong has been printed.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    let command = match cli::parse(arguments) {
-        Ok(command) => command,
-        Err(exit) => return exit,
-    };
-    let done = match command {
-        Command::Run(flags) => start(&flags),
-        other => Err(Failure::new(Code::CannotStart, format!("{other:?}"))),
-    };
-    done.unwrap_or_else(|failure| {
-        eprintln!("macronode: {failure}");
-        failure.code.exit()
-    })
+    match cli::parse(arguments) {
+        Ok(command) => commands::dispatch(command, &adapters::declared(), start),
+        Err(exit) => exit,
+    }
 }
 
 fn start(flags: &cli::RunArgs) -> Result<Exit, Failure> {
     let sources = flags.sources();
-    let loaded = config::load(&sources).map_err(|errors| Failure::new(errors.0[0].code(), errors.to_string()))?;
+    let loaded = config::load(&sources)?;
     run::run(sources, loaded)
 }

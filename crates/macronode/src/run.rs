@@ -12,8 +12,8 @@ use ron_kernel::builder::Builder;
 use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskError};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::adapters::{Facets, ProcessControl};
-use crate::config::{Config, Loaded, Runtime, Sources, cpus};
+use crate::adapters::{ProcessControl, declare_facets};
+use crate::config::{Config, Loaded, Runtime, Sources};
 use crate::config_watch::{LiveConfig, ReloadPort, config_watcher};
 use crate::data_dir::DataDir;
 use crate::errors::{Code, Exit, Failure};
@@ -140,7 +140,7 @@ struct Node {
     builder: Builder,
     listeners: Arc<Listeners>,
     data: DataDir,
-    reloads: (ReloadPort, ron_kernel::queue::QueueReceiver<crate::config_watch::ReloadRequest>),
+    reloads: ReloadPort,
 }
 
 /// What is left to look at once the kernel owns everything.
@@ -163,7 +163,8 @@ impl Node {
         let metrics = Metrics::new();
         metrics.config_version.set(1);
         let mut builder = Builder::new(config.kernel_options(u64::from_le_bytes(seed)), metrics);
-        let (reload_sender, reload_receiver) = builder.queue(&specs::RELOADS);
+        let absorbed = builder.handle().metrics().config_coalesced.clone();
+        let reloads = ReloadPort(builder.coalescing(&specs::RELOADS, absorbed));
         let live = LiveConfig {
             sources,
             http_limits: Snapshot::new(config.http_limits()),
@@ -171,7 +172,7 @@ impl Node {
             log,
             updates: builder.config_updates(),
         };
-        Node { live, builder, listeners, data, reloads: (ReloadPort(reload_sender), reload_receiver) }
+        Node { live, builder, listeners, data, reloads }
     }
 
     fn start_admin(&self, token: ron_admin::OperatorToken) -> Result<Arc<AdminThread>, Failure> {
@@ -187,7 +188,7 @@ impl Node {
             connections_max: ADMIN_CONNECTIONS_MAX,
         };
         let control = ProcessControl {
-            reloads: self.reloads.0.clone(),
+            reloads: self.reloads.clone(),
             log: self.live.log.clone(),
             config: self.live.config.clone(),
         };
@@ -202,7 +203,7 @@ impl Node {
         let work_bytes_max = Some(config.queues.work_bytes_max.bytes());
         let (work_sender, work_receiver) = builder.queue_of::<Job>(&specs::WORK, config.queues.work, work_bytes_max);
         let (telemetry, measurements) = builder.queue_of(&specs::TELEMETRY, config.queues.telemetry, None);
-        let _facets = facets(&mut builder, config);
+        declare_facets(&mut builder, config);
         let work = WorkPort::new(work_sender, live.config.clone(), Arc::clone(builder.handle().metrics()));
 
         let probes = builder.queue_probes();
@@ -212,9 +213,9 @@ impl Node {
             .task(&specs::HEALTH_REPORTER, 1, move |context| {
                 health_reporter(context, probes.clone(), measurements.clone())
             });
-        let (watcher_live, (ReloadPort(tell), requests)) = (live.clone(), reloads);
+        let (watcher_live, ReloadPort(requests)) = (live.clone(), reloads);
         builder.service(&specs::CONFIG).task(&specs::CONFIG_WATCHER, 1, move |context| {
-            config_watcher(context, watcher_live.clone(), requests.clone(), tell.clone())
+            config_watcher(context, watcher_live.clone(), requests.clone())
         });
         let frames = if config.dev { FrameAnswer::Echo } else { FrameAnswer::Nobody };
         let workers = u16::try_from(config.worker_count()).unwrap_or(u16::MAX);
@@ -234,7 +235,7 @@ impl Node {
             });
         }
         if config.runs("oap") {
-            let (work, live_config) = (work.clone(), live.config.clone());
+            let live_config = live.config.clone();
             builder.service(&specs::OAP).task(&specs::TRANSPORT_INGRESS, 1, move |context| {
                 let opened = doors.open_oap();
                 let (work, config) = (work.clone(), live_config.clone());
@@ -244,13 +245,6 @@ impl Node {
         let kernel = builder.build().map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
         Ok((kernel, Watched { config: live.config, listeners }))
     }
-}
-
-fn facets(builder: &mut Builder, config: &Config) -> Facets {
-    let permits = |gate: &'static ron_kernel::spec::GateSpec| (gate, config.permits(gate.name, cpus()));
-    let gates = specs::GATES.iter().map(permits).map(|(gate, permits)| builder.gate(gate, permits)).collect();
-    let absorbed = builder.handle().metrics().queue_dropped.at(specs::INDEX_INGEST.name);
-    Facets { gates, index_ingest: builder.coalescing(&specs::INDEX_INGEST, absorbed) }
 }
 
 fn api(kernel: KernelHandle, live: &LiveConfig, work: &WorkPort, dev: bool) -> Api {

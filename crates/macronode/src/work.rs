@@ -136,10 +136,10 @@ pub enum FrameAnswer {
 async fn perform(mut job: Job, telemetry: &QueueSender<Measurement>, frames: FrameAnswer) {
     let started = clock::now();
     let (kind, work) = match job.task {
-        Task::Http(WorkItem::Echo(bytes)) => ("echo", async { Ok(bytes) }.boxed()),
+        Task::Http(WorkItem::Echo(bytes)) => ("echo", std::future::ready(Ok(bytes)).boxed()),
         Task::Http(WorkItem::Sleep(time)) => ("sleep", sleep(time).boxed()),
         Task::Http(WorkItem::Burn(time)) => ("burn", burn(time, job.deadline).boxed()),
-        Task::Frame(bytes) => ("frame", answer_frame(bytes, frames).boxed()),
+        Task::Frame(bytes) => ("frame", std::future::ready(answer_frame(bytes, frames)).boxed()),
     };
     let result = tokio::select! {
         biased;
@@ -170,7 +170,7 @@ async fn burn(time: Duration, deadline: Deadline) -> Result<Bytes, Error> {
     Ok(Bytes::new())
 }
 
-async fn answer_frame(frame: Bytes, answer: FrameAnswer) -> Result<Bytes, Error> {
+fn answer_frame(frame: Bytes, answer: FrameAnswer) -> Result<Bytes, Error> {
     match answer {
         FrameAnswer::Echo => Ok(frame),
         FrameAnswer::Nobody => Err(Error::new(Kind::NotFound, "no service on this node speaks frames yet")),

@@ -13,7 +13,7 @@
 //! | 2 | the seed |
 //! | 3 | kind of the event, as in `ron_policy::Event`, or `job` for a job (not shown to the policy) |
 //! | 4 | service or `service/task[instance]` it concerns, or `-` |
-//! | 5 | in parentheses how it ended or what changed; then what followed: the actions of the policy, or the fate of the job |
+//! | 5 | in parentheses how it ended or what changed; then the actions of the policy, or the fate of the job |
 
 pub mod jobs;
 mod plan;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::Parser;
-use sim::{Failure, Stats, run_seed, trace_seed};
+use sim::{Failure, Mutation, Stats, run_seed, trace_seed};
 
 /// Runs the real policy under seeds of bad luck.
 ///
@@ -24,12 +24,21 @@ struct Options {
     /// Print the trace (of one seed, or of all).
     #[arg(long)]
     verbose: bool,
+    /// Make this mistake on purpose, to see it caught: a variant of `ron_policy::Mutation`.
+    #[arg(long, value_parser = parse_mutation)]
+    mutation: Option<Mutation>,
+}
+
+fn parse_mutation(name: &str) -> Result<Mutation, String> {
+    let known = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
+    known.ok_or_else(|| format!("not one of {:?}", Mutation::ALL))
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
     let (from, count) = options.seed.map_or((options.from, options.seeds), |seed| (seed, 1));
-    let (stats, failures) = if options.verbose { run_aloud(from, count) } else { run_in_parallel(from, count) };
+    let run = if options.verbose { run_aloud } else { run_in_parallel };
+    let (stats, failures) = run(from, count, options.mutation);
     println!(
         "seeds {} events {} restarts {} drains {} aborts {} jobs {} violations {}",
         stats.seeds + failures.len() as u64,
@@ -43,30 +52,32 @@ fn main() -> ExitCode {
     match failures.iter().min_by_key(|failure| failure.seed) {
         None => ExitCode::SUCCESS,
         Some(first) => {
-            report(first, options.verbose);
+            report(first, &options);
             ExitCode::FAILURE
         }
     }
 }
 
-fn report(failure: &Failure, was_verbose: bool) {
-    if !was_verbose {
+fn report(failure: &Failure, options: &Options) {
+    if !options.verbose {
         // The verdict is known; the second run is for its trace.
-        let _same = trace_seed(failure.seed, None, &mut |line| println!("{line}"));
+        let _same = trace_seed(failure.seed, options.mutation, &mut |line| println!("{line}"));
     }
     println!("{failure}");
-    println!("again with: cargo run -p sim -- --seed {} --verbose", failure.seed);
+    let mutation = options.mutation.map_or_else(String::new, |mutation| format!(" --mutation {mutation:?}"));
+    println!("again with: cargo run -p sim -- --seed {} --verbose{mutation}", failure.seed);
 }
 
-fn run_aloud(from: u64, count: u64) -> (Stats, Vec<Failure>) {
-    collect((0..count).map(|offset| trace_seed(from.wrapping_add(offset), None, &mut |line| println!("{line}"))))
+fn run_aloud(from: u64, count: u64, mutation: Option<Mutation>) -> (Stats, Vec<Failure>) {
+    let run = |offset| trace_seed(from.wrapping_add(offset), mutation, &mut |line| println!("{line}"));
+    collect((0..count).map(run))
 }
 
-fn run_in_parallel(from: u64, count: u64) -> (Stats, Vec<Failure>) {
+fn run_in_parallel(from: u64, count: u64, mutation: Option<Mutation>) -> (Stats, Vec<Failure>) {
     let lanes = thread::available_parallelism().map_or(1, |lanes| lanes.get() as u64);
     let run_lane = |lane: u64| {
         let offsets = (lane..count).step_by(lanes as usize);
-        collect(offsets.map(|offset| run_seed(from.wrapping_add(offset), None)))
+        collect(offsets.map(|offset| run_seed(from.wrapping_add(offset), mutation)))
     };
     let mut total = (Stats::default(), Vec::new());
     thread::scope(|scope| {

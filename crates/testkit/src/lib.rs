@@ -1,11 +1,13 @@
 //! Scratch nodes and HTTP clients for black-box tests and benches of the real binary.
 #![allow(clippy::disallowed_methods, reason = "the kernel's clocks, deadlines and tasks are what is under test")]
 
+mod alone;
 mod client;
 mod load;
 mod node;
 mod options;
 
+pub use alone::{Alone, alone};
 pub use client::{CallError, Client, PATIENCE, Reply};
 pub use load::{Load, LoadReport, LoadShape, percentile};
 pub use node::{Node, Plane, Signal, metric_in};

@@ -68,6 +68,8 @@ pub struct LoadReport {
     pub by_status: BTreeMap<u16, u64>,
     /// Connections that ended after a request was sent and before its answer began.
     pub broken: u64,
+    /// Those of them that were the first request of their connection: accepted by the system, not by the node.
+    pub broken_fresh: u64,
     /// Answers that began and did not end.
     pub truncated: u64,
     /// Connections that could not be made.
@@ -112,6 +114,7 @@ impl LoadReport {
     fn add(&mut self, other: LoadReport) {
         self.sent += other.sent;
         self.broken += other.broken;
+        self.broken_fresh += other.broken_fresh;
         self.truncated += other.truncated;
         self.refused += other.refused;
         self.without_retry_after += other.without_retry_after;
@@ -178,10 +181,11 @@ async fn keep_asking(address: SocketAddr, shape: Arc<LoadShape>, number: usize, 
         // Spread over the period, or every connection would ask in the same instant.
         let offset = every.mul_f64(number as f64 / shape.connections as f64);
         let mut pace = tokio::time::interval_at(Instant::now() + offset, every);
-        pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         pace
     });
     let mut client: Option<Client> = None;
+    let mut is_fresh = true;
     loop {
         if let Some(pace) = &mut pace {
             pace.tick().await;
@@ -192,7 +196,10 @@ async fn keep_asking(address: SocketAddr, shape: Arc<LoadShape>, number: usize, 
         let connected = match client.as_mut().filter(|client| !client.is_closed()) {
             Some(connected) => connected,
             None => match Client::connect(address).await {
-                Ok(new) => client.insert(new),
+                Ok(new) => {
+                    is_fresh = true;
+                    client.insert(new)
+                }
                 Err(_) => {
                     report.refused += 1;
                     tokio::time::sleep(RECONNECT_AFTER).await;
@@ -203,6 +210,7 @@ async fn keep_asking(address: SocketAddr, shape: Arc<LoadShape>, number: usize, 
         let began = Instant::now();
         match connected.request(shape.method.clone(), &shape.path, &headers, shape.body.clone()).await {
             Ok(reply) => {
+                is_fresh = false;
                 report.sent += 1;
                 report.record(reply, began.elapsed());
             }
@@ -211,7 +219,10 @@ async fn keep_asking(address: SocketAddr, shape: Arc<LoadShape>, number: usize, 
                 match error {
                     CallError::NotSent => continue,
                     CallError::Truncated(_) => report.truncated += 1,
-                    CallError::Unanswered(_) | CallError::TimedOut => report.broken += 1,
+                    CallError::Unanswered(_) | CallError::TimedOut => {
+                        report.broken += 1;
+                        report.broken_fresh += u64::from(is_fresh);
+                    }
                 }
                 report.sent += 1;
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ron_api::HttpLimits;
 
-use crate::harness::{Node, get, get_with};
+use crate::harness::{Node, echo, get, get_with};
 
 #[tokio::test]
 async fn a_request_in_flight_is_answered_and_its_connection_closed() {
@@ -34,10 +34,10 @@ async fn a_request_in_flight_is_answered_and_its_connection_closed() {
 async fn resting_connections_do_not_hold_up_the_end() {
     let mut node = Node::start(HttpLimits::default()).await;
     let mut clients = Vec::new();
-    for _ in 0..20 {
+    for (request, status) in [(get("/call").into_bytes(), 200), (echo("bad"), 400)].repeat(10) {
         let mut client = node.connect().await;
-        client.send(get("/call")).await;
-        assert_eq!(client.answer().await.status, 200);
+        client.send(request).await;
+        assert_eq!(client.answer().await.status, status);
         clients.push(client);
     }
     let mut half = node.connect().await;
@@ -75,6 +75,7 @@ async fn a_request_that_comes_too_late_is_sent_elsewhere() {
     answer.problem(503, "E_CANCELED");
     assert_eq!((answer.header("retry-after"), answer.header("connection")), ("1", "close"));
     assert_eq!(late.closed().await, 0);
+    assert_eq!(node.metrics().tasks_canceled.at("http_request").get(), 1);
     assert_eq!(node.ended().await.code, 0);
 }
 

@@ -209,11 +209,6 @@ impl Client {
         within("send", self.stream.write_all(bytes.as_ref())).await.expect("the peer takes it");
     }
 
-    /// Sends without caring whether the peer still listens.
-    pub async fn try_send(&mut self, bytes: impl AsRef<[u8]>) {
-        let _ = within("send", self.stream.write_all(bytes.as_ref())).await;
-    }
-
     pub async fn answer(&mut self) -> Answer {
         let head_end = loop {
             if let Some(end) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {

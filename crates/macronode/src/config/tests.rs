@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
+use super::diff::ChangedKey;
 use super::*;
 
 fn sources(file: Option<&Path>, env: &[(&str, &str)], flags: &str) -> Sources {

@@ -93,7 +93,8 @@ impl Drop for ScratchFile {
 fn holder(port: u16) -> Option<String> {
     let inode = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| listening_inode(table, port))?;
     let target = PathBuf::from(format!("socket:[{inode}]"));
-    let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
+    let numbered = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().parse::<u32>().is_ok();
+    let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok).filter(numbered);
     let mut holders = processes.filter(|process| {
         let files = fs::read_dir(process.path().join("fd")).into_iter().flatten().filter_map(Result::ok);
         files.into_iter().any(|file| fs::read_link(file.path()).is_ok_and(|link| link == target))

@@ -67,7 +67,8 @@ async fn two_hundred_slow_headers_are_cut_off_and_hold_up_nobody() {
 #[tokio::test]
 async fn silence_ends_at_the_limit_of_what_it_interrupts() {
     let node = start(IMPATIENT).await;
-    let unsent = wire::request("POST", "/v1/echo", &[("content-type", "application/json"), ("content-length", "99")], b"");
+    let unsent =
+        wire::request("POST", "/v1/echo", &[("content-type", "application/json"), ("content-length", "99")], b"");
     let half = [unsent.as_slice(), b"{\"message\":"].concat();
     for (what, bytes, limit, expected) in [
         ("nothing at all", Vec::new(), HANDSHAKE_TIMEOUT, None),
@@ -94,7 +95,8 @@ async fn silence_ends_at_the_limit_of_what_it_interrupts() {
 async fn a_body_that_drips_ends_at_the_deadline_of_the_request() {
     let node = start(IMPATIENT).await;
     let mut stream = TcpStream::connect(node.api).await.expect("the node listens");
-    let head = wire::request("POST", "/v1/echo", &[("content-type", "application/json"), ("content-length", "900")], b"");
+    let head =
+        wire::request("POST", "/v1/echo", &[("content-type", "application/json"), ("content-length", "900")], b"");
     stream.write_all(&head).await.expect("the node reads");
     let (mut reading, mut writing) = stream.split();
     let mut tick = tokio::time::interval(READ_TIMEOUT / 4);

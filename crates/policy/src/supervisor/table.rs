@@ -245,7 +245,7 @@ impl Task {
         self.up = false;
     }
 
-    /// The mode it left from, or nothing if it was not there to leave. It is stopped unless the caller decides otherwise.
+    /// The mode it left from, or nothing if it was not there to leave. It stays stopped unless the caller says more.
     pub(crate) fn exited(&mut self, reason: ExitReason) -> Option<Mode> {
         if !self.is_live() {
             return None;

@@ -1,0 +1,63 @@
+//! The rows about the kernel, and how long each is measured.
+
+mod http;
+mod memory;
+mod queue;
+mod restart;
+mod start;
+
+use crate::report::Row;
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Queues against raw channels.
+    Queue,
+    /// The HTTP layers against bare axum.
+    Http,
+    /// A killed worker's way back.
+    Restart,
+    /// From spawn to ready.
+    Start,
+    /// Resident memory.
+    Memory,
+}
+
+/// How long a run takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// A few seconds, to see that it works.
+    Quick,
+    /// Minutes, for numbers to keep.
+    Full,
+}
+
+impl Size {
+    /// One of two, by size.
+    pub fn pick<T>(self, quick: T, full: T) -> T {
+        match self {
+            Size::Quick => quick,
+            Size::Full => full,
+        }
+    }
+}
+
+/// Measures the parts in order, one after the other.
+pub fn measure(size: Size, only: Option<Part>) -> anyhow::Result<Vec<Row>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut rows = Vec::new();
+    for part in [Part::Queue, Part::Http, Part::Restart, Part::Start, Part::Memory] {
+        if only.is_some_and(|only| only != part) {
+            continue;
+        }
+        eprintln!("measuring {part:?}");
+        rows.extend(match part {
+            Part::Queue => queue::measure(&runtime, size)?,
+            Part::Http => http::measure(&runtime, size)?,
+            Part::Restart => runtime.block_on(restart::measure(size))?,
+            Part::Start => start::measure(size)?,
+            Part::Memory => runtime.block_on(memory::measure(size))?,
+        });
+    }
+    Ok(rows)
+}

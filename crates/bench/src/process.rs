@@ -1,0 +1,80 @@
+//! The processes a run starts beside itself: servers of this binary, and where the node's binary is.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+/// A server of this binary in its own process. Dropping it ends the process.
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    child: Child,
+    /// The server leaves when this closes, so that it never outlives a run that was killed.
+    _leash: Option<ChildStdin>,
+}
+
+impl Server {
+    /// Starts this binary with a hidden subcommand that prints its port.
+    pub fn start(subcommand: &str) -> anyhow::Result<Server> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg(subcommand)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("{subcommand} cannot be started"))?;
+        let (leash, stdout) = (child.stdin.take(), child.stdout.take());
+        let mut server = Server { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), child, _leash: leash };
+        let mut line = String::new();
+        BufReader::new(stdout.context("stdout is a pipe")?).read_line(&mut line)?;
+        let port = line.trim().parse().with_context(|| format!("{subcommand} said {line:?} instead of its port"))?;
+        server.address.set_port(port);
+        Ok(server)
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The node's binary of the same build, beside this one.
+pub fn node_binary() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let binary = own.with_file_name("macronode");
+    let release = if cfg!(debug_assertions) { "" } else { " --release" };
+    anyhow::ensure!(binary.is_file(), "there is no macronode beside this binary; cargo build{release} -p macronode");
+    Ok(binary)
+}
+
+/// Time the threads a process has now were on a core.
+pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    let mut nanos = 0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end between being listed and being read.
+        let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        nanos += text.split(' ').next().and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_used_a_core() {
+        assert!(cpu_time(std::process::id()).expect("our own numbers") > Duration::ZERO);
+        assert!(cpu_time(u32::MAX).is_err());
+    }
+}
