@@ -1,8 +1,8 @@
 //! The public HTTP plane: the layers every route gets, and the listener that serves them.
 //!
-//! Declare a [`RouteSpec`], give it with its handler to the [`ApiBuilder`], run [`serve`] as a task. Every route then has a
-//! correlation id, one total deadline, admission that a drain closes, a bound on requests in flight, caps on head and
-//! body, inflation that cannot explode, problem bodies, and its latency measured; a handler sees none of it.
+//! Declare a [`RouteSpec`], give it with its handler to the [`ApiBuilder`], run [`serve`] as a task. Every route then
+//! has a correlation id, one total deadline, admission that a drain closes, a bound on requests in flight, caps on head
+//! and body, inflation that cannot explode, problem bodies, and its latency measured; a handler sees none of it.
 
 mod body;
 mod call;

@@ -1,7 +1,7 @@
 //! Every metric of the node, in one struct handed down from `main`. Label values are `&'static str`, so no label set can
 //! grow without bound.
 
-use std::fmt;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use prometheus_client::collector::Collector;
@@ -177,7 +177,12 @@ impl Metrics {
         let mut open_metrics = String::with_capacity(16 * 1024);
         let encoded = prometheus_client::encoding::text::encode(&mut open_metrics, &self.registry());
         encoded.expect("writing to a string does not fail");
-        prometheus_text(&open_metrics)
+        let mut text = prometheus_text(&open_metrics);
+        // A family without a series yet is not encoded, but a reader should see that it exists.
+        for spec in METRICS.iter().filter(|spec| !open_metrics.contains(&format!(" {} ", spec.family()))) {
+            let _ = write!(text, "# HELP {0} {1}.\n# TYPE {0} {2}\n", spec.name, spec.help, spec.kind);
+        }
+        text
     }
 }
 
@@ -203,9 +208,10 @@ fn counter_name(line: &str) -> Option<&str> {
     line.strip_prefix("# TYPE ")?.strip_suffix(" counter")
 }
 
-impl fmt::Display for MetricSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{{{}}}", self.name, self.labels.join(","))
+impl MetricSpec {
+    /// The name in OpenMetrics, where a counter's family has no suffix.
+    fn family(&self) -> &'static str {
+        self.name.strip_suffix("_total").filter(|_| self.kind == "counter").unwrap_or(self.name)
     }
 }
 

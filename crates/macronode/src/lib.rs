@@ -34,7 +34,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
 }
 
 fn start(flags: &cli::RunArgs) -> Result<Exit, Failure> {
-    let sources = flags.sources();
+    let mut sources = flags.sources();
     let loaded = config::load(&sources)?;
+    // A file that was there once must be there at every reload: between an unlink and a rename it is a bad edit.
+    sources.explicit_file |= loaded.file.is_some();
     run::run(sources, loaded)
 }

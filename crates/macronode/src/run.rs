@@ -31,6 +31,9 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let config = loaded.config;
     let log = logging::start(config.log.format, &config.log.filter)
         .map_err(|reason| Failure::new(Code::OutOfRange, reason))?;
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
     let runtime = build_runtime(&config).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
     let _entered = runtime.enter();
 

@@ -50,7 +50,7 @@ fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
 #[tokio::test]
 async fn every_task_and_channel_of_the_contract_is_live() {
     let node = node().await;
-    let topology = node.get(Plane::Admin, "/topology").await.expect("the admin plane answers").json();
+    let topology = node.get(Plane::Admin, "/topology").await.expect("the admin plane answers").json().expect("JSON");
     for row in rows("tasks.toml", "task") {
         let live = named(&topology["tasks"], text(&row, "name"));
         assert_eq!(live["service"], text(&row, "service"));

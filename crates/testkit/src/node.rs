@@ -81,7 +81,7 @@ impl Node {
 
     /// Where the node keeps its files.
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.dir.path().join("macronode-data")
     }
 
     /// Waits until the node has said where it listens and what its token is.

@@ -78,7 +78,7 @@ impl NodeOptions {
             command.args([plane, "127.0.0.1:0"]);
         }
         let runtime = std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());
-        command.args(["--runtime", &runtime]).arg("--data-dir").arg(dir.path().join("data"));
+        command.args(["--runtime", &runtime]).arg("--data-dir").arg(dir.path().join("macronode-data"));
         if let Some(text) = &self.config {
             let file = dir.path().join("macronode.toml");
             fs::write(&file, text)?;

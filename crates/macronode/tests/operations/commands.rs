@@ -23,7 +23,7 @@ async fn mistakes_are_named_before_anything_starts() {
     let public = ["run", "--chaos", "--api", "0.0.0.0:0", "--admin", "127.0.0.1:0", "--oap", "127.0.0.1:0"];
     for (arguments, words) in [
         (vec!["run", "--amnesai"], vec!["--amnesia"]),
-        (vec!["rnu"], vec!["run"]),
+        (vec!["statsu"], vec!["status"]),
         (vec!["run", "--runtime", "both"], vec!["multi", "current"]),
         (vec!["config", "validate", &typo], vec!["MN0003", "reqest_deadline", "http.request_deadline", "typo.toml:2"]),
         (vec!["config", "validate", &range], vec!["http.request_deadline", "range.toml:2"]),
