@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ron_kernel::door::ConnectionLimits;
 use ron_types::limits;
 
 /// The bounds of the public plane.
@@ -48,6 +49,17 @@ impl Default for HttpLimits {
             connections_max: limits::CONNECTIONS_MAX,
             connections_per_ip_max: limits::CONNECTIONS_PER_IP_MAX,
             accepts_per_ip_per_second: limits::ACCEPTS_PER_IP_PER_SECOND,
+        }
+    }
+}
+
+impl HttpLimits {
+    /// The part that concerns the listener.
+    pub(crate) fn connections(&self) -> ConnectionLimits {
+        ConnectionLimits {
+            total: self.connections_max,
+            per_ip: self.connections_per_ip_max,
+            per_ip_per_second: self.accepts_per_ip_per_second,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::TcpListener as StdListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ron_kernel::door::{Door, Slot};
 use ron_kernel::scope::Children;
 use ron_kernel::snapshot::Versioned;
 use ron_kernel::{Deadline, TaskContext, TaskError, TaskResult};
@@ -13,8 +14,8 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::connection::serve_connection;
-use crate::door::{Door, Slot};
 use crate::limits::HttpLimits;
+use crate::refusal::Refusals;
 use crate::route::Api;
 
 /// The door bounds connections by limits that change while it runs; this only catches what the door cannot.
@@ -35,7 +36,8 @@ pub async fn serve(
     let listener = listen(listener).map_err(|error| TaskError::Failed(format!("the listener is unusable: {error}")))?;
     let (drain, draining) = watch::channel(false);
     let mut plane = Plane {
-        door: Door::new(&api.shared.metrics, &api.shared.limits.get().value),
+        door: Door::new("http", &api.shared.metrics, api.shared.limits.get().value.connections()),
+        refusals: Refusals::new(),
         children: Children::new("http_connection", CONNECTION_TASKS_MAX, &api.shared.metrics),
         tls: tls.map(TlsAcceptor::from),
         draining,
@@ -61,6 +63,7 @@ struct Plane {
     api: Api,
     tls: Option<TlsAcceptor>,
     door: Door,
+    refusals: Refusals,
     children: Children,
     draining: watch::Receiver<bool>,
 }
@@ -78,6 +81,7 @@ impl Plane {
                     // Under a flood of connections the last branch may never get its turn.
                     context.beat();
                     self.door.tidy();
+                    self.refusals.tidy();
                 }
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => self.take(stream, peer.ip()),
@@ -95,10 +99,10 @@ impl Plane {
 
     fn take(&mut self, stream: TcpStream, ip: std::net::IpAddr) {
         let limits = self.api.shared.limits.get();
-        let Some(slot) = self.door.admit(ip, &limits.value) else {
+        let Some(slot) = self.door.admit(ip, limits.value.connections()) else {
             // Without the handshake there is nothing a TLS client could read.
             if self.tls.is_none() {
-                self.door.refuse(stream);
+                self.refusals.refuse(stream);
             }
             return;
         };

@@ -9,6 +9,7 @@ pub mod bus;
 pub mod clock;
 pub mod coalesce;
 pub mod deadline;
+pub mod door;
 pub mod gate;
 pub mod handle;
 pub mod kernel;

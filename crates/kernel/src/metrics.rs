@@ -1,5 +1,5 @@
-//! Every metric of the node, in one struct handed down from `main`. Label values are `&'static str`, so no label set can
-//! grow without bound.
+//! Every metric of the node, in one struct handed down from `main`. Label values are `&'static str`, so no label set
+//! can grow without bound.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -137,7 +137,7 @@ metrics! {
     readyz_state: gauge_by "readyz_state" ["service"] "Readiness: 0 unready, 1 degraded, 2 ready";
     dependency_unmet: gauge_by "ready_dependency_unmet" ["dep"] "1 while a dependency is not met";
     facet_busy: counter_by "facet_busy_total" ["facet"] "Permits a facet refused";
-    facet_deadline_timeouts: counter_by "facet_deadline_timeouts_total" ["facet"] "Facet work that ended at its deadline";
+    facet_deadline_timeouts: counter_by "facet_deadline_timeouts_total" ["facet"] "Facet work ended by its deadline";
     circuit_open: counter_by "circuit_open_total" ["endpoint"] "Times a circuit opened";
     config_coalesced: counter "config_coalesced_total" [] "Configuration changes absorbed by a newer one";
     config_updates: counter "config_update_total" [] "Configuration changes applied";

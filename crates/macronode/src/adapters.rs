@@ -5,6 +5,7 @@ use futures_util::future::BoxFuture;
 use ron_admin::{Control, ReloadReport};
 use ron_api::HttpLimits;
 use ron_kernel::coalesce::Coalesce;
+use ron_kernel::door::ConnectionLimits;
 use ron_kernel::retry::RetryLimits;
 use ron_kernel::{Builder, KernelOptions, Snapshot};
 use ron_types::Error;
@@ -30,6 +31,15 @@ impl Config {
             connections_max: self.connections.max,
             connections_per_ip_max: self.connections.per_ip_max,
             accepts_per_ip_per_second: self.connections.accepts_per_ip_per_second,
+        }
+    }
+
+    /// The bounds of every listener.
+    pub fn connection_limits(&self) -> ConnectionLimits {
+        ConnectionLimits {
+            total: self.connections.max,
+            per_ip: self.connections.per_ip_max,
+            per_ip_per_second: self.connections.accepts_per_ip_per_second,
         }
     }
 

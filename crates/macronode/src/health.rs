@@ -110,7 +110,7 @@ struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// READY once the node serves, STOPPING once it drains, WATCHDOG at half the interval while the kernel's loop turns.
+    /// READY once the node serves, STOPPING once it drains, WATCHDOG twice an interval while the kernel's loop turns.
     fn tell(&mut self, kernel: &KernelHandle) {
         if !self.ready && kernel.status().is_ready() {
             self.ready = true;

@@ -1,7 +1,7 @@
 //! The framed plane: length-prefixed frames from TCP connections into the work queue, replies back.
 //!
-//! A frame is a 4-byte big-endian length and that many bytes. Every request frame gets one reply frame, whose first byte
-//! says what follows: [`REPLY_OK`] the payload, [`REPLY_PROBLEM`] a JSON problem with the code of the error taxonomy.
+//! A frame is a 4-byte big-endian length and that many bytes. Every request frame gets one reply frame, whose first
+//! byte says what follows: [`REPLY_OK`] the payload, [`REPLY_PROBLEM`] a JSON problem with the code of the error taxonomy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use ron_kernel::door::{Door, Slot};
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
 use ron_types::{Error, Kind};
@@ -25,6 +26,8 @@ pub const REPLY_PROBLEM: u8 = 1;
 
 /// After a failed accept the listener rests this long: the usual cause is a lack of file descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
+/// How often the listener forgets quiet addresses and beats.
+const TIDY_EVERY: Duration = Duration::from_millis(500);
 
 /// One life of the frame listener.
 pub async fn transport_ingress(
@@ -35,19 +38,25 @@ pub async fn transport_ingress(
 ) -> TaskResult {
     let listener = TcpListener::from_std(listener).map_err(|error| TaskError::Failed(error.to_string()))?;
     let metrics = Arc::clone(context.kernel().metrics());
-    let mut connections = Children::new("oap_connection", config.get().value.connections.max, &metrics);
-    let open = metrics.connections_open.at("oap");
+    let mut door = Door::new("oap", &metrics, config.get().value.connection_limits());
+    // The door bounds connections by limits that may change; this only catches what the door cannot.
+    let mut connections = Children::new("oap_connection", usize::MAX, &metrics);
+    let mut tidy = tokio::time::interval(TIDY_EVERY);
     context.ready().await;
     loop {
         let accepted = tokio::select! {
             biased;
             () = context.stopping() => break,
             accepted = listener.accept() => accepted,
-            () = context.heartbeat() => continue,
+            _ = tidy.tick() => {
+                context.beat();
+                door.tidy();
+                continue;
+            }
         };
-        open.set(connections.len() as i64);
         match accepted {
             Ok((stream, peer)) => {
+                let Some(slot) = door.admit(peer.ip(), config.get().value.connection_limits()) else { continue };
                 let connection = Connection {
                     stream,
                     peer,
@@ -55,10 +64,9 @@ pub async fn transport_ingress(
                     config: config.clone(),
                     work: work.clone(),
                     metrics: Arc::clone(&metrics),
+                    _slot: slot,
                 };
-                if !connections.spawn(connection.serve()) {
-                    metrics.connections_refused.at("total").inc();
-                }
+                connections.spawn(connection.serve());
             }
             Err(error) => {
                 metrics.io_errors.at("accept").inc();
@@ -67,8 +75,8 @@ pub async fn transport_ingress(
             }
         }
     }
+    drop(listener);
     connections.finish(context.stop_deadline()).await;
-    open.set(0);
     Ok(())
 }
 
@@ -80,6 +88,8 @@ struct Connection {
     config: Snapshot<Config>,
     work: WorkPort,
     metrics: Arc<Metrics>,
+    /// Its place at the listener, given back when the connection ends.
+    _slot: Slot,
 }
 
 /// Why no frame came.

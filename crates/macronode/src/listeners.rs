@@ -16,8 +16,8 @@ struct Bound {
 }
 
 impl Listeners {
-    /// A handle on the plane's socket. For a new address it is bound first, and `moved` is told where every plane listens
-    /// now, one change at a time.
+    /// A handle on the plane's socket. For a new address it is bound first, and `moved` is told where every plane
+    /// listens now, one change at a time.
     pub fn take(
         &self,
         plane: &'static str,
@@ -35,6 +35,11 @@ impl Listeners {
         bound.insert(plane, Bound { asked: address, listener });
         moved(&addresses(&bound));
         Ok(handle)
+    }
+
+    /// Lets go of the plane's socket, so that nobody waits at a port that will not be answered again.
+    pub fn close(&self, plane: &'static str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(plane);
     }
 
     /// Where each plane really listens.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ron_admin::{AdminOptions, AdminThread};
 use ron_api::{Api, ApiBuilder, RouteSpec, Verb, dev_routes};
 use ron_kernel::builder::Builder;
-use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskError};
+use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::adapters::{ProcessControl, declare_facets};
@@ -230,19 +230,22 @@ impl Node {
             let api = api(builder.handle(), &live, &work, config.dev);
             let doors = doors.clone();
             builder.service(&specs::HTTP).task(&specs::OVERLAY_HTTP, 1, move |context| {
-                let (api, opened) = (api.clone(), doors.open_http());
+                let (api, doors) = (api.clone(), doors.clone());
                 async move {
-                    let (listener, tls) = opened?;
-                    ron_api::serve(context, listener, tls, api).await
+                    let (listener, tls) = doors.open_http()?;
+                    let serving = ron_api::serve(context.clone(), listener, tls, api);
+                    doors.closed_by_drain("api", &context, serving).await
                 }
             });
         }
         if config.runs("oap") {
             let live_config = live.config.clone();
             builder.service(&specs::OAP).task(&specs::TRANSPORT_INGRESS, 1, move |context| {
-                let opened = doors.open_oap();
-                let (work, config) = (work.clone(), live_config.clone());
-                async move { transport_ingress(context, opened?, config, work).await }
+                let (work, config, doors) = (work.clone(), live_config.clone(), doors.clone());
+                async move {
+                    let serving = transport_ingress(context.clone(), doors.open_oap()?, config, work);
+                    doors.closed_by_drain("oap", &context, serving).await
+                }
             });
         }
         let kernel = builder.build().map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
@@ -284,6 +287,25 @@ impl Doors {
 
     fn open_oap(&self) -> Result<std::net::TcpListener, TaskError> {
         self.open("oap", self.config.get().value.oap.addr)
+    }
+
+    /// Serves; a drain closes the plane's port at once, a restart leaves it open for the next life.
+    async fn closed_by_drain(
+        &self,
+        plane: &'static str,
+        context: &TaskContext,
+        serving: impl Future<Output = TaskResult>,
+    ) -> TaskResult {
+        tokio::pin!(serving);
+        tokio::select! {
+            biased;
+            () = context.stopping() => {}
+            result = &mut serving => return result,
+        }
+        if context.kernel().is_draining() {
+            self.listeners.close(plane);
+        }
+        serving.await
     }
 
     fn open(&self, plane: &'static str, address: SocketAddr) -> Result<std::net::TcpListener, TaskError> {

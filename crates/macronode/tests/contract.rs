@@ -1,7 +1,7 @@
 //! Holds the running node to the contract: every row of the node itself is found live, with the promised properties.
 //!
-//! The project's own copy lies in contract/. Where the shared original is beside the checkout, its rows are read too, so
-//! that the copy cannot quietly fall behind.
+//! The project's own copy lies in contract/. Where the original is beside the checkout, its rows are read too, so that
+//! the copy cannot quietly fall behind.
 
 use std::path::{Path, PathBuf};
 

@@ -13,6 +13,8 @@ use crate::{Failure, Stats, plan};
 
 /// More than any seed needs; a run that passes it goes round in a circle.
 const EVENTS_MAX: u64 = 200_000;
+/// Offers of jobs that are made once the drain was requested.
+const OFFERS_AFTER_DRAIN_MAX: u64 = 500;
 /// The view is judged at every so many events: it is the costliest judgement.
 const VIEW_EVERY: u64 = 16;
 /// The first service has the intake and the workers (see `plan`).
@@ -98,6 +100,7 @@ struct Shell<'a> {
     /// How many tasks ignore the order to stop; twice as many are slow to follow it.
     rude_percent: u64,
     drain_requested: bool,
+    offers_after_drain: u64,
     finished: bool,
     stats: Stats,
     trace: Trace<'a>,
@@ -126,6 +129,7 @@ impl<'a> Shell<'a> {
             job_every_ms: rng.between(20, 1_000),
             rude_percent: rng.pick(&[0, 0, 5, 20]),
             drain_requested: false,
+            offers_after_drain: 0,
             finished: false,
             stats: Stats { seeds: 1, ..Stats::default() },
             trace,
@@ -425,8 +429,12 @@ impl<'a> Shell<'a> {
         for index in 0..self.ids.len() {
             self.work(index);
         }
-        let delay_ms = self.rng.between(1, 2 * self.job_every_ms);
-        self.after(delay_ms, Coming::JobOffered);
+        // Offers go on in a drain, but not for ever: a run whose end is never announced must end, to be judged.
+        self.offers_after_drain += u64::from(self.drain_requested);
+        if self.offers_after_drain < OFFERS_AFTER_DRAIN_MAX {
+            let delay_ms = self.rng.between(1, 2 * self.job_every_ms);
+            self.after(delay_ms, Coming::JobOffered);
+        }
         Ok(())
     }
 

@@ -1,3 +1,5 @@
+//! Layering, every shape of error, values, diffs, schema and documentation.
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

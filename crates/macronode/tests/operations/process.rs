@@ -111,6 +111,14 @@ pub struct Process {
     output: PathBuf,
 }
 
+impl Drop for Process {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the node said:\n{}", self.stderr());
+        }
+    }
+}
+
 impl Process {
     /// Starts the command; its output goes to files in this folder.
     pub fn spawn(mut command: Command, output: &Path) -> Process {
@@ -134,16 +142,17 @@ impl Process {
     /// Reads the addresses that this very process has written down.
     pub async fn locate(&mut self, data_dir: &Path) {
         let pid = self.child.0.id();
-        let addresses = eventually("addresses.json", async || {
+        let addresses = eventually("addresses.json and operator.token", async || {
             self.assert_running();
             let text = fs::read_to_string(data_dir.join("addresses.json")).ok()?;
             let addresses: serde_json::Value = serde_json::from_str(&text).ok()?;
-            (addresses["pid"] == pid).then_some(addresses)
+            let token = fs::read_to_string(data_dir.join("operator.token")).ok()?;
+            (addresses["pid"] == pid).then_some((addresses, token.trim().to_owned()))
         });
-        let addresses = addresses.await;
+        let (addresses, token) = addresses.await;
         let plane = |name: &str| addresses[name].as_str().and_then(|text| text.parse().ok()).expect("an address");
         (self.api, self.admin, self.oap) = (plane("api"), plane("admin"), plane("oap"));
-        self.token = fs::read_to_string(data_dir.join("operator.token")).expect("a token").trim().to_owned();
+        self.token = token;
     }
 
     pub async fn wait_ready(&mut self) {
