@@ -60,7 +60,7 @@ async fn unknown_path(uri: Uri) -> Response {
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {
     let detail = format!("{} does not take {method}", uri.path());
-    problem(StatusCode::METHOD_NOT_ALLOWED, "the method does not fit", &detail, Kind::NotFound.code())
+    problem(StatusCode::METHOD_NOT_ALLOWED, "the method does not fit", &detail, Kind::Schema.code())
 }
 
 /// Around every request: its deadline and the limit of its body; on every answer: headers that keep it out of caches.

@@ -45,12 +45,18 @@ pub async fn health_reporter(
     let mut manager = ServiceManager::default();
     let mut sample = tokio::time::interval(SAMPLE_EVERY);
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut events = kernel.bus().subscribe("observe", kernel.metrics());
     context.ready().await;
     let stopping = context.stopping();
     tokio::pin!(stopping);
     loop {
         tokio::select! {
-            () = &mut stopping => return Ok(()),
+            () = &mut stopping => {
+                manager.tell(&kernel);
+                return Ok(());
+            }
+            // Whatever happened, the status is what counts; a resync is as good as an event.
+            Some(_) = events.recv() => manager.tell(&kernel),
             _ = sample.tick() => {
                 context.beat();
                 manager.tell(&kernel);

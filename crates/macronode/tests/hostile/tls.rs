@@ -29,7 +29,7 @@ async fn echo_over_http2<S>(stream: S) -> http::Response<Bytes>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let exchange = async {
+    let exchange = async move {
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         let (mut sender, connection) = shaken.expect("the node speaks HTTP/2");
         let request = Request::post("http://node/v1/echo").header("content-type", "application/json");
@@ -44,7 +44,7 @@ where
             ended = connection => panic!("the connection ended: {ended:?}"),
         }
     };
-    within(SLACK, "an echo over HTTP/2", exchange).await
+    within(SLACK, "an echo over HTTP/2", Box::pin(exchange)).await
 }
 
 #[tokio::test]
