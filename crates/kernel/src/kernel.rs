@@ -78,6 +78,14 @@ pub struct ExitReport {
     pub record: Vec<(u64, Event, Vec<Action>)>,
 }
 
+/// Everything that can wake the supervisor's loop.
+enum Happened {
+    Ended(TaskId, ExitReason),
+    Asked(Request),
+    Configured(ConfigChange),
+    Woke,
+}
+
 /// A node that can be run, once.
 pub struct Kernel {
     supervisor: Supervisor,
@@ -153,16 +161,23 @@ impl Kernel {
     /// Waits for the next thing that can happen, and handles it.
     async fn turn(&mut self) {
         let wake = self.until_wakeup();
-        tokio::select! {
+        let happened = tokio::select! {
             biased;
             Some((task, joined)) = self.tasks.join_next(), if !self.tasks.is_empty() => {
-                self.ended(task, exit_reason(joined));
+                Happened::Ended(task, exit_reason(joined))
             }
-            Some(request) = self.inbox.recv() => self.serve(request),
-            change = self.config_updates.recv() => self.config_changed(change),
-            () = tokio::time::sleep(wake) => self.wake(),
-        }
+            Some(request) = self.inbox.recv() => Happened::Asked(request),
+            change = self.config_updates.recv() => Happened::Configured(change),
+            () = tokio::time::sleep(wake) => Happened::Woke,
+        };
+        self.feed_beats();
         self.handle.inner.last_turn_ms.raise(self.handle.now_ms());
+        match happened {
+            Happened::Ended(task, reason) => self.ended(task, reason),
+            Happened::Asked(request) => self.serve(request),
+            Happened::Configured(change) => self.config_changed(change),
+            Happened::Woke => self.wake(),
+        }
     }
 
     fn until_wakeup(&self) -> Duration {
@@ -172,19 +187,20 @@ impl Kernel {
     }
 
     fn wake(&mut self) {
-        self.feed_beats();
         self.abort_overdue();
         if self.supervisor.next_wakeup().is_some_and(|at| at <= self.handle.now_ms()) {
             self.step(Event::TimerFired);
         }
     }
 
-    /// Hands on the beats since the last look: tasks raise a cell, so that beating costs them nothing.
+    /// Hands on the beats since the last look, before anything is judged: tasks raise a cell, so that beating costs them
+    /// nothing. If the loop itself was late, the machine stood still and silence proves nothing: everybody gets a beat.
     fn feed_beats(&mut self) {
+        let stood_still = self.handle.last_turn_age() > 2 * TURN_EVERY;
         let mut alive = Vec::new();
         for (task, control) in &mut self.controls {
             let beat = control.beat.get();
-            if beat > control.told {
+            if beat > control.told || stood_still {
                 control.told = beat;
                 alive.push(*task);
             }

@@ -100,6 +100,10 @@ impl Observer {
         for action in actions {
             self.judge(now, action)?;
         }
+        if matches!(event, Event::Beat { .. }) && self.drain_since.is_none() {
+            // A beat fires no timers: what is due is judged at the step that fires it.
+            return Ok(());
+        }
         self.judge_all(now)
     }
 

@@ -65,9 +65,15 @@ impl Supervisor {
     }
 
     /// Takes one event and answers with what must be done, in order. Timers that are due count as fired, whatever
-    /// the event. Late and unknown events change nothing.
+    /// the event, except that a beat fires none. Late and unknown events change nothing.
     pub fn step(&mut self, now: Millis, event: Event) -> Vec<Action> {
         if self.finished {
+            return Vec::new();
+        }
+        if let (Event::Beat { task }, None) = (&event, &self.drain) {
+            let task = *task;
+            // A beat decides nothing: the shell hands on many at once, and none is judged by the silence of another.
+            self.with_task(task, |task| task.beat(now));
             return Vec::new();
         }
         let mut orders = Orders::default();
@@ -145,9 +151,8 @@ impl Supervisor {
             }
             Event::Started { task } => self.with_task(task, |task| task.started(now)),
             Event::BootReady { task } => self.with_task(task, |task| task.boot_ready(now)),
-            Event::Beat { task } => self.with_task(task, |task| task.beat(now)),
             Event::Exited { task, reason } => self.exited(now, task, reason, acts),
-            Event::TimerFired | Event::PhaseDrained { .. } => {}
+            Event::Beat { .. } | Event::TimerFired | Event::PhaseDrained { .. } => {}
         }
     }
 

@@ -17,6 +17,9 @@ use crate::stats::{self, Spread};
 
 const PRODUCERS: usize = 2;
 const CONSUMERS: usize = 2;
+/// Items of one slice: a few milliseconds of work.
+const PINGS: u64 = 20_000;
+const MOVES: u64 = 50_000;
 /// Tells a consumer to leave.
 const STOP: u64 = u64::MAX;
 
@@ -154,8 +157,7 @@ fn pair<S: Offers, R: Takes, RawS: Offers, RawR: Takes>(
     ours: impl Fn() -> (S, Vec<R>),
     raw: impl Fn() -> (RawS, Vec<RawR>),
 ) -> [Row; 2] {
-    let (rounds, pings, moved) = size.pick((5, 50_000, 20_000), (21, 1_000_000, 200_000));
-    let (our_pings, raw_pings) = alternated(rounds, || ping(ours(), pings), || ping(raw(), pings));
+    let (our_pings, raw_pings) = alternated(size, || ping(ours(), PINGS), || ping(raw(), PINGS));
     let alone = row(
         format!("queue: {kind}, alone"),
         peer,
@@ -166,7 +168,7 @@ fn pair<S: Offers, R: Takes, RawS: Offers, RawR: Takes>(
         ),
     );
     let (our_moved, raw_moved) =
-        alternated(rounds, || contended(runtime, ours(), moved), || contended(runtime, raw(), moved));
+        alternated(size, || contended(runtime, ours(), MOVES), || contended(runtime, raw(), MOVES));
     let consumers = if kind == "mpsc" { 1 } else { CONSUMERS };
     let together = row(
         format!("queue: {kind}, {PRODUCERS} to {consumers}"),
@@ -181,15 +183,21 @@ fn pair<S: Offers, R: Takes, RawS: Offers, RawR: Takes>(
     [alone, together]
 }
 
-fn alternated(rounds: usize, mut ours: impl FnMut() -> f64, mut raw: impl FnMut() -> f64) -> (Vec<f64>, Vec<f64>) {
-    let measured = stats::alternate(rounds, || Ok::<_, Infallible>(ours()), || Ok(raw()));
-    match measured {
-        Ok(measured) => measured,
-    }
+/// Many short slices for each round: on a busy machine the median slice is one that nobody interrupted.
+fn alternated(size: Size, mut ours: impl FnMut() -> f64, mut raw: impl FnMut() -> f64) -> (Vec<f64>, Vec<f64>) {
+    let (rounds, slices) = size.pick((3, 5), (7, 25));
+    let rounds = (0..rounds).map(|_| match stats::alternate(slices, || Ok::<_, Infallible>(ours()), || Ok(raw())) {
+        Ok((ours, raw)) => (median(&ours), median(&raw)),
+    });
+    rounds.unzip()
+}
+
+fn median(values: &[f64]) -> f64 {
+    Spread::of(values).map_or(0.0, |spread| spread.median)
 }
 
 fn row(name: String, peer: &str, ours: &[f64], raw: &[f64], meaning: String) -> Row {
-    let millions = |values: &[f64]| Spread::of(values).map_or(0.0, |spread| spread.median / 1e6);
+    let millions = |values: &[f64]| median(values) / 1e6;
     Row {
         name,
         ours: format!("{:.1} M/s", millions(ours)),

@@ -9,7 +9,6 @@ use tokio::task::JoinSet;
 
 use crate::{alone, chaos, dev_node, echoes};
 
-const ROUNDS: usize = 20;
 const ECHO_CONNECTIONS: usize = 16;
 const WORK_CONNECTIONS: usize = 8;
 const IN_FLIGHT: usize = 8;
@@ -60,8 +59,8 @@ async fn work_in_flight(node: &Node) -> JoinSet<Result<Reply, testkit::CallError
 fn check_answers(what: &str, report: &LoadReport) {
     assert_eq!(report.truncated, 0, "{what}: an answer was cut off");
     assert!(report.with_status(200) > 0, "{what}: there was load");
-    let others: Vec<&u16> = report.by_status.keys().filter(|status| !matches!(status, 200 | 503)).collect();
-    assert!(others.is_empty(), "{what}: {:?} {:?}", report.by_status, report.samples);
+    let expected = report.by_status.keys().all(|status| matches!(status, 200 | 503));
+    assert!(expected, "{what}: {:?} {:?}", report.by_status, report.samples);
     assert_eq!(report.without_retry_after, 0, "{what}: 503 says when to come back");
     if let Some(refusal) = report.samples.get(&503) {
         assert_eq!(refusal.json().expect("a problem")["code"], "E_CANCELED");
@@ -94,7 +93,8 @@ async fn one_round() -> (Drain, LoadReport, LoadReport) {
 async fn a_drain_under_load_ends_in_time_and_loses_no_answer() {
     let _alone = alone().await;
     let (mut took_ms, mut resting, mut waiting) = (Vec::new(), 0, 0);
-    for _ in 0..ROUNDS {
+    let rounds = if testkit::soak() { 100 } else { 20 };
+    for _ in 0..rounds {
         let (drain, echo, work) = one_round().await;
         took_ms.push(drain.took.as_secs_f64() * 1e3);
         waiting += echo.broken_fresh + work.broken_fresh;
@@ -107,9 +107,9 @@ async fn a_drain_under_load_ends_in_time_and_loses_no_answer() {
     assert!(p99 <= 5_000.0, "p99 {p99} ms");
     // Both can happen to a client that writes in the very moment of the close, and are rare then; a listener that stays
     // open without anybody accepting would show in the second number.
-    let connections = (ROUNDS * (ECHO_CONNECTIONS + WORK_CONNECTIONS)) as u64;
-    assert!(resting <= connections / 10, "{resting} of {connections} connections were closed under a request");
-    assert!(waiting <= connections / 10, "{waiting} new connections were left without an answer");
+    let connections = (rounds * (ECHO_CONNECTIONS + WORK_CONNECTIONS)) as u64;
+    assert!(resting <= connections / 20, "{resting} of {connections} connections were closed under a request");
+    assert!(waiting <= connections / 20, "{waiting} new connections were left without an answer");
 }
 
 #[tokio::test]

@@ -114,7 +114,9 @@ pub struct Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the node said:\n{}", self.stderr());
+            let said = self.stderr();
+            let lines: Vec<&str> = said.lines().collect();
+            eprintln!("the last the node said:\n{}", lines[lines.len().saturating_sub(60)..].join("\n"));
         }
     }
 }

@@ -34,6 +34,24 @@ async fn a_killed_node_starts_again_with_the_same_token() {
 }
 
 #[tokio::test]
+async fn a_node_that_was_held_still_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let node = Process::start(folder.path(), &folder.path().join("data"), &[]).await;
+    node.signal(Signal::STOP);
+    // Longer than any heartbeat: a debugger, a paused container or the snapshot of a machine takes such time.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    node.signal(Signal::CONT);
+    assert_eq!(echo(node.api).await.expect("an answer").status, 200);
+    // The supervisor judges at one of its next turns.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for service in ["http", "oap", "workers", "observe", "config"] {
+        let restarts = node.metric(&format!("service_restarts_total{{service=\"{service}\"}}")).await;
+        assert_eq!(restarts, 0.0, "{service} was not frozen on its own");
+    }
+    assert_eq!(echo(node.api).await.expect("an answer").status, 200);
+}
+
+#[tokio::test]
 async fn a_damaged_token_stops_the_start_and_names_the_file() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     std::fs::create_dir(folder.path().join("data")).expect("made");

@@ -84,6 +84,10 @@ impl Rig {
     pub(super) fn step(&mut self, event: Event) -> Vec<Action> {
         let actions = self.supervisor.step(self.now, event.clone());
         self.observer.observe(self.now, &event, &actions).unwrap_or_else(|broken| panic!("{broken} at {event:?}"));
+        if matches!(event, Event::Beat { .. }) {
+            // A beat fires no timers, so what is due stays due and is not yet shown.
+            return actions;
+        }
         let view = self.supervisor.node_view(self.now);
         self.observer.observe_view(&view).unwrap_or_else(|broken| panic!("{broken} at {event:?}"));
         if let Some(wakeup) = self.supervisor.next_wakeup() {

@@ -116,6 +116,20 @@ fn an_operator_restart_before_the_first_start_changes_nothing() {
 }
 
 #[test]
+fn beats_that_arrive_late_together_save_every_task_that_beat() {
+    let mut pool = worker("a", &[]);
+    pool.tasks[0].heartbeat_ms = Some(2_000);
+    pool.tasks[0].instances = 2;
+    let mut rig = Rig::ready(plan(vec![pool]));
+    let (first, second) = (main_of(0), TaskId { instance: 1, ..main_of(0) });
+    rig.at(9_000);
+    assert_eq!(rig.step(Event::Beat { task: first }), [], "the other one's beat is on its way");
+    assert_eq!(rig.step(Event::Beat { task: second }), []);
+    assert_eq!(rig.step(Event::TimerFired), []);
+    assert_eq!(rig.supervisor.next_wakeup(), Some(11_000));
+}
+
+#[test]
 fn silence_is_aborted_and_recorded_as_frozen() {
     let mut beating = worker("a", &[]);
     beating.tasks[0].heartbeat_ms = Some(2_000);
