@@ -166,6 +166,29 @@ async fn a_thousand_reloads_lose_no_request() {
     assert_eq!(node.metric("service_restarts_total{service=\"config\"}").await, 0.0);
 }
 
+#[tokio::test]
+async fn a_noisy_folder_neither_hides_an_edit_nor_looks_like_a_freeze() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let mut file = ConfigFile::new(scratch.path(), &deadline(2_000));
+    let node = start(scratch.path(), &file, &run_arguments(&scratch.path().join("data"))).await;
+    // Longer than a heartbeat, and never quiet: a log that is written beside the configuration.
+    let (started, mut edits, mut number) = (clock::now(), 0, 0_u64);
+    while started.elapsed() < Duration::from_secs(7) {
+        number += 1;
+        fs::write(file.folder.join("noise.log"), number.to_string()).expect("written");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        if number.is_multiple_of(500) {
+            edits += 1;
+            file.rename_into_place(&deadline(2_000 + number));
+            let reply = node.control("/reload").await;
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            assert_eq!(reply.json().expect("JSON")["version"], 1 + edits);
+        }
+    }
+    assert!(edits >= 3, "{edits} edits in {number} writes");
+    assert_eq!(node.metric("service_restarts_total{service=\"config\"}").await, 0.0);
+}
+
 /// A node whose public address stands in the file, and a framed connection to it that has been used.
 async fn start_with_address(scratch: &Path, address: SocketAddr) -> (ConfigFile, Process, TcpStream) {
     let file = ConfigFile::new(scratch, &format!("[api]\naddr = \"{address}\"\n"));
