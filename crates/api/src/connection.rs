@@ -33,6 +33,10 @@ const STREAMS_MAX: u32 = 256;
 /// What a connection that is to end may still take while no request of it is worked on.
 const CLOSING_PATIENCE: Duration = Duration::from_millis(500);
 
+/// A resting connection stays open this long after a drain began: a request already on its way is told where things
+/// stand, where a close would cut it off.
+const CLOSING_PAUSE: Duration = Duration::from_millis(50);
+
 /// How long a peer may take to read a refusal while we throw away the rest of its body.
 const LINGER_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -51,7 +55,10 @@ where
     };
     let mut connection = pin!(builder.serve_connection(io, service));
     let mut watchdog = pin!(Watchdog::new(&pace, limits));
-    let mut drained = pin!(draining.wait_for(|draining| *draining));
+    let mut drained = pin!(async {
+        let _ = draining.wait_for(|draining| *draining).await;
+        tokio::time::sleep(CLOSING_PAUSE).await;
+    });
     let mut closing = false;
     let silent = poll_fn(|cx| {
         loop {

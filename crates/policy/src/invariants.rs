@@ -6,7 +6,7 @@
 //! | I2 | no service starts, or is published ready, while one it depends on does not serve |
 //! | I3 | a drain stops phases in order, dependents before providers, and tells each task before it aborts it |
 //! | I4 | each restart delay lies inside the law's window for its `n`, and delays at the cap do not fall into step |
-//! | I5 | degraded if and only if `n > more_than`; failed if and only if that happened under a fatal law |
+//! | I5 | degraded if and only if a service's restarts in the window pass its law; failed so under a fatal law |
 //! | I6 | the end is announced once, no later than the drain deadline, and nothing follows it |
 //! | I7 | no task is started again before it is gone |
 
@@ -160,7 +160,7 @@ impl Observer {
 
     fn take_exit(&mut self, now: Millis, task: TaskId, reason: &ExitReason) {
         let Some(index) = self.table.find(task) else { return };
-        let n = self.restarts_in_window(index, now);
+        let n = self.restarts_of(task.service, now);
         let law = self.table.law(index);
         let seen = &mut self.tasks[index];
         if !seen.live {
@@ -322,8 +322,7 @@ impl Observer {
             let service = index as u16;
             let ready_rightly = seen.state != State::Ready || serves[index];
             check("I2", ready_rightly, || format!("{} is ready, but does not serve", self.name(service)))?;
-            let mut tasks = self.table.tasks_of(service);
-            let looping = tasks.any(|task| self.restarts_in_window(task, now) > self.table.law(task).more_than);
+            let looping = self.restarts_of(service, now) > self.table.plan().services[index].law.more_than;
             let expected = (looping && !seen.failed, seen.failed);
             let shown = (seen.state == State::Degraded, seen.state == State::Failed);
             check("I5", shown == expected, || {
@@ -352,6 +351,10 @@ impl Observer {
     fn restarts_in_window(&self, index: usize, now: Millis) -> u32 {
         let window_ms = self.table.law(index).window_ms;
         self.tasks[index].restarts.iter().filter(|at| now.saturating_sub(**at) < window_ms).count() as u32
+    }
+
+    fn restarts_of(&self, service: u16, now: Millis) -> u32 {
+        self.table.tasks_of(service).map(|index| self.restarts_in_window(index, now)).sum()
     }
 
     fn depends_on(&self, dependent: u16, provider: u16) -> bool {

@@ -191,9 +191,10 @@ impl Supervisor {
         let id = self.table.ids()[index];
         let law = self.table.law(index);
         let n = self.tasks[index].restarts_in_window(law, now);
+        let of_service = self.restarts_of(id.service, now);
         if self.services[usize::from(id.service)].failed {
             self.tasks[index].mode = Mode::Failed;
-        } else if law.then == Escalation::Fatal && n.saturating_add(1) > law.more_than {
+        } else if law.then == Escalation::Fatal && of_service.saturating_add(1) > law.more_than {
             self.tasks[index].record_restart(law, now);
             self.fail_service(id.service);
         } else {
@@ -267,12 +268,16 @@ impl Supervisor {
         [restart, self.frozen_at(index)].into_iter().flatten().min()
     }
 
-    /// When a degraded service will no longer be: once the last of its tasks is out of its loop.
+    /// When a degraded service will no longer be: once so many of its restarts have left the window.
     fn service_wakeup(&self, service: u16) -> Option<Millis> {
         if self.services[usize::from(service)].state != State::Degraded {
             return None;
         }
-        self.table.tasks_of(service).filter_map(|index| self.tasks[index].loop_over_at(self.table.law(index))).max()
+        let law = self.plan().services[usize::from(service)].law;
+        let tasks = &self.tasks[self.table.tasks_of(service)];
+        let mut restarts: Vec<Millis> = tasks.iter().flat_map(|task| task.restarts.iter().copied()).collect();
+        restarts.sort_unstable_by(|a, b| b.cmp(a));
+        restarts.get(law.more_than as usize).map(|at| at.saturating_add(law.window_ms))
     }
 
     fn frozen_at(&self, index: usize) -> Option<Millis> {
@@ -362,7 +367,7 @@ impl Supervisor {
         let serving = entry.serving || (entry.own_up && self.is_mutated(Mutation::DependentReadyFirst));
         if entry.failed {
             State::Failed
-        } else if self.table.tasks_of(service).any(|index| self.is_looping(index, now)) {
+        } else if self.restarts_of(service, now) > self.plan().services[usize::from(service)].law.more_than {
             State::Degraded
         } else if serving {
             State::Ready
@@ -373,14 +378,13 @@ impl Supervisor {
         }
     }
 
-    fn is_looping(&self, index: usize, now: Millis) -> bool {
-        let law = self.table.law(index);
-        let task = &self.tasks[index];
-        let n = match self.is_mutated(Mutation::DegradedNeverClears) {
-            true => task.restarts.len() as u32,
-            false => task.restarts_in_window(law, now),
+    /// Restarts of all tasks of a service in the window of its law: a pool is in a crash loop as a whole.
+    fn restarts_of(&self, service: u16, now: Millis) -> u32 {
+        let restarts = |index: usize| match self.is_mutated(Mutation::DegradedNeverClears) {
+            true => self.tasks[index].restarts.len() as u32,
+            false => self.tasks[index].restarts_in_window(self.table.law(index), now),
         };
-        n > law.more_than
+        self.table.tasks_of(service).map(restarts).sum()
     }
 }
 

@@ -277,12 +277,6 @@ impl Task {
         let inside = |at: &&Millis| now.saturating_sub(**at) < law.window_ms;
         self.restarts.iter().rev().take_while(inside).count() as u32
     }
-
-    /// When the restarts in the window will no longer be more than the law allows.
-    pub(crate) fn loop_over_at(&self, law: RestartLaw) -> Option<Millis> {
-        let oldest_that_matters = self.restarts.len().checked_sub(law.more_than as usize + 1)?;
-        self.restarts.get(oldest_that_matters).map(|at| at.saturating_add(law.window_ms))
-    }
 }
 
 /// What is known of one service.
