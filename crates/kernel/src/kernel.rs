@@ -193,8 +193,8 @@ impl Kernel {
         }
     }
 
-    /// Hands on the beats since the last look, before anything is judged: tasks raise a cell, so that beating costs them
-    /// nothing. If the loop itself was late, the machine stood still and silence proves nothing: everybody gets a beat.
+    /// Hands on the beats since the last look, before anything is judged: tasks raise a cell, so that beating costs
+    /// them nothing. If the loop itself was late, the machine stood still and silence proves nothing: all get a beat.
     fn feed_beats(&mut self) {
         let stood_still = self.handle.last_turn_age() > 2 * TURN_EVERY;
         let mut alive = Vec::new();

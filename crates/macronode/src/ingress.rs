@@ -1,7 +1,8 @@
 //! The framed plane: length-prefixed frames from TCP connections into the work queue, replies back.
 //!
 //! A frame is a 4-byte big-endian length and that many bytes. Every request frame gets one reply frame, whose first
-//! byte says what follows: [`REPLY_OK`] the payload, [`REPLY_PROBLEM`] a JSON problem with the code of the error taxonomy.
+//! byte says what follows: [`REPLY_OK`] the payload, [`REPLY_PROBLEM`] a JSON problem with the code of the error
+//! taxonomy.
 
 use std::io;
 use std::net::SocketAddr;
