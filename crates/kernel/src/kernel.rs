@@ -171,6 +171,7 @@ impl Kernel {
             () = tokio::time::sleep(wake) => Happened::Woke,
         };
         self.feed_beats();
+        self.abort_overdue();
         self.handle.inner.last_turn_ms.raise(self.handle.now_ms());
         match happened {
             Happened::Ended(task, reason) => self.ended(task, reason),
@@ -187,7 +188,6 @@ impl Kernel {
     }
 
     fn wake(&mut self) {
-        self.abort_overdue();
         if self.supervisor.next_wakeup().is_some_and(|at| at <= self.handle.now_ms()) {
             self.step(Event::TimerFired);
         }

@@ -70,6 +70,7 @@ pub async fn config_watcher(context: TaskContext, live: LiveConfig, requests: Co
     let stopping = context.stopping();
     tokio::pin!(stopping);
     loop {
+        context.beat();
         let kernel = context.kernel();
         tokio::select! {
             biased;
@@ -91,10 +92,7 @@ pub async fn config_watcher(context: TaskContext, live: LiveConfig, requests: Co
                     live.reload_if_changed(&mut seen, kernel);
                 }
             },
-            _ = poll.tick() => {
-                context.beat();
-                live.reload_if_changed(&mut seen, kernel);
-            }
+            _ = poll.tick() => live.reload_if_changed(&mut seen, kernel),
         }
     }
 }

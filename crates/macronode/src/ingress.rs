@@ -27,6 +27,10 @@ pub const REPLY_PROBLEM: u8 = 1;
 
 /// After a failed accept the listener rests this long: the usual cause is a lack of file descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
+/// What is read, and for how long, of a peer that has been refused but still sends.
+const LINGER_TIME: Duration = Duration::from_secs(1);
+const LINGER_CHUNK: usize = 16 * 1024;
+const LINGER_CHUNKS_MAX: usize = 256;
 /// How often the listener forgets quiet addresses and beats.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
 
@@ -48,16 +52,20 @@ pub async fn transport_ingress(
         let accepted = tokio::select! {
             biased;
             () = context.stopping() => break,
-            accepted = listener.accept() => accepted,
             _ = tidy.tick() => {
                 context.beat();
                 door.tidy();
                 continue;
             }
+            accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(slot) = door.admit(peer.ip(), config.get().value.connection_limits()) else { continue };
+                let Some(slot) = door.admit(peer.ip(), config.get().value.connection_limits()) else {
+                    // One try: a refusal must not wait for whoever is refused.
+                    let _ = stream.try_write(&reply_frame(Err(Error::busy("the listener, or your address's share,"))));
+                    continue;
+                };
                 let connection = Connection {
                     stream,
                     peer,
@@ -122,7 +130,7 @@ impl Connection {
                 Err(NoFrame::Refused(error)) => {
                     self.count_refusal(&error);
                     let _ = self.write_reply(Err(error)).await;
-                    break;
+                    return self.close_with_input_left().await;
                 }
                 Err(NoFrame::Broken(error)) => {
                     self.metrics.io_errors.at("read").inc();
@@ -133,6 +141,19 @@ impl Connection {
             patience = self.config.get().value.io.idle_timeout.duration();
         }
         let _ = self.stream.shutdown().await;
+    }
+
+    /// Closing a socket with unread input resets it, and the reset may overtake the reply: some of it is read first.
+    async fn close_with_input_left(mut self) {
+        let _ = self.stream.shutdown().await;
+        let mut waste = vec![0; LINGER_CHUNK];
+        let until = Deadline::after(LINGER_TIME);
+        for _ in 0..LINGER_CHUNKS_MAX {
+            match until.run("linger", self.stream.read(&mut waste)).await {
+                Ok(Ok(read)) if read > 0 => {}
+                _ => return,
+            }
+        }
     }
 
     fn count_refusal(&self, error: &Error) {
@@ -188,20 +209,25 @@ impl Connection {
     }
 
     async fn write_reply(&mut self, reply: Result<Bytes, Error>) -> io::Result<()> {
-        let (mark, payload) = match reply {
-            Ok(payload) => (REPLY_OK, payload),
-            Err(error) => (REPLY_PROBLEM, problem(&error)),
-        };
-        let mut frame = BytesMut::with_capacity(5 + payload.len());
-        frame.extend_from_slice(&(payload.len() as u32 + 1).to_be_bytes());
-        frame.extend_from_slice(&[mark]);
-        frame.extend_from_slice(&payload);
+        let frame = reply_frame(reply);
         let write_by = Deadline::after(self.config.get().value.io.write_timeout.duration());
         write_by.run("write", self.stream.write_all(&frame)).await.map_err(|_| {
             self.metrics.io_timeouts.at("write").inc();
             io::Error::from(io::ErrorKind::TimedOut)
         })?
     }
+}
+
+fn reply_frame(reply: Result<Bytes, Error>) -> BytesMut {
+    let (mark, payload) = match reply {
+        Ok(payload) => (REPLY_OK, payload),
+        Err(error) => (REPLY_PROBLEM, problem(&error)),
+    };
+    let mut frame = BytesMut::with_capacity(5 + payload.len());
+    frame.extend_from_slice(&(payload.len() as u32 + 1).to_be_bytes());
+    frame.extend_from_slice(&[mark]);
+    frame.extend_from_slice(&payload);
+    frame
 }
 
 fn problem(error: &Error) -> Bytes {

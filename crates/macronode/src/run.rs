@@ -36,11 +36,13 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     }
     let runtime = build_runtime(&config).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
     let _entered = runtime.enter();
+    // From here on SIGHUP means reload, even before somebody listens for it; left alone it would end the process.
+    let _hangup = signal(SignalKind::hangup()).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
 
     let listeners = Arc::new(bind(&config)?);
     let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
-    data.note_addresses(&listeners.addresses());
     let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
+    data.note_addresses(&listeners.addresses());
     let node = Node::new(sources, config, log, Arc::clone(&listeners), data);
     let admin = node.start_admin(token)?;
     let (kernel, watched) = node.build(Arc::clone(&admin))?;

@@ -158,13 +158,15 @@ fn pair<S: Offers, R: Takes, RawS: Offers, RawR: Takes>(
     raw: impl Fn() -> (RawS, Vec<RawR>),
 ) -> [Row; 2] {
     let (our_pings, raw_pings) = alternated(size, || ping(ours(), PINGS), || ping(raw(), PINGS));
+    let adds = if kind.contains("byte bound") { "the byte budget, " } else { "" };
     let alone = row(
         format!("queue: {kind}, alone"),
         peer,
         &our_pings,
         &raw_pings,
         format!(
-            "One thread offers an item and takes it: what the spec, the typed Busy and the high-water mark add to {peer}."
+            "One thread offers an item and takes it: what {adds}the policy of the spec, the typed Busy and the \
+             high-water mark add to {peer}."
         ),
     );
     let (our_moved, raw_moved) =
@@ -176,8 +178,8 @@ fn pair<S: Offers, R: Takes, RawS: Offers, RawR: Takes>(
         &our_moved,
         &raw_moved,
         format!(
-            "{PRODUCERS} producers (yielding when full) and {consumers} waiting consumers on one runtime, with what is \
-             refused counted and named on our side and thrown away on that of {peer}."
+            "Tasks of one runtime, {PRODUCERS} that offer (and yield when the queue is full) and {consumers} that \
+             wait; a refusal is counted and named on our side and only thrown away on that of {peer}."
         ),
     );
     [alone, together]

@@ -44,7 +44,7 @@ pub async fn measure(size: Size) -> anyhow::Result<Vec<Row>> {
         ratio: None,
         target: Target::Below(600.0, "ms"),
         meaning: format!(
-            "From the answer to the kill until the topology shows the worker running again, {} times; the restart law \
+            "From asking for the kill until the topology shows the worker running again, {} times; the restart law \
              itself waits 100 to 500 ms at the first time.",
             millis.len()
         ),
@@ -54,8 +54,8 @@ pub async fn measure(size: Size) -> anyhow::Result<Vec<Row>> {
 /// Kills one worker; how long it was away, and how often it was restarted in the last minute.
 async fn kill_one(node: &Node, client: &mut Client) -> anyhow::Result<(Duration, u64)> {
     let before = topology(client).await?;
-    let killed = node.post(Plane::Admin, "/chaos/kill?task=worker", Bytes::new(), &[]).await?.json()?;
     let began = clock::now();
+    let killed = node.post(Plane::Admin, "/chaos/kill?task=worker", Bytes::new(), &[]).await?.json()?;
     let instance = killed_instance(&killed).with_context(|| format!("nobody was hit: {killed}"))?;
     let total = |topology: &Value| worker(topology, instance).and_then(|worker| worker["restarts_total"].as_u64());
     let restarts_before = total(&before).context("the worker was not in the topology")?;
