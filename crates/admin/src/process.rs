@@ -134,7 +134,7 @@ mod tests {
         metrics.register_collector(Box::new(ProcessNumbers::new()));
         let text = metrics.render();
         for spec in PROCESS_METRICS {
-            assert!(text.contains(&format!("# TYPE {} {}\n", spec.name, spec.kind)), "{spec} is missing in {text}");
+            assert!(text.contains(&format!("# TYPE {} {}\n", spec.name, spec.kind)), "{spec:?} is missing in {text}");
         }
         assert!(text.contains(concat!("build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1\n")), "{text}");
         let now = ron_kernel::clock::unix_millis() as f64 / 1000.0;

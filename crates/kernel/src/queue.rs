@@ -13,6 +13,9 @@ use crate::metrics::Metrics;
 use crate::retry;
 use crate::spec::{Overflow, QueueKind, QueueSpec};
 
+/// How often a sender that waits for bytes asks again.
+const BYTES_ASKED_EVERY: Duration = Duration::from_millis(2);
+
 /// What a queue needs to know of its items.
 pub trait Payload: Send + 'static {
     /// Bytes it holds on to; zero for items whose count is bound enough.
@@ -68,7 +71,7 @@ struct Item<T> {
 /// Room reserved in a queue: sending into it cannot fail.
 pub struct Permit<'a, T> {
     permit: mpsc::Permit<'a, Item<T>>,
-    shared: &'a Shared,
+    share: Option<Share>,
 }
 
 /// Makes a queue of the spec's kind and policy. Only the kernel builder calls this, so that every queue is registered.
@@ -120,14 +123,16 @@ impl<T: Payload> QueueSender<T> {
         }
     }
 
-    /// Waits for room within the deadline; the permit's send cannot fail. Only for queues with one consumer.
-    pub async fn reserve(&self, deadline: Deadline) -> Result<Permit<'_, T>, Error> {
+    /// Waits for room for an item of so many bytes within the deadline; the permit's send cannot fail. Only for queues
+    /// with one consumer.
+    pub async fn reserve(&self, bytes: usize, deadline: Deadline) -> Result<Permit<'_, T>, Error> {
         let Lane::One(sender) = &self.lane else {
             return Err(Error::schema(format!("queue {} hands out no permits", self.shared.spec.name)));
         };
+        let share = self.shared.wait_for_bytes(bytes, deadline).await?;
         let reserved = deadline.run("queue_reserve", sender.reserve()).await;
         let permit = reserved.map_err(|_| self.shared.backpressure())?.map_err(|_| self.shared.closed())?;
-        Ok(Permit { permit, shared: &self.shared })
+        Ok(Permit { permit, share })
     }
 
     /// Lets nothing more in; what is waiting can still be received.
@@ -142,7 +147,7 @@ impl<T: Payload> QueueSender<T> {
             None => None,
             Some(budget) => match budget.try_take(value.bytes()) {
                 Some(share) => Some(share),
-                None => return Err(self.shared.refuse(value)),
+                None => return Err(self.shared.refuse_bytes(value, budget)),
             },
         };
         let item = Item { value, _share: share };
@@ -193,10 +198,7 @@ impl<T: Payload> QueueSender<T> {
     }
 
     async fn wait_for_room(&self, value: T, deadline: Deadline) -> Result<(), Error> {
-        let share = match &self.shared.bytes {
-            None => None,
-            Some(budget) => Some(budget.try_take(value.bytes()).ok_or_else(|| self.shared.backpressure())?),
-        };
+        let share = self.shared.wait_for_bytes(value.bytes(), deadline).await?;
         let item = Item { value, _share: share };
         let sent = match &self.lane {
             Lane::Many(sender) => deadline.run("queue_send", sender.send(item)).await.map(|sent| sent.map_err(drop)),
@@ -229,8 +231,7 @@ impl<T: Payload> QueueReceiver<T> {
 impl<T> Permit<'_, T> {
     /// Sends into the reserved room.
     pub fn send(self, value: T) {
-        self.permit.send(Item { value, _share: None });
-        self.shared.high_water.raise(1);
+        self.permit.send(Item { value, _share: self.share });
     }
 }
 
@@ -248,6 +249,36 @@ impl Shared {
         self.busy.inc();
         self.high_water.raise(self.capacity as u64);
         Refused { value, error: Error::busy(format_args!("queue {}", self.spec.name)) }
+    }
+
+    /// An item that can never fit is not told to come back.
+    fn refuse_bytes<T: Payload>(&self, value: T, budget: &Budget) -> Refused<T> {
+        match value.bytes() > budget.limit() {
+            true => Refused { error: self.too_large(value.bytes(), budget), value },
+            false => self.refuse(value),
+        }
+    }
+
+    /// A share of the byte bound. The budget wakes nobody, so it is asked again at short intervals.
+    async fn wait_for_bytes(&self, bytes: usize, deadline: Deadline) -> Result<Option<Share>, Error> {
+        let Some(budget) = &self.bytes else { return Ok(None) };
+        if bytes > budget.limit() {
+            return Err(self.too_large(bytes, budget));
+        }
+        loop {
+            if let Some(share) = budget.try_take(bytes) {
+                return Ok(Some(share));
+            }
+            if deadline.remaining() <= BYTES_ASKED_EVERY {
+                return Err(self.backpressure());
+            }
+            tokio::time::sleep(BYTES_ASKED_EVERY).await;
+        }
+    }
+
+    fn too_large(&self, bytes: usize, budget: &Budget) -> Error {
+        let detail = format!("{bytes} bytes never fit queue {}, which holds {}", self.spec.name, budget.limit());
+        Error::new(Kind::FrameTooLarge, detail)
     }
 
     fn backpressure(&self) -> Error {

@@ -26,6 +26,7 @@ static DROP_OLDEST: QueueSpec = spec(QueueKind::Mpsc, Overflow::DropOldest, None
 static BYTES: QueueSpec = spec(QueueKind::Mpmc, Overflow::RejectNew, Some(10));
 static AWAIT: QueueSpec = spec(QueueKind::Mpsc, Overflow::AwaitSend, None);
 static PERMIT: QueueSpec = spec(QueueKind::Mpsc, Overflow::PermitThenSend, None);
+static AWAIT_BYTES: QueueSpec = spec(QueueKind::Mpsc, Overflow::AwaitSend, Some(10));
 static RETRY_ONCE: QueueSpec = spec(QueueKind::Mpmc, Overflow::RetryOnce, None);
 static RETRY_BACKOFF: QueueSpec = spec(QueueKind::Mpmc, Overflow::RetryBackoff, None);
 
@@ -96,12 +97,23 @@ async fn waiting_senders_get_room_or_backpressure_at_their_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn waiting_senders_wait_for_bytes_as_well_and_what_never_fits_is_said_at_once() {
+    let (sender, receiver, _) = make(&AWAIT_BYTES);
+    sender.send(Blob(8), soon()).await.expect("room");
+    assert_eq!(sender.send(Blob(8), soon()).await.expect_err("16 bytes").kind, Kind::Backpressure);
+    assert_eq!(sender.send(Blob(11), soon()).await.expect_err("never").kind, Kind::FrameTooLarge);
+    assert_eq!(sender.offer(Blob(11)).expect_err("never").kind, Kind::FrameTooLarge);
+    let (sent, _) = tokio::join!(sender.send(Blob(9), soon()), async { receiver.recv().await });
+    sent.expect("the bytes came back");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_permit_cannot_fail_and_only_one_consumer_queues_have_them() {
     let (sender, receiver, _) = make(&PERMIT);
-    sender.reserve(soon()).await.expect("room").send(Blob(7));
+    sender.reserve(7, soon()).await.expect("room").send(Blob(7));
     assert_eq!(receiver.try_recv(), Some(Blob(7)));
     let (many, _, _) = make(&REJECT_MANY);
-    assert!(many.reserve(soon()).await.is_err());
+    assert!(many.reserve(7, soon()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
