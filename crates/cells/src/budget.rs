@@ -1,36 +1,44 @@
-//! A bounded sum of shares: the byte bound of a queue.
+//! A bounded sum: the byte bound of a queue.
 
-use crate::sync::{Arc, AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Ordering};
 
-/// A sum that never passes its limit. Clones share it.
-#[derive(Clone, Debug)]
+/// A sum that never passes its limit.
+#[derive(Debug)]
 pub struct Budget {
-    used: Arc<AtomicUsize>,
+    used: AtomicUsize,
     limit: usize,
 }
 
-/// A part of a budget, given back when dropped.
+/// A part of a budget: given back when dropped, unless it is kept.
 #[derive(Debug)]
-pub struct Share {
-    used: Arc<AtomicUsize>,
+pub struct Share<'a> {
+    budget: &'a Budget,
     amount: usize,
 }
 
 impl Budget {
     /// Nothing used, at most `limit` to be taken.
     pub fn new(limit: usize) -> Self {
-        Budget { used: Arc::new(AtomicUsize::new(0)), limit }
+        Budget { used: AtomicUsize::new(0), limit }
     }
 
-    /// Takes `amount` if it fits.
-    pub fn try_take(&self, amount: usize) -> Option<Share> {
-        let limit = self.limit;
-        self.used
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-                used.checked_add(amount).filter(|sum| *sum <= limit)
-            })
-            .ok()?;
-        Some(Share { used: Arc::clone(&self.used), amount })
+    /// Takes `amount` if it fits. Taking nothing always fits and costs nothing.
+    #[inline]
+    pub fn try_take(&self, amount: usize) -> Option<Share<'_>> {
+        if amount > 0 {
+            let limit = self.limit;
+            let more = |used: usize| used.checked_add(amount).filter(|sum| *sum <= limit);
+            self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        }
+        Some(Share { budget: self, amount })
+    }
+
+    /// Gives back what was kept of a share.
+    #[inline]
+    pub fn give_back(&self, amount: usize) {
+        if amount > 0 {
+            self.used.fetch_sub(amount, Ordering::AcqRel);
+        }
     }
 
     /// What is taken now.
@@ -44,8 +52,16 @@ impl Budget {
     }
 }
 
-impl Drop for Share {
+impl Share<'_> {
+    /// Keeps the amount taken beyond this value; it is then owed to [`Budget::give_back`].
+    #[inline]
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Share<'_> {
     fn drop(&mut self) {
-        self.used.fetch_sub(self.amount, Ordering::AcqRel);
+        self.budget.give_back(self.amount);
     }
 }

@@ -13,11 +13,13 @@ impl Monotone {
     }
 
     /// The current value.
+    #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
     /// Raises the value to at least `to`; true if this call raised it.
+    #[inline]
     pub fn raise(&self, to: u64) -> bool {
         // Most calls change nothing: a load spares the cache line the write of fetch_max.
         self.get() < to && self.0.fetch_max(to, Ordering::AcqRel) < to

@@ -98,14 +98,19 @@ fn a_number_only_grows_and_next_is_unique() {
 #[test]
 fn a_budget_is_never_overdrawn_and_comes_back_whole() {
     loom::model(|| {
-        let budget = Budget::new(3);
+        let budget = Arc::new(Budget::new(3));
         let takers: Vec<_> = (0..2)
-            .map(|_| {
-                let budget = budget.clone();
+            .map(|keeps| {
+                let budget = Arc::clone(&budget);
                 thread::spawn(move || {
                     let share = budget.try_take(2);
                     assert!(budget.used() <= budget.limit());
-                    share.is_some()
+                    let took = share.is_some();
+                    if let (Some(share), 1) = (share, keeps) {
+                        share.keep();
+                        budget.give_back(2);
+                    }
+                    took
                 })
             })
             .collect();

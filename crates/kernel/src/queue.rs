@@ -6,7 +6,7 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use ron_cells::{Budget, Monotone, Share};
 use ron_types::{Error, Kind};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 
 use crate::deadline::Deadline;
 use crate::metrics::Metrics;
@@ -18,7 +18,7 @@ const BYTES_ASKED_EVERY: Duration = Duration::from_millis(2);
 
 /// What a queue needs to know of its items.
 pub trait Payload: Send + 'static {
-    /// Bytes it holds on to; zero for items whose count is bound enough.
+    /// Bytes it holds on to; zero for items whose count is bound enough. Must stay the same while the item waits.
     fn bytes(&self) -> usize {
         0
     }
@@ -33,6 +33,7 @@ pub struct QueueSender<T> {
 /// The receiving half. It survives its task: a restarted consumer goes on with what is waiting.
 pub struct QueueReceiver<T> {
     lane: ReceiveLane<T>,
+    shared: Arc<Shared>,
 }
 
 /// What is known of a queue from outside: for topology, metrics and pressure.
@@ -52,26 +53,28 @@ struct Shared {
 }
 
 enum Lane<T> {
-    Many(async_channel::Sender<Item<T>>),
-    One(mpsc::Sender<Item<T>>),
+    Many(async_channel::Sender<T>),
+    /// The same channel where the oldest item makes room.
+    Evicting(async_channel::Sender<T>),
+    One(mpsc::Sender<T>),
 }
 
 enum ReceiveLane<T> {
-    Many(async_channel::Receiver<Item<T>>),
-    /// Exactly one consumer holds the lock at a time; it is handed on when that consumer is restarted.
-    One(Arc<Mutex<mpsc::Receiver<Item<T>>>>),
+    Many(async_channel::Receiver<T>),
+    One(OneConsumer<T>),
 }
 
-struct Item<T> {
-    value: T,
-    /// Given back to the byte budget when the item leaves the queue.
-    _share: Option<Share>,
+/// Exactly one consumer holds the channel: it takes it with its first receive and hands it on when it is dropped.
+struct OneConsumer<T> {
+    channel: Arc<Mutex<mpsc::Receiver<T>>>,
+    held: Option<OwnedMutexGuard<mpsc::Receiver<T>>>,
 }
 
 /// Room reserved in a queue: sending into it cannot fail.
 pub struct Permit<'a, T> {
-    permit: mpsc::Permit<'a, Item<T>>,
-    share: Option<Share>,
+    permit: mpsc::Permit<'a, T>,
+    share: Option<Share<'a>>,
+    bytes: usize,
 }
 
 /// Makes a queue of the spec's kind and policy. Only the kernel builder calls this, so that every queue is registered.
@@ -95,18 +98,24 @@ pub(crate) fn queue<T: Payload>(
             let (sender, receiver) = mpsc::channel(capacity);
             let probe = sender.clone();
             let depth = move || probe.max_capacity() - probe.capacity();
-            (Lane::One(sender), ReceiveLane::One(Arc::new(Mutex::new(receiver))), Arc::new(depth))
+            let consumer = OneConsumer { channel: Arc::new(Mutex::new(receiver)), held: None };
+            (Lane::One(sender), ReceiveLane::One(consumer), Arc::new(depth))
         } else {
             let (sender, receiver) = async_channel::bounded(capacity);
             let probe = receiver.clone();
-            (Lane::Many(sender), ReceiveLane::Many(receiver), Arc::new(move || probe.len()))
+            let lane = match spec.overflow {
+                Overflow::DropOldest => Lane::Evicting(sender),
+                _ => Lane::Many(sender),
+            };
+            (lane, ReceiveLane::Many(receiver), Arc::new(move || probe.len()))
         };
     let probe = QueueProbe { shared: Arc::clone(&shared), depth };
-    (QueueSender { lane, shared }, QueueReceiver { lane: receive }, probe)
+    (QueueSender { lane, shared: Arc::clone(&shared) }, QueueReceiver { lane: receive, shared }, probe)
 }
 
 impl<T: Payload> QueueSender<T> {
     /// Puts the item in without waiting, by the queue's policy: a full queue refuses it with Busy or drops its oldest.
+    #[inline]
     pub fn offer(&self, value: T) -> Result<(), Error> {
         self.try_put(value).map_err(|refused| refused.error)
     }
@@ -132,16 +141,17 @@ impl<T: Payload> QueueSender<T> {
         let share = self.shared.wait_for_bytes(bytes, deadline).await?;
         let reserved = deadline.run("queue_reserve", sender.reserve()).await;
         let permit = reserved.map_err(|_| self.shared.backpressure())?.map_err(|_| self.shared.closed())?;
-        Ok(Permit { permit, share })
+        Ok(Permit { permit, share, bytes })
     }
 
     /// Lets nothing more in; what is waiting can still be received.
     pub fn close(&self) {
-        if let Lane::Many(sender) = &self.lane {
+        if let Lane::Many(sender) | Lane::Evicting(sender) = &self.lane {
             sender.close();
         }
     }
 
+    #[inline]
     fn try_put(&self, value: T) -> Result<(), Refused<T>> {
         let share = match &self.shared.bytes {
             None => None,
@@ -150,28 +160,26 @@ impl<T: Payload> QueueSender<T> {
                 None => return Err(self.shared.refuse_bytes(value, budget)),
             },
         };
-        let item = Item { value, _share: share };
+        // From here on the bytes belong to the item; whoever takes it out of the channel gives them back.
+        share.map(Share::keep);
         match &self.lane {
-            Lane::Many(sender) if self.shared.spec.overflow == Overflow::DropOldest => match sender.force_send(item) {
+            Lane::Evicting(sender) => match sender.force_send(value) {
                 Ok(None) => {}
-                Ok(Some(_oldest)) => {
+                Ok(Some(oldest)) => {
+                    self.shared.give_back(&oldest);
                     self.shared.dropped.inc();
                 }
-                Err(closed) => return Err(Refused { value: closed.0.value, error: self.shared.closed() }),
+                Err(closed) => return Err(self.shared.refuse_closed(closed.0)),
             },
-            Lane::Many(sender) => match sender.try_send(item) {
+            Lane::Many(sender) => match sender.try_send(value) {
                 Ok(()) => self.shared.see_depth(sender.len()),
-                Err(async_channel::TrySendError::Full(item)) => return Err(self.shared.refuse(item.value)),
-                Err(async_channel::TrySendError::Closed(item)) => {
-                    return Err(Refused { value: item.value, error: self.shared.closed() });
-                }
+                Err(async_channel::TrySendError::Full(value)) => return Err(self.shared.refuse_full(value)),
+                Err(async_channel::TrySendError::Closed(value)) => return Err(self.shared.refuse_closed(value)),
             },
-            Lane::One(sender) => match sender.try_send(item) {
-                Ok(()) => self.shared.see_depth(sender.max_capacity() - sender.capacity()),
-                Err(mpsc::error::TrySendError::Full(item)) => return Err(self.shared.refuse(item.value)),
-                Err(mpsc::error::TrySendError::Closed(item)) => {
-                    return Err(Refused { value: item.value, error: self.shared.closed() });
-                }
+            Lane::One(sender) => match sender.try_send(value) {
+                Ok(()) => self.shared.see_depth(self.shared.capacity - sender.capacity()),
+                Err(mpsc::error::TrySendError::Full(value)) => return Err(self.shared.refuse_full(value)),
+                Err(mpsc::error::TrySendError::Closed(value)) => return Err(self.shared.refuse_closed(value)),
             },
         }
         Ok(())
@@ -199,39 +207,66 @@ impl<T: Payload> QueueSender<T> {
 
     async fn wait_for_room(&self, value: T, deadline: Deadline) -> Result<(), Error> {
         let share = self.shared.wait_for_bytes(value.bytes(), deadline).await?;
-        let item = Item { value, _share: share };
         let sent = match &self.lane {
-            Lane::Many(sender) => deadline.run("queue_send", sender.send(item)).await.map(|sent| sent.map_err(drop)),
-            Lane::One(sender) => deadline.run("queue_send", sender.send(item)).await.map(|sent| sent.map_err(drop)),
+            Lane::Many(sender) | Lane::Evicting(sender) => {
+                deadline.run("queue_send", sender.send(value)).await.map(|sent| sent.map_err(drop))
+            }
+            Lane::One(sender) => deadline.run("queue_send", sender.send(value)).await.map(|sent| sent.map_err(drop)),
         };
-        sent.map_err(|_| self.shared.backpressure())?.map_err(|()| self.shared.closed())
+        sent.map_err(|_| self.shared.backpressure())?.map_err(|()| self.shared.closed())?;
+        share.map(Share::keep);
+        Ok(())
     }
 }
 
 impl<T: Payload> QueueReceiver<T> {
     /// The next item; none once the queue is closed and empty. Cancel-safe.
-    pub async fn recv(&self) -> Option<T> {
-        let item = match &self.lane {
+    #[inline]
+    pub async fn recv(&mut self) -> Option<T> {
+        let item = match &mut self.lane {
             ReceiveLane::Many(receiver) => receiver.recv().await.ok(),
-            ReceiveLane::One(receiver) => receiver.lock().await.recv().await,
+            ReceiveLane::One(consumer) => consumer.recv().await,
         };
-        item.map(|item| item.value)
+        item.inspect(|item| self.shared.give_back(item))
     }
 
     /// An item that is already waiting.
-    pub fn try_recv(&self) -> Option<T> {
-        let item = match &self.lane {
+    #[inline]
+    pub fn try_recv(&mut self) -> Option<T> {
+        let item = match &mut self.lane {
             ReceiveLane::Many(receiver) => receiver.try_recv().ok(),
-            ReceiveLane::One(receiver) => receiver.try_lock().ok()?.try_recv().ok(),
+            ReceiveLane::One(consumer) => consumer.try_recv(),
         };
-        item.map(|item| item.value)
+        item.inspect(|item| self.shared.give_back(item))
     }
 }
 
-impl<T> Permit<'_, T> {
-    /// Sends into the reserved room.
+impl<T> OneConsumer<T> {
+    #[inline]
+    async fn recv(&mut self) -> Option<T> {
+        let held = match &mut self.held {
+            Some(held) => held,
+            none => none.insert(Arc::clone(&self.channel).lock_owned().await),
+        };
+        held.recv().await
+    }
+
+    #[inline]
+    fn try_recv(&mut self) -> Option<T> {
+        let held = match &mut self.held {
+            Some(held) => held,
+            none => none.insert(Arc::clone(&self.channel).try_lock_owned().ok()?),
+        };
+        held.try_recv().ok()
+    }
+}
+
+impl<T: Payload> Permit<'_, T> {
+    /// Sends into the reserved room an item of just the bytes it was reserved for.
     pub fn send(self, value: T) {
-        self.permit.send(Item { value, _share: self.share });
+        debug_assert_eq!(value.bytes(), self.bytes, "the item is as large as was said");
+        self.share.map(Share::keep);
+        self.permit.send(value);
     }
 }
 
@@ -241,10 +276,32 @@ struct Refused<T> {
 }
 
 impl Shared {
+    #[inline]
     fn see_depth(&self, depth: usize) {
         self.high_water.raise(depth as u64);
     }
 
+    /// Gives back the bytes of an item that has left the channel.
+    #[inline]
+    fn give_back(&self, item: &impl Payload) {
+        if let Some(budget) = &self.bytes {
+            budget.give_back(item.bytes());
+        }
+    }
+
+    #[cold]
+    fn refuse_full<T: Payload>(&self, value: T) -> Refused<T> {
+        self.give_back(&value);
+        self.refuse(value)
+    }
+
+    #[cold]
+    fn refuse_closed<T: Payload>(&self, value: T) -> Refused<T> {
+        self.give_back(&value);
+        Refused { value, error: self.closed() }
+    }
+
+    #[cold]
     fn refuse<T>(&self, value: T) -> Refused<T> {
         self.busy.inc();
         self.high_water.raise(self.capacity as u64);
@@ -260,7 +317,7 @@ impl Shared {
     }
 
     /// A share of the byte bound. The budget wakes nobody, so it is asked again at short intervals.
-    async fn wait_for_bytes(&self, bytes: usize, deadline: Deadline) -> Result<Option<Share>, Error> {
+    async fn wait_for_bytes(&self, bytes: usize, deadline: Deadline) -> Result<Option<Share<'_>>, Error> {
         let Some(budget) = &self.bytes else { return Ok(None) };
         if bytes > budget.limit() {
             return Err(self.too_large(bytes, budget));
@@ -363,6 +420,7 @@ impl<T> Clone for QueueSender<T> {
     fn clone(&self) -> Self {
         let lane = match &self.lane {
             Lane::Many(sender) => Lane::Many(sender.clone()),
+            Lane::Evicting(sender) => Lane::Evicting(sender.clone()),
             Lane::One(sender) => Lane::One(sender.clone()),
         };
         QueueSender { lane, shared: Arc::clone(&self.shared) }
@@ -373,9 +431,11 @@ impl<T> Clone for QueueReceiver<T> {
     fn clone(&self) -> Self {
         let lane = match &self.lane {
             ReceiveLane::Many(receiver) => ReceiveLane::Many(receiver.clone()),
-            ReceiveLane::One(receiver) => ReceiveLane::One(Arc::clone(receiver)),
+            ReceiveLane::One(consumer) => {
+                ReceiveLane::One(OneConsumer { channel: Arc::clone(&consumer.channel), held: None })
+            }
         };
-        QueueReceiver { lane }
+        QueueReceiver { lane, shared: Arc::clone(&self.shared) }
     }
 }
 

@@ -41,7 +41,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Worker: takes jobs until the queue is closed and empty.
-async fn work_off(receiver: QueueReceiver<Job>) {
+async fn work_off(mut receiver: QueueReceiver<Job>) {
     while let Some(job) = receiver.recv().await {
         yield_now().await;
         job.0.fetch_add(1, Ordering::SeqCst);

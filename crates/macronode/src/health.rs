@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use prometheus_client::metrics::histogram::Histogram;
 use ron_kernel::queue::{Payload, QueueProbe, QueueReceiver};
 use ron_kernel::{KernelHandle, TaskContext, TaskResult};
 use ron_policy::{PressureLimits, PressureMeter};
@@ -10,6 +11,8 @@ use ron_policy::{PressureLimits, PressureMeter};
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// The kernel's loop counts as turning while its last turn is younger than this.
 pub const LOOP_AGE_MAX: Duration = Duration::from_secs(2);
+/// Measurements are taken up this long after the first of them: far less than the queue needs to fill up.
+const TELEMETRY_PAUSE: Duration = Duration::from_millis(5);
 /// Open files above this share of the limit are pressure.
 const FILES_PRESSURE: f32 = 0.9;
 
@@ -37,12 +40,13 @@ struct Watched {
 pub async fn health_reporter(
     context: TaskContext,
     queues: Vec<QueueProbe>,
-    telemetry: QueueReceiver<Measurement>,
+    mut telemetry: QueueReceiver<Measurement>,
 ) -> TaskResult {
     let kernel = context.kernel().clone();
     let mut watched: Vec<Watched> = queues.into_iter().map(Watched::new).collect();
     let mut files = PressureMeter::new(PressureLimits { on_fill: FILES_PRESSURE, ..PressureLimits::default() });
     let mut manager = ServiceManager::default();
+    let mut latencies = Latencies { kernel: kernel.clone(), by_kind: Vec::new() };
     let mut sample = tokio::time::interval(SAMPLE_EVERY);
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut events = kernel.bus().subscribe("observe", kernel.metrics());
@@ -67,14 +71,36 @@ pub async fn health_reporter(
                     kernel.pressure("http", "file_descriptors", on).await?;
                 }
             }
-            Some(measurement) = telemetry.recv() => record(&kernel, measurement),
+            Some(first) = telemetry.recv() => {
+                // Many at a time: under load, waking up for each would cost more than the work it measures.
+                latencies.record(first);
+                tokio::time::sleep(TELEMETRY_PAUSE).await;
+                while let Some(measurement) = telemetry.try_recv() {
+                    latencies.record(measurement);
+                }
+            }
         }
     }
 }
 
-fn record(kernel: &KernelHandle, measurement: Measurement) {
-    let latency = &kernel.metrics().request_latency;
-    latency.at("worker", measurement.kind).observe((measurement.waited + measurement.worked).as_secs_f64());
+/// The histograms of the kinds of work, each looked up once.
+struct Latencies {
+    kernel: KernelHandle,
+    by_kind: Vec<(&'static str, Histogram)>,
+}
+
+impl Latencies {
+    fn record(&mut self, measurement: Measurement) {
+        let seconds = (measurement.waited + measurement.worked).as_secs_f64();
+        match self.by_kind.iter().find(|(kind, _)| *kind == measurement.kind) {
+            Some((_, histogram)) => histogram.observe(seconds),
+            None => {
+                let histogram = self.kernel.metrics().request_latency.at("worker", measurement.kind);
+                histogram.observe(seconds);
+                self.by_kind.push((measurement.kind, histogram));
+            }
+        }
+    }
 }
 
 impl Watched {

@@ -43,9 +43,11 @@ impl Payload for Job {
     }
 }
 
-/// The planes' entrance to the work queue.
+/// The planes' entrance to the work queue. Clones are the same entrance.
 #[derive(Clone)]
-pub struct WorkPort {
+pub struct WorkPort(Arc<Entrance>);
+
+struct Entrance {
     jobs: QueueSender<Job>,
     config: Snapshot<Config>,
     metrics: Arc<Metrics>,
@@ -57,48 +59,51 @@ const DEV_WORK: Idempotent = Idempotent { op: "work", because: "the development 
 impl WorkPort {
     /// Puts jobs into this queue.
     pub fn new(jobs: QueueSender<Job>, config: Snapshot<Config>, metrics: Arc<Metrics>) -> Self {
-        WorkPort { jobs, config, metrics }
+        WorkPort(Arc::new(Entrance { jobs, config, metrics }))
     }
 
-    /// Queues the task, or says Busy at once; then waits for the reply within the deadline.
+    /// Queues the task, or says Busy at once; then waits for the reply, no longer than the deadline.
     pub async fn ask(&self, task: Task, deadline: Deadline) -> Result<Bytes, Error> {
+        deadline.run("work", self.reply_to(task, deadline)).await?
+    }
+
+    /// As [`WorkPort::ask`], for askers who are themselves ended by the deadline and need no second timer.
+    async fn reply_to(&self, task: Task, deadline: Deadline) -> Result<Bytes, Error> {
         let (reply, answer) = oneshot::channel();
-        self.jobs.offer(Job { task, deadline, queued: clock::now(), reply })?;
-        match deadline.run("work", answer).await? {
+        self.0.jobs.offer(Job { task, deadline, queued: clock::now(), reply })?;
+        match answer.await {
             Ok(result) => result,
             Err(_) => Err(Error::new(Kind::Degraded, "the worker ended while it was at work")),
         }
+    }
+
+    /// Does the work again if its worker was lost. Busy is not tried again: it is the caller's to wait out.
+    async fn again_if_lost(&self, item: WorkItem, deadline: Deadline) -> Result<Bytes, Error> {
+        let limits = self.0.config.get().value.retry_limits();
+        let attempt = |_try| {
+            let item = item.clone();
+            async move {
+                match self.reply_to(Task::Http(item), deadline).await {
+                    Err(lost) if lost.kind == Kind::Degraded => Err(lost),
+                    result => Ok(result),
+                }
+            }
+        };
+        DEV_WORK.retry(limits, deadline, &self.0.metrics, attempt).await?
     }
 }
 
 impl Work for WorkPort {
     fn submit(&self, item: WorkItem, call: Call) -> BoxFuture<'static, Result<Bytes, Error>> {
         let port = self.clone();
-        async move {
-            let again = |_try| {
-                let item = item.clone();
-                let port = &port;
-                async move {
-                    let result = port.ask(Task::Http(item), call.deadline).await;
-                    // Only a lost job is worth another try here; Busy is the caller's to wait out.
-                    match result {
-                        Err(error) if error.kind != Kind::Degraded => Ok(Err(error)),
-                        Err(error) => Err(error),
-                        Ok(bytes) => Ok(Ok(bytes)),
-                    }
-                }
-            };
-            let limits = port.config.get().value.retry_limits();
-            DEV_WORK.retry(limits, call.deadline, &port.metrics, again).await.and_then(|result| result)
-        }
-        .boxed()
+        async move { port.again_if_lost(item, call.deadline).await }.boxed()
     }
 }
 
 /// One life of a worker: takes jobs until it is told to stop, then works off what is still waiting.
 pub async fn worker(
     context: TaskContext,
-    jobs: QueueReceiver<Job>,
+    mut jobs: QueueReceiver<Job>,
     telemetry: QueueSender<Measurement>,
     frames: FrameAnswer,
 ) -> TaskResult {
@@ -135,21 +140,32 @@ pub enum FrameAnswer {
 
 async fn perform(mut job: Job, telemetry: &QueueSender<Measurement>, frames: FrameAnswer) {
     let started = clock::now();
-    let (kind, work) = match job.task {
-        Task::Http(WorkItem::Echo(bytes)) => ("echo", std::future::ready(Ok(bytes)).boxed()),
-        Task::Http(WorkItem::Sleep(time)) => ("sleep", sleep(time).boxed()),
-        Task::Http(WorkItem::Burn(time)) => ("burn", burn(time, job.deadline).boxed()),
-        Task::Frame(bytes) => ("frame", std::future::ready(answer_frame(bytes, frames)).boxed()),
+    let (kind, result) = match job.task {
+        Task::Http(WorkItem::Echo(bytes)) => ("echo", Some(Ok(bytes))),
+        Task::Frame(bytes) => ("frame", Some(answer_frame(bytes, frames))),
+        Task::Http(WorkItem::Sleep(time)) => ("sleep", wanted(&mut job.reply, job.deadline, sleep(time)).await),
+        Task::Http(WorkItem::Burn(time)) => {
+            ("burn", wanted(&mut job.reply, job.deadline, burn(time, job.deadline)).await)
+        }
     };
-    let result = tokio::select! {
-        biased;
-        result = job.deadline.run("work", work) => result.and_then(|result| result),
-        // The asker has gone: its deadline passed or its connection closed. Nobody wants the answer.
-        () = job.reply.closed() => return,
-    };
-    let _ = job.reply.send(result);
+    if let Some(result) = result {
+        let _ = job.reply.send(result);
+    }
     let waited = started.saturating_duration_since(job.queued);
     let _ = telemetry.offer(Measurement { kind, waited, worked: started.elapsed() });
+}
+
+/// Runs work to its end or its deadline; none if the asker has gone, because then nobody wants the answer.
+async fn wanted(
+    reply: &mut oneshot::Sender<Result<Bytes, Error>>,
+    deadline: Deadline,
+    work: impl Future<Output = Result<Bytes, Error>>,
+) -> Option<Result<Bytes, Error>> {
+    tokio::select! {
+        biased;
+        result = deadline.run("work", work) => Some(result.and_then(|result| result)),
+        () = reply.closed() => None,
+    }
 }
 
 async fn sleep(time: Duration) -> Result<Bytes, Error> {

@@ -17,9 +17,9 @@ use crate::stats::{self, Spread};
 
 const PRODUCERS: usize = 2;
 const CONSUMERS: usize = 2;
-/// Items of one slice: a few milliseconds of work.
-const PINGS: u64 = 20_000;
-const MOVES: u64 = 50_000;
+/// Items of one slice: some tens of milliseconds of work, so that a cold ring and a cold cache do not decide.
+const PINGS: u64 = 400_000;
+const MOVES: u64 = 200_000;
 /// Tells a consumer to leave.
 const STOP: u64 = u64::MAX;
 
@@ -187,7 +187,7 @@ fn pair<S: Offers, R: Takes, RawS: Offers, RawR: Takes>(
 
 /// Many short slices for each round: on a busy machine the median slice is one that nobody interrupted.
 fn alternated(size: Size, mut ours: impl FnMut() -> f64, mut raw: impl FnMut() -> f64) -> (Vec<f64>, Vec<f64>) {
-    let (rounds, slices) = size.pick((3, 5), (7, 25));
+    let (rounds, slices) = size.pick((3, 1), (7, 9));
     let rounds = (0..rounds).map(|_| match stats::alternate(slices, || Ok::<_, Infallible>(ours()), || Ok(raw())) {
         Ok((ours, raw)) => (median(&ours), median(&raw)),
     });

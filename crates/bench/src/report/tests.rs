@@ -1,3 +1,5 @@
+//! Rendering, statistics and the section between its markers.
+
 use super::*;
 
 fn row(ratio: f64, target: Target) -> Row {

@@ -50,7 +50,7 @@ fn soon() -> Deadline {
 #[tokio::test]
 async fn a_full_queue_refuses_the_new_item_and_counts_it() {
     for spec in [&REJECT_MANY, &REJECT_ONE] {
-        let (sender, receiver, probe) = make(spec);
+        let (sender, mut receiver, probe) = make(spec);
         assert!(sender.offer(Blob(1)).is_ok() && sender.offer(Blob(2)).is_ok());
         let refused = sender.offer(Blob(3)).expect_err("full");
         assert_eq!(refused.kind, Kind::Busy);
@@ -63,7 +63,7 @@ async fn a_full_queue_refuses_the_new_item_and_counts_it() {
 
 #[tokio::test]
 async fn drop_oldest_keeps_the_newest_and_counts_the_loss() {
-    let (sender, receiver, probe) = make(&DROP_OLDEST);
+    let (sender, mut receiver, probe) = make(&DROP_OLDEST);
     for n in 1..=5 {
         sender.offer(Blob(n)).expect("never refused");
     }
@@ -73,7 +73,7 @@ async fn drop_oldest_keeps_the_newest_and_counts_the_loss() {
 
 #[tokio::test]
 async fn bytes_are_bounded_as_well_as_items_and_come_back_when_received() {
-    let (sender, receiver, probe) = make(&BYTES);
+    let (sender, mut receiver, probe) = make(&BYTES);
     sender.offer(Blob(9)).expect("fits");
     assert_eq!(sender.offer(Blob(2)).expect_err("one item waits, but 11 bytes are too many").kind, Kind::Busy);
     assert_eq!(probe.bytes(), Some(9));
@@ -86,7 +86,7 @@ async fn bytes_are_bounded_as_well_as_items_and_come_back_when_received() {
 #[tokio::test(start_paused = true)]
 async fn waiting_senders_get_room_or_backpressure_at_their_deadline() {
     for spec in [&AWAIT, &PERMIT] {
-        let (sender, receiver, _) = make(spec);
+        let (sender, mut receiver, _) = make(spec);
         for n in 0..2 {
             sender.send(Blob(n), soon()).await.expect("room");
         }
@@ -98,7 +98,7 @@ async fn waiting_senders_get_room_or_backpressure_at_their_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_senders_wait_for_bytes_as_well_and_what_never_fits_is_said_at_once() {
-    let (sender, receiver, _) = make(&AWAIT_BYTES);
+    let (sender, mut receiver, _) = make(&AWAIT_BYTES);
     sender.send(Blob(8), soon()).await.expect("room");
     assert_eq!(sender.send(Blob(8), soon()).await.expect_err("16 bytes").kind, Kind::Backpressure);
     assert_eq!(sender.send(Blob(11), soon()).await.expect_err("never").kind, Kind::FrameTooLarge);
@@ -109,7 +109,7 @@ async fn waiting_senders_wait_for_bytes_as_well_and_what_never_fits_is_said_at_o
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_cannot_fail_and_only_one_consumer_queues_have_them() {
-    let (sender, receiver, _) = make(&PERMIT);
+    let (sender, mut receiver, _) = make(&PERMIT);
     sender.reserve(7, soon()).await.expect("room").send(Blob(7));
     assert_eq!(receiver.try_recv(), Some(Blob(7)));
     let (many, _, _) = make(&REJECT_MANY);
@@ -123,7 +123,7 @@ async fn retry_policies_try_again_within_their_bounds() {
     assert_eq!(sender.send(Blob(3), soon()).await.expect_err("full twice").kind, Kind::Busy);
     assert_eq!(probe.busy(), 2, "exactly one more try");
 
-    let (sender, receiver_backoff, probe) = make(&RETRY_BACKOFF);
+    let (sender, mut receiver_backoff, probe) = make(&RETRY_BACKOFF);
     assert!(sender.offer(Blob(1)).is_ok() && sender.offer(Blob(2)).is_ok());
     assert_eq!(sender.send(Blob(3), soon()).await.expect_err("full to the end").kind, Kind::Busy);
     assert!(probe.busy() > 2, "several tries until the deadline");
@@ -134,7 +134,7 @@ async fn retry_policies_try_again_within_their_bounds() {
 
 #[tokio::test]
 async fn a_closed_queue_hands_out_the_rest_and_takes_nothing_new() {
-    let (sender, receiver, _) = make(&REJECT_MANY);
+    let (sender, mut receiver, _) = make(&REJECT_MANY);
     sender.offer(Blob(1)).expect("open");
     sender.close();
     assert_eq!(sender.offer(Blob(2)).expect_err("closed").kind, Kind::Canceled);
