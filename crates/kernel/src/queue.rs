@@ -161,7 +161,7 @@ impl<T: Payload> QueueSender<T> {
             },
         };
         // From here on the bytes belong to the item; whoever takes it out of the channel gives them back.
-        share.map(Share::keep);
+        keep(share);
         match &self.lane {
             Lane::Evicting(sender) => match sender.force_send(value) {
                 Ok(None) => {}
@@ -214,7 +214,7 @@ impl<T: Payload> QueueSender<T> {
             Lane::One(sender) => deadline.run("queue_send", sender.send(value)).await.map(|sent| sent.map_err(drop)),
         };
         sent.map_err(|_| self.shared.backpressure())?.map_err(|()| self.shared.closed())?;
-        share.map(Share::keep);
+        keep(share);
         Ok(())
     }
 }
@@ -265,8 +265,16 @@ impl<T: Payload> Permit<'_, T> {
     /// Sends into the reserved room an item of just the bytes it was reserved for.
     pub fn send(self, value: T) {
         debug_assert_eq!(value.bytes(), self.bytes, "the item is as large as was said");
-        self.share.map(Share::keep);
+        keep(self.share);
         self.permit.send(value);
+    }
+}
+
+/// Leaves the bytes with the item.
+#[inline]
+fn keep(share: Option<Share<'_>>) {
+    if let Some(share) = share {
+        share.keep();
     }
 }
 
