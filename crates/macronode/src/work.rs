@@ -1,5 +1,6 @@
 //! The work of every plane: the job, the port the HTTP plane calls, and the worker that does it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,15 +109,21 @@ pub async fn worker(
     frames: FrameAnswer,
 ) -> TaskResult {
     context.ready().await;
+    // Set up once and kept: setting them up for each wait would cost as much as a small job.
+    let mut stopping = pin!(context.stopping());
+    let mut heartbeat = pin!(context.heartbeat());
     while !context.is_stopping() {
-        // Under load the next job is already there, and neither a timer nor a watch needs to be set up for it.
+        context.beat();
         let job = match jobs.try_recv() {
             Some(job) => Some(job),
             None => tokio::select! {
                 biased;
                 job = jobs.recv() => job,
-                () = context.stopping() => break,
-                () = context.heartbeat() => continue,
+                () = &mut stopping => break,
+                () = &mut heartbeat => {
+                    heartbeat.set(context.heartbeat());
+                    continue;
+                }
             },
         };
         let Some(job) = job else { break };
