@@ -87,26 +87,32 @@ pub enum Fate {
     Discarded,
 }
 
-/// A channel: it exists only through one of these.
-#[derive(Debug)]
+/// A channel: it exists only through one of these. In JSON it has the names of the contract; its bounds are those in
+/// force, which a live row adds.
+#[derive(Debug, Serialize)]
 pub struct QueueSpec {
     /// The crate whose contract row this is.
+    #[serde(rename = "service")]
     pub owner: &'static str,
     /// The service whose write readiness its pressure concerns.
+    #[serde(rename = "unit")]
     pub service: &'static str,
     /// The name in topology, logs and metrics.
     pub name: &'static str,
     /// Kind of channel.
     pub kind: QueueKind,
     /// Items it holds; the default where the configuration may change it.
+    #[serde(skip)]
     pub capacity: usize,
     /// Bytes it holds, for queues that carry payloads.
+    #[serde(skip)]
     pub bytes_max: Option<usize>,
     /// Who sends, in words or a count.
     pub from: &'static str,
     /// Who receives.
     pub to: &'static str,
     /// What a full queue does.
+    #[serde(rename = "policy")]
     pub overflow: Overflow,
     /// What the sender is told, in words.
     pub answer: &'static str,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::gate::Gate;
 use crate::metrics::COLLECTED;
 use crate::queue::QueueProbe;
-use crate::spec::{Fate, Overflow, QueueKind, ServiceSpec};
+use crate::spec::{QueueKind, QueueSpec, ServiceSpec};
 use crate::status::{NodeStatus, TaskStatus};
 
 /// One node of the readiness DAG.
@@ -30,30 +30,13 @@ pub struct ServiceRow {
 /// One channel.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueRow {
-    /// The crate whose contract row it is.
-    pub service: &'static str,
-    /// The node of the readiness DAG it belongs to.
-    pub unit: &'static str,
-    /// Its name.
-    pub name: &'static str,
-    /// Its kind.
-    pub kind: QueueKind,
+    /// What was declared.
+    #[serde(flatten)]
+    pub spec: &'static QueueSpec,
     /// Items it holds at most.
     pub capacity: usize,
     /// Bytes it holds at most.
     pub bytes_max: Option<usize>,
-    /// Who sends.
-    pub from: &'static str,
-    /// Who receives.
-    pub to: &'static str,
-    /// What a full queue does.
-    pub policy: Overflow,
-    /// What the sender is told.
-    pub answer: &'static str,
-    /// What happens to its contents on a restart of its consumer.
-    pub on_restart: Fate,
-    /// What happens to its contents in a drain.
-    pub on_drain: Fate,
     /// Items waiting.
     pub depth: usize,
     /// Bytes waiting.
@@ -125,20 +108,10 @@ impl Declared {
 }
 
 fn queue_row(probe: &QueueProbe) -> QueueRow {
-    let spec = probe.spec();
     QueueRow {
-        service: spec.owner,
-        unit: spec.service,
-        name: spec.name,
-        kind: spec.kind,
+        spec: probe.spec(),
         capacity: probe.capacity(),
         bytes_max: probe.bytes_max(),
-        from: spec.from,
-        to: spec.to,
-        policy: spec.overflow,
-        answer: spec.answer,
-        on_restart: spec.on_restart,
-        on_drain: spec.on_drain,
         depth: probe.depth(),
         bytes: probe.bytes(),
         high_water: probe.high_water(),
@@ -173,19 +146,22 @@ impl Topology {
                 let _ = writeln!(map, "  {} -. needs .-> {dependency}", service.view.name);
             }
         }
-        for queue in self.queues.iter().filter(|queue| queue.kind != QueueKind::Watch) {
-            let label = format!("{} {}/{}", queue.name, queue.depth, queue.capacity);
-            let _ = writeln!(map, "  q_{0}([\"{label}\"])", queue.name);
-            for (end, arrow_in) in [(queue.from, true), (queue.to, false)] {
-                for task in end.split(", ").filter(|end| self.tasks.iter().any(|task| task.name == *end)) {
-                    let _ = match arrow_in {
-                        true => writeln!(map, "  {task} --> q_{}", queue.name),
-                        false => writeln!(map, "  q_{} --> {task}", queue.name),
-                    };
-                }
+        for queue in self.queues.iter().filter(|queue| queue.spec.kind != QueueKind::Watch) {
+            let name = queue.spec.name;
+            let _ = writeln!(map, "  q_{name}([\"{name} {}/{}\"])", queue.depth, queue.capacity);
+            for task in self.known_tasks(queue.spec.from) {
+                let _ = writeln!(map, "  {task} --> q_{name}");
+            }
+            for task in self.known_tasks(queue.spec.to) {
+                let _ = writeln!(map, "  q_{name} --> {task}");
             }
         }
         map
+    }
+
+    /// The ends of a queue that are tasks; others are named in words.
+    fn known_tasks<'a>(&'a self, ends: &'static str) -> impl Iterator<Item = &'static str> + 'a {
+        ends.split(", ").filter(|end| self.tasks.iter().any(|task| task.name == *end))
     }
 
     fn task_counts(&self, unit: &str) -> Vec<(&'static str, usize, usize)> {
