@@ -199,3 +199,54 @@ fn answer_frame(frame: Bytes, answer: FrameAnswer) -> Result<Bytes, Error> {
         FrameAnswer::Nobody => Err(Error::new(Kind::NotFound, "no service on this node speaks frames yet")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ron_kernel::{Builder, KernelOptions};
+
+    use super::*;
+    use crate::specs;
+
+    /// Fills the queue again and again, so that its one worker never finds it empty.
+    async fn keep_full(jobs: &QueueSender<Job>, time: Duration) -> u64 {
+        let until = Deadline::after(time);
+        let mut fed = 0;
+        while !until.has_passed() {
+            let echo = || Job {
+                task: Task::Http(WorkItem::Echo(Bytes::from_static(b"x"))),
+                deadline: until,
+                queued: clock::now(),
+                reply: oneshot::channel().0,
+            };
+            while jobs.offer(echo()).is_ok() {
+                fed += 1;
+            }
+            tokio::task::yield_now().await;
+        }
+        fed
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_worker_that_never_rests_is_not_taken_for_frozen() {
+        let metrics = Metrics::new();
+        let mut builder = Builder::new(KernelOptions::default(), Arc::clone(&metrics));
+        let (jobs, receiver) = builder.queue::<Job>(&specs::WORK);
+        let (telemetry, _measurements) = builder.queue(&specs::TELEMETRY);
+        builder.service(&specs::WORKERS).task(&specs::WORKER, 1, move |context| {
+            worker(context, receiver.clone(), telemetry.clone(), FrameAnswer::Nobody)
+        });
+        let kernel = builder.build().expect("a valid plan");
+        let handle = kernel.handle();
+        let heartbeat = specs::WORKER.heartbeat.expect("workers beat");
+        let feeding = async {
+            handle.watch_status().wait_for(|status| status.is_ready()).await.expect("the kernel lives");
+            let fed = keep_full(&jobs, heartbeat + Duration::from_secs(1)).await;
+            handle.drain().await.expect("the supervisor listens");
+            fed
+        };
+        let (report, fed) = tokio::join!(kernel.run(), feeding);
+        assert!(fed > 10_000, "there was work: {fed}");
+        assert_eq!(report.code, 0);
+        assert_eq!(metrics.service_restarts.at("workers").get(), 0);
+    }
+}

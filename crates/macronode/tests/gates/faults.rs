@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Load, LoadShape, Node, Plane};
+use testkit::{Load, Node, Plane};
 
 use crate::{alone, chaos, dev_node, echoes};
 
@@ -119,18 +119,4 @@ async fn a_service_restarted_under_load_serves_again_on_the_same_port() {
     let allowed = |status: &u16| matches!(status, 200 | 503);
     assert!(report.by_status.keys().all(allowed), "{:?} {:?}", report.by_status, report.samples);
     assert_eq!(report.refused, 0, "the port stays open");
-}
-
-#[tokio::test]
-async fn a_worker_that_never_rests_is_not_taken_for_frozen() {
-    let _alone = alone().await;
-    let node = dev_node().env("MACRO_WORKERS", "1").start().await.expect("started");
-    let load = Load::shaped(node.api, LoadShape::post(32, "/v1/echo", r#"{"message":"hello"}"#));
-    // Longer than the heartbeat of 5 s.
-    tokio::time::sleep(Duration::from_secs(7)).await;
-    let report = load.stop().await;
-    println!("saturated: {:?}", report.by_status);
-    assert!(report.with_status(200) > 1_000, "{:?}", report.by_status);
-    assert_eq!(report.server_errors(), 0, "{:?} {:?}", report.by_status, report.samples);
-    assert_eq!(node.metric(r#"service_restarts_total{service="workers"}"#).await, 0.0);
 }
