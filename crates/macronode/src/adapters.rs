@@ -7,10 +7,11 @@ use ron_api::HttpLimits;
 use ron_kernel::coalesce::Coalesce;
 use ron_kernel::door::ConnectionLimits;
 use ron_kernel::retry::RetryLimits;
+use ron_kernel::spec::ServiceSpec;
 use ron_kernel::{Builder, KernelOptions, Snapshot};
 use ron_types::Error;
 
-use crate::config::{Config, Runtime, cpus};
+use crate::config::{Config, KNOWN_SERVICES, Runtime, cpus};
 use crate::config_watch::ReloadPort;
 use crate::logging::LogControl;
 use crate::specs;
@@ -118,11 +119,16 @@ pub fn build_facts() -> serde_json::Value {
     })
 }
 
-/// Everything the node declares, as (kind, name), for the comparison with what runs.
-pub fn declared() -> Vec<(&'static str, &'static str)> {
-    let services = specs::SERVICES.iter().map(|spec| ("service", spec.name));
+/// Everything a node with these services declares, as (kind, name), for the comparison with what runs.
+pub fn declared(services: &[String]) -> Vec<(&'static str, &'static str)> {
+    // A service that nobody can choose is always there.
+    let runs = |spec: &&&ServiceSpec| {
+        !KNOWN_SERVICES.contains(&spec.name) || services.iter().any(|chosen| chosen == spec.name)
+    };
+    let running = specs::SERVICES.iter().filter(runs);
+    let services = running.clone().map(|spec| ("service", spec.name));
     let supervisor = ("task", ron_kernel::builder::SUPERVISOR.name);
-    let tasks = specs::SERVICES.iter().flat_map(|spec| spec.tasks).map(|task| ("task", task.name));
+    let tasks = running.flat_map(|spec| spec.tasks).map(|task| ("task", task.name));
     let queues = specs::QUEUES.iter().map(|spec| ("queue", spec.name));
     let gates = specs::GATES.iter().map(|spec| ("gate", spec.name));
     services.chain([supervisor]).chain(tasks).chain(queues).chain(gates).collect()
@@ -151,4 +157,23 @@ pub fn declare_facets(builder: &mut Builder, config: &Config) {
     }
     let absorbed = builder.handle().metrics().queue_dropped.at(specs::INDEX_INGEST.name);
     builder.coalescing::<IndexUpdate>(&specs::INDEX_INGEST, absorbed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_chosen_is_not_declared() {
+        let names = |services: &[&str]| {
+            let services: Vec<String> = services.iter().map(|name| (*name).to_owned()).collect();
+            declared(&services).into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        let only_http = names(&["http"]);
+        assert!(
+            only_http.contains(&"overlay_http") && only_http.contains(&"worker") && only_http.contains(&"supervisor")
+        );
+        assert!(!only_http.contains(&"oap") && !only_http.contains(&"transport_ingress"));
+        assert!(names(&["http", "oap"]).contains(&"transport_ingress"));
+    }
 }

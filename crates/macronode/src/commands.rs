@@ -31,13 +31,8 @@ impl Report {
     }
 }
 
-/// Does what was asked. `run` runs the node; `declared` is every (kind, name) of the specs, with the kinds `service`,
-/// `task`, `queue` and `gate`.
-pub fn dispatch(
-    command: Command,
-    declared: &[(&str, &str)],
-    run: impl FnOnce(&RunArgs) -> Result<Exit, Failure>,
-) -> Exit {
+/// Does what was asked; `run` runs the node.
+pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Failure>) -> Exit {
     let report = match command {
         Command::Run(args) => run(&args).map(|exit| Report { text: String::new(), exit }),
         Command::Check(args) => settings::check(&args.sources()),
@@ -46,7 +41,7 @@ pub fn dispatch(
         Command::Config(ConfigCommand::Schema) => Ok(settings::schema()),
         Command::Version(args) => wait(version::version(&args)),
         Command::Status(args) => wait(status::status(&args)),
-        Command::Topology(args) => wait(topology::topology(&args, declared)),
+        Command::Topology(args) => wait(topology::topology(&args)),
         Command::Drain(args) => wait(drain::drain(&args)),
         Command::Service(ServiceCommand::Restart { name, client }) => {
             let asked = async {

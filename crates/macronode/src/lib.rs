@@ -28,7 +28,7 @@ use errors::{Exit, Failure};
 /// Does what the command line says; what went wrong has been printed.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     match cli::parse(arguments) {
-        Ok(command) => commands::dispatch(command, &adapters::declared(), start),
+        Ok(command) => commands::dispatch(command, start),
         Err(exit) => exit,
     }
 }

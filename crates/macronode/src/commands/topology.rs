@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use super::Report;
 use super::table::{row, table};
-use super::view::{Queue, Topology};
+use super::view::{Queue, Topology, Version};
+use crate::adapters::declared;
 use crate::cli::TopologyArgs;
 use crate::client::Client;
 use crate::errors::{Code, Exit, Failure};
 
 /// Asks the node and shows or compares its topology.
-pub async fn topology(args: &TopologyArgs, declared: &[(&str, &str)]) -> Result<Report, Failure> {
+pub async fn topology(args: &TopologyArgs) -> Result<Report, Failure> {
     let client = Client::find(&args.client)?;
     if args.mermaid {
         let path = "/topology?as=mermaid";
@@ -19,7 +20,10 @@ pub async fn topology(args: &TopologyArgs, declared: &[(&str, &str)]) -> Result<
     let answer = client.get("/topology").await?.expect_success("/topology")?;
     let live: Topology = answer.read("/topology")?;
     match (args.check, args.client.json) {
-        (true, _) => Ok(compare(&live, declared)),
+        (true, _) => {
+            let version: Version = client.get("/version").await?.expect_success("/version")?.read("/version")?;
+            Ok(compare(&live, &declared(&version.services)))
+        }
         (false, true) => Ok(Report::clean(answer.text() + "\n")),
         (false, false) => Ok(Report::clean(show(&live))),
     }

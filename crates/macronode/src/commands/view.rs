@@ -48,6 +48,14 @@ pub struct Pressure {
     pub cause: String,
 }
 
+/// The answer of /version.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Version {
+    /// The services the node was told to run.
+    pub services: Vec<String>,
+}
+
 /// The answer of /topology.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
