@@ -36,7 +36,7 @@ impl Payload for Job {
 }
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    let iterations = std::env::var("SHUTTLE_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(5_000);
+    let iterations = std::env::var("SHUTTLE_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(50_000);
     shuttle::check_random(model, iterations);
 }
 
