@@ -41,7 +41,10 @@ const fn spec(name: &'static str, kind: QueueKind, bytes_max: Option<usize>) -> 
 }
 
 static MANY: QueueSpec = spec("bench_mpmc", QueueKind::Mpmc, None);
+/// The items are small change here and not counted in bytes.
 static MANY_BYTES: QueueSpec = spec("bench_mpmc_bytes", QueueKind::Mpmc, Some(MIB));
+/// The same items are large enough here to be counted.
+static MANY_BYTES_COUNTED: QueueSpec = spec("bench_mpmc_bytes_counted", QueueKind::Mpmc, Some(MIB / 8));
 static ONE: QueueSpec = spec("bench_mpsc", QueueKind::Mpsc, None);
 
 /// As large as a small job; its payload would live elsewhere.
@@ -142,7 +145,11 @@ fn raw_one() -> (mpsc::Sender<Item>, Vec<mpsc::Receiver<Item>>) {
 /// Measures every kind of queue, alone and contended.
 pub fn measure(runtime: &Runtime, size: Size) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for (spec, kind) in [(&MANY, "mpmc"), (&MANY_BYTES, "mpmc with a byte bound")] {
+    for (spec, kind) in [
+        (&MANY, "mpmc"),
+        (&MANY_BYTES, "mpmc with a byte bound, small items"),
+        (&MANY_BYTES_COUNTED, "mpmc with a byte bound, large items"),
+    ] {
         rows.extend(pair(runtime, size, kind, "async-channel", || ours(spec), raw_many));
     }
     rows.extend(pair(runtime, size, "mpsc", "tokio mpsc", || ours(&ONE), raw_one));
@@ -287,7 +294,7 @@ mod tests {
     #[test]
     fn both_patterns_move_every_item_on_every_kind() {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-        for spec in [&MANY, &MANY_BYTES, &ONE] {
+        for spec in [&MANY, &MANY_BYTES, &MANY_BYTES_COUNTED, &ONE] {
             // Both check their sums; what they return depends on the machine.
             assert!(ping(ours(spec), 1_000) > 0.0);
             assert!(contended(&runtime, ours(spec), 2_000) > 0.0);

@@ -24,6 +24,7 @@ static REJECT_MANY: QueueSpec = spec(QueueKind::Mpmc, Overflow::RejectNew, None)
 static REJECT_ONE: QueueSpec = spec(QueueKind::Mpsc, Overflow::RejectNew, None);
 static DROP_OLDEST: QueueSpec = spec(QueueKind::Mpsc, Overflow::DropOldest, None);
 static BYTES: QueueSpec = spec(QueueKind::Mpmc, Overflow::RejectNew, Some(10));
+static SMALL_CHANGE: QueueSpec = spec(QueueKind::Mpmc, Overflow::RejectNew, Some(1600));
 static AWAIT: QueueSpec = spec(QueueKind::Mpsc, Overflow::AwaitSend, None);
 static PERMIT: QueueSpec = spec(QueueKind::Mpsc, Overflow::PermitThenSend, None);
 static AWAIT_BYTES: QueueSpec = spec(QueueKind::Mpsc, Overflow::AwaitSend, Some(10));
@@ -81,6 +82,18 @@ async fn bytes_are_bounded_as_well_as_items_and_come_back_when_received() {
     receiver.recv().await;
     assert_eq!(probe.bytes(), Some(0));
     assert!(sender.offer(Blob(10)).is_ok());
+}
+
+#[tokio::test]
+async fn small_items_are_bounded_by_their_number_and_not_counted_in_bytes() {
+    let (sender, mut receiver, probe) = make(&SMALL_CHANGE);
+    sender.offer(Blob(100)).expect("two of these are an eighth of the bytes");
+    assert_eq!(probe.bytes(), Some(0));
+    sender.offer(Blob(101)).expect("fits");
+    assert_eq!(probe.bytes(), Some(101));
+    assert_eq!(sender.offer(Blob(1)).expect_err("two items").kind, Kind::Busy);
+    assert_eq!((receiver.recv().await, receiver.recv().await), (Some(Blob(100)), Some(Blob(101))));
+    assert_eq!(probe.bytes(), Some(0));
 }
 
 #[tokio::test(start_paused = true)]
