@@ -34,6 +34,8 @@ pub struct QueueSender<T> {
 pub struct QueueReceiver<T> {
     lane: ReceiveLane<T>,
     shared: Arc<Shared>,
+    /// Bytes of items taken out, not yet given back to the budget: nothing while it waits, little while it works.
+    owed: usize,
 }
 
 /// What is known of a queue from outside: for topology, metrics and pressure.
@@ -57,6 +59,8 @@ struct Shared {
 struct ByteBound {
     budget: Budget,
     small: usize,
+    /// What a busy receiver may owe the budget, so that it pays for several items at once.
+    owed_max: usize,
 }
 
 enum Lane<T> {
@@ -117,7 +121,7 @@ pub(crate) fn queue<T: Payload>(
             (lane, ReceiveLane::Many(receiver), Arc::new(move || probe.len()))
         };
     let probe = QueueProbe { shared: Arc::clone(&shared), depth };
-    (QueueSender { lane, shared: Arc::clone(&shared) }, QueueReceiver { lane: receive, shared }, probe)
+    (QueueSender { lane, shared: Arc::clone(&shared) }, QueueReceiver { lane: receive, shared, owed: 0 }, probe)
 }
 
 impl<T: Payload> QueueSender<T> {
@@ -230,11 +234,17 @@ impl<T: Payload> QueueReceiver<T> {
     /// The next item; none once the queue is closed and empty. Cancel-safe.
     #[inline]
     pub async fn recv(&mut self) -> Option<T> {
+        if self.owed > 0 {
+            // Whoever may have to wait pays first: a sender may be waiting for just these bytes.
+            if let Some(item) = self.try_recv() {
+                return Some(item);
+            }
+        }
         let item = match &mut self.lane {
             ReceiveLane::Many(receiver) => receiver.recv().await.ok(),
             ReceiveLane::One(consumer) => consumer.recv().await,
         };
-        item.inspect(|item| self.shared.give_back(item))
+        item.inspect(|item| self.owe(item))
     }
 
     /// An item that is already waiting.
@@ -244,7 +254,41 @@ impl<T: Payload> QueueReceiver<T> {
             ReceiveLane::Many(receiver) => receiver.try_recv().ok(),
             ReceiveLane::One(consumer) => consumer.try_recv(),
         };
-        item.inspect(|item| self.shared.give_back(item))
+        match item {
+            Some(item) => {
+                self.owe(&item);
+                Some(item)
+            }
+            None => {
+                self.pay();
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn owe(&mut self, item: &T) {
+        if let Some(bound) = &self.shared.bytes {
+            self.owed += bound.counted(item.bytes());
+            if self.owed > bound.owed_max {
+                self.pay();
+            }
+        }
+    }
+}
+
+impl<T> QueueReceiver<T> {
+    /// Gives back to the budget what is owed.
+    fn pay(&mut self) {
+        if let Some(bound) = &self.shared.bytes {
+            bound.budget.give_back(std::mem::take(&mut self.owed));
+        }
+    }
+}
+
+impl<T> Drop for QueueReceiver<T> {
+    fn drop(&mut self) {
+        self.pay();
     }
 }
 
@@ -292,7 +336,7 @@ struct Refused<T> {
 
 impl ByteBound {
     fn new(bytes_max: usize, capacity: usize) -> Self {
-        ByteBound { budget: Budget::new(bytes_max), small: bytes_max / (8 * capacity.max(1)) }
+        ByteBound { budget: Budget::new(bytes_max), small: bytes_max / (8 * capacity.max(1)), owed_max: bytes_max / 64 }
     }
 
     #[inline]
@@ -420,7 +464,7 @@ impl QueueProbe {
         self.shared.bytes.as_ref().map(|bound| bound.budget.limit())
     }
 
-    /// Bytes waiting now, small items left out, for queues bounded in bytes.
+    /// Bytes waiting now, small items left out and what busy receivers owe included, for queues bounded in bytes.
     pub fn bytes(&self) -> Option<usize> {
         self.shared.bytes.as_ref().map(|bound| bound.budget.used())
     }
@@ -471,7 +515,7 @@ impl<T> Clone for QueueReceiver<T> {
                 ReceiveLane::One(OneConsumer { channel: Arc::clone(&consumer.channel), held: None })
             }
         };
-        QueueReceiver { lane, shared: Arc::clone(&self.shared) }
+        QueueReceiver { lane, shared: Arc::clone(&self.shared), owed: 0 }
     }
 }
 

@@ -25,6 +25,7 @@ static REJECT_ONE: QueueSpec = spec(QueueKind::Mpsc, Overflow::RejectNew, None);
 static DROP_OLDEST: QueueSpec = spec(QueueKind::Mpsc, Overflow::DropOldest, None);
 static BYTES: QueueSpec = spec(QueueKind::Mpmc, Overflow::RejectNew, Some(10));
 static SMALL_CHANGE: QueueSpec = spec(QueueKind::Mpmc, Overflow::RejectNew, Some(1600));
+static OWED: QueueSpec = QueueSpec { capacity: 64, ..spec(QueueKind::Mpmc, Overflow::RejectNew, Some(6400)) };
 static AWAIT: QueueSpec = spec(QueueKind::Mpsc, Overflow::AwaitSend, None);
 static PERMIT: QueueSpec = spec(QueueKind::Mpsc, Overflow::PermitThenSend, None);
 static AWAIT_BYTES: QueueSpec = spec(QueueKind::Mpsc, Overflow::AwaitSend, Some(10));
@@ -94,6 +95,26 @@ async fn small_items_are_bounded_by_their_number_and_not_counted_in_bytes() {
     assert_eq!(sender.offer(Blob(1)).expect_err("two items").kind, Kind::Busy);
     assert_eq!((receiver.recv().await, receiver.recv().await), (Some(Blob(100)), Some(Blob(101))));
     assert_eq!(probe.bytes(), Some(0));
+}
+
+#[tokio::test]
+async fn a_busy_receiver_owes_little_and_pays_before_it_waits_or_goes() {
+    let (sender, mut receiver, probe) = make(&OWED);
+    let offer = |items: usize| (0..items).for_each(|_| sender.offer(Blob(40)).expect("room"));
+    offer(4);
+    receiver.recv().await;
+    receiver.recv().await;
+    assert_eq!(probe.bytes(), Some(160), "80 bytes are owed");
+    receiver.recv().await;
+    assert_eq!(probe.bytes(), Some(40), "120 would be more than a sixty-fourth");
+    receiver.recv().await;
+    assert_eq!(probe.bytes(), Some(40));
+    assert_eq!(futures_util::FutureExt::now_or_never(receiver.recv()), None, "nothing waits");
+    assert_eq!(probe.bytes(), Some(0), "it paid before it waited");
+    offer(1);
+    receiver.recv().await;
+    drop(receiver);
+    assert_eq!(probe.bytes(), Some(0), "and when it went");
 }
 
 #[tokio::test(start_paused = true)]
