@@ -3,10 +3,12 @@
 
 mod budget;
 mod monotone;
+mod sequence;
 mod turnstile;
 
 pub use budget::{Budget, Share};
 pub use monotone::Monotone;
+pub use sequence::Sequence;
 pub use turnstile::{Pass, Turnstile};
 
 /// The atomics in use: loom's under `--cfg loom`, shuttle's under `--cfg shuttle`, the standard ones otherwise.

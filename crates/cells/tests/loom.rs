@@ -4,7 +4,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use ron_cells::{Budget, Monotone, Turnstile};
+use ron_cells::{Budget, Monotone, Sequence, Turnstile};
 
 /// Producer, shutdown and drain: whoever was let in finished before the drain was seen as complete.
 #[test]
@@ -117,5 +117,20 @@ fn a_budget_is_never_overdrawn_and_comes_back_whole() {
         let took = takers.into_iter().map(|taker| taker.join().unwrap()).filter(|took| *took).count();
         assert!(took >= 1, "one of them must fit");
         assert_eq!(budget.used(), 0);
+    });
+}
+
+/// Two askers never get the same number, and none that was skipped.
+#[test]
+fn a_number_is_given_out_once() {
+    loom::model(|| {
+        let numbers = Arc::new(Sequence::new(1));
+        let asker = {
+            let numbers = Arc::clone(&numbers);
+            thread::spawn(move || numbers.next())
+        };
+        numbers.skip_past(5);
+        let (mine, theirs) = (numbers.next(), asker.join().unwrap());
+        assert!(mine > 5 && mine != theirs);
     });
 }

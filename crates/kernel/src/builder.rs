@@ -9,7 +9,7 @@ use ron_cells::Monotone;
 use ron_policy::{NodeState, NodeView, Phase, Plan, PlanError, ServicePlan, TaskPlan, drain_plan};
 use tokio::sync::watch;
 
-use crate::bus::Bus;
+use crate::bus::{Broadcast, Bus};
 use crate::clock;
 use crate::coalesce::{Coalesce, Coalescing, coalescing};
 use crate::gate::Gate;
@@ -145,6 +145,13 @@ impl Builder {
         queue
     }
 
+    /// A broadcast of a service's own events.
+    pub fn broadcast<T: Clone + Send + 'static>(&mut self, spec: &'static QueueSpec) -> Broadcast<T> {
+        let (broadcast, probe) = Broadcast::new(spec, self.handle.metrics());
+        self.queues.push(probe);
+        broadcast
+    }
+
     /// A facet's gate with this many permits.
     pub fn gate(&mut self, spec: &'static GateSpec, permits: usize) -> Gate {
         let gate = Gate::new(spec, permits, self.handle.metrics());
@@ -165,8 +172,9 @@ impl Builder {
 
     /// The node, ready to run.
     pub fn build(self) -> Result<Kernel, PlanError> {
+        let running: Vec<&'static str> = self.services.iter().map(|service| service.spec.name).collect();
         let plan = Plan {
-            services: self.services.iter().map(BuiltService::plan).collect(),
+            services: self.services.iter().map(|service| service.plan(&running)).collect(),
             drain_deadline_ms: self.options.drain_deadline.as_millis() as u64,
         };
         plan.validate()?;
@@ -198,7 +206,8 @@ impl ServiceBuilder<'_> {
 }
 
 impl BuiltService {
-    fn plan(&self) -> ServicePlan {
+    /// What policy needs to know; a service that this node does not run is not waited for.
+    fn plan(&self, running: &[&'static str]) -> ServicePlan {
         let tasks = self.tasks.iter().map(|task| TaskPlan {
             name: task.spec.name,
             instances: task.instances,
@@ -208,7 +217,7 @@ impl BuiltService {
         ServicePlan {
             name: self.spec.name,
             required: self.spec.required,
-            depends_on: self.spec.depends_on.to_vec(),
+            depends_on: self.spec.depends_on.iter().copied().filter(|name| running.contains(name)).collect(),
             law: self.spec.law,
             tasks: tasks.collect(),
         }

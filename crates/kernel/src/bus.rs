@@ -80,6 +80,72 @@ pub struct BusReceiver {
     lagged: Counter,
 }
 
+/// A broadcast of a service's own, for whoever watches: a receiver that falls behind is told how many it missed.
+#[derive(Debug)]
+pub struct Broadcast<T> {
+    sender: broadcast::Sender<T>,
+}
+
+/// One receiver of a [`Broadcast`].
+pub struct BroadcastReceiver<T> {
+    receiver: broadcast::Receiver<T>,
+    lagged: Counter,
+}
+
+/// What a receiver of a [`Broadcast`] gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard<T> {
+    /// The next one.
+    Event(T),
+    /// So many were missed.
+    Missed(u64),
+}
+
+impl<T: Clone + Send + 'static> Broadcast<T> {
+    /// A broadcast of the spec's capacity, with its probe. Only the kernel builder calls this.
+    #[expect(clippy::disallowed_methods, reason = "this is the replacement the ban names")]
+    pub(crate) fn new(spec: &'static QueueSpec, metrics: &Metrics) -> (Self, QueueProbe) {
+        let sender = broadcast::channel(spec.capacity).0;
+        let probed = sender.clone();
+        (Broadcast { sender }, QueueProbe::of(spec, spec.capacity, metrics, move || probed.len()))
+    }
+
+    /// Tells everybody; nobody listening is fine.
+    pub fn publish(&self, event: T) {
+        let _ = self.sender.send(event);
+    }
+
+    /// Whether anybody listens, for events that cost something to make.
+    pub fn has_listeners(&self) -> bool {
+        self.sender.receiver_count() > 0
+    }
+
+    /// A receiver that hears every event from now on; `service` labels its lag.
+    pub fn subscribe(&self, service: &'static str, metrics: &Metrics) -> BroadcastReceiver<T> {
+        BroadcastReceiver { receiver: self.sender.subscribe(), lagged: metrics.bus_lagged.at(service) }
+    }
+}
+
+impl<T> Clone for Broadcast<T> {
+    fn clone(&self) -> Self {
+        Broadcast { sender: self.sender.clone() }
+    }
+}
+
+impl<T: Clone> BroadcastReceiver<T> {
+    /// The next event; none once the broadcast is gone. Cancel-safe.
+    pub async fn recv(&mut self) -> Option<Heard<T>> {
+        match self.receiver.recv().await {
+            Ok(event) => Some(Heard::Event(event)),
+            Err(broadcast::error::RecvError::Lagged(missed)) => {
+                self.lagged.inc_by(missed);
+                Some(Heard::Missed(missed))
+            }
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
 impl Bus {
     #[expect(clippy::disallowed_methods, reason = "this is the replacement the ban names")]
     pub(crate) fn new(capacity: usize, status: watch::Sender<Arc<NodeStatus>>) -> Self {

@@ -24,6 +24,14 @@ pub enum TaskError {
         /// One sentence for people.
         detail: String,
     },
+    /// Going on would do harm: the node drains and the process ends with the code.
+    #[error("cannot go on: {detail}")]
+    Fatal {
+        /// The process exit code that says why.
+        code: u8,
+        /// One sentence for people.
+        detail: String,
+    },
     /// It failed while running; it is restarted.
     #[error("{0}")]
     Failed(String),
@@ -175,6 +183,7 @@ pub(crate) fn exit_reason(joined: Result<TaskResult, tokio::task::JoinError>) ->
     match joined {
         Ok(Ok(())) => ExitReason::Clean,
         Ok(Err(TaskError::Init { code, detail })) => ExitReason::Init { code, detail },
+        Ok(Err(TaskError::Fatal { code, detail })) => ExitReason::Fatal { code, detail },
         Ok(Err(TaskError::Failed(detail))) => ExitReason::Error(detail),
         Err(error) if error.is_panic() => ExitReason::Panic(panic_text(error.into_panic().as_ref())),
         Err(_) => ExitReason::Killed,

@@ -25,6 +25,13 @@ pub enum ExitReason {
         /// What was wrong.
         detail: String,
     },
+    /// Going on would do harm, such as losing what was promised: ends the process with `code`, whenever it happens.
+    Fatal {
+        /// The exit code of the process.
+        code: u8,
+        /// What was wrong.
+        detail: String,
+    },
 }
 
 impl std::fmt::Display for ExitReason {
@@ -36,6 +43,7 @@ impl std::fmt::Display for ExitReason {
             ExitReason::Frozen => f.write_str("missed its heartbeat"),
             ExitReason::Killed => f.write_str("was killed"),
             ExitReason::Init { code, detail } => write!(f, "init failed ({code}): {detail}"),
+            ExitReason::Fatal { code, detail } => write!(f, "cannot go on ({code}): {detail}"),
         }
     }
 }

@@ -168,11 +168,12 @@ impl Observer {
         }
         (seen.live, seen.up) = (false, false);
         // A frozen task leaves as frozen, whatever the shell reports.
-        let first_init = matches!(reason, ExitReason::Init { .. }) && !seen.was_up && seen.starts == 1 && !seen.aborted;
+        let first_init = matches!(reason, ExitReason::Init { .. }) && !seen.was_up && seen.starts == 1;
+        let ends_process = !seen.aborted && (first_init || matches!(reason, ExitReason::Fatal { .. }));
         if seen.free_start || self.drain_since.is_some() {
             return;
         }
-        if first_init {
+        if ends_process {
             self.drain_since = Some(now);
         } else if law.then == Escalation::Fatal && n.saturating_add(1) > law.more_than {
             self.services[usize::from(task.service)].failed = true;

@@ -180,7 +180,7 @@ impl Supervisor {
         let task = &mut self.tasks[index];
         if mode == (Mode::Aborting { why: AbortReason::Restart }) {
             task.mode = Mode::Waiting { kind: StartKind::Operator };
-        } else if let Some(code) = task.init_failure() {
+        } else if let Some(code) = task.ends_process_with() {
             self.begin_drain(now, Some(code), acts);
         } else {
             self.restart_by_law(now, index, acts);

@@ -54,6 +54,7 @@ enum How {
     Panic,
     Killed,
     Init,
+    Fatal,
 }
 
 impl How {
@@ -64,6 +65,7 @@ impl How {
             How::Panic => ExitReason::Panic("boom".to_owned()),
             How::Killed => ExitReason::Killed,
             How::Init => ExitReason::Init { code: 70, detail: "port in use".to_owned() },
+            How::Fatal => ExitReason::Fatal { code: 70, detail: "disk failed".to_owned() },
         }
     }
 }
@@ -275,6 +277,10 @@ impl<'a> Shell<'a> {
         }
         let boot_ms = self.rng.between(0, 200);
         self.after(boot_ms, Coming::Booted { index, life });
+        if self.rng.draw().is_multiple_of(400) {
+            let life_ms = self.rng.between(0, 20_000);
+            self.after(life_ms, Coming::Exits { index, life, how: How::Fatal });
+        }
         let doomed = if self.bodies[index].cursed { 90 } else { 15 };
         if self.rng.percent(doomed) {
             let life_ms =

@@ -75,6 +75,108 @@ pub const RETRY_CAP: Duration = Duration::from_secs(2);
 /// Tries in all, the first one included.
 pub const RETRY_TRIES_MAX: u32 = 3;
 
+/// Limits and defaults of the mailbox.
+pub mod mailbox {
+    use std::time::Duration;
+
+    use super::MIB;
+
+    /// How long a lease lasts where nobody says.
+    pub const VISIBILITY: Duration = Duration::from_secs(5);
+    /// The shortest lease.
+    pub const VISIBILITY_MIN: Duration = Duration::from_millis(250);
+    /// The longest lease.
+    pub const VISIBILITY_MAX: Duration = Duration::from_secs(12 * 3600);
+    /// First bound of the wait after a failed delivery.
+    pub const BACKOFF_BASE: Duration = Duration::from_millis(200);
+    /// Last bound of the wait after a failed delivery.
+    pub const BACKOFF_MAX: Duration = Duration::from_secs(60);
+    /// The scanner looks at least this long after it last looked.
+    pub const SCANNER_WAKE_MIN: Duration = Duration::from_millis(50);
+    /// The scanner looks at most this long after it last looked.
+    pub const SCANNER_WAKE_MAX: Duration = Duration::from_millis(500);
+    /// How long an idempotency key is remembered.
+    pub const REPLAY_WINDOW: Duration = Duration::from_secs(300);
+    /// Deliveries before a message is dead.
+    pub const MAX_ATTEMPTS: u32 = 5;
+    /// How long a message is kept.
+    pub const RETENTION: Duration = Duration::from_secs(4 * 24 * 3600);
+    /// The longest a topic may keep messages, and the longest delay.
+    pub const RETENTION_MAX: Duration = Duration::from_secs(14 * 24 * 3600);
+    /// Longest wait of a receive that finds nothing.
+    pub const LONG_POLL_MAX: Duration = Duration::from_secs(20);
+    /// Newer messages that may be delivered before an older one after a failover.
+    pub const REORDER_DEPTH_MAX: usize = 32;
+    /// Largest payload of a message.
+    pub const PAYLOAD_BYTES_MAX: usize = MIB;
+    /// All attributes of a message together.
+    pub const ATTRIBUTE_BYTES_MAX: usize = 64 * 1024;
+    /// Attributes of a message.
+    pub const ATTRIBUTES_MAX: usize = 64;
+    /// Characters of a topic's name.
+    pub const TOPIC_NAME_BYTES_MAX: usize = 80;
+    /// Bytes of a group or of an idempotency key.
+    pub const KEY_BYTES_MAX: usize = 128;
+    /// Bytes kept of what a consumer says about a failure.
+    pub const REASON_BYTES_MAX: usize = 1024;
+    /// Deliveries remembered of one message.
+    pub const HISTORY_MAX: usize = 8;
+    /// Items of one batch, and messages of one receive.
+    pub const BATCH_MAX: usize = 100;
+    /// Bytes of one receive.
+    pub const RECV_BYTES_MAX: usize = 4 * MIB;
+    /// Topics of a node.
+    pub const TOPICS_MAX: usize = 100_000;
+    /// Partitions of a topic.
+    pub const PARTITIONS_MAX: u16 = 64;
+    /// Messages of a topic, unless it says otherwise.
+    pub const TOPIC_MESSAGES_MAX: u64 = 100_000_000;
+    /// Bytes of a topic, unless it says otherwise.
+    pub const TOPIC_BYTES_MAX: u64 = 1 << 40;
+    /// Leases of a topic at once, unless it says otherwise.
+    pub const TOPIC_INFLIGHT_MAX: u32 = 120_000;
+    /// Idempotency keys remembered for one partition.
+    pub const KEYS_MAX: usize = 2_000_000;
+    /// Shard workers a node runs; how many of them own partitions is configured.
+    pub const SHARDS_MAX: usize = 8;
+    /// Jobs waiting for one shard.
+    pub const SHARD_CAPACITY: usize = 1024;
+    /// Bytes of payload waiting for one shard.
+    pub const SHARD_BYTES_MAX: usize = 32 * MIB;
+    /// Messages of the whole node with consumers at once.
+    pub const GLOBAL_INFLIGHT_MAX: usize = 1_000_000;
+    /// Disk the log may take.
+    pub const DISK_BYTES_MAX: usize = 64 * 1024 * MIB;
+    /// Bytes of one file of the log.
+    pub const SEGMENT_BYTES: usize = 64 * MIB;
+    /// Bytes in a second that making room in the log may move.
+    pub const UPKEEP_BYTES_PER_SECOND: usize = 32 * MIB;
+    /// Payload bytes each shard keeps in memory for deliveries to come.
+    pub const HOT_BYTES_MAX: usize = 32 * MIB;
+
+    const _: () = assert!(VISIBILITY_MIN.as_millis() <= VISIBILITY.as_millis());
+    const _: () = assert!(REPLAY_WINDOW.as_millis() <= RETENTION.as_millis());
+    const _: () = assert!(PAYLOAD_BYTES_MAX * 4 / 3 + ATTRIBUTE_BYTES_MAX < super::BODY_BYTES_MAX, "in base64, too");
+    const _: () = assert!(SHARD_BYTES_MAX >= 8 * PAYLOAD_BYTES_MAX);
+}
+
+// --- capabilities ---
+
+/// How long a verified token and the verdicts about it may be used without looking again.
+pub const CAPABILITY_CACHE_TTL: Duration = Duration::from_secs(30);
+/// Verified tokens remembered at once; the oldest goes first.
+pub const CAPABILITY_CACHE_TOKENS_MAX: usize = 1024;
+/// Topics remembered for one token; the oldest goes first, so that one token cannot push out the others.
+pub const CAPABILITY_CACHE_TOPICS_PER_TOKEN_MAX: usize = 256;
+/// Longest token that is looked at.
+pub const CAPABILITY_BYTES_MAX: usize = 8 * 1024;
+/// Time the rules inside one token may take.
+pub const CAPABILITY_RULES_TIME_MAX: Duration = Duration::from_millis(100);
+/// Facts the rules inside one token may make.
+pub const CAPABILITY_RULES_FACTS_MAX: u64 = 1000;
+/// Rounds the rules inside one token may take.
+pub const CAPABILITY_RULES_ROUNDS_MAX: u64 = 100;
+
 const _: () = assert!(FRAME_BYTES_MAX <= BODY_BYTES_MAX, "a frame must fit where a body fits");
 const _: () = assert!(WORK_BYTES_MAX >= 8 * BODY_BYTES_MAX, "a few of the largest bodies must fit the work queue");
 const _: () = assert!(CHUNK_BYTES <= FRAME_BYTES_MAX);
@@ -86,3 +188,4 @@ const _: () = assert!(REQUEST_DEADLINE.as_millis() <= REQUEST_DEADLINE_MAX.as_mi
 const _: () = assert!(
     RETRY_JITTER.0.as_millis() < RETRY_JITTER.1.as_millis() && RETRY_JITTER.1.as_millis() < RETRY_CAP.as_millis()
 );
+const _: () = assert!(CAPABILITY_BYTES_MAX <= HEADER_BYTES_MAX / 2, "a token must leave room for the other headers");

@@ -256,10 +256,11 @@ impl Task {
         Some(std::mem::replace(&mut self.mode, Mode::Stopped))
     }
 
-    /// The exit code of a very first start that could not be set up.
-    pub(crate) fn init_failure(&self) -> Option<u8> {
+    /// The exit code of a very first start that could not be set up, or of a task that says the process must not go on.
+    pub(crate) fn ends_process_with(&self) -> Option<u8> {
         match self.last_exit {
             Some(ExitReason::Init { code, .. }) if self.restarts_total == 0 && !self.was_up => Some(code),
+            Some(ExitReason::Fatal { code, .. }) => Some(code),
             _ => None,
         }
     }

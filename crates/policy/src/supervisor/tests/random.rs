@@ -60,6 +60,10 @@ fn an_event() -> impl Strategy<Value = Event> {
             task,
             reason: ExitReason::Init { code: 64, detail: String::new() },
         }),
+        1 => task().prop_map(|task| Event::Exited {
+            task,
+            reason: ExitReason::Fatal { code: 70, detail: String::new() },
+        }),
         4 => task().prop_map(|task| Event::Beat { task }),
         8 => Just(Event::TimerFired),
         2 => (0_u16..5, any::<bool>()).prop_map(|(service, met)| Event::DependencyChanged { service, name: "x", met }),

@@ -171,6 +171,16 @@ fn a_second_start_that_fails_is_a_restart_like_any_other() {
 }
 
 #[test]
+fn a_task_that_says_the_process_must_not_go_on_is_obeyed_at_any_time() {
+    let mut rig = Rig::new(plan(vec![worker("a", &[])]));
+    rig.step(Event::Boot);
+    rig.up(main_of(0));
+    let fatal = ExitReason::Fatal { code: 70, detail: "disk failed".to_owned() };
+    let actions = rig.step(Event::Exited { task: main_of(0), reason: fatal });
+    assert_eq!(actions.last(), Some(&Action::Finish { code: 70 }));
+}
+
+#[test]
 fn a_task_that_always_dies_at_once_keeps_a_bounded_history() {
     let law = RestartLaw { jitter_ms: (0, 0), ..RestartLaw::MACRONODE };
     let mut rig = Rig::new(plan(vec![ServicePlan { law, ..worker("a", &[]) }]));

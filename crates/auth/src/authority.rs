@@ -1,0 +1,183 @@
+//! The one place every surface asks: may the bearer of this token do this?
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use ron_types::{Error, Kind, limits};
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+use crate::cache::{Bounds, Cache, KINDS};
+use crate::key::{PublicKey, RootKey};
+use crate::token;
+use crate::verified::{Examiner, Ruling, Verified, unauthenticated};
+use crate::words::{AuthError, Grant, Op, Subject};
+
+const BOUNDS: Bounds = Bounds {
+    tokens_max: limits::CAPABILITY_CACHE_TOKENS_MAX,
+    topics_per_token_max: limits::CAPABILITY_CACHE_TOPICS_PER_TOKEN_MAX,
+    ttl_ms: limits::CAPABILITY_CACHE_TTL.as_millis() as u64,
+};
+
+const _: () = assert!(KINDS == Op::ALL.len(), "the cache has a place for every operation");
+
+/// Decides on capabilities; cheap to clone, shared by all surfaces.
+#[derive(Clone)]
+pub struct Authority(Arc<Inner>);
+
+struct Inner {
+    root: RootKey,
+    operator: Option<(Zeroizing<String>, Arc<Subject>)>,
+    clock: Box<dyn Fn() -> u64 + Send + Sync>,
+    examiner: Examiner,
+    cache: Cache<Verified>,
+    /// Replaced before the cache is swept, and asked again when a token enters it: a revoked one cannot slip in.
+    revoked: ArcSwap<HashSet<String>>,
+}
+
+impl Authority {
+    /// Decides on tokens signed by `root`. The bearer of `operator_token` may do everything. `clock` tells the
+    /// milliseconds since 1970.
+    pub fn new(root: RootKey, operator_token: Option<&str>, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        let examiner = Examiner::new(root.public());
+        Authority::assemble(root, operator_token, Box::new(clock), examiner, BOUNDS)
+    }
+
+    fn assemble(
+        root: RootKey,
+        operator_token: Option<&str>,
+        clock: Box<dyn Fn() -> u64 + Send + Sync>,
+        examiner: Examiner,
+        bounds: Bounds,
+    ) -> Self {
+        let operator = operator_token.map(|token| (Zeroizing::new(token.trim().to_owned()), Arc::new(operator())));
+        let (cache, revoked) = (Cache::new(bounds), ArcSwap::default());
+        Authority(Arc::new(Inner { root, operator, clock, examiner, cache, revoked }))
+    }
+
+    /// May the bearer of this token do `op` on `topic`? An empty topic stands for what concerns no single topic; only
+    /// a right on every topic covers it.
+    ///
+    /// With `at_ms` the time of the request is that, if it is past: what was begun before a token expired, such as a
+    /// lease, can be brought to its end. A revocation holds nevertheless.
+    ///
+    /// The error is `Unauthenticated` where there is no token or it is invalid, tampered with, expired or revoked, and
+    /// `Forbidden` where it is good but does not cover the request.
+    pub fn authorize(
+        &self,
+        bearer: Option<&str>,
+        op: Op,
+        topic: &str,
+        at_ms: Option<u64>,
+    ) -> Result<Arc<Subject>, Error> {
+        let token = bearer.ok_or_else(|| unauthenticated("no token was shown"))?;
+        if let Some(operator) = self.operator(token) {
+            return Ok(operator);
+        }
+        if token.len() > limits::CAPABILITY_BYTES_MAX {
+            return Err(unauthenticated("the token is too long"));
+        }
+        let now_ms = (self.0.clock)();
+        let (verified, verdict) = match self.0.cache.find(token, op as usize, topic, now_ms) {
+            Some(found) => (found.value, found.verdict),
+            None => (self.verify(token, now_ms)?, None),
+        };
+        let at_ms = at_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
+        if verified.subject.expires_ms.is_some_and(|expires_ms| at_ms >= expires_ms) {
+            return Err(unauthenticated("the token has expired"));
+        }
+        let is_allowed = match verdict {
+            Some(verdict) => verdict,
+            None => self.rule(token, &verified, op, topic, at_ms)?,
+        };
+        let subject = &verified.subject;
+        is_allowed.then(|| Arc::clone(subject)).ok_or_else(|| forbidden(subject, op, topic))
+    }
+
+    /// Replaces the list of revoked tokens, given by the hex ids of their blocks; holds from the next request on.
+    pub fn set_revoked(&self, ids: impl IntoIterator<Item = String>) {
+        let ids: HashSet<String> = ids.into_iter().map(|id| id.to_ascii_lowercase()).collect();
+        self.0.revoked.store(Arc::new(ids));
+        self.0.cache.retain((self.0.clock)(), |verified| !self.is_revoked(verified));
+    }
+
+    /// Forgets verdicts past their time; to be called now and then.
+    pub fn trim(&self) {
+        let now_ms = (self.0.clock)();
+        let is_good = |verified: &Verified| verified.subject.expires_ms.is_none_or(|expires_ms| now_ms < expires_ms);
+        self.0.cache.retain(now_ms, is_good);
+    }
+
+    /// Verdicts remembered.
+    pub fn cached(&self) -> usize {
+        self.0.cache.len()
+    }
+
+    /// A new token that allows this.
+    pub fn mint(&self, grant: &Grant) -> Result<String, AuthError> {
+        token::mint(&self.0.root, grant)
+    }
+
+    /// The key that verifies the tokens of this node.
+    pub fn public_key(&self) -> PublicKey {
+        self.0.root.public()
+    }
+
+    /// Takes as long for a near miss as for a far one; a token of another length cannot be the operator's.
+    fn operator(&self, token: &str) -> Option<Arc<Subject>> {
+        let (expected, subject) = self.0.operator.as_ref()?;
+        bool::from(expected.as_bytes().ct_eq(token.as_bytes())).then(|| Arc::clone(subject))
+    }
+
+    fn verify(&self, token: &str, now_ms: u64) -> Result<Arc<Verified>, Error> {
+        let verified = Arc::new(self.0.examiner.verify(token)?);
+        match self.0.cache.put_token(token, &verified, now_ms, || self.is_revoked(&verified)) {
+            true => Ok(verified),
+            false => Err(unauthenticated("the token was revoked")),
+        }
+    }
+
+    fn is_revoked(&self, verified: &Verified) -> bool {
+        let revoked = self.0.revoked.load();
+        verified.ids.iter().any(|id| revoked.contains(id))
+    }
+
+    fn rule(&self, token: &str, verified: &Arc<Verified>, op: Op, topic: &str, at_ms: u64) -> Result<bool, Error> {
+        let is_allowed = match self.0.examiner.rule(verified, op, topic, at_ms) {
+            Ruling::Firm(is_allowed) => is_allowed,
+            Ruling::Refused(error) => return Err(error),
+        };
+        if verified.is_steady {
+            self.0.cache.put_verdict(token, verified, op as usize, topic, is_allowed);
+        }
+        Ok(is_allowed)
+    }
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").field("key", &self.public_key()).finish_non_exhaustive()
+    }
+}
+
+fn operator() -> Subject {
+    Subject {
+        name: "operator".into(),
+        sends_per_second: None,
+        payload_bytes_max: None,
+        expires_ms: None,
+        is_operator: true,
+    }
+}
+
+fn forbidden(subject: &Subject, op: Op, topic: &str) -> Error {
+    let what = match topic {
+        "" => "the node as a whole".to_owned(),
+        topic => format!("topic {topic:?}"),
+    };
+    Error::new(Kind::Forbidden, format!("the token of {:?} does not allow {op} on {what}", subject.name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Verdicts remembered for a short while: a bounded table of tokens, each with a bounded table of topics.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashTable;
+
+/// Tables, so that clients with different tokens seldom wait for each other.
+const SHARDS: usize = 16;
+
+/// Kinds of operation.
+pub const KINDS: usize = 5;
+
+/// What is remembered, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Tokens in all.
+    pub tokens_max: usize,
+    /// Topics of one token.
+    pub topics_per_token_max: usize,
+    /// Time from the verification of a token to its next.
+    pub ttl_ms: u64,
+}
+
+/// Tokens with what was found out about them, and verdicts by kind of operation and topic.
+pub struct Cache<T> {
+    shards: [Mutex<HashTable<Entry<T>>>; SHARDS],
+    /// Keyed afresh in each process: nobody outside can make two tokens meet.
+    hasher: RandomState,
+    bounds: Bounds,
+}
+
+struct Entry<T> {
+    hash: u64,
+    /// The whole token, because a hash alone could name another.
+    token: Box<str>,
+    value: Arc<T>,
+    since_ms: u64,
+    verdicts: HashMap<Arc<str>, [Option<bool>; KINDS]>,
+    /// The topics in the order in which they came.
+    order: VecDeque<Arc<str>>,
+}
+
+/// What is remembered about a request.
+pub struct Found<T> {
+    /// What was found out about the token.
+    pub value: Arc<T>,
+    /// The verdict, if this was asked before.
+    pub verdict: Option<bool>,
+}
+
+impl<T> Cache<T> {
+    /// An empty cache.
+    pub fn new(bounds: Bounds) -> Self {
+        Cache { shards: std::array::from_fn(|_| Mutex::default()), hasher: RandomState::new(), bounds }
+    }
+
+    /// What is known of this token and this request now; a token past its time is not known.
+    pub fn find(&self, token: &str, kind: usize, topic: &str, now_ms: u64) -> Option<Found<T>> {
+        let hash = self.hasher.hash_one(token);
+        let shard = self.shard(hash);
+        let entry = shard.find(hash, |entry| &*entry.token == token)?;
+        if !self.is_fresh(entry, now_ms) {
+            return None;
+        }
+        let verdict = entry.verdicts.get(topic).and_then(|kinds| kinds[kind]);
+        Some(Found { value: Arc::clone(&entry.value), verdict })
+    }
+
+    /// Remembers a token, unless `is_unwelcome` says otherwise by now; the oldest makes room.
+    pub fn put_token(&self, token: &str, value: &Arc<T>, now_ms: u64, is_unwelcome: impl FnOnce() -> bool) -> bool {
+        let hash = self.hasher.hash_one(token);
+        let mut shard = self.shard(hash);
+        if is_unwelcome() {
+            return false;
+        }
+        shard.retain(|entry| self.is_fresh(entry, now_ms) && &*entry.token != token);
+        if shard.len() >= (self.bounds.tokens_max / SHARDS).max(1) {
+            evict_oldest(&mut shard);
+        }
+        let (verdicts, order) = (HashMap::new(), VecDeque::new());
+        let entry = Entry { hash, token: token.into(), value: Arc::clone(value), since_ms: now_ms, verdicts, order };
+        shard.insert_unique(hash, entry, |entry| entry.hash);
+        true
+    }
+
+    /// Remembers a verdict, if what it is based on is still what is remembered of the token.
+    pub fn put_verdict(&self, token: &str, basis: &Arc<T>, kind: usize, topic: &str, verdict: bool) {
+        let hash = self.hasher.hash_one(token);
+        let mut shard = self.shard(hash);
+        let Some(entry) = shard.find_mut(hash, |entry| Arc::ptr_eq(&entry.value, basis)) else { return };
+        if let Some(kinds) = entry.verdicts.get_mut(topic) {
+            kinds[kind] = Some(verdict);
+            return;
+        }
+        if entry.order.len() >= self.bounds.topics_per_token_max
+            && let Some(oldest) = entry.order.pop_front()
+        {
+            entry.verdicts.remove(&oldest);
+        }
+        let topic: Arc<str> = topic.into();
+        let mut kinds = [None; KINDS];
+        kinds[kind] = Some(verdict);
+        entry.order.push_back(Arc::clone(&topic));
+        entry.verdicts.insert(topic, kinds);
+    }
+
+    /// Forgets the tokens that are past their time or that `is_wanted` does not want.
+    pub fn retain(&self, now_ms: u64, is_wanted: impl Fn(&T) -> bool) {
+        for shard in &self.shards {
+            lock(shard).retain(|entry| self.is_fresh(entry, now_ms) && is_wanted(&entry.value));
+        }
+    }
+
+    /// Verdicts remembered.
+    pub fn len(&self) -> usize {
+        let kinds = |entry: &Entry<T>| entry.verdicts.values().flatten().flatten().count();
+        self.shards.iter().map(|shard| lock(shard).iter().map(kinds).sum::<usize>()).sum()
+    }
+
+    /// A clock that was set back makes nothing fresh for longer.
+    fn is_fresh(&self, entry: &Entry<T>, now_ms: u64) -> bool {
+        now_ms.checked_sub(entry.since_ms).is_some_and(|age_ms| age_ms < self.bounds.ttl_ms)
+    }
+
+    fn shard(&self, hash: u64) -> MutexGuard<'_, HashTable<Entry<T>>> {
+        // The table uses the highest and the lowest bits itself.
+        lock(&self.shards[(hash >> 32) as usize % SHARDS])
+    }
+}
+
+fn evict_oldest<T>(shard: &mut HashTable<Entry<T>>) {
+    let oldest = shard.iter().min_by_key(|entry| entry.since_ms).map(|entry| (entry.hash, Arc::clone(&entry.value)));
+    if let Some((hash, value)) = oldest
+        && let Ok(found) = shard.find_entry(hash, |entry| Arc::ptr_eq(&entry.value, &value))
+    {
+        found.remove();
+    }
+}
+
+/// Nothing that runs under these locks panics, so that a poisoned one is whole.
+fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { tokens_max: SHARDS * 2, topics_per_token_max: 3, ttl_ms: 100 };
+
+    fn cache_with(token: &str) -> (Cache<u32>, Arc<u32>) {
+        let (cache, value) = (Cache::new(BOUNDS), Arc::new(7));
+        assert!(cache.put_token(token, &value, 1000, || false));
+        (cache, value)
+    }
+
+    #[test]
+    fn a_verdict_is_found_for_its_token_kind_and_topic_alone() {
+        let (cache, value) = cache_with("a");
+        cache.put_verdict("a", &value, 1, "t", true);
+        cache.put_verdict("a", &value, 2, "t", false);
+        let verdict = |token, kind, topic| cache.find(token, kind, topic, 1000).map(|found| found.verdict);
+        assert_eq!(verdict("a", 1, "t"), Some(Some(true)));
+        assert_eq!(verdict("a", 2, "t"), Some(Some(false)));
+        assert_eq!(verdict("a", 0, "t"), Some(None));
+        assert_eq!(verdict("a", 1, "u"), Some(None));
+        assert_eq!(verdict("b", 1, "t"), None);
+        assert_eq!(cache.len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_known_past_its_time_or_when_the_clock_goes_back() {
+        let (cache, _value) = cache_with("a");
+        for (now_ms, expected) in [(999, false), (1000, true), (1099, true), (1100, false)] {
+            assert_eq!(cache.find("a", 0, "t", now_ms).is_some(), expected, "{now_ms}");
+        }
+    }
+
+    #[test]
+    fn a_token_keeps_its_newest_topics() {
+        let (cache, value) = cache_with("a");
+        for topic in ["1", "2", "3", "4"] {
+            cache.put_verdict("a", &value, 0, topic, true);
+        }
+        let known: Vec<bool> =
+            ["1", "2", "3", "4"].map(|topic| cache.find("a", 0, topic, 1000).expect("there").verdict.is_some()).into();
+        assert_eq!(known, [false, true, true, true]);
+    }
+
+    #[test]
+    fn each_table_keeps_its_newest_tokens() {
+        let cache = Cache::new(BOUNDS);
+        for number in 0..1000_u64 {
+            let value = Arc::new(0);
+            assert!(cache.put_token(&number.to_string(), &value, 1000 + number / 100, || false));
+            cache.put_verdict(&number.to_string(), &value, 0, "t", true);
+            assert!(cache.find(&number.to_string(), 0, "t", 1010).is_some(), "the newest is kept");
+        }
+        assert_eq!(cache.len(), BOUNDS.tokens_max);
+    }
+
+    #[test]
+    fn an_unwelcome_token_and_a_verdict_on_other_grounds_are_not_kept() {
+        let (cache, old) = cache_with("a");
+        assert!(!cache.put_token("b", &old, 1000, || true));
+        assert!(cache.find("b", 0, "t", 1000).is_none());
+        assert!(cache.put_token("a", &Arc::new(8), 1000, || false));
+        cache.put_verdict("a", &old, 0, "t", true);
+        assert_eq!(cache.len(), 0);
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_forgotten() {
+        let (cache, value) = cache_with("a");
+        assert!(cache.put_token("b", &Arc::new(8), 1050, || false));
+        cache.put_verdict("a", &value, 0, "t", true);
+        cache.retain(1050, |value| *value != 8);
+        assert!(cache.find("a", 0, "t", 1050).is_some() && cache.find("b", 0, "t", 1050).is_none());
+        cache.retain(1100, |_| true);
+        assert_eq!(cache.len(), 0);
+    }
+}

@@ -1,0 +1,77 @@
+//! Appending: many records under one hold of the lock.
+
+use crate::core::Core;
+use crate::error::LogError;
+use crate::gather::Gather;
+use crate::model::{Class, Lsn, Position};
+use crate::table::Added;
+use std::sync::MutexGuard;
+
+/// Holds the log for appending; keep it short. Dropping it wakes the writer.
+///
+/// While it lives, only [`crate::Log::release`], [`crate::Log::durable`] and [`crate::Log::watch`] may be called on the
+/// same thread: the rest needs what it holds.
+pub struct Appender<'a> {
+    core: &'a Core,
+    /// `None` only while dropping.
+    gather: Option<MutexGuard<'a, Gather>>,
+    /// What was appended to `segment` and is not yet in the table.
+    added: Added,
+    segment: u32,
+    first_lsn: u64,
+    found_no_room: bool,
+    has_appended: bool,
+}
+
+impl<'a> Appender<'a> {
+    pub(crate) fn new(core: &'a Core) -> Appender<'a> {
+        let gather = core.gather();
+        let segment = gather.tail().segment;
+        let first_lsn = gather.tail().lsn + 1;
+        let added = Added::default();
+        Appender { core, gather: Some(gather), added, segment, first_lsn, found_no_room: false, has_appended: false }
+    }
+
+    /// Appends a record. Its position is final at once; it is durable when [`crate::Log::durable`] reaches its number.
+    pub fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, LogError> {
+        let gather = self.gather.as_mut().expect("held until the drop");
+        let appended = gather.append(class, head, body);
+        self.found_no_room |= gather.no_room && appended == Err(LogError::Full);
+        let position = appended?;
+        if position.segment != self.segment {
+            let first_lsn = gather.tail().lsn;
+            self.settle();
+            self.segment = position.segment;
+            self.first_lsn = first_lsn;
+        }
+        self.added.count(position.len, !body.is_empty());
+        self.has_appended = true;
+        Ok(position)
+    }
+
+    /// Number of the last record appended to the log by anyone.
+    pub fn lsn(&self) -> Lsn {
+        Lsn(self.gather.as_ref().map_or(0, |gather| gather.tail().lsn))
+    }
+
+    /// Counts what was appended in the table, before anybody else can see it there.
+    fn settle(&mut self) {
+        let added = std::mem::take(&mut self.added);
+        if added.records > 0 {
+            self.core.table().add(self.segment, self.core.options.segment_bytes, self.first_lsn, added);
+        }
+    }
+}
+
+impl Drop for Appender<'_> {
+    fn drop(&mut self) {
+        self.settle();
+        let sleeps = self.gather.take().is_some_and(|gather| gather.writer_sleeps);
+        if self.has_appended && sleeps {
+            self.core.work.notify_one();
+        }
+        if self.found_no_room {
+            self.core.want_upkeep();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Group commit: what gathered is written and synced, then called durable.
+
+use crate::core::{Core, log_name};
+use crate::disk::DiskFile;
+use crate::error::LogError;
+use crate::gather::Group;
+use crate::model::Lsn;
+use crate::upkeep::make_segment;
+use std::sync::Arc;
+
+impl Core {
+    /// One group commit: everything appended before the call is durable after it.
+    pub fn commit(&self) -> Result<Lsn, LogError> {
+        let _committing = self.lock_committing();
+        let (taken, segment_before) = {
+            let mut gather = self.gather();
+            (gather.take()?, gather.durable_segment())
+        };
+        let Some(group) = taken else { return Ok(self.durable()) };
+        self.write_group(&group)?;
+        let (durable, has_rolled) = {
+            let mut gather = self.gather();
+            (Lsn(gather.committed(group)), gather.durable_segment() != segment_before)
+        };
+        self.published.send_modify(|published| published.durable = durable);
+        if has_rolled {
+            self.want_upkeep();
+        }
+        self.write_idle_mark(false)?;
+        Ok(durable)
+    }
+
+    /// Makes the knowledge itself durable that everything is durable: the mark of a clean stop.
+    pub fn seal(&self) -> Result<Lsn, LogError> {
+        let durable = self.commit()?;
+        let _committing = self.lock_committing();
+        self.write_idle_mark(true)?;
+        Ok(durable)
+    }
+
+    /// Each part is synced before the next is written, so that only the last segment that was touched can be torn.
+    fn write_group(&self, group: &Group) -> Result<(), LogError> {
+        for part in &group.parts {
+            let file = self.writable(part.segment)?;
+            self.must("writing records", file.write_at(u64::from(part.offset), &part.bytes))?;
+            self.must("syncing records", file.sync())?;
+        }
+        Ok(())
+    }
+
+    /// If nothing waits, says on the disk that the last group was durable: damage to it can then be told from a torn
+    /// tail. Not synced unless asked for; the caller holds `committing`.
+    fn write_idle_mark(&self, synced: bool) -> Result<(), LogError> {
+        let mark = self.gather().idle_mark();
+        let Some((segment, offset, bytes)) = mark else { return Ok(()) };
+        let file = self.writable(segment)?;
+        self.must("writing a mark", file.write_at(u64::from(offset), &bytes))?;
+        if synced {
+            self.must("syncing a mark", file.sync())?;
+        }
+        Ok(())
+    }
+
+    /// The file of a segment that has records to be written; made here if it was not made ahead.
+    fn writable(&self, segment: u32) -> Result<Arc<dyn DiskFile>, LogError> {
+        if let Some(file) = self.table().get(segment).and_then(|known| known.file.clone()) {
+            return Ok(file);
+        }
+        let _files = self.lock_files();
+        let (prepared, is_made) = {
+            let mut table = self.table();
+            let prepared = table.prepared.take_if(|(number, _)| *number == segment);
+            (prepared, table.get(segment).is_some_and(|known| known.is_made))
+        };
+        let file = match prepared {
+            Some((_, file)) => file,
+            None if is_made => self.must("opening a segment", self.disk.open(&log_name(segment)))?,
+            None => {
+                self.must("making a segment", make_segment(self.disk.as_ref(), &self.options, self.seed, segment))?
+            }
+        };
+        let mut table = self.table();
+        if let Some(known) = table.get_mut(segment) {
+            known.is_made = true;
+        }
+        table.keep_open(segment, Arc::clone(&file));
+        Ok(file)
+    }
+}

@@ -1,0 +1,84 @@
+//! The disk as the log sees it: named files in one flat directory.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+mod ram;
+mod real;
+
+pub use ram::RamDisk;
+pub use real::RealDisk;
+
+/// What "durable" means on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// Synced to the medium, with its directory entry.
+    Fsynced,
+    /// In memory only: gone with the process.
+    Ram,
+}
+
+/// A directory of files that belongs to one log.
+pub trait Disk: Send + Sync {
+    /// What a sync means here.
+    fn durability(&self) -> Durability;
+    /// A number nobody outside can guess; asked once in the life of a log.
+    fn secret(&self) -> u32;
+    /// Takes the disk for one log; false if it is taken.
+    fn claim(&self) -> bool;
+    /// Gives it back.
+    fn unclaim(&self);
+    /// Bytes that may still be written; a hint, checked before a segment is made.
+    fn free_bytes(&self) -> io::Result<u64>;
+    /// Names of all files.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// Makes an empty file, in place of one of this name.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Opens a file for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+    /// Renames a file, in place of one of the new name.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes creations, renames and removals durable.
+    fn sync_dir(&self) -> io::Result<()>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync {
+    /// Its bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether it has none.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Fills the buffer from that offset; an error if the file is too short.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+    /// Writes all the bytes there, growing the file if needed.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// Makes the written bytes durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Whether a log has this disk.
+#[derive(Debug, Default)]
+pub(crate) struct Claim(AtomicBool);
+
+impl Claim {
+    pub fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+
+    pub fn give_back(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The whole of a file, or its first bytes.
+pub(crate) fn read_up_to(file: &dyn DiskFile, len_max: u64) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(file.len()?.min(len_max)).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,88 @@
+//! What can go wrong with a log.
+
+use crate::model::Position;
+use std::io;
+
+/// Why the log refused or failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// The quota, or the disk, has no room for this class of record.
+    #[error("the log is full")]
+    Full,
+    /// Too much waits in memory for the disk; try again.
+    #[error("the disk is behind: too much waits to be written")]
+    Busy,
+    /// The record would not fit into a segment.
+    #[error("a record of {len} bytes is over the limit of {len_max}")]
+    TooLarge {
+        /// Bytes of the record.
+        len: u64,
+        /// The most a record may have.
+        len_max: u64,
+    },
+    /// A write or a sync failed; nothing is acknowledged from here on. Reads go on.
+    #[error("the log failed for good: {doing}: {detail}")]
+    Failed {
+        /// What was being done.
+        doing: &'static str,
+        /// The kind of the first error.
+        kind: io::ErrorKind,
+        /// The first error in words.
+        detail: String,
+    },
+    /// The record is damaged.
+    #[error("the record at {position:?} is damaged")]
+    Corrupt {
+        /// Where it should lie.
+        position: Position,
+    },
+    /// The segment is not in the log, or no longer.
+    #[error("segment {segment} is not in the log")]
+    Gone {
+        /// Number of the segment.
+        segment: u32,
+    },
+    /// Only the oldest segment may be retired, and never the active one.
+    #[error("segment {segment} is not the oldest sealed one")]
+    NotOldest {
+        /// Number of the segment.
+        segment: u32,
+    },
+    /// Somebody else has this log open.
+    #[error("the log is open elsewhere")]
+    InUse,
+    /// The options contradict themselves.
+    #[error("bad option: {0}")]
+    Options(&'static str),
+    /// No segment header can be read, so that no record can be told from noise. Nothing was touched.
+    #[error("no readable segment header in {segments} segments; nothing was changed")]
+    NoHeader {
+        /// Segments found.
+        segments: u32,
+    },
+    /// Reading failed, or opening did.
+    #[error("{doing}: {detail}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// The kind of the error.
+        kind: io::ErrorKind,
+        /// The error in words.
+        detail: String,
+    },
+    /// Every handle of the log is gone.
+    #[error("the log was closed")]
+    Closed,
+}
+
+impl LogError {
+    /// A failure of a write path: for ever.
+    pub(crate) fn failed(doing: &'static str, error: &io::Error) -> Self {
+        Self::Failed { doing, kind: error.kind(), detail: error.to_string() }
+    }
+
+    /// A failure that hurts only the caller.
+    pub(crate) fn io(doing: &'static str, error: &io::Error) -> Self {
+        Self::Io { doing, kind: error.kind(), detail: error.to_string() }
+    }
+}

@@ -1,0 +1,261 @@
+//! What lies on the disk: the segment header, records and marks, each verifiable alone.
+//!
+//! A record is a header of 32 bytes, head, body and a checksum. The header has a checksum of its own, so that the extent of
+//! a record with a damaged body is still known. Both start from the log's secret seed, the segment and the offset: what a
+//! client puts into a body, a stale record or one written to a wrong place never passes.
+//!
+//! A mark opens what one group commit writes into a segment. It is filled in when the group goes to the disk and says which
+//! records were durable by then: with it a later recovery tells a torn tail from damage.
+
+use crc32c::{crc32c, crc32c_append};
+
+/// Bytes kept for the header of a segment: two copies.
+pub const SEGMENT_HEADER_LEN: u32 = 128;
+/// Bytes of a mark, and of the header of a record.
+pub const HEADER_LEN: u32 = 32;
+/// Bytes of a mark.
+pub const MARK_LEN: u32 = HEADER_LEN;
+/// Bytes a record has beyond its head and body.
+pub const RECORD_OVERHEAD: u32 = HEADER_LEN + CHECKSUM_LEN;
+
+const CHECKSUM_LEN: u32 = 4;
+const HEADER_COPY_AT: usize = 64;
+const SEGMENT_MAGIC: [u8; 8] = *b"RONLOG\x00\x01";
+const SEGMENT_VERSION: u32 = 1;
+const FRAME_MAGIC: [u8; 2] = *b"rl";
+const KIND_RECORD: u8 = 1;
+const KIND_MARK: u8 = 2;
+
+/// What the header of a segment says. It is durable before the segment gets its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    pub segment: u32,
+    /// The log's secret; the same in all its segments.
+    pub seed: u32,
+    pub segment_bytes: u32,
+}
+
+impl SegmentHeader {
+    pub fn encode(&self) -> [u8; SEGMENT_HEADER_LEN as usize] {
+        let mut one = [0_u8; 28];
+        one[..8].copy_from_slice(&SEGMENT_MAGIC);
+        one[8..12].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
+        one[12..16].copy_from_slice(&self.segment.to_le_bytes());
+        one[16..20].copy_from_slice(&self.seed.to_le_bytes());
+        one[20..24].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        let crc = crc32c(&one[..24]);
+        one[24..28].copy_from_slice(&crc.to_le_bytes());
+        let mut both = [0_u8; SEGMENT_HEADER_LEN as usize];
+        both[..28].copy_from_slice(&one);
+        both[HEADER_COPY_AT..HEADER_COPY_AT + 28].copy_from_slice(&one);
+        both
+    }
+
+    /// The header, and whether both copies of it are good.
+    pub fn decode(bytes: &[u8], segment: u32) -> Option<(SegmentHeader, bool)> {
+        let first = Self::decode_copy(bytes.get(..28)?, segment);
+        let second = bytes.get(HEADER_COPY_AT..HEADER_COPY_AT + 28).and_then(|copy| Self::decode_copy(copy, segment));
+        let both = first.is_some() && first == second;
+        first.or(second).map(|header| (header, both))
+    }
+
+    fn decode_copy(one: &[u8], segment: u32) -> Option<SegmentHeader> {
+        let good = one[..8] == SEGMENT_MAGIC
+            && u32_at(one, 8) == SEGMENT_VERSION
+            && u32_at(one, 12) == segment
+            && u32_at(one, 24) == crc32c(&one[..24]);
+        good.then(|| SegmentHeader { segment, seed: u32_at(one, 16), segment_bytes: u32_at(one, 20) })
+    }
+}
+
+/// The header of a record or a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub is_mark: bool,
+    /// Of a record: its own number. Of a mark: the number of the record that comes next.
+    pub lsn: u64,
+    /// Checksum of the record before.
+    pub prev: u32,
+    /// Every record up to here was durable when this was written.
+    pub synced: u64,
+    pub head_len: u16,
+    pub body_len: u32,
+}
+
+impl Frame {
+    /// Bytes of the whole frame; no overflow can hide in it.
+    pub fn len(&self) -> u64 {
+        if self.is_mark {
+            u64::from(MARK_LEN)
+        } else {
+            u64::from(RECORD_OVERHEAD) + u64::from(self.head_len) + u64::from(self.body_len)
+        }
+    }
+
+    /// Decodes and checks the header alone.
+    pub fn decode(place: Place, bytes: &[u8]) -> Option<(Frame, u32)> {
+        let header = bytes.get(..HEADER_LEN as usize)?;
+        if header[..2] != FRAME_MAGIC || header[3] != 0 || !matches!(header[2], KIND_RECORD | KIND_MARK) {
+            return None;
+        }
+        let crc = u32_at(header, 4);
+        if crc != place.header_checksum(header) {
+            return None;
+        }
+        let lsn = u64_at(header, 8);
+        let frame = Frame {
+            is_mark: header[2] == KIND_MARK,
+            lsn,
+            prev: u32_at(header, 16),
+            synced: lsn.saturating_sub(u64::from(u32_at(header, 20))),
+            body_len: u32_at(header, 24),
+            head_len: u16::from_le_bytes([header[28], header[29]]),
+        };
+        Some((frame, crc))
+    }
+
+    fn encode(&self, place: Place) -> [u8; HEADER_LEN as usize] {
+        let mut header = [0_u8; HEADER_LEN as usize];
+        header[..2].copy_from_slice(&FRAME_MAGIC);
+        header[2] = if self.is_mark { KIND_MARK } else { KIND_RECORD };
+        let behind = u32::try_from(self.lsn - self.synced).unwrap_or(u32::MAX);
+        header[8..16].copy_from_slice(&self.lsn.to_le_bytes());
+        header[16..20].copy_from_slice(&self.prev.to_le_bytes());
+        header[20..24].copy_from_slice(&behind.to_le_bytes());
+        header[24..28].copy_from_slice(&self.body_len.to_le_bytes());
+        header[28..30].copy_from_slice(&self.head_len.to_le_bytes());
+        let crc = place.header_checksum(&header);
+        header[4..8].copy_from_slice(&crc.to_le_bytes());
+        header
+    }
+}
+
+/// Where a frame lies; part of what its checksum covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub seed: u32,
+    pub segment: u32,
+    pub offset: u32,
+}
+
+impl Place {
+    fn header_checksum(self, header: &[u8]) -> u32 {
+        let mut covered = [0_u8; 36];
+        covered[..4].copy_from_slice(&self.seed.to_le_bytes());
+        covered[4..8].copy_from_slice(&self.segment.to_le_bytes());
+        covered[8..12].copy_from_slice(&self.offset.to_le_bytes());
+        covered[12..].copy_from_slice(&header[8..HEADER_LEN as usize]);
+        crc32c_append(u32::from_le_bytes([header[0], header[1], header[2], header[3]]), &covered)
+    }
+}
+
+/// Appends a record to `out` and returns its checksum, which the next record carries on.
+pub fn put_record(out: &mut Vec<u8>, place: Place, lsn: u64, prev: u32, synced: u64, head: &[u8], body: &[u8]) -> u32 {
+    let head_len = u16::try_from(head.len()).expect("the length of a head was checked");
+    let body_len = u32::try_from(body.len()).expect("the length of a body was checked");
+    let header = Frame { is_mark: false, lsn, prev, synced, head_len, body_len }.encode(place);
+    let crc = crc32c_append(crc32c_append(u32_at(&header, 4), head), body);
+    out.extend_from_slice(&header);
+    out.extend_from_slice(head);
+    out.extend_from_slice(body);
+    out.extend_from_slice(&crc.to_le_bytes());
+    crc
+}
+
+/// The bytes of a mark.
+pub fn mark(place: Place, next_lsn: u64, prev: u32, synced: u64) -> [u8; MARK_LEN as usize] {
+    Frame { is_mark: true, lsn: next_lsn, prev, synced, head_len: 0, body_len: 0 }.encode(place)
+}
+
+/// What stands at the start of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A mark, or a whole record with its checksum.
+    Whole(Frame, u32),
+    /// The header of a record whose rest is damaged or cut off.
+    Broken(Frame),
+    /// Nothing that the log wrote there.
+    Nothing,
+}
+
+/// Looks at the start of `bytes`.
+pub fn look(place: Place, bytes: &[u8]) -> Found {
+    let Some((frame, header_crc)) = Frame::decode(place, bytes) else { return Found::Nothing };
+    if frame.is_mark {
+        return Found::Whole(frame, header_crc);
+    }
+    let whole = usize::try_from(frame.len()).ok().and_then(|len| bytes.get(..len));
+    let Some(whole) = whole else { return Found::Broken(frame) };
+    let (content, stored) = whole.split_at(whole.len() - CHECKSUM_LEN as usize);
+    let crc = crc32c_append(header_crc, &content[HEADER_LEN as usize..]);
+    if crc == u32_at(stored, 0) { Found::Whole(frame, crc) } else { Found::Broken(frame) }
+}
+
+/// Reads a little-endian number; the caller knows that it is there.
+pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// Reads a little-endian number; the caller knows that it is there.
+pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place { seed: 7, segment: 3, offset: 4096 };
+
+    fn record() -> Vec<u8> {
+        let mut out = Vec::new();
+        put_record(&mut out, PLACE, 9, 0xABCD, 5, b"head", b"the body");
+        out
+    }
+
+    #[test]
+    fn a_record_comes_back() {
+        let bytes = record();
+        let Found::Whole(frame, crc) = look(PLACE, &bytes) else { panic!("not whole") };
+        assert_eq!((frame.lsn, frame.prev, frame.synced, frame.head_len, frame.body_len), (9, 0xABCD, 5, 4, 8));
+        assert_eq!(frame.len(), bytes.len() as u64);
+        assert_eq!(crc, u32_at(&bytes, bytes.len() - 4));
+    }
+
+    #[test]
+    fn every_bit_counts() {
+        let good = record();
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let found = look(PLACE, &bytes);
+            assert!(!matches!(found, Found::Whole(..)), "bit {bit}: {found:?}");
+            assert_eq!(matches!(found, Found::Broken(_)), bit >= HEADER_LEN as usize * 8, "bit {bit}: {found:?}");
+        }
+        for len in 0..good.len() {
+            assert!(!matches!(look(PLACE, &good[..len]), Found::Whole(..)), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_record_is_good_in_its_place_only() {
+        let bytes = record();
+        for place in [Place { seed: 8, ..PLACE }, Place { segment: 4, ..PLACE }, Place { offset: 4097, ..PLACE }] {
+            assert_eq!(look(place, &bytes), Found::Nothing);
+        }
+    }
+
+    #[test]
+    fn a_segment_header_survives_the_loss_of_one_copy() {
+        let header = SegmentHeader { segment: 12, seed: 99, segment_bytes: 4096 };
+        let good = header.encode();
+        assert_eq!(SegmentHeader::decode(&good, 12), Some((header, true)));
+        assert_eq!(SegmentHeader::decode(&good, 13), None);
+        for at in [0, 12, 17, 27, 64, 80, 91] {
+            let mut bytes = good;
+            bytes[at] ^= 4;
+            assert_eq!(SegmentHeader::decode(&bytes, 12), Some((header, false)), "byte {at}");
+        }
+        assert_eq!(SegmentHeader::decode(&[0; 128], 12), None);
+    }
+}

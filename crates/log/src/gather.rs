@@ -1,0 +1,293 @@
+//! The commit path without I/O: gather records, take a group, call it committed. One mutex guards it; a model can drive it.
+
+use crate::error::LogError;
+use crate::frame::{self, MARK_LEN, Place, RECORD_OVERHEAD, SEGMENT_HEADER_LEN};
+use crate::model::{Class, LogOptions, Position};
+use std::sync::Arc;
+
+/// Buffers that grew past this are given back to the allocator after a burst.
+const SPARE_BUFFER_BYTES_MAX: usize = 8 << 20;
+const SPARE_BUFFERS_MAX: usize = 4;
+
+/// Where the next record goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    pub segment: u32,
+    pub offset: u32,
+    /// Bytes of this segment.
+    pub segment_bytes: u32,
+    /// Number of the last record.
+    pub lsn: u64,
+    /// Checksum of the last record.
+    pub chain: u32,
+}
+
+/// What one group writes into one segment: a mark, then records.
+#[derive(Debug)]
+pub struct Part {
+    pub segment: u32,
+    pub offset: u32,
+    pub bytes: Vec<u8>,
+    first_lsn: u64,
+    prev: u32,
+    last_lsn: u64,
+}
+
+impl Part {
+    /// The bytes of a record, if it is in this part.
+    fn record(&self, position: Position) -> Option<&[u8]> {
+        if position.segment != self.segment {
+            return None;
+        }
+        let start = position.offset.checked_sub(self.offset)? as usize;
+        self.bytes.get(start..start.checked_add(position.len as usize)?)
+    }
+}
+
+/// What goes to the disk together.
+#[derive(Debug)]
+pub struct Group {
+    pub parts: Vec<Part>,
+    pub last_lsn: u64,
+    bytes: usize,
+}
+
+/// The state of the commit path.
+#[derive(Debug)]
+pub struct Gather {
+    seed: u32,
+    options: LogOptions,
+    tail: Tail,
+    durable: u64,
+    durable_segment: u32,
+    parts: Vec<Part>,
+    bytes: usize,
+    /// Taken and not yet committed: still readable here.
+    in_flight: Option<Arc<Group>>,
+    spare: Vec<Vec<u8>>,
+    /// Bytes of the sealed segments, for the quota.
+    sealed_bytes: u64,
+    appended: u64,
+    commits: u64,
+    /// The disk had no room for another segment: rolling would fail, so it is refused.
+    pub no_room: bool,
+    /// Set by the writer thread before it sleeps: somebody has to wake it.
+    pub writer_sleeps: bool,
+    pub stopping: bool,
+    failed: Option<LogError>,
+}
+
+impl Gather {
+    pub fn new(seed: u32, options: LogOptions, tail: Tail, sealed_bytes: u64) -> Self {
+        Self {
+            seed,
+            options,
+            tail,
+            durable: tail.lsn,
+            durable_segment: tail.segment,
+            parts: Vec::new(),
+            bytes: 0,
+            in_flight: None,
+            spare: Vec::new(),
+            sealed_bytes,
+            appended: 0,
+            commits: 0,
+            no_room: false,
+            writer_sleeps: false,
+            stopping: false,
+            failed: None,
+        }
+    }
+
+    pub fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    /// The segment of the last durable record; those before it are sealed.
+    pub fn durable_segment(&self) -> u32 {
+        self.durable_segment
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    pub fn failed(&self) -> Option<&LogError> {
+        self.failed.as_ref()
+    }
+
+    pub fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    pub fn commits(&self) -> u64 {
+        self.commits
+    }
+
+    /// Bytes in memory that wait for the disk.
+    pub fn gathered_bytes(&self) -> usize {
+        self.bytes + self.in_flight.as_ref().map_or(0, |group| group.bytes)
+    }
+
+    /// Bytes that count against the quota.
+    pub fn used_bytes(&self) -> u64 {
+        self.sealed_bytes + u64::from(self.tail.offset)
+    }
+
+    /// Nothing is taken or committed from here on. The first error stays.
+    pub fn fail(&mut self, error: LogError) -> LogError {
+        self.failed.get_or_insert(error).clone()
+    }
+
+    /// A sealed segment left the log.
+    pub fn retired(&mut self, segment_bytes: u32) {
+        self.sealed_bytes = self.sealed_bytes.saturating_sub(u64::from(segment_bytes));
+        self.no_room = false;
+    }
+
+    /// Adds a record; its number and position are final.
+    pub fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, LogError> {
+        let len = self.admit(class, head.len(), body.len())?;
+        if self.parts.is_empty() {
+            self.begin_part();
+        }
+        let part = self.parts.last_mut().expect("a part was begun");
+        let place = Place { seed: self.seed, segment: self.tail.segment, offset: self.tail.offset };
+        let lsn = self.tail.lsn + 1;
+        self.tail.chain = frame::put_record(&mut part.bytes, place, lsn, self.tail.chain, self.durable, head, body);
+        part.last_lsn = lsn;
+        self.tail.lsn = lsn;
+        self.tail.offset += len;
+        self.bytes += len as usize;
+        self.appended += 1;
+        Ok(Position { segment: place.segment, offset: place.offset, len })
+    }
+
+    /// Checks every limit, rolls to the next segment if needed; returns the bytes the record will take.
+    fn admit(&mut self, class: Class, head_len: usize, body_len: usize) -> Result<u32, LogError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let len_max = self.len_max();
+        let len = u64::from(RECORD_OVERHEAD) + head_len as u64 + body_len as u64;
+        if head_len > usize::from(u16::MAX) || len > len_max {
+            return Err(LogError::TooLarge { len, len_max });
+        }
+        let len = u32::try_from(len).expect("a record is shorter than its segment");
+        let share = match class {
+            Class::Data => 1,
+            Class::Settle => 2,
+        };
+        if self.gathered_bytes() + len as usize > self.options.gather_bytes_max * share {
+            return Err(LogError::Busy);
+        }
+        let reserve = match class {
+            Class::Data => self.options.reserve_bytes,
+            Class::Settle => 0,
+        };
+        let rolls = u64::from(self.tail.offset) + self.needed(len) > u64::from(self.tail.segment_bytes);
+        let used = if rolls {
+            self.sealed_bytes + u64::from(self.tail.segment_bytes) + u64::from(SEGMENT_HEADER_LEN + MARK_LEN + len)
+        } else {
+            self.used_bytes() + self.needed(len)
+        };
+        if used > self.options.quota_bytes.saturating_sub(reserve) || (rolls && self.no_room) {
+            return Err(LogError::Full);
+        }
+        if rolls {
+            self.roll();
+        }
+        Ok(len)
+    }
+
+    /// The longest record: it fits into an empty segment and into an empty buffer.
+    fn len_max(&self) -> u64 {
+        let segment = u64::from(self.options.segment_bytes - SEGMENT_HEADER_LEN - MARK_LEN);
+        segment.min(self.options.gather_bytes_max.saturating_sub(2 * MARK_LEN as usize) as u64)
+    }
+
+    /// Bytes for a record here, with the mark if it is the first of its part.
+    fn needed(&self, len: u32) -> u64 {
+        u64::from(len) + if self.parts.is_empty() { u64::from(MARK_LEN) } else { 0 }
+    }
+
+    fn roll(&mut self) {
+        self.sealed_bytes += u64::from(self.tail.segment_bytes);
+        self.tail.segment += 1;
+        self.tail.offset = SEGMENT_HEADER_LEN;
+        self.tail.segment_bytes = self.options.segment_bytes;
+        self.begin_part();
+    }
+
+    /// Leaves room for the mark, which is filled in when the group is taken.
+    fn begin_part(&mut self) {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.resize(MARK_LEN as usize, 0);
+        let Tail { segment, offset, lsn, chain, .. } = self.tail;
+        self.parts.push(Part { segment, offset, bytes, first_lsn: lsn + 1, prev: chain, last_lsn: lsn });
+        self.tail.offset += MARK_LEN;
+        self.bytes += MARK_LEN as usize;
+    }
+
+    /// Everything gathered, to be written part after part: each synced before the next is written. `None` if there is
+    /// nothing, or a group is still in flight.
+    pub fn take(&mut self) -> Result<Option<Arc<Group>>, LogError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.parts.is_empty() || self.in_flight.is_some() {
+            return Ok(None);
+        }
+        let mut parts = std::mem::take(&mut self.parts);
+        let mut synced = self.durable;
+        for part in &mut parts {
+            let place = Place { seed: self.seed, segment: part.segment, offset: part.offset };
+            let mark = frame::mark(place, part.first_lsn, part.prev, synced);
+            part.bytes[..MARK_LEN as usize].copy_from_slice(&mark);
+            synced = part.last_lsn;
+        }
+        let group = Arc::new(Group { parts, last_lsn: synced, bytes: self.bytes });
+        self.bytes = 0;
+        self.in_flight = Some(Arc::clone(&group));
+        Ok(Some(group))
+    }
+
+    /// The group is on the disk, all of it. Its buffers serve again unless somebody still reads them.
+    pub fn committed(&mut self, group: Arc<Group>) -> u64 {
+        self.in_flight = None;
+        self.commits += 1;
+        self.durable = group.last_lsn;
+        self.durable_segment = group.parts.last().map_or(self.durable_segment, |part| part.segment);
+        if let Ok(group) = Arc::try_unwrap(group) {
+            for mut part in group.parts {
+                part.bytes.clear();
+                part.bytes.shrink_to(SPARE_BUFFER_BYTES_MAX);
+                if self.spare.len() < SPARE_BUFFERS_MAX {
+                    self.spare.push(part.bytes);
+                }
+            }
+        }
+        self.durable
+    }
+
+    /// The mark that says that everything is durable, while nothing is gathered. The next group starts with the same
+    /// bytes at the same place, so writing it early can never hurt.
+    pub fn idle_mark(&self) -> Option<(u32, u32, [u8; MARK_LEN as usize])> {
+        let Tail { segment, offset, segment_bytes, lsn, chain } = self.tail;
+        let idle = self.parts.is_empty() && self.in_flight.is_none() && self.failed.is_none();
+        if !idle || segment_bytes - offset < MARK_LEN {
+            return None;
+        }
+        let place = Place { seed: self.seed, segment, offset };
+        Some((segment, offset, frame::mark(place, lsn + 1, chain, self.durable)))
+    }
+
+    /// A record that is not yet on the disk.
+    pub fn find(&self, position: Position) -> Option<Vec<u8>> {
+        let in_flight = self.in_flight.iter().flat_map(|group| &group.parts);
+        in_flight.chain(&self.parts).find_map(|part| part.record(position)).map(<[u8]>::to_vec)
+    }
+}
+
+#[cfg(test)]
+mod tests;

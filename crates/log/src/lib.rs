@@ -1,0 +1,37 @@
+//! The durable append log: segments, group commit, recovery, scrub; the disk behind a trait.
+//!
+//! Read in this order: `model` (the words), `frame` (what lies on the disk), `gather` (the commit path, free of I/O),
+//! `commit` (the I/O of it), `recover` (what is believed after a crash).
+
+#![forbid(unsafe_code)]
+
+mod append;
+mod commit;
+mod core;
+pub mod disk;
+mod error;
+mod frame;
+mod gather;
+mod log;
+mod model;
+mod reclaim;
+mod recover;
+mod scan;
+mod sidecar;
+pub mod sim;
+mod table;
+mod upkeep;
+mod verify;
+mod watch;
+mod writer;
+
+pub use append::Appender;
+pub use disk::{Disk, DiskFile, Durability, RamDisk, RealDisk};
+pub use error::LogError;
+pub use log::Log;
+pub use model::{Class, Damage, LogOptions, Lsn, Position, Record, Recovery, Replayed, ScrubReport, Usage};
+pub use sim::SimDisk;
+pub use table::Live;
+pub use verify::{SegmentReport, VerifyReport, verify};
+pub use watch::Watch;
+pub use writer::WriterThread;

@@ -1,0 +1,140 @@
+//! The handle of a log.
+
+use crate::append::Appender;
+use crate::core::Core;
+use crate::disk::{Disk, Durability};
+use crate::error::LogError;
+use crate::frame::{self, Found, HEADER_LEN, Place};
+use crate::model::{LogOptions, Lsn, Position, Record, Recovery, Replayed, Usage};
+use crate::recover;
+use crate::table::Live;
+use crate::watch::Watch;
+use crate::writer::WriterThread;
+use bytes::Bytes;
+use std::io;
+use std::sync::Arc;
+
+/// A durable append log. Clones are the same log; the disk is free again when the last one is gone.
+#[derive(Clone)]
+pub struct Log {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Log {
+    /// Recovers, calling `replay` for every whole record in the order of their numbers. A record with a body counts as
+    /// live until it is released; the visitor may release through the [`Live`] it is handed.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: LogOptions,
+        replay: &mut dyn FnMut(Replayed<'_>, &mut Live),
+    ) -> Result<(Log, Recovery), LogError> {
+        let (core, recovery) = recover::open(&disk, options, replay)?;
+        Ok((Log { core: Arc::new(core) }, recovery))
+    }
+
+    /// Takes the log for appending; see [`Appender`].
+    pub fn appender(&self) -> Appender<'_> {
+        Appender::new(&self.core)
+    }
+
+    /// Every record up to here is synced, with the directory entry of its segment.
+    pub fn durable(&self) -> Lsn {
+        self.core.durable()
+    }
+
+    /// Follows what is durable.
+    pub fn watch(&self) -> Watch {
+        Watch::new(self.core.published.subscribe())
+    }
+
+    /// Why the log failed, if it did. It stays failed: nothing is appended or acknowledged any more; reads go on.
+    pub fn failed(&self) -> Option<LogError> {
+        self.core.published.borrow().failed.clone()
+    }
+
+    /// What durable means on this disk.
+    pub fn durability(&self) -> Durability {
+        self.core.disk.durability()
+    }
+
+    /// One group commit on this thread; everything appended before is durable after it. Without a writer thread it also
+    /// does the background work, so that a simulation needs no threads.
+    pub fn flush(&self) -> Result<Lsn, LogError> {
+        let durable = self.core.commit()?;
+        let is_mine = {
+            let mut upkeep = self.core.upkeep();
+            let is_mine = upkeep.is_wanted && !upkeep.has_threads;
+            upkeep.is_wanted &= !is_mine;
+            is_mine
+        };
+        if is_mine {
+            self.core.do_upkeep()?;
+        }
+        Ok(durable)
+    }
+
+    /// Flushes and marks a clean stop: a later recovery knows that the last group was durable.
+    pub fn seal(&self) -> Result<Lsn, LogError> {
+        self.flush()?;
+        self.core.seal()
+    }
+
+    /// Starts the one writer thread (and its helper). `AlreadyExists` if it runs.
+    pub fn start_writer(&self) -> io::Result<WriterThread> {
+        WriterThread::start(Arc::clone(&self.core))
+    }
+
+    /// Reads a record, durable or not, and checks it.
+    pub fn read(&self, position: Position) -> Result<Record, LogError> {
+        let gathered = self.core.gather().find(position);
+        let bytes = match gathered {
+            Some(bytes) => bytes,
+            None => self.read_from_disk(position)?,
+        };
+        let place = Place { seed: self.core.seed, segment: position.segment, offset: position.offset };
+        let Found::Whole(frame, _) = frame::look(place, &bytes) else { return Err(LogError::Corrupt { position }) };
+        if frame.is_mark || frame.len() != u64::from(position.len) {
+            return Err(LogError::Corrupt { position });
+        }
+        let bytes = Bytes::from(bytes);
+        let head_end = HEADER_LEN as usize + usize::from(frame.head_len);
+        let body_end = head_end + frame.body_len as usize;
+        Ok(Record { head: bytes.slice(HEADER_LEN as usize..head_end), body: bytes.slice(head_end..body_end) })
+    }
+
+    fn read_from_disk(&self, position: Position) -> Result<Vec<u8>, LogError> {
+        let segment_bytes = self.core.table().get(position.segment).map(|segment| segment.segment_bytes);
+        let segment_bytes = segment_bytes.ok_or(LogError::Gone { segment: position.segment })?;
+        if u64::from(position.offset) + u64::from(position.len) > u64::from(segment_bytes) {
+            return Err(LogError::Corrupt { position });
+        }
+        let file = self.core.readable(position.segment)?;
+        let mut bytes = vec![0; position.len as usize];
+        match file.read_at(u64::from(position.offset), &mut bytes) {
+            Ok(()) => Ok(bytes),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(LogError::Corrupt { position }),
+            Err(error) => Err(LogError::io("reading a record", &error)),
+        }
+    }
+
+    /// The body at this position is no longer needed.
+    pub fn release(&self, position: Position) {
+        self.core.table().release(position);
+    }
+
+    /// What the log holds and did.
+    pub fn usage(&self) -> Usage {
+        let gather = self.core.gather();
+        let table = self.core.table();
+        Usage {
+            bytes_total: gather.used_bytes(),
+            bytes_live: table.live_bytes(),
+            quota_bytes: self.core.options.quota_bytes,
+            segments: u32::try_from(table.iter().len()).unwrap_or(u32::MAX),
+            gathered_bytes: gather.gathered_bytes() as u64,
+            syncs: gather.commits(),
+            records: table.iter().map(|segment| segment.records).sum(),
+            appended: gather.appended(),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The words of the log: numbers, positions, options and reports.
+
+use bytes::Bytes;
+
+/// The number of a record: 1, 2, 3 and so on; 0 is "none yet".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+/// Where a record lies. Final from the moment it was appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Number of the segment.
+    pub segment: u32,
+    /// First byte of the record in its segment.
+    pub offset: u32,
+    /// Bytes of the whole record on disk.
+    pub len: u32,
+}
+
+/// Which space a record may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// New data: refused first when space or memory runs short.
+    Data,
+    /// Acks, leases, moves: may use the reserve, so that data can always be settled.
+    Settle,
+}
+
+/// How a log is laid out and bounded.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// Bytes of one segment file.
+    pub segment_bytes: u32,
+    /// Bytes of log that may be used. The files take up to two segments and the sidecars more than this.
+    pub quota_bytes: u64,
+    /// The part of the quota that only [`Class::Settle`] may use.
+    pub reserve_bytes: u64,
+    /// Bytes that may wait in memory for the disk; [`Class::Settle`] may use twice as much.
+    pub gather_bytes_max: usize,
+    /// Whether segments are written full of zeros before use, so that a commit flushes data only.
+    pub zero_ahead: bool,
+    /// Whether sealed segments get a sidecar, so that a restart need not read them.
+    pub sidecars: bool,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            quota_bytes: 16 << 30,
+            reserve_bytes: 256 << 20,
+            gather_bytes_max: 32 << 20,
+            zero_ahead: true,
+            sidecars: true,
+        }
+    }
+}
+
+/// One record as a replay shows it: everything but the body.
+#[derive(Clone, Copy, Debug)]
+pub struct Replayed<'a> {
+    /// Its number.
+    pub lsn: Lsn,
+    /// Where it lies.
+    pub position: Position,
+    /// The small part, as it was appended.
+    pub head: &'a [u8],
+    /// Bytes of the body, which is read with [`crate::Log::read`].
+    pub body_len: u32,
+}
+
+/// One record read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The small part.
+    pub head: Bytes,
+    /// The payload.
+    pub body: Bytes,
+}
+
+/// What opening a log found, counted exactly.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Segments that hold or may hold records.
+    pub segments: u32,
+    /// Whole records replayed.
+    pub records: u64,
+    /// Bytes of the torn tail that were cut (and saved to a file beside the log).
+    pub torn_bytes: u64,
+    /// Records that were durable once and are damaged now, in all the log.
+    pub quarantined_records: u64,
+    /// Bytes that should have been records and are not, in all the log; copies are kept in files beside it.
+    pub quarantined_bytes: u64,
+    /// Segments whose sidecar was missing or bad, so that the segment itself was read (the last one always is).
+    pub segments_read_whole: u32,
+    /// Segments that are missing between the oldest and the last.
+    pub segments_missing: u32,
+    /// Segment headers of which at least one copy was damaged.
+    pub headers_damaged: u32,
+    /// Neighbouring records that do not continue each other's checksum.
+    pub chain_breaks: u64,
+    /// Whether every replayed record was known durable before the stop.
+    pub sealed: bool,
+    /// Number of the last record.
+    pub last: Lsn,
+}
+
+/// A stretch of a segment that should hold records and does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Number of the segment.
+    pub segment: u32,
+    /// First damaged byte.
+    pub offset: u32,
+    /// Damaged bytes.
+    pub len: u32,
+    /// Number of the first record lost here.
+    pub first: Lsn,
+    /// Records lost here.
+    pub records: u64,
+}
+
+/// What a scrub saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Segments read.
+    pub segments: u32,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Whole records.
+    pub records: u64,
+    /// Damaged records.
+    pub bad_records: u64,
+    /// Bytes in damaged stretches.
+    pub bad_bytes: u64,
+    /// Whether the caller stopped it early.
+    pub stopped: bool,
+}
+
+/// What the log holds and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes that count against the quota.
+    pub bytes_total: u64,
+    /// Bytes of records whose body is still needed.
+    pub bytes_live: u64,
+    /// The bound on `bytes_total`.
+    pub quota_bytes: u64,
+    /// Segments in use.
+    pub segments: u32,
+    /// Bytes in memory that wait for the disk.
+    pub gathered_bytes: u64,
+    /// Group commits since the log was opened.
+    pub syncs: u64,
+    /// Records the log holds.
+    pub records: u64,
+    /// Records appended since the log was opened.
+    pub appended: u64,
+}

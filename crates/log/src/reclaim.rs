@@ -1,0 +1,148 @@
+//! Reading the log through, scrubbing it, and giving back its oldest segment.
+
+use crate::core::{Core, log_name, sidecar_name};
+use crate::disk::read_up_to;
+use crate::error::LogError;
+use crate::log::Log;
+use crate::model::{Damage, Replayed, ScrubReport};
+use crate::scan::{Contents, Cursor, scan};
+use crate::sidecar;
+use std::io;
+use std::ops::ControlFlow;
+
+/// A scrub reads this much between two calls of its pacer.
+const SCRUB_STEP_BYTES: usize = 1 << 20;
+
+impl Log {
+    /// Flushes, then shows everything appended before the call, in the order of the numbers.
+    pub fn replay(&self, visit: &mut dyn FnMut(Replayed<'_>)) -> Result<(), LogError> {
+        let limit = self.flush()?.0;
+        let segments: Vec<u32> = self.core.table().iter().map(|segment| segment.number).collect();
+        for segment in segments {
+            self.core.records_of(segment, limit, visit)?;
+        }
+        Ok(())
+    }
+
+    /// Shows the records of one segment; flushes first if it is the active one.
+    pub fn records_of(&self, segment: u32, visit: &mut dyn FnMut(Replayed<'_>)) -> Result<(), LogError> {
+        let is_sealed = segment < self.core.gather().durable_segment();
+        let limit = if is_sealed { u64::MAX } else { self.flush()?.0 };
+        self.core.records_of(segment, limit, visit)
+    }
+
+    /// The oldest segment, if it is worth copying the rest of it forward: nothing in it is live, or less than half of
+    /// the whole log is. Only the oldest, because an ack may be dropped only when the record it speaks of is gone.
+    pub fn reclaimable(&self) -> Option<u32> {
+        let active = self.core.gather().durable_segment();
+        let table = self.core.table();
+        let oldest = table.oldest().filter(|oldest| oldest.number < active)?;
+        let is_worth = oldest.live <= 0 || table.live_bytes() * 2 < table.filled_bytes();
+        is_worth.then_some(oldest.number)
+    }
+
+    /// Gives the oldest segment back. Everything appended before the call is durable first, so that copies of what was
+    /// still needed cannot be lost with it.
+    pub fn retire(&self, segment: u32) -> Result<(), LogError> {
+        self.flush()?;
+        let core = &self.core;
+        let _files = core.lock_files();
+        if segment >= core.gather().durable_segment() {
+            return Err(LogError::NotOldest { segment });
+        }
+        let retired = core.table().remove_oldest(segment)?;
+        core.must("removing a sidecar", remove_if_there(core, &sidecar_name(segment)))?;
+        core.must("removing a segment", remove_if_there(core, &log_name(segment)))?;
+        core.must("syncing the directory", core.disk.sync_dir())?;
+        core.gather().retired(retired.segment_bytes);
+        core.want_upkeep();
+        Ok(())
+    }
+
+    /// Reads every sealed segment and checks every record in it. `pace` is told how many bytes were read; it may sleep,
+    /// or break off. `bad` is told of every damaged stretch.
+    pub fn scrub(
+        &self,
+        pace: &mut dyn FnMut(u64) -> ControlFlow<()>,
+        bad: &mut dyn FnMut(Damage),
+    ) -> Result<ScrubReport, LogError> {
+        let sealed_before = self.core.gather().durable_segment();
+        let segments: Vec<(u32, u64)> = {
+            let table = self.core.table();
+            let sealed = table.iter().take_while(|segment| segment.number < sealed_before);
+            sealed.map(|segment| (segment.number, segment.first_lsn)).collect()
+        };
+        let mut report = ScrubReport::default();
+        for (segment, first_lsn) in segments {
+            let bytes = match self.core.read_in_steps(segment, pace) {
+                Ok(bytes) => bytes,
+                Err(LogError::Gone { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            let Some(bytes) = bytes else {
+                report.stopped = true;
+                break;
+            };
+            let found = scan(self.core.seed, segment, &bytes, Cursor { next: Some(first_lsn), chain: None });
+            report.segments += 1;
+            report.bytes += bytes.len() as u64;
+            report.records += found.entries.len() as u64;
+            report.bad_records += found.lost_records();
+            report.bad_bytes += found.lost_bytes();
+            found.gaps.iter().for_each(|gap| bad(gap.damage(segment)));
+        }
+        Ok(report)
+    }
+}
+
+impl Core {
+    fn records_of(&self, segment: u32, limit: u64, visit: &mut dyn FnMut(Replayed<'_>)) -> Result<(), LogError> {
+        let contents = self.contents_of(segment)?;
+        let wanted = contents.scan.entries.iter().take_while(|entry| entry.lsn <= limit);
+        wanted.for_each(|entry| visit(contents.replayed(segment, entry)));
+        Ok(())
+    }
+
+    /// From the sidecar if there is a good one, else from the segment.
+    fn contents_of(&self, segment: u32) -> Result<Contents, LogError> {
+        let (first_lsn, may_have_sidecar) = {
+            let table = self.table();
+            let known = table.get(segment).ok_or(LogError::Gone { segment })?;
+            (known.first_lsn, known.sidecar_done)
+        };
+        let sidecar = may_have_sidecar.then(|| self.disk.open(&sidecar_name(segment)).ok()).flatten();
+        let bytes = sidecar.and_then(|file| read_up_to(file.as_ref(), u64::from(u32::MAX)).ok());
+        match bytes.and_then(|bytes| sidecar::decode(self.seed, segment, bytes)) {
+            Some(contents) => Ok(contents),
+            None => self.read_segment(segment, first_lsn),
+        }
+    }
+
+    /// The bytes of a segment, read step by step; `None` if the pacer broke off.
+    fn read_in_steps(
+        &self,
+        segment: u32,
+        pace: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Option<Vec<u8>>, LogError> {
+        let file = self.readable(segment)?;
+        let failed = |error: io::Error| LogError::io("scrubbing a segment", &error);
+        let len = file.len().map_err(failed)?;
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        let mut at = 0_u64;
+        for step in bytes.chunks_mut(SCRUB_STEP_BYTES) {
+            file.read_at(at, step).map_err(failed)?;
+            at += step.len() as u64;
+            if pace(step.len() as u64).is_break() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(bytes))
+    }
+}
+
+fn remove_if_there(core: &Core, name: &str) -> io::Result<()> {
+    match core.disk.remove(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,41 @@
+//! Keeps copies of bytes that recovery cuts or cannot read: nothing is destroyed.
+
+use crate::disk::Disk;
+use crate::scan::Contents;
+use std::io;
+
+/// Saves a torn tail before it is overwritten. A second cut at the same place gets a name of its own.
+pub fn save_torn(disk: &dyn Disk, segment: u32, offset: u32, bytes: &[u8]) -> io::Result<()> {
+    let names = disk.list()?;
+    let name = (0_u32..)
+        .map(|turn| if turn == 0 { String::new() } else { format!("-{turn}") })
+        .map(|turn| format!("torn-{segment:08}-{offset}{turn}.bin"))
+        .find(|name| !names.contains(name))
+        .expect("some number is free");
+    save(disk, &name, bytes)
+}
+
+/// Saves every damaged stretch once: it lies in a segment that will be retired some day.
+pub fn save_damage(disk: &dyn Disk, segment: u32, contents: &Contents) -> io::Result<()> {
+    if contents.scan.gaps.is_empty() {
+        return Ok(());
+    }
+    let names = disk.list()?;
+    for gap in contents.scan.gaps.iter().filter(|gap| gap.end > gap.offset) {
+        let name = format!("bad-{segment:08}-{}.bin", gap.offset);
+        let end = contents.bytes.len().min(gap.end as usize);
+        if !names.contains(&name) {
+            save(disk, &name, &contents.bytes[gap.offset as usize..end])?;
+        }
+    }
+    Ok(())
+}
+
+fn save(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = format!("{name}.tmp");
+    let file = disk.create(&temporary)?;
+    file.write_at(0, bytes)?;
+    file.sync()?;
+    disk.rename(&temporary, name)?;
+    disk.sync_dir()
+}

@@ -1,0 +1,169 @@
+//! The segments a log consists of, and how much of each is still needed.
+
+use crate::disk::DiskFile;
+use crate::error::LogError;
+use crate::model::Position;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Files kept open for reading; the oldest are closed first.
+const FILES_OPEN_MAX: usize = 256;
+
+/// One segment.
+pub struct Segment {
+    pub number: u32,
+    /// Bytes its file has or will have.
+    pub segment_bytes: u32,
+    /// Open if it was used lately.
+    pub file: Option<Arc<dyn DiskFile>>,
+    /// Bytes of records with a body that nobody released. A release may overtake the append it belongs to.
+    pub live: i64,
+    /// Bytes of all records.
+    pub filled: u64,
+    pub records: u64,
+    /// Number of its first record.
+    pub first_lsn: u64,
+    /// Its file has a name on the disk.
+    pub is_made: bool,
+    /// Its sidecar was written, or given up.
+    pub sidecar_done: bool,
+}
+
+impl Segment {
+    pub fn new(number: u32, segment_bytes: u32, first_lsn: u64) -> Self {
+        Self {
+            number,
+            segment_bytes,
+            file: None,
+            live: 0,
+            filled: 0,
+            records: 0,
+            first_lsn,
+            is_made: false,
+            sidecar_done: false,
+        }
+    }
+
+    /// Counts records that were appended or found.
+    pub fn add(&mut self, added: Added) {
+        self.live += added.live;
+        self.filled += added.filled;
+        self.records += added.records;
+    }
+}
+
+/// Records added to a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Added {
+    pub live: i64,
+    pub filled: u64,
+    pub records: u64,
+}
+
+impl Added {
+    pub fn count(&mut self, len: u32, has_body: bool) {
+        self.live += if has_body { i64::from(len) } else { 0 };
+        self.filled += u64::from(len);
+        self.records += 1;
+    }
+}
+
+/// Every segment from the oldest to the active one, without a hole; and the one made ahead.
+#[derive(Default)]
+pub struct Table {
+    segments: VecDeque<Segment>,
+    /// Made, zero-filled and named, not yet written to.
+    pub prepared: Option<(u32, Arc<dyn DiskFile>)>,
+}
+
+impl Table {
+    pub fn push(&mut self, segment: Segment) {
+        debug_assert!(self.segments.back().is_none_or(|last| last.number + 1 == segment.number));
+        self.segments.push_back(segment);
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Segment> + ExactSizeIterator {
+        self.segments.iter()
+    }
+
+    pub fn oldest(&self) -> Option<&Segment> {
+        self.segments.front()
+    }
+
+    pub fn newest(&self) -> Option<&Segment> {
+        self.segments.back()
+    }
+
+    pub fn get(&self, number: u32) -> Option<&Segment> {
+        self.segments.get(self.index(number)?)
+    }
+
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut Segment> {
+        let index = self.index(number)?;
+        self.segments.get_mut(index)
+    }
+
+    fn index(&self, number: u32) -> Option<usize> {
+        number.checked_sub(self.segments.front()?.number).map(|index| index as usize)
+    }
+
+    /// Segments that appends reached come to be here when their first records are counted.
+    pub fn add(&mut self, number: u32, segment_bytes: u32, first_lsn: u64, added: Added) {
+        if self.newest().is_none_or(|last| last.number < number) {
+            self.push(Segment::new(number, segment_bytes, first_lsn));
+        }
+        if let Some(segment) = self.get_mut(number) {
+            segment.add(added);
+        }
+    }
+
+    pub fn release(&mut self, position: Position) {
+        if let Some(segment) = self.get_mut(position.segment) {
+            segment.live -= i64::from(position.len);
+        }
+    }
+
+    /// Takes the oldest out, if it is this one.
+    pub fn remove_oldest(&mut self, number: u32) -> Result<Segment, LogError> {
+        let is_oldest = self.oldest().is_some_and(|oldest| oldest.number == number);
+        let removed = if is_oldest && self.segments.len() > 1 { self.segments.pop_front() } else { None };
+        removed.ok_or(LogError::NotOldest { segment: number })
+    }
+
+    /// Keeps a file that was opened, closing another if too many are open.
+    pub fn keep_open(&mut self, number: u32, file: Arc<dyn DiskFile>) {
+        let Some(segment) = self.get_mut(number) else { return };
+        segment.file = Some(file);
+        let active = self.newest().map(|last| last.number);
+        let others = |segment: &&mut Segment| segment.number != number && Some(segment.number) != active;
+        if self.segments.iter().filter(|segment| segment.file.is_some()).count() > FILES_OPEN_MAX
+            && let Some(oldest) = self.segments.iter_mut().filter(others).find(|segment| segment.file.is_some())
+        {
+            oldest.file = None;
+        }
+    }
+
+    pub fn live_bytes(&self) -> u64 {
+        u64::try_from(self.segments.iter().map(|segment| segment.live).sum::<i64>()).unwrap_or(0)
+    }
+
+    pub fn filled_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.filled).sum()
+    }
+}
+
+/// Handed to the visitor of a recovery, so that it can release what it learns to be settled.
+pub struct Live<'a> {
+    table: &'a mut Table,
+}
+
+impl<'a> Live<'a> {
+    pub(crate) fn new(table: &'a mut Table) -> Self {
+        Self { table }
+    }
+
+    /// The body at this position is no longer needed.
+    pub fn release(&mut self, position: Position) {
+        self.table.release(position);
+    }
+}

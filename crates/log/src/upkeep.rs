@@ -1,0 +1,140 @@
+//! Work beside the commits: segments made ahead, sidecars of sealed segments.
+
+use crate::core::{Core, log_name, sidecar_name, temporary_name};
+use crate::disk::{Disk, DiskFile, Durability, read_up_to};
+use crate::error::LogError;
+use crate::frame::SegmentHeader;
+use crate::model::LogOptions;
+use crate::scan::{Contents, Cursor, scan};
+use crate::sidecar;
+use std::io;
+use std::sync::Arc;
+
+/// Zeros are written and synced in steps, so that commits of others need not wait for a whole segment.
+const ZERO_STEP_BYTES: usize = 1 << 20;
+
+impl Core {
+    /// Does whatever is due. Running out of space here costs nothing that was promised, so it is no failure.
+    pub fn do_upkeep(&self) -> Result<(), LogError> {
+        if let Some(error) = self.gather().failed() {
+            return Err(error.clone());
+        }
+        self.make_ahead()?;
+        while self.write_next_sidecar()? {}
+        Ok(())
+    }
+
+    /// Makes the next segment, so that the writer finds it ready.
+    fn make_ahead(&self) -> Result<(), LogError> {
+        if !zero_fills(self.disk.as_ref(), &self.options) {
+            return Ok(());
+        }
+        let _files = self.lock_files();
+        let next = {
+            let table = self.table();
+            if table.prepared.is_some() {
+                return Ok(());
+            }
+            table.iter().rev().find(|segment| segment.is_made).map_or(1, |segment| segment.number + 1)
+        };
+        let free = self.must("asking for free space", self.disk.free_bytes())?;
+        if free < 2 * u64::from(self.options.segment_bytes) {
+            self.gather().no_room = true;
+            return Ok(());
+        }
+        match make_segment(self.disk.as_ref(), &self.options, self.seed, next) {
+            Ok(file) => {
+                self.table().prepared = Some((next, file));
+                self.gather().no_room = false;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                self.gather().no_room = true;
+                self.must("removing an unfinished segment", self.disk.remove(&temporary_name(next, "log")))
+            }
+            Err(error) => self.must("making a segment ahead", Err(error)),
+        }
+    }
+
+    /// Writes one sidecar that is missing; false if none is.
+    fn write_next_sidecar(&self) -> Result<bool, LogError> {
+        if !self.options.sidecars || self.disk.durability() == Durability::Ram {
+            return Ok(false);
+        }
+        let _files = self.lock_files();
+        let sealed_before = self.gather().durable_segment();
+        let due = {
+            let table = self.table();
+            let mut sealed = table.iter().take_while(|segment| segment.number < sealed_before);
+            let due = sealed.find(|segment| segment.is_made && !segment.sidecar_done);
+            due.map(|segment| (segment.number, segment.first_lsn))
+        };
+        let Some((segment, first_lsn)) = due else { return Ok(false) };
+        // A segment that cannot be read is no reason to stop writing; a restart will look at it again.
+        match self.read_segment(segment, first_lsn) {
+            Ok(contents) => {
+                let written = write_sidecar(self.disk.as_ref(), self.seed, segment, &contents);
+                self.must("writing a sidecar", written)?;
+            }
+            Err(error) => tracing::warn!(segment, %error, "no sidecar: the segment cannot be read"),
+        }
+        if let Some(known) = self.table().get_mut(segment) {
+            known.sidecar_done = true;
+        }
+        Ok(true)
+    }
+
+    /// All of a segment, scanned.
+    pub fn read_segment(&self, segment: u32, first_lsn: u64) -> Result<Contents, LogError> {
+        let file = self.readable(segment)?;
+        let bytes = read_up_to(file.as_ref(), u64::from(u32::MAX));
+        let bytes = bytes.map_err(|error| LogError::io("reading a segment", &error))?;
+        let scan = scan(self.seed, segment, &bytes, Cursor { next: Some(first_lsn), chain: None });
+        Ok(Contents { scan, bytes })
+    }
+}
+
+/// Whether segments are zero-filled before use; in memory there is nothing to gain.
+pub fn zero_fills(disk: &dyn Disk, options: &LogOptions) -> bool {
+    options.zero_ahead && disk.durability() == Durability::Fsynced
+}
+
+/// Makes a segment: header and zeros durable, then its name. It is never seen unfinished.
+pub fn make_segment(disk: &dyn Disk, options: &LogOptions, seed: u32, segment: u32) -> io::Result<Arc<dyn DiskFile>> {
+    let temporary = temporary_name(segment, "log");
+    let file = disk.create(&temporary)?;
+    let header = SegmentHeader { segment, seed, segment_bytes: options.segment_bytes }.encode();
+    file.write_at(0, &header)?;
+    if zero_fills(disk, options) {
+        write_zeros(file.as_ref(), header.len() as u64, u64::from(options.segment_bytes))?;
+    }
+    file.sync()?;
+    disk.rename(&temporary, &log_name(segment))?;
+    disk.sync_dir()?;
+    Ok(file)
+}
+
+/// Writes zeros from `start` to `end` and syncs them step by step.
+pub fn write_zeros(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<()> {
+    let length = end.saturating_sub(start).min(ZERO_STEP_BYTES as u64);
+    let zeros = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    let mut at = start;
+    while at < end {
+        let step = usize::try_from(end - at).map_or(zeros.len(), |left| left.min(zeros.len()));
+        file.write_at(at, &zeros[..step])?;
+        file.sync()?;
+        at += step as u64;
+    }
+    Ok(())
+}
+
+/// Writes a sidecar. It is not synced: it has a checksum and can be made again. A full disk just leaves it out.
+pub fn write_sidecar(disk: &dyn Disk, seed: u32, segment: u32, contents: &Contents) -> io::Result<()> {
+    let temporary = temporary_name(segment, "idx");
+    let file = disk.create(&temporary)?;
+    match file.write_at(0, &sidecar::encode(seed, segment, contents)) {
+        Ok(()) => disk.rename(&temporary, &sidecar_name(segment)),
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => disk.remove(&temporary),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,120 @@
+//! The threads of a log: one commits when the disk is free, one makes segments and sidecars.
+
+use crate::core::Core;
+use crate::error::LogError;
+use crate::model::Lsn;
+use std::io;
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// The running threads. Stop them with [`WriterThread::stop`]; a drop does the same and hides the result.
+pub struct WriterThread {
+    core: Arc<Core>,
+    writer: Option<JoinHandle<()>>,
+    helper: Option<JoinHandle<()>>,
+}
+
+impl WriterThread {
+    pub(crate) fn start(core: Arc<Core>) -> io::Result<WriterThread> {
+        {
+            let mut upkeep = core.upkeep();
+            if upkeep.has_threads {
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the log has its writer"));
+            }
+            upkeep.has_threads = true;
+            upkeep.is_stopping = false;
+        }
+        core.gather().stopping = false;
+        let mut threads = WriterThread { core, writer: None, helper: None };
+        threads.helper = Some(spawn("log-helper", &threads.core, help)?);
+        threads.writer = Some(spawn("log-writer", &threads.core, write)?);
+        Ok(threads)
+    }
+
+    /// Commits what is gathered, marks the clean stop, and waits for the threads to end.
+    pub fn stop(mut self) -> Result<Lsn, LogError> {
+        self.join();
+        self.core.seal()
+    }
+
+    fn join(&mut self) {
+        self.core.gather().stopping = true;
+        self.core.work.notify_all();
+        join(self.writer.take());
+        self.core.upkeep().is_stopping = true;
+        self.core.upkeep_work.notify_all();
+        join(self.helper.take());
+        self.core.upkeep().has_threads = false;
+    }
+}
+
+impl Drop for WriterThread {
+    fn drop(&mut self) {
+        if self.writer.is_some() || self.helper.is_some() {
+            self.join();
+            if let Err(error) = self.core.seal() {
+                tracing::warn!(%error, "the log could not be sealed");
+            }
+        }
+    }
+}
+
+fn spawn(name: &str, core: &Arc<Core>, run: fn(&Core)) -> io::Result<JoinHandle<()>> {
+    let core = Arc::clone(core);
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _guard = FailOnPanic(&core);
+        run(&core);
+    })
+}
+
+fn join(thread: Option<JoinHandle<()>>) {
+    // A thread that panicked has failed the log; there is no more to say here.
+    let _ = thread.map(JoinHandle::join);
+}
+
+/// Nobody may wait for a writer that is dead.
+struct FailOnPanic<'a>(&'a Core);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(LogError::failed("committing", &io::Error::other("a thread of the log panicked")));
+        }
+    }
+}
+
+fn write(core: &Core) {
+    while wait_for_records(core) {
+        if core.commit().is_err() {
+            return;
+        }
+    }
+}
+
+/// Sleeps until something is gathered; false when it is time to end.
+fn wait_for_records(core: &Core) -> bool {
+    let mut gather = core.gather();
+    while gather.is_empty() && !gather.stopping && gather.failed().is_none() {
+        gather.writer_sleeps = true;
+        gather = core.work.wait(gather).unwrap_or_else(PoisonError::into_inner);
+    }
+    gather.writer_sleeps = false;
+    !gather.is_empty() && gather.failed().is_none()
+}
+
+fn help(core: &Core) {
+    while wait_for_upkeep(core) {
+        if core.do_upkeep().is_err() {
+            return;
+        }
+    }
+}
+
+fn wait_for_upkeep(core: &Core) -> bool {
+    let mut upkeep = core.upkeep();
+    while !upkeep.is_wanted && !upkeep.is_stopping {
+        upkeep = core.upkeep_work.wait(upkeep).unwrap_or_else(PoisonError::into_inner);
+    }
+    upkeep.is_wanted = upkeep.is_wanted && upkeep.is_stopping;
+    !upkeep.is_stopping
+}

@@ -1,0 +1,96 @@
+//! A disk that gives errors: the log stops acknowledging for ever, and what it promised stays.
+
+use crate::workload::{Memory, open, options, run};
+use ron_log::{Class, Disk, Log, LogError, SimDisk};
+use std::sync::Arc;
+
+/// Runs the script on a disk that fails somewhere; returns whether it failed while the log was open.
+fn check(disk: &SimDisk, what: &str) {
+    let mut memory = Memory::default();
+    let error = run(disk, &mut memory).expect_err(what);
+    assert!(matches!(error, LogError::Failed { .. } | LogError::Io { .. }), "{what}: {error}");
+    for seed in 0..4 {
+        memory.clone().reopen(&disk.crash(seed), &format!("{what}, survival {seed}"));
+    }
+}
+
+#[test]
+fn every_write_in_turn_fails() {
+    let disk = SimDisk::new(1);
+    run(&disk, &mut Memory::default()).unwrap();
+    for number in 0..disk.writes() {
+        let disk = SimDisk::new(1);
+        disk.fail_write(number);
+        check(&disk, &format!("write {number} fails"));
+    }
+}
+
+#[test]
+fn every_sync_in_turn_fails() {
+    let disk = SimDisk::new(1);
+    run(&disk, &mut Memory::default()).unwrap();
+    for number in 0..disk.syncs() {
+        let disk = SimDisk::new(1);
+        disk.fail_sync(number);
+        check(&disk, &format!("sync {number} fails"));
+    }
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_acknowledged_and_reads_go_on() {
+    let disk = SimDisk::new(1);
+    let mut memory = Memory::default();
+    let (log, ..) = open(&disk).unwrap();
+    let kept = memory.append(&log, 3, 50).unwrap();
+    memory.flush(&log).unwrap();
+    let mut watch = log.watch();
+    let lost = memory.append(&log, 3, 60).unwrap();
+    disk.fail_sync(disk.syncs());
+    let error = log.flush().unwrap_err();
+    assert!(matches!(error, LogError::Failed { .. }));
+    let operations = disk.operations();
+    for _ in 0..3 {
+        assert_eq!(log.flush(), Err(error.clone()));
+        assert_eq!(log.appender().append(Class::Settle, b"", b""), Err(error.clone()));
+    }
+    assert_eq!(disk.operations(), operations, "the same pages are never tried again");
+    assert_eq!((log.durable().0, log.failed()), (1, Some(error.clone())));
+    let told = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(watch.changed());
+    assert_eq!(told, Err(error));
+    assert!(log.read(kept).is_ok() && log.read(lost).is_ok(), "reads go on");
+}
+
+#[test]
+fn a_disk_that_fills_up_refuses_and_recovers_when_room_comes_back() {
+    let disk = SimDisk::new(1);
+    let mut memory = Memory::default();
+    let (log, ..) = open(&disk).unwrap();
+    memory.append(&log, 3, 50).unwrap();
+    memory.flush(&log).unwrap();
+    disk.limit_bytes(Some(5 * 4096));
+    let full = loop {
+        match memory.append(&log, 3, 700) {
+            Ok(_) => memory.flush(&log).unwrap(),
+            Err(error) => break error,
+        };
+    };
+    assert_eq!((full, log.failed()), (LogError::Full, None), "refused at the door");
+    assert!(memory.written.len() > 4);
+    memory.reopen(&disk.crash(0), "full");
+    disk.limit_bytes(None);
+    memory.flush(&log).unwrap();
+    memory.append(&log, 3, 700).unwrap();
+    memory.flush(&log).unwrap();
+}
+
+#[test]
+fn a_disk_has_one_log() {
+    let disk = SimDisk::new(1);
+    let (log, ..) = open(&disk).unwrap();
+    let again: Arc<dyn Disk> = Arc::new(disk.clone());
+    assert_eq!(Log::open(again, options(), &mut |_, _| {}).err(), Some(LogError::InUse));
+    let watch = log.watch();
+    drop(log);
+    open(&disk).unwrap();
+    drop(watch);
+}

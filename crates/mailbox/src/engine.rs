@@ -1,0 +1,285 @@
+//! What every part of the mailbox shares: the log, the topics, the shards and the way to them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use ron_auth::Subject;
+use ron_cells::Sequence;
+use ron_kernel::queue::QueueSender;
+use ron_kernel::{Deadline, KernelHandle, Snapshot};
+use ron_log::{Class, Log, LogError, Lsn, Recovery};
+use ron_types::limits::mailbox::SHARDS_MAX;
+use ron_types::{Error, Kind};
+use tokio::sync::{Notify, watch};
+
+use crate::clock::Steady;
+use crate::events::{Event, Events};
+use crate::job::{Job, Wake};
+use crate::metrics::Counts;
+use crate::options::{LiveOptions, MailboxOptions};
+use crate::quotas::Quotas;
+use crate::receipt::Secret;
+use crate::record::Record;
+use crate::recovery::StoredTopic;
+use crate::reprocessor::Redrives;
+use crate::shard::{Handover, Shard};
+use crate::topics::Topics;
+use crate::words::{Millis, PartKey, TopicId, TopicName, TopicSettings};
+
+/// Shared by the handle and every task of the mailbox.
+pub(crate) struct Engine {
+    pub options: MailboxOptions,
+    pub live: Snapshot<LiveOptions>,
+    pub topics: Topics,
+    pub secret: Secret,
+    pub lanes: Vec<Lane>,
+    pub routing: Snapshot<Routing>,
+    pub numbers: Sequence,
+    pub kernel: KernelHandle,
+    pub counts: Counts,
+    quotas: Quotas,
+    pub events: Events,
+    pub redrives: Redrives,
+    /// The nearest deadline of each shard; the scanner sleeps until the nearest of all.
+    pub deadlines: watch::Sender<[Millis; SHARDS_MAX]>,
+    opened: OnceLock<Opened>,
+    opening: Notify,
+}
+
+/// What exists once the log has been recovered.
+pub(crate) struct Opened {
+    pub log: Log,
+    pub clock: Steady,
+    pub recovery: Recovery,
+}
+
+/// One shard as seen from outside.
+pub(crate) struct Lane {
+    pub jobs: QueueSender<Job>,
+    pub wakes: QueueSender<Wake>,
+    pub cell: Cell,
+}
+
+/// What a shard's worker owns, kept outside of it so that the next life of the worker finds it. A worker that panics in
+/// the middle of a change poisons the lock; the next life then rebuilds the shard from the log.
+#[derive(Default)]
+pub(crate) struct Cell {
+    pub shard: Mutex<Option<Shard>>,
+    /// Messages moved here by other shards, with the number of the record that says so.
+    pub adopted: Mutex<Vec<(Lsn, Handover)>>,
+    /// What was last published about it.
+    pub numbers: Mutex<ShardNumbers>,
+}
+
+/// Numbers of one shard after its last turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ShardNumbers {
+    /// Messages that may be delivered.
+    pub ready: u64,
+    /// Messages that wait for their time.
+    pub delayed: u64,
+    /// Messages with consumers.
+    pub leased: u64,
+    /// Receivers waiting for a message.
+    pub waiters: u64,
+    /// Most newer messages delivered before an older one that was ready.
+    pub reorder_depth_max: u64,
+}
+
+/// Which shard owns a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Routing {
+    /// Shards that own partitions.
+    pub shards: usize,
+    /// Partitions are on the move: nothing new is taken on.
+    pub moving: bool,
+}
+
+impl Routing {
+    /// The owner of a partition: a stable hash, so that every node and every run agrees.
+    pub fn shard_of(self, part: PartKey) -> usize {
+        let mut mixed =
+            (u64::from(part.topic.home()) << 16 | u64::from(part.partition)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % self.shards.max(1) as u64) as usize
+    }
+}
+
+impl Engine {
+    pub fn new(
+        options: MailboxOptions,
+        live: Snapshot<LiveOptions>,
+        lanes: Vec<Lane>,
+        kernel: KernelHandle,
+        events: Events,
+        redrives: Redrives,
+    ) -> Engine {
+        let shards = live.get().value.ready_shards.clamp(1, SHARDS_MAX);
+        Engine {
+            secret: Secret::new(options.secret),
+            options,
+            live,
+            topics: Topics::default(),
+            lanes,
+            routing: Snapshot::new(Routing { shards, moving: false }),
+            numbers: Sequence::new(1),
+            kernel,
+            counts: Counts::default(),
+            quotas: Quotas::default(),
+            events,
+            redrives,
+            deadlines: watch::Sender::new([Millis::MAX; SHARDS_MAX]),
+            opened: OnceLock::new(),
+            opening: Notify::new(),
+        }
+    }
+
+    /// The log and the clock, or a refusal while they are not there yet.
+    pub fn opened(&self) -> Result<&Opened, Error> {
+        self.opened.get().ok_or_else(|| Error::new(Kind::Degraded, "the mailbox is still reading its log"))
+    }
+
+    /// Resolves once the log has been recovered.
+    pub async fn until_opened(&self) -> &Opened {
+        loop {
+            let opening = self.opening.notified();
+            if let Some(opened) = self.opened.get() {
+                return opened;
+            }
+            opening.await;
+        }
+    }
+
+    /// Says that the log has been recovered; only the first time counts.
+    pub fn set_opened(&self, opened: Opened) {
+        let _ = self.opened.set(opened);
+        self.opening.notify_waiters();
+    }
+
+    /// The shard that owns a partition now.
+    pub fn route(&self, part: PartKey) -> Result<usize, Error> {
+        let routing = self.routing.get().value;
+        if routing.moving {
+            return Err(Error::busy("the mailbox, whose partitions are being moved,"));
+        }
+        Ok(routing.shard_of(part))
+    }
+
+    /// Gives messages that were moved to other partitions to the shards that own those.
+    pub fn hand_over(&self, lsn: Lsn, handovers: Vec<Handover>) {
+        let routing = self.routing.get().value;
+        for handover in handovers {
+            self.tell_of_death(&handover);
+            let lane = &self.lanes[routing.shard_of(handover.to)];
+            lock(&lane.cell.adopted).push((lsn, handover));
+            // A full queue already holds a wake-up.
+            let _ = lane.wakes.offer(Wake);
+        }
+    }
+
+    fn tell_of_death(&self, handover: &Handover) {
+        let Some(dead) = handover.dead() else { return };
+        let Some(topic) = self.topics.by_id(dead.source.topic) else { return };
+        self.counts.died(topic.name.as_str(), dead.reason);
+        if self.events.has_listeners() {
+            let msg_id = self.secret.message_id(handover.sent_ms(), handover.seq).to_string();
+            self.events.publish(Event::Died { topic: topic.name.clone(), msg_id, reason: dead.reason });
+        }
+    }
+
+    /// Tells the scanner when this shard next has something due.
+    pub fn publish_deadline(&self, shard: usize, deadline: Option<Millis>) {
+        let deadline = deadline.unwrap_or(Millis::MAX);
+        self.deadlines.send_if_modified(|deadlines| {
+            let nearest = deadlines.iter().copied().min().unwrap_or(Millis::MAX);
+            deadlines[shard] = deadline;
+            // The scanner is only woken for something earlier than what it sleeps for.
+            deadline < nearest
+        });
+    }
+
+    /// Resolves once the node drains.
+    pub async fn draining(&self) {
+        let mut stopping = self.kernel.watch_stopping();
+        // A closed watch means that the kernel is gone.
+        let _ = stopping.wait_for(|stopping| stopping.draining).await;
+    }
+
+    /// Lets a sender send so many messages, or says that it is too fast.
+    pub fn admit(&self, by: &Subject, messages: u32) -> Result<(), Error> {
+        let node_wide = self.live.get().value.tenant_sends_per_second;
+        self.quotas.admit(by, node_wide, messages)
+    }
+
+    /// Writes a topic's record again, because the segment with the last one is about to go.
+    pub fn write_topic_again(&self, id: TopicId) -> Result<(), Error> {
+        let Some(topic) = self.topics.by_id(id) else { return Ok(()) };
+        self.write_topic(topic.id, &topic.name, &topic.settings, topic.created_ms).map(drop)
+    }
+
+    /// Writes a topic's record; gives its number.
+    pub fn write_topic(
+        &self,
+        id: TopicId,
+        name: &TopicName,
+        settings: &TopicSettings,
+        created_ms: Millis,
+    ) -> Result<Lsn, Error> {
+        let stored = StoredTopic { created_ms, settings: settings.clone() };
+        let settings = serde_json::to_string(&stored).map_err(|error| Error::schema(error.to_string()))?;
+        self.write(&Record::Topic { id, name: name.as_str(), settings: &settings })
+    }
+
+    /// Writes a record that belongs to no shard; gives its number.
+    pub fn write(&self, record: &Record<'_>) -> Result<Lsn, Error> {
+        let mut head = Vec::new();
+        record.encode(&mut head);
+        let opened = self.opened()?;
+        let mut appender = opened.log.appender();
+        appender.append(Class::Settle, &head, &[]).map_err(log_error)?;
+        Ok(appender.lsn())
+    }
+
+    /// Waits until a record is safe.
+    pub async fn durable(&self, lsn: Lsn, deadline: Deadline) -> Result<(), Error> {
+        let log = &self.opened()?.log;
+        if log.durability() == ron_log::Durability::Ram {
+            log.flush().map_err(log_error)?;
+        }
+        deadline.run("log_commit", log.watch().reached(lsn)).await?.map(drop).map_err(log_error)
+    }
+
+    /// Counts messages whose bytes are not what was sent.
+    pub fn integrity_failed(&self, reason: &'static str, messages: u64) {
+        self.counts.integrity_failed(reason, messages);
+    }
+
+    /// Leases of the whole node.
+    pub fn leased(&self) -> u64 {
+        self.lanes.iter().map(|lane| lock(&lane.cell.numbers).leased).sum()
+    }
+}
+
+/// Locks what stays consistent even if somebody panicked while holding it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a failure of the log means to a caller.
+pub(crate) fn log_error(error: LogError) -> Error {
+    match error {
+        LogError::Full => {
+            Error::new(Kind::Busy, "the disk quota of the mailbox is used up; acknowledge messages to make room")
+        }
+        LogError::Busy => Error::busy("the log, because the disk is behind,"),
+        LogError::TooLarge { len, len_max } => {
+            Error::new(Kind::FrameTooLarge, format!("a record of {len} bytes is over {len_max}"))
+        }
+        LogError::Corrupt { .. } => Error::new(Kind::Integrity, "the message's bytes are damaged on the disk"),
+        other => Error::new(Kind::Degraded, other.to_string()),
+    }
+}
+
+/// Which version of each topic's settings a shard has been told.
+pub(crate) type Told = HashMap<TopicId, u64>;

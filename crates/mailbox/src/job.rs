@@ -1,0 +1,160 @@
+//! What is asked of a shard: work that runs on its turn, and the answer that leaves once the log is durable.
+
+use std::sync::Arc;
+
+use ron_kernel::queue::Payload;
+use ron_log::{Appender, Class, Log, Lsn, Position};
+use ron_types::{Error, Kind};
+use tokio::sync::oneshot;
+
+use crate::engine::{Engine, Told, log_error};
+use crate::shard::{Journal, Shard};
+use crate::topics::Topic;
+use crate::words::{Leased, Millis, PartKey};
+
+/// A job on its way to a shard.
+pub(crate) enum Job {
+    /// Work that is done at once.
+    Do(Box<dyn Work>),
+    /// A receive, which may wait for a message.
+    Recv(Box<Wanted>),
+    /// Sends waiting receivers away, then does the work: partitions are about to move.
+    Scatter(Box<dyn Work>),
+}
+
+/// Something is due, or something was moved here.
+pub(crate) struct Wake;
+
+impl Payload for Wake {}
+
+impl Payload for Job {
+    fn bytes(&self) -> usize {
+        match self {
+            Job::Do(work) | Job::Scatter(work) => work.bytes(),
+            Job::Recv(_) => 0,
+        }
+    }
+}
+
+/// Work on a shard's turn, and its answer.
+pub(crate) trait Work: Send {
+    /// Does it; the answer is kept until it may leave.
+    fn run(&mut self, turn: &mut Turn<'_>);
+    /// Lets the answer leave.
+    fn answer(self: Box<Self>);
+    /// Payload bytes it carries.
+    fn bytes(&self) -> usize;
+}
+
+/// A receive.
+pub(crate) struct Wanted {
+    pub part: PartKey,
+    pub max_messages: usize,
+    pub max_bytes: usize,
+    pub visibility_ms: Option<u64>,
+    pub consumer: Box<str>,
+    /// Stay until there is something.
+    pub waits: bool,
+    pub reply: oneshot::Sender<Result<Vec<Leased>, Error>>,
+}
+
+/// A function and the one who waits for its result.
+pub(crate) struct Asked<F, R> {
+    work: Option<F>,
+    result: Option<R>,
+    reply: oneshot::Sender<R>,
+    bytes: usize,
+}
+
+impl<F, R> Asked<F, R> {
+    pub fn new(bytes: usize, work: F) -> (Box<Self>, oneshot::Receiver<R>) {
+        let (reply, answer) = oneshot::channel();
+        (Box::new(Asked { work: Some(work), result: None, reply, bytes }), answer)
+    }
+}
+
+impl<F, R> Work for Asked<F, R>
+where
+    F: FnOnce(&mut Turn<'_>) -> R + Send,
+    R: Send,
+{
+    fn run(&mut self, turn: &mut Turn<'_>) {
+        // Whoever has gone no longer wants it done.
+        if let (Some(work), false) = (self.work.take(), self.reply.is_closed()) {
+            self.result = Some(work(turn));
+        }
+    }
+
+    fn answer(self: Box<Self>) {
+        if let Some(result) = self.result {
+            let _ = self.reply.send(result);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// One turn of a shard: its state, the journal and the time.
+pub(crate) struct Turn<'a> {
+    pub shard: &'a mut Shard,
+    pub journal: &'a mut dyn Journal,
+    pub now: Millis,
+    pub engine: &'a Engine,
+    pub index: usize,
+    pub told: &'a mut Told,
+}
+
+impl Turn<'_> {
+    /// Makes sure that the partition belongs here and that the shard knows its settings.
+    pub fn enter(&mut self, part: PartKey) -> Result<Arc<Topic>, Error> {
+        if self.engine.routing.get().value.shard_of(part) != self.index {
+            return Err(Error::busy("the mailbox, whose partitions have just been moved,"));
+        }
+        let topic = self.engine.topics.by_id(part.topic);
+        let topic = topic.ok_or_else(|| Error::new(Kind::NotFound, "the topic is gone"))?;
+        self.tell(&topic);
+        Ok(topic)
+    }
+
+    /// Tells the shard a topic's settings if they have changed since it was last told.
+    pub fn tell(&mut self, topic: &Topic) {
+        if self.told.get(&topic.id) != Some(&topic.version) {
+            let dead_letters = self.engine.topics.dead_letters_of(topic);
+            self.shard.settings(topic.id, Arc::clone(&topic.settings), dead_letters);
+            self.told.insert(topic.id, topic.version);
+        }
+    }
+}
+
+/// The log as the core sees it, for one turn.
+pub(crate) struct LogJournal<'a> {
+    appender: Appender<'a>,
+    wrote: bool,
+    /// Given back to the log after the turn, because the turn holds the log's lock.
+    released: &'a mut Vec<Position>,
+}
+
+impl<'a> LogJournal<'a> {
+    pub fn new(log: &'a Log, released: &'a mut Vec<Position>) -> Self {
+        LogJournal { appender: log.appender(), wrote: false, released }
+    }
+
+    /// The last record's number, if this turn wrote any.
+    pub fn written(&self) -> Option<Lsn> {
+        self.wrote.then(|| self.appender.lsn())
+    }
+}
+
+impl Journal for LogJournal<'_> {
+    fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, Error> {
+        let position = self.appender.append(class, head, body).map_err(log_error)?;
+        self.wrote = true;
+        Ok(position)
+    }
+
+    fn release(&mut self, position: Position) {
+        self.released.push(position);
+    }
+}

@@ -1,0 +1,206 @@
+//! The keeper of the log: recovers it, owns its writer thread, makes room in it, and ends the process when it fails.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ron_kernel::{Deadline, TaskContext, TaskError, TaskResult};
+use ron_log::{Log, LogError, Position};
+use ron_types::Error;
+
+use crate::engine::{Engine, Opened, lock, log_error};
+use crate::events::Event;
+use crate::job::{Asked, Job, Turn};
+use crate::record::Record;
+use crate::recovery;
+use crate::words::{PartKey, Seq, TopicId};
+
+/// How often it looks whether a segment can go.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a shard may take over a job of upkeep.
+const UPKEEP_WAIT: Duration = Duration::from_secs(30);
+/// Messages copied forward in one job of a shard.
+const COPIES_AT_ONCE: usize = 32;
+/// What the process says when it leaves because of its disk.
+const FAILED_DISK: u8 = 70;
+
+/// One life of the keeper.
+pub(crate) async fn log_keeper(context: TaskContext, engine: Arc<Engine>) -> TaskResult {
+    if engine.opened().is_err() {
+        context.beating(recover(Arc::clone(&engine))).await?;
+    }
+    let opened = engine.opened()?;
+    let writer = opened.log.start_writer().map_err(|error| TaskError::Failed(format!("log writer: {error}")))?;
+    context.ready().await;
+    let mut watch = opened.log.watch();
+    let stopped = tokio::select! {
+        biased;
+        () = context.stopping() => None,
+        error = failure(&mut watch) => Some(error),
+        // Upkeep never ends by itself.
+        () = context.beating(upkeep(&engine, opened)) => None,
+    };
+    if let Some(error) = stopped {
+        engine.events.publish(Event::LogFailed { detail: error.to_string() });
+        tracing::error!(%error, "the log has failed: nothing more is acknowledged, the node leaves");
+        return Err(TaskError::Fatal { code: FAILED_DISK, detail: error.to_string() });
+    }
+    // Joining the writer waits for the disk; a thread may do that, the runtime may not.
+    let sealed = tokio::task::spawn_blocking(move || writer.stop());
+    match context.stop_deadline().run("log_seal", sealed).await {
+        Ok(Ok(Ok(_))) => Ok(()),
+        Ok(Ok(Err(error))) => Err(TaskError::Fatal { code: FAILED_DISK, detail: error.to_string() }),
+        Ok(Err(_)) | Err(_) => Err(TaskError::Failed("the log was not sealed in time".to_owned())),
+    }
+}
+
+async fn failure(watch: &mut ron_log::Watch) -> LogError {
+    loop {
+        if let Err(error) = watch.changed().await {
+            return error;
+        }
+    }
+}
+
+async fn recover(engine: Arc<Engine>) -> TaskResult {
+    let work = move || -> TaskResult {
+        let routing = engine.routing.get().value;
+        let recovered = recovery::open(&engine.options, &engine.topics, routing)?;
+        let found = &recovered.opened.recovery;
+        if found.quarantined_records > 0 {
+            tracing::error!(?found, "damaged records were set aside; the rest is served");
+            engine.integrity_failed("recovery", found.quarantined_records);
+        }
+        tracing::info!(
+            records = found.records,
+            segments = found.segments,
+            torn_bytes = found.torn_bytes,
+            topics = engine.topics.len(),
+            "the mailbox's log is read"
+        );
+        engine.numbers.skip_past(recovered.seq_max);
+        for (lane, shard) in engine.lanes.iter().zip(recovered.shards) {
+            *lock(&lane.cell.shard) = Some(shard);
+        }
+        engine.set_opened(recovered.opened);
+        Ok(())
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| TaskError::Failed("the recovery ended early".to_owned()))?
+}
+
+/// Makes room: the oldest segment goes once nothing in it is needed; what still is gets copied forward first.
+async fn upkeep(engine: &Engine, opened: &Opened) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        while let Some(segment) = opened.log.reclaimable() {
+            if let Err(error) = reclaim(engine, &opened.log, segment).await {
+                tracing::warn!(%error, segment, "a segment of the log could not be reclaimed; it is tried again");
+                break;
+            }
+        }
+    }
+}
+
+/// A record that may have to be copied forward.
+#[derive(Clone, Copy)]
+struct Old {
+    part: PartKey,
+    seq: Seq,
+    position: Position,
+}
+
+/// What a segment holds that may still be needed.
+#[derive(Default)]
+struct Contents {
+    messages: Vec<Old>,
+    topics: BTreeSet<TopicId>,
+}
+
+async fn reclaim(engine: &Engine, log: &Log, segment: u32) -> Result<(), Error> {
+    let reader = log.clone();
+    let contents = blocking(move || contents_of(&reader, segment)).await?;
+    for id in contents.topics {
+        engine.write_topic_again(id)?;
+    }
+    let rate = engine.live.get().value.upkeep_bytes_per_second.max(1);
+    for batch in contents.messages.chunks(COPIES_AT_ONCE) {
+        let copied = copy_forward(engine, log, batch).await?;
+        // Spread over time, so that consumers keep the disk.
+        tokio::time::sleep(Duration::from_secs_f64(copied as f64 / rate as f64)).await;
+    }
+    let retirer = log.clone();
+    blocking(move || retirer.retire(segment)).await
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Result<T, Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Error::canceled("work on the log was given up"))?.map_err(log_error)
+}
+
+fn contents_of(log: &Log, segment: u32) -> Result<Contents, LogError> {
+    let mut contents = Contents::default();
+    log.records_of(segment, &mut |replayed| match Record::decode(replayed.head) {
+        Ok(Record::Topic { id, .. }) => drop(contents.topics.insert(id)),
+        Ok(record) => {
+            if let Some((part, seq)) = record.keeps() {
+                contents.messages.push(Old { part, seq, position: replayed.position });
+            }
+        }
+        Err(_) => {}
+    })?;
+    Ok(contents)
+}
+
+/// Has each message's shard write it again, if it is still there and needed; a message that was moved is found where it
+/// is now. Gives the bytes copied.
+async fn copy_forward(engine: &Engine, log: &Log, batch: &[Old]) -> Result<u64, Error> {
+    let mut copied = 0;
+    for index in 0..engine.lanes.len() {
+        let asked: Vec<Old> = batch.to_vec();
+        let needed: Vec<Old> = on_shard(engine, index, move |turn| {
+            let (held, gone): (Vec<Old>, Vec<Old>) =
+                asked.into_iter().partition(|old| turn.shard.holds(old.part, old.seq, old.position));
+            for old in gone {
+                // Its key may still be remembered.
+                turn.shard.relocate(turn.now, turn.journal, old.part, old.seq, old.position, &[])?;
+            }
+            Ok(held)
+        })
+        .await?;
+        if needed.is_empty() {
+            continue;
+        }
+        let reader = log.clone();
+        let bodies = blocking(move || {
+            let read = needed.into_iter().map(|old| match reader.read(old.position) {
+                Ok(record) => Ok(Some((old, record.body))),
+                // Damaged: it stays where it is found damaged by whoever receives it.
+                Err(LogError::Corrupt { .. }) => Ok(None),
+                Err(error) => Err(error),
+            });
+            read.collect::<Result<Vec<_>, LogError>>()
+        })
+        .await?;
+        copied += bodies.iter().flatten().map(|(old, _)| u64::from(old.position.len)).sum::<u64>();
+        on_shard(engine, index, move |turn| {
+            for (old, body) in bodies.into_iter().flatten() {
+                turn.shard.relocate(turn.now, turn.journal, old.part, old.seq, old.position, &body)?;
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(copied)
+}
+
+async fn on_shard<R: Send + 'static>(
+    engine: &Engine,
+    index: usize,
+    work: impl FnOnce(&mut Turn<'_>) -> Result<R, Error> + Send + 'static,
+) -> Result<R, Error> {
+    let deadline = Deadline::after(UPKEEP_WAIT);
+    let (work, answer) = Asked::new(0, work);
+    engine.lanes[index].jobs.offer(Job::Do(work))?;
+    deadline.run("upkeep", answer).await?.map_err(|_| Error::canceled("the shard's worker ended"))?
+}

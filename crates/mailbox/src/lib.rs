@@ -1,0 +1,51 @@
+//! The mailbox: a durable at-least-once queue with leases, idempotency, groups and dead letters.
+//!
+//! The stages, in order of flow: the handle ([`Mailbox`]) parses, admits and queues; a shard worker, the only owner of
+//! its partitions, applies the operation to the pure core ([`shard::Shard`]) and appends its record to the log; the
+//! answer travels back once the log has made everything it depends on durable.
+
+// the words, and the pure core
+pub mod envelope;
+mod facts;
+mod index;
+mod lines;
+mod part;
+pub mod record;
+pub mod shard;
+mod timers;
+pub mod words;
+
+// what the shell is made of
+mod clock;
+mod engine;
+pub mod events;
+mod job;
+mod metrics;
+mod options;
+mod quotas;
+mod receipt;
+mod topics;
+
+// the tasks and the handle
+mod keeper;
+pub mod mailbox;
+mod rebalancer;
+mod recovery;
+mod refresher;
+mod reprocessor;
+mod scanner;
+pub mod specs;
+mod worker;
+
+pub use engine::ShardNumbers;
+pub use mailbox::look::{Explained, Filter, Page, Seen};
+pub use mailbox::receive::{DeadInfo, Delivery, Receive};
+pub use mailbox::send::{Outgoing, Receipted};
+pub use mailbox::topics::TopicStats;
+pub use mailbox::{Durability, LogView, Mailbox, NodeStats, ShardView, install};
+pub use metrics::METRICS;
+pub use options::{LiveOptions, MailboxOptions, Place};
+pub use receipt::{Receipt, Secret};
+pub use reprocessor::{RedriveControl, RedriveOrder, RedriveState, RedriveView};
+pub use shard::Nacked as NackOutcome;
+pub use topics::TopicView;

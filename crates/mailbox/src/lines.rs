@@ -1,0 +1,377 @@
+//! Who is served next: a line for each group of one partition, quiet groups before noisy ones, blocked groups not at all.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::index::{Entry, Index};
+use crate::words::{Millis, Seq};
+
+mod queue;
+
+use queue::SeqQueue;
+
+/// A group may be noisy from this many leases on.
+const NOISY_LEASED_MIN: u64 = 30;
+/// A group is noisy with more than one part in this many of the leases or of the processing time.
+const NOISY_SHARE: u64 = 10;
+/// Processing time is no measure before the consumers of a partition have spent this much together.
+const NOISY_BUSY_MS_MIN: u64 = 10_000;
+/// Recent processing time is that of this window and the one before.
+const WINDOW_MS: Millis = 60_000;
+/// Groups whose processing time is followed, unless one is heavy by itself: a group may be named by every message.
+const TIMED_MAX: usize = 4096;
+/// Stale places in a queue that are not worth tidying.
+const STALE_MIN: usize = 64;
+
+/// The line of the messages without a group.
+pub(crate) const UNGROUPED: u32 = 0;
+
+/// The ready messages of one group.
+#[derive(Debug, Default)]
+struct Line {
+    name: Option<Arc<str>>,
+    /// Those that never came back, in order, among places of messages that left otherwise.
+    fresh: SeqQueue,
+    /// Such places.
+    stale: usize,
+    /// Those that came back or came late.
+    back: BTreeSet<Seq>,
+    /// Those whose consumer gave them back, which nothing holds up.
+    freed: BTreeSet<Seq>,
+    /// Messages of the group in any state.
+    members: u32,
+    leased: u32,
+    backing_off: u32,
+    /// Processing time in this window and the one before.
+    busy_ms: [u64; 2],
+    /// It is in the list of lines with processing time.
+    timed: bool,
+    /// Where it stands among those to be served: noisy or not, and its first message.
+    placed: Option<(bool, Seq)>,
+}
+
+/// All lines of one partition.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    lines: Vec<Line>,
+    free: Vec<u32>,
+    names: HashMap<Arc<str>, u32>,
+    /// Lines with messages.
+    occupied: u64,
+    quiet: BTreeSet<(Seq, u32)>,
+    noisy: BTreeSet<(Seq, u32)>,
+    fifo: bool,
+    leased: u64,
+    busy_ms: [u64; 2],
+    timed: Vec<u32>,
+    window_ends_ms: Millis,
+    /// A line that had nothing to give has something.
+    pub opened: bool,
+}
+
+impl Lines {
+    /// No groups yet.
+    pub fn new(fifo: bool) -> Self {
+        Lines {
+            lines: vec![Line::default()],
+            free: Vec::new(),
+            names: HashMap::new(),
+            occupied: 0,
+            quiet: BTreeSet::new(),
+            noisy: BTreeSet::new(),
+            fifo,
+            leased: 0,
+            busy_ms: [0; 2],
+            timed: Vec::new(),
+            window_ends_ms: 0,
+            opened: false,
+        }
+    }
+
+    /// Says what groups mean.
+    pub fn set_fifo(&mut self, fifo: bool) {
+        if std::mem::replace(&mut self.fifo, fifo) != fifo {
+            for id in 0..self.lines.len() as u32 {
+                self.place(id);
+            }
+        }
+    }
+
+    /// The line of a group, made if it is new.
+    pub fn line_of(&mut self, name: Option<&str>) -> u32 {
+        let Some(name) = name else { return UNGROUPED };
+        if let Some(id) = self.names.get(name) {
+            return *id;
+        }
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.lines.push(Line::default());
+            self.lines.len() as u32 - 1
+        });
+        let name: Arc<str> = name.into();
+        self.lines[id as usize].name = Some(name.clone());
+        self.names.insert(name, id);
+        id
+    }
+
+    /// The group's name.
+    pub fn name(&self, id: u32) -> Option<&Arc<str>> {
+        self.lines[id as usize].name.as_ref()
+    }
+
+    /// Groups with messages, the messages without one counting as one.
+    pub fn groups(&self) -> u64 {
+        self.occupied
+    }
+
+    /// One message more in the group.
+    pub fn join(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        line.members += 1;
+        self.occupied += u64::from(line.members == 1);
+    }
+
+    /// One message less in the group.
+    pub fn leave(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        line.members -= 1;
+        if line.members == 0 {
+            self.occupied -= 1;
+            self.release(id);
+        }
+    }
+
+    /// A message is ready; true if it went to the end of those that never came back.
+    pub fn push(&mut self, id: u32, seq: Seq) -> bool {
+        let line = &mut self.lines[id as usize];
+        let last = line.fresh.last().is_none_or(|last| last < seq);
+        if last {
+            line.fresh.push(seq);
+        } else {
+            line.back.insert(seq);
+        }
+        self.place(id);
+        last
+    }
+
+    /// A message is ready that its consumer gave back.
+    pub fn push_freed(&mut self, id: u32, seq: Seq) {
+        self.lines[id as usize].freed.insert(seq);
+        self.place(id);
+    }
+
+    /// A ready message goes elsewhere: `entry` is what it was, the index already knows.
+    pub fn withdraw(&mut self, entry: &Entry, index: &Index) {
+        let line = &mut self.lines[entry.group as usize];
+        if entry.is_freed() {
+            line.freed.remove(&entry.seq);
+        } else if entry.is_fresh() {
+            line.stale += 1;
+            line.tidy(index);
+        } else {
+            line.back.remove(&entry.seq);
+        }
+        self.place(entry.group);
+    }
+
+    /// The line to be served next.
+    pub fn pick(&mut self, now: Millis) -> Option<u32> {
+        self.turn_window(now);
+        loop {
+            let quiet = self.quiet.first().map(|(_, id)| (*id, false));
+            let (id, placed_noisy) = quiet.or_else(|| self.noisy.first().map(|(_, id)| (*id, true)))?;
+            if self.is_noisy(id) == placed_noisy {
+                return Some(id);
+            }
+            self.place(id);
+        }
+    }
+
+    /// Whether the group has to wait for messages of it that are out.
+    pub fn is_blocked(&self, id: u32) -> bool {
+        let line = &self.lines[id as usize];
+        self.fifo && (line.leased > 0 || line.backing_off > 0)
+    }
+
+    /// Takes the first message of a line; of a blocked one only what nothing holds up, unless `open` says otherwise.
+    pub fn pop(&mut self, id: u32, open: bool, index: &Index) -> Option<Seq> {
+        let line = &mut self.lines[id as usize];
+        let seq = line.head(open)?;
+        if line.fresh.first() == Some(seq) {
+            line.fresh.pop();
+            if line.stale > 0 {
+                line.tidy(index);
+            }
+        } else if !line.back.remove(&seq) {
+            line.freed.remove(&seq);
+        }
+        self.place(id);
+        Some(seq)
+    }
+
+    /// One lease more in the group.
+    pub fn lease(&mut self, id: u32) {
+        self.leased += 1;
+        self.lines[id as usize].leased += 1;
+        self.place(id);
+    }
+
+    /// One lease less in the group.
+    pub fn unlease(&mut self, id: u32) {
+        self.leased -= 1;
+        self.lines[id as usize].leased -= 1;
+        self.place(id);
+    }
+
+    /// A message of the group waits after a failed delivery.
+    pub fn back_off(&mut self, id: u32) {
+        self.lines[id as usize].backing_off += 1;
+        self.place(id);
+    }
+
+    /// It waits no longer.
+    pub fn end_back_off(&mut self, id: u32) {
+        self.lines[id as usize].backing_off -= 1;
+        self.place(id);
+    }
+
+    /// A consumer spent this time on a message of the group.
+    pub fn spend(&mut self, id: u32, now: Millis, busy_ms: u64) {
+        self.turn_window(now);
+        self.busy_ms[0] += busy_ms;
+        let heavy = busy_ms * NOISY_SHARE > self.busy_ms[0];
+        let line = &mut self.lines[id as usize];
+        if !line.timed && (heavy || self.timed.len() < TIMED_MAX) {
+            line.timed = true;
+            self.timed.push(id);
+        }
+        if line.timed {
+            line.busy_ms[0] += busy_ms;
+        }
+    }
+
+    /// Whether any line has something to give.
+    pub fn has_ready(&self) -> bool {
+        !self.quiet.is_empty() || !self.noisy.is_empty()
+    }
+
+    /// The oldest message that could be given.
+    pub fn oldest_ready(&self) -> Option<Seq> {
+        let first = |set: &BTreeSet<(Seq, u32)>| set.first().map(|(seq, _)| *seq);
+        [first(&self.quiet), first(&self.noisy)].into_iter().flatten().min()
+    }
+
+    /// The first message of a line, whether or not the line is blocked.
+    pub fn head(&self, id: u32) -> Option<Seq> {
+        self.lines[id as usize].head(true)
+    }
+
+    /// Messages before this one in its line.
+    pub fn ahead(&self, id: u32, seq: Seq) -> u64 {
+        let line = &self.lines[id as usize];
+        let others = line.back.range(..seq).count() + line.freed.range(..seq).count();
+        (line.fresh.before(seq) + others) as u64
+    }
+
+    /// The share of the leases a noisy group holds, in percent.
+    pub fn noisy_share(&self, id: u32) -> Option<u8> {
+        let share = u64::from(self.lines[id as usize].leased) * 100 / self.leased.max(1);
+        self.is_noisy(id).then_some(share as u8)
+    }
+
+    /// Bytes taken, unused room included.
+    #[cfg(test)]
+    pub fn capacity_bytes(&self) -> usize {
+        let queues: usize = self.lines.iter().map(|line| line.fresh.capacity_bytes() + line.back.len() * 16).sum();
+        queues + self.lines.capacity() * std::mem::size_of::<Line>()
+    }
+
+    fn is_noisy(&self, id: u32) -> bool {
+        if self.fifo || id == UNGROUPED {
+            return false;
+        }
+        let line = &self.lines[id as usize];
+        let leased = u64::from(line.leased);
+        let busy_ms: u64 = self.busy_ms.iter().sum();
+        leased >= NOISY_LEASED_MIN && leased * NOISY_SHARE > self.leased
+            || busy_ms >= NOISY_BUSY_MS_MIN && line.busy_ms.iter().sum::<u64>() * NOISY_SHARE > busy_ms
+    }
+
+    /// Puts a line where it belongs among those to be served.
+    fn place(&mut self, id: u32) {
+        let open = !self.is_blocked(id);
+        let wanted = self.lines[id as usize].head(open).map(|seq| (self.is_noisy(id), seq));
+        let placed = std::mem::replace(&mut self.lines[id as usize].placed, wanted);
+        if placed == wanted {
+            return;
+        }
+        if let Some((noisy, seq)) = placed {
+            let set = if noisy { &mut self.noisy } else { &mut self.quiet };
+            set.remove(&(seq, id));
+        }
+        if let Some((noisy, seq)) = wanted {
+            self.opened |= placed.is_none();
+            let set = if noisy { &mut self.noisy } else { &mut self.quiet };
+            set.insert((seq, id));
+        }
+    }
+
+    fn turn_window(&mut self, now: Millis) {
+        if now < self.window_ends_ms {
+            return;
+        }
+        let skipped = now >= self.window_ends_ms + WINDOW_MS;
+        self.window_ends_ms = now + WINDOW_MS;
+        let turn = |busy_ms: &mut [u64; 2]| *busy_ms = [0, if skipped { 0 } else { busy_ms[0] }];
+        turn(&mut self.busy_ms);
+        for id in std::mem::take(&mut self.timed) {
+            let line = &mut self.lines[id as usize];
+            turn(&mut line.busy_ms);
+            line.timed = line.busy_ms != [0; 2];
+            if line.timed {
+                self.timed.push(id);
+            }
+            self.place(id);
+            self.release(id);
+        }
+    }
+
+    /// Forgets a group without messages, once its processing time is no longer recent.
+    fn release(&mut self, id: u32) {
+        let line = &mut self.lines[id as usize];
+        if line.members > 0 || line.timed || id == UNGROUPED {
+            return;
+        }
+        let line = std::mem::take(line);
+        debug_assert!(line.placed.is_none() && line.leased == 0 && line.backing_off == 0);
+        if let Some(name) = line.name {
+            self.names.remove(&name);
+            self.free.push(id);
+        }
+    }
+}
+
+impl Line {
+    fn head(&self, open: bool) -> Option<Seq> {
+        let freed = self.freed.first().copied();
+        if !open {
+            return freed;
+        }
+        [self.fresh.first(), self.back.first().copied(), freed].into_iter().flatten().min()
+    }
+
+    /// Keeps the first place of the queue true, and the untrue ones behind it few.
+    fn tidy(&mut self, index: &Index) {
+        let is_fresh = |seq: Seq| index.get(seq).is_some_and(Entry::is_fresh);
+        while self.stale > 0 && self.fresh.first().is_some_and(|seq| !is_fresh(seq)) {
+            self.fresh.pop();
+            self.stale -= 1;
+        }
+        if self.stale > STALE_MIN && self.stale > self.fresh.len() / 2 {
+            self.fresh.retain(is_fresh);
+            self.stale = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

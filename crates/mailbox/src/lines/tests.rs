@@ -1,0 +1,54 @@
+use super::*;
+
+fn line(lines: &mut Lines, name: &str, seqs: &[Seq]) -> u32 {
+    let id = lines.line_of(Some(name));
+    for seq in seqs {
+        lines.join(id);
+        lines.push(id, *seq);
+    }
+    id
+}
+
+#[test]
+fn a_group_without_messages_is_forgotten() {
+    let mut lines = Lines::new(false);
+    let index = Index::default();
+    for round in 0..1000 {
+        let id = line(&mut lines, &format!("g{round}"), &[round]);
+        assert_eq!((lines.pick(0), lines.pop(id, true, &index)), (Some(id), Some(round)));
+        lines.leave(id);
+    }
+    assert_eq!((lines.lines.len(), lines.names.len(), lines.groups()), (2, 0, 0));
+}
+
+#[test]
+fn followed_groups_are_bounded() {
+    let mut lines = Lines::new(false);
+    for round in 0..3 * TIMED_MAX as u64 {
+        let id = lines.line_of(Some(&format!("g{round}")));
+        lines.join(id);
+        lines.spend(id, 1000, 5);
+        lines.leave(id);
+    }
+    assert_eq!((lines.timed.len(), lines.names.len()), (TIMED_MAX, TIMED_MAX));
+    lines.turn_window(1_000_000);
+    assert_eq!((lines.timed.len(), lines.names.len()), (0, 0));
+}
+
+#[test]
+fn the_oldest_first_message_goes_first_and_blocked_groups_are_not_asked() {
+    let mut lines = Lines::new(true);
+    let index = Index::default();
+    let late = line(&mut lines, "late", &[5, 6]);
+    let early = line(&mut lines, "early", &[4, 7]);
+    assert_eq!((lines.pick(0), lines.oldest_ready()), (Some(early), Some(4)));
+    lines.pop(early, true, &index);
+    lines.lease(early);
+    assert_eq!((lines.pick(0), lines.pop(early, false, &index)), (Some(late), None));
+    lines.push_freed(early, 4);
+    assert_eq!((lines.pick(0), lines.pop(early, false, &index)), (Some(early), Some(4)));
+    lines.back_off(late);
+    assert!(!lines.has_ready());
+    lines.set_fifo(false);
+    assert_eq!((lines.pick(0), lines.ahead(late, 6)), (Some(late), 1));
+}

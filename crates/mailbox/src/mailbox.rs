@@ -1,0 +1,306 @@
+//! The handle of the mailbox: what planes and commands call. It parses, admits and queues; shards do the rest.
+
+pub mod look;
+pub mod receive;
+pub mod send;
+pub mod settle;
+pub mod topics;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ron_auth::Authority;
+use ron_kernel::{Builder, Deadline, Snapshot};
+use ron_log::Usage;
+use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARDS_MAX};
+use ron_types::{Error, Kind};
+use serde::Serialize;
+
+use crate::engine::{Cell, Engine, Lane, ShardNumbers, lock};
+use crate::job::{Asked, Job, Turn};
+use crate::keeper::log_keeper;
+use crate::metrics::MailboxMetrics;
+use crate::options::{LiveOptions, MailboxOptions};
+use crate::rebalancer::rebalancer;
+use crate::receipt::Receipt;
+use crate::refresher::capability_refresher;
+use crate::reprocessor::{Redrives, dlq_reprocessor};
+use crate::scanner::visibility_scanner;
+use crate::topics::Topic;
+use crate::words::{MessageId, Millis, PartKey, TopicName};
+use crate::worker::shard_worker;
+use crate::{specs, topics::TopicView};
+
+/// The mailbox. Clones are the same mailbox.
+#[derive(Clone)]
+pub struct Mailbox {
+    engine: Arc<Engine>,
+}
+
+/// How safe something answered is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// In this process's memory: gone with it.
+    Ram,
+    /// With the operating system: gone with the machine's power.
+    Written,
+    /// On the disk, with its directory entry.
+    Fsynced,
+}
+
+/// The mailbox as a whole, as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeStats {
+    /// Every shard that owns partitions.
+    pub shards: Vec<ShardView>,
+    /// The log; none while it is being read.
+    pub log: Option<LogView>,
+    /// Topics there are.
+    pub topics: usize,
+    /// What an answer means.
+    pub durability: Durability,
+    /// The steady clock.
+    pub now_ms: Millis,
+}
+
+/// One shard, as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShardView {
+    /// Which.
+    pub shard: usize,
+    /// Its messages and waiting receivers.
+    #[serde(flatten)]
+    pub numbers: ShardNumbers,
+}
+
+/// The log, as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogView {
+    /// Bytes it takes.
+    pub bytes_total: u64,
+    /// Bytes of messages still needed.
+    pub bytes_live: u64,
+    /// Bytes it may take.
+    pub quota_bytes: u64,
+    /// Files it has.
+    pub segments: u32,
+    /// Commits since the start.
+    pub syncs: u64,
+    /// Records it holds.
+    pub records: u64,
+    /// Records written since the start.
+    pub appended: u64,
+    /// The last record that is safe.
+    pub durable_lsn: u64,
+    /// Records found damaged at the start.
+    pub quarantined_records: u64,
+    /// Why it takes nothing more.
+    pub failed: Option<String>,
+}
+
+/// Adds the mailbox to a node: its queues, its tasks and its metrics.
+pub fn install(
+    builder: &mut Builder,
+    options: MailboxOptions,
+    live: Snapshot<LiveOptions>,
+    authority: Authority,
+    revocations: Option<PathBuf>,
+) -> Mailbox {
+    let mut lanes = Vec::new();
+    let mut receivers = Vec::new();
+    let requeue_capacity = specs::requeue_capacity(options.shard_capacity);
+    for index in 0..SHARDS_MAX {
+        let (jobs, taken) = builder.queue_of(&specs::WORK[index], options.shard_capacity, Some(SHARD_BYTES_MAX));
+        let (wakes, woken) = builder.queue_of(&specs::REQUEUE[index], requeue_capacity, None);
+        lanes.push(Lane { jobs, wakes, cell: Cell::default() });
+        receivers.push((taken, woken));
+    }
+    let (orders, ordered) = builder.queue(&specs::REPROCESS);
+    let events = builder.broadcast(&specs::EVENTS);
+    let engine = Arc::new(Engine::new(options, live, lanes, builder.handle(), events, Redrives::new(orders)));
+    let probes = builder.queue_probes();
+    builder.handle().metrics().register_collector(Box::new(MailboxMetrics::new(&engine, probes)));
+
+    let mailbox = Mailbox { engine: Arc::clone(&engine) };
+    let (keeper, workers, scanner, moves) =
+        (Arc::clone(&engine), Arc::clone(&engine), Arc::clone(&engine), Arc::clone(&engine));
+    let redriver = mailbox.clone();
+    let revocations = revocations.map(Arc::new);
+    builder
+        .service(&specs::MAILBOX)
+        .task(&specs::LOG_KEEPER, 1, move |context| log_keeper(context, Arc::clone(&keeper)))
+        .task(&specs::SHARD_WORKER, SHARDS_MAX as u16, move |context| {
+            let (jobs, wakes) = receivers[usize::from(context.instance())].clone();
+            shard_worker(context, Arc::clone(&workers), jobs, wakes)
+        })
+        .task(&specs::VISIBILITY_SCANNER, 1, move |context| visibility_scanner(context, Arc::clone(&scanner)))
+        .task(&specs::DLQ_REPROCESSOR, 1, move |context| dlq_reprocessor(context, redriver.clone(), ordered.clone()))
+        .task(&specs::CAPABILITY_REFRESHER, 1, move |context| {
+            capability_refresher(context, authority.clone(), revocations.clone())
+        })
+        .task(&specs::REBALANCER, 1, move |context| rebalancer(context, Arc::clone(&moves)));
+    mailbox
+}
+
+impl Mailbox {
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The steady clock; 0 before the log is read.
+    pub fn now(&self) -> Millis {
+        self.engine.opened().map_or(0, |opened| opened.clock.now())
+    }
+
+    /// What an answer of this node means.
+    pub fn durability(&self) -> Durability {
+        match self.engine.options.place {
+            crate::options::Place::Memory => Durability::Ram,
+            crate::options::Place::Directory(_) => Durability::Fsynced,
+        }
+    }
+
+    /// Refuses where the node cannot give what a caller demands.
+    pub fn require(&self, minimum: Durability) -> Result<(), Error> {
+        let given = self.durability();
+        if given >= minimum {
+            return Ok(());
+        }
+        let detail = format!("this node keeps messages in {given} mode and cannot give {minimum}");
+        Err(Error::new(Kind::Degraded, detail))
+    }
+
+    /// What happens to messages from now on.
+    pub fn watch_events(&self) -> ron_kernel::bus::BroadcastReceiver<crate::events::Event> {
+        self.engine.events.subscribe("mailbox", self.engine.kernel.metrics())
+    }
+
+    /// The whole mailbox at a glance.
+    pub fn node_stats(&self) -> NodeStats {
+        let active = self.engine.routing.get().value.shards;
+        let shards = self.engine.lanes.iter().take(active).enumerate();
+        let shards = shards.map(|(shard, lane)| ShardView { shard, numbers: *lock(&lane.cell.numbers) });
+        NodeStats {
+            shards: shards.collect(),
+            log: self.engine.opened().ok().map(|opened| {
+                let usage: Usage = opened.log.usage();
+                LogView {
+                    bytes_total: usage.bytes_total,
+                    bytes_live: usage.bytes_live,
+                    quota_bytes: usage.quota_bytes,
+                    segments: usage.segments,
+                    syncs: usage.syncs,
+                    records: usage.records,
+                    appended: usage.appended,
+                    durable_lsn: opened.log.durable().0,
+                    quarantined_records: opened.recovery.quarantined_records,
+                    failed: opened.log.failed().map(|error| error.to_string()),
+                }
+            }),
+            topics: self.engine.topics.len(),
+            durability: self.durability(),
+            now_ms: self.now(),
+        }
+    }
+
+    /// Topics in the order of their names.
+    pub fn topics(&self, after: Option<&TopicName>, prefix: &str, limit: usize) -> Vec<TopicView> {
+        self.engine.topics.list(after, prefix, limit)
+    }
+
+    /// One topic.
+    pub fn topic(&self, name: &TopicName) -> Result<TopicView, Error> {
+        self.engine.topics.expect(name).map(|topic| topic.view())
+    }
+
+    /// Has work done on the turn of the shard that owns a partition; the result comes once it is durable.
+    async fn on_part<R: Send + 'static>(
+        &self,
+        part: PartKey,
+        deadline: Deadline,
+        work: impl FnOnce(&mut Turn<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        let index = self.engine.route(part)?;
+        let entered = move |turn: &mut Turn<'_>| {
+            turn.enter(part)?;
+            work(turn)
+        };
+        self.on_shard(index, 0, deadline, entered).await?
+    }
+
+    async fn on_shard<R: Send + 'static>(
+        &self,
+        index: usize,
+        bytes: usize,
+        deadline: Deadline,
+        work: impl FnOnce(&mut Turn<'_>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.engine.opened()?;
+        let (work, answer) = Asked::new(bytes, work);
+        self.engine.lanes[index].jobs.offer(Job::Do(work))?;
+        deadline.run("mailbox", answer).await?.map_err(|_| lost())
+    }
+
+    /// The partition that holds a message now. Only ids are known, so every shard is asked.
+    async fn place_of(&self, id: MessageId, deadline: Deadline) -> Result<PartKey, Error> {
+        self.engine.secret.check_id(id)?;
+        for index in 0..self.engine.routing.get().value.shards {
+            let found = self.on_shard(index, 0, deadline, move |turn| turn.shard.find(id.seq)).await?;
+            if let Some(part) = found {
+                return Ok(part);
+            }
+        }
+        Err(Error::new(Kind::NotFound, format!("message {id} is not here: settled, expired or never sent")))
+    }
+
+    /// The topic of a partition.
+    fn topic_of_part(&self, part: PartKey) -> Result<Arc<Topic>, Error> {
+        self.engine.topics.by_id(part.topic).ok_or_else(|| Error::new(Kind::NotFound, "the topic is gone"))
+    }
+
+    /// Which topic a receipt is of, and when its lease was taken. Refuses receipts that this node did not give.
+    pub fn topic_of(&self, receipt: &Receipt) -> Result<(TopicName, Millis), Error> {
+        self.engine.secret.check(receipt)?;
+        Ok((self.topic_of_part(receipt.part)?.name.clone(), receipt.leased_ms))
+    }
+
+    /// The topic that holds a message.
+    pub async fn locate(&self, id: MessageId, deadline: Deadline) -> Result<TopicName, Error> {
+        let part = self.place_of(id, deadline).await?;
+        Ok(self.topic_of_part(part)?.name.clone())
+    }
+}
+
+fn lost() -> Error {
+    Error::new(Kind::Degraded, "the shard's worker ended before the answer was safe; whether it was done is not known")
+}
+
+impl Durability {
+    /// As it is written in answers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Durability::Ram => "ram",
+            Durability::Written => "written",
+            Durability::Fsynced => "fsynced",
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Durability {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let all = [Durability::Ram, Durability::Written, Durability::Fsynced];
+        let found = all.into_iter().find(|durability| durability.as_str() == text);
+        found.ok_or_else(|| Error::schema(format!("{text:?} is not one of fsynced, written, ram")))
+    }
+}

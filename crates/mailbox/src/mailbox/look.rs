@@ -1,0 +1,360 @@
+//! Looking without leasing, and changing what nobody has received yet.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ron_kernel::Deadline;
+use ron_types::{Error, Kind};
+use serde::Deserialize;
+
+use super::Mailbox;
+use super::receive::{DeadInfo, owned};
+use super::send::check_attributes;
+use crate::envelope::{Envelope, payload_hash};
+use crate::reprocessor::{RedriveControl, RedriveOrder, RedriveView};
+use crate::words::{Attempt, DeadReason, Explanation, MessageId, Millis, PartKey, Seq, State, Summary, TopicName};
+
+/// Messages looked at for one page before it is handed out as it is.
+const LOOK_MAX: usize = 10_000;
+/// Messages of one look at a shard.
+const STEP: usize = 256;
+
+/// Which messages are wanted; what is not said does not matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Filter {
+    /// Where they stand.
+    pub state: Option<State>,
+    /// Their group.
+    pub group: Option<String>,
+    /// Attributes they must have with these values.
+    pub attrs: std::collections::BTreeMap<String, String>,
+    /// Text their payload contains.
+    pub payload_contains: Option<String>,
+    /// Sent at or after.
+    pub sent_after_ms: Option<Millis>,
+    /// Sent before.
+    pub sent_before_ms: Option<Millis>,
+    /// Why they are dead.
+    pub reason: Option<DeadReason>,
+    /// Text their last error contains.
+    pub error_contains: Option<String>,
+}
+
+/// A message that was looked at.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Its id.
+    pub msg_id: MessageId,
+    /// The topic that holds it.
+    pub topic: TopicName,
+    /// When it was sent.
+    pub sent_ms: Millis,
+    /// The sender's idempotency key.
+    pub idem_key: Option<String>,
+    /// The payload.
+    pub payload: Bytes,
+    /// BLAKE3 of the payload.
+    pub payload_hash: [u8; 32],
+    /// Attributes in the sender's order.
+    pub attrs: Vec<(String, String)>,
+    /// What ties it to other messages and requests.
+    pub corr_id: String,
+    /// Its group.
+    pub group: Option<Arc<str>>,
+    /// Deliveries so far.
+    pub attempts: u32,
+    /// Where it stands.
+    pub state: State,
+    /// When that changes by itself.
+    pub due_ms: Option<Millis>,
+    /// Why it is dead.
+    pub dead: Option<DeadInfo>,
+    /// Its bytes cannot be read or are not what was sent.
+    pub damaged: bool,
+}
+
+/// A page of messages.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Those that match.
+    pub messages: Vec<Seen>,
+    /// Where the next page begins; none at the end.
+    pub next: Option<MessageId>,
+    /// How many were looked at.
+    pub looked_at: usize,
+}
+
+/// Why a message is where it is.
+#[derive(Clone, Debug)]
+pub struct Explained {
+    /// The message.
+    pub seen: Seen,
+    /// The reason in one sentence.
+    pub verdict: String,
+    /// The message of its group that it waits for.
+    pub blocked_by: Option<MessageId>,
+    /// Who has it and until when.
+    pub lease: Option<(Attempt, Millis)>,
+    /// Messages before it in its line.
+    pub ahead: u64,
+    /// The share of leases its noisy group holds, in percent.
+    pub noisy_share: Option<u8>,
+    /// Its topic is paused.
+    pub paused: bool,
+    /// Deliveries so far.
+    pub history: Vec<Attempt>,
+}
+
+impl Mailbox {
+    /// A page of a topic's messages, without leasing any. Pages of a topic with several partitions go through one
+    /// partition after the other.
+    pub async fn browse(
+        &self,
+        name: &TopicName,
+        filter: Filter,
+        cursor: Option<MessageId>,
+        limit: usize,
+        deadline: Deadline,
+    ) -> Result<Page, Error> {
+        let topic = self.engine.topics.expect(name)?;
+        let parts: Vec<PartKey> = topic.parts().collect();
+        let (mut place, mut after) = self.start_of(&parts, cursor)?;
+        let mut page = Page { messages: Vec::new(), next: None, looked_at: 0 };
+        while let Some(part) = parts.get(place).copied() {
+            let step = STEP.min(limit.saturating_mul(2).max(16));
+            let from = after;
+            let summaries = self.on_part(part, deadline, move |turn| {
+                let mut out = Vec::new();
+                turn.shard.browse(part, from, step, &mut out);
+                Ok(out)
+            });
+            let summaries = summaries.await?;
+            let at_end = summaries.len() < step;
+            for seen in self.see(name, summaries).await? {
+                after = Some(seen.msg_id.seq);
+                page.looked_at += 1;
+                if filter.matches(&seen) {
+                    page.messages.push(seen);
+                }
+                if page.messages.len() >= limit || page.looked_at >= LOOK_MAX {
+                    page.next = Some(self.cursor(place, after.unwrap_or(0)));
+                    return Ok(page);
+                }
+            }
+            if at_end {
+                (place, after) = (place + 1, None);
+            }
+        }
+        Ok(page)
+    }
+
+    /// A cursor is an id of this node whose time is the place of the partition.
+    fn cursor(&self, place: usize, seq: Seq) -> MessageId {
+        self.engine.secret.message_id(place as u64, seq)
+    }
+
+    fn start_of(&self, parts: &[PartKey], cursor: Option<MessageId>) -> Result<(usize, Option<Seq>), Error> {
+        let Some(cursor) = cursor else { return Ok((0, None)) };
+        let known = self.engine.secret.check_id(cursor).is_ok();
+        let place = cursor.sent_ms as usize;
+        if !known || place >= parts.len() {
+            return Err(Error::schema("cursor: not one that this node gave"));
+        }
+        Ok((place, Some(cursor.seq)))
+    }
+
+    async fn see(&self, topic: &TopicName, summaries: Vec<Summary>) -> Result<Vec<Seen>, Error> {
+        let bodies = self.read_back(summaries.iter().map(|summary| summary.content.clone()).collect()).await?;
+        let seen = summaries.into_iter().zip(bodies).map(|(summary, body)| self.seen(topic, summary, body));
+        Ok(seen.collect())
+    }
+
+    fn seen(&self, topic: &TopicName, summary: Summary, body: Result<Bytes, Error>) -> Seen {
+        let body = body.unwrap_or_default();
+        let envelope = Envelope::decode(&body).ok().filter(Envelope::is_intact);
+        let damaged = envelope.is_none();
+        let envelope = envelope.unwrap_or_default();
+        Seen {
+            msg_id: self.engine.secret.message_id(summary.sent_ms, summary.seq),
+            topic: topic.clone(),
+            sent_ms: summary.sent_ms,
+            idem_key: envelope.idem_key.map(str::to_owned),
+            payload_hash: envelope.payload_hash,
+            attrs: owned(&envelope.attrs),
+            corr_id: envelope.corr_id.unwrap_or_default().to_owned(),
+            payload: envelope.payload,
+            group: summary.group,
+            attempts: summary.attempts,
+            state: summary.state,
+            due_ms: summary.due_ms,
+            dead: summary.dead.as_ref().map(|dead| self.dead_info(dead)),
+            damaged,
+        }
+    }
+
+    /// Why a message is not being delivered, or who has it.
+    pub async fn explain(&self, id: MessageId, deadline: Deadline) -> Result<Explained, Error> {
+        let part = self.place_of(id, deadline).await?;
+        let topic = self.topic_of_part(part)?;
+        let explained = self.on_part(part, deadline, move |turn| Ok(turn.shard.explain(turn.now, part, id.seq)));
+        let gone = || Error::new(Kind::NotFound, format!("message {id} has just gone"));
+        let Explanation { summary, lease, blocked_by, ahead, noisy_share, paused, history } =
+            explained.await?.ok_or_else(gone)?;
+        let blocked_by = match blocked_by {
+            Some(seq) => self.id_of(part, seq, deadline).await?,
+            None => None,
+        };
+        let mut seen = self.see(&topic.name, vec![summary]).await?;
+        let seen = seen.pop().ok_or_else(gone)?;
+        let mut explained =
+            Explained { seen, verdict: String::new(), blocked_by, lease, ahead, noisy_share, paused, history };
+        explained.verdict = explained.in_words(self.now());
+        Ok(explained)
+    }
+
+    async fn id_of(&self, part: PartKey, seq: Seq, deadline: Deadline) -> Result<Option<MessageId>, Error> {
+        let found = self.on_part(part, deadline, move |turn| Ok(turn.shard.explain(turn.now, part, seq))).await?;
+        Ok(found.map(|found| self.engine.secret.message_id(found.summary.sent_ms, seq)))
+    }
+
+    /// Takes a message back before anybody has received it.
+    pub async fn cancel(&self, id: MessageId, deadline: Deadline) -> Result<(), Error> {
+        let part = self.place_of(id, deadline).await?;
+        self.on_part(part, deadline, move |turn| turn.shard.cancel(turn.now, turn.journal, part, id.seq)).await
+    }
+
+    /// Gives a message that nobody has received yet another time, counted from now.
+    pub async fn reschedule(&self, id: MessageId, delay_ms: u64, deadline: Deadline) -> Result<(), Error> {
+        let part = self.place_of(id, deadline).await?;
+        let retention_ms = self.topic_of_part(part)?.settings.retention_ms;
+        if delay_ms > retention_ms {
+            return Err(Error::schema(format!(
+                "delay_ms: {delay_ms} is longer than the topic keeps messages, {retention_ms}"
+            )));
+        }
+        self.on_part(part, deadline, move |turn| {
+            turn.shard.reschedule(turn.now, turn.journal, part, id.seq, turn.now + delay_ms)
+        })
+        .await
+    }
+
+    /// Gives a message that nobody has received yet another payload, and other attributes if any are given.
+    pub async fn edit(
+        &self,
+        id: MessageId,
+        payload: Option<Bytes>,
+        attrs: Option<Vec<(String, String)>>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        let part = self.place_of(id, deadline).await?;
+        let topic = self.topic_of_part(part)?;
+        let seen = self.explain(id, deadline).await?.seen;
+        let (payload, attrs) = (payload.unwrap_or(seen.payload), attrs.unwrap_or(seen.attrs));
+        check_attributes(&attrs)?;
+        let (size, size_max) = (payload.len(), topic.settings.payload_bytes_max as usize);
+        if size > size_max {
+            return Err(Error::new(Kind::FrameTooLarge, format!("payload: {size} bytes are over {size_max}")));
+        }
+        let envelope = Envelope {
+            idem_key: seen.idem_key.as_deref(),
+            corr_id: Some(seen.corr_id.as_str()).filter(|id| !id.is_empty()),
+            attrs: attrs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+            payload_hash: payload_hash(&payload),
+            payload,
+        };
+        let body = envelope.encode();
+        self.on_part(part, deadline, move |turn| {
+            turn.shard.edit(turn.now, turn.journal, part, id.seq, body, size as u32)
+        })
+        .await
+    }
+
+    /// Orders dead letters to be moved back.
+    pub fn start_redrive(&self, order: RedriveOrder) -> Result<RedriveView, Error> {
+        self.engine.topics.expect(&order.from)?;
+        if let Some(to) = &order.to {
+            self.engine.topics.expect(to)?;
+            if *to == order.from {
+                return Err(Error::schema("to: messages cannot be moved to the topic that holds them"));
+            }
+        }
+        let now = self.engine.opened()?.clock.now();
+        self.engine.redrives.order(order, now)
+    }
+
+    /// How many messages an order would move.
+    pub async fn count_redrive(&self, order: &RedriveOrder, deadline: Deadline) -> Result<u64, Error> {
+        let (mut count, mut cursor) = (0, None);
+        loop {
+            let page = self.browse(&order.from, order.filter.clone(), cursor, STEP, deadline).await?;
+            count += page.messages.len() as u64;
+            match page.next {
+                Some(next) if order.limit.is_none_or(|limit| count < limit) => cursor = Some(next),
+                _ => return Ok(order.limit.map_or(count, |limit| count.min(limit))),
+            }
+        }
+    }
+
+    /// Every order of this run, the newest first.
+    pub fn redrives(&self) -> Vec<RedriveView> {
+        self.engine.redrives.all()
+    }
+
+    /// One order.
+    pub fn redrive(&self, id: u64) -> Result<RedriveView, Error> {
+        self.engine.redrives.get(id)
+    }
+
+    /// Pauses, resumes or ends an order.
+    pub fn control_redrive(&self, id: u64, control: RedriveControl) -> Result<RedriveView, Error> {
+        self.engine.redrives.control(id, control)
+    }
+}
+
+impl Filter {
+    fn matches(&self, seen: &Seen) -> bool {
+        let contains = |text: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|wanted| text.contains(wanted));
+        self.state.is_none_or(|state| state == seen.state)
+            && self.group.as_ref().is_none_or(|group| seen.group.as_deref() == Some(group))
+            && self.attrs.iter().all(|wanted| seen.attrs.iter().any(|(name, value)| wanted == (name, value)))
+            && contains(&String::from_utf8_lossy(&seen.payload), &self.payload_contains)
+            && self.sent_after_ms.is_none_or(|after| seen.sent_ms >= after)
+            && self.sent_before_ms.is_none_or(|before| seen.sent_ms < before)
+            && self.reason.is_none_or(|reason| seen.dead.as_ref().is_some_and(|dead| dead.reason == reason))
+            && contains(seen.dead.as_ref().map_or("", |dead| &dead.last_error), &self.error_contains)
+    }
+}
+
+impl Explained {
+    /// The reason in one sentence, the strongest one first.
+    fn in_words(&self, now: Millis) -> String {
+        let in_ms = |due: Millis| due.saturating_sub(now);
+        if let Some((attempt, until)) = &self.lease {
+            return format!(
+                "{} has it, delivery {}, for another {} ms",
+                attempt.consumer,
+                attempt.number,
+                in_ms(*until)
+            );
+        }
+        if let (State::Delayed, Some(due)) = (self.seen.state, self.seen.due_ms) {
+            return format!("it waits another {} ms for its time", in_ms(due));
+        }
+        if self.paused {
+            return "its topic is paused".to_owned();
+        }
+        if let Some(blocker) = self.blocked_by {
+            return format!(
+                "its group waits for message {blocker}, which is with a consumer or waits for its next try"
+            );
+        }
+        if let Some(share) = self.noisy_share {
+            return format!("its group holds {share} % of all leases: quiet groups are served first");
+        }
+        if let Some(dead) = &self.seen.dead {
+            return format!("it is a dead letter of {} after {} deliveries", dead.source, dead.attempts);
+        }
+        format!("nothing holds it: it is delivered to the next receiver after {} messages before it", self.ahead)
+    }
+}

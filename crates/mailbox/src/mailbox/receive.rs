@@ -1,0 +1,316 @@
+//! Receiving: leases are taken on the shard's turn; bytes that are no longer in memory are read back afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ron_kernel::Deadline;
+use ron_log::LogError;
+use ron_types::limits::mailbox as limits;
+use ron_types::{Error, Kind};
+use tokio::sync::oneshot;
+
+use super::Mailbox;
+use crate::engine::log_error;
+use crate::envelope::{Envelope, hash_chain};
+use crate::job::{Job, Wanted};
+use crate::receipt::Receipt;
+use crate::topics::Topic;
+use crate::words::{Attempt, Content, Dead, DeadReason, Leased, MessageId, Millis, PartKey, TopicName};
+
+/// What a receiver asks for.
+#[derive(Clone, Debug)]
+pub struct Receive {
+    /// How long the lease lasts; none means as the topic says.
+    pub visibility_ms: Option<u64>,
+    /// Messages at most.
+    pub max_messages: usize,
+    /// Payload bytes at most; the first message is given whatever its size.
+    pub max_bytes: usize,
+    /// How long to wait for a message if there is none.
+    pub wait_ms: u64,
+    /// Who asks, for those who want to know who has a message.
+    pub consumer: String,
+}
+
+/// A message handed to a receiver under a lease.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Its id.
+    pub msg_id: MessageId,
+    /// Its topic.
+    pub topic: TopicName,
+    /// When it was sent.
+    pub sent_ms: Millis,
+    /// The sender's idempotency key.
+    pub idem_key: Option<String>,
+    /// The payload.
+    pub payload: Bytes,
+    /// BLAKE3 of the payload, checked.
+    pub payload_hash: [u8; 32],
+    /// Attributes in the sender's order.
+    pub attrs: Vec<(String, String)>,
+    /// What ties it to other messages and requests.
+    pub corr_id: String,
+    /// Its group.
+    pub group: Option<Arc<str>>,
+    /// The shard that owns it.
+    pub shard: u16,
+    /// Which delivery this is, from 1.
+    pub attempt: u32,
+    /// BLAKE3 over topic, time, key, payload hash and attributes.
+    pub hash_chain: [u8; 32],
+    /// Proof of the lease.
+    pub receipt: Receipt,
+    /// The lease's number, rising for each message.
+    pub fence: u32,
+    /// When it was first delivered.
+    pub first_received_ms: Millis,
+    /// When the lease ends.
+    pub until_ms: Millis,
+    /// What became of earlier deliveries.
+    pub history: Vec<Attempt>,
+    /// Why it is dead, for a dead letter.
+    pub dead: Option<DeadInfo>,
+}
+
+/// Why a message is dead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadInfo {
+    /// Why.
+    pub reason: DeadReason,
+    /// The topic it was for.
+    pub source: TopicName,
+    /// Deliveries it had.
+    pub attempts: u32,
+    /// When it died.
+    pub since_ms: Millis,
+    /// What the last consumer said.
+    pub last_error: String,
+}
+
+impl Mailbox {
+    /// Leases messages; waits for the first if there is none and the caller wants to.
+    pub async fn recv(&self, topic: &TopicName, receive: Receive, deadline: Deadline) -> Result<Vec<Delivery>, Error> {
+        let topic = self.engine.topics.expect(topic)?;
+        self.check_receive(&receive)?;
+        let inflight_max = self.engine.live.get().value.global_inflight as u64;
+        if self.engine.leased() >= inflight_max {
+            return Err(Error::busy(format_args!("the node's table of {inflight_max} leases")));
+        }
+        let wait = Duration::from_millis(receive.wait_ms).min(deadline.remaining().saturating_sub(ANSWER_MARGIN));
+        let leased = if topic.settings.partitions == 1 {
+            let part = PartKey { topic: topic.id, partition: 0 };
+            self.lease_waiting(part, &receive, Deadline::after(wait), deadline).await?
+        } else {
+            self.lease_any(&topic, &receive, Deadline::after(wait), deadline).await?
+        };
+        self.deliver(&topic, leased, deadline).await
+    }
+
+    fn check_receive(&self, receive: &Receive) -> Result<(), Error> {
+        let wait_max = limits::LONG_POLL_MAX.as_millis() as u64;
+        if receive.max_messages == 0 || receive.max_messages > limits::BATCH_MAX {
+            return Err(Error::schema(format!(
+                "max_messages: {} is not between 1 and {}",
+                receive.max_messages,
+                limits::BATCH_MAX
+            )));
+        }
+        if receive.wait_ms > wait_max {
+            return Err(Error::schema(format!("wait_ms: {} is over {wait_max}", receive.wait_ms)));
+        }
+        receive.visibility_ms.map_or(Ok(()), |visibility_ms| self.check_visibility(visibility_ms))
+    }
+
+    pub(super) fn check_visibility(&self, visibility_ms: u64) -> Result<(), Error> {
+        let min = self.engine.live.get().value.visibility_min.as_millis() as u64;
+        let max = limits::VISIBILITY_MAX.as_millis() as u64;
+        if visibility_ms < min || visibility_ms > max {
+            return Err(Error::schema(format!("visibility_ms: {visibility_ms} is not between {min} and {max}")));
+        }
+        Ok(())
+    }
+
+    fn ask(&self, part: PartKey, receive: &Receive, waits: bool) -> Result<oneshot::Receiver<Leases>, Error> {
+        self.engine.opened()?;
+        let (reply, answer) = oneshot::channel();
+        let wanted = Wanted {
+            part,
+            max_messages: receive.max_messages,
+            max_bytes: receive.max_bytes.clamp(1, limits::RECV_BYTES_MAX),
+            visibility_ms: receive.visibility_ms,
+            consumer: receive.consumer.as_str().into(),
+            waits,
+            reply,
+        };
+        self.engine.lanes[self.engine.route(part)?].jobs.offer(Job::Recv(Box::new(wanted)))?;
+        Ok(answer)
+    }
+
+    /// Leases from one partition, waiting where it is owned now: a receiver that was sent away asks again.
+    async fn lease_waiting(
+        &self,
+        part: PartKey,
+        receive: &Receive,
+        wait: Deadline,
+        deadline: Deadline,
+    ) -> Result<Vec<Leased>, Error> {
+        loop {
+            let waits = !wait.has_passed();
+            let answer = self.ask(part, receive, waits)?;
+            let leased = match waits {
+                true => answer_until(answer, wait, self.engine.draining()).await,
+                false => deadline.run("recv", answer).await?.ok(),
+            };
+            let wait_is_over = wait.has_passed() || self.engine.kernel.is_draining();
+            match leased {
+                Some(Ok(leased)) if leased.is_empty() && !wait_is_over => {}
+                // The worker was lost: a waiting receiver asks its successor.
+                None if waits && !wait_is_over => tokio::time::sleep(Duration::from_millis(20)).await,
+                Some(leased) => return leased,
+                None if waits => return Ok(Vec::new()),
+                None => return Err(super::lost()),
+            }
+        }
+    }
+
+    /// Leases from whichever partition has something, beginning at a different one each time.
+    async fn lease_any(
+        &self,
+        topic: &Topic,
+        receive: &Receive,
+        wait: Deadline,
+        deadline: Deadline,
+    ) -> Result<Vec<Leased>, Error> {
+        let mut parts: Vec<PartKey> = topic.parts().collect();
+        let start = crate::worker::draw() as usize % parts.len();
+        parts.rotate_left(start);
+        for part in &parts {
+            let answer = self.ask(*part, receive, false)?;
+            let leased = deadline.run("recv", answer).await?.map_err(|_| super::lost())??;
+            if !leased.is_empty() {
+                return Ok(leased);
+            }
+        }
+        if wait.has_passed() {
+            return Ok(Vec::new());
+        }
+        // The first to have something wins; a lease that comes too late finds nobody and is undone by its shard.
+        let waiting = parts.iter().map(|part| Box::pin(self.lease_waiting(*part, receive, wait, deadline)));
+        let (first, _, _) = futures_util::future::select_all(waiting).await;
+        first
+    }
+
+    /// Reads back what is no longer in memory and checks every message against its hash.
+    async fn deliver(
+        &self,
+        topic: &Arc<Topic>,
+        leased: Vec<Leased>,
+        deadline: Deadline,
+    ) -> Result<Vec<Delivery>, Error> {
+        let contents = leased.iter().map(|leased| leased.content.clone()).collect();
+        let bodies = self.read_back(contents).await?;
+        let mut deliveries = Vec::with_capacity(leased.len());
+        for (leased, body) in leased.into_iter().zip(bodies) {
+            match body.and_then(|body| self.delivery(topic, &leased, &body)) {
+                Ok(delivery) => deliveries.push(delivery),
+                Err(error) => self.set_aside(&leased, &error, deadline).await?,
+            }
+        }
+        Ok(deliveries)
+    }
+
+    /// A message that is not what was sent is never handed out: it goes to the dead letters, and is counted.
+    async fn set_aside(&self, leased: &Leased, error: &Error, deadline: Deadline) -> Result<(), Error> {
+        let (part, seq, detail) = (leased.part, leased.seq, error.to_string());
+        tracing::error!(seq, %detail, "a message is damaged and was set aside");
+        self.engine.integrity_failed("delivery", 1);
+        self.on_part(part, deadline, move |turn| {
+            turn.shard.kill(turn.now, turn.journal, part, seq, DeadReason::Integrity, &detail)
+        })
+        .await
+    }
+
+    /// The bytes of messages, in order.
+    pub(super) async fn read_back(&self, contents: Vec<Content>) -> Result<Vec<Result<Bytes, Error>>, Error> {
+        let log = self.engine.opened()?.log.clone();
+        let read = move |content: Content| match content {
+            Content::Hot(body) => Ok(body),
+            Content::Cold(position) => log.read(position).map(|record| record.body),
+        };
+        if contents.iter().all(|content| matches!(content, Content::Hot(_))) {
+            return Ok(contents.into_iter().map(|content| read(content).map_err(log_error)).collect());
+        }
+        let work = move || contents.into_iter().map(read).collect::<Vec<Result<Bytes, LogError>>>();
+        let bodies = tokio::task::spawn_blocking(work).await;
+        let bodies = bodies.map_err(|_| Error::canceled("reading messages back was given up"))?;
+        Ok(bodies.into_iter().map(|body| body.map_err(log_error)).collect())
+    }
+
+    fn delivery(&self, topic: &Arc<Topic>, leased: &Leased, body: &Bytes) -> Result<Delivery, Error> {
+        let envelope = Envelope::decode(body)?;
+        if !envelope.is_intact() {
+            return Err(Error::new(Kind::Integrity, "the payload does not match its hash"));
+        }
+        let chain =
+            hash_chain(topic.name.as_str(), leased.sent_ms, envelope.idem_key, &envelope.payload_hash, &envelope.attrs);
+        Ok(Delivery {
+            msg_id: self.engine.secret.message_id(leased.sent_ms, leased.seq),
+            topic: topic.name.clone(),
+            sent_ms: leased.sent_ms,
+            idem_key: envelope.idem_key.map(str::to_owned),
+            payload_hash: envelope.payload_hash,
+            attrs: owned(&envelope.attrs),
+            corr_id: envelope.corr_id.unwrap_or_default().to_owned(),
+            payload: envelope.payload,
+            group: leased.group.clone(),
+            shard: self.engine.routing.get().value.shard_of(leased.part) as u16,
+            attempt: leased.attempt,
+            hash_chain: chain,
+            receipt: self.engine.secret.receipt(leased.part, leased.seq, leased.fence, leased.leased_ms),
+            fence: leased.fence,
+            first_received_ms: leased.first_leased_ms,
+            until_ms: leased.until_ms,
+            history: leased.history.clone(),
+            dead: leased.dead.as_ref().map(|dead| self.dead_info(dead)),
+        })
+    }
+
+    pub(super) fn dead_info(&self, dead: &Dead) -> DeadInfo {
+        let source = self.engine.topics.by_id(dead.source.topic).map(|topic| topic.name.clone());
+        DeadInfo {
+            reason: dead.reason,
+            source: source.unwrap_or_else(|| "deleted".parse().expect("a plain word is a name")),
+            attempts: dead.attempts,
+            since_ms: dead.since_ms,
+            last_error: dead.last_error.to_string(),
+        }
+    }
+}
+
+/// Kept of a caller's deadline for reading and writing the answer.
+const ANSWER_MARGIN: Duration = Duration::from_millis(100);
+
+type Leases = Result<Vec<Leased>, Error>;
+
+/// Waits for an answer until the wait ends or the node drains; one that arrives in that very moment is still taken, so
+/// that no lease is lost.
+async fn answer_until(
+    mut answer: oneshot::Receiver<Leases>,
+    wait: Deadline,
+    draining: impl Future<Output = ()>,
+) -> Option<Leases> {
+    tokio::select! {
+        biased;
+        answered = &mut answer => return answered.ok(),
+        () = tokio::time::sleep_until(wait.instant()) => {}
+        () = draining => {}
+    }
+    answer.close();
+    Some(answer.try_recv().unwrap_or_else(|_| Ok(Vec::new())))
+}
+
+pub(super) fn owned(attrs: &[(&str, &str)]) -> Vec<(String, String)> {
+    attrs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}

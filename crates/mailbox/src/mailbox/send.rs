@@ -1,0 +1,251 @@
+//! Sending: one message, or many of one topic.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ron_auth::Subject;
+use ron_kernel::Deadline;
+use ron_types::limits::mailbox as limits;
+use ron_types::{Error, Kind};
+
+use super::{Durability, Mailbox};
+use crate::envelope::{Envelope, payload_hash};
+use crate::job::Turn;
+use crate::shard::{Key, Send};
+use crate::topics::Topic;
+use crate::words::{MessageId, PartKey, Seq, TopicName};
+
+/// A message to be sent.
+#[derive(Clone, Debug, Default)]
+pub struct Outgoing {
+    /// Sending it again with the same key within the replay window has no effect.
+    pub idem_key: Option<String>,
+    /// Its group: a line of its own in first-in-first-out topics, a tenant in others.
+    pub group: Option<String>,
+    /// Attributes in order.
+    pub attrs: Vec<(String, String)>,
+    /// The payload.
+    pub payload: Bytes,
+    /// How long it waits before it may be delivered.
+    pub delay_ms: Option<u64>,
+    /// What ties it to other messages and requests.
+    pub corr_id: String,
+}
+
+/// Proof that a message was taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipted {
+    /// The message's id: the first one's, for a duplicate.
+    pub msg_id: MessageId,
+    /// The key was known: nothing new was taken in.
+    pub duplicate: bool,
+    /// How safe it is.
+    pub durability: Durability,
+    /// The message's number.
+    pub seq: Seq,
+}
+
+/// A message ready for its shard.
+struct Prepared {
+    part: PartKey,
+    group: Option<String>,
+    key: Option<Key>,
+    delay_ms: Option<u64>,
+    body: Bytes,
+    payload_len: u32,
+}
+
+impl Mailbox {
+    /// Sends one message.
+    pub async fn send(
+        &self,
+        by: &Subject,
+        topic: &TopicName,
+        message: Outgoing,
+        deadline: Deadline,
+    ) -> Result<Receipted, Error> {
+        let topic = self.topic_for_send(topic, deadline).await?;
+        self.engine.admit(by, 1)?;
+        let prepared = prepare(&topic, by, message)?;
+        let index = self.engine.route(prepared.part)?;
+        let sent = self.on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared)).await??;
+        Ok(Receipted { durability: self.durability(), ..sent })
+    }
+
+    /// Sends many messages of one topic; each has its own outcome, in order.
+    pub async fn send_batch(
+        &self,
+        by: &Subject,
+        topic: &TopicName,
+        messages: Vec<Outgoing>,
+        deadline: Deadline,
+    ) -> Vec<Result<Receipted, Error>> {
+        let count = messages.len();
+        let all = |error: Error| (0..count).map(|_| Err(error.clone())).collect();
+        let topic = match self.topic_for_send(topic, deadline).await {
+            Ok(topic) => topic,
+            Err(error) => return all(error),
+        };
+        if let Err(error) = self.engine.admit(by, count as u32) {
+            return all(error);
+        }
+        let mut outcomes: Vec<Option<Result<Receipted, Error>>> = (0..count).map(|_| None).collect();
+        let mut by_part: Vec<(PartKey, Vec<(usize, Prepared)>)> = Vec::new();
+        for (place, message) in messages.into_iter().enumerate() {
+            match prepare(&topic, by, message) {
+                Err(error) => outcomes[place] = Some(Err(error)),
+                Ok(prepared) => match by_part.iter_mut().find(|(part, _)| *part == prepared.part) {
+                    Some((_, group)) => group.push((place, prepared)),
+                    None => by_part.push((prepared.part, vec![(place, prepared)])),
+                },
+            }
+        }
+        let sends = by_part.into_iter().map(|(part, group)| self.send_to_part(part, group, deadline));
+        for (place, outcome) in futures_util::future::join_all(sends).await.into_iter().flatten() {
+            outcomes[place] = Some(outcome);
+        }
+        let durability = self.durability();
+        let outcomes = outcomes
+            .into_iter()
+            .map(|outcome| outcome.unwrap_or_else(|| Err(super::lost())).map(|sent| Receipted { durability, ..sent }));
+        outcomes.collect()
+    }
+
+    async fn send_to_part(
+        &self,
+        part: PartKey,
+        group: Vec<(usize, Prepared)>,
+        deadline: Deadline,
+    ) -> Vec<(usize, Result<Receipted, Error>)> {
+        let places: Vec<usize> = group.iter().map(|(place, _)| *place).collect();
+        let bytes = group.iter().map(|(_, prepared)| prepared.body.len()).sum();
+        let sent = async {
+            let index = self.engine.route(part)?;
+            let work = move |turn: &mut Turn<'_>| -> Vec<Result<Receipted, Error>> {
+                group.into_iter().map(|(_, prepared)| take_in(turn, prepared)).collect()
+            };
+            self.on_shard(index, bytes, deadline, work).await
+        };
+        match sent.await {
+            Ok(outcomes) => places.into_iter().zip(outcomes).collect(),
+            Err(error) => places.into_iter().map(|place| (place, Err(error.clone()))).collect(),
+        }
+    }
+
+    async fn topic_for_send(&self, name: &TopicName, deadline: Deadline) -> Result<Arc<Topic>, Error> {
+        if let Some(topic) = self.engine.topics.get(name) {
+            return Ok(topic);
+        }
+        let live = self.engine.live.get();
+        if !live.value.auto_create {
+            return self.engine.topics.expect(name);
+        }
+        self.make_topic(name, live.value.defaults.clone(), deadline).await.map(|(topic, _)| topic).or_else(|error| {
+            // Somebody else may have made it just now, with other settings.
+            if error.kind == Kind::Conflict { self.engine.topics.expect(name) } else { Err(error) }
+        })
+    }
+}
+
+/// On the shard's turn.
+fn take_in(turn: &mut Turn<'_>, prepared: Prepared) -> Result<Receipted, Error> {
+    turn.enter(prepared.part)?;
+    let now = turn.now;
+    let send = Send {
+        part: prepared.part,
+        group: prepared.group.as_deref(),
+        key: prepared.key,
+        delay_ms: prepared.delay_ms,
+        sent_ms: now,
+        seq: turn.engine.numbers.next(),
+        body: prepared.body,
+        payload_len: prepared.payload_len,
+    };
+    let sent = turn.shard.send(now, turn.journal, send)?;
+    let msg_id = turn.engine.secret.message_id(sent.sent_ms, sent.seq);
+    // How safe it is, the caller knows.
+    Ok(Receipted { msg_id, duplicate: sent.duplicate, durability: Durability::Ram, seq: sent.seq })
+}
+
+fn prepare(topic: &Topic, by: &Subject, message: Outgoing) -> Result<Prepared, Error> {
+    let size = message.payload.len();
+    let size_max = by.payload_bytes_max.unwrap_or(u32::MAX).min(topic.settings.payload_bytes_max) as usize;
+    if size > size_max {
+        return Err(Error::new(Kind::FrameTooLarge, format!("payload: {size} bytes are over {size_max}")));
+    }
+    check_text("idem_key", message.idem_key.as_deref())?;
+    check_text("group", message.group.as_deref())?;
+    check_attributes(&message.attrs)?;
+    if let Some(delay_ms) = message.delay_ms.filter(|delay_ms| *delay_ms > topic.settings.retention_ms) {
+        let retention = topic.settings.retention_ms;
+        return Err(Error::schema(format!(
+            "delay_ms: {delay_ms} is longer than the topic keeps messages, {retention}"
+        )));
+    }
+    let hash = payload_hash(&message.payload);
+    let key =
+        message.idem_key.as_deref().map(|key| Key { hash: wide(blake3::hash(key.as_bytes())), payload: narrow(&hash) });
+    let part = PartKey { topic: topic.id, partition: partition(topic, &message, key, &hash) };
+    let envelope = Envelope {
+        idem_key: message.idem_key.as_deref(),
+        corr_id: Some(message.corr_id.as_str()).filter(|id| !id.is_empty()),
+        attrs: message.attrs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+        payload_hash: hash,
+        payload: message.payload.clone(),
+    };
+    let body = envelope.encode();
+    Ok(Prepared { part, group: message.group, key, delay_ms: message.delay_ms, body, payload_len: size as u32 })
+}
+
+/// The same group, or else the same key, always meets the same partition; everything else is spread by its content.
+fn partition(topic: &Topic, message: &Outgoing, key: Option<Key>, hash: &[u8; 32]) -> u16 {
+    let partitions = topic.settings.partitions.max(1);
+    if partitions == 1 {
+        return 0;
+    }
+    let spread = match (&message.group, key) {
+        (Some(group), _) => narrow(blake3::hash(group.as_bytes()).as_bytes()),
+        (None, Some(key)) => key.hash as u64,
+        (None, None) => narrow(hash) ^ crate::worker::draw(),
+    };
+    (spread % u64::from(partitions)) as u16
+}
+
+fn wide(hash: blake3::Hash) -> u128 {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.as_bytes()[..16]);
+    u128::from_le_bytes(bytes)
+}
+
+fn narrow(hash: &[u8; 32]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hash[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+fn check_text(field: &str, text: Option<&str>) -> Result<(), Error> {
+    let Some(text) = text else { return Ok(()) };
+    let max = limits::KEY_BYTES_MAX;
+    if text.is_empty() || text.len() > max || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::schema(format!("{field}: must be 1 to {max} printable ASCII characters without spaces")));
+    }
+    Ok(())
+}
+
+pub(super) fn check_attributes(attrs: &[(String, String)]) -> Result<(), Error> {
+    let (count_max, bytes_max) = (limits::ATTRIBUTES_MAX, limits::ATTRIBUTE_BYTES_MAX);
+    if attrs.len() > count_max {
+        return Err(Error::schema(format!("attrs: {} are over {count_max}", attrs.len())));
+    }
+    if let Some((name, _)) = attrs.iter().find(|(name, _)| name.is_empty() || name.len() > 256) {
+        return Err(Error::schema(format!(
+            "attrs: the name {:?} must have 1 to 256 bytes",
+            name.get(..40).unwrap_or(name)
+        )));
+    }
+    let bytes: usize = attrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > bytes_max {
+        return Err(Error::schema(format!("attrs: {bytes} bytes are over {bytes_max}")));
+    }
+    Ok(())
+}

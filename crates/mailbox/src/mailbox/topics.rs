@@ -1,0 +1,176 @@
+//! Making, changing and removing topics.
+
+use std::sync::Arc;
+
+use ron_kernel::Deadline;
+use ron_types::Error;
+
+use super::Mailbox;
+use crate::events::Event;
+use crate::record::Record;
+use crate::topics::{Topic, TopicView};
+use crate::words::{MessageId, PartKey, PartStats, TopicName, TopicSettings};
+
+/// Numbers of a topic.
+#[derive(Clone, Debug)]
+pub struct TopicStats {
+    /// All partitions together.
+    pub total: PartStats,
+    /// Each partition with the shard that owns it.
+    pub partitions: Vec<(u16, u16, PartStats)>,
+}
+
+impl Mailbox {
+    /// Makes a topic; false if it exists with just these settings.
+    pub async fn create_topic(
+        &self,
+        name: &TopicName,
+        settings: TopicSettings,
+        deadline: Deadline,
+    ) -> Result<(TopicView, bool), Error> {
+        if let Some(dlq) = &settings.dlq {
+            self.make_dead_letter_topic(dlq, deadline).await?;
+        }
+        let (topic, is_new) = self.make_topic(name, settings, deadline).await?;
+        Ok((topic.view(), is_new))
+    }
+
+    pub(super) async fn make_topic(
+        &self,
+        name: &TopicName,
+        settings: TopicSettings,
+        deadline: Deadline,
+    ) -> Result<(Arc<Topic>, bool), Error> {
+        let now = self.engine.opened()?.clock.now();
+        let Some(planned) = self.engine.topics.plan_new(name, settings)? else {
+            return Ok((self.engine.topics.expect(name)?, false));
+        };
+        // In the log before it is in the table, so that no message's record comes before its topic's.
+        let lsn = self.engine.write_topic(planned.id, &planned.name, &planned.settings, now)?;
+        let topic = self.engine.topics.put(planned.id, planned.name, planned.settings, now);
+        self.engine.durable(lsn, deadline).await?;
+        self.engine.events.publish(Event::TopicMade { topic: topic.name.clone() });
+        Ok((topic, true))
+    }
+
+    /// A topic that is named for dead letters is made if it is not there, as the node's rules allow.
+    async fn make_dead_letter_topic(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+        let name: TopicName =
+            name.parse().map_err(|_| Error::schema(format!("dlq: {name:?} is not a topic's name")))?;
+        if self.engine.topics.get(&name).is_some() {
+            return Ok(());
+        }
+        let live = self.engine.live.get();
+        if !live.value.auto_create {
+            return Err(Error::schema(format!("dlq: topic {name} does not exist")));
+        }
+        let settings = TopicSettings { max_attempts: 0, ..live.value.defaults.clone() };
+        self.make_topic(&name, settings, deadline).await.map(drop)
+    }
+
+    /// Changes a topic's settings.
+    pub async fn update_topic(
+        &self,
+        name: &TopicName,
+        settings: TopicSettings,
+        deadline: Deadline,
+    ) -> Result<TopicView, Error> {
+        if let Some(dlq) = &settings.dlq {
+            self.make_dead_letter_topic(dlq, deadline).await?;
+        }
+        let planned = self.engine.topics.plan_change(name, settings)?;
+        let created_ms = self.engine.topics.expect(name)?.created_ms;
+        let lsn = self.engine.write_topic(planned.id, &planned.name, &planned.settings, created_ms)?;
+        let topic = self.engine.topics.put(planned.id, planned.name, planned.settings, created_ms);
+        self.engine.durable(lsn, deadline).await?;
+        // Told at once, so that a pause or a shorter retention does not wait for the next message.
+        for part in topic.parts() {
+            self.on_part(part, deadline, |_| Ok(())).await?;
+        }
+        Ok(topic.view())
+    }
+
+    /// Removes a topic with all its messages and its own dead letters.
+    pub async fn delete_topic(&self, name: &TopicName, deadline: Deadline) -> Result<(), Error> {
+        let topic = self.engine.topics.expect(name)?;
+        if topic.view().dead_letters_of.is_some() {
+            return Err(Error::schema(format!(
+                "topic: {name} goes with the topic whose dead letters it holds; purge it instead"
+            )));
+        }
+        let lsn = self.engine.write(&Record::TopicGone { id: topic.id })?;
+        self.engine.topics.remove(topic.id);
+        let dead_letters = topic.dead_letters().into_iter().flat_map(|dead| dead.parts());
+        for part in topic.parts().chain(dead_letters) {
+            let index = self.engine.route(part)?;
+            self.on_shard(index, 0, deadline, move |turn| turn.shard.drop_part(turn.journal, part)).await?;
+        }
+        self.engine.durable(lsn, deadline).await?;
+        self.engine.events.publish(Event::TopicGone { topic: name.clone() });
+        Ok(())
+    }
+
+    /// Throws every message of a topic away; says how many there were.
+    pub async fn purge(&self, name: &TopicName, deadline: Deadline) -> Result<u64, Error> {
+        let mut purged = 0;
+        for part in self.engine.topics.expect(name)?.parts() {
+            purged += self.on_part(part, deadline, move |turn| turn.shard.purge(turn.now, turn.journal, part)).await?;
+        }
+        Ok(purged)
+    }
+
+    /// Numbers of a topic.
+    pub async fn stats(&self, name: &TopicName, deadline: Deadline) -> Result<TopicStats, Error> {
+        let topic = self.engine.topics.expect(name)?;
+        let mut stats = TopicStats { total: PartStats::default(), partitions: Vec::new() };
+        for part in topic.parts() {
+            let of_part = self.on_part(part, deadline, move |turn| Ok(turn.shard.stats(part))).await?;
+            stats.total.add(&of_part);
+            stats.partitions.push((part.partition, self.engine.route(part)? as u16, of_part));
+        }
+        Ok(stats)
+    }
+
+    /// Moves one message to a topic, as one step.
+    pub(crate) async fn redrive_one(&self, id: MessageId, to: &TopicName, deadline: Deadline) -> Result<(), Error> {
+        let target = self.engine.topics.expect(to)?;
+        let from = self.place_of(id, deadline).await?;
+        self.on_part(from, deadline, move |turn| {
+            turn.tell(&target);
+            let dead = turn.shard.explain(turn.now, from, id.seq).and_then(|explained| explained.summary.dead);
+            // Back to its own partition, where its group is; elsewhere any will do.
+            let own = dead.map(|dead| dead.source).filter(|source| source.topic == target.id);
+            let spread = (id.seq % u64::from(target.settings.partitions.max(1))) as u16;
+            let to = own.unwrap_or(PartKey { topic: target.id, partition: spread });
+            turn.shard.redrive(turn.now, turn.journal, from, id.seq, to)
+        })
+        .await
+    }
+}
+
+impl PartStats {
+    /// Messages it holds.
+    pub fn held(&self) -> u64 {
+        self.ready + self.delayed + self.leased
+    }
+
+    fn add(&mut self, other: &PartStats) {
+        self.ready += other.ready;
+        self.delayed += other.delayed;
+        self.leased += other.leased;
+        self.bytes += other.bytes;
+        self.groups += other.groups;
+        self.keys += other.keys;
+        self.oldest_ms = match (self.oldest_ms, other.oldest_ms) {
+            (0, oldest) | (oldest, 0) => oldest,
+            (one, two) => one.min(two),
+        };
+        self.sent += other.sent;
+        self.delivered += other.delivered;
+        self.acked += other.acked;
+        self.failed += other.failed;
+        self.died += other.died;
+        self.expired += other.expired;
+        self.reorder_depth_max = self.reorder_depth_max.max(other.reorder_depth_max);
+    }
+}

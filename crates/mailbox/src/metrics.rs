@@ -1,0 +1,221 @@
+//! The mailbox's metrics, read from the objects themselves when they are scraped.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use ron_kernel::metrics::MetricSpec;
+use ron_kernel::queue::QueueProbe;
+
+use crate::engine::{Engine, lock};
+use crate::specs::SHARD_NAMES;
+use crate::words::DeadReason;
+
+/// Topics that `dlq_total` names; deaths of others are counted under `other`.
+const TOPICS_NAMED_MAX: usize = 32;
+
+/// What the mailbox adds to a scrape, for the documentation and the contract.
+pub const METRICS: &[MetricSpec] = &[
+    metric("saturation", "gauge", &["queue", "shard"], "How full a shard's queue is, from 0 to 1"),
+    metric("inflight", "gauge", &["shard"], "Messages with consumers"),
+    metric("mailbox_ready", "gauge", &["shard"], "Messages that may be delivered"),
+    metric("mailbox_delayed", "gauge", &["shard"], "Messages that wait for their time"),
+    metric("mailbox_waiters", "gauge", &["shard"], "Receivers waiting for a message"),
+    metric(
+        "reorder_depth_max",
+        "gauge",
+        &["shard"],
+        "Most newer messages delivered before an older one that was ready",
+    ),
+    metric("dlq_total", "counter", &["topic", "reason"], "Messages that died; the busiest topics by name, then other"),
+    metric("integrity_fail_total", "counter", &["reason"], "Messages whose bytes are not what was sent"),
+    metric("requeue_backoff_total", "counter", &[], "Wake-ups of the scanner that found a shard's queue full"),
+    metric("scanner_wake_jitter_ms", "histogram", &[], "How late the scanner woke, in milliseconds"),
+    metric("log_bytes", "gauge", &["kind"], "Bytes of the log: total, live, quota, gathered"),
+    metric("log_segments", "gauge", &[], "Files of the log"),
+    metric("log_syncs_total", "counter", &[], "Commits to the disk"),
+    metric("log_records_total", "counter", &[], "Records written"),
+    metric("log_failed", "gauge", &[], "1 once the log has failed and takes nothing more"),
+];
+
+const fn metric(
+    name: &'static str,
+    kind: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> MetricSpec {
+    MetricSpec { name, kind, labels, help }
+}
+
+/// What is counted as it happens.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    deaths: Mutex<BTreeMap<(String, &'static str), u64>>,
+    integrity: Mutex<BTreeMap<&'static str, u64>>,
+    backoffs: Counter,
+    wake_jitter: Histogram,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        let wake_jitter = Histogram::new([0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0]);
+        Counts { deaths: Mutex::default(), integrity: Mutex::default(), backoffs: Counter::default(), wake_jitter }
+    }
+}
+
+impl Counts {
+    /// A message of this topic died.
+    pub fn died(&self, topic: &str, reason: DeadReason) {
+        let mut deaths = lock(&self.deaths);
+        let reason = reason.as_str();
+        let topics = deaths.keys().map(|(topic, _)| topic).collect::<std::collections::BTreeSet<_>>();
+        let named = topics.len() < TOPICS_NAMED_MAX || topics.contains(&topic.to_owned());
+        let topic = if named { topic } else { "other" };
+        *deaths.entry((topic.to_owned(), reason)).or_default() += 1;
+    }
+
+    /// Messages were not what was sent.
+    pub fn integrity_failed(&self, reason: &'static str, messages: u64) {
+        *lock(&self.integrity).entry(reason).or_default() += messages;
+    }
+
+    /// A wake-up found a shard's queue full.
+    pub fn requeue_backed_off(&self) {
+        self.backoffs.inc();
+    }
+
+    /// The scanner woke this much later than it wanted to.
+    pub fn scanner_woke_late(&self, late: Duration) {
+        self.wake_jitter.observe(late.as_secs_f64() * 1000.0);
+    }
+}
+
+impl DeadReason {
+    /// As it is written in answers and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DeadReason::MaxAttempts => "max_attempts",
+            DeadReason::Expired => "expired",
+            DeadReason::Integrity => "integrity",
+            DeadReason::Rejected => "rejected",
+        }
+    }
+}
+
+/// Reads the mailbox when it is scraped.
+pub(crate) struct MailboxMetrics {
+    /// Weak, because the engine holds the kernel, which holds the metrics.
+    engine: Weak<Engine>,
+    work: Vec<QueueProbe>,
+}
+
+impl MailboxMetrics {
+    pub fn new(engine: &Arc<Engine>, probes: Vec<QueueProbe>) -> Self {
+        let work = probes.into_iter().filter(|probe| probe.spec().name.starts_with("work_tx[")).collect();
+        MailboxMetrics { engine: Arc::downgrade(engine), work }
+    }
+}
+
+impl fmt::Debug for MailboxMetrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("MailboxMetrics")
+    }
+}
+
+impl Collector for MailboxMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(engine) = self.engine.upgrade() else { return Ok(()) };
+        let mut scrape = Scrape { encoder: &mut encoder };
+        let active = engine.routing.get().value.shards;
+        let fills = self.work.iter().zip(SHARD_NAMES).take(active);
+        let fills: Vec<_> = fills
+            .map(|(probe, shard)| (vec![("queue", "work_tx"), ("shard", shard)], f64::from(probe.fill())))
+            .collect();
+        scrape.gauges("saturation", &fills)?;
+        let lanes = engine.lanes.iter().zip(SHARD_NAMES).take(active);
+        let numbers: Vec<_> = lanes.map(|(lane, shard)| (shard, *lock(&lane.cell.numbers))).collect();
+        let by_shard = |read: fn(&crate::engine::ShardNumbers) -> u64| {
+            numbers.iter().map(|(shard, numbers)| (vec![("shard", *shard)], read(numbers) as f64)).collect::<Vec<_>>()
+        };
+        scrape.gauges("inflight", &by_shard(|numbers| numbers.leased))?;
+        scrape.gauges("mailbox_ready", &by_shard(|numbers| numbers.ready))?;
+        scrape.gauges("mailbox_delayed", &by_shard(|numbers| numbers.delayed))?;
+        scrape.gauges("mailbox_waiters", &by_shard(|numbers| numbers.waiters))?;
+        scrape.gauges("reorder_depth_max", &by_shard(|numbers| numbers.reorder_depth_max))?;
+        scrape.counts(&engine.counts)?;
+        scrape.log(&engine)
+    }
+}
+
+impl Scrape<'_, '_> {
+    fn counts(&mut self, counts: &Counts) -> fmt::Result {
+        let deaths = lock(&counts.deaths).clone();
+        let deaths: Vec<_> = deaths
+            .iter()
+            .map(|((topic, reason), n)| (vec![("topic", topic.as_str()), ("reason", *reason)], *n))
+            .collect();
+        self.counters("dlq_total", &deaths)?;
+        let integrity = lock(&counts.integrity).clone();
+        let integrity: Vec<_> = integrity.iter().map(|(reason, n)| (vec![("reason", *reason)], *n)).collect();
+        self.counters("integrity_fail_total", &integrity)?;
+        self.counters("requeue_backoff_total", &[(vec![], counts.backoffs.get())])?;
+        let help = help("scanner_wake_jitter_ms");
+        let encoder =
+            self.encoder.encode_descriptor("scanner_wake_jitter_ms", help, None, counts.wake_jitter.metric_type())?;
+        counts.wake_jitter.encode(encoder)
+    }
+
+    fn log(&mut self, engine: &Engine) -> fmt::Result {
+        let Ok(opened) = engine.opened() else { return Ok(()) };
+        let usage = opened.log.usage();
+        let sizes = [
+            ("total", usage.bytes_total),
+            ("live", usage.bytes_live),
+            ("quota", usage.quota_bytes),
+            ("gathered", usage.gathered_bytes),
+        ];
+        let sizes: Vec<_> = sizes.into_iter().map(|(kind, bytes)| (vec![("kind", kind)], bytes as f64)).collect();
+        self.gauges("log_bytes", &sizes)?;
+        self.gauges("log_segments", &[(vec![], f64::from(usage.segments))])?;
+        self.counters("log_syncs_total", &[(vec![], usage.syncs)])?;
+        self.counters("log_records_total", &[(vec![], usage.appended)])?;
+        self.gauges("log_failed", &[(vec![], f64::from(u8::from(opened.log.failed().is_some())))])
+    }
+}
+
+type Series<'a, T> = [(Vec<(&'a str, &'a str)>, T)];
+
+struct Scrape<'a, 'b> {
+    encoder: &'a mut DescriptorEncoder<'b>,
+}
+
+impl Scrape<'_, '_> {
+    fn gauges(&mut self, name: &'static str, series: &Series<'_, f64>) -> fmt::Result {
+        let kind = ConstGauge::new(0.0_f64).metric_type();
+        let mut family = self.encoder.encode_descriptor(name, help(name), None, kind)?;
+        for (labels, value) in series {
+            ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn counters(&mut self, name: &'static str, series: &Series<'_, u64>) -> fmt::Result {
+        let kind = ConstCounter::new(0_u64).metric_type();
+        let family_name = name.trim_end_matches("_total");
+        let mut family = self.encoder.encode_descriptor(family_name, help(name), None, kind)?;
+        for (labels, value) in series {
+            ConstCounter::new(*value).encode(family.encode_family(labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn help(name: &str) -> &'static str {
+    METRICS.iter().find(|spec| spec.name == name).map_or("", |spec| spec.help)
+}

@@ -1,0 +1,75 @@
+//! What an operator may set about the mailbox.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ron_types::limits::{MIB, mailbox as limits};
+
+/// Where the log is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In this directory.
+    Directory(PathBuf),
+    /// In memory only: gone with the process.
+    Memory,
+}
+
+/// What is fixed while the node runs.
+#[derive(Clone, Debug)]
+pub struct MailboxOptions {
+    /// Where the log is kept.
+    pub place: Place,
+    /// The node's key for receipts and message ids.
+    pub secret: [u8; 32],
+    /// Jobs waiting for one shard.
+    pub shard_capacity: usize,
+    /// Disk the log may take.
+    pub disk_bytes_max: u64,
+    /// Bytes of one segment of the log.
+    pub segment_bytes: u32,
+}
+
+/// What a reload may change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveOptions {
+    /// Shards that own partitions.
+    pub ready_shards: usize,
+    /// Leases of the whole node at once.
+    pub global_inflight: usize,
+    /// The first send makes its topic.
+    pub auto_create: bool,
+    /// The shortest lease a receiver may ask for.
+    pub visibility_min: Duration,
+    /// What a topic has that does not say otherwise.
+    pub defaults: crate::words::TopicSettings,
+    /// Messages one capability may send in a second; 0 means any number.
+    pub tenant_sends_per_second: u32,
+    /// Bytes a second that compaction and scrubbing may move.
+    pub upkeep_bytes_per_second: u64,
+}
+
+impl Default for MailboxOptions {
+    fn default() -> Self {
+        MailboxOptions {
+            place: Place::Memory,
+            secret: [0; 32],
+            shard_capacity: limits::SHARD_CAPACITY,
+            disk_bytes_max: 64 << 30,
+            segment_bytes: 64 * MIB as u32,
+        }
+    }
+}
+
+impl Default for LiveOptions {
+    fn default() -> Self {
+        LiveOptions {
+            ready_shards: 2,
+            global_inflight: 1_000_000,
+            auto_create: true,
+            visibility_min: limits::VISIBILITY_MIN,
+            defaults: crate::words::TopicSettings::default(),
+            tenant_sends_per_second: 0,
+            upkeep_bytes_per_second: 32 * MIB as u64,
+        }
+    }
+}

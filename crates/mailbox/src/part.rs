@@ -1,0 +1,350 @@
+//! One partition: its messages, where each stands, and every step from one state to another.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::index::{Entry, Index};
+use crate::lines::Lines;
+use crate::record::Stand;
+use crate::timers::Deadlines;
+use crate::words::{Groups, Millis, PartKey, PartStats, Seq, State, TopicSettings};
+
+pub(crate) mod apply;
+pub(crate) mod keys;
+pub(crate) mod past;
+
+use keys::Keys;
+use past::{Moved, Past, Pasts};
+
+/// One partition with everything known of it, so that it can move to another shard whole.
+pub struct Part {
+    pub(crate) key: PartKey,
+    pub(crate) settings: Arc<TopicSettings>,
+    /// Where its dead messages go.
+    pub(crate) dlq: Option<PartKey>,
+    pub(crate) index: Index,
+    pub(crate) lines: Lines,
+    /// Ends of leases and delays.
+    pub(crate) timers: Deadlines<Seq>,
+    pub(crate) keys: Keys,
+    pub(crate) pasts: Pasts,
+    pub(crate) moved: HashMap<Seq, Moved>,
+    /// Counters since the start; the rest of it is unused.
+    pub(crate) counts: PartStats,
+    pub(crate) keep: Keep,
+    /// The time it is in the shard's agenda with.
+    pub(crate) armed_ms: Option<Millis>,
+    /// Something became ready since the shard last looked.
+    pub(crate) stirred: bool,
+    /// It is in the shard's list of partitions to wake waiters of.
+    pub(crate) woken: bool,
+    /// Its ready, delayed and leased messages as the shard's totals have them.
+    pub(crate) counted: [u64; 3],
+    /// Newer messages delivered before the oldest ready one, and that one.
+    passed: (Seq, u64),
+    ready: u64,
+    delayed: u64,
+    leased: u64,
+    bytes: u64,
+}
+
+/// Who is kept until when. Messages are sent in order, so a cursor is enough for nearly all of them.
+pub(crate) struct Keep {
+    /// Those with a time of their own: they came from elsewhere, or were leased when their time was over.
+    pub(crate) own: Deadlines<Seq>,
+    /// All messages before it have a time of their own or are leased.
+    cursor: Seq,
+    /// Nothing behind the cursor is over before then.
+    next_ms: Millis,
+}
+
+/// A message on its way out.
+pub(crate) struct Leaving {
+    pub entry: Entry,
+    pub past: Option<Past>,
+}
+
+impl Part {
+    /// An empty partition.
+    pub(crate) fn new(key: PartKey, settings: Arc<TopicSettings>, dlq: Option<PartKey>) -> Self {
+        let lines = Lines::new(settings.groups == Groups::Fifo);
+        Part {
+            key,
+            settings,
+            dlq: dlq.filter(|dlq| *dlq != key),
+            index: Index::default(),
+            lines,
+            timers: Deadlines::new(),
+            keys: Keys::default(),
+            pasts: Pasts::default(),
+            moved: HashMap::new(),
+            counts: PartStats::default(),
+            keep: Keep::new(),
+            armed_ms: None,
+            stirred: false,
+            woken: false,
+            counted: [0; 3],
+            passed: (0, 0),
+            ready: 0,
+            delayed: 0,
+            leased: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Other rules hold from now on.
+    pub(crate) fn set_settings(&mut self, settings: Arc<TopicSettings>, dlq: Option<PartKey>) {
+        self.lines.set_fifo(settings.groups == Groups::Fifo);
+        self.settings = settings;
+        self.dlq = dlq.filter(|dlq| *dlq != self.key);
+        self.keep = Keep::new();
+        self.keep.next_ms = if self.index.len() > 0 { 0 } else { Millis::MAX };
+        for (seq, moved) in &self.moved {
+            self.keep.own.set(moved.since_ms.saturating_add(self.settings.retention_ms), *seq);
+        }
+        self.stirred = true;
+    }
+
+    /// Its topic's groups are lines in strict order.
+    pub(crate) fn is_fifo(&self) -> bool {
+        self.settings.groups == Groups::Fifo
+    }
+
+    /// This partition's part of a limit of its topic.
+    pub(crate) fn share(&self, limit: u64) -> u64 {
+        limit.div_ceil(u64::from(self.settings.partitions.max(1)))
+    }
+
+    /// Leases it may still give.
+    pub(crate) fn leases_left(&self) -> u64 {
+        self.share(u64::from(self.settings.inflight_max)).saturating_sub(self.leased)
+    }
+
+    /// A receive would give something.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.settings.paused && self.lines.has_ready() && self.leases_left() > 0
+    }
+
+    /// Its ready, delayed and leased messages.
+    pub(crate) fn held(&self) -> [u64; 3] {
+        [self.ready, self.delayed, self.leased]
+    }
+
+    /// Bytes of the payloads it holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A delivered message dies instead of coming back.
+    pub(crate) fn is_spent(&self, entry: &Entry) -> bool {
+        let max = self.settings.max_attempts;
+        max > 0 && entry.attempts() >= max && self.dlq.is_some()
+    }
+
+    /// When something is due.
+    pub(crate) fn next_deadline(&self) -> Option<Millis> {
+        let keep = (self.keep.next_ms < Millis::MAX).then_some(self.keep.next_ms);
+        [self.timers.first(), self.keep.own.first(), keep, self.keys.deadline()].into_iter().flatten().min()
+    }
+
+    /// Its numbers.
+    pub(crate) fn stats(&self) -> PartStats {
+        PartStats {
+            ready: self.ready,
+            delayed: self.delayed,
+            leased: self.leased,
+            bytes: self.bytes,
+            groups: self.lines.groups(),
+            keys: self.keys.len() as u64,
+            oldest_ms: self.index.first().map_or(0, Entry::sent_ms),
+            ..self.counts
+        }
+    }
+
+    /// Takes a message in.
+    pub(crate) fn insert(&mut self, entry: Entry, stand: Stand) {
+        self.lines.join(entry.group);
+        self.bytes += u64::from(entry.payload_len());
+        self.index.insert(entry);
+        if entry.is_moved() {
+            self.keep.own.set(self.kept_until(&entry), entry.seq);
+        } else {
+            self.keep.cursor = self.keep.cursor.min(entry.seq);
+            self.keep.next_ms = self.keep.next_ms.min(self.kept_until(&entry));
+        }
+        self.enter(entry.seq, stand);
+    }
+
+    /// Takes a message out.
+    pub(crate) fn remove(&mut self, seq: Seq) -> Option<Leaving> {
+        let entry = *self.index.get(seq)?;
+        self.leave(&entry);
+        self.keep.own.clear(self.kept_until(&entry), seq);
+        self.index.remove(seq);
+        self.lines.leave(entry.group);
+        self.bytes -= u64::from(entry.payload_len());
+        if entry.is_moved() {
+            self.moved.remove(&seq);
+        }
+        Some(Leaving { entry, past: self.pasts.remove(seq) })
+    }
+
+    /// A message comes to stand elsewhere, after `change` was made to it.
+    pub(crate) fn shift(&mut self, seq: Seq, stand: Stand, change: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.index.get(seq).copied() else { return };
+        self.leave(&entry);
+        if let Some(entry) = self.index.get_mut(seq) {
+            change(entry);
+        }
+        // What was leased when its time was over is not seen by the cursor again.
+        if entry.state() == State::Leased && (entry.is_moved() || seq < self.keep.cursor) {
+            self.keep.own.set(self.kept_until(&entry), seq);
+        }
+        self.enter(seq, stand);
+    }
+
+    /// A message has another length.
+    pub(crate) fn resize(&mut self, seq: Seq, payload_len: u32) {
+        if let Some(entry) = self.index.get_mut(seq) {
+            self.bytes -= u64::from(entry.payload_len());
+            entry.set_payload_len(payload_len);
+            self.bytes += u64::from(entry.payload_len());
+        }
+    }
+
+    /// Takes the first message of a line; it then stands nowhere until it enters a state.
+    pub(crate) fn pop(&mut self, line: u32, open: bool) -> Option<Entry> {
+        let seq = self.lines.pop(line, open, &self.index)?;
+        let entry = self.index.get_mut(seq).expect("a line holds only messages of the index");
+        let popped = *entry;
+        entry.set_fresh(false);
+        entry.set_freed(false);
+        self.ready -= 1;
+        Some(popped)
+    }
+
+    /// A message that stands nowhere comes to stand there.
+    pub(crate) fn enter(&mut self, seq: Seq, stand: Stand) {
+        let entry = self.index.get_mut(seq).expect("only a message of the index enters a state");
+        let line = entry.group;
+        entry.at = 0;
+        match stand {
+            Stand::Ready => {
+                entry.set_state(State::Ready);
+                entry.set_fresh(self.lines.push(line, seq));
+                self.ready += 1;
+                self.stirred = true;
+            }
+            Stand::Freed => {
+                entry.set_state(State::Ready);
+                entry.set_freed(true);
+                self.lines.push_freed(line, seq);
+                self.ready += 1;
+                self.stirred = true;
+            }
+            Stand::Delayed(due_ms) => {
+                entry.set_state(State::Delayed);
+                entry.at = due_ms;
+                self.timers.set(due_ms, seq);
+                self.delayed += 1;
+                if entry.is_backing_off() {
+                    self.lines.back_off(line);
+                }
+            }
+            Stand::Leased(until_ms) => {
+                entry.set_state(State::Leased);
+                entry.at = until_ms;
+                self.timers.set(until_ms, seq);
+                self.leased += 1;
+                self.lines.lease(line);
+            }
+        }
+    }
+
+    /// Counts that a message was delivered although older ones were ready.
+    pub(crate) fn note_order(&mut self, seq: Seq) {
+        let Some(oldest) = self.lines.oldest_ready().filter(|oldest| *oldest < seq) else { return };
+        let depth = if self.passed.0 == oldest { self.passed.1 + 1 } else { 1 };
+        self.passed = (oldest, depth);
+        self.counts.reorder_depth_max = self.counts.reorder_depth_max.max(depth);
+    }
+
+    /// Until when a message is kept.
+    pub(crate) fn kept_until(&self, entry: &Entry) -> Millis {
+        let moved = if entry.is_moved() { self.moved.get(&entry.seq) } else { None };
+        moved.map_or_else(|| entry.sent_ms(), |moved| moved.since_ms).saturating_add(self.settings.retention_ms)
+    }
+
+    /// Messages kept long enough, at most so many; leased ones wait until the lease ends.
+    pub(crate) fn overdue(&mut self, now: Millis, max: usize) -> Vec<Seq> {
+        let mut out = Vec::new();
+        let own: Vec<_> = self.keep.own.due(now).take(max).collect();
+        for (at, seq) in own {
+            self.keep.own.clear(at, seq);
+            if self.index.get(seq).is_some_and(|entry| entry.state() != State::Leased) {
+                out.push(seq);
+            }
+        }
+        if self.keep.next_ms <= now {
+            self.scan(now, max, &mut out);
+        }
+        out
+    }
+
+    /// Messages that were overdue are still here: they will be seen again.
+    pub(crate) fn retry_overdue(&mut self, seqs: &[Seq]) {
+        for seq in seqs {
+            if let Some(entry) = self.index.get(*seq) {
+                self.keep.own.set(self.kept_until(entry), *seq);
+            }
+        }
+    }
+
+    fn scan(&mut self, now: Millis, max: usize, out: &mut Vec<Seq>) {
+        self.keep.next_ms = Millis::MAX;
+        for (steps, entry) in self.index.from(self.keep.cursor).enumerate() {
+            let until_ms = entry.sent_ms().saturating_add(self.settings.retention_ms);
+            if steps >= max || !entry.is_moved() && until_ms > now {
+                self.keep.next_ms = if steps >= max { now } else { until_ms };
+                self.keep.cursor = entry.seq;
+                return;
+            }
+            if !entry.is_moved() && entry.state() != State::Leased {
+                out.push(entry.seq);
+            }
+        }
+        self.keep.cursor = self.index.last().map_or(0, |last| last.seq + 1);
+    }
+
+    /// A message stands nowhere for a moment.
+    fn leave(&mut self, entry: &Entry) {
+        match entry.state() {
+            State::Ready => {
+                let place = self.index.get_mut(entry.seq).expect("only a message of the index leaves a state");
+                place.set_fresh(false);
+                place.set_freed(false);
+                self.lines.withdraw(entry, &self.index);
+                self.ready -= 1;
+            }
+            State::Delayed => {
+                self.timers.clear(entry.at, entry.seq);
+                self.delayed -= 1;
+                if entry.is_backing_off() {
+                    self.lines.end_back_off(entry.group);
+                }
+            }
+            State::Leased => {
+                self.timers.clear(entry.at, entry.seq);
+                self.leased -= 1;
+                self.lines.unlease(entry.group);
+            }
+        }
+    }
+}
+
+impl Keep {
+    fn new() -> Self {
+        Keep { own: Deadlines::new(), cursor: 0, next_ms: Millis::MAX }
+    }
+}

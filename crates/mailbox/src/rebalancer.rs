@@ -1,0 +1,94 @@
+//! The rebalancer: when the number of shards changes, partitions move to their new owners without loss.
+//!
+//! Nothing new is taken on while it happens (callers are told Busy and come back); every shard works off its queue and
+//! makes it durable; whole partitions change hands; the new routing is published.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ron_kernel::{Deadline, TaskContext, TaskResult};
+use ron_types::Error;
+use ron_types::limits::mailbox::SHARDS_MAX;
+
+use crate::engine::{Engine, Routing};
+use crate::events::Event;
+use crate::job::{Asked, Job, Turn};
+use crate::part::Part;
+
+/// How long a shard may take to work off its queue.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One life of the rebalancer.
+pub(crate) async fn rebalancer(context: TaskContext, engine: Arc<Engine>) -> TaskResult {
+    tokio::select! {
+        _ = context.beating(engine.until_opened()) => {}
+        () = context.stopping() => return Ok(()),
+    }
+    context.ready().await;
+    let mut changes = engine.live.watch();
+    loop {
+        let wanted = engine.live.get().value.ready_shards.clamp(1, SHARDS_MAX);
+        let current = engine.routing.get().value;
+        if wanted != current.shards || current.moving {
+            match context.beating(rebalance(&engine, wanted)).await {
+                Ok(()) => tracing::info!(shards = wanted, "partitions have moved"),
+                Err(error) => tracing::error!(%error, "partitions could not be moved; they stay where they are"),
+            }
+        }
+        tokio::select! {
+            () = context.stopping() => return Ok(()),
+            changed = context.beating(changes.changed()) => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Moves every partition to the shard that owns it among `shards`.
+pub(crate) async fn rebalance(engine: &Engine, shards: usize) -> Result<(), Error> {
+    let before = engine.routing.get().value;
+    engine.routing.publish(Routing { moving: true, ..before });
+    // Every queue is worked off and every waiting receiver sent away, so that no job finds its partition gone.
+    let mut quiet = Ok(());
+    for index in 0..engine.lanes.len() {
+        quiet = quiet.and(work_off(engine, index).await);
+    }
+    let moved = quiet.and_then(|()| move_parts(engine, shards));
+    if moved.is_err() {
+        engine.routing.publish(Routing { moving: false, ..before });
+    } else {
+        engine.events.publish(Event::Rebalanced { shards });
+    }
+    moved
+}
+
+/// All shards are held at once, so partitions and routing change in one step: nobody sees one without the other.
+fn move_parts(engine: &Engine, shards: usize) -> Result<(), Error> {
+    let held: Result<Vec<_>, _> = engine.lanes.iter().map(|lane| lane.cell.shard.lock()).collect();
+    let mut held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
+    let after = Routing { shards, moving: false };
+    let mut homeless: Vec<(usize, Box<Part>)> = Vec::new();
+    for (index, shard) in held.iter_mut().enumerate() {
+        let Some(shard) = shard.as_mut() else { continue };
+        let leaving: Vec<_> = shard.parts().filter(|part| after.shard_of(*part) != index).collect();
+        for key in leaving {
+            homeless.extend(shard.take_part(key).map(|part| (after.shard_of(key), part)));
+        }
+    }
+    for (owner, part) in homeless {
+        if let Some(shard) = held[owner].as_mut() {
+            shard.put_part(part);
+        }
+    }
+    engine.routing.publish(after);
+    Ok(())
+}
+
+async fn work_off(engine: &Engine, index: usize) -> Result<(), Error> {
+    let deadline = Deadline::after(PATIENCE);
+    let (work, answer) = Asked::new(0, |_: &mut Turn<'_>| ());
+    engine.lanes[index].jobs.offer(Job::Scatter(work))?;
+    deadline.run("rebalance", answer).await?.map_err(|_| Error::canceled("the shard's worker ended"))
+}

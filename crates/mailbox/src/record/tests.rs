@@ -1,0 +1,127 @@
+use std::borrow::Cow;
+
+use super::*;
+
+fn part(topic: u32) -> PartKey {
+    PartKey { topic: TopicId(topic), partition: 3 }
+}
+
+fn memo() -> Memo {
+    Memo { key: Key { hash: u128::MAX - 5, payload: 77 }, sent_ms: 12, until_ms: u64::MAX }
+}
+
+fn whole() -> Box<Whole<'static>> {
+    let tried = Tried { number: 4, consumer: "worker", leased_ms: 99, outcome: "no" };
+    let dead = Death { reason: DeadReason::Expired, source: part(8), attempts: 4, since_ms: 5, last_error: "boom" };
+    Box::new(Whole {
+        part: part(1),
+        seq: 1 << 47,
+        sent_ms: 1_700_000_000_000,
+        now_ms: 1_700_000_000_001,
+        payload_len: 1 << 20,
+        group: Some("g"),
+        attempts: 3,
+        fence: 9,
+        stand: Stand::Leased(1_800_000_000_000),
+        moved_ms: Some(4),
+        dead: Some(dead),
+        first_leased_ms: 6,
+        tries: vec![tried, Tried { outcome: "", ..tried }],
+        memo: Some(memo()),
+    })
+}
+
+/// One record of each kind, and of each shape within.
+fn samples() -> Vec<Record<'static>> {
+    let taken = Taken {
+        part: part(1),
+        seq: 300,
+        sent_ms: 1000,
+        due_ms: 1000,
+        payload_len: 5,
+        group: Some("tenant"),
+        key: Some((memo().key, 44)),
+    };
+    let (part_1, seqs) = (part(1), Cow::Borrowed(&[1, 128, u64::MAX][..]));
+    let bare = Whole { group: None, moved_ms: None, dead: None, tries: vec![], memo: None, ..*whole() };
+    vec![
+        Record::Topic { id: TopicId(u32::MAX), name: "jobs", settings: "{}" },
+        Record::TopicGone { id: TopicId(7) },
+        Record::Send(taken.clone()),
+        Record::Send(Taken { group: None, key: None, ..taken }),
+        Record::Lease {
+            part: part_1,
+            until_ms: 9,
+            now_ms: 4,
+            consumer: "w",
+            items: Cow::Borrowed(&[(1, 2), (300, 4)]),
+        },
+        Record::Ack { part: part_1, seqs: seqs.clone() },
+        Record::Nack { part: part_1, seq: 2, due_ms: 3, now_ms: 1, reason: "schade" },
+        Record::Extend { part: part_1, seq: 2, until_ms: 3, now_ms: 1 },
+        Record::Unlease { part: part_1, seq: 2 },
+        Record::Returned { part: part_1, seqs: seqs.clone() },
+        Record::Move {
+            from: part_1,
+            to: part(2),
+            seq: 2,
+            reason: Some(DeadReason::Rejected),
+            now_ms: 1,
+            attempts: 5,
+            error: "x",
+        },
+        Record::Move { from: part_1, to: part(2), seq: 2, reason: None, now_ms: 1, attempts: 5, error: "" },
+        Record::Cancel { part: part_1, seq: 2 },
+        Record::Edit(whole()),
+        Record::Reschedule { part: part_1, seq: 2, due_ms: 5, now_ms: 4 },
+        Record::Relocated(whole()),
+        Record::Relocated(Box::new(Whole { stand: Stand::Ready, ..bare.clone() })),
+        Record::Relocated(Box::new(Whole { stand: Stand::Freed, ..bare.clone() })),
+        Record::Relocated(Box::new(Whole { stand: Stand::Delayed(7), ..bare })),
+        Record::Remember { part: part_1, seq: 2, memo: memo() },
+        Record::Purge { part: part_1, upto: 2 },
+        Record::Expired { part: part_1, seqs },
+        Record::Mark { now_ms: 1, shards: 8 },
+    ]
+}
+
+fn bytes_of(record: &Record<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.encode(&mut bytes);
+    bytes
+}
+
+#[test]
+fn every_record_comes_back_as_it_was() {
+    for record in samples() {
+        assert_eq!(Record::decode(&bytes_of(&record)), Ok(record));
+    }
+}
+
+#[test]
+fn a_cut_or_lengthened_record_is_refused() {
+    for record in samples() {
+        let mut bytes = bytes_of(&record);
+        for len in 0..bytes.len() {
+            assert!(Record::decode(&bytes[..len]).is_err(), "{record:?} cut to {len}");
+        }
+        bytes.push(0);
+        assert!(Record::decode(&bytes).is_err(), "{record:?} lengthened");
+    }
+}
+
+#[test]
+fn lies_about_lengths_are_refused() {
+    let huge_list = [1 << 5 | 5, 1, 0, 0xff, 0xff, 0xff, 0x7f];
+    let huge_number = [&[1 << 5 | 2][..], &[0xff; 10]].concat();
+    for (bytes, said) in [
+        (&huge_list[..], "too long"),
+        (&huge_number[..], "64 bits"),
+        (&[0x40][..], "version 2"),
+        (&[1 << 5 | 31][..], "kind 31"),
+        (&[][..], "too early"),
+    ] {
+        let error = Record::decode(bytes).unwrap_err();
+        assert!(error.detail.contains(said), "{error}");
+    }
+}

@@ -1,0 +1,204 @@
+//! From the log back to the state that wrote it: at the start, and for a shard whose worker broke in mid-change.
+
+use std::sync::Arc;
+
+use ron_kernel::{TaskError, clock};
+use ron_log::{Disk, Log, LogError, LogOptions, Position, RamDisk, RealDisk, Replayed};
+use ron_types::Error;
+use ron_types::limits::mailbox as limits;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Steady;
+use crate::engine::{Engine, Opened, Routing, Told, lock};
+use crate::options::{MailboxOptions, Place};
+use crate::record::Record;
+use crate::shard::Shard;
+use crate::topics::Topics;
+use crate::words::{Millis, PartKey, Seq, TopicId, TopicSettings};
+
+/// A topic as its record keeps it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct StoredTopic {
+    pub created_ms: Millis,
+    pub settings: TopicSettings,
+}
+
+/// What a log says, gathered record by record: the same for a start, a rebuild and a simulation.
+pub(crate) struct Replay<'a> {
+    topics: &'a Topics,
+    routing: Routing,
+    shards: Vec<Shard>,
+    told: Vec<Told>,
+    now: Millis,
+    seq_max: Seq,
+    /// Records that could be read but not understood: written by a newer version.
+    strange: u64,
+    /// The table of topics is already newer than the log's records of it.
+    topics_are_known: bool,
+}
+
+impl<'a> Replay<'a> {
+    pub fn new(topics: &'a Topics, routing: Routing, topics_are_known: bool) -> Self {
+        let shards: Vec<Shard> = (0..limits::SHARDS_MAX).map(|_| Shard::new(limits::HOT_BYTES_MAX)).collect();
+        Replay {
+            topics,
+            routing,
+            told: shards.iter().map(|_| Told::new()).collect(),
+            shards,
+            now: clock::unix_millis(),
+            seq_max: 0,
+            strange: 0,
+            topics_are_known,
+        }
+    }
+
+    /// Takes in one record.
+    pub fn take(&mut self, replayed: &Replayed<'_>, released: &mut Vec<Position>) {
+        let Ok(record) = Record::decode(replayed.head) else {
+            self.strange += 1;
+            return;
+        };
+        self.now = self.now.max(record.time().unwrap_or(0));
+        self.seq_max = self.seq_max.max(record.seq_max());
+        match &record {
+            Record::Topic { id, name, settings } => self.put_topic(*id, name, settings),
+            Record::TopicGone { id } => self.drop_topic(*id, released),
+            _ => {}
+        }
+        if let Some(part) = record.part() {
+            self.replay(part, &record, replayed, released);
+        }
+    }
+
+    fn replay(&mut self, part: PartKey, record: &Record<'_>, replayed: &Replayed<'_>, released: &mut Vec<Position>) {
+        let index = self.tell(part);
+        let shard = &mut self.shards[index];
+        shard.replay(self.now, record, replayed.position, replayed.body_len);
+        shard.take_released(released);
+        for handover in shard.take_outbox() {
+            let owner = self.tell(handover.to);
+            self.shards[owner].adopt(self.now, handover);
+        }
+    }
+
+    /// Makes sure that the owner of a partition knows its settings; says who that is.
+    fn tell(&mut self, part: PartKey) -> usize {
+        let index = self.routing.shard_of(part);
+        if let Some(topic) = self.topics.by_id(part.topic)
+            && self.told[index].get(&topic.id) != Some(&topic.version)
+        {
+            let dead_letters = self.topics.dead_letters_of(&topic);
+            self.shards[index].settings(topic.id, Arc::clone(&topic.settings), dead_letters);
+            self.told[index].insert(topic.id, topic.version);
+        }
+        index
+    }
+
+    fn put_topic(&mut self, id: TopicId, name: &str, settings: &str) {
+        if self.topics_are_known {
+            return;
+        }
+        match (name.parse(), serde_json::from_str::<StoredTopic>(settings)) {
+            (Ok(name), Ok(stored)) => drop(self.topics.put(id, name, stored.settings, stored.created_ms)),
+            _ => self.strange += 1,
+        }
+    }
+
+    fn drop_topic(&mut self, id: TopicId, released: &mut Vec<Position>) {
+        if !self.topics_are_known {
+            self.topics.remove(id);
+        }
+        for shard in &mut self.shards {
+            shard.forget_topic(id);
+            shard.take_released(released);
+        }
+    }
+}
+
+/// What a start found.
+pub(crate) struct Recovered {
+    pub opened: Opened,
+    pub shards: Vec<Shard>,
+    pub seq_max: Seq,
+}
+
+/// Opens the log and builds every shard from it. Blocking, and as long as the log.
+pub(crate) fn open(options: &MailboxOptions, topics: &Topics, routing: Routing) -> Result<Recovered, TaskError> {
+    let disk: Arc<dyn Disk> = match &options.place {
+        Place::Memory => Arc::new(RamDisk::new()),
+        Place::Directory(path) => {
+            let disk = RealDisk::open(path).map_err(|error| cannot_open(&error))?;
+            Arc::new(disk)
+        }
+    };
+    open_on(disk, options, topics, routing).map_err(|error| cannot_open(&error))
+}
+
+/// As [`open`], on a given disk.
+pub(crate) fn open_on(
+    disk: Arc<dyn Disk>,
+    options: &MailboxOptions,
+    topics: &Topics,
+    routing: Routing,
+) -> Result<Recovered, LogError> {
+    let mut replay = Replay::new(topics, routing, false);
+    let mut released = Vec::new();
+    let (log, recovery) = Log::open(disk, log_options(options), &mut |replayed, live| {
+        replay.take(&replayed, &mut released);
+        released.drain(..).for_each(|position| live.release(position));
+    })?;
+    if replay.strange > 0 {
+        tracing::error!(
+            records = replay.strange,
+            "records of the log were not understood; was it written by a newer version?"
+        );
+    }
+    let opened = Opened { log, clock: Steady::start(replay.now), recovery };
+    Ok(Recovered { opened, shards: replay.shards, seq_max: replay.seq_max })
+}
+
+fn log_options(options: &MailboxOptions) -> LogOptions {
+    let in_memory = options.place == Place::Memory;
+    LogOptions {
+        segment_bytes: options.segment_bytes,
+        quota_bytes: options.disk_bytes_max,
+        // Room in which acknowledgements can always be written.
+        reserve_bytes: (options.disk_bytes_max / 16)
+            .clamp(u64::from(options.segment_bytes), 1 << 30)
+            .min(options.disk_bytes_max / 2),
+        zero_ahead: !in_memory,
+        sidecars: !in_memory,
+        ..LogOptions::default()
+    }
+}
+
+fn cannot_open(error: &impl std::fmt::Display) -> TaskError {
+    TaskError::Init { code: 70, detail: format!("the mailbox's log cannot be opened: {error}") }
+}
+
+/// Builds one shard anew from the log, because its worker broke in the middle of a change.
+pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Error> {
+    tracing::warn!(shard = index, "the shard's worker broke in mid-change: its state is read from the log again");
+    let work = move || -> Result<(), LogError> {
+        let opened = engine.opened().map_err(|_| LogError::Closed)?;
+        let lane = &engine.lanes[index];
+        // Nobody writes for this shard now, so what is in the log is all there is.
+        let known = opened.log.appender().lsn();
+        let mut replay = Replay::new(&engine.topics, engine.routing.get().value, true);
+        replay.now = opened.clock.now();
+        let mut ignored = Vec::new();
+        opened.log.replay(&mut |replayed| {
+            replay.take(&replayed, &mut ignored);
+            ignored.clear();
+        })?;
+        // Moves come from other shards, so all were built; one is kept.
+        let shard = replay.shards.into_iter().nth(index);
+        lock(&lane.cell.adopted).retain(|(lsn, _)| *lsn > known);
+        *lock(&lane.cell.shard) = shard;
+        lane.cell.shard.clear_poison();
+        Ok(())
+    };
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Error::new(ron_types::Kind::Degraded, "the rebuild ended early"))?
+        .map_err(crate::engine::log_error)
+}

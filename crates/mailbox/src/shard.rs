@@ -1,0 +1,247 @@
+//! One shard's messages: what happens to them, decided at once in memory and written to the journal; no clock, no I/O.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use ron_log::{Class, Position};
+use ron_types::limits::mailbox::PARTITIONS_MAX;
+use ron_types::{Error, Kind};
+
+use crate::part::Part;
+use crate::part::apply::Parcel;
+use crate::words::{Dead, Millis, PartKey, Seq, TopicId, TopicSettings};
+
+mod change;
+mod desk;
+mod due;
+mod hot;
+mod lease;
+mod look;
+mod relocate;
+mod replay;
+mod send;
+
+use desk::Desk;
+
+/// What the core needs of the log.
+pub trait Journal {
+    /// Adds a record; where it will be is known at once. `Busy` when there is no room, `Degraded` when the log has failed.
+    fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, Error>;
+
+    /// The body there is no longer needed.
+    fn release(&mut self, position: Position);
+}
+
+/// An idempotency key and what it stood for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Hash of the key as the sender gave it.
+    pub hash: u128,
+    /// Hash of what was sent with it.
+    pub payload: u64,
+}
+
+/// A message to take in.
+#[derive(Clone, Debug)]
+pub struct Send<'a> {
+    /// Where it goes.
+    pub part: PartKey,
+    /// Its group.
+    pub group: Option<&'a str>,
+    /// Its idempotency key.
+    pub key: Option<Key>,
+    /// How long it waits; none means as the topic says.
+    pub delay_ms: Option<u64>,
+    /// When it was sent.
+    pub sent_ms: Millis,
+    /// The number it gets unless it is a duplicate.
+    pub seq: Seq,
+    /// Its bytes: an encoded envelope.
+    pub body: Bytes,
+    /// Bytes of its payload alone.
+    pub payload_len: u32,
+}
+
+/// A message that was taken in, now or before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Its number: the first one's, for a duplicate.
+    pub seq: Seq,
+    /// When it was sent: when the first was, for a duplicate.
+    pub sent_ms: Millis,
+    /// The key was known, so nothing new was taken in.
+    pub duplicate: bool,
+}
+
+/// What a consumer asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Recv<'a> {
+    /// Messages at most.
+    pub max_messages: usize,
+    /// Payload bytes at most; the first message is given whatever its size.
+    pub max_bytes: usize,
+    /// How long the lease lasts; none means as the topic says.
+    pub visibility_ms: Option<u64>,
+    /// Who asks.
+    pub consumer: &'a str,
+}
+
+/// How a delivery failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Nack<'a> {
+    /// What the consumer says.
+    pub reason: &'a str,
+    /// When to try again; none means after the topic's backoff.
+    pub delay_ms: Option<u64>,
+    /// Never try again: it goes to the dead letters.
+    pub reject: bool,
+}
+
+/// What became of a message whose delivery failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nacked {
+    /// It will be delivered again.
+    Requeued {
+        /// Not before then.
+        due_ms: Millis,
+    },
+    /// It went to the dead letters.
+    Died,
+}
+
+/// A message on its way to another partition; its journal record is already written.
+#[derive(Clone, Debug)]
+pub struct Handover {
+    /// Where it goes.
+    pub to: PartKey,
+    /// Its number.
+    pub seq: Seq,
+    parcel: Parcel,
+    hot: Option<Bytes>,
+}
+
+impl Handover {
+    /// Why the message is dead, if that is why it goes.
+    pub fn dead(&self) -> Option<&Dead> {
+        self.parcel.dead()
+    }
+
+    /// When the message was sent.
+    pub fn sent_ms(&self) -> Millis {
+        self.parcel.sent_ms()
+    }
+}
+
+/// The partitions one worker owns.
+pub struct Shard {
+    parts: HashMap<PartKey, Box<Part>>,
+    topics: HashMap<TopicId, (Arc<TopicSettings>, Option<PartKey>)>,
+    desk: Desk,
+}
+
+impl Shard {
+    /// No partitions yet; this many bytes of payload may stay in memory for deliveries to come.
+    pub fn new(hot_bytes_max: usize) -> Self {
+        Shard { parts: HashMap::new(), topics: HashMap::new(), desk: Desk::new(hot_bytes_max) }
+    }
+
+    /// The rules of a topic and where its dead messages go: told before its first message, and at every change.
+    pub fn settings(&mut self, topic: TopicId, settings: Arc<TopicSettings>, dlq: Option<PartKey>) {
+        for partition in 0..PARTITIONS_MAX {
+            if let Some(part) = self.parts.get_mut(&PartKey { topic, partition }) {
+                part.set_settings(settings.clone(), dlq);
+                self.desk.finish(part);
+            }
+        }
+        self.topics.insert(topic, (settings, dlq));
+    }
+
+    /// When [`Shard::tick`] has something to do.
+    pub fn next_deadline(&self) -> Option<Millis> {
+        self.desk.agenda.first()
+    }
+
+    /// The partitions where something became deliverable since this was last asked.
+    pub fn take_ready(&mut self, out: &mut Vec<PartKey>) {
+        for key in self.desk.woken.drain(..) {
+            if let Some(part) = self.parts.get_mut(&key) {
+                part.woken = false;
+                out.push(key);
+            }
+        }
+    }
+
+    /// Messages that left a partition: each is to be given to [`Shard::adopt`] of the shard that owns `to`.
+    pub fn take_outbox(&mut self) -> Vec<Handover> {
+        std::mem::take(&mut self.desk.outbox)
+    }
+
+    /// A message that left another partition arrives; its record is already written.
+    pub fn adopt(&mut self, _now: Millis, handover: Handover) {
+        let Handover { to, seq, parcel, hot } = handover;
+        let (part, desk) = self.part_mut(to);
+        part.remove(seq);
+        part.apply_arrival(seq, parcel);
+        desk.homes.insert(seq, to);
+        if let Some(body) = hot {
+            desk.hot.put(seq, body);
+        }
+        desk.finish(part);
+    }
+
+    /// Takes a whole partition away, for another shard.
+    pub fn take_part(&mut self, key: PartKey) -> Option<Box<Part>> {
+        let mut part = self.parts.remove(&key)?;
+        self.desk.disarm(&mut part);
+        self.desk.count(&mut part, [0; 3]);
+        self.desk.hot.retain(|seq| part.index.get(seq).is_none());
+        for seq in part.moved.keys() {
+            self.desk.homes.remove(seq);
+        }
+        part.woken = false;
+        Some(part)
+    }
+
+    /// Takes over a whole partition.
+    pub fn put_part(&mut self, mut part: Box<Part>) {
+        if let Some((settings, dlq)) = self.topics.get(&part.key.topic) {
+            part.set_settings(settings.clone(), *dlq);
+        }
+        self.desk.homes.extend(part.moved.keys().map(|seq| (*seq, part.key)));
+        part.stirred = true;
+        self.desk.finish(&mut part);
+        self.parts.insert(part.key, part);
+    }
+
+    /// The partition, made if it is new, and the rest of the shard.
+    fn part_mut(&mut self, key: PartKey) -> (&mut Part, &mut Desk) {
+        let part = self.parts.entry(key).or_insert_with(|| {
+            let (settings, dlq) = self.topics.get(&key.topic).cloned().unwrap_or_default();
+            Box::new(Part::new(key, settings, dlq))
+        });
+        (part, &mut self.desk)
+    }
+
+    /// The partition if it has ever had a message, and the rest of the shard.
+    fn known_part(&mut self, key: PartKey) -> Result<(&mut Part, &mut Desk), Error> {
+        let part = self.parts.get_mut(&key).ok_or_else(no_message)?;
+        Ok((part, &mut self.desk))
+    }
+}
+
+fn no_message() -> Error {
+    Error::new(Kind::NotFound, "there is no such message in this partition")
+}
+
+fn lease_ended() -> Error {
+    Error::new(Kind::NotFound, "the lease has ended")
+}
+
+/// The start of a text that fits, cut between characters.
+fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! Changes by operators and senders: kill, cancel, reschedule, edit, redrive, purge.
+
+use bytes::Bytes;
+use ron_log::Class;
+use ron_types::limits::mailbox::REASON_BYTES_MAX;
+use ron_types::{Error, Kind};
+
+use super::desk::Desk;
+use super::{Journal, Shard, cut, no_message};
+use crate::index::Entry;
+use crate::part::Part;
+use crate::record::Record;
+use crate::words::{DeadReason, Millis, PartKey, Seq, State};
+
+impl Shard {
+    /// Moves a message to the dead letters, whatever its state.
+    pub fn kill(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        seq: Seq,
+        reason: DeadReason,
+        error: &str,
+    ) -> Result<(), Error> {
+        let (part, desk) = self.known_part(part)?;
+        part.index.get(seq).ok_or_else(no_message)?;
+        if part.dlq.is_none() {
+            return Err(Error::new(Kind::Conflict, "the topic has no dead letter topic to move the message to"));
+        }
+        part.die(desk, journal, now, seq, reason, cut(error, REASON_BYTES_MAX))?;
+        desk.finish(part);
+        Ok(())
+    }
+
+    /// Takes a message back that nobody has seen yet.
+    pub fn cancel(&mut self, _now: Millis, journal: &mut dyn Journal, part: PartKey, seq: Seq) -> Result<(), Error> {
+        let (part, desk) = self.known_part(part)?;
+        part.unseen(seq)?;
+        desk.write(journal, &Record::Cancel { part: part.key, seq })?;
+        part.drop_message(desk, journal, seq);
+        desk.finish(part);
+        Ok(())
+    }
+
+    /// Gives a message that nobody has seen yet another time.
+    pub fn reschedule(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        seq: Seq,
+        due_ms: Millis,
+    ) -> Result<(), Error> {
+        let (part, desk) = self.known_part(part)?;
+        let entry = part.unseen(seq)?;
+        if due_ms > part.kept_until(&entry) {
+            return Err(Error::schema("due_ms: it is later than the topic keeps the message"));
+        }
+        desk.write(journal, &Record::Reschedule { part: part.key, seq, due_ms, now_ms: now })?;
+        part.apply_reschedule(seq, (due_ms, now), now);
+        desk.finish(part);
+        Ok(())
+    }
+
+    /// Gives a message that nobody has seen yet another body.
+    pub fn edit(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        seq: Seq,
+        body: Bytes,
+        payload_len: u32,
+    ) -> Result<(), Error> {
+        let (part, desk) = self.known_part(part)?;
+        let mut entry = part.unseen(seq)?;
+        part.admit_bytes(u64::from(payload_len.saturating_sub(entry.payload_len())))?;
+        entry.set_payload_len(payload_len);
+        let group = part.group_of(seq);
+        let record = Record::Edit(Box::new(part.whole(&entry, group.as_deref(), now)));
+        let position = desk.write_with(journal, Class::Data, &record, &body)?;
+        part.resize(seq, payload_len);
+        if let Some(old) = part.set_position(seq, position) {
+            journal.release(old);
+        }
+        desk.hot.put(seq, body);
+        desk.finish(part);
+        Ok(())
+    }
+
+    /// Gives a message another chance in another partition: one record, its deliveries start anew.
+    pub fn redrive(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        from: PartKey,
+        seq: Seq,
+        to: PartKey,
+    ) -> Result<(), Error> {
+        let (part, desk) = self.known_part(from)?;
+        let entry = part.index.get(seq).ok_or_else(no_message)?;
+        if from == to {
+            return Err(Error::new(Kind::Conflict, "the message is already where it should go"));
+        }
+        if entry.state() == State::Leased && entry.at > now {
+            return Err(Error::new(Kind::Conflict, "the message is with a consumer"));
+        }
+        let attempts = entry.attempts();
+        desk.write(journal, &Record::Move { from, to, seq, reason: None, now_ms: now, attempts, error: "" })?;
+        if let Some(parcel) = part.apply_move(seq, None, now, attempts, "") {
+            desk.hand_over(to, seq, parcel);
+        }
+        desk.finish(part);
+        Ok(())
+    }
+
+    /// Throws away everything in a partition, leased messages and remembered keys too; how many messages.
+    pub fn purge(&mut self, _now: Millis, journal: &mut dyn Journal, part: PartKey) -> Result<u64, Error> {
+        let Ok((part, desk)) = self.known_part(part) else { return Ok(0) };
+        let upto = part.index.last().map_or(0, |last| last.seq);
+        desk.write(journal, &Record::Purge { part: part.key, upto })?;
+        let count = part.index.len() as u64;
+        part.clear(desk, &mut |position| journal.release(position));
+        Ok(count)
+    }
+
+    /// Forgets a partition whose topic is gone; the engine has written that.
+    pub fn drop_part(&mut self, journal: &mut dyn Journal, part: PartKey) {
+        if let Some(mut part) = self.parts.remove(&part) {
+            part.clear(&mut self.desk, &mut |position| journal.release(position));
+        }
+    }
+}
+
+impl Part {
+    /// A message that was never delivered.
+    fn unseen(&self, seq: Seq) -> Result<Entry, Error> {
+        let entry = self.index.get(seq).ok_or_else(no_message)?;
+        if entry.attempts() > 0 {
+            return Err(Error::new(Kind::Conflict, "the message was already delivered"));
+        }
+        Ok(*entry)
+    }
+
+    pub(super) fn drop_message(&mut self, desk: &mut Desk, journal: &mut dyn Journal, seq: Seq) {
+        if let Some(leaving) = self.remove(seq) {
+            journal.release(desk.forget(&leaving.entry));
+        }
+    }
+
+    /// The body of a message is elsewhere now; where it was.
+    pub(super) fn set_position(&mut self, seq: Seq, position: ron_log::Position) -> Option<ron_log::Position> {
+        let entry = self.index.get_mut(seq)?;
+        Some(std::mem::replace(&mut entry.position, position))
+    }
+
+    /// As new, with the same rules and counters.
+    pub(super) fn clear(&mut self, desk: &mut Desk, release: &mut dyn FnMut(ron_log::Position)) {
+        desk.disarm(self);
+        desk.count(self, [0; 3]);
+        for entry in self.index.from(0) {
+            release(desk.forget(entry));
+        }
+        let empty = Part::new(self.key, self.settings.clone(), self.dlq);
+        let old = std::mem::replace(self, empty);
+        self.counts = old.counts;
+        self.woken = old.woken;
+    }
+}

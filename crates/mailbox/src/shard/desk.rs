@@ -1,0 +1,124 @@
+//! What all partitions of a shard share: the record being written, the agenda, the hot window, what is to be handed over.
+
+use hashbrown::HashMap;
+use ron_log::{Class, Position};
+use ron_types::Error;
+
+use super::hot::Hot;
+use super::{Handover, Journal};
+use crate::index::Entry;
+use crate::part::Part;
+use crate::part::apply::Parcel;
+use crate::record::Record;
+use crate::timers::Deadlines;
+use crate::words::{PartKey, Seq};
+
+pub(super) struct Desk {
+    /// When each partition has something due.
+    pub agenda: Deadlines<PartKey>,
+    pub hot: Hot,
+    /// Where messages are that came from another partition.
+    pub homes: HashMap<Seq, PartKey>,
+    pub outbox: Vec<Handover>,
+    pub woken: Vec<PartKey>,
+    /// Bodies found to be no longer needed while reading the journal back.
+    pub released: Vec<Position>,
+    /// Leases being given; kept for its room.
+    pub items: Vec<(Seq, u32)>,
+    /// Ready, delayed and leased messages of all partitions.
+    pub held: [u64; 3],
+    pub reorder_depth_max: u64,
+    head: Vec<u8>,
+}
+
+impl Desk {
+    pub fn new(hot_bytes_max: usize) -> Self {
+        Desk {
+            agenda: Deadlines::new(),
+            hot: Hot::new(hot_bytes_max),
+            homes: HashMap::new(),
+            outbox: Vec::new(),
+            woken: Vec::new(),
+            released: Vec::new(),
+            items: Vec::new(),
+            held: [0; 3],
+            reorder_depth_max: 0,
+            head: Vec::new(),
+        }
+    }
+
+    /// Appends a record that has a body.
+    pub fn write_with(
+        &mut self,
+        journal: &mut dyn Journal,
+        class: Class,
+        record: &Record<'_>,
+        body: &[u8],
+    ) -> Result<Position, Error> {
+        self.head.clear();
+        record.encode(&mut self.head);
+        journal.append(class, &self.head, body)
+    }
+
+    /// Appends a record of something that settles, which may use the log's reserve.
+    pub fn write(&mut self, journal: &mut dyn Journal, record: &Record<'_>) -> Result<(), Error> {
+        self.write_with(journal, Class::Settle, record, &[]).map(|_| ())
+    }
+
+    /// A message is no more.
+    pub fn forget(&mut self, entry: &Entry) -> Position {
+        self.hot.take(entry.seq);
+        if entry.is_moved() {
+            self.homes.remove(&entry.seq);
+        }
+        entry.position
+    }
+
+    /// A message left its partition.
+    pub fn hand_over(&mut self, to: PartKey, seq: Seq, parcel: Parcel) {
+        self.homes.remove(&seq);
+        let hot = self.hot.take(seq);
+        self.outbox.push(Handover { to, seq, parcel, hot });
+    }
+
+    /// After any change: the agenda is true and waiters will be woken.
+    pub fn finish(&mut self, part: &mut Part) {
+        let next = part.next_deadline();
+        if let Some(next_ms) = next
+            && part.armed_ms.is_none_or(|armed_ms| next_ms < armed_ms)
+        {
+            self.arm(part);
+        }
+        self.count(part, part.held());
+        self.reorder_depth_max = self.reorder_depth_max.max(part.counts.reorder_depth_max);
+        let stirred = std::mem::take(&mut part.stirred) | std::mem::take(&mut part.lines.opened);
+        if stirred && !part.woken && part.has_ready() {
+            part.woken = true;
+            self.woken.push(part.key);
+        }
+    }
+
+    /// Puts a partition into the agenda with its very next time.
+    pub fn arm(&mut self, part: &mut Part) {
+        self.disarm(part);
+        part.armed_ms = part.next_deadline();
+        if let Some(at) = part.armed_ms {
+            self.agenda.set(at, part.key);
+        }
+    }
+
+    /// Counts a partition's messages as so many from now on.
+    pub fn count(&mut self, part: &mut Part, held: [u64; 3]) {
+        for (total, (now, before)) in self.held.iter_mut().zip(held.into_iter().zip(part.counted)) {
+            *total = *total + now - before;
+        }
+        part.counted = held;
+    }
+
+    /// Takes a partition out of the agenda.
+    pub fn disarm(&mut self, part: &mut Part) {
+        if let Some(at) = part.armed_ms.take() {
+            self.agenda.clear(at, part.key);
+        }
+    }
+}

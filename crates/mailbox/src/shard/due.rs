@@ -1,0 +1,115 @@
+//! What happens by itself when its time comes: leases and delays end, messages and keys are kept no longer.
+
+use std::borrow::Cow;
+
+use ron_types::Error;
+
+use super::desk::Desk;
+use super::{Journal, Shard};
+use crate::part::Part;
+use crate::part::apply::RAN_OUT;
+use crate::record::{Record, Stand};
+use crate::words::{DeadReason, Expired, Millis, Seq, State};
+
+/// Messages one call settles at most.
+pub(super) const DUE_MAX: usize = 1000;
+
+impl Shard {
+    /// Does what is due, at most a bounded part of it: then [`Shard::next_deadline`] is still not after `now`.
+    pub fn tick(&mut self, now: Millis, journal: &mut dyn Journal, _draw: &mut dyn FnMut() -> u64) {
+        let mut left = DUE_MAX;
+        while left > 0 {
+            let Some((at, key)) = self.desk.agenda.due(now).next() else { return };
+            let Some(part) = self.parts.get_mut(&key) else {
+                self.desk.agenda.clear(at, key);
+                continue;
+            };
+            let settled = part.settle_due(&mut self.desk, journal, now, left);
+            self.desk.arm(part);
+            self.desk.finish(part);
+            // Without the log nothing more can be settled; it is still due at the next tick.
+            let Ok(settled) = settled else { return };
+            left = left.saturating_sub(settled.max(1));
+        }
+    }
+}
+
+impl Part {
+    /// Settles what is due, at most so many of each sort; how many it settled.
+    pub(super) fn settle_due(
+        &mut self,
+        desk: &mut Desk,
+        journal: &mut dyn Journal,
+        now: Millis,
+        max: usize,
+    ) -> Result<usize, Error> {
+        let ended = self.end_waits(desk, journal, now, max)?;
+        let overdue = self.overdue(now, max);
+        if !overdue.is_empty()
+            && let Err(error) = self.expire(desk, journal, now, &overdue)
+        {
+            self.retry_overdue(&overdue);
+            return Err(error);
+        }
+        Ok(ended + overdue.len() + self.keys.sweep(now, max))
+    }
+
+    /// Ends delays and leases whose time has come.
+    fn end_waits(
+        &mut self,
+        desk: &mut Desk,
+        journal: &mut dyn Journal,
+        now: Millis,
+        max: usize,
+    ) -> Result<usize, Error> {
+        let due: Vec<_> = self.timers.due(now).take(max).collect();
+        let mut returned: Vec<Seq> = Vec::new();
+        for (_, seq) in &due {
+            let Some(entry) = self.index.get(*seq) else { continue };
+            match entry.state() {
+                State::Leased if self.is_spent(entry) => {
+                    self.die(desk, journal, now, *seq, DeadReason::MaxAttempts, RAN_OUT)?;
+                    self.counts.failed += 1;
+                }
+                State::Leased => returned.push(*seq),
+                _ => self.shift(*seq, Stand::Ready, |_| ()),
+            }
+        }
+        if !returned.is_empty() {
+            desk.write(journal, &Record::Returned { part: self.key, seqs: Cow::Borrowed(&returned) })?;
+            self.counts.failed += returned.len() as u64;
+            returned.into_iter().for_each(|seq| self.apply_returned(seq));
+        }
+        Ok(due.len())
+    }
+
+    /// Moves messages to the dead letters or drops them, as the topic says; the dead are dropped.
+    fn expire(
+        &mut self,
+        desk: &mut Desk,
+        journal: &mut dyn Journal,
+        now: Millis,
+        overdue: &[Seq],
+    ) -> Result<(), Error> {
+        let buries = self.settings.expired == Expired::DeadLetter && self.dlq.is_some();
+        let mut dropped: Vec<Seq> = Vec::new();
+        for seq in overdue {
+            let dead = self.moved.get(seq).is_some_and(|moved| moved.dead.is_some());
+            if buries && !dead {
+                self.die(desk, journal, now, *seq, DeadReason::Expired, "")?;
+            } else {
+                dropped.push(*seq);
+            }
+        }
+        if !dropped.is_empty() {
+            desk.write(journal, &Record::Expired { part: self.key, seqs: Cow::Borrowed(&dropped) })?;
+            self.counts.expired += dropped.len() as u64;
+        }
+        for seq in dropped {
+            if let Some(leaving) = self.remove(seq) {
+                journal.release(desk.forget(&leaving.entry));
+            }
+        }
+        Ok(())
+    }
+}

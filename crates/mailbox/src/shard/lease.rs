@@ -1,0 +1,337 @@
+//! Handing messages to consumers, and what consumers say of them.
+
+use std::borrow::Cow;
+
+use ron_types::Error;
+use ron_types::limits::mailbox as limits;
+
+use super::desk::Desk;
+use super::{Journal, Nack, Nacked, Recv, Shard, cut, lease_ended, no_message};
+use crate::index::Entry;
+use crate::part::Part;
+use crate::record::{ITEMS_MAX, Record, Stand};
+use crate::words::{Content, DeadReason, Leased, Millis, PartKey, Seq, State};
+
+/// Messages one receive may bury that were delivered too often.
+const SPENT_MAX: usize = 100;
+
+impl Shard {
+    /// Leases what is ready, one record for all of it; nothing ready is no error.
+    pub fn recv(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        recv: Recv<'_>,
+        out: &mut Vec<Leased>,
+    ) -> Result<(), Error> {
+        let Ok((part, desk)) = self.known_part(part) else { return Ok(()) };
+        let mut items = std::mem::take(&mut desk.items);
+        let is_due = part.next_deadline().is_some_and(|at| at <= now);
+        let settled =
+            if is_due { part.settle_due(desk, journal, now, super::due::DUE_MAX).map(|_| ()) } else { Ok(()) };
+        let result = settled.and_then(|()| part.lease_some(desk, journal, now, &recv, &mut items, out));
+        items.clear();
+        desk.items = items;
+        desk.finish(part);
+        result
+    }
+
+    /// Acknowledges messages, one record for all of them; an answer for each.
+    pub fn ack(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        items: &[(Seq, u32)],
+    ) -> Vec<Result<(), Error>> {
+        let Ok((part, desk)) = self.known_part(part) else {
+            return items.iter().map(|_| Err(lease_ended())).collect();
+        };
+        let mut answers = Vec::with_capacity(items.len());
+        for items in items.chunks(ITEMS_MAX) {
+            part.ack_some(desk, journal, now, items, &mut answers);
+        }
+        desk.finish(part);
+        answers
+    }
+
+    /// A delivery failed: the message comes back after a while, or dies.
+    #[expect(clippy::too_many_arguments, reason = "a lease is named by three of them")]
+    pub fn nack(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        seq: Seq,
+        fence: u32,
+        nack: Nack<'_>,
+        draw: u64,
+    ) -> Result<Nacked, Error> {
+        let (part, desk) = self.known_part(part)?;
+        let entry = part.leased_entry(now, seq, fence)?;
+        let reason = cut(nack.reason, limits::REASON_BYTES_MAX);
+        let died = match () {
+            () if nack.reject && part.dlq.is_some() => Some(DeadReason::Rejected),
+            () if part.is_spent(&entry) => Some(DeadReason::MaxAttempts),
+            () => None,
+        };
+        let nacked = if let Some(why) = died {
+            part.die(desk, journal, now, seq, why, reason)?;
+            Nacked::Died
+        } else {
+            let delay_ms = nack.delay_ms.unwrap_or_else(|| part.backoff_ms(entry.attempts(), draw));
+            let due_ms = now.saturating_add(delay_ms);
+            desk.write(journal, &Record::Nack { part: part.key, seq, due_ms, now_ms: now, reason })?;
+            part.apply_nack(seq, (due_ms, now), reason, now);
+            Nacked::Requeued { due_ms }
+        };
+        part.counts.failed += 1;
+        desk.finish(part);
+        Ok(nacked)
+    }
+
+    /// Gives a lease another end, counted from now; 0 gives the message back at once, whatever its group waits for.
+    pub fn extend(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        seq: Seq,
+        fence: u32,
+        visibility_ms: u64,
+    ) -> Result<Millis, Error> {
+        let (part, desk) = self.known_part(part)?;
+        part.leased_entry(now, seq, fence)?;
+        let until_ms = now.saturating_add(visibility_ms.min(limits::VISIBILITY_MAX.as_millis() as u64));
+        desk.write(journal, &Record::Extend { part: part.key, seq, until_ms, now_ms: now })?;
+        part.apply_extend(seq, (until_ms, now), now);
+        desk.finish(part);
+        Ok(until_ms)
+    }
+
+    /// The answer with this lease never left: the delivery did not happen and does not count.
+    pub fn release_lease(&mut self, now: Millis, journal: &mut dyn Journal, part: PartKey, seq: Seq, fence: u32) {
+        let Ok((part, desk)) = self.known_part(part) else { return };
+        let undone = part
+            .leased_entry(now, seq, fence)
+            .and_then(|_| desk.write(journal, &Record::Unlease { part: part.key, seq }));
+        if undone.is_ok() {
+            part.apply_unlease(seq);
+            desk.finish(part);
+        }
+    }
+}
+
+impl Part {
+    fn lease_some(
+        &mut self,
+        desk: &mut Desk,
+        journal: &mut dyn Journal,
+        now: Millis,
+        recv: &Recv<'_>,
+        items: &mut Vec<(Seq, u32)>,
+        out: &mut Vec<Leased>,
+    ) -> Result<(), Error> {
+        if self.settings.paused {
+            return Ok(());
+        }
+        let visibility_ms = recv.visibility_ms.unwrap_or(self.settings.visibility_ms);
+        let until_ms = now.saturating_add(visibility_ms.min(limits::VISIBILITY_MAX.as_millis() as u64));
+        self.choose(desk, journal, now, recv, until_ms, items)?;
+        if items.is_empty() {
+            return Ok(());
+        }
+        let consumer = cut(recv.consumer, limits::KEY_BYTES_MAX);
+        let record =
+            Record::Lease { part: self.key, until_ms, now_ms: now, consumer, items: Cow::Borrowed(items.as_slice()) };
+        if let Err(error) = desk.write(journal, &record) {
+            self.unchoose(items);
+            return Err(error);
+        }
+        self.counts.delivered += items.len() as u64;
+        for (seq, _) in items {
+            out.extend(self.leased(desk, now, *seq, consumer));
+        }
+        Ok(())
+    }
+
+    /// Leases messages in memory, the next in turn first.
+    fn choose(
+        &mut self,
+        desk: &mut Desk,
+        journal: &mut dyn Journal,
+        now: Millis,
+        recv: &Recv<'_>,
+        until_ms: Millis,
+        items: &mut Vec<(Seq, u32)>,
+    ) -> Result<(), Error> {
+        let room = recv.max_messages.min(ITEMS_MAX).min(self.leases_left() as usize);
+        let (mut bytes, mut spent) = (0, 0);
+        while items.len() < room
+            && let Some(line) = self.lines.pick(now)
+        {
+            let open = !self.lines.is_blocked(line);
+            // Of a line that must stay in order one receive takes all it can: the next receive would have to wait.
+            while items.len() < room
+                && let Some(entry) = self.pop(line, open)
+            {
+                let seq = entry.seq;
+                if self.is_spent(&entry) {
+                    self.enter(seq, standing(&entry));
+                    if spent == SPENT_MAX {
+                        return Ok(());
+                    }
+                    spent += 1;
+                    self.bury_spent(desk, journal, now, seq)?;
+                    continue;
+                }
+                bytes += entry.payload_len() as usize;
+                if bytes > recv.max_bytes && !items.is_empty() {
+                    self.enter(seq, standing(&entry));
+                    return Ok(());
+                }
+                items.push((seq, self.lease_one(&entry, until_ms)));
+                self.note_order(seq);
+                if !self.is_fifo() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lease_one(&mut self, popped: &Entry, until_ms: Millis) -> u32 {
+        let fence = popped.fence.wrapping_add(1);
+        if let Some(entry) = self.index.get_mut(popped.seq) {
+            entry.set_attempts(popped.attempts() + 1);
+            entry.fence = fence;
+        }
+        self.enter(popped.seq, Stand::Leased(until_ms));
+        fence
+    }
+
+    /// The log had no room for the leases: they never were.
+    fn unchoose(&mut self, items: &[(Seq, u32)]) {
+        for (seq, fence) in items {
+            self.shift(*seq, Stand::Ready, |entry| {
+                entry.set_attempts(entry.attempts().saturating_sub(1));
+                entry.fence = fence.wrapping_sub(1);
+            });
+        }
+    }
+
+    /// What a consumer is told of a message just leased.
+    fn leased(&mut self, desk: &mut Desk, now: Millis, seq: Seq, consumer: &str) -> Option<Leased> {
+        let entry = *self.index.get(seq)?;
+        let past = self.pasts.begin(seq, entry.attempts(), consumer, now);
+        let earlier = past.tries.len() - 1;
+        let history = past.tries[..earlier].iter().map(|one| one.attempt()).collect();
+        let first_leased_ms = past.first_leased_ms;
+        let body = desk.hot.take(seq);
+        Some(Leased {
+            part: self.key,
+            seq,
+            sent_ms: entry.sent_ms(),
+            group: self.lines.name(entry.group).cloned(),
+            attempt: entry.attempts(),
+            fence: entry.fence,
+            leased_ms: now,
+            until_ms: entry.at,
+            first_leased_ms,
+            history,
+            dead: if entry.is_moved() { self.moved.get(&seq).and_then(|moved| moved.dead.clone()) } else { None },
+            content: body.map_or(Content::Cold(entry.position), Content::Hot),
+        })
+    }
+
+    fn ack_some(
+        &mut self,
+        desk: &mut Desk,
+        journal: &mut dyn Journal,
+        now: Millis,
+        items: &[(Seq, u32)],
+        answers: &mut Vec<Result<(), Error>>,
+    ) {
+        let before = answers.len();
+        let mut seqs = Vec::with_capacity(items.len());
+        for (seq, fence) in items {
+            let answer = self.check_ack(now, *seq, *fence).and_then(|()| match seqs.binary_search(seq) {
+                Ok(_) => Err(lease_ended()),
+                Err(slot) => {
+                    seqs.insert(slot, *seq);
+                    Ok(())
+                }
+            });
+            answers.push(answer);
+        }
+        if seqs.is_empty() {
+            return;
+        }
+        let record = Record::Ack { part: self.key, seqs: Cow::Borrowed(&seqs) };
+        if let Err(error) = desk.write(journal, &record) {
+            for answer in answers[before..].iter_mut().filter(|answer| answer.is_ok()) {
+                *answer = Err(error.clone());
+            }
+            return;
+        }
+        self.counts.acked += seqs.len() as u64;
+        for seq in seqs {
+            self.end_try(seq, now, "");
+            if let Some(leaving) = self.remove(seq) {
+                journal.release(desk.forget(&leaving.entry));
+            }
+        }
+    }
+
+    /// Late is good enough where order is not promised, as long as nobody else got the message.
+    fn check_ack(&self, now: Millis, seq: Seq, fence: u32) -> Result<(), Error> {
+        let entry = self.index.get(seq).filter(|entry| entry.fence == fence && entry.attempts() > 0);
+        let in_time = |entry: &&Entry| entry.state() == State::Leased && entry.at > now;
+        entry.filter(|entry| !self.is_fifo() || in_time(entry)).map(|_| ()).ok_or_else(lease_ended)
+    }
+
+    /// The message of a lease that holds.
+    fn leased_entry(&self, now: Millis, seq: Seq, fence: u32) -> Result<Entry, Error> {
+        let holds = |entry: &&Entry| entry.state() == State::Leased && entry.fence == fence && entry.at > now;
+        self.index.get(seq).filter(holds).copied().ok_or_else(lease_ended)
+    }
+
+    fn backoff_ms(&self, attempts: u32, draw: u64) -> u64 {
+        let doublings = attempts.saturating_sub(1).min(32);
+        let bound = self.settings.backoff_base_ms.saturating_mul(1 << doublings).min(self.settings.backoff_max_ms);
+        draw % bound.saturating_add(1).max(1)
+    }
+
+    fn bury_spent(&mut self, desk: &mut Desk, journal: &mut dyn Journal, now: Millis, seq: Seq) -> Result<(), Error> {
+        let last = self.pasts.get(seq).and_then(|past| past.tries.last());
+        let error = last.map_or_else(String::new, |last| last.outcome.to_string());
+        self.die(desk, journal, now, seq, DeadReason::MaxAttempts, &error)
+    }
+
+    /// Moves a message to the dead letters.
+    pub(super) fn die(
+        &mut self,
+        desk: &mut Desk,
+        journal: &mut dyn Journal,
+        now: Millis,
+        seq: Seq,
+        reason: DeadReason,
+        error: &str,
+    ) -> Result<(), Error> {
+        let (from, to) = (self.key, self.dlq.ok_or_else(no_message)?);
+        let attempts = self.index.get(seq).ok_or_else(no_message)?.attempts();
+        let reason = Some(reason);
+        desk.write(journal, &Record::Move { from, to, seq, reason, now_ms: now, attempts, error })?;
+        if let Some(parcel) = self.apply_move(seq, reason, now, attempts, error) {
+            desk.hand_over(to, seq, parcel);
+            self.counts.died += 1;
+        }
+        Ok(())
+    }
+}
+
+/// How a ready message stands.
+fn standing(entry: &Entry) -> Stand {
+    if entry.is_freed() { Stand::Freed } else { Stand::Ready }
+}

@@ -1,0 +1,84 @@
+//! Taking messages in.
+
+use ron_log::Class;
+use ron_types::limits::mailbox::KEY_BYTES_MAX;
+use ron_types::{Error, Kind};
+
+use super::{Journal, Send, Sent, Shard};
+use crate::part::Part;
+use crate::record::{Record, Taken};
+use crate::words::Millis;
+
+/// Keys a send forgets beside its own work, so that forgetting keeps up with remembering.
+const SWEEP: usize = 2;
+/// Keys a send forgets when no more fit.
+const SWEEP_FULL: usize = 1000;
+
+impl Shard {
+    /// Takes a message in, unless its key says that it was taken in before.
+    pub fn send(&mut self, now: Millis, journal: &mut dyn Journal, send: Send<'_>) -> Result<Sent, Error> {
+        let (part, desk) = self.part_mut(send.part);
+        if let Some(sent) = part.sent_before(now, &send)? {
+            return Ok(sent);
+        }
+        let delay_ms = send.delay_ms.unwrap_or(part.settings.delay_ms);
+        part.admit(now, &send, delay_ms)?;
+        let taken = Taken {
+            part: send.part,
+            seq: send.seq,
+            sent_ms: send.sent_ms,
+            due_ms: send.sent_ms.saturating_add(delay_ms),
+            payload_len: send.payload_len,
+            group: send.group,
+            key: send.key.map(|key| (key, send.sent_ms.saturating_add(part.settings.replay_window_ms))),
+        };
+        let record = Record::Send(taken);
+        let position = desk.write_with(journal, Class::Data, &record, &send.body)?;
+        if let Record::Send(taken) = &record {
+            part.apply_send(taken, position, now);
+        }
+        part.counts.sent += 1;
+        desk.hot.put(send.seq, send.body);
+        desk.finish(part);
+        Ok(Sent { seq: send.seq, sent_ms: send.sent_ms, duplicate: false })
+    }
+}
+
+impl Part {
+    fn sent_before(&mut self, now: Millis, send: &Send<'_>) -> Result<Option<Sent>, Error> {
+        let Some(key) = send.key else { return Ok(None) };
+        let Some((seq, memo)) = self.keys.get(now, key.hash) else { return Ok(None) };
+        if memo.key.payload != key.payload {
+            return Err(Error::new(Kind::Conflict, "the idempotency key was used before with another payload"));
+        }
+        Ok(Some(Sent { seq, sent_ms: memo.sent_ms, duplicate: true }))
+    }
+
+    fn admit(&mut self, now: Millis, send: &Send<'_>, delay_ms: u64) -> Result<(), Error> {
+        if send.group.is_some_and(|group| group.len() > KEY_BYTES_MAX) {
+            return Err(Error::schema(format!("group: it has more than {KEY_BYTES_MAX} bytes")));
+        }
+        if delay_ms > self.settings.retention_ms {
+            return Err(Error::schema("delay_ms: it is longer than the topic keeps a message"));
+        }
+        if self.index.len() as u64 >= self.share(self.settings.messages_max) {
+            return Err(Error::busy("the topic's quota of messages"));
+        }
+        self.admit_bytes(u64::from(send.payload_len))?;
+        if send.key.is_some() {
+            self.keys.sweep(now, if self.keys.is_full() { SWEEP_FULL } else { SWEEP });
+            if self.keys.is_full() {
+                return Err(Error::busy("the memory for idempotency keys"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this many more bytes are within the topic's quota.
+    pub(super) fn admit_bytes(&self, more: u64) -> Result<(), Error> {
+        if self.bytes() + more > self.share(self.settings.bytes_max) {
+            return Err(Error::busy("the topic's quota of bytes"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! Everything the mailbox declares: its service, tasks and channels. What is not here does not exist.
+
+use std::time::Duration;
+
+use ron_kernel::spec::{Fate, Overflow, QueueKind, QueueSpec, ServiceSpec, TaskSpec};
+use ron_policy::{Phase, RestartLaw};
+use ron_types::limits;
+use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARD_CAPACITY, SHARDS_MAX};
+
+const OWNER: &str = "svc-mailbox";
+const SERVICE: &str = "mailbox";
+/// As for every task of the node.
+const HEARTBEAT: Option<Duration> = Some(Duration::from_secs(5));
+
+const fn task(name: &'static str, count: &'static str, phase: Phase, does: &'static str) -> TaskSpec {
+    TaskSpec { owner: OWNER, name, count, phase, heartbeat: HEARTBEAT, does }
+}
+
+/// Opens the log, keeps its writer, makes room in it, and says so when it fails.
+pub static LOG_KEEPER: TaskSpec = task(
+    "log_keeper",
+    "1",
+    Phase::Flush,
+    "recovers the log, owns its writer thread, copies stragglers forward, scrubs; a failed disk ends the process",
+);
+/// Owns the partitions of one shard.
+pub static SHARD_WORKER: TaskSpec = task(
+    "shard_worker",
+    "1 per shard",
+    Phase::Work,
+    "the only owner of its partitions: takes jobs, writes records, answers once they are durable",
+);
+/// Wakes shards when something is due.
+pub static VISIBILITY_SCANNER: TaskSpec = task(
+    "visibility_scanner",
+    "1",
+    Phase::Work,
+    "wakes by nearest deadline, 50-500 ms, jittered; requeues what has timed out",
+);
+/// Moves dead letters back.
+pub static DLQ_REPROCESSOR: TaskSpec =
+    task("dlq_reprocessor", "0-1", Phase::Work, "moves dead letters back by order: filter, rate, progress, pause");
+/// Keeps verdicts about capabilities fresh.
+pub static CAPABILITY_REFRESHER: TaskSpec =
+    task("capability_refresher", "1", Phase::Work, "forgets old verdicts, takes up revocations");
+/// Changes how many shards own partitions.
+pub static REBALANCER: TaskSpec =
+    task("rebalancer", "0-1", Phase::Work, "on a change of shard count: drain, move, rebind, without loss");
+
+/// The mailbox.
+pub static MAILBOX: ServiceSpec = ServiceSpec {
+    name: SERVICE,
+    required: true,
+    depends_on: &[],
+    law: RestartLaw { jitter_ms: (100, 500), ..RestartLaw::MACRONODE },
+    tasks: &[&LOG_KEEPER, &SHARD_WORKER, &VISIBILITY_SCANNER, &DLQ_REPROCESSOR, &CAPABILITY_REFRESHER, &REBALANCER],
+    does: "a durable at-least-once queue",
+};
+
+const fn work(name: &'static str) -> QueueSpec {
+    QueueSpec {
+        owner: OWNER,
+        service: SERVICE,
+        name,
+        kind: QueueKind::Mpsc,
+        capacity: SHARD_CAPACITY,
+        bytes_max: Some(SHARD_BYTES_MAX),
+        from: "listener, requeue",
+        to: "shard worker",
+        overflow: Overflow::RejectNew,
+        answer: "HTTP 429 + Retry-After",
+        on_restart: Fate::Kept,
+        on_drain: Fate::Drained,
+    }
+}
+
+const fn requeue(name: &'static str) -> QueueSpec {
+    QueueSpec {
+        owner: OWNER,
+        service: SERVICE,
+        name,
+        kind: QueueKind::Mpsc,
+        capacity: requeue_capacity(SHARD_CAPACITY),
+        bytes_max: None,
+        from: "scanner",
+        to: "shard worker",
+        overflow: Overflow::RetryBackoff,
+        answer: "exponential retry",
+        on_restart: Fate::Kept,
+        on_drain: Fate::Discarded,
+    }
+}
+
+/// Wake-ups a shard's queue holds: a quarter of its jobs, at most 512.
+pub const fn requeue_capacity(shard_capacity: usize) -> usize {
+    let quarter = shard_capacity / 4;
+    if quarter > 512 {
+        512
+    } else if quarter == 0 {
+        1
+    } else {
+        quarter
+    }
+}
+
+/// Jobs of each shard.
+pub static WORK: [QueueSpec; SHARDS_MAX] = [
+    work("work_tx[0]"),
+    work("work_tx[1]"),
+    work("work_tx[2]"),
+    work("work_tx[3]"),
+    work("work_tx[4]"),
+    work("work_tx[5]"),
+    work("work_tx[6]"),
+    work("work_tx[7]"),
+];
+
+/// Wake-ups of each shard.
+pub static REQUEUE: [QueueSpec; SHARDS_MAX] = [
+    requeue("requeue_tx[0]"),
+    requeue("requeue_tx[1]"),
+    requeue("requeue_tx[2]"),
+    requeue("requeue_tx[3]"),
+    requeue("requeue_tx[4]"),
+    requeue("requeue_tx[5]"),
+    requeue("requeue_tx[6]"),
+    requeue("requeue_tx[7]"),
+];
+
+/// Names of the shards, as metrics label them.
+pub static SHARD_NAMES: [&str; SHARDS_MAX] = ["0", "1", "2", "3", "4", "5", "6", "7"];
+
+/// Orders to move dead letters back.
+pub static REPROCESS: QueueSpec = QueueSpec {
+    owner: OWNER,
+    service: SERVICE,
+    name: "reproc_tx",
+    kind: QueueKind::Mpsc,
+    capacity: 256,
+    bytes_max: None,
+    from: "operator",
+    to: "dlq reprocessor",
+    overflow: Overflow::RejectNew,
+    answer: "Busy, operator sees reproc_queue_full",
+    on_restart: Fate::Kept,
+    on_drain: Fate::Discarded,
+};
+
+/// What happens to messages, for whoever watches.
+pub static EVENTS: QueueSpec = QueueSpec {
+    owner: OWNER,
+    service: SERVICE,
+    name: "events_tx",
+    kind: QueueKind::Broadcast,
+    capacity: limits::BUS_CAPACITY,
+    bytes_max: None,
+    from: "workers",
+    to: "observers",
+    overflow: Overflow::DropOldest,
+    answer: "loss-tolerant",
+    on_restart: Fate::Kept,
+    on_drain: Fate::Discarded,
+};
+
+/// Every channel of the mailbox, for the documentation and the contract.
+pub fn queues() -> impl Iterator<Item = &'static QueueSpec> {
+    WORK.iter().chain(&REQUEUE).chain([&REPROCESS, &EVENTS])
+}

@@ -1,0 +1,370 @@
+//! The topics of the node: their names, numbers and settings. One lock, held for a look or a change, never across a wait.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use ron_types::limits::mailbox as limits;
+use ron_types::{Error, Kind};
+
+use crate::words::{Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
+
+/// The number of a topic's own dead letters is the topic's with this bit set: they exist as long as the topic does,
+/// need no record, and live on the same shard.
+const DEAD_LETTERS: u32 = 1 << 31;
+
+/// One topic.
+#[derive(Debug)]
+pub struct Topic {
+    /// Its number.
+    pub id: TopicId,
+    /// Its name.
+    pub name: TopicName,
+    /// What is set about it.
+    pub settings: Arc<TopicSettings>,
+    /// When it was made.
+    pub created_ms: Millis,
+    /// Rises with every change of its settings.
+    pub version: u64,
+    /// Its own dead letters, if it names no other topic for them.
+    dead_letters: Option<Arc<Topic>>,
+    /// The topic whose dead letters these are.
+    source: Option<TopicName>,
+}
+
+/// A topic as it is shown.
+#[derive(Clone, Debug)]
+pub struct TopicView {
+    /// Its name.
+    pub name: TopicName,
+    /// What is set about it.
+    pub settings: Arc<TopicSettings>,
+    /// When it was made.
+    pub created_ms: Millis,
+    /// The topic whose dead letters these are.
+    pub dead_letters_of: Option<TopicName>,
+}
+
+/// All topics.
+#[derive(Debug, Default)]
+pub struct Topics {
+    table: RwLock<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    by_name: BTreeMap<TopicName, Arc<Topic>>,
+    by_id: HashMap<TopicId, Arc<Topic>>,
+    id_max: u32,
+    version_max: u64,
+}
+
+/// What is to be written down before a topic exists or changes.
+#[derive(Debug)]
+pub struct Planned {
+    /// Its number.
+    pub id: TopicId,
+    /// Its name.
+    pub name: TopicName,
+    /// What will be set.
+    pub settings: TopicSettings,
+}
+
+impl Topic {
+    /// Its partitions.
+    pub fn parts(&self) -> impl Iterator<Item = PartKey> + use<> {
+        let topic = self.id;
+        (0..self.settings.partitions).map(move |partition| PartKey { topic, partition })
+    }
+
+    /// As it is shown.
+    pub fn view(&self) -> TopicView {
+        TopicView {
+            name: self.name.clone(),
+            settings: Arc::clone(&self.settings),
+            created_ms: self.created_ms,
+            dead_letters_of: self.source.clone(),
+        }
+    }
+
+    /// Its own dead letters.
+    pub fn dead_letters(&self) -> Option<&Arc<Topic>> {
+        self.dead_letters.as_ref()
+    }
+}
+
+impl TopicId {
+    /// The topic whose dead letters these would be, or the topic itself: both live on the same shard.
+    pub(crate) fn home(self) -> u32 {
+        self.0 & !DEAD_LETTERS
+    }
+}
+
+impl Topics {
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The topic of this name.
+    pub fn get(&self, name: &TopicName) -> Option<Arc<Topic>> {
+        self.read().find(name).cloned()
+    }
+
+    /// The topic of this name, or a clear refusal.
+    pub fn expect(&self, name: &TopicName) -> Result<Arc<Topic>, Error> {
+        self.get(name).ok_or_else(|| Error::new(Kind::NotFound, format!("topic {name} does not exist")))
+    }
+
+    /// The topic of this number.
+    pub fn by_id(&self, id: TopicId) -> Option<Arc<Topic>> {
+        let table = self.read();
+        let home = table.by_id.get(&TopicId(id.home()))?;
+        if id.0 == id.home() { Some(Arc::clone(home)) } else { home.dead_letters.clone() }
+    }
+
+    /// Where the dead messages of a topic go; nowhere for the dead letters of another topic.
+    pub fn dead_letters_of(&self, topic: &Topic) -> Option<PartKey> {
+        let target = match &topic.settings.dlq {
+            _ if topic.source.is_some() => None,
+            None => topic.dead_letters.as_ref().map(|dead| dead.id),
+            Some(name) => self.get(&name.parse().ok()?).map(|target| target.id),
+        };
+        target.map(|topic| PartKey { topic, partition: 0 })
+    }
+
+    /// How many there are, dead letters not counted.
+    pub fn len(&self) -> usize {
+        self.read().by_name.len()
+    }
+
+    /// A page of topics in the order of their names.
+    pub fn list(&self, after: Option<&TopicName>, prefix: &str, limit: usize) -> Vec<TopicView> {
+        let from = match after {
+            Some(name) => Bound::Excluded(name.clone()),
+            None => Bound::Unbounded,
+        };
+        let table = self.read();
+        let named = table.by_name.range((from, Bound::Unbounded)).map(|(_, topic)| topic);
+        // Names are in order, so those with the prefix are next to each other.
+        let starting = named.skip_while(|topic| topic.name.as_str() < prefix);
+        starting.take_while(|topic| topic.name.as_str().starts_with(prefix)).take(limit).map(|t| t.view()).collect()
+    }
+
+    /// What must be written down to make this topic; none if it exists with just these settings.
+    pub fn plan_new(&self, name: &TopicName, mut settings: TopicSettings) -> Result<Option<Planned>, Error> {
+        let mut table = self.write();
+        if let Some(topic) = table.find(name) {
+            return if let Some(source) = &topic.source {
+                Err(Error::new(Kind::Conflict, format!("{name} holds the dead letters of topic {source}")))
+            } else if *topic.settings == settings {
+                Ok(None)
+            } else {
+                Err(Error::new(Kind::Conflict, format!("topic {name} exists with other settings")))
+            };
+        }
+        check(name, &settings)?;
+        if table.by_name.len() >= limits::TOPICS_MAX {
+            return Err(Error::busy(format_args!("the table of {} topics", limits::TOPICS_MAX)));
+        }
+        let own = name.dead_letters();
+        if settings.dlq.is_none()
+            && (own.as_str().len() > limits::TOPIC_NAME_BYTES_MAX || table.by_name.contains_key(&own))
+        {
+            settings.dlq = table.by_name.contains_key(&own).then(|| own.to_string());
+        }
+        table.id_max += 1;
+        Ok(Some(Planned { id: TopicId(table.id_max), name: name.clone(), settings }))
+    }
+
+    /// What must be written down to change this topic's settings.
+    pub fn plan_change(&self, name: &TopicName, settings: TopicSettings) -> Result<Planned, Error> {
+        let topic = self.expect(name)?;
+        if let Some(source) = &topic.source {
+            let detail = format!("{name} holds the dead letters of topic {source} and has no settings of its own");
+            return Err(Error::new(Kind::Conflict, detail));
+        }
+        check(name, &settings)?;
+        if settings.partitions != topic.settings.partitions {
+            let detail = format!("partitions: {} is fixed since topic {name} was made", topic.settings.partitions);
+            return Err(Error::new(Kind::Conflict, detail));
+        }
+        if settings.groups != topic.settings.groups {
+            return Err(Error::new(Kind::Conflict, format!("groups: fixed since topic {name} was made")));
+        }
+        Ok(Planned { id: topic.id, name: name.clone(), settings })
+    }
+
+    /// Puts in what has been written down, at run time or in recovery.
+    pub fn put(&self, id: TopicId, name: TopicName, settings: TopicSettings, created_ms: Millis) -> Arc<Topic> {
+        let mut table = self.write();
+        table.id_max = table.id_max.max(id.0);
+        table.version_max += 1;
+        let version = table.version_max;
+        let created_ms = table.by_id.get(&id).map_or(created_ms, |old| old.created_ms);
+        let own = name.dead_letters();
+        let dead_letters = (settings.dlq.is_none() && own.as_str().len() <= limits::TOPIC_NAME_BYTES_MAX).then(|| {
+            let dead_settings = TopicSettings {
+                max_attempts: 0,
+                retention_ms: limits::RETENTION_MAX.as_millis() as u64,
+                expired: Expired::Drop,
+                groups: Groups::Fair,
+                visibility_ms: settings.visibility_ms,
+                payload_bytes_max: settings.payload_bytes_max,
+                ..TopicSettings::default()
+            };
+            Arc::new(Topic {
+                id: TopicId(id.0 | DEAD_LETTERS),
+                name: own,
+                settings: Arc::new(dead_settings),
+                created_ms,
+                version,
+                dead_letters: None,
+                source: Some(name.clone()),
+            })
+        });
+        let topic = Topic {
+            id,
+            name: name.clone(),
+            settings: Arc::new(settings),
+            created_ms,
+            version,
+            dead_letters,
+            source: None,
+        };
+        let topic = Arc::new(topic);
+        table.by_name.insert(name, Arc::clone(&topic));
+        table.by_id.insert(id, Arc::clone(&topic));
+        topic
+    }
+
+    /// Takes a topic out, its own dead letters with it.
+    pub fn remove(&self, id: TopicId) -> Option<Arc<Topic>> {
+        let mut table = self.write();
+        let topic = table.by_id.remove(&id)?;
+        table.by_name.remove(&topic.name);
+        Some(topic)
+    }
+}
+
+impl Table {
+    fn find(&self, name: &TopicName) -> Option<&Arc<Topic>> {
+        self.by_name.get(name).or_else(|| {
+            let base: TopicName = name.as_str().strip_suffix(".dlq")?.parse().ok()?;
+            self.by_name.get(&base)?.dead_letters.as_ref()
+        })
+    }
+}
+
+/// Holds settings to their limits, naming the field that is out of them.
+fn check(name: &TopicName, settings: &TopicSettings) -> Result<(), Error> {
+    let millis = |duration: std::time::Duration| duration.as_millis() as u64;
+    let ranges = [
+        ("visibility_ms", settings.visibility_ms, 0, millis(limits::VISIBILITY_MAX)),
+        ("max_attempts", settings.max_attempts.into(), 0, 1_000),
+        ("replay_window_ms", settings.replay_window_ms, 0, millis(limits::RETENTION_MAX)),
+        ("retention_ms", settings.retention_ms, 1_000, millis(limits::RETENTION_MAX)),
+        ("delay_ms", settings.delay_ms, 0, settings.retention_ms),
+        ("partitions", settings.partitions.into(), 1, limits::PARTITIONS_MAX.into()),
+        ("backoff_base_ms", settings.backoff_base_ms, 0, millis(limits::VISIBILITY_MAX)),
+        ("backoff_max_ms", settings.backoff_max_ms, settings.backoff_base_ms, millis(limits::VISIBILITY_MAX)),
+        ("messages_max", settings.messages_max, 1, u64::MAX),
+        ("bytes_max", settings.bytes_max, 1, u64::MAX),
+        ("inflight_max", settings.inflight_max.into(), 1, 10_000_000),
+        ("payload_bytes_max", settings.payload_bytes_max.into(), 1, limits::PAYLOAD_BYTES_MAX as u64),
+    ];
+    for (field, value, min, max) in ranges {
+        if value < min || value > max {
+            return Err(Error::schema(format!("{field}: {value} is not between {min} and {max}")));
+        }
+    }
+    if let Some(dlq) = &settings.dlq {
+        let dlq: TopicName = dlq.parse().map_err(|_| Error::schema(format!("dlq: {dlq:?} is not a topic's name")))?;
+        if dlq == *name {
+            return Err(Error::schema("dlq: a topic cannot hold its own dead letters"));
+        }
+    }
+    let label_bytes: usize = settings.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if label_bytes > limits::ATTRIBUTE_BYTES_MAX {
+        return Err(Error::schema(format!("labels: {label_bytes} bytes are over {}", limits::ATTRIBUTE_BYTES_MAX)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> TopicName {
+        text.parse().expect("a name")
+    }
+
+    fn made(topics: &Topics, text: &str, settings: TopicSettings) -> Arc<Topic> {
+        let planned = topics.plan_new(&name(text), settings).expect("allowed").expect("new");
+        topics.put(planned.id, planned.name, planned.settings, 1)
+    }
+
+    #[test]
+    fn a_topic_has_its_own_dead_letters_unless_it_names_others() {
+        let topics = Topics::default();
+        let orders = made(&topics, "orders", TopicSettings::default());
+        let dead = topics.expect(&name("orders.dlq")).expect("comes with the topic");
+        assert_eq!(topics.dead_letters_of(&orders).map(|part| part.topic), Some(dead.id));
+        assert_eq!(topics.dead_letters_of(&dead), None, "what is dead does not die again");
+        assert_eq!((dead.id.home(), topics.len()), (orders.id.0, 1));
+        assert_eq!(
+            topics.plan_new(&name("orders.dlq"), TopicSettings::default()).expect_err("taken").kind,
+            Kind::Conflict
+        );
+
+        let grave = made(&topics, "grave", TopicSettings::default());
+        let others = TopicSettings { dlq: Some("grave".to_owned()), ..TopicSettings::default() };
+        let jobs = made(&topics, "jobs", others);
+        assert_eq!(topics.dead_letters_of(&jobs).map(|part| part.topic), Some(grave.id));
+        assert!(topics.get(&name("jobs.dlq")).is_none());
+    }
+
+    #[test]
+    fn making_a_topic_again_is_fine_with_the_same_settings_only() {
+        let topics = Topics::default();
+        made(&topics, "a", TopicSettings::default());
+        assert!(topics.plan_new(&name("a"), TopicSettings::default()).expect("the same").is_none());
+        let other = TopicSettings { delay_ms: 5, ..TopicSettings::default() };
+        assert_eq!(topics.plan_new(&name("a"), other.clone()).expect_err("not the same").kind, Kind::Conflict);
+        assert_eq!(topics.plan_change(&name("a"), other).expect("a change").settings.delay_ms, 5);
+        let split = TopicSettings { partitions: 2, ..TopicSettings::default() };
+        assert_eq!(topics.plan_change(&name("a"), split).expect_err("fixed").kind, Kind::Conflict);
+    }
+
+    #[test]
+    fn settings_out_of_range_name_their_field() {
+        let topics = Topics::default();
+        let base = TopicSettings::default;
+        for (field, settings) in [
+            ("partitions", TopicSettings { partitions: 0, ..base() }),
+            ("retention_ms", TopicSettings { retention_ms: 1, ..base() }),
+            ("delay_ms", TopicSettings { delay_ms: u64::MAX, ..base() }),
+            ("dlq", TopicSettings { dlq: Some("x".to_owned()), ..base() }),
+            ("dlq", TopicSettings { dlq: Some("a b".to_owned()), ..base() }),
+            ("payload_bytes_max", TopicSettings { payload_bytes_max: u32::MAX, ..base() }),
+        ] {
+            let error = topics.plan_new(&name("x"), settings).expect_err(field);
+            assert!(error.kind == Kind::Schema && error.detail.starts_with(field), "{field}: {error}");
+        }
+    }
+
+    #[test]
+    fn pages_of_topics_follow_each_other() {
+        let topics = Topics::default();
+        for text in ["b1", "a", "b2", "b3", "c"] {
+            made(&topics, text, TopicSettings::default());
+        }
+        let names = |page: Vec<TopicView>| page.into_iter().map(|view| view.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(names(topics.list(None, "b", 2)), ["b1", "b2"]);
+        assert_eq!(names(topics.list(Some(&name("b2")), "b", 2)), ["b3"]);
+        assert_eq!(names(topics.list(None, "", 9)).len(), 5);
+    }
+}

@@ -1,0 +1,309 @@
+//! The whole mailbox on its kernel, without HTTP: what callers are promised, across restarts and lost workers.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ron_auth::{Authority, RootKey, Subject};
+use ron_kernel::handle::ChaosOrder;
+use ron_kernel::{Builder, Deadline, KernelHandle, KernelOptions, Metrics, Snapshot};
+use ron_types::Kind;
+use svc_mailbox::words::{Groups, TopicName, TopicSettings};
+use svc_mailbox::{
+    Delivery, Filter, LiveOptions, Mailbox, MailboxOptions, Outgoing, Place, Receive, RedriveOrder, RedriveState,
+};
+
+/// A mailbox on a kernel of its own.
+struct Rig {
+    mailbox: Mailbox,
+    kernel: KernelHandle,
+    live: Snapshot<LiveOptions>,
+    running: tokio::task::JoinHandle<ron_kernel::ExitReport>,
+}
+
+impl Rig {
+    async fn start(place: Place) -> Rig {
+        Rig::with(MailboxOptions { place, segment_bytes: 2 << 20, ..MailboxOptions::default() }).await
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test has no kernel to run its kernel on")]
+    async fn with(options: MailboxOptions) -> Rig {
+        let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
+        let live = Snapshot::new(LiveOptions::default());
+        let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
+        let mailbox = svc_mailbox::install(&mut builder, options, live.clone(), authority, None);
+        let kernel = builder.build().expect("a valid plan");
+        let handle = kernel.handle();
+        let running = tokio::spawn(kernel.run());
+        let ready = async { handle.watch_status().wait_for(|status| status.is_ready()).await.map(drop) };
+        within(ready).await.expect("ready in time").expect("the kernel lives");
+        Rig { mailbox, kernel: handle, live, running }
+    }
+
+    async fn stop(self) -> u8 {
+        self.kernel.drain().await.expect("the supervisor listens");
+        self.running.await.expect("it ends").code
+    }
+
+    async fn send(&self, topic: &str, payload: &str) -> svc_mailbox::Receipted {
+        self.send_as(topic, Outgoing { payload: payload.to_owned().into(), ..Outgoing::default() }).await
+    }
+
+    async fn send_as(&self, topic: &str, message: Outgoing) -> svc_mailbox::Receipted {
+        self.mailbox.send(&anybody(), &name(topic), message, soon()).await.expect("sent")
+    }
+
+    async fn recv(&self, topic: &str, max_messages: usize) -> Vec<Delivery> {
+        self.recv_as(topic, Receive { max_messages, ..once() }).await
+    }
+
+    async fn recv_as(&self, topic: &str, receive: Receive) -> Vec<Delivery> {
+        self.mailbox.recv(&name(topic), receive, Deadline::after(Duration::from_secs(25))).await.expect("received")
+    }
+
+    async fn ack(&self, delivery: &Delivery) {
+        let acked = self.mailbox.ack(vec![delivery.receipt], soon()).await;
+        assert!(acked[0].is_ok(), "{acked:?}");
+    }
+}
+
+async fn within<F: Future>(future: F) -> Result<F::Output, ron_types::Error> {
+    Deadline::after(Duration::from_secs(20)).run("test", future).await
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(10))
+}
+
+fn anybody() -> Subject {
+    Subject {
+        name: "test".into(),
+        sends_per_second: None,
+        payload_bytes_max: None,
+        expires_ms: None,
+        is_operator: true,
+    }
+}
+
+fn name(text: &str) -> TopicName {
+    text.parse().expect("a topic's name")
+}
+
+fn once() -> Receive {
+    Receive {
+        visibility_ms: Some(60_000),
+        max_messages: 1,
+        max_bytes: 1 << 20,
+        wait_ms: 0,
+        consumer: "test".to_owned(),
+    }
+}
+
+fn on_disk(folder: &Path) -> Place {
+    Place::Directory(folder.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_is_received_once_and_gone_when_acknowledged() {
+    let rig = Rig::start(Place::Memory).await;
+    let sent = rig.send("orders", "hello").await;
+    let [delivery] = &rig.recv("orders", 10).await[..] else { panic!("one message") };
+    assert_eq!((delivery.msg_id, &delivery.payload[..], delivery.attempt), (sent.msg_id, &b"hello"[..], 1));
+    assert!(rig.recv("orders", 10).await.is_empty(), "it is leased");
+    rig.ack(delivery).await;
+    let again = rig.mailbox.ack(vec![delivery.receipt], soon()).await;
+    assert_eq!(again[0].as_ref().expect_err("settled").kind, Kind::NotFound);
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_answered_survives_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keyed = || Outgoing { idem_key: Some("k1".to_owned()), payload: "keyed".into(), ..Outgoing::default() };
+    let (first, lease) = {
+        let rig = Rig::start(on_disk(folder.path())).await;
+        let first = rig.send_as("orders", keyed()).await;
+        for n in 0..50 {
+            rig.send("orders", &format!("m{n}")).await;
+        }
+        let delivery = rig.recv("orders", 1).await.remove(0);
+        assert_eq!(delivery.msg_id, first.msg_id, "the oldest first");
+        let acked = rig.recv("orders", 1).await.remove(0);
+        rig.ack(&acked).await;
+        assert_eq!(rig.stop().await, 0);
+        (first, delivery)
+    };
+    let rig = Rig::start(on_disk(folder.path())).await;
+    let again = rig.send_as("orders", keyed()).await;
+    assert!(again.duplicate && again.msg_id == first.msg_id, "the key is remembered");
+    let rest = rig.recv("orders", 100).await;
+    let texts: Vec<_> = rest.iter().map(|delivery| String::from_utf8_lossy(&delivery.payload).into_owned()).collect();
+    let expected: Vec<_> = (1..50).map(|n| format!("m{n}")).collect();
+    assert_eq!(texts, expected, "neither the acknowledged nor the leased one");
+    rig.ack(&lease).await;
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_receiver_is_woken_by_a_send_and_by_the_end_of_a_lease() {
+    let rig = Arc::new(Rig::start(Place::Memory).await);
+    rig.mailbox.create_topic(&name("t"), TopicSettings::default(), soon()).await.expect("made");
+    let waiting = rig.recv_as("t", Receive { wait_ms: 10_000, visibility_ms: Some(300), ..once() });
+    let (received, _) = tokio::join!(waiting, async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        rig.send("t", "x").await
+    });
+    assert_eq!(received.len(), 1);
+    let lease_end = received[0].until_ms;
+    let returned = rig.recv_as("t", Receive { wait_ms: 10_000, ..once() }).await;
+    assert_eq!((returned.len(), returned[0].attempt), (1, 2));
+    let late = returned[0].history.len();
+    assert!(late >= 1 && rig.mailbox.now() >= lease_end);
+    assert_eq!(Arc::into_inner(rig).expect("alone").stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_poll_ends_at_once_when_the_node_drains() {
+    let rig = Rig::start(Place::Memory).await;
+    rig.send("t", "x").await;
+    let delivery = rig.recv("t", 1).await.remove(0);
+    rig.ack(&delivery).await;
+    let waiting = rig.recv_as("t", Receive { wait_ms: 20_000, ..once() });
+    let (received, drained) = tokio::join!(within(waiting), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        rig.kernel.drain().await
+    });
+    assert!(received.expect("long before its time").is_empty() && drained.is_ok());
+    assert_eq!(rig.running.await.expect("it ends").code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back() {
+    let rig = Rig::start(Place::Memory).await;
+    let settings = TopicSettings { max_attempts: 2, ..TopicSettings::default() };
+    rig.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made");
+    let sent = rig.send("jobs", "poison").await;
+    for _ in 0..2 {
+        let delivery = rig.recv_as("jobs", Receive { wait_ms: 5_000, ..once() }).await.remove(0);
+        rig.mailbox.nack(vec![delivery.receipt], "boom", Some(0), false, soon()).await.remove(0).expect("failed");
+    }
+    let page = rig.mailbox.browse(&name("jobs.dlq"), Filter::default(), None, 10, soon()).await.expect("seen");
+    let dead = page.messages[0].dead.as_ref().expect("it is dead");
+    assert_eq!((page.messages[0].msg_id, dead.attempts, dead.last_error.as_str()), (sent.msg_id, 2, "boom"));
+    let explained = rig.mailbox.explain(sent.msg_id, soon()).await.expect("known");
+    assert!(explained.verdict.contains("dead letter of jobs"), "{}", explained.verdict);
+
+    let order = RedriveOrder {
+        from: name("jobs.dlq"),
+        to: None,
+        filter: Filter { error_contains: Some("boo".to_owned()), ..Filter::default() },
+        rate_per_second: None,
+        limit: None,
+    };
+    assert_eq!(rig.mailbox.count_redrive(&order, soon()).await.expect("counted"), 1);
+    let id = rig.mailbox.start_redrive(order).expect("ordered").id;
+    let back = rig.recv_as("jobs", Receive { wait_ms: 5_000, ..once() }).await.remove(0);
+    assert_eq!((back.msg_id, back.attempt), (sent.msg_id, 1));
+    let done = within(async {
+        while rig.mailbox.redrive(id).expect("known").state != RedriveState::Done {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    done.await.expect("done in time");
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_number_of_shards_loses_nothing() {
+    let rig = Rig::start(Place::Memory).await;
+    let fifo = TopicSettings { groups: Groups::Fifo, partitions: 4, ..TopicSettings::default() };
+    rig.mailbox.create_topic(&name("lines"), fifo, soon()).await.expect("made");
+    for n in 0..200 {
+        let group = Some(format!("g{}", n % 10));
+        rig.send_as("lines", Outgoing { group, payload: n.to_string().into(), ..Outgoing::default() }).await;
+        rig.send(&format!("topic{}", n % 20), "x").await;
+    }
+    for shards in [8, 1, 3] {
+        rig.live.publish(LiveOptions { ready_shards: shards, ..LiveOptions::default() });
+        let moved = within(async {
+            while rig.mailbox.node_stats().shards.len() != shards {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        moved.await.expect("moved in time");
+        let stats = rig.mailbox.stats(&name("lines"), soon()).await.expect("counted");
+        assert_eq!(stats.total.ready, 200, "{shards} shards");
+    }
+    let mut last = [-1_i64; 10];
+    let mut received = 0;
+    while received < 200 {
+        let deliveries = rig.recv("lines", 100).await;
+        assert!(!deliveries.is_empty(), "{received} of 200");
+        for delivery in &deliveries {
+            let n: i64 = String::from_utf8_lossy(&delivery.payload).parse().expect("a number");
+            let group = (n % 10) as usize;
+            assert!(n > last[group], "order within a group");
+            last[group] = n;
+            received += 1;
+        }
+        let receipts = deliveries.iter().map(|delivery| delivery.receipt).collect();
+        assert!(rig.mailbox.ack(receipts, soon()).await.iter().all(Result::is_ok));
+    }
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_dies_loses_nothing_and_its_successor_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rig = Rig::start(on_disk(folder.path())).await;
+    let mut sent = std::collections::BTreeSet::new();
+    for n in 0..300_u32 {
+        if n % 100 == 50 {
+            rig.kernel.chaos("shard_worker", 1.0, ChaosOrder::Kill).await.expect("killed");
+        }
+        let message =
+            Outgoing { payload: n.to_string().into(), idem_key: Some(format!("k{n}")), ..Outgoing::default() };
+        // Whoever gets no answer asks again; the key makes that safe.
+        loop {
+            match rig.mailbox.send(&anybody(), &name("t"), message.clone(), soon()).await {
+                Ok(receipted) => break drop(sent.insert(receipted.msg_id.to_string())),
+                Err(error) => assert!(matches!(error.kind, Kind::Degraded | Kind::Timeout | Kind::Busy), "{error}"),
+            };
+        }
+    }
+    let mut received = std::collections::BTreeSet::new();
+    while received.len() < sent.len() {
+        let deliveries = rig.recv_as("t", Receive { max_messages: 100, wait_ms: 2_000, ..once() }).await;
+        assert!(!deliveries.is_empty(), "{} of {}", received.len(), sent.len());
+        received.extend(deliveries.iter().map(|delivery| delivery.msg_id.to_string()));
+    }
+    assert_eq!(received, sent);
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn room_is_made_while_stragglers_keep_their_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rig = Rig::start(on_disk(folder.path())).await;
+    let body = "x".repeat(20_000);
+    let straggler = rig.send("slow", "the one that waits").await;
+    let mut segments_max = 0;
+    for _ in 0..800 {
+        rig.send("fast", &body).await;
+        let delivery = rig.recv("fast", 1).await.remove(0);
+        rig.ack(&delivery).await;
+        segments_max = segments_max.max(rig.mailbox.node_stats().log.expect("open").segments);
+    }
+    let small = within(async {
+        while rig.mailbox.node_stats().log.expect("open").segments > 3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    small.await.unwrap_or_else(|_| panic!("{:?}", rig.mailbox.node_stats().log));
+    assert_eq!(rig.stop().await, 0);
+    let rig = Rig::start(on_disk(folder.path())).await;
+    let delivery = rig.recv("slow", 1).await.remove(0);
+    assert_eq!((delivery.msg_id, &delivery.payload[..]), (straggler.msg_id, &b"the one that waits"[..]));
+    assert!(rig.recv("fast", 1).await.is_empty());
+    assert_eq!(rig.stop().await, 0);
+}
