@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::body;
 use crate::problem::Problem;
@@ -20,27 +20,77 @@ pub struct Json<T>(pub T);
 #[derive(Clone, Copy, Debug)]
 pub struct Query<T>(pub T);
 
+/// The parameters in the path.
+#[derive(Clone, Copy, Debug)]
+pub struct Path<T>(pub T);
+
 /// The body as it is, inflated and capped.
 #[derive(Clone, Debug)]
 pub struct Payload(pub Bytes);
+
+/// A JSON body not yet read, so that what is read from it can borrow.
+#[derive(Clone, Debug)]
+pub struct JsonText(Bytes);
+
+/// Longer explanations are cut: a mistake is not worth an answer as long as the request.
+const REASON_BYTES_MAX: usize = 512;
+
+impl JsonText {
+    /// Reads the body; what is wrong with it is said with the field it is wrong in.
+    pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+        parse(&self.0)
+    }
+
+    /// Reads the body, which may be missing.
+    pub fn parse_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, Problem> {
+        if self.0.is_empty() { Ok(T::default()) } else { parse(&self.0) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(text: &str) -> Self {
+        JsonText(Bytes::copy_from_slice(text.as_bytes()))
+    }
+}
+
+impl<S: Sync> FromRequest<S> for JsonText {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let says_json = is_json(request.headers());
+        let (_, content) = body::read(request).await?;
+        // Without content there is nothing whose type could be wrong.
+        if !says_json && !content.is_empty() {
+            return Err(not_json());
+        }
+        Ok(JsonText(content))
+    }
+}
 
 impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
-            return Err(Problem::schema(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json"));
+            return Err(not_json());
         }
         let (_, content) = body::read(request).await?;
-        let mut reader = serde_json::Deserializer::from_slice(&content);
-        let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-            let path = error.path().to_string();
-            // A dot stands for the document itself; an unknown field names itself in the message.
-            if path == "." { malformed(error.inner()) } else { malformed(&format_args!("{path}: {}", error.inner())) }
-        })?;
-        reader.end().map_err(|error| malformed(&error))?;
-        Ok(Json(value))
+        parse(&content).map(Json)
     }
+}
+
+fn parse<'a, T: Deserialize<'a>>(content: &'a [u8]) -> Result<T, Problem> {
+    // Keeping track of where one is costs time, so it is done only once something is known to be wrong.
+    serde_json::from_slice(content).map_err(|error| explain::<T>(content).unwrap_or_else(|| malformed(&error)))
+}
+
+#[cold]
+fn explain<'a, T: Deserialize<'a>>(content: &'a [u8]) -> Option<Problem> {
+    let mut reader = serde_json::Deserializer::from_slice(content);
+    let error = serde_path_to_error::deserialize::<_, T>(&mut reader).err()?;
+    let (path, reason) = (error.path().to_string(), error.inner().to_string());
+    // A dot stands for the document itself; some reasons name their field already.
+    let is_named = path == "." || reason.strip_prefix(&path).is_some_and(|rest| rest.starts_with(':'));
+    Some(if is_named { malformed(&reason) } else { malformed(&format_args!("{path}: {reason}")) })
 }
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
@@ -54,6 +104,17 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match axum::extract::Path::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(value)) => Ok(Path(value)),
+            Err(rejection) => Err(malformed(&rejection.body_text())),
+        }
+    }
+}
+
 impl<S: Sync> FromRequest<S> for Payload {
     type Rejection = Problem;
 
@@ -62,25 +123,38 @@ impl<S: Sync> FromRequest<S> for Payload {
     }
 }
 
+/// What most answers take.
+const ANSWER_BYTES: usize = 128;
+
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
-        match serde_json::to_vec(&self.0) {
-            Ok(text) => {
-                let mut response = Response::new(Body::from(text));
-                let json = HeaderValue::from_static("application/json");
-                response.headers_mut().insert(header::CONTENT_TYPE, json);
-                response
-            }
-            Err(error) => {
-                tracing::error!(%error, "an answer could not be written as JSON");
-                Problem::internal("the answer could not be written").into_response()
-            }
+        self.into_response_of(ANSWER_BYTES)
+    }
+}
+
+impl<T: Serialize> Json<T> {
+    /// The answer, written into room for this many bytes; more is made if needed.
+    pub(crate) fn into_response_of(self, bytes: usize) -> Response {
+        let mut text = Vec::with_capacity(bytes);
+        if let Err(error) = serde_json::to_writer(&mut text, &self.0) {
+            tracing::error!(%error, "an answer could not be written as JSON");
+            return Problem::internal("the answer could not be written").into_response();
         }
+        let mut response = Response::new(Body::from(text));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        response
     }
 }
 
 fn malformed(reason: &dyn std::fmt::Display) -> Problem {
-    Problem::schema(StatusCode::BAD_REQUEST, reason.to_string())
+    let mut reason = reason.to_string();
+    reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+    Problem::schema(StatusCode::BAD_REQUEST, reason)
+}
+
+fn not_json() -> Problem {
+    Problem::schema(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json")
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -95,6 +169,24 @@ fn is_json(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Sample {
+        #[serde(rename = "list")]
+        _list: Vec<u8>,
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_field_and_in_few_words() {
+        let told = |text: &str| parse::<Sample>(text.as_bytes()).expect_err("wrong").detail.into_owned();
+        assert!(told(r#"{"list":[1,-2]}"#).starts_with("list[1]: "));
+        assert!(told(r#"{"list":[],"more":1}"#).starts_with("more: unknown field"));
+        assert!(told("{").contains("EOF"));
+        assert!(told(r#"{"list":[]} x"#).contains("trailing"));
+        assert!(told(&format!(r#"{{"list":"{}"}}"#, "x".repeat(5000))).len() <= REASON_BYTES_MAX);
+        assert!(parse::<Sample>(br#"{"list":[1]}"#).is_ok());
+    }
 
     #[test]
     fn json_is_recognised_by_its_media_type() {

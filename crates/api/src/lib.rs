@@ -4,6 +4,7 @@
 //! has a correlation id, one total deadline, admission that a drain closes, a bound on requests in flight, caps on head
 //! and body, inflation that cannot explode, problem bodies, and its latency measured; a handler sees none of it.
 
+mod auth;
 mod body;
 mod call;
 mod connection;
@@ -12,6 +13,7 @@ pub mod dev;
 mod extract;
 mod guard;
 mod limits;
+mod mailbox;
 mod pace;
 mod problem;
 mod refusal;
@@ -22,8 +24,9 @@ mod tls;
 pub use call::Call;
 pub use corr::CorrId;
 pub use dev::{Work, WorkItem, dev_routes};
-pub use extract::{Json, Payload, Query};
+pub use extract::{Json, JsonText, Path, Payload, Query};
 pub use limits::HttpLimits;
+pub use mailbox::mailbox_routes;
 pub use problem::{Failure, Problem};
 pub use route::{Api, ApiBuilder, RouteSpec, Verb};
 pub use serve::serve;

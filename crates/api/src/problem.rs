@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use ron_types::{Error, Kind};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::corr::CorrId;
 
@@ -46,18 +47,27 @@ pub(crate) enum Counted {
     Inflation,
 }
 
-/// The members of the body, in the order of the RFC, ours after them.
-#[derive(Serialize)]
-struct Wire<'a> {
+/// A refusal: the members of RFC 9457, ours after them.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct Wire<'a> {
+    /// The code as a name of its own.
     r#type: Cow<'static, str>,
+    /// The same sentence for every problem of this code.
     title: &'a str,
+    /// The HTTP status.
     status: u16,
+    /// What happened this time.
     detail: &'a str,
+    /// The path asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<&'a str>,
+    /// The stable code that clients match on.
     code: &'a str,
+    /// The id the request is found under.
     #[serde(skip_serializing_if = "Option::is_none")]
     corr_id: Option<&'a str>,
+    /// When to come back.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
 }
@@ -96,6 +106,9 @@ impl Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait) = self.retry_after() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if self.closes && http1 {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -89,6 +89,7 @@ pub struct Api {
 
 /// What all routes and connections of a plane share.
 pub(crate) struct Shared {
+    pub kernel: KernelHandle,
     pub limits: Snapshot<HttpLimits>,
     pub metrics: Arc<Metrics>,
     /// Closed while the plane drains.
@@ -111,7 +112,7 @@ impl ApiBuilder {
     pub fn new(kernel: KernelHandle, limits: Snapshot<HttpLimits>) -> Self {
         let metrics = Arc::clone(kernel.metrics());
         let counters = Counters::new(&metrics);
-        let shared = Shared { limits, metrics, entrance: Turnstile::default(), counters };
+        let shared = Shared { kernel, limits, metrics, entrance: Turnstile::default(), counters };
         ApiBuilder { shared: Arc::new(shared), specs: Vec::new(), router: Router::new() }
     }
 
@@ -126,6 +127,11 @@ impl ApiBuilder {
         self.router = self.router.route(spec.pattern, on(spec.method.filter(), guarded));
         self.specs.push(spec);
         self
+    }
+
+    /// The kernel the plane runs under.
+    pub(crate) fn kernel(&self) -> &KernelHandle {
+        &self.shared.kernel
     }
 
     /// The plane, ready to serve.

@@ -1,7 +1,7 @@
-//! The processes a run starts beside itself: servers of this binary, and where the node's binary is.
+//! The processes a run starts beside itself: servers of this binary, where the node's binary is, when it is ready.
 
-use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -55,6 +55,25 @@ pub fn node_binary() -> anyhow::Result<PathBuf> {
     let release = if cfg!(debug_assertions) { "" } else { " --release" };
     anyhow::ensure!(binary.is_file(), "there is no macronode beside this binary; cargo build{release} -p macronode");
     Ok(binary)
+}
+
+/// A port nobody had a moment ago, for whoever must know it before the one who listens there.
+pub fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// Whether the node with this admin plane takes work.
+pub fn is_ready(admin: SocketAddr) -> bool {
+    ask_readiness(admin).is_ok_and(|head| head.starts_with(b"HTTP/1.1 200"))
+}
+
+fn ask_readiness(admin: SocketAddr) -> std::io::Result<[u8; 12]> {
+    let mut stream = TcpStream::connect(admin)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    write!(stream, "GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n")?;
+    let mut head = [0; 12];
+    stream.read_exact(&mut head)?;
+    Ok(head)
 }
 
 /// Time the threads a process has now were on a core.

@@ -9,8 +9,6 @@ use crate::machine::Machine;
 use crate::stats::Spread;
 
 const TITLE: &str = "# Benchmarks\n\nEvery number here was written by `macronode-bench`; run it to get your own.\n";
-const BEGIN: &str = "<!-- macronode-bench kernel: begin -->";
-const END: &str = "<!-- macronode-bench kernel: end -->";
 const HEADINGS: [&str; 6] = ["measure", "macronode", "peer", "ratio (min to max)", "target", "met"];
 
 /// What a row should reach.
@@ -67,6 +65,7 @@ impl Row {
         let ratio = self.ratio.map(|r| format!("{:.2} ({:.2} to {:.2})", r.median, r.min, r.max));
         let target = match self.target {
             Target::RatioAtLeast(least) => format!("at least {least:.1}"),
+            Target::Below(most, unit) if most < 10.0 => format!("below {most:.2} {unit}"),
             Target::Below(most, unit) => format!("below {most:.0} {unit}"),
             Target::None => "none".to_owned(),
         };
@@ -98,17 +97,23 @@ impl Section<'_> {
         }
         let _ = writeln!(text, "A ratio is the median over alternating rounds of both sides in one run.\n");
         text.push_str(&markdown_table(self.rows));
-        text.push('\n');
-        for row in self.rows {
-            let verdict = match row.is_met() {
-                Some(true) => "target met",
-                Some(false) => "target missed",
-                None => "no target",
-            };
-            let _ = writeln!(text, "- **{}** ({verdict}): {}", row.name, row.meaning);
-        }
+        text.push_str(&meanings(self.rows));
         text
     }
+}
+
+/// A line for each row: whether its target is met, and what it means.
+pub fn meanings(rows: &[Row]) -> String {
+    let mut text = String::from("\n");
+    for row in rows {
+        let verdict = match row.is_met() {
+            Some(true) => "target met",
+            Some(false) => "target missed",
+            None => "no target",
+        };
+        let _ = writeln!(text, "- **{}** ({verdict}): {}", row.name, row.meaning);
+    }
+    text
 }
 
 /// The rows with columns aligned.
@@ -125,38 +130,53 @@ pub fn plain_table(rows: &[Row]) -> String {
     text
 }
 
-fn markdown_table(rows: &[Row]) -> String {
-    let line = |cells: &[String]| {
-        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-        format!("| {} |\n", cells.join(" | "))
-    };
-    let mut text = line(&HEADINGS.map(str::to_owned));
-    text.push_str("|---|---|---|---|---|---|\n");
-    for row in rows {
-        text.push_str(&line(&row.cells()));
+/// The rows as Markdown.
+pub fn markdown_table(rows: &[Row]) -> String {
+    let mut lines = vec![HEADINGS.map(str::to_owned).to_vec()];
+    lines.extend(rows.iter().map(|row| row.cells().to_vec()));
+    markdown_lines(&lines)
+}
+
+/// Any table as Markdown; its first line is the heading.
+pub fn markdown_lines(lines: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let cells: Vec<String> = line.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+        if number == 0 {
+            let _ = writeln!(text, "{}|", "|---".repeat(line.len()));
+        }
     }
     text
 }
 
-/// Replaces the section in the page, which is made if it does not exist.
-pub fn write_section(path: &Path, section: &str) -> anyhow::Result<()> {
+/// Replaces the section of this name in the page, which is made if it does not exist.
+pub fn write_section(path: &Path, name: &str, section: &str) -> anyhow::Result<()> {
     let page = match std::fs::read_to_string(path) {
         Ok(page) => page,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => TITLE.to_owned(),
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
-    let page = replace_section(&page, section)?;
+    let page = replace_section(&page, name, section)?;
     std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Puts the section between its markers; appends both where the page has none.
-fn replace_section(page: &str, section: &str) -> anyhow::Result<String> {
-    let block = format!("{BEGIN}\n{}\n{END}", section.trim_end());
-    match (page.find(BEGIN), page.find(END)) {
-        (Some(begin), Some(end)) if begin < end => Ok(format!("{}{block}{}", &page[..begin], &page[end + END.len()..])),
+fn replace_section(page: &str, name: &str, section: &str) -> anyhow::Result<String> {
+    let (first, last) = markers(name);
+    let block = format!("{first}\n{}\n{last}", section.trim_end());
+    match (page.find(&first), page.find(&last)) {
+        (Some(begin), Some(end)) if begin < end => {
+            Ok(format!("{}{block}{}", &page[..begin], &page[end + last.len()..]))
+        }
         (None, None) => Ok(format!("{}\n\n{block}\n", page.trim_end())),
         _ => anyhow::bail!("the page has one marker without the other, or in the wrong order"),
     }
+}
+
+/// What stands before and after a section.
+fn markers(name: &str) -> (String, String) {
+    (format!("<!-- macronode-bench {name}: begin -->"), format!("<!-- macronode-bench {name}: end -->"))
 }
 
 #[cfg(test)]

@@ -67,6 +67,11 @@ async fn echo(Json(echo): Json<Echo>) -> Json<Echo> {
 
 /// Serves the handlers on bare axum.
 pub fn serve_bare() -> anyhow::Result<()> {
+    serve(Router::new().route(PING, get(ping)).route(ECHO, post(echo)))
+}
+
+/// Serves any routes on bare axum.
+pub fn serve(router: Router) -> anyhow::Result<()> {
     let (runtime, listener) = start()?;
     runtime.block_on(async {
         listener.set_nonblocking(true)?;
@@ -74,7 +79,6 @@ pub fn serve_bare() -> anyhow::Result<()> {
             // The layered plane does the same; fails only on a socket that is already gone.
             let _ = stream.set_nodelay(true);
         });
-        let router = Router::new().route(PING, get(ping)).route(ECHO, post(echo));
         axum::serve(listener, router).await.context("the bare server ended")
     })
 }

@@ -93,6 +93,8 @@ pub struct Recovery {
     pub quarantined_bytes: u64,
     /// Segments whose sidecar was missing or bad, so that the segment itself was read (the last one always is).
     pub segments_read_whole: u32,
+    /// Marks of the last group that were torn although its records are whole; written anew.
+    pub marks_mended: u32,
     /// Segments that are missing between the oldest and the last.
     pub segments_missing: u32,
     /// Segment headers of which at least one copy was damaged.

@@ -268,6 +268,13 @@ impl<'a> Recovering<'a> {
             evidence::save_torn(self.disk, number, cut, &contents.bytes[cut as usize..written])?;
             write_zeros(file.as_ref(), u64::from(cut), written as u64)?;
         }
+        for gap in contents.scan.take_torn_marks() {
+            // A group is written when all before it is durable, so this is what its mark said.
+            let place = Place { seed: self.seed, segment: number, offset: gap.offset };
+            let bytes = mark(place, gap.first, gap.chain.unwrap_or(0), gap.first - 1);
+            file.write_at(u64::from(gap.offset), &bytes)?;
+            self.report.marks_mended += 1;
+        }
         evidence::save_damage(self.disk, number, &contents)?;
         self.take_in(number, segment_bytes, &contents, visit);
         let tail = Tail {

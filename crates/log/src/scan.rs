@@ -1,6 +1,6 @@
 //! Walks the bytes of one segment: whole records, gaps between them, and what was known durable.
 
-use crate::frame::{self, Found, Frame, HEADER_LEN, Place, SEGMENT_HEADER_LEN};
+use crate::frame::{self, Found, Frame, HEADER_LEN, MARK_LEN, Place, SEGMENT_HEADER_LEN};
 use crate::model::{Damage, Lsn, Position, Replayed};
 
 /// One whole record.
@@ -86,6 +86,15 @@ impl Scan {
         self.end = gap.offset;
         self.cursor = Cursor { next: Some(gap.first), chain: gap.chain };
         gap.offset
+    }
+
+    /// Takes out the gaps that are marks lost in a crash: one mark long, no record missing, and nothing says that they had
+    /// been durable. They are no damage, and can be written anew.
+    pub fn take_torn_marks(&mut self) -> Vec<Gap> {
+        let synced = self.synced;
+        let is_torn_mark =
+            |gap: &mut Gap| gap.lost == 0 && !gap.is_tail && gap.end - gap.offset == MARK_LEN && gap.first > synced;
+        self.gaps.extract_if(.., is_torn_mark).collect()
     }
 
     pub fn lost_records(&self) -> u64 {
@@ -179,6 +188,12 @@ impl Walk<'_> {
         if let Some(mut gap) = self.open_gap.take() {
             gap.end = as_u32(at);
             gap.lost += lost;
+            if self.scan.cursor.next.is_none() {
+                gap.first = frame.lsn;
+            }
+            if gap.lost == 0 {
+                gap.chain = gap.chain.or(Some(frame.prev));
+            }
             self.scan.gaps.push(gap);
         } else if lost > 0 {
             let chain = self.scan.cursor.chain;

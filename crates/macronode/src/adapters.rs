@@ -7,12 +7,16 @@ use ron_api::HttpLimits;
 use ron_kernel::coalesce::Coalesce;
 use ron_kernel::door::ConnectionLimits;
 use ron_kernel::retry::RetryLimits;
-use ron_kernel::spec::ServiceSpec;
+use ron_kernel::spec::{QueueSpec, ServiceSpec};
 use ron_kernel::{Builder, KernelOptions, Snapshot};
 use ron_types::Error;
+use ron_types::limits::mailbox::SHARDS_MAX;
+use svc_mailbox::words::TopicSettings;
+use svc_mailbox::{LiveOptions, MailboxOptions, Place};
 
-use crate::config::{Config, KNOWN_SERVICES, Runtime, cpus};
+use crate::config::{Config, KNOWN_SERVICES, Millis, Runtime, cpus};
 use crate::config_watch::ReloadPort;
+use crate::data_dir::DataDir;
 use crate::logging::LogControl;
 use crate::specs;
 
@@ -59,6 +63,46 @@ impl Config {
     pub fn retry_limits(&self) -> RetryLimits {
         let [low, high] = self.retry.initial_jitter_ms.map(std::time::Duration::from_millis);
         RetryLimits { first_wait: (low, high), cap: self.retry.cap.duration(), tries_max: self.retry.max_tries }
+    }
+
+    /// What of the mailbox is fixed while the node runs.
+    pub fn mailbox_options(&self, data: &DataDir, secret: [u8; 32]) -> MailboxOptions {
+        MailboxOptions {
+            place: match data {
+                DataDir::Kept(folder) => Place::Directory(folder.join("mailbox")),
+                DataDir::Nowhere => Place::Memory,
+            },
+            secret,
+            shard_capacity: self.mailbox.shard_capacity,
+            disk_bytes_max: self.mailbox.disk_bytes_max.bytes() as u64,
+            segment_bytes: u32::try_from(self.mailbox.segment_bytes.bytes()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// What of the mailbox a reload may change.
+    pub fn mailbox_live(&self) -> LiveOptions {
+        let mailbox = &self.mailbox;
+        let millis = |millis: Millis| millis.duration().as_millis() as u64;
+        LiveOptions {
+            ready_shards: match mailbox.ready_shards {
+                0 => cpus().clamp(1, SHARDS_MAX),
+                shards => shards,
+            },
+            global_inflight: mailbox.global_inflight,
+            auto_create: mailbox.auto_create,
+            visibility_min: mailbox.visibility_min.duration(),
+            defaults: TopicSettings {
+                visibility_ms: millis(mailbox.visibility),
+                max_attempts: mailbox.max_attempts,
+                replay_window_ms: millis(mailbox.replay_window),
+                retention_ms: millis(mailbox.retention),
+                backoff_base_ms: millis(mailbox.backoff_base),
+                backoff_max_ms: millis(mailbox.backoff_max),
+                ..TopicSettings::default()
+            },
+            tenant_sends_per_second: mailbox.tenant_sends_per_second,
+            upkeep_bytes_per_second: mailbox.upkeep_bytes_per_second.bytes() as u64,
+        }
     }
 
     /// Permits of a facet gate on this machine.
@@ -126,12 +170,17 @@ pub fn declared(services: &[String]) -> Vec<(&'static str, &'static str)> {
         !KNOWN_SERVICES.contains(&spec.name) || services.iter().any(|chosen| chosen == spec.name)
     };
     let running = specs::SERVICES.iter().filter(runs);
-    let services = running.clone().map(|spec| ("service", spec.name));
+    let services_rows = running.clone().map(|spec| ("service", spec.name));
     let supervisor = ("task", ron_kernel::builder::SUPERVISOR.name);
     let tasks = running.flat_map(|spec| spec.tasks).map(|task| ("task", task.name));
-    let queues = specs::QUEUES.iter().map(|spec| ("queue", spec.name));
+    let chosen = |spec: &&'static QueueSpec| spec.service != "mailbox" || services_run(services, "mailbox");
+    let queues = specs::queues().filter(chosen).map(|spec| ("queue", spec.name));
     let gates = specs::GATES.iter().map(|spec| ("gate", spec.name));
-    services.chain([supervisor]).chain(tasks).chain(queues).chain(gates).collect()
+    services_rows.chain([supervisor]).chain(tasks).chain(queues).chain(gates).collect()
+}
+
+fn services_run(services: &[String], name: &str) -> bool {
+    services.iter().any(|chosen| chosen == name)
 }
 
 /// An update of the index on its way to the ingester, by the name or hash it concerns: the newest one wins.

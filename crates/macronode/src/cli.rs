@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use toml::{Table, Value};
 
+use crate::commands::{MailboxCommand, TokenCommand, TopArgs};
 use crate::config::{Key, Sources};
 use crate::errors::Exit;
 
@@ -17,6 +18,8 @@ Examples:
   macronode config print --sources       every value and where it came from
   macronode status                       how the running node stands
   macronode drain --dry-run              what a drain would wait for
+  macronode mailbox send orders hello    send a message; then: mailbox recv orders --ack
+  macronode top                          watch the node at work
 
 Exit codes:
    0  done; for run: left cleanly
@@ -59,6 +62,14 @@ pub enum Command {
     /// Act on one service of the running node.
     #[command(subcommand)]
     Service(ServiceCommand),
+    /// Make, narrow, read and revoke tokens that let clients use the node.
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Send and receive messages, look after topics, check the log.
+    #[command(subcommand)]
+    Mailbox(MailboxCommand),
+    /// Watch the node at work: shards, topics, queues, rates.
+    Top(TopArgs),
     /// Examine this machine: ports, limits, clock, disk, memory, TLS files.
     Doctor(DoctorArgs),
 }
@@ -149,6 +160,29 @@ pub struct ClientArgs {
     pub data_dir: Option<PathBuf>,
     /// The file with the operator token [default: operator.token in the data directory]
     #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// The PEM file with the root to trust for https
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Print JSON as the node gave it
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How to reach the public plane of a running node.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ApiArgs {
+    /// The public plane: HOST:PORT or https://HOST:PORT [default: from the node's data directory, else 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub api: Option<String>,
+    /// The data directory of the node, for its addresses and its operator token
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The token to show [default: $MACRO_TOKEN, else operator.token in the data directory]
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// The file with the token to show
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
     pub token_file: Option<PathBuf>,
     /// The PEM file with the root to trust for https
     #[arg(long, value_name = "FILE")]
@@ -309,6 +343,33 @@ mod tests {
             "macronode topology --check --data-dir d",
             "macronode drain --dry-run --token-file t",
             "macronode service restart http",
+            "macronode token mint --subject a --op send --op recv --topic t --topic j.* --expires 1h",
+            "macronode token attenuate --token x --topic t",
+            "macronode token inspect --json",
+            "macronode token revoke --id 00 --data-dir d",
+            "macronode mailbox send t hello --key k --group g --delay 5s --attr a=b --attr c=d",
+            "macronode mailbox send t --lines --api 127.0.0.1:1 --token x",
+            "macronode mailbox send t -",
+            "macronode mailbox recv t --max 10 --wait 5s --visibility 30s --ack --json",
+            "macronode mailbox tail t --ack",
+            "macronode mailbox ack r1 r2",
+            "macronode mailbox nack r1 --reason x --delay 1s",
+            "macronode mailbox topics",
+            "macronode mailbox topics --prefix a --json",
+            "macronode mailbox topics list --json",
+            "macronode mailbox topics create t --set visibility_ms=30s --set groups=fifo",
+            "macronode mailbox topics set t paused=true max_attempts=3",
+            "macronode mailbox topics delete t",
+            "macronode mailbox stats",
+            "macronode mailbox stats t --data-dir d",
+            "macronode mailbox browse t --limit 5 --state ready --group g --contains x --attr k=v --cursor c",
+            "macronode mailbox explain 01ARZ3NDEKTSV4RRFFQ69G5FAV",
+            "macronode mailbox redrive t --to u --contains-error boom --rate 5 --limit 9 --follow",
+            "macronode mailbox redrive t --dry-run",
+            "macronode mailbox redrive list",
+            "macronode mailbox redrive pause 3 --json",
+            "macronode mailbox verify --data-dir d",
+            "macronode top --interval 2s --once",
             "macronode doctor --json --amnesia",
         ] {
             assert!(parsed(line).is_ok(), "{line}");

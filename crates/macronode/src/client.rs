@@ -1,5 +1,7 @@
 //! A small HTTP client for one node: one request, one connection, one deadline.
 
+mod api;
+
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST};
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use ron_kernel::Deadline;
@@ -20,6 +23,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
+pub use api::{ApiClient, PATIENCE};
+
 use crate::cli::ClientArgs;
 use crate::config::{self, Config, Sources};
 use crate::errors::{Code, Failure};
@@ -28,6 +33,8 @@ use crate::errors::{Code, Failure};
 const DEADLINE: Duration = Duration::from_secs(5);
 /// No answer of the admin plane is longer than this.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The variable with the token of a client; no key of the configuration.
+const TOKEN_VARIABLE: &str = "MACRO_TOKEN";
 
 /// One node, as the command line named it.
 pub struct Client {
@@ -37,7 +44,14 @@ pub struct Client {
     host: String,
     tls: Option<TlsConnector>,
     token_file: PathBuf,
+    /// Which of the node's planes, for messages.
+    plane: &'static str,
 }
+
+/// A connection, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// What the node said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,14 +66,13 @@ pub struct Answer {
 #[derive(Debug, Default, Deserialize)]
 struct Addresses {
     admin: Option<String>,
+    api: Option<String>,
 }
 
 impl Client {
     /// Finds the node: the address given, else the one in its data directory, else the configured one.
     pub fn find(args: &ClientArgs) -> Result<Client, Failure> {
-        // A node may be asked about even if the file beside it is broken by now.
-        let loaded = config::load(&Sources::of_process(None, toml::Table::new()));
-        let config = loaded.map_or_else(|_| Config::default(), |loaded| loaded.config);
+        let config = configured();
         let data_dir = args.data_dir.clone().unwrap_or_else(|| config.data_dir.clone());
         let token_file = args.token_file.clone().unwrap_or_else(|| data_dir.join("operator.token"));
         let scheme = if config.admin.tls_cert.is_some() { "https" } else { "http" };
@@ -85,7 +98,7 @@ impl Client {
         }
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = is_tls.then(|| connector(root)).transpose()?;
-        Ok(Client { address, host, tls, token_file })
+        Ok(Client { address, host, tls, token_file, plane: "admin" })
     }
 
     /// Where it asks, for messages.
@@ -142,27 +155,12 @@ impl Client {
     }
 
     async fn connect_and_exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
-        let stream = TcpStream::connect(&self.address).await.map_err(|error| self.unreachable(&error))?;
-        let Some(tls) = &self.tls else { return self.exchange(stream, request).await };
-        let name = ServerName::try_from(self.host.clone()).map_err(|_| misspelled(&self.address))?;
-        let stream = tls.connect(name, stream).await.map_err(|error| {
-            let message = format!("no trusted TLS with {}: {error}; name its root with --ca FILE", self.address);
-            Failure::new(Code::TlsUnusable, message)
-        })?;
-        self.exchange(stream, request).await
-    }
-
-    async fn exchange<S>(&self, stream: S, request: Request<Full<Bytes>>) -> Result<Answer, Failure>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+        let stream = self.connect().await?;
         let silent = |error: hyper::Error| self.silent(&error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(silent)?;
         let mut answer = pin!(async {
-            let (head, body) = sender.send_request(request).await.map_err(silent)?.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|error| self.silent(&error.to_string()))?.to_bytes();
-            Ok(Answer { status: head.status.as_u16(), body })
+            let response = sender.send_request(request).await.map_err(silent)?;
+            self.read_answer(response).await
         });
         tokio::select! {
             answer = &mut answer => return answer,
@@ -170,6 +168,24 @@ impl Client {
         }
         // The connection may be over before its last bytes have been taken.
         answer.await
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
+        let stream = TcpStream::connect(&self.address).await.map_err(|error| self.unreachable(&error))?;
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let name = ServerName::try_from(self.host.clone()).map_err(|_| misspelled(&self.address))?;
+        let stream = tls.connect(name, stream).await.map_err(|error| {
+            let message = format!("no trusted TLS with {}: {error}; name its root with --ca FILE", self.address);
+            Failure::new(Code::TlsUnusable, message)
+        })?;
+        Ok(Box::new(stream))
+    }
+
+    async fn read_answer(&self, response: Response<Incoming>) -> Result<Answer, Failure> {
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| self.silent(&error.to_string()))?.to_bytes();
+        Ok(Answer { status: head.status.as_u16(), body })
     }
 
     fn unreachable(&self, error: &std::io::Error) -> Failure {
@@ -183,8 +199,8 @@ impl Client {
     }
 
     fn silent(&self, cause: &str) -> Failure {
-        let address = &self.address;
-        let hint = "is it the admin plane of a node, and without TLS? with TLS write https://";
+        let Client { address, plane, .. } = self;
+        let hint = format!("is it the {plane} plane of a node, and without TLS? with TLS write https://");
         Failure::new(Code::NoNode, format!("what listens at {address} does not answer like a node ({cause}): {hint}"))
     }
 }
@@ -212,6 +228,13 @@ impl Answer {
         let reason = problem["detail"].as_str().or_else(|| problem["title"].as_str()).unwrap_or("no reason given");
         Err(Failure::new(Code::NodeRefused, format!("the node refused {path}: {} {reason}", self.status)))
     }
+}
+
+/// The configuration of a node beside which this command runs. It may be asked about even if its file is broken by now.
+pub fn configured() -> Config {
+    let mut sources = Sources::of_process(None, toml::Table::new());
+    sources.env.retain(|(name, _)| name != TOKEN_VARIABLE);
+    config::load(&sources).map_or_else(|_| Config::default(), |loaded| loaded.config)
 }
 
 fn misspelled(written: &str) -> Failure {

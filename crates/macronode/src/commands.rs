@@ -1,14 +1,21 @@
 //! What the binary does besides running: each command makes a report, and one place prints it and ends the process.
 
 mod drain;
+mod mailbox;
 mod settings;
 mod status;
 mod table;
+mod token;
+mod top;
 mod topology;
 mod version;
 mod view;
 
 use std::io::Write as _;
+
+pub use mailbox::MailboxCommand;
+pub use token::TokenCommand;
+pub use top::TopArgs;
 
 use crate::cli::{Command, ConfigCommand, RunArgs, ServiceCommand};
 use crate::client::Client;
@@ -52,6 +59,9 @@ pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Fai
             };
             wait(asked)
         }
+        Command::Token(command) => token::token(&command),
+        Command::Mailbox(command) => mailbox::mailbox(&command),
+        Command::Top(args) => top::top(&args),
         Command::Doctor(args) => Ok(doctor::doctor(&args.run.sources(), args.json)),
     };
     finish(report)

@@ -31,7 +31,7 @@ pub use print::print;
 pub use values::{Millis, Permits, Size};
 
 /// The services this build knows.
-pub const KNOWN_SERVICES: &[&str] = &["http", "oap"];
+pub const KNOWN_SERVICES: &[&str] = &["http", "oap", "mailbox"];
 
 /// Everything an operator may set. The documentation of a field is its meaning in docs/config.md and in the schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -71,6 +71,8 @@ pub struct Config {
     pub facets: Facets,
     /// Retries of calls to others.
     pub retry: Retry,
+    /// The mailbox.
+    pub mailbox: Mailbox,
     /// The log.
     pub log: Log,
 }
@@ -223,6 +225,42 @@ pub struct Retry {
     pub max_tries: u32,
 }
 
+/// The mailbox.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Mailbox {
+    /// Shards that own partitions; 0 chooses by the number of cores.
+    pub ready_shards: usize,
+    /// Jobs waiting for one shard.
+    pub shard_capacity: usize,
+    /// Messages of the whole node with consumers at once.
+    pub global_inflight: usize,
+    /// The first send to a topic makes it.
+    pub auto_create: bool,
+    /// How long a lease lasts where neither receiver nor topic says.
+    pub visibility: Millis,
+    /// The shortest lease a receiver may ask for.
+    pub visibility_min: Millis,
+    /// Deliveries before a message is dead, where its topic does not say; 0 means any number.
+    pub max_attempts: u32,
+    /// How long an idempotency key is remembered, where its topic does not say.
+    pub replay_window: Millis,
+    /// How long a message is kept, where its topic does not say.
+    pub retention: Millis,
+    /// First bound of the wait after a failed delivery, where its topic does not say.
+    pub backoff_base: Millis,
+    /// Last bound of the wait after a failed delivery, where its topic does not say.
+    pub backoff_max: Millis,
+    /// Disk (or, with amnesia, memory) the mailbox's log may take; sends are refused before it is full.
+    pub disk_bytes_max: Size,
+    /// Bytes of one file of the log.
+    pub segment_bytes: Size,
+    /// Messages one capability may send in a second, the operator's excepted; 0 means any number.
+    pub tenant_sends_per_second: u32,
+    /// Bytes in a second that making room in the log may move.
+    pub upkeep_bytes_per_second: Size,
+}
+
 /// The log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -267,6 +305,7 @@ impl Default for Config {
             queues: Queues::default(),
             facets: Facets::default(),
             retry: Retry::default(),
+            mailbox: Mailbox::default(),
             log: Log::default(),
         }
     }
@@ -363,6 +402,29 @@ impl Default for Retry {
             initial_jitter_ms: [low.as_millis() as u64, high.as_millis() as u64],
             cap: Millis::from_duration(limits::RETRY_CAP),
             max_tries: limits::RETRY_TRIES_MAX,
+        }
+    }
+}
+
+impl Default for Mailbox {
+    fn default() -> Self {
+        use limits::mailbox as m;
+        Mailbox {
+            ready_shards: 0,
+            shard_capacity: m::SHARD_CAPACITY,
+            global_inflight: m::GLOBAL_INFLIGHT_MAX,
+            auto_create: true,
+            visibility: Millis::from_duration(m::VISIBILITY),
+            visibility_min: Millis::from_duration(m::VISIBILITY_MIN),
+            max_attempts: m::MAX_ATTEMPTS,
+            replay_window: Millis::from_duration(m::REPLAY_WINDOW),
+            retention: Millis::from_duration(m::RETENTION),
+            backoff_base: Millis::from_duration(m::BACKOFF_BASE),
+            backoff_max: Millis::from_duration(m::BACKOFF_MAX),
+            disk_bytes_max: Size(m::DISK_BYTES_MAX),
+            segment_bytes: Size(m::SEGMENT_BYTES),
+            tenant_sends_per_second: 0,
+            upkeep_bytes_per_second: Size(m::UPKEEP_BYTES_PER_SECOND),
         }
     }
 }

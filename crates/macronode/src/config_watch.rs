@@ -10,6 +10,7 @@ use ron_kernel::coalesce::{Coalesce, Coalescing};
 use ron_kernel::kernel::ConfigChange;
 use ron_kernel::{KernelHandle, Snapshot, TaskContext, TaskError, TaskResult};
 use ron_types::Error;
+use svc_mailbox::LiveOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -53,6 +54,8 @@ pub struct LiveConfig {
     pub config: Snapshot<Config>,
     /// The part of it that the HTTP plane reads.
     pub http_limits: Snapshot<HttpLimits>,
+    /// The part of it that the mailbox reads.
+    pub mailbox: Snapshot<LiveOptions>,
     /// The log filter.
     pub log: LogControl,
     /// Tells the supervisor.
@@ -169,6 +172,7 @@ impl LiveConfig {
             self.log.set_filter(&loaded.config.log.filter).map_err(Error::schema)?;
         }
         self.http_limits.publish(loaded.config.http_limits());
+        self.mailbox.publish(loaded.config.mailbox_live());
         let version = self.config.publish(loaded.config);
         kernel.metrics().config_updates.inc();
         kernel.metrics().config_version.set(version as i64);

@@ -15,6 +15,9 @@ pub const TOKEN_FILE: &str = "operator.token";
 /// Name of the file with the bound addresses.
 pub const ADDRESSES_FILE: &str = "addresses.json";
 
+/// Name of the file with the key of receipts and message ids.
+const MAILBOX_KEY_FILE: &str = "mailbox.key";
+
 /// Where the node keeps things, or nowhere.
 #[derive(Clone, Debug)]
 pub enum DataDir {
@@ -57,6 +60,24 @@ impl DataDir {
         }
     }
 
+    /// The key of receipts and message ids: read, or made at the first run; fresh in amnesia mode.
+    pub fn mailbox_key(&self) -> io::Result<[u8; 32]> {
+        let DataDir::Kept(folder) = self else { return random_key() };
+        let path = folder.join(MAILBOX_KEY_FILE);
+        match fs::read(&path) {
+            Ok(bytes) => bytes
+                .try_into()
+                .map_err(|_| io::Error::other(format!("{} is damaged: it must have 32 bytes", path.display()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = random_key()?;
+                write_private(&path, &key)?;
+                fs::File::open(folder)?.sync_all()?;
+                Ok(key)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Writes down where the node listens, for the command line tools; the node can live without it.
     pub fn note_addresses(&self, addresses: &BTreeMap<&'static str, SocketAddr>) {
         if let Err(error) = self.write_addresses(addresses) {
@@ -73,9 +94,14 @@ impl DataDir {
     }
 }
 
+fn random_key() -> io::Result<[u8; 32]> {
+    let mut random = [0_u8; 32];
+    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(random)
+}
+
 fn fresh_token() -> io::Result<OperatorToken> {
-    let mut random = Zeroizing::new([0_u8; 32]);
-    getrandom::fill(random.as_mut_slice()).map_err(|error| io::Error::other(error.to_string()))?;
+    let random = Zeroizing::new(random_key()?);
     let hex: Zeroizing<String> = Zeroizing::new(random.iter().map(|byte| format!("{byte:02x}")).collect());
     OperatorToken::parse(&hex).map_err(io::Error::other)
 }

@@ -9,7 +9,7 @@ use ron_policy::{Plan, ServicePlan, TaskPlan, drain_plan};
 use ron_types::limits;
 use serde::Serialize;
 
-use crate::specs::{GATES, QUEUES, SERVICES};
+use crate::specs::{GATES, SERVICES, queues};
 
 const NOTE: &str = "Generated from the specs by `cargo xtask docgen`; edits here are overwritten.\n";
 
@@ -43,7 +43,7 @@ pub fn metrics() -> String {
     page.push_str(
         "Scraped from `/metrics` on the admin plane. Label values come from the specs, so every set is bounded.\n\n",
     );
-    let specs = METRICS.iter().chain(COLLECTED).chain(ron_admin::PROCESS_METRICS);
+    let specs = METRICS.iter().chain(COLLECTED).chain(ron_admin::PROCESS_METRICS).chain(svc_mailbox::METRICS);
     table(&mut page, &["metric", "kind", "labels", "what it says"], specs.map(metric_row).collect());
     page
 }
@@ -105,7 +105,7 @@ fn queue_rows() -> Vec<Vec<String>> {
             word(&spec.on_drain),
         ]
     };
-    QUEUES.iter().map(row).collect()
+    queues().map(|spec| row(&spec)).collect()
 }
 
 fn gate_rows() -> Vec<Vec<String>> {
@@ -154,7 +154,7 @@ fn map() -> String {
         }
     }
     let known = |name: &&str| name == &"supervisor" || SERVICES.iter().any(|s| s.tasks.iter().any(|t| t.name == *name));
-    for queue in QUEUES.iter().filter(|queue| queue.kind != QueueKind::Watch) {
+    for queue in queues().filter(|queue| queue.kind != QueueKind::Watch) {
         let _ = writeln!(map, "  q_{0}([\"{0} ({1})\"])", queue.name, queue.capacity);
         for from in queue.from.split(", ").filter(known) {
             let _ = writeln!(map, "  {from} --> q_{}", queue.name);

@@ -79,12 +79,16 @@ pub enum Code {
     TopologyDiffers,
     /// MN0021
     DoctorFailed,
+    /// MN0022
+    CapabilityUnusable,
+    /// MN0023
+    SigningKeyUnusable,
 }
 
 impl Code {
     /// All of them, in the order of their numbers.
     #[cfg(test)]
-    pub const ALL: [Code; 21] = [
+    pub const ALL: [Code; 23] = [
         Code::FileUnreadable,
         Code::FileSyntax,
         Code::UnknownKey,
@@ -106,6 +110,8 @@ impl Code {
         Code::NodeRefused,
         Code::TopologyDiffers,
         Code::DoctorFailed,
+        Code::CapabilityUnusable,
+        Code::SigningKeyUnusable,
     ];
 
     /// One line saying what happened.
@@ -132,6 +138,8 @@ impl Code {
             Code::NodeRefused => "the node answered, but not with what was asked for",
             Code::TopologyDiffers => "what runs differs from what is declared",
             Code::DoctorFailed => "this machine is not fit to run the node as configured",
+            Code::CapabilityUnusable => "a capability token cannot be made or read as asked",
+            Code::SigningKeyUnusable => "the key that signs tokens is missing or cannot be used",
         }
     }
 
@@ -139,6 +147,7 @@ impl Code {
     pub fn exit(self) -> Exit {
         match self {
             code if code <= Code::SharedAddress => Exit::Usage,
+            Code::CapabilityUnusable => Exit::Usage,
             Code::DrainAborted => Exit::Aborted,
             _ => Exit::Failed,
         }
@@ -196,9 +205,13 @@ mod tests {
 
     #[test]
     fn a_bad_configuration_exits_with_usage() {
-        for (code, number) in
-            [(Code::UnknownKey, 64), (Code::SharedAddress, 64), (Code::CannotBind, 70), (Code::DrainAborted, 75)]
-        {
+        for (code, number) in [
+            (Code::UnknownKey, 64),
+            (Code::SharedAddress, 64),
+            (Code::CannotBind, 70),
+            (Code::DrainAborted, 75),
+            (Code::CapabilityUnusable, 64),
+        ] {
             assert_eq!(code.exit().number(), number, "{code}");
         }
     }

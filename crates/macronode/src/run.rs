@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use ron_admin::{AdminOptions, AdminThread};
 use ron_api::{Api, ApiBuilder, RouteSpec, Verb, dev_routes};
+use ron_auth::{Authority, RootKey};
 use ron_kernel::builder::Builder;
 use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
+use svc_mailbox::Mailbox;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::adapters::{ProcessControl, declare_facets};
@@ -43,9 +45,10 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
     let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
     data.note_addresses(&listeners.addresses());
+    let keys = Keys::load(&data, &token)?;
     let node = Node::new(sources, config, log, Arc::clone(&listeners), data);
     let admin = node.start_admin(token)?;
-    let (kernel, watched) = node.build(Arc::clone(&admin))?;
+    let (kernel, watched) = node.build(Arc::clone(&admin), keys)?;
 
     banner::print(&watched.config.get().value, &watched.listeners.addresses());
     let report = runtime.block_on(serve(kernel));
@@ -139,6 +142,29 @@ fn farewell(report: &ExitReport) -> Exit {
     }
 }
 
+/// What only this node has: the authority behind capabilities, and the key of receipts and message ids.
+struct Keys {
+    authority: Authority,
+    revocations: Option<PathBuf>,
+    mailbox: [u8; 32],
+}
+
+impl Keys {
+    fn load(data: &DataDir, token: &ron_admin::OperatorToken) -> Result<Keys, Failure> {
+        let unusable = |error: &dyn std::fmt::Display| Failure::new(Code::TokenUnusable, error.to_string());
+        let (root, revocations) = match data {
+            DataDir::Kept(folder) => {
+                let root = RootKey::load_or_create(&folder.join(ron_auth::KEY_FILE));
+                (root.map_err(|error| unusable(&error))?, Some(folder.join(ron_auth::REVOKED_FILE)))
+            }
+            DataDir::Nowhere => (RootKey::generate(), None),
+        };
+        let authority = Authority::new(root, Some(token.expose()), ron_kernel::clock::unix_millis);
+        let mailbox = data.mailbox_key().map_err(|error| unusable(&error))?;
+        Ok(Keys { authority, revocations, mailbox })
+    }
+}
+
 /// What the services are built from.
 struct Node {
     live: LiveConfig,
@@ -173,6 +199,7 @@ impl Node {
         let live = LiveConfig {
             sources,
             http_limits: Snapshot::new(config.http_limits()),
+            mailbox: Snapshot::new(config.mailbox_live()),
             config: Snapshot::new(config),
             log,
             updates: builder.config_updates(),
@@ -201,7 +228,7 @@ impl Node {
         started.map(Arc::new).map_err(|error| Failure::new(Code::CannotStart, format!("admin thread: {error}")))
     }
 
-    fn build(self, admin: Arc<AdminThread>) -> Result<(Kernel, Watched), Failure> {
+    fn build(self, admin: Arc<AdminThread>, keys: Keys) -> Result<(Kernel, Watched), Failure> {
         let Node { live, mut builder, listeners, data, reloads } = self;
         let config = live.config.get();
         let config = &config.value;
@@ -209,6 +236,10 @@ impl Node {
         let (work_sender, work_receiver) = builder.queue_of::<Job>(&specs::WORK, config.queues.work, work_bytes_max);
         let (telemetry, measurements) = builder.queue_of(&specs::TELEMETRY, config.queues.telemetry, None);
         declare_facets(&mut builder, config);
+        let mailbox = config.runs("mailbox").then(|| {
+            let options = config.mailbox_options(&data, keys.mailbox);
+            svc_mailbox::install(&mut builder, options, live.mailbox.clone(), keys.authority.clone(), keys.revocations)
+        });
         let work = WorkPort::new(work_sender, live.config.clone(), Arc::clone(builder.handle().metrics()));
 
         let probes = builder.queue_probes();
@@ -229,7 +260,7 @@ impl Node {
         });
         let doors = Doors { listeners: Arc::clone(&listeners), data, config: live.config.clone() };
         if config.runs("http") {
-            let api = api(builder.handle(), &live, &work, config.dev);
+            let api = api(builder.handle(), &live, &work, config.dev, mailbox.map(|mailbox| (mailbox, keys.authority)));
             let doors = doors.clone();
             builder.service(&specs::HTTP).task(&specs::OVERLAY_HTTP, 1, move |context| {
                 let (api, doors) = (api.clone(), doors.clone());
@@ -255,9 +286,19 @@ impl Node {
     }
 }
 
-fn api(kernel: KernelHandle, live: &LiveConfig, work: &WorkPort, dev: bool) -> Api {
+fn api(
+    kernel: KernelHandle,
+    live: &LiveConfig,
+    work: &WorkPort,
+    dev: bool,
+    mailbox: Option<(Mailbox, Authority)>,
+) -> Api {
     let builder = ApiBuilder::new(kernel, live.http_limits.clone()).route(&ROOT, root);
     let builder = if dev { dev_routes(builder, Arc::new(work.clone())) } else { builder };
+    let builder = match mailbox {
+        Some((mailbox, authority)) => ron_api::mailbox_routes(builder, mailbox, authority),
+        None => builder,
+    };
     builder.build()
 }
 

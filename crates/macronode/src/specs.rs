@@ -9,6 +9,7 @@ use ron_kernel::shutdown::SHUTDOWN;
 use ron_kernel::spec::{Fate, GateSpec, Overflow, QueueKind, QueueSpec, ServiceSpec, TaskSpec};
 use ron_policy::{Phase, RestartLaw};
 use ron_types::limits;
+use svc_mailbox::specs::MAILBOX;
 
 const OWNER: &str = "macronode";
 /// Long enough for a loaded two-core machine to get round to every task, short enough to notice a dead one.
@@ -84,7 +85,7 @@ pub static WORKERS: ServiceSpec = ServiceSpec {
 pub static HTTP: ServiceSpec = ServiceSpec {
     name: "http",
     required: true,
-    depends_on: &["workers"],
+    depends_on: &["workers", "mailbox"],
     law: RestartLaw::MACRONODE,
     tasks: &[&OVERLAY_HTTP],
     does: "the public HTTP plane",
@@ -100,7 +101,7 @@ pub static OAP: ServiceSpec = ServiceSpec {
 };
 
 /// Every service, in start order.
-pub static SERVICES: [&ServiceSpec; 5] = [&OBSERVE, &CONFIG, &WORKERS, &HTTP, &OAP];
+pub static SERVICES: [&ServiceSpec; 6] = [&OBSERVE, &CONFIG, &WORKERS, &MAILBOX, &HTTP, &OAP];
 
 /// Jobs of every plane on their way to a worker.
 pub static WORK: QueueSpec = QueueSpec {
@@ -163,9 +164,14 @@ pub static INDEX_INGEST: QueueSpec = QueueSpec {
     on_drain: Fate::Drained,
 };
 
-/// Every channel of the node, the kernel's own included.
-pub static QUEUES: [&QueueSpec; 8] =
+/// The channels of the node itself, the kernel's own included.
+static OWN_QUEUES: [&QueueSpec; 8] =
     [&BUS, &WORK, &SHUTDOWN, &CONFIG_UPDATES, &TELEMETRY, &INDEX_INGEST, &RELOADS, &SUPERVISOR_INBOX];
+
+/// Every channel of a node with every service.
+pub fn queues() -> impl Iterator<Item = &'static QueueSpec> {
+    OWN_QUEUES.iter().copied().chain(svc_mailbox::specs::queues())
+}
 
 const fn gate(facet: &'static str, name: &'static str, permits_per_cpu: usize, does: &'static str) -> GateSpec {
     GateSpec { facet, name, permits_per_cpu, does }

@@ -14,6 +14,8 @@ mod process;
 mod reload;
 #[path = "operations/restart.rs"]
 mod restart;
+#[path = "operations/token.rs"]
+mod token;
 
 use std::net::SocketAddr;
 use std::time::Duration;

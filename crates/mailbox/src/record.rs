@@ -12,8 +12,8 @@ use crate::words::{DeadReason, Millis, PartKey, Seq, TopicId};
 
 mod codec;
 
-/// Deepest list a record may hold.
-pub const ITEMS_MAX: usize = 16_384;
+/// Longest list a record may hold, so that its head stays below the 64 KiB the log allows.
+pub const ITEMS_MAX: usize = 4_000;
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]

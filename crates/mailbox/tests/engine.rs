@@ -266,7 +266,10 @@ async fn a_worker_that_dies_loses_nothing_and_its_successor_goes_on() {
         // Whoever gets no answer asks again; the key makes that safe.
         loop {
             match rig.mailbox.send(&anybody(), &name("t"), message.clone(), soon()).await {
-                Ok(receipted) => break drop(sent.insert(receipted.msg_id.to_string())),
+                Ok(receipted) => {
+                    sent.insert(receipted.msg_id.to_string());
+                    break;
+                }
                 Err(error) => assert!(matches!(error.kind, Kind::Degraded | Kind::Timeout | Kind::Busy), "{error}"),
             };
         }

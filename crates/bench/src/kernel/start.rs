@@ -1,7 +1,5 @@
 //! How long the node takes from being spawned to being ready.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -10,7 +8,7 @@ use anyhow::Context as _;
 use ron_kernel::{Deadline, clock};
 
 use super::Size;
-use crate::process::node_binary;
+use crate::process::{free_address, is_ready, node_binary};
 use crate::report::{Row, Target};
 use crate::stats::Spread;
 
@@ -68,22 +66,4 @@ fn start_once(binary: &Path) -> anyhow::Result<f64> {
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(began.elapsed().as_secs_f64() * 1e3)
-}
-
-/// A port nobody had a moment ago; the poller must know it before the node does.
-fn free_address() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
-}
-
-fn is_ready(admin: SocketAddr) -> bool {
-    ask(admin).is_ok_and(|head| head.starts_with(b"HTTP/1.1 200"))
-}
-
-fn ask(admin: SocketAddr) -> std::io::Result<[u8; 12]> {
-    let mut stream = TcpStream::connect(admin)?;
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-    write!(stream, "GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n")?;
-    let mut head = [0; 12];
-    stream.read_exact(&mut head)?;
-    Ok(head)
 }

@@ -45,26 +45,33 @@ fn the_markdown_table_keeps_its_columns_whatever_a_cell_contains() {
     let columns = |line: &str| line.replace("\\|", "").matches('|').count();
     assert!(table.lines().all(|line| columns(line) == HEADINGS.len() + 1), "{table}");
     assert!(table.contains("| below 300 ms | yes |"), "{table}");
+    assert!(markdown_table(&[row(1.0, Target::Below(0.75, "ms"))]).contains("| below 0.75 ms | NO |"));
 }
 
 #[test]
 fn a_section_is_replaced_between_its_markers_and_nothing_else_changes() {
-    let page = format!("# Title\n\nbefore\n\n{BEGIN}\nold\nold\n{END}\n\nafter\n");
-    let replaced = replace_section(&page, "new\n").expect("both markers");
-    assert_eq!(replaced, format!("# Title\n\nbefore\n\n{BEGIN}\nnew\n{END}\n\nafter\n"));
-    assert_eq!(replace_section(&replaced, "new").expect("both markers"), replaced, "writing twice is writing once");
+    let (begin, end) = markers("kernel");
+    let (other, other_end) = markers("mailbox");
+    let rest = format!("after\n\n{other}\nkept\n{other_end}\n");
+    let page = format!("# Title\n\nbefore\n\n{begin}\nold\nold\n{end}\n\n{rest}");
+    let replaced = replace_section(&page, "kernel", "new\n").expect("both markers");
+    assert_eq!(replaced, format!("# Title\n\nbefore\n\n{begin}\nnew\n{end}\n\n{rest}"));
+    let twice = replace_section(&replaced, "kernel", "new").expect("both markers");
+    assert_eq!(twice, replaced, "writing twice is writing once");
 }
 
 #[test]
 fn a_page_without_markers_gets_them_at_its_end() {
-    let page = replace_section("# Title\n", "new").expect("no markers");
-    assert_eq!(page, format!("# Title\n\n{BEGIN}\nnew\n{END}\n"));
+    let (begin, end) = markers("mailbox");
+    let page = replace_section("# Title\n", "mailbox", "new").expect("no markers");
+    assert_eq!(page, format!("# Title\n\n{begin}\nnew\n{end}\n"));
 }
 
 #[test]
 fn a_damaged_page_is_left_alone() {
-    for page in [BEGIN.to_owned(), END.to_owned(), format!("{END}\n{BEGIN}")] {
-        assert!(replace_section(&page, "new").is_err(), "{page}");
+    let (begin, end) = markers("kernel");
+    for page in [begin.clone(), end.clone(), format!("{end}\n{begin}")] {
+        assert!(replace_section(&page, "kernel", "new").is_err(), "{page}");
     }
 }
 

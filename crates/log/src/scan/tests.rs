@@ -100,6 +100,34 @@ fn a_tail_that_no_later_frame_vouches_for_is_torn() {
 }
 
 #[test]
+fn a_torn_mark_before_whole_records_is_no_damage() {
+    for groups in [1, 2] {
+        let built = if groups == 1 { Builder::new() } else { Builder::new().group(2) };
+        let first = built.lsn + 1;
+        let mut built = built.group(3).zeros(300);
+        let mark = built.starts[built.starts.len() - 4];
+        built.bytes[mark + 10..mark + 20].fill(0);
+        for cursor in [Cursor { next: Some(1), chain: Some(0) }, Cursor::default()] {
+            let mut found = scan(SEED, SEGMENT, &built.bytes, cursor);
+            assert_eq!((found.torn_gap(), found.entries.len() as u64), (None, built.lsn));
+            let marks = found.take_torn_marks();
+            assert_eq!((marks.len(), marks[0].first, marks[0].offset as usize), (1, first, mark));
+            assert!(found.gaps.is_empty() && marks[0].chain.is_some());
+        }
+    }
+}
+
+#[test]
+fn numbers_that_go_back_are_not_believed() {
+    let mut built = Builder::new().group(3);
+    built.lsn = 1;
+    let stale = built.bytes.len();
+    let built = built.group(2);
+    assert_eq!(built.lsns(), [1, 2, 3]);
+    assert_eq!(built.scan().gaps[0].offset as usize, stale);
+}
+
+#[test]
 fn damage_is_told_from_the_tear_behind_it() {
     let mut built = Builder::new().group(2).group(3).group(2).zeros(300);
     let (first, last) = (built.starts[1], built.starts[9]);

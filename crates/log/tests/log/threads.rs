@@ -110,6 +110,20 @@ fn without_zero_filling_the_files_grow_and_recover_alike() {
 }
 
 #[test]
+fn stopping_seals() {
+    let disk = ron_log::SimDisk::new(4);
+    let (log, _) = Log::open(Arc::new(disk.clone()), options(), &mut |_, _| {}).unwrap();
+    let writer = log.start_writer().unwrap();
+    let mut appender = log.appender();
+    (0..10).for_each(|_| drop(appender.append(Class::Data, b"", b"x").unwrap()));
+    drop(appender);
+    assert_eq!(writer.stop().unwrap().0, 10);
+    let found = Arc::new(disk.crash(0));
+    let (_, recovery) = Log::open(found, options(), &mut |_, _| {}).unwrap();
+    assert_eq!((recovery.records, recovery.sealed), (10, true));
+}
+
+#[test]
 fn a_watch_ends_with_the_log() {
     let directory = tempfile::tempdir().unwrap();
     let (log, ..) = open(directory.path());

@@ -44,6 +44,7 @@ pub struct Key {
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
+const DAY: u64 = 24 * 60 * MINUTE;
 const KIB: usize = 1024;
 const GIB: usize = 1024 * MIB;
 
@@ -115,6 +116,21 @@ pub const KEYS: &[Key] = &[
     key("retry.initial_jitter_ms", Kind::Window { max_ms: MINUTE }, LIVE),
     key("retry.cap", TIME, LIVE),
     key("retry.max_tries", whole(1, 10), LIVE),
+    key("mailbox.ready_shards", Kind::WholeOrAuto { max: 8, auto: "one for each core, at most 8" }, LIVE),
+    key("mailbox.shard_capacity", whole(1, 65_536), PROCESS),
+    key("mailbox.global_inflight", whole(1, 100_000_000), LIVE),
+    key("mailbox.auto_create", Kind::Switch, LIVE),
+    key("mailbox.visibility", Kind::Time { min_ms: 1, max_ms: 12 * 60 * MINUTE }, LIVE),
+    key("mailbox.visibility_min", Kind::Time { min_ms: 1, max_ms: 12 * 60 * MINUTE }, LIVE),
+    key("mailbox.max_attempts", whole(0, 1_000), LIVE),
+    key("mailbox.replay_window", Kind::Time { min_ms: 1, max_ms: 14 * DAY }, LIVE),
+    key("mailbox.retention", Kind::Time { min_ms: SECOND, max_ms: 14 * DAY }, LIVE),
+    key("mailbox.backoff_base", Kind::Time { min_ms: 1, max_ms: 12 * 60 * MINUTE }, LIVE),
+    key("mailbox.backoff_max", Kind::Time { min_ms: 1, max_ms: 12 * 60 * MINUTE }, LIVE),
+    key("mailbox.disk_bytes_max", size(16 * MIB, 1024 * 1024 * GIB), PROCESS),
+    key("mailbox.segment_bytes", size(2 * MIB, GIB), PROCESS),
+    key("mailbox.tenant_sends_per_second", whole(0, 10_000_000), LIVE),
+    key("mailbox.upkeep_bytes_per_second", size(KIB, 1024 * GIB), LIVE),
     flagged("log.format", "--log", Kind::Choice(&["pretty", "json"]), PROCESS),
     key("log.filter", Kind::Filter, LIVE),
 ];

@@ -9,7 +9,7 @@ use super::*;
 const VERSION: u8 = 1;
 const KIND_BITS: u8 = 5;
 /// Names, groups and consumers are far shorter; settings carry labels.
-const SETTINGS_BYTES_MAX: usize = 1024 * 1024;
+const SETTINGS_BYTES_MAX: usize = 64 * 1024;
 
 pub(super) fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
     let kind = |out: &mut Vec<u8>, kind: u8| out.push(VERSION << KIND_BITS | kind);

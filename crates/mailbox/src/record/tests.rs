@@ -125,3 +125,21 @@ fn lies_about_lengths_are_refused() {
         assert!(error.detail.contains(said), "{error}");
     }
 }
+
+#[test]
+fn the_longest_records_fit_a_head_of_the_log() {
+    let text = "x".repeat(1024);
+    let tried = Tried { number: u32::MAX, consumer: &text[..128], leased_ms: u64::MAX, outcome: &text };
+    let tries = vec![tried; ron_types::limits::mailbox::HISTORY_MAX];
+    let items = vec![(u64::MAX, u32::MAX); ITEMS_MAX];
+    let seqs = vec![u64::MAX; ITEMS_MAX];
+    for record in [
+        Record::Lease { part: part(1), until_ms: 0, now_ms: 0, consumer: &text[..128], items: Cow::Borrowed(&items) },
+        Record::Ack { part: part(1), seqs: Cow::Borrowed(&seqs) },
+        Record::Relocated(Box::new(Whole { tries, ..*whole() })),
+    ] {
+        let bytes = bytes_of(&record);
+        assert!(bytes.len() <= usize::from(u16::MAX), "{}", bytes.len());
+        assert_eq!(Record::decode(&bytes), Ok(record));
+    }
+}

@@ -150,8 +150,8 @@ impl Reference {
     /// Settles everything everywhere.
     pub fn settle_all(&mut self, now: Millis) {
         for _ in 0..2 {
-            for part in self.rules.keys().copied().collect::<Vec<_>>() {
-                self.settle(now, part);
+            for part in self.rules.clone().keys() {
+                self.settle(now, *part);
             }
         }
     }

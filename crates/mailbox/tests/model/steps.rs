@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 pub enum Step {
-    Send { part: usize, group: usize, key: Option<u128>, payload: usize, delay_ms: u64 },
+    Send { part: usize, group: usize, key: Option<u128>, payload: usize, delay_ms: u64, late: bool },
     Recv { part: usize, max: usize, visibility_ms: u64 },
     Ack { nth: usize },
     Nack { nth: usize, delay_ms: Option<u64>, reject: bool, draw: u64 },
@@ -31,8 +31,9 @@ pub fn step(compacts: bool) -> impl Strategy<Value = Step> {
     let delay = || prop_oneof![4 => Just(0u64), 1 => Just(100), 1 => Just(5_000)];
     let visibility = || prop_oneof![Just(300u64), Just(1_000), Just(60_000)];
     let key = prop_oneof![3 => Just(None), 1 => (0u128..4).prop_map(Some)];
-    let send = (0usize..4, 0usize..3, key, 1usize..4, delay())
-        .prop_map(|(part, group, key, payload, delay_ms)| Step::Send { part, group, key, payload, delay_ms });
+    let send = (0usize..4, 0usize..3, key, 1usize..4, delay(), any::<bool>()).prop_map(
+        |(part, group, key, payload, delay_ms, late)| Step::Send { part, group, key, payload, delay_ms, late },
+    );
     let recv = (0usize..5, 1usize..4, visibility()).prop_map(|(part, max, visibility_ms)| Step::Recv {
         part,
         max,
@@ -44,6 +45,7 @@ pub fn step(compacts: bool) -> impl Strategy<Value = Step> {
         6 => (1u64..400).prop_map(|ms| Step::Advance { ms }),
         2 => Just(Step::Advance { ms: 1_000 }),
         1 => Just(Step::Advance { ms: 61_000 }),
+        2 => Just(Step::Advance { ms: 149_950 }),
         1 => Just(Step::Advance { ms: 301_000 }),
     ];
     prop_oneof![

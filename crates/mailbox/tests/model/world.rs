@@ -91,6 +91,8 @@ pub struct World {
     pub now: Millis,
     pub reference: Reference,
     seq: Seq,
+    /// A number that was passed over, and when.
+    spare: Option<(Seq, Millis)>,
     /// Every lease ever given.
     leases: Vec<(PartKey, Seq, u32)>,
 }
@@ -99,12 +101,15 @@ impl World {
     pub fn new() -> Self {
         let rules: BTreeMap<_, _> = PARTS.into_iter().map(|part| (part, rules_of(part))).collect();
         let (reference, tape) = (Reference::new(rules), Tape::default());
-        World { shards: new_shards(), tape, now: 1_000_000, reference, seq: 0, leases: Vec::new() }
+        World { shards: new_shards(), tape, now: 1_000_000, reference, seq: 0, spare: None, leases: Vec::new() }
     }
 
     pub fn step(&mut self, step: &Step) {
         match *step {
-            Step::Send { part, group, key, payload, delay_ms } => self.send(PARTS[part], group, key, payload, delay_ms),
+            Step::Send { part, group, key, payload, delay_ms, late } => {
+                let seq = self.next_seq(late);
+                self.send(PARTS[part], seq, group, key, payload, delay_ms);
+            }
             Step::Recv { part, max, visibility_ms } => self.recv(PARTS[part], max, visibility_ms),
             Step::Ack { nth } => self.ack(nth),
             Step::Nack { nth, delay_ms, reject, draw } => self.nack(nth, delay_ms, reject, draw),
@@ -158,11 +163,29 @@ impl World {
         }
         self.check_held(&self.shards, &self.reference);
         assert_eq!(self.tape.live.len(), self.reference.messages.len(), "bodies needed");
+        for Message { part, seq, stand, .. } in &self.reference.messages {
+            let (here, there) = (&self.shards[owner(*part)], &self.shards[1 - owner(*part)]);
+            assert_eq!((here.find(*seq), there.find(*seq)), (Some(*part), None));
+            if let Stand::Delayed(at) | Stand::Leased(at) = stand {
+                assert!(here.next_deadline().is_some_and(|next_ms| next_ms <= *at), "{seq} will be forgotten");
+            }
+        }
     }
 
-    fn send(&mut self, part: PartKey, group: usize, key: Option<u128>, payload: usize, delay_ms: u64) {
-        self.seq += 1;
-        let (now, seq) = (self.now, self.seq);
+    /// Numbers mostly rise; two senders at the same time may come in the other order.
+    fn next_seq(&mut self, late: bool) -> Seq {
+        match self.spare.take() {
+            Some((spare, sent_ms)) if late && sent_ms == self.now => spare,
+            _ => {
+                self.seq += 2;
+                self.spare = Some((self.seq - 1, self.now));
+                self.seq
+            }
+        }
+    }
+
+    fn send(&mut self, part: PartKey, seq: Seq, group: usize, key: Option<u128>, payload: usize, delay_ms: u64) {
+        let now = self.now;
         let group = [None, Some("a"), Some("b")][group];
         let body = vec![b'm'; payload];
         let key = key.map(|hash| Key { hash, payload: payload as u64 });
@@ -190,17 +213,9 @@ impl World {
         assert_eq!((sent.seq, sent.sent_ms, sent.duplicate), (seq, now, false));
         let stand = if delay_ms > 0 { Stand::Delayed(now + delay_ms) } else { Stand::Ready };
         let group = group.map(str::to_owned);
-        self.reference.messages.push(Message {
-            part,
-            seq,
-            group,
-            body,
-            since_ms: now,
-            attempts: 0,
-            fence: 0,
-            stand,
-            dead: None,
-        });
+        let message = Message { part, seq, group, body, since_ms: now, attempts: 0, fence: 0, stand, dead: None };
+        let place = self.reference.messages.partition_point(|other| other.seq < seq);
+        self.reference.messages.insert(place, message);
         if let Some(Key { hash, payload }) = key {
             self.reference.keys.push(Known { part, hash, payload, seq, until_ms: now + 100_000 });
         }

@@ -87,3 +87,21 @@ fn a_part_moves_to_another_shard_whole() {
     world.now += 1000;
     assert_eq!(world.recv(9), [1, 2, 3]);
 }
+
+#[test]
+fn a_key_is_still_told_after_its_message_went_away_and_came_back() {
+    let mut world = World::new(TopicSettings { max_attempts: 1, ..TopicSettings::default() });
+    let key = Key { hash: 9, payload: 4 };
+    let seq = world.try_send(None, Some(key), None).unwrap().seq;
+    world.recv(1);
+    world.nack(seq, 1, None, false).unwrap();
+    let (sent, now) = (world.tape.records[0].0, world.now);
+    world.shard.relocate(now, &mut world.tape, MAIN, seq, sent, b"body 1").unwrap();
+    let remembered = world.tape.records.last().unwrap().0;
+    world.shard.redrive(now, &mut world.tape, DEAD, seq, MAIN).unwrap();
+    world.hand_over();
+    world.shard.relocate(now, &mut world.tape, MAIN, seq, remembered, b"").unwrap();
+    world.tape.records.retain(|(position, _)| *position != sent && *position != remembered);
+    assert_eq!(world.replayed().fingerprint(now), world.shard.fingerprint(now));
+    assert!(world.try_send(None, Some(key), None).unwrap().duplicate);
+}

@@ -1,0 +1,140 @@
+//! The native HTTP surface of the mailbox: routes that read, authorize, ask the handle and answer.
+
+mod dlq;
+mod dto;
+mod fields;
+mod headers;
+mod messages;
+mod openapi;
+mod recv;
+mod send;
+mod settle;
+mod stream;
+mod tokens;
+mod topics;
+
+use std::sync::Arc;
+
+use axum::handler::Handler;
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderName, HeaderValue, StatusCode};
+use ron_auth::{Authority, Op, Subject};
+use ron_kernel::KernelHandle;
+use ron_types::{Error, Kind};
+use serde::Serialize;
+use svc_mailbox::Mailbox;
+
+use crate::auth::Bearer;
+use crate::extract::Json;
+use crate::problem::Problem;
+use crate::route::ApiBuilder;
+use headers::Minimum;
+use openapi::Operation;
+use stream::Streams;
+
+/// What every handler of the surface has at hand.
+struct App {
+    mailbox: Mailbox,
+    authority: Authority,
+    kernel: KernelHandle,
+    streams: Arc<Streams>,
+}
+
+/// Every handler answers with one of these.
+type Answer = Result<Response, Problem>;
+
+const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
+
+/// Adds the routes of the mailbox, with their description and its page.
+pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority) -> ApiBuilder {
+    let kernel = builder.kernel().clone();
+    let app = Arc::new(App { mailbox, authority, kernel, streams: Arc::default() });
+    collected(Routes { builder, app, operations: Vec::new() }).builder
+}
+
+fn collected(routes: Routes) -> Routes {
+    let subjects: [fn(Routes) -> Routes; 9] = [
+        send::routes,
+        recv::routes,
+        stream::routes,
+        settle::routes,
+        topics::routes,
+        messages::routes,
+        dlq::routes,
+        tokens::routes,
+        // The last one describes all that were before it.
+        openapi::routes,
+    ];
+    subjects.into_iter().fold(routes, |routes, add| add(routes))
+}
+
+/// Routes being collected: each is served and described from one declaration.
+struct Routes {
+    builder: ApiBuilder,
+    app: Arc<App>,
+    operations: Vec<&'static Operation>,
+}
+
+impl Routes {
+    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    where
+        H: Handler<T, ()>,
+        T: 'static,
+    {
+        self.builder = self.builder.route(&operation.spec, handler);
+        self.operations.push(operation);
+        self
+    }
+}
+
+/// A handler with the application as its first argument: `with!(app, function(argument, …))`.
+macro_rules! with {
+    ($app:expr, $function:ident($($argument:ident),*)) => {{
+        let app = std::sync::Arc::clone(&$app);
+        move |$($argument),*| $function(std::sync::Arc::clone(&app), $($argument),*)
+    }};
+}
+use with;
+
+impl App {
+    fn allow(&self, bearer: &Bearer, op: Op, topic: &str) -> Result<Arc<Subject>, Error> {
+        bearer.allow(&self.authority, op, topic)
+    }
+
+    /// The bearer may look after this topic.
+    fn allow_admin(&self, bearer: &Bearer, topic: &str) -> Result<(), Error> {
+        self.allow(bearer, Op::Admin, topic).map(drop)
+    }
+
+    /// The bearer is the operator of the node.
+    fn allow_operator(&self, bearer: &Bearer) -> Result<(), Error> {
+        match self.allow(bearer, Op::Admin, "")?.is_operator {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Forbidden, "only the operator of the node may do this")),
+        }
+    }
+
+    fn require(&self, minimum: Minimum) -> Result<(), Error> {
+        minimum.0.map_or(Ok(()), |minimum| self.mailbox.require(minimum))
+    }
+
+    /// The answer to something that was changed, with how safely it was.
+    fn changed(&self, status: StatusCode, answer: &impl Serialize) -> Response {
+        let mut response = Json(answer).into_response();
+        if response.status().is_success() {
+            *response.status_mut() = status;
+        }
+        self.mark(response)
+    }
+
+    /// The answer to something that was changed and leaves nothing to say.
+    fn done(&self) -> Response {
+        self.mark(StatusCode::NO_CONTENT.into_response())
+    }
+
+    fn mark(&self, mut response: Response) -> Response {
+        let durability = HeaderValue::from_static(self.mailbox.durability().as_str());
+        response.headers_mut().insert(DURABILITY_HEADER, durability);
+        response
+    }
+}

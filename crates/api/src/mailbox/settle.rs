@@ -1,0 +1,281 @@
+//! Ending and prolonging leases: acknowledge, give back, hold for longer.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use ron_auth::Op;
+use ron_types::{Error, Kind};
+use serde::{Deserialize, Serialize};
+use svc_mailbox::words::MessageId;
+use svc_mailbox::{NackOutcome, Receipt};
+use utoipa::ToSchema;
+
+use super::dto::{self, ItemError};
+use super::fields::Text;
+use super::headers::Minimum;
+use super::openapi::Operation;
+use super::{Answer, App, Routes, with};
+use crate::auth::Bearer;
+use crate::call::Call;
+use crate::extract::{JsonText, Path};
+
+static ACK: Operation = Operation::post("/v1/ack", "leases", "acknowledges messages: they are done with")
+    .allows(Op::Ack)
+    .body::<AckRequest<'static>>(r#"{"receipts":["AwAAAAEA…"]}"#)
+    .answers::<SettleAnswer<'static>>()
+    .durable();
+
+static ACK_ONE: Operation =
+    Operation::post("/v1/ack/{msg_id}", "leases", "acknowledges a message under its current lease")
+        .allows(Op::Ack)
+        .answers::<Settled<'static>>()
+        .durable()
+        .errors(&[Kind::NotFound]);
+
+static NACK: Operation = Operation::post("/v1/nack", "leases", "gives messages back, to be delivered again later")
+    .allows(Op::Nack)
+    .body::<NackRequest<'static>>(r#"{"receipts":["AwAAAAEA…"],"reason":"upstream is down","delay_ms":1000}"#)
+    .answers::<SettleAnswer<'static>>()
+    .durable();
+
+static NACK_ONE: Operation =
+    Operation::post("/v1/nack/{msg_id}", "leases", "gives a message under its current lease back")
+        .allows(Op::Nack)
+        .body::<NackFields>(r#"{"reason":"upstream is down","delay_ms":1000}"#)
+        .optional_body()
+        .answers::<Settled<'static>>()
+        .durable()
+        .errors(&[Kind::NotFound]);
+
+static EXTEND: Operation = Operation::post("/v1/extend", "leases", "prolongs leases, counted from now; 0 ends them")
+    .allows(Op::Ack)
+    .body::<ExtendRequest<'static>>(r#"{"receipts":["AwAAAAEA…"],"visibility_ms":30000}"#)
+    .answers::<SettleAnswer<'static>>()
+    .durable();
+
+/// What is done with.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AckRequest<'a> {
+    /// 1 to 100 receipts.
+    #[serde(borrow)]
+    #[schema(min_items = 1, max_items = 100)]
+    receipts: Vec<Text<'a>>,
+}
+
+/// What is given back, and why.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NackRequest<'a> {
+    /// 1 to 100 receipts.
+    #[serde(borrow)]
+    #[schema(min_items = 1, max_items = 100)]
+    receipts: Vec<Text<'a>>,
+    /// What went wrong; the beginning of it is kept with the message.
+    #[serde(default)]
+    reason: String,
+    /// When it may be delivered again; drawn from the topic's backoff if not given.
+    delay_ms: Option<u64>,
+    /// True sends it to the dead letters at once.
+    #[serde(default)]
+    reject: bool,
+}
+
+/// Why a message is given back.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NackFields {
+    /// What went wrong; the beginning of it is kept with the message.
+    #[serde(default)]
+    reason: String,
+    /// When it may be delivered again; drawn from the topic's backoff if not given.
+    delay_ms: Option<u64>,
+    /// True sends it to the dead letters at once.
+    #[serde(default)]
+    reject: bool,
+}
+
+/// What is held for longer.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExtendRequest<'a> {
+    /// 1 to 100 receipts.
+    #[serde(borrow)]
+    #[schema(min_items = 1, max_items = 100)]
+    receipts: Vec<Text<'a>>,
+    /// For how long from now; 0 makes the messages visible at once.
+    visibility_ms: u64,
+}
+
+/// What became of each receipt, in the order of the request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SettleAnswer<'a> {
+    results: Vec<Settled<'a>>,
+}
+
+/// What became of one receipt: `ok` or `error`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Settled<'a> {
+    receipt: &'a str,
+    /// True if it was done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ok: Option<bool>,
+    /// When the prolonged lease ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until_ts: Option<u64>,
+    /// When the message given back may be delivered again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_ts: Option<u64>,
+    /// True if the message given back went to the dead letters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead: Option<bool>,
+    /// Why it was not done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ItemError>,
+}
+
+/// The part of a result that differs between the operations.
+enum Done {
+    Acked,
+    Extended { until_ms: u64 },
+    Nacked(NackOutcome),
+}
+
+pub(super) fn routes(routes: Routes) -> Routes {
+    let app = Arc::clone(&routes.app);
+    routes
+        .add(&ACK, with!(app, ack(call, bearer, minimum, body)))
+        .add(&ACK_ONE, with!(app, ack_one(call, bearer, minimum, id)))
+        .add(&NACK, with!(app, nack(call, bearer, minimum, body)))
+        .add(&NACK_ONE, with!(app, nack_one(call, bearer, minimum, id, body)))
+        .add(&EXTEND, with!(app, extend(call, bearer, minimum, body)))
+}
+
+async fn ack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> Answer {
+    app.require(minimum)?;
+    let request: AckRequest = body.parse()?;
+    let batch = app.receipts(&bearer, Op::Ack, &request.receipts)?;
+    let outcomes = app.mailbox.ack(batch.good(), call.deadline).await;
+    Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(|()| Done::Acked))))
+}
+
+async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> Answer {
+    app.require(minimum)?;
+    let NackRequest { receipts, reason, delay_ms, reject } = body.parse()?;
+    let delay_ms = dto::check_delay(delay_ms)?;
+    let batch = app.receipts(&bearer, Op::Nack, &receipts)?;
+    let outcomes = app.mailbox.nack(batch.good(), &reason, delay_ms, reject, call.deadline).await;
+    Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(Done::Nacked))))
+}
+
+async fn extend(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> Answer {
+    app.require(minimum)?;
+    let ExtendRequest { receipts, visibility_ms } = body.parse()?;
+    let batch = app.receipts(&bearer, Op::Ack, &receipts)?;
+    let outcomes = app.mailbox.extend(batch.good(), visibility_ms, call.deadline).await;
+    let done = |outcome: Result<u64, Error>| outcome.map(|until_ms| Done::Extended { until_ms });
+    Ok(batch.answer(&app, outcomes.into_iter().map(done)))
+}
+
+async fn ack_one(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, id: Path<String>) -> Answer {
+    app.require(minimum)?;
+    let receipt = app.current(&call, &bearer, Op::Ack, &id.0).await?;
+    only(app.mailbox.ack(vec![receipt], call.deadline).await)?;
+    Ok(app.changed(StatusCode::OK, &Settled::ok(&receipt.to_string(), Done::Acked)))
+}
+
+async fn nack_one(
+    app: Arc<App>,
+    call: Call,
+    bearer: Bearer,
+    minimum: Minimum,
+    id: Path<String>,
+    body: JsonText,
+) -> Answer {
+    app.require(minimum)?;
+    let NackFields { reason, delay_ms, reject } = body.parse_or_default()?;
+    let delay_ms = dto::check_delay(delay_ms)?;
+    let receipt = app.current(&call, &bearer, Op::Nack, &id.0).await?;
+    let outcome = only(app.mailbox.nack(vec![receipt], &reason, delay_ms, reject, call.deadline).await)?;
+    Ok(app.changed(StatusCode::OK, &Settled::ok(&receipt.to_string(), Done::Nacked(outcome))))
+}
+
+/// Receipts as they came, and what each of them stands for.
+struct Batch<'a> {
+    texts: &'a [Text<'a>],
+    receipts: Vec<Result<Receipt, Error>>,
+}
+
+impl App {
+    /// Reads and authorizes receipts. One that is no receipt of this node is refused alone; one of a topic the token
+    /// does not cover refuses the request, of which then nothing was done.
+    fn receipts<'a>(&self, bearer: &Bearer, op: Op, texts: &'a [Text<'a>]) -> Result<Batch<'a>, Error> {
+        dto::check_batch("receipts", texts.len())?;
+        let mut receipts = Vec::with_capacity(texts.len());
+        let mut is_known = false;
+        for text in texts {
+            let read = text.0.parse::<Receipt>().and_then(|receipt| Ok((receipt, self.mailbox.topic_of(&receipt)?)));
+            receipts.push(match read {
+                Ok((receipt, (topic, leased_ms))) => {
+                    bearer.allowed_at(&self.authority, op, topic.as_str(), leased_ms)?;
+                    is_known = true;
+                    Ok(receipt)
+                }
+                Err(error) => Err(error),
+            });
+        }
+        if !is_known {
+            bearer.is_known(&self.authority)?;
+        }
+        Ok(Batch { texts, receipts })
+    }
+
+    /// The receipt of the lease a message is under now.
+    async fn current(&self, call: &Call, bearer: &Bearer, op: Op, id: &str) -> Result<Receipt, Error> {
+        bearer.is_known(&self.authority)?;
+        let id: MessageId = dto::parse("msg_id", id)?;
+        let (topic, receipt) = self.mailbox.current_receipt(id, call.deadline).await?;
+        bearer.allowed_at(&self.authority, op, topic.as_str(), receipt.leased_ms)?;
+        Ok(receipt)
+    }
+}
+
+impl<'a> Batch<'a> {
+    fn good(&self) -> Vec<Receipt> {
+        self.receipts.iter().filter_map(|receipt| receipt.as_ref().ok().copied()).collect()
+    }
+
+    /// Puts the outcomes of the good receipts between the refusals of the others.
+    fn answer(self, app: &App, mut outcomes: impl Iterator<Item = Result<Done, Error>>) -> axum::response::Response {
+        let missing = || Err(Error::new(Kind::Degraded, "the mailbox did not say what became of it"));
+        let settled = self.texts.iter().zip(self.receipts).map(|(text, receipt)| {
+            let outcome = receipt.and_then(|_| outcomes.next().unwrap_or_else(missing));
+            match outcome {
+                Ok(done) => Settled::ok(&text.0, done),
+                Err(error) => Settled { error: Some(error.into()), ..Settled::blank(&text.0) },
+            }
+        });
+        app.changed(StatusCode::OK, &SettleAnswer { results: settled.collect() })
+    }
+}
+
+impl<'a> Settled<'a> {
+    fn blank(receipt: &'a str) -> Self {
+        Settled { receipt, ok: None, until_ts: None, due_ts: None, dead: None, error: None }
+    }
+
+    fn ok(receipt: &'a str, done: Done) -> Self {
+        let blank = Settled { ok: Some(true), ..Settled::blank(receipt) };
+        match done {
+            Done::Acked => blank,
+            Done::Extended { until_ms } => Settled { until_ts: Some(until_ms), ..blank },
+            Done::Nacked(NackOutcome::Requeued { due_ms }) => Settled { due_ts: Some(due_ms), ..blank },
+            Done::Nacked(NackOutcome::Died) => Settled { dead: Some(true), ..blank },
+        }
+    }
+}
+
+fn only<T>(outcomes: Vec<Result<T, Error>>) -> Result<T, Error> {
+    let missing = || Err(Error::new(Kind::Degraded, "the mailbox did not say what became of it"));
+    outcomes.into_iter().next().unwrap_or_else(missing)
+}

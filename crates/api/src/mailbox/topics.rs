@@ -1,0 +1,392 @@
+//! Topics: made, listed, changed, emptied, removed and counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::response::IntoResponse as _;
+use http::StatusCode;
+use ron_auth::Op;
+use ron_types::{Error, Kind};
+use serde::{Deserialize, Deserializer, Serialize};
+use svc_mailbox::words::{Expired, Groups, PartStats, TopicName, TopicSettings};
+use svc_mailbox::{NodeStats, TopicView};
+use utoipa::ToSchema;
+
+use super::dto;
+use super::openapi::Operation;
+use super::{Answer, App, Routes, with};
+use crate::auth::Bearer;
+use crate::call::Call;
+use crate::extract::{Json, JsonText, Path, Query};
+
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+static LIST: Operation = Operation::get("/v1/topics", "topics", "lists topics by name")
+    .allows(Op::Admin)
+    .query::<ListQuery>()
+    .answers::<ListAnswer<'static>>();
+
+static CREATE: Operation =
+    Operation::put("/v1/topics/{topic}", "topics", "makes a topic; again with the same settings is fine")
+        .allows(Op::Admin)
+        .body::<Settings>(r#"{"visibility_ms":30000,"max_attempts":5,"groups":"fifo"}"#)
+        .optional_body()
+        .answers::<TopicAnswer<'static>>()
+        .created()
+        .marked()
+        .errors(&[Kind::Conflict]);
+
+static SHOW: Operation = Operation::get("/v1/topics/{topic}", "topics", "shows a topic and its settings")
+    .allows(Op::Admin)
+    .answers::<TopicAnswer<'static>>()
+    .errors(&[Kind::NotFound]);
+
+static CHANGE: Operation = Operation::patch("/v1/topics/{topic}", "topics", "changes some settings of a topic")
+    .allows(Op::Admin)
+    .body::<Settings>(r#"{"visibility_ms":60000,"paused":true}"#)
+    .answers::<TopicAnswer<'static>>()
+    .marked()
+    .errors(&[Kind::NotFound, Kind::Conflict]);
+
+static DELETE: Operation =
+    Operation::delete("/v1/topics/{topic}", "topics", "removes a topic with its messages and dead letters")
+        .allows(Op::Admin)
+        .marked()
+        .errors(&[Kind::NotFound, Kind::Conflict]);
+
+static PURGE: Operation = Operation::post("/v1/topics/{topic}/purge", "topics", "removes every message of a topic")
+    .allows(Op::Admin)
+    .answers::<PurgeAnswer>()
+    .marked()
+    .errors(&[Kind::NotFound]);
+
+static STATS: Operation = Operation::get("/v1/topics/{topic}/stats", "topics", "counts what a topic holds and did")
+    .allows(Op::Admin)
+    .answers::<StatsAnswer<'static>>()
+    .errors(&[Kind::NotFound]);
+
+static NODE_STATS: Operation = Operation::get("/v1/stats", "node", "counts what the node holds and did")
+    .allows(Op::Admin)
+    .answers::<NodeStatsAnswer>();
+
+/// Which topics.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    /// The name after which to go on: `next` of the page before.
+    after: Option<String>,
+    /// What the names begin with; a token of some topics must give what its own begin with.
+    #[serde(default)]
+    prefix: String,
+    /// At most so many.
+    #[schema(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u64>,
+}
+
+/// A page of topics.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ListAnswer<'a> {
+    topics: Vec<TopicAnswer<'a>>,
+    /// Where to go on, if there may be more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<&'a str>,
+}
+
+/// A topic.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TopicAnswer<'a> {
+    /// Its name.
+    name: &'a str,
+    /// When it was made.
+    created_ts: u64,
+    /// The topic whose dead letters these are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_letters_of: Option<&'a str>,
+    /// What is set about it.
+    #[schema(value_type = Settings)]
+    settings: &'a TopicSettings,
+}
+
+/// What may be set about a topic; what is not given stays as it is, or as it is by default.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settings {
+    /// How long a lease lasts where the receiver does not say.
+    pub visibility_ms: Option<u64>,
+    /// Deliveries before a message is dead; 0 means any number.
+    pub max_attempts: Option<u32>,
+    /// How long an idempotency key is remembered.
+    pub replay_window_ms: Option<u64>,
+    /// How long a message is kept.
+    pub retention_ms: Option<u64>,
+    /// What becomes of a message that is kept no longer: `dead_letter` or `drop`.
+    #[schema(value_type = Option<String>)]
+    pub expired: Option<Expired>,
+    /// Delay of a message that does not ask for one.
+    pub delay_ms: Option<u64>,
+    /// Partitions, fixed when the topic is made; order is kept within each.
+    pub partitions: Option<u16>,
+    /// What a message's group means: `fair` (a tenant) or `fifo` (a line).
+    #[schema(value_type = Option<String>)]
+    pub groups: Option<Groups>,
+    /// Where dead messages go; null means `<topic>.dlq`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    pub dlq: Option<Option<String>>,
+    /// First bound of the wait after a failed delivery.
+    pub backoff_base_ms: Option<u64>,
+    /// Last bound of the wait after a failed delivery.
+    pub backoff_max_ms: Option<u64>,
+    /// Messages it holds at most.
+    pub messages_max: Option<u64>,
+    /// Bytes it holds at most.
+    pub bytes_max: Option<u64>,
+    /// Messages leased at once at most.
+    pub inflight_max: Option<u32>,
+    /// Largest payload.
+    pub payload_bytes_max: Option<u32>,
+    /// Deliveries stop while set.
+    pub paused: Option<bool>,
+    /// Whatever you keep with the topic; replaced as a whole.
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// How many messages were removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PurgeAnswer {
+    purged: u64,
+}
+
+/// The numbers of a topic.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct StatsAnswer<'a> {
+    topic: &'a str,
+    total: Numbers,
+    partitions: Vec<PartitionNumbers>,
+}
+
+/// The numbers of a partition.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PartitionNumbers {
+    partition: u16,
+    /// The shard that owns it now.
+    shard: u16,
+    #[serde(flatten)]
+    numbers: Numbers,
+}
+
+/// What there is now, and what was done since the start.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Numbers {
+    /// May be delivered now.
+    ready: u64,
+    /// Wait for their time.
+    delayed: u64,
+    /// Are with consumers.
+    leased: u64,
+    /// Bytes of all of them.
+    bytes: u64,
+    /// Groups with messages.
+    groups: u64,
+    /// Idempotency keys remembered.
+    keys: u64,
+    /// When the oldest message was sent; 0 for none.
+    oldest_ts: u64,
+    /// Messages taken in.
+    sent: u64,
+    /// Deliveries.
+    delivered: u64,
+    /// Messages acknowledged.
+    acked: u64,
+    /// Deliveries that failed or ran out.
+    failed: u64,
+    /// Messages that died.
+    died: u64,
+    /// Messages dropped by retention.
+    expired: u64,
+    /// Deepest reordering seen.
+    reorder_depth_max: u64,
+}
+
+/// The numbers of the node: shards, log, topics.
+#[derive(Serialize, ToSchema)]
+#[serde(transparent)]
+#[schema(value_type = Object)]
+pub(super) struct NodeStatsAnswer(NodeStats);
+
+pub(super) fn routes(routes: Routes) -> Routes {
+    let app = Arc::clone(&routes.app);
+    routes
+        .add(&LIST, with!(app, list(bearer, query)))
+        .add(&CREATE, with!(app, create(call, bearer, topic, body)))
+        .add(&SHOW, with!(app, show(bearer, topic)))
+        .add(&CHANGE, with!(app, change(call, bearer, topic, body)))
+        .add(&DELETE, with!(app, delete(call, bearer, topic)))
+        .add(&PURGE, with!(app, purge(call, bearer, topic)))
+        .add(&STATS, with!(app, stats(call, bearer, topic)))
+        .add(&NODE_STATS, with!(app, node_stats(bearer)))
+}
+
+#[expect(clippy::unused_async, reason = "a handler")]
+async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> Answer {
+    let ListQuery { after, prefix, limit } = query.0;
+    // A right on `jobs.*` covers the name `jobs.*`, so it covers the list of what begins with `jobs.`.
+    let covered = if prefix.is_empty() { String::new() } else { format!("{prefix}*") };
+    app.allow_admin(&bearer, &covered)?;
+    let after: Option<TopicName> = after.map(|after| dto::parse("after", &after)).transpose()?;
+    let limit = dto::check_limit(limit, PAGE_DEFAULT, PAGE_MAX)?;
+    let views = app.mailbox.topics(after.as_ref(), &prefix, limit);
+    let next = views.last().filter(|_| views.len() == limit).map(|view| view.name.as_str());
+    Ok(Json(ListAnswer { topics: views.iter().map(TopicAnswer::from).collect(), next }).into_response())
+}
+
+async fn create(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> Answer {
+    let name = app.named(&bearer, &topic.0)?;
+    let asked: Settings = body.parse_or_default()?;
+    let mut settings = TopicSettings::default();
+    asked.apply(&app, &bearer, &mut settings)?;
+    let (view, is_new) = app.mailbox.create_topic(&name, settings, call.deadline).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(app.changed(status, &TopicAnswer::from(&view)))
+}
+
+#[expect(clippy::unused_async, reason = "a handler")]
+async fn show(app: Arc<App>, bearer: Bearer, topic: Path<String>) -> Answer {
+    let name = app.named(&bearer, &topic.0)?;
+    Ok(Json(TopicAnswer::from(&app.mailbox.topic(&name)?)).into_response())
+}
+
+async fn change(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> Answer {
+    let name = app.named(&bearer, &topic.0)?;
+    let asked: Settings = body.parse()?;
+    let mut settings = TopicSettings::clone(&app.mailbox.topic(&name)?.settings);
+    asked.apply(&app, &bearer, &mut settings)?;
+    let view = app.mailbox.update_topic(&name, settings, call.deadline).await?;
+    Ok(app.changed(StatusCode::OK, &TopicAnswer::from(&view)))
+}
+
+async fn delete(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> Answer {
+    let name = app.named(&bearer, &topic.0)?;
+    app.mailbox.delete_topic(&name, call.deadline).await?;
+    Ok(app.done())
+}
+
+async fn purge(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> Answer {
+    let name = app.named(&bearer, &topic.0)?;
+    let purged = app.mailbox.purge(&name, call.deadline).await?;
+    Ok(app.changed(StatusCode::OK, &PurgeAnswer { purged }))
+}
+
+async fn stats(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> Answer {
+    let name = app.named(&bearer, &topic.0)?;
+    let stats = app.mailbox.stats(&name, call.deadline).await?;
+    let partitions = stats.partitions.into_iter();
+    let partitions =
+        partitions.map(|(partition, shard, stats)| PartitionNumbers { partition, shard, numbers: stats.into() });
+    let answer = StatsAnswer { topic: name.as_str(), total: stats.total.into(), partitions: partitions.collect() };
+    Ok(Json(answer).into_response())
+}
+
+#[expect(clippy::unused_async, reason = "a handler")]
+async fn node_stats(app: Arc<App>, bearer: Bearer) -> Answer {
+    app.allow_admin(&bearer, "")?;
+    Ok(Json(NodeStatsAnswer(app.mailbox.node_stats())).into_response())
+}
+
+impl App {
+    /// The topic named in a path, which the bearer may look after.
+    pub(super) fn named(&self, bearer: &Bearer, topic: &str) -> Result<TopicName, Error> {
+        let name: TopicName = dto::parse("topic", topic)?;
+        self.allow_admin(bearer, name.as_str())?;
+        Ok(name)
+    }
+}
+
+/// Tells what is given as null from what is not given.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+impl Settings {
+    /// Changes what was asked for. Whoever sends dead letters to another topic must look after that one, too.
+    fn apply(self, app: &App, bearer: &Bearer, settings: &mut TopicSettings) -> Result<(), Error> {
+        if let Some(Some(target)) = &self.dlq {
+            let target: TopicName = dto::parse("dlq", target)?;
+            app.allow_admin(bearer, target.as_str())?;
+        }
+        self.set(settings);
+        Ok(())
+    }
+
+    fn set(self, settings: &mut TopicSettings) {
+        macro_rules! set {
+            ($($field:ident)*) => {
+                // Naming every field of both makes a forgotten one a compile error.
+                let Settings { $($field,)* } = self;
+                let TopicSettings { $($field: _,)* } = settings;
+                $(if let Some(value) = $field { settings.$field = value; })*
+            };
+        }
+        set!(visibility_ms max_attempts replay_window_ms retention_ms expired delay_ms partitions groups dlq
+            backoff_base_ms backoff_max_ms messages_max bytes_max inflight_max payload_bytes_max paused labels);
+    }
+}
+
+impl<'a> From<&'a TopicView> for TopicAnswer<'a> {
+    fn from(view: &'a TopicView) -> Self {
+        TopicAnswer {
+            name: view.name.as_str(),
+            created_ts: view.created_ms,
+            dead_letters_of: view.dead_letters_of.as_ref().map(TopicName::as_str),
+            settings: &view.settings,
+        }
+    }
+}
+
+impl From<PartStats> for Numbers {
+    fn from(stats: PartStats) -> Self {
+        Numbers {
+            ready: stats.ready,
+            delayed: stats.delayed,
+            leased: stats.leased,
+            bytes: stats.bytes,
+            groups: stats.groups,
+            keys: stats.keys,
+            oldest_ts: stats.oldest_ms,
+            sent: stats.sent,
+            delivered: stats.delivered,
+            acked: stats.acked,
+            failed: stats.failed,
+            died: stats.died,
+            expired: stats.expired,
+            reorder_depth_max: stats.reorder_depth_max,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_changed_where_they_are_given_and_null_is_given() {
+        let before = TopicSettings { dlq: Some("other".into()), delay_ms: 7, ..TopicSettings::default() };
+        for (asked, expected) in [
+            ("{}", before.clone()),
+            (r#"{"dlq":null}"#, TopicSettings { dlq: None, ..before.clone() }),
+            (r#"{"dlq":"third"}"#, TopicSettings { dlq: Some("third".into()), ..before.clone() }),
+            (
+                r#"{"delay_ms":9,"groups":"fifo","paused":true}"#,
+                TopicSettings { delay_ms: 9, groups: Groups::Fifo, paused: true, ..before.clone() },
+            ),
+        ] {
+            let mut settings = before.clone();
+            serde_json::from_str::<Settings>(asked).expect(asked).set(&mut settings);
+            assert_eq!(settings, expected, "{asked}");
+        }
+        for wrong in [r#"{"delay":1}"#, r#"{"delay_ms":-1}"#, r#"{"groups":"lifo"}"#, r#"{"partitions":70000}"#] {
+            assert!(serde_json::from_str::<Settings>(wrong).is_err(), "{wrong}");
+        }
+    }
+}

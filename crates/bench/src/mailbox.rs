@@ -1,0 +1,227 @@
+//! The mailbox beside its peers: who takes part, in which order everything is measured, and what comes of it.
+
+mod backlog;
+mod ceiling;
+mod cell;
+mod chart;
+mod child;
+mod drive;
+mod engine;
+mod goals;
+mod http;
+mod memory;
+mod node;
+mod page;
+#[cfg(feature = "peers")]
+mod peers;
+mod results;
+mod scratch;
+mod target;
+
+use std::path::{Path, PathBuf};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::ceiling::{BareHttp, RawLog};
+use self::cell::{Cell, Workload};
+use self::node::{FreshNode, NodeOptions};
+use self::results::Results;
+use self::scratch::{Scratch, settle_disk};
+use self::target::{Id, Promise, System};
+use crate::report::Row;
+
+pub use self::ceiling::router as bare_router;
+pub use self::cell::Plan;
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Sending.
+    Send,
+    /// Sending, receiving and acknowledging.
+    Cycle,
+    /// A long queue against an empty one.
+    Backlog,
+    /// Memory and restart with ten million messages.
+    Memory,
+    /// The restarts of the same alone.
+    Restart,
+}
+
+/// What is measured.
+#[derive(Debug)]
+pub struct Options {
+    /// How much of it.
+    pub plan: Plan,
+    /// One part alone.
+    pub only: Option<Part>,
+    /// Whether the peers take part.
+    pub peers: bool,
+    /// Systems whose name contains one of these; everybody if empty.
+    pub systems: Vec<String>,
+    /// The node's binary.
+    pub node: PathBuf,
+}
+
+/// What came of a run.
+pub struct Outcome {
+    /// Every sample.
+    pub results: Results,
+    /// The targets.
+    pub rows: Vec<Row>,
+    /// Who could not take part, and why.
+    pub absent: Vec<(String, String)>,
+    plan: Plan,
+    peers: bool,
+}
+
+impl Options {
+    fn has(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.systems.is_empty() || self.systems.iter().any(|wanted| name.contains(wanted.as_str()))
+    }
+
+    fn cells(&self) -> Vec<Cell> {
+        let parts = [(Part::Send, Workload::Send), (Part::Cycle, Workload::Cycle)];
+        let parts = parts.into_iter().filter(|(part, _)| self.has(*part));
+        parts.flat_map(|(_, workload)| self.plan.cells(workload)).collect()
+    }
+}
+
+/// Measures until done or interrupted; either way every process it started is ended.
+pub fn measure(options: &Options) -> anyhow::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminated = signal(SignalKind::terminate())?;
+        tokio::select! {
+            outcome = Box::pin(measure_all(options)) => outcome,
+            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+            _ = terminated.recv() => anyhow::bail!("terminated"),
+        }
+    })
+}
+
+async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {
+    let scratch = Scratch::new()?;
+    let (plan, peers) = (options.plan, options.peers);
+    let mut outcome = Outcome { results: Results::default(), rows: Vec::new(), absent: Vec::new(), plan, peers };
+    let cells = options.cells();
+    if !cells.is_empty() {
+        let mut systems = own_systems(options, &scratch, &mut outcome).await?;
+        systems.extend(peer_systems(options, &scratch, &mut outcome).await?);
+        measure_cells(options, &cells, &mut systems, &mut outcome.results).await;
+        if options.has(Part::Send) && options.systems.is_empty() {
+            outcome.rows.extend(goals::rows(&outcome.results, options.peers));
+        }
+    }
+    if options.has(Part::Backlog) && options.wants("macronode") {
+        let rows = backlog::measure(&options.plan, &options.node, &scratch).await;
+        outcome.take("backlog", rows);
+    }
+    if (options.has(Part::Memory) || options.has(Part::Restart)) && options.wants("macronode") {
+        let mut rows = memory::measure(&options.plan, &options.node, &scratch).await;
+        if let (Ok(rows), Some(Part::Restart)) = (&mut rows, options.only) {
+            rows.retain(|row| row.name.starts_with("restart"));
+        }
+        outcome.take("memory", rows);
+    }
+    Ok(outcome)
+}
+
+impl Outcome {
+    fn take(&mut self, part: &str, rows: anyhow::Result<Vec<Row>>) {
+        match rows {
+            Ok(rows) => self.rows.extend(rows),
+            Err(error) => self.miss(part, format!("{error:#}")),
+        }
+    }
+
+    fn miss(&mut self, name: &str, reason: String) {
+        eprintln!("*** {name} is NOT measured: {reason}");
+        self.absent.push((name.to_owned(), reason));
+    }
+}
+
+/// This node in both modes, its engine, and the two ceilings.
+async fn own_systems(options: &Options, scratch: &Scratch, outcome: &mut Outcome) -> anyhow::Result<Vec<System>> {
+    let mut systems = Vec::new();
+    if options.wants("macronode") {
+        for (id, setting, amnesia, promise) in
+            [(Id::Durable, "durable", false, Promise::Synced), (Id::Amnesia, "--amnesia", true, Promise::Ram)]
+        {
+            match fresh_node(&options.node, scratch, setting.trim_start_matches('-'), amnesia).await {
+                Ok(node) => systems.push(System::new(id, "macronode", format!("{setting}, HTTP/JSON"), promise, node)),
+                Err(error) => outcome.miss(&format!("macronode {setting}"), format!("{error:#}")),
+            }
+        }
+    }
+    if options.wants("engine") {
+        systems.push(engine::start(&scratch.folder("engine")?));
+    }
+    if options.wants("ceiling") {
+        let raw = RawLog::new(scratch.folder("raw")?.join("log"))?;
+        let setting = "write and fdatasync of all in flight";
+        systems.push(System::new(Id::RawLog, "bare loop", setting, Promise::Ceiling, raw));
+        let bare = BareHttp::start()?;
+        systems.push(System::new(Id::BareHttp, "bare axum", "parses and answers", Promise::Ceiling, bare));
+    }
+    Ok(systems)
+}
+
+/// One that has shown that it can send.
+async fn fresh_node(binary: &Path, scratch: &Scratch, name: &str, amnesia: bool) -> anyhow::Result<FreshNode> {
+    let options = NodeOptions { binary: binary.to_owned(), folder: scratch.folder(name)?, amnesia };
+    options.start().await?.fill(&cell::Payload::new(1), 100).await?;
+    Ok(FreshNode::new(options))
+}
+
+#[cfg(feature = "peers")]
+async fn peer_systems(options: &Options, scratch: &Scratch, outcome: &mut Outcome) -> anyhow::Result<Vec<System>> {
+    if !options.peers {
+        return Ok(Vec::new());
+    }
+    let (systems, absent) = peers::start(scratch, options.plan.connections_max, |name| options.wants(name)).await?;
+    for peer in absent {
+        outcome.absent.push((peer.name.to_owned(), peer.reason));
+    }
+    Ok(systems)
+}
+
+#[cfg(not(feature = "peers"))]
+#[expect(clippy::unused_async, reason = "the other one waits for servers")]
+async fn peer_systems(options: &Options, _scratch: &Scratch, _outcome: &mut Outcome) -> anyhow::Result<Vec<System>> {
+    anyhow::ensure!(!options.peers, "this build has no clients for the peers: cargo build --features peers");
+    Ok(Vec::new())
+}
+
+/// Round by round, cell by cell, all systems one after the other, so that what disturbs the machine hits them alike.
+async fn measure_cells(options: &Options, cells: &[Cell], systems: &mut [System], results: &mut Results) {
+    for system in systems.iter() {
+        results.announce(&system.label);
+    }
+    for round in 0..options.plan.rounds {
+        for &cell in cells {
+            eprintln!("round {} of {}: {cell}", round + 1, options.plan.rounds);
+            for system in systems.iter_mut() {
+                settle_disk();
+                let (id, name) = (system.label.id, system.label.full());
+                match system.measures.measure(cell, options.plan.times).await {
+                    Ok(Some(sample)) => {
+                        let p50 = sample.micros.value_at_quantile(0.5) as f64 / 1e3;
+                        eprintln!("  {:>9.0}/s  p50 {p50:>8.2} ms  {name}", sample.per_second);
+                        results.record(id, cell, round, sample);
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        eprintln!("  *** {name} FAILED: {error:#}");
+                        results.fail(format!("{name}: {cell}: {error:#}"));
+                    }
+                }
+            }
+            systems.reverse();
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The client of the public plane: one connection kept open, JSON both ways, and a bearer token.
+
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderValue, Method, Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use ron_kernel::Deadline;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::{Answer, Client, TOKEN_VARIABLE, addresses, configured, read_token};
+use crate::cli::ApiArgs;
+use crate::data_dir::TOKEN_FILE;
+use crate::errors::{Code, Failure};
+
+/// What the node may take for a request that waits for nothing.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// What the answer itself may take beyond the node's time.
+const TRAVEL: Duration = Duration::from_secs(3);
+
+/// The public plane of one node.
+pub struct ApiClient {
+    client: Client,
+    bearer: HeaderValue,
+    /// Where the token came from, for messages.
+    token_source: String,
+    open: Option<Open>,
+}
+
+/// A connection between two requests. It moves only while a request does.
+struct Open {
+    sender: SendRequest<Full<Bytes>>,
+    connection: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// A problem body, as far as people are told of it.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Problem {
+    code: String,
+    title: String,
+    detail: String,
+    retry_after_ms: Option<u64>,
+}
+
+impl ApiClient {
+    /// Finds the node: the address given, else the one in its data directory, else the configured one.
+    pub fn find(args: &ApiArgs) -> Result<ApiClient, Failure> {
+        let config = configured();
+        let data_dir = args.data_dir.clone().unwrap_or_else(|| config.data_dir.clone());
+        let scheme = if config.api.tls_cert.is_some() { "https" } else { "http" };
+        let written = args.api.clone().unwrap_or_else(|| {
+            let known = addresses(&data_dir).api.unwrap_or_else(|| config.api.addr.to_string());
+            format!("{scheme}://{known}")
+        });
+        let root = args.ca.as_deref().or(config.api.tls_cert.as_deref());
+        let client = Client { plane: "public", ..Client::to(&written, root, PathBuf::new())? };
+        let (token, token_source) = find_token(args, std::env::var(TOKEN_VARIABLE).ok(), data_dir.join(TOKEN_FILE))?;
+        let text = Zeroizing::new(format!("Bearer {}", token.trim()));
+        let mut bearer = HeaderValue::from_str(&text)
+            .map_err(|_| Failure::new(Code::TokenUnusable, format!("{token_source} holds no token")))?;
+        bearer.set_sensitive(true);
+        Ok(ApiClient { client, bearer, token_source, open: None })
+    }
+
+    /// Where it asks, for messages.
+    pub fn address(&self) -> &str {
+        self.client.address()
+    }
+
+    /// Reads something.
+    pub async fn get(&mut self, path: &str) -> Result<Answer, Failure> {
+        let answer = self.ask(Method::GET, path, None, PATIENCE).await?;
+        self.accepted(path, answer)
+    }
+
+    /// Asks for something to be done.
+    pub async fn post(&mut self, path: &str, body: &Value) -> Result<Answer, Failure> {
+        self.post_within(path, body, PATIENCE).await
+    }
+
+    /// Asks for something that may take this long.
+    pub async fn post_within(&mut self, path: &str, body: &Value, patience: Duration) -> Result<Answer, Failure> {
+        let answer = self.ask(Method::POST, path, Some(body), patience).await?;
+        self.accepted(path, answer)
+    }
+
+    /// One request whose answer may be a refusal.
+    pub async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        patience: Duration,
+    ) -> Result<Answer, Failure> {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, self.client.address())
+            .header(CONTENT_TYPE, "application/json")
+            .header(AUTHORIZATION, self.bearer.clone())
+            .header("x-request-deadline-ms", patience.as_millis().to_string())
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot ask for {path}: {error}")))?;
+        let exchange = Box::pin(self.exchange(request));
+        match Deadline::after(patience + TRAVEL).run("public request", exchange).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.client.silent(&format!("no answer within {} s", (patience + TRAVEL).as_secs()))),
+        }
+    }
+
+    /// The answer, unless it is a refusal.
+    pub fn accepted(&self, path: &str, answer: Answer) -> Result<Answer, Failure> {
+        if (200..300).contains(&answer.status) {
+            return Ok(answer);
+        }
+        let problem: Problem = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let said = if problem.detail.is_empty() { &problem.title } else { &problem.detail };
+        let reason = match problem.code.as_str() {
+            "" => format!("{} no reason given", answer.status),
+            code => format!("{code} {said}"),
+        };
+        let (code, message) = match answer.status {
+            401 => (Code::TokenUnusable, format!("the node refused the token of {}: {reason}", self.token_source)),
+            403 => {
+                let message = format!("the token of {} does not allow {path}: {reason}", self.token_source);
+                (Code::TokenUnusable, message)
+            }
+            _ => (Code::NodeRefused, format!("the node refused {path}: {reason}")),
+        };
+        Err(Failure::new(code, message))
+    }
+
+    /// Sends over the connection that is open, or over a new one if the node has closed it.
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
+        let mut request = request;
+        if let Some(open) = self.open.take() {
+            match self.exchange_over(open, request).await? {
+                Sent::Answered(answer) => return Ok(answer),
+                Sent::Unsent(unsent) => request = *unsent,
+            }
+        }
+        let stream = self.client.connect().await?;
+        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|error| self.client.silent(&error.to_string()))?;
+        let connection = Box::pin(async {
+            let _ = connection.await;
+        });
+        match self.exchange_over(Open { sender, connection }, request).await? {
+            Sent::Answered(answer) => Ok(answer),
+            Sent::Unsent(_) => Err(self.client.silent("it closed the connection at once")),
+        }
+    }
+
+    async fn exchange_over(&mut self, open: Open, request: Request<Full<Bytes>>) -> Result<Sent, Failure> {
+        let Open { mut sender, mut connection } = open;
+        let client = &self.client;
+        let (sent, is_alive) = {
+            let mut work = pin!(async {
+                match sender.try_send_request(request).await {
+                    Ok(response) => received(client, response).await,
+                    Err(mut error) => match error.take_message() {
+                        Some(unsent) => Ok(Sent::Unsent(Box::new(unsent))),
+                        None => Err(client.silent(&error.error().to_string())),
+                    },
+                }
+            });
+            tokio::select! {
+                biased;
+                sent = &mut work => (sent, true),
+                // The connection may be over before its last bytes have been taken.
+                () = &mut connection => (work.await, false),
+            }
+        };
+        let sent = sent?;
+        if is_alive && matches!(sent, Sent::Answered(_)) {
+            self.open = Some(Open { sender, connection });
+        }
+        Ok(sent)
+    }
+}
+
+/// What became of a request.
+enum Sent {
+    Answered(Answer),
+    /// The connection was closed before anything went out.
+    Unsent(Box<Request<Full<Bytes>>>),
+}
+
+async fn received(client: &Client, response: Response<Incoming>) -> Result<Sent, Failure> {
+    client.read_answer(response).await.map(Sent::Answered)
+}
+
+impl Answer {
+    /// When the node wants the same request again, if it is only busy.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let problem: Problem = serde_json::from_slice(&self.body).unwrap_or_default();
+        (self.status == 429).then(|| Duration::from_millis(problem.retry_after_ms.unwrap_or(1000)))
+    }
+}
+
+/// The token and where it came from: the command line, the environment, or the data directory.
+fn find_token(
+    args: &ApiArgs,
+    variable: Option<String>,
+    default_file: PathBuf,
+) -> Result<(Zeroizing<String>, String), Failure> {
+    if let Some(token) = &args.token {
+        return Ok((Zeroizing::new(token.clone()), "--token".to_owned()));
+    }
+    if let (Some(token), None) = (variable.filter(|token| !token.is_empty()), &args.token_file) {
+        return Ok((Zeroizing::new(token), TOKEN_VARIABLE.to_owned()));
+    }
+    let file = args.token_file.clone().unwrap_or(default_file);
+    let token = read_token(&file).map_err(|failure| Failure {
+        message: format!("{}; or --token TOKEN, or {TOKEN_VARIABLE}", failure.message),
+        ..failure
+    })?;
+    Ok((token, file.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests;

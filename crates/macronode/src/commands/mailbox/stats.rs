@@ -1,0 +1,202 @@
+//! `macronode mailbox stats`: what the mailbox, or one topic, holds and did.
+
+use serde::Deserialize;
+
+use super::args::StatsArgs;
+use super::words::{bytes, counted, relative, segment};
+use crate::client::ApiClient;
+use crate::commands::Report;
+use crate::commands::table::{row, table};
+use crate::commands::top::{LogNumbers, NodeStats};
+use crate::errors::Failure;
+
+/// The numbers of a topic or of one of its partitions.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Numbers {
+    /// May be delivered now.
+    pub ready: u64,
+    /// Wait for their time.
+    pub delayed: u64,
+    /// Are with consumers.
+    pub leased: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// Groups with messages.
+    pub groups: u64,
+    /// Idempotency keys remembered.
+    pub keys: u64,
+    /// When the oldest message was sent; 0 for none.
+    pub oldest_ts: u64,
+    /// Messages taken in since the start.
+    pub sent: u64,
+    /// Deliveries since the start.
+    pub delivered: u64,
+    /// Messages acknowledged since the start.
+    pub acked: u64,
+    /// Deliveries that failed since the start.
+    pub failed: u64,
+    /// Messages that died since the start.
+    pub died: u64,
+    /// Messages dropped by retention since the start.
+    pub expired: u64,
+}
+
+/// The answer for one topic.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TopicStats {
+    /// Its name.
+    pub topic: String,
+    /// All partitions together.
+    pub total: Numbers,
+    /// Each of them.
+    pub partitions: Vec<Partition>,
+}
+
+/// One partition.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Partition {
+    /// Which.
+    pub partition: u16,
+    /// The shard that owns it.
+    pub shard: u16,
+    /// Its numbers.
+    #[serde(flatten)]
+    pub numbers: Numbers,
+}
+
+/// Where the numbers of a topic are.
+pub fn path_of(topic: &str) -> String {
+    format!("/v1/topics/{}/stats", segment(topic))
+}
+
+/// Asks and shows.
+pub async fn stats(args: &StatsArgs) -> Result<Report, Failure> {
+    let mut client = ApiClient::find(&args.node)?;
+    let path = args.topic.as_deref().map_or_else(|| "/v1/stats".to_owned(), path_of);
+    let answer = client.get(&path).await?;
+    Ok(Report::clean(match (args.node.json, &args.topic) {
+        (true, _) => answer.text() + "\n",
+        (false, Some(_)) => show_topic(&answer.read(&path)?),
+        (false, None) => show_node(&answer.read(&path)?),
+    }))
+}
+
+fn show_node(stats: &NodeStats) -> String {
+    let mut rows = vec![row(["shard", "ready", "delayed", "leased", "waiters"])];
+    rows.extend(stats.shards.iter().map(|shard| {
+        let numbers = [shard.shard as u64, shard.ready, shard.delayed, shard.leased, shard.waiters];
+        numbers.iter().map(u64::to_string).collect()
+    }));
+    let head = format!("{}, {}", counted(stats.topics, "topic"), stats.durability);
+    format!(
+        "{head}\n{}\n\n{}",
+        stats.log.as_ref().map_or_else(|| "the log is being read".to_owned(), log),
+        table(0, &rows)
+    )
+}
+
+fn log(log: &LogNumbers) -> String {
+    match &log.failed {
+        Some(failed) => format!("LOG FAILED: {failed}"),
+        None => format!(
+            "log: {} of {} in {}, {} and {} since the start",
+            bytes(log.bytes_total),
+            bytes(log.quota_bytes),
+            counted(u64::from(log.segments), "segment"),
+            counted(log.appended, "record"),
+            counted(log.syncs, "sync")
+        ),
+    }
+}
+
+fn show_topic(stats: &TopicStats) -> String {
+    let Numbers { ready, delayed, leased, groups, keys, sent, delivered, acked, failed, died, expired, .. } =
+        stats.total;
+    let oldest = if stats.total.oldest_ts == 0 { "none".to_owned() } else { relative(stats.total.oldest_ts) };
+    let numbers = [("ready", ready), ("delayed", delayed), ("leased", leased), ("groups", groups), ("keys", keys)];
+    let since = [
+        ("sent", sent),
+        ("delivered", delivered),
+        ("acknowledged", acked),
+        ("failed deliveries", failed),
+        ("died", died),
+        ("expired", expired),
+    ];
+    let rows = |pairs: &[(&str, u64)]| -> Vec<Vec<String>> {
+        pairs.iter().map(|(name, number)| row([name, &number.to_string()])).collect()
+    };
+    let mut now = rows(&numbers);
+    now.push(row(["bytes", &bytes(stats.total.bytes)]));
+    now.push(row(["oldest", &oldest]));
+    let mut text = format!("{}\n{}since the start\n{}", stats.topic, table(2, &now), table(2, &rows(&since)));
+    if stats.partitions.len() > 1 {
+        let mut parts = vec![row(["partition", "shard", "ready", "delayed", "leased", "sent", "acked"])];
+        parts.extend(stats.partitions.iter().map(|part| {
+            let of = &part.numbers;
+            let numbers =
+                [part.partition.into(), part.shard.into(), of.ready, of.delayed, of.leased, of.sent, of.acked];
+            numbers.iter().map(u64::to_string).collect()
+        }));
+        text += &table(0, &parts);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_topic_with_partitions_shows_each() {
+        let part = |partition: u16, ready: u64| json!({"partition": partition, "shard": 1, "ready": ready, "sent": 9});
+        let stats: TopicStats = serde_json::from_value(json!({
+            "topic": "orders", "total": {"ready": 3, "bytes": 2048, "oldest_ts": 0, "sent": 18, "died": 1},
+            "partitions": [part(0, 1), part(1, 2)],
+        }))
+        .expect("the shape of the numbers");
+        let expected = "\
+orders
+  ready    3
+  delayed  0
+  leased   0
+  groups   0
+  keys     0
+  bytes    2.0 KiB
+  oldest   none
+since the start
+  sent               18
+  delivered          0
+  acknowledged       0
+  failed deliveries  0
+  died               1
+  expired            0
+partition  shard  ready  delayed  leased  sent  acked
+0          1      1      0        0       9     0
+1          1      2      0        0       9     0
+";
+        assert_eq!(show_topic(&stats), expected);
+    }
+
+    #[test]
+    fn the_node_shows_log_and_shards() {
+        let stats: NodeStats = serde_json::from_value(json!({
+            "shards": [{"shard": 0, "ready": 4, "delayed": 1, "leased": 2, "waiters": 3}],
+            "log": {"bytes_total": 1024, "quota_bytes": 4096, "segments": 1, "appended": 12, "syncs": 1},
+            "topics": 1, "durability": "fsynced",
+        }))
+        .expect("the shape of the numbers");
+        let expected = "\
+1 topic, fsynced
+log: 1.0 KiB of 4.0 KiB in 1 segment, 12 records and 1 sync since the start
+
+shard  ready  delayed  leased  waiters
+0      4      1        2       3
+";
+        assert_eq!(show_node(&stats), expected);
+    }
+}

@@ -1,0 +1,106 @@
+//! One snapshot as plain text, for pipes and files.
+
+use super::figures::{age, count, rate};
+use super::view::{LogRow, QueueRow, View};
+use crate::commands::mailbox::words::bytes;
+use crate::commands::table::{row, table};
+
+/// Topics that are listed.
+const TOPICS_MAX: usize = 50;
+/// Queues that are listed.
+const QUEUES_MAX: usize = 10;
+
+/// The first line: how the node stands.
+pub fn standing(view: &View) -> String {
+    let reasons = if view.reasons.is_empty() { String::new() } else { format!(": {}", view.reasons.join("; ")) };
+    format!("{}{reasons}", view.state)
+}
+
+/// The second line: what the log takes and does.
+pub fn log_line(log: Option<&LogRow>) -> String {
+    let Some(log) = log else { return "log is being read".to_owned() };
+    if let Some(failed) = &log.failed {
+        return format!("LOG FAILED: {failed}");
+    }
+    format!(
+        "log {} of {}, {} segments, {} syncs/s, {} records/s",
+        bytes(log.bytes_total),
+        bytes(log.quota_bytes),
+        log.segments,
+        rate(log.syncs_per_second),
+        rate(log.records_per_second)
+    )
+}
+
+/// How full a queue is, as a fraction.
+pub fn fill(queue: Option<&QueueRow>) -> String {
+    queue.map_or_else(|| "-".to_owned(), |queue| format!("{}/{}", queue.depth, queue.capacity))
+}
+
+/// The whole snapshot.
+pub fn show(view: &View) -> String {
+    let View { address, durability, topics_total, .. } = view;
+    let head = format!("{address} {}, {durability}, {topics_total} topics\n", standing(view));
+    let mut shards = vec![row(["shard", "ready", "delayed", "leased", "waiters", "queue"])];
+    shards.extend(view.shards.iter().map(|shard| {
+        let numbers = [shard.ready, shard.delayed, shard.leased, shard.waiters].map(count);
+        let [ready, delayed, leased, waiters] = numbers.each_ref().map(String::as_str);
+        row([&shard.shard.to_string(), ready, delayed, leased, waiters, &fill(shard.queue.as_ref())])
+    }));
+    let mut topics = vec![row(["topic", "ready", "leased", "delayed", "in/s", "out/s", "ack/s", "dead", "oldest"])];
+    topics.extend(view.topics.iter().take(TOPICS_MAX).map(|topic| {
+        let [ready, leased, delayed, dead] = [topic.ready, topic.leased, topic.delayed, topic.dead].map(count);
+        let [inward, outward, acked] = [topic.in_per_second, topic.out_per_second, topic.acked_per_second].map(rate);
+        let oldest = age(topic.oldest_age_ms);
+        row([&topic.name, &ready, &leased, &delayed, &inward, &outward, &acked, &dead, &oldest])
+    }));
+    let mut queues = vec![row(["queue", "fill", "high", "busy"])];
+    queues.extend(
+        view.queues
+            .iter()
+            .take(QUEUES_MAX)
+            .map(|queue| row([&queue.name, &fill(Some(queue)), &queue.high_water.to_string(), &count(queue.busy)])),
+    );
+    let sections = [shards, topics, queues].map(|rows| table(0, &rows));
+    format!("{head}{}\n\n{}", log_line(view.log.as_ref()), sections.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::Sort;
+    use super::super::view::tests::samples;
+    use super::*;
+
+    #[test]
+    fn a_snapshot_shows_everything_once() {
+        let (before, now) = samples();
+        let mut view = View::of("127.0.0.1:1", &now, Some(&before));
+        Sort::Ready.apply(&mut view.topics);
+        let expected = "\
+127.0.0.1:1 ready, fsynced, 3 topics
+log 64.0 MiB of 16.0 GiB, 1 segments, 100 syncs/s, 1000 records/s
+
+shard  ready  delayed  leased  waiters  queue
+0      40     3        2       1        50/100
+1      0      0        0       0        -
+
+topic  ready  leased  delayed  in/s  out/s  ack/s  dead  oldest
+a      40     0       0        200   100    50     4     90s
+c      40     0       0        -     -      -      4     90s
+b      0      0       0        -     -      -      0     -
+
+queue       fill    high  busy
+work_tx[0]  50/100  90    0
+telemetry   0/100   9     0
+work        0/100   4     0
+";
+        assert_eq!(show(&view), expected);
+    }
+
+    #[test]
+    fn a_failed_log_is_shouted() {
+        let failed = LogRow { failed: Some("no space".to_owned()), ..LogRow::default() };
+        assert_eq!(log_line(Some(&failed)), "LOG FAILED: no space");
+        assert_eq!(log_line(None), "log is being read");
+    }
+}

@@ -1,0 +1,456 @@
+//! What `macronode top` shows: two samples of a node made into totals and rates.
+
+use ron_kernel::clock;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::commands::mailbox::Numbers;
+use crate::commands::view::{Queue, Status};
+
+/// The numbers of the mailbox as a whole.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeStats {
+    /// Every shard that owns partitions.
+    pub shards: Vec<Shard>,
+    /// The log; none while it is being read.
+    pub log: Option<LogNumbers>,
+    /// Topics there are.
+    pub topics: u64,
+    /// What an answer means.
+    pub durability: String,
+}
+
+/// One shard.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Shard {
+    /// Which.
+    pub shard: usize,
+    /// May be delivered.
+    pub ready: u64,
+    /// Wait for their time.
+    pub delayed: u64,
+    /// Are with consumers.
+    pub leased: u64,
+    /// Receivers waiting.
+    pub waiters: u64,
+}
+
+/// The log.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LogNumbers {
+    /// Bytes it takes.
+    pub bytes_total: u64,
+    /// Bytes it may take.
+    pub quota_bytes: u64,
+    /// Files it has.
+    pub segments: u32,
+    /// Commits since the start.
+    pub syncs: u64,
+    /// Records written since the start.
+    pub appended: u64,
+    /// Why it takes nothing more.
+    pub failed: Option<String>,
+}
+
+/// One topic.
+#[derive(Clone, Debug, Default)]
+pub struct TopicSample {
+    /// Its name.
+    pub name: String,
+    /// Its numbers when it was last asked for.
+    pub numbers: Numbers,
+    /// What it did between the last two times.
+    pub rates: TopicRates,
+}
+
+/// What a topic does in a second; unknown until it was asked for twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TopicRates {
+    /// Messages taken in.
+    pub inward: Option<f64>,
+    /// Deliveries.
+    pub outward: Option<f64>,
+    /// Messages acknowledged.
+    pub acked: Option<f64>,
+}
+
+impl TopicRates {
+    /// The rates between two looks so many seconds apart.
+    pub fn between(old: &Numbers, new: &Numbers, seconds: f64) -> TopicRates {
+        TopicRates {
+            inward: rate(Some(old.sent), new.sent, seconds),
+            outward: rate(Some(old.delivered), new.delivered, seconds),
+            acked: rate(Some(old.acked), new.acked, seconds),
+        }
+    }
+}
+
+/// Events a second; unknown if there is no earlier count, or one of another run.
+fn rate(earlier: Option<u64>, count: u64, seconds: f64) -> Option<f64> {
+    let more = count.checked_sub(earlier?)?;
+    (seconds > 0.0).then(|| more as f64 / seconds)
+}
+
+/// A node at one moment.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// When.
+    pub taken: Instant,
+    /// How it stands.
+    pub status: Status,
+    /// Its queues.
+    pub queues: Vec<Queue>,
+    /// Its mailbox.
+    pub stats: NodeStats,
+    /// Its topics.
+    pub topics: Vec<TopicSample>,
+}
+
+/// What is shown. Rates are unknown until there are two samples.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct View {
+    /// Where the node is.
+    pub address: String,
+    /// How it stands, in one word.
+    pub state: String,
+    /// Why it does not stand better.
+    pub reasons: Vec<String>,
+    /// What an answer means.
+    pub durability: String,
+    /// Topics there are.
+    pub topics_total: u64,
+    /// The log.
+    pub log: Option<LogRow>,
+    /// The shards.
+    pub shards: Vec<ShardRow>,
+    /// The topics.
+    pub topics: Vec<TopicRow>,
+    /// Queues, the fullest first.
+    pub queues: Vec<QueueRow>,
+}
+
+/// The log as it is shown.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LogRow {
+    /// Bytes it takes.
+    pub bytes_total: u64,
+    /// Bytes it may take.
+    pub quota_bytes: u64,
+    /// Files it has.
+    pub segments: u32,
+    /// Commits a second.
+    pub syncs_per_second: Option<f64>,
+    /// Records a second.
+    pub records_per_second: Option<f64>,
+    /// Why it takes nothing more.
+    pub failed: Option<String>,
+}
+
+/// A shard as it is shown.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ShardRow {
+    /// Which.
+    pub shard: usize,
+    /// May be delivered.
+    pub ready: u64,
+    /// Wait for their time.
+    pub delayed: u64,
+    /// Are with consumers.
+    pub leased: u64,
+    /// Receivers waiting.
+    pub waiters: u64,
+    /// Its queue of jobs.
+    pub queue: Option<QueueRow>,
+}
+
+/// A topic as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TopicRow {
+    /// Its name.
+    pub name: String,
+    /// May be delivered.
+    pub ready: u64,
+    /// Are with consumers.
+    pub leased: u64,
+    /// Wait for their time.
+    pub delayed: u64,
+    /// Taken in a second.
+    pub in_per_second: Option<f64>,
+    /// Delivered a second.
+    pub out_per_second: Option<f64>,
+    /// Acknowledged a second.
+    pub acked_per_second: Option<f64>,
+    /// Died since the start.
+    pub dead: u64,
+    /// Age of the oldest message.
+    pub oldest_age_ms: Option<u64>,
+}
+
+/// A queue as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueRow {
+    /// Its name.
+    pub name: String,
+    /// Items waiting.
+    pub depth: usize,
+    /// Items it holds at most.
+    pub capacity: usize,
+    /// Most items that ever waited.
+    pub high_water: usize,
+    /// Items refused.
+    pub busy: u64,
+}
+
+/// By what topics are sorted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// Messages ready.
+    #[default]
+    Ready,
+    /// Messages leased.
+    Leased,
+    /// Messages delayed.
+    Delayed,
+    /// Taken in a second.
+    In,
+    /// Delivered a second.
+    Out,
+    /// Acknowledged a second.
+    Acked,
+    /// Died.
+    Dead,
+    /// Age of the oldest.
+    Oldest,
+    /// The name.
+    Name,
+}
+
+impl Sort {
+    /// All of them, in the order of the key that changes them.
+    pub const ALL: [Sort; 9] = [
+        Sort::Ready,
+        Sort::Leased,
+        Sort::Delayed,
+        Sort::In,
+        Sort::Out,
+        Sort::Acked,
+        Sort::Dead,
+        Sort::Oldest,
+        Sort::Name,
+    ];
+
+    /// The next one.
+    pub fn next(self) -> Sort {
+        let place = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
+        Sort::ALL[(place + 1) % Sort::ALL.len()]
+    }
+
+    /// The largest first; equal ones by name.
+    pub fn apply(self, topics: &mut [TopicRow]) {
+        let rate = |rate: Option<f64>| rate.unwrap_or(0.0);
+        let key = |topic: &TopicRow| match self {
+            Sort::Ready => topic.ready as f64,
+            Sort::Leased => topic.leased as f64,
+            Sort::Delayed => topic.delayed as f64,
+            Sort::In => rate(topic.in_per_second),
+            Sort::Out => rate(topic.out_per_second),
+            Sort::Acked => rate(topic.acked_per_second),
+            Sort::Dead => topic.dead as f64,
+            Sort::Oldest => topic.oldest_age_ms.map_or(-1.0, |age| age as f64),
+            Sort::Name => 0.0,
+        };
+        topics.sort_by(|left, right| key(right).total_cmp(&key(left)).then_with(|| left.name.cmp(&right.name)));
+    }
+}
+
+impl View {
+    /// What a sample shows, with rates since the one before.
+    pub fn of(address: &str, now: &Sample, before: Option<&Sample>) -> View {
+        let seconds = before.map_or(0.0, |before| (now.taken - before.taken).as_secs_f64());
+        let old_log = before.and_then(|before| before.stats.log.as_ref());
+        let log = now.stats.log.as_ref().map(|log| LogRow {
+            bytes_total: log.bytes_total,
+            quota_bytes: log.quota_bytes,
+            segments: log.segments,
+            syncs_per_second: rate(old_log.map(|old| old.syncs), log.syncs, seconds),
+            records_per_second: rate(old_log.map(|old| old.appended), log.appended, seconds),
+            failed: log.failed.clone(),
+        });
+        let unix_ms = clock::unix_millis();
+        let topics = now.topics.iter().map(|TopicSample { name, numbers, rates }| TopicRow {
+            name: name.clone(),
+            ready: numbers.ready,
+            leased: numbers.leased,
+            delayed: numbers.delayed,
+            in_per_second: rates.inward,
+            out_per_second: rates.outward,
+            acked_per_second: rates.acked,
+            dead: numbers.died,
+            oldest_age_ms: (numbers.oldest_ts > 0).then(|| unix_ms.saturating_sub(numbers.oldest_ts)),
+        });
+        View {
+            address: address.to_owned(),
+            state: now.status.state.clone(),
+            reasons: reasons(&now.status),
+            durability: now.stats.durability.clone(),
+            topics_total: now.stats.topics,
+            log,
+            shards: now.stats.shards.iter().map(|shard| ShardRow::of(shard, &now.queues)).collect(),
+            topics: topics.collect(),
+            queues: fullest(&now.queues),
+        }
+    }
+}
+
+impl ShardRow {
+    fn of(shard: &Shard, queues: &[Queue]) -> ShardRow {
+        let name = format!("work_tx[{}]", shard.shard);
+        ShardRow {
+            shard: shard.shard,
+            ready: shard.ready,
+            delayed: shard.delayed,
+            leased: shard.leased,
+            waiters: shard.waiters,
+            queue: queues.iter().find(|queue| queue.name == name).map(QueueRow::of),
+        }
+    }
+}
+
+impl QueueRow {
+    fn of(queue: &Queue) -> QueueRow {
+        let Queue { name, depth, capacity, high_water, busy, .. } = queue.clone();
+        QueueRow { name, depth, capacity, high_water, busy }
+    }
+
+    /// How full it is, from 0 to 1.
+    pub fn fill(&self) -> f64 {
+        self.depth as f64 / self.capacity.max(1) as f64
+    }
+}
+
+fn reasons(status: &Status) -> Vec<String> {
+    let pressed = status.pressure.iter().map(|cause| format!("{}: {}", cause.service, cause.cause));
+    let limping = status.services.iter().filter_map(|service| Some((service, service.reason.as_ref()?)));
+    let limping = limping.map(|(service, reason)| format!("{} {reason}", service.name));
+    status.unmet.iter().cloned().chain(limping).chain(pressed).collect()
+}
+
+/// The fullest first; of equally full ones, those that were fuller once.
+fn fullest(queues: &[Queue]) -> Vec<QueueRow> {
+    let mut rows: Vec<QueueRow> = queues.iter().map(QueueRow::of).collect();
+    let most = |row: &QueueRow| row.high_water as f64 / row.capacity.max(1) as f64;
+    rows.sort_by(|left, right| {
+        let by_fill = right.fill().total_cmp(&left.fill());
+        by_fill.then_with(|| most(right).total_cmp(&most(left))).then_with(|| left.name.cmp(&right.name))
+    });
+    rows
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Two samples of one node, two seconds apart.
+    pub fn samples() -> (Sample, Sample) {
+        let stats = |syncs: u64, ready: u64| {
+            serde_json::from_value(json!({
+                "shards": [{"shard": 0, "ready": ready, "delayed": 3, "leased": 2, "waiters": 1, "reorder_depth_max": 0},
+                           {"shard": 1, "ready": 0, "delayed": 0, "leased": 0, "waiters": 0}],
+                "log": {"bytes_total": 67108864, "quota_bytes": 17179869184_u64, "segments": 1, "syncs": syncs,
+                        "appended": syncs * 10, "durable_lsn": 9, "failed": null},
+                "topics": 3, "durability": "fsynced", "now_ms": 5,
+            }))
+            .expect("the shape of the numbers")
+        };
+        let topic = |name: &str, ready: u64, rate: Option<f64>| TopicSample {
+            name: name.to_owned(),
+            numbers: Numbers {
+                ready,
+                died: ready / 10,
+                oldest_ts: if ready > 0 { clock::unix_millis() - 90_000 } else { 0 },
+                ..Numbers::default()
+            },
+            rates: TopicRates {
+                inward: rate,
+                outward: rate.map(|rate| rate / 2.0),
+                acked: rate.map(|rate| rate / 4.0),
+            },
+        };
+        let status =
+            || serde_json::from_value(json!({"state": "ready", "accepts_writes": true})).expect("the shape of /readyz");
+        let queue = |name: &str, depth: usize, high_water: usize| Queue {
+            name: name.to_owned(),
+            capacity: 100,
+            depth,
+            high_water,
+            ..Queue::default()
+        };
+        let queues = vec![queue("work", 0, 4), queue("work_tx[0]", 50, 90), queue("telemetry", 0, 9)];
+        let taken = clock::now();
+        let before = Sample {
+            taken,
+            status: status(),
+            queues: queues.clone(),
+            stats: stats(100, 10),
+            topics: vec![topic("a", 10, None), topic("b", 0, None)],
+        };
+        let now = Sample {
+            taken: taken + Duration::from_secs(2),
+            status: status(),
+            queues,
+            stats: stats(300, 40),
+            topics: vec![topic("a", 40, Some(200.0)), topic("b", 0, None), topic("c", 40, None)],
+        };
+        (before, now)
+    }
+
+    #[test]
+    fn rates_come_from_two_samples_of_the_same_run() {
+        let (before, now) = samples();
+        let view = View::of("here", &now, Some(&before));
+        let log = view.log.expect("a log");
+        assert_eq!((log.syncs_per_second, log.records_per_second), (Some(100.0), Some(1000.0)));
+        let rates = (view.topics[0].in_per_second, view.topics[0].out_per_second, view.topics[0].acked_per_second);
+        assert_eq!(rates, (Some(200.0), Some(100.0), Some(50.0)));
+        let alone = View::of("here", &now, None).log.expect("a log");
+        assert_eq!(alone.syncs_per_second, None, "one sample knows no rate");
+        let restarted = View::of("here", &before, Some(&now)).log.expect("a log");
+        assert_eq!(restarted.syncs_per_second, None, "the counts went back");
+        assert_eq!(view.topics[1].oldest_age_ms, None);
+        assert!(view.topics[0].oldest_age_ms >= Some(90_000));
+    }
+
+    #[test]
+    fn queues_are_shown_by_fill_and_with_their_shard() {
+        let (_, now) = samples();
+        let view = View::of("here", &now, None);
+        let names: Vec<&str> = view.queues.iter().map(|queue| queue.name.as_str()).collect();
+        assert_eq!(names, ["work_tx[0]", "telemetry", "work"]);
+        assert_eq!(view.shards[0].queue.as_ref().map(|queue| queue.depth), Some(50));
+        assert_eq!(view.shards[1].queue, None);
+    }
+
+    #[test]
+    fn topics_are_sorted_by_what_was_asked() {
+        let (before, now) = samples();
+        let mut topics = View::of("here", &now, Some(&before)).topics;
+        let mut order = |sort: Sort| {
+            sort.apply(&mut topics);
+            topics.iter().map(|topic| topic.name.clone()).collect::<String>()
+        };
+        assert_eq!(
+            (order(Sort::Ready), order(Sort::In), order(Sort::Name)),
+            ("acb".into(), "abc".into(), "abc".into())
+        );
+        assert_eq!(order(Sort::Oldest), "acb");
+        let round = Sort::ALL.iter().fold(Sort::default(), |sort, _| sort.next());
+        assert_eq!(round, Sort::default());
+    }
+}
