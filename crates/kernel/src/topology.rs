@@ -208,7 +208,12 @@ impl Collector for LiveNumbers {
             let mut family = encoder.encode_descriptor(spec.name, spec.help, None, MetricType::Gauge)?;
             for (label, value) in values {
                 let gauge = ConstGauge::new(value as i64);
-                gauge.encode(family.encode_family(&[(spec.labels[0], label)])?)?;
+                let labels = match label.strip_suffix(']').and_then(|label| label.split_once('[')) {
+                    // One queue of several: `name[shard]`.
+                    Some((name, shard)) => vec![(spec.labels[0], name), ("shard", shard)],
+                    None => vec![(spec.labels[0], label)],
+                };
+                gauge.encode(family.encode_family(&labels)?)?;
             }
         }
         Ok(())

@@ -48,6 +48,14 @@ pub enum LogError {
         /// Number of the segment.
         segment: u32,
     },
+    /// The segment holds bodies that nobody has released.
+    #[error("segment {segment} still holds {bytes} bytes that are needed")]
+    StillNeeded {
+        /// Number of the segment.
+        segment: u32,
+        /// Bytes of those records.
+        bytes: u64,
+    },
     /// Somebody else has this log open.
     #[error("the log is open elsewhere")]
     InUse,

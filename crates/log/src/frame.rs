@@ -1,11 +1,11 @@
 //! What lies on the disk: the segment header, records and marks, each verifiable alone.
 //!
-//! A record is a header of 32 bytes, head, body and a checksum. The header has a checksum of its own, so that the extent of
-//! a record with a damaged body is still known. Both start from the log's secret seed, the segment and the offset: what a
-//! client puts into a body, a stale record or one written to a wrong place never passes.
+//! A record is a header of 32 bytes, head, body and a checksum. The header has a checksum of its own, so that the
+//! extent of a record with a damaged body is still known. Both start from the log's secret seed, the segment and the
+//! offset: what a client puts into a body, a stale record or one written to a wrong place never passes.
 //!
-//! A mark opens what one group commit writes into a segment. It is filled in when the group goes to the disk and says which
-//! records were durable by then: with it a later recovery tells a torn tail from damage.
+//! A mark opens what one group commit writes into a segment. It is filled in when the group goes to the disk and says
+//! which records were durable by then: with it a later recovery tells a torn tail from damage.
 
 use crc32c::{crc32c, crc32c_append};
 

@@ -1,4 +1,5 @@
-//! The commit path without I/O: gather records, take a group, call it committed. One mutex guards it; a model can drive it.
+//! The commit path without I/O: gather records, take a group, call it committed. One mutex guards it; a model can
+//! drive it.
 
 use crate::error::LogError;
 use crate::frame::{self, MARK_LEN, Place, RECORD_OVERHEAD, SEGMENT_HEADER_LEN};
@@ -191,13 +192,20 @@ impl Gather {
         } else {
             self.used_bytes() + self.needed(len)
         };
-        if used > self.options.quota_bytes.saturating_sub(reserve) || (rolls && self.no_room) {
+        let lacks_room = self.no_room && (rolls || (class == Class::Data && self.is_last_quarter(len)));
+        if used > self.options.quota_bytes.saturating_sub(reserve) || lacks_room {
             return Err(LogError::Full);
         }
         if rolls {
             self.roll();
         }
         Ok(len)
+    }
+
+    /// Without room for another segment, the last quarter of this one is the reserve.
+    fn is_last_quarter(&self, len: u32) -> bool {
+        let segment_bytes = u64::from(self.tail.segment_bytes);
+        u64::from(self.tail.offset) + self.needed(len) > segment_bytes - segment_bytes / 4
     }
 
     /// The longest record: it fits into an empty segment and into an empty buffer.

@@ -50,6 +50,10 @@ impl Log {
         if segment >= core.gather().durable_segment() {
             return Err(LogError::NotOldest { segment });
         }
+        // Something may have come to be needed here since the caller looked.
+        if let Some(oldest) = core.table().oldest().filter(|oldest| oldest.number == segment && oldest.live > 0) {
+            return Err(LogError::StillNeeded { segment, bytes: oldest.live.unsigned_abs() });
+        }
         let retired = core.table().remove_oldest(segment)?;
         core.must("removing a sidecar", remove_if_there(core, &sidecar_name(segment)))?;
         core.must("removing a segment", remove_if_there(core, &log_name(segment)))?;
@@ -83,7 +87,8 @@ impl Log {
                 report.stopped = true;
                 break;
             };
-            let found = scan(self.core.seed, segment, &bytes, Cursor { next: Some(first_lsn), chain: None });
+            let cursor = Cursor { next: Some(first_lsn), chain: None };
+            let found = scan(self.core.seed, segment, &bytes, cursor).without_torn_idle_mark();
             report.segments += 1;
             report.bytes += bytes.len() as u64;
             report.records += found.entries.len() as u64;

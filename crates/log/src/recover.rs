@@ -1,7 +1,9 @@
-//! What is believed after a stop: every whole record; a torn tail is cut, damage is set aside, and nothing else is touched.
+//! What is believed after a stop: every whole record; a torn tail is cut, damage is set aside, and nothing else is
+//! touched.
 //!
-//! A part of a group is synced before the next segment is written to, so only the last segment that was touched can be torn.
-//! In it, a bad place is damage if a later frame says that it had been durable, and otherwise the start of the torn tail.
+//! A part of a group is synced before the next segment is written to, so only the last segment that was touched can
+//! be torn. In it, a bad place is damage if a later frame says that it had been durable, and otherwise the start of
+//! the torn tail.
 
 use crate::core::{Claimed, Core, log_name, parse_name, sidecar_name};
 use crate::disk::{Disk, DiskFile, read_up_to};
@@ -213,7 +215,8 @@ impl<'a> Recovering<'a> {
             None => {
                 self.report.segments_read_whole += 1;
                 let bytes = read_up_to(file.as_ref(), u64::from(segment_bytes))?;
-                let contents = Contents { scan: scan(self.seed, number, &bytes, self.cursor), bytes };
+                let scan = scan(self.seed, number, &bytes, self.cursor).without_torn_idle_mark();
+                let contents = Contents { scan, bytes };
                 evidence::save_damage(self.disk, number, &contents)?;
                 sidecar_done = self.options.sidecars;
                 if sidecar_done {
@@ -291,7 +294,8 @@ impl<'a> Recovering<'a> {
         Ok(tail)
     }
 
-    /// What was read may not have been synced before the stop. The mark keeps the numbering even if nothing else is left.
+    /// What was read may not have been synced before the stop. The mark keeps the numbering even if nothing else is
+    /// left.
     fn make_durable(&self, file: &dyn DiskFile, tail: Tail) -> io::Result<()> {
         if tail.segment_bytes - tail.offset >= MARK_LEN {
             let place = Place { seed: self.seed, segment: tail.segment, offset: tail.offset };
@@ -303,7 +307,8 @@ impl<'a> Recovering<'a> {
     /// Counts and replays what a segment holds.
     fn take_in(&mut self, number: u32, segment_bytes: u32, contents: &Contents, visit: Visit) {
         let scan = &contents.scan;
-        let first_lsn = self.cursor.next.or_else(|| scan.entries.first().map(|entry| entry.lsn)).unwrap_or(1);
+        let first_entry = scan.entries.first().map(|entry| entry.lsn);
+        let first_lsn = self.cursor.next.or(first_entry).or(scan.cursor.next).unwrap_or(1);
         self.table.push(Segment { is_made: true, ..Segment::new(number, segment_bytes, first_lsn) });
         for entry in &scan.entries {
             let mut added = Added::default();

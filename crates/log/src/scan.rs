@@ -88,13 +88,23 @@ impl Scan {
         gap.offset
     }
 
-    /// Takes out the gaps that are marks lost in a crash: one mark long, no record missing, and nothing says that they had
-    /// been durable. They are no damage, and can be written anew.
+    /// Takes out the gaps that are marks lost in a crash: one mark long, no record missing, and nothing says that
+    /// they had been durable. They are no damage, and can be written anew.
     pub fn take_torn_marks(&mut self) -> Vec<Gap> {
         let synced = self.synced;
         let is_torn_mark =
             |gap: &mut Gap| gap.lost == 0 && !gap.is_tail && gap.end - gap.offset == MARK_LEN && gap.first > synced;
         self.gaps.extract_if(.., is_torn_mark).collect()
+    }
+
+    /// For a segment that is not the last: an idle mark is not synced, so one at its end may be torn. Nothing was
+    /// promised with it, and no record fits into its place.
+    pub fn without_torn_idle_mark(mut self) -> Scan {
+        let is_torn_mark = |gap: &mut Gap| gap.is_tail && gap.lost == 0 && gap.end - gap.offset <= MARK_LEN;
+        if let Some(gap) = self.gaps.pop_if(is_torn_mark) {
+            self.end = gap.offset;
+        }
+        self
     }
 
     pub fn lost_records(&self) -> u64 {

@@ -89,7 +89,8 @@ impl Core {
         let file = self.readable(segment)?;
         let bytes = read_up_to(file.as_ref(), u64::from(u32::MAX));
         let bytes = bytes.map_err(|error| LogError::io("reading a segment", &error))?;
-        let scan = scan(self.seed, segment, &bytes, Cursor { next: Some(first_lsn), chain: None });
+        let scan =
+            scan(self.seed, segment, &bytes, Cursor { next: Some(first_lsn), chain: None }).without_torn_idle_mark();
         Ok(Contents { scan, bytes })
     }
 }

@@ -88,7 +88,8 @@ pub fn verify(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Ve
     // Only the last segment that was written to can be torn; elsewhere the same gap is damage.
     let last = looks.iter().rposition(|look| !look.is_blank);
     let numbers = files.windows(2).flat_map(|pair| pair[0].segment + 1..pair[1].segment);
-    let segments = looks.into_iter().enumerate().map(|(index, look)| look.judged(Some(index) == last));
+    let judged = |(index, look): (usize, Look)| if Some(index) == last { look.as_last } else { look.as_sealed };
+    let segments = looks.into_iter().enumerate().map(judged);
     Ok(VerifyReport { missing: numbers.collect(), segments: segments.collect() })
 }
 
@@ -143,19 +144,11 @@ fn find_seed(files: &[OnDisk]) -> Result<u32, LogError> {
     }
 }
 
-/// A segment as it was read, before it is known whether it is the last.
+/// A segment as it was read, before it is known whether it is the last: the rules of recovery differ.
 struct Look {
-    report: SegmentReport,
     is_blank: bool,
-    torn: Option<Torn>,
-}
-
-/// What is left of a segment if its torn tail is not counted.
-struct Torn {
-    offset: u32,
-    gaps: usize,
-    records: u64,
-    last_lsn: Option<u64>,
+    as_last: SegmentReport,
+    as_sealed: SegmentReport,
 }
 
 struct Walk {
@@ -175,15 +168,11 @@ impl Walk {
             segment: file.segment,
             bytes: bytes.len() as u64,
             written_bytes: (bytes.len() - trailing_zeros(&bytes)) as u64,
-            records: scan.entries.len() as u64,
-            first_lsn: scan.entries.first().map(|entry| entry.lsn),
-            last_lsn: scan.entries.last().map(|entry| entry.lsn),
-            damage: scan.gaps.iter().map(|gap| gap.damage(file.segment)).collect(),
-            chain_breaks: scan.chain_breaks,
-            torn_bytes: 0,
             header_damaged: !both_headers,
+            ..SegmentReport::default()
         };
-        Ok(Look { report, is_blank: scan.is_blank, torn: Torn::of(&scan) })
+        let is_blank = scan.is_blank;
+        Ok(Look { is_blank, as_last: report.clone().of_last(scan.clone()), as_sealed: report.of_sealed(scan) })
     }
 
     fn read(&mut self, file: &OnDisk, progress: &mut dyn FnMut(u64, u64)) -> io::Result<Vec<u8>> {
@@ -198,28 +187,29 @@ impl Walk {
     }
 }
 
-impl Torn {
-    fn of(scan: &Scan) -> Option<Torn> {
-        let index = scan.torn_gap()?;
-        let gap = scan.gaps[index];
-        let kept = scan.entries.iter().take_while(|entry| entry.offset < gap.offset);
-        let (records, last_lsn) = kept.fold((0, None), |(count, _), entry| (count + 1, Some(entry.lsn)));
-        Some(Torn { offset: gap.offset, gaps: index, records, last_lsn })
-    }
-}
-
-impl Look {
-    /// The verdict, once it is known whether this is the last segment that was written to.
-    fn judged(self, is_last: bool) -> SegmentReport {
-        let mut report = self.report;
-        if let (true, Some(torn)) = (is_last, self.torn) {
-            report.torn_bytes = report.written_bytes.saturating_sub(u64::from(torn.offset));
-            report.damage.truncate(torn.gaps);
-            report.records = torn.records;
-            report.last_lsn = torn.last_lsn;
-            report.first_lsn = report.first_lsn.filter(|_| torn.records > 0);
+impl SegmentReport {
+    /// A crash may have left its end unfinished.
+    fn of_last(mut self, mut scan: Scan) -> Self {
+        if let Some(torn) = scan.torn_gap() {
+            let cut = scan.cut(torn);
+            self.torn_bytes = self.written_bytes.saturating_sub(u64::from(cut));
         }
-        report
+        scan.take_torn_marks();
+        self.filled(&scan)
+    }
+
+    /// Everything in it was durable before the next segment was begun.
+    fn of_sealed(self, scan: Scan) -> Self {
+        self.filled(&scan.without_torn_idle_mark())
+    }
+
+    fn filled(mut self, scan: &Scan) -> Self {
+        self.records = scan.entries.len() as u64;
+        self.first_lsn = scan.entries.first().map(|entry| entry.lsn);
+        self.last_lsn = scan.entries.last().map(|entry| entry.lsn);
+        self.damage = scan.gaps.iter().map(|gap| gap.damage(self.segment)).collect();
+        self.chain_breaks = scan.chain_breaks;
+        self
     }
 }
 

@@ -22,7 +22,8 @@ impl Watch {
         Watch { receiver }
     }
 
-    /// Waits until more is durable than this watch saw last; `Err` once the log has failed. Cancel-safe.
+    /// Waits until more is durable than this watch saw last; `Err` once the log has failed (what became durable
+    /// before is told by [`Watch::durable`]). Cancel-safe.
     pub async fn changed(&mut self) -> Result<Lsn, LogError> {
         if let Some(error) = self.failed() {
             return Err(error);

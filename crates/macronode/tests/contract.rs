@@ -20,13 +20,14 @@ fn tables(file: &str) -> Vec<toml::Table> {
     folders().into_iter().map(read).map(|text| text.parse().expect("valid TOML")).collect()
 }
 
-/// The rows of one list that concern the node itself.
+/// The rows of one list that concern the node itself and the services that exist.
 fn rows(file: &str, list: &str) -> Vec<toml::Table> {
     let mut rows = Vec::new();
     for table in tables(file) {
         let all = table[list].as_array().expect("a list").iter().filter_map(toml::Value::as_table);
         let ours = all.filter(|row| {
-            row.get("service").is_none_or(|service| matches!(service.as_str(), Some("macronode" | "all")))
+            let service = row.get("service").and_then(toml::Value::as_str);
+            service.is_none_or(|service| matches!(service, "macronode" | "all" | "svc-mailbox"))
         });
         rows.extend(ours.cloned());
     }
@@ -52,16 +53,39 @@ async fn every_task_and_channel_of_the_contract_is_live() {
     let node = node().await;
     let topology = node.get(Plane::Admin, "/topology").await.expect("the admin plane answers").json().expect("JSON");
     for row in rows("tasks.toml", "task") {
-        let live = named(&topology["tasks"], text(&row, "name"));
-        assert_eq!(live["service"], text(&row, "service"));
-        assert_eq!(live["phase"].as_i64(), row["phase"].as_integer(), "phase of {}", text(&row, "name"));
+        // The services share the node's one HTTP plane.
+        let (owner, name) = match (text(&row, "service"), text(&row, "name")) {
+            ("svc-mailbox", "http_listener") => ("macronode", "overlay_http"),
+            named => named,
+        };
+        let live = named(&topology["tasks"], name);
+        assert_eq!(live["service"], owner);
+        assert_eq!(live["phase"].as_i64(), row["phase"].as_integer(), "phase of {name}");
     }
+    let shard_capacity = ron_types::limits::mailbox::SHARD_CAPACITY as i64;
     for row in rows("channels.toml", "channel") {
-        let name = text(&row, "name");
-        let live = named(&topology["queues"], name);
-        assert_eq!(live["kind"], text(&row, "kind"), "kind of {name}");
-        assert_eq!(live["policy"], text(&row, "policy"), "policy of {name}");
-        assert_eq!(live["capacity"].as_i64(), row["capacity"].as_integer(), "capacity of {name}");
+        // Services hear of the shutdown from the kernel's own watch.
+        let name = if text(&row, "name") == "shutdown_rx" { "shutdown" } else { text(&row, "name") };
+        let capacity = match text(&row, "capacity") {
+            "" => row["capacity"].as_integer(),
+            "mailbox.shard_capacity" => Some(shard_capacity),
+            "min(512, shard_capacity/4)" => Some((shard_capacity / 4).min(512)),
+            other => panic!("{other} is not understood"),
+        };
+        for name in each_shard(name) {
+            let live = named(&topology["queues"], &name);
+            assert_eq!(live["kind"], text(&row, "kind"), "kind of {name}");
+            assert_eq!(live["policy"], text(&row, "policy"), "policy of {name}");
+            assert_eq!(live["capacity"].as_i64(), capacity, "capacity of {name}");
+        }
+    }
+}
+
+/// `name[shard]` stands for one of each shard.
+fn each_shard(name: &str) -> Vec<String> {
+    match name.strip_suffix("[shard]") {
+        Some(name) => (0..ron_types::limits::mailbox::SHARDS_MAX).map(|shard| format!("{name}[{shard}]")).collect(),
+        None => vec![name.to_owned()],
     }
 }
 
@@ -71,8 +95,9 @@ async fn every_metric_of_the_contract_is_scraped_with_its_type_and_labels() {
     let echo = node.post(Plane::Api, "/v1/echo", r#"{"message":"x"}"#, &[("content-type", "application/json")]).await;
     assert_eq!(echo.expect("echo answers").status, 200);
     let scrape = node.get(Plane::Admin, "/metrics").await.expect("the admin plane answers").text();
-    let described: Vec<_> =
-        ron_kernel::metrics::METRICS.iter().chain(ron_kernel::metrics::COLLECTED).map(|spec| spec.name).collect();
+    let described =
+        ron_kernel::metrics::METRICS.iter().chain(ron_kernel::metrics::COLLECTED).chain(svc_mailbox::METRICS);
+    let described: Vec<_> = described.map(|spec| spec.name).collect();
     for row in rows("metrics.toml", "metric") {
         let (name, kind) = (text(&row, "name"), text(&row, "type"));
         assert!(described.contains(&name), "{name} is declared");
@@ -103,28 +128,42 @@ fn every_default_of_the_contract_is_the_default_of_the_configuration() {
     let printed = std::process::Command::new(env!("CARGO_BIN_EXE_macronode")).args(["config", "print"]).output();
     let printed = String::from_utf8(printed.expect("the binary runs").stdout).expect("text");
     let printed: toml::Table = printed.parse().expect("config print is valid TOML");
-    // Sections of services that do not exist yet; and a gate, not a setting.
-    let later = ["overlay", "index", "mailbox", "rewarder"];
+    // Sections of services that do not exist yet; a gate, not a setting; and what the mailbox lets nobody change.
+    let later = ["overlay", "index", "rewarder"];
+    let fixed = |key: &str| {
+        use ron_types::limits::{CAPABILITY_CACHE_TTL, mailbox};
+        Some(match key {
+            "scanner_wake_min" => toml::Value::String(format!("{}ms", mailbox::SCANNER_WAKE_MIN.as_millis())),
+            "scanner_wake_max" => toml::Value::String(format!("{}ms", mailbox::SCANNER_WAKE_MAX.as_millis())),
+            "reorder_depth_max" => toml::Value::Integer(mailbox::REORDER_DEPTH_MAX as i64),
+            "capability_cache_ttl" => toml::Value::String(format!("{}s", CAPABILITY_CACHE_TTL.as_secs())),
+            _ => return None,
+        })
+    };
     for table in tables("defaults.toml") {
         for (section, values) in table.iter().filter(|(section, _)| !later.contains(&section.as_str())) {
             for (key, promised) in values.as_table().expect("a section") {
                 let (section, key) = match (section.as_str(), key.as_str()) {
                     ("io", "max_frame_bytes") => ("oap", "max_frame_bytes"),
                     ("http", "busy_answer_within") => continue,
+                    ("mailbox", key) if fixed(key).is_some() => {
+                        assert_eq!(fixed(key).as_ref(), Some(promised), "mailbox.{key}");
+                        continue;
+                    }
                     (section, key) => (section, key),
                 };
                 let live = printed[section].get(key).unwrap_or_else(|| panic!("{section}.{key} is a setting"));
-                assert_eq!(bytes(live), bytes(promised), "{section}.{key}");
+                assert_eq!(plain(live), plain(promised), "{section}.{key}");
             }
         }
     }
 }
 
-/// A size may be printed with its unit.
-fn bytes(value: &toml::Value) -> toml::Value {
-    let units = [("MiB", 1 << 20), ("KiB", 1 << 10)];
+/// Sizes in bytes and times in milliseconds, however they are written.
+fn plain(value: &toml::Value) -> toml::Value {
+    let units = [("MiB", 1 << 20), ("KiB", 1 << 10), ("ms", 1), ("m", 60_000), ("s", 1_000)];
     let number = value.as_str().and_then(|text| {
-        let (digits, unit) = units.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)))?;
+        let (digits, unit) = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)))?;
         Some(digits.trim().parse::<i64>().ok()? * unit)
     });
     number.map_or_else(|| value.clone(), toml::Value::Integer)
@@ -141,6 +180,10 @@ fn every_gate_of_the_kernel_has_its_test() {
         ("chaos", "crates/macronode/tests/gates.rs"),
         ("loom", "crates/cells/tests/loom.rs"),
         ("amnesia", "crates/macronode/tests/operations.rs"),
+        ("mailbox-once", "crates/macronode/tests/mailbox.rs"),
+        ("mailbox-visibility", "crates/macronode/tests/mailbox.rs"),
+        ("mailbox-kill", "crates/macronode/tests/mailbox.rs"),
+        ("mailbox-order", "crates/macronode/tests/mailbox.rs"),
     ];
     let gates: Vec<String> = rows("gates.toml", "gate").iter().map(|row| text(row, "id").to_owned()).collect();
     for (gate, place) in places {

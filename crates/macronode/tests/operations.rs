@@ -6,6 +6,8 @@ mod amnesia;
 mod commands;
 #[path = "operations/control.rs"]
 mod control;
+#[path = "operations/mailbox_cli.rs"]
+mod mailbox_cli;
 #[path = "operations/metrics.rs"]
 mod metrics;
 #[path = "operations/process.rs"]

@@ -7,11 +7,25 @@ use std::process::Command;
 
 use testkit::Node;
 
-/// The commands of the section's second block, comments left out.
-fn commands(readme: &str) -> Vec<String> {
-    let section = readme.split("## Try it").nth(1).expect("the section").split("\n## ").next().expect("its text");
-    let block = section.split("```sh").nth(2).expect("the second block").split("```").next().expect("its end");
+/// The commands of one block of a section, comments left out; a line that ends with a backslash goes on.
+fn commands(readme: &str, heading: &str, block: usize) -> Vec<String> {
+    let section = readme.split(heading).nth(1).expect("the section").split("\n## ").next().expect("its text");
+    let block = section.split("```sh").nth(block).expect("the block").split("```").next().expect("its end");
+    let block = block.replace("\\\n", " ");
     block.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+/// Runs a command as it stands, but for addresses and the path of the binary; gives what it says.
+fn run(node: &Node, shown: &str) -> String {
+    let here = shown
+        .replace("127.0.0.1:8080", &node.api.to_string())
+        .replace("127.0.0.1:9600", &node.admin.to_string())
+        .replace("target/release/macronode", env!("CARGO_BIN_EXE_macronode"));
+    let ran = Command::new("sh").args(["-c", &here]).current_dir(node.dir.path()).output().expect("sh runs");
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{shown}\n{said}{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(!said.is_empty(), "{shown} says something");
+    said
 }
 
 #[tokio::test]
@@ -19,17 +33,10 @@ async fn every_command_of_the_readme_works_as_it_stands() {
     let binary = env!("CARGO_BIN_EXE_macronode");
     let mut node = Node::options_for(binary).dev().chaos().start().await.expect("the node starts");
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).expect("the README");
-    let commands = commands(&readme);
+    let commands = commands(&readme, "## Try it", 2);
     assert!(commands.len() >= 10, "the section has its commands: {commands:?}");
     for shown in commands {
-        let here = shown
-            .replace("127.0.0.1:8080", &node.api.to_string())
-            .replace("127.0.0.1:9600", &node.admin.to_string())
-            .replace("target/release/macronode", binary);
-        let ran = Command::new("sh").args(["-c", &here]).current_dir(node.dir.path()).output().expect("sh runs");
-        let said = String::from_utf8_lossy(&ran.stdout);
-        assert!(ran.status.success(), "{shown}\n{said}{}", String::from_utf8_lossy(&ran.stderr));
-        assert!(!said.is_empty(), "{shown} says something");
+        let said = run(&node, &shown);
         let promised = [("/v1/echo", r#"{"message":"hello"}"#), ("/v1/work", "E_TIMEOUT"), ("/chaos/kill", "worker[")];
         for (command, answer) in promised.into_iter().filter(|(command, _)| shown.contains(command)) {
             assert!(said.contains(answer), "{command} answers {answer}: {said}");
@@ -37,4 +44,18 @@ async fn every_command_of_the_readme_works_as_it_stands() {
     }
     let exit = node.wait_exit(std::time::Duration::from_secs(10)).await.expect("the last command drained it");
     assert_eq!(exit.code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_mailbox_of_the_readme_works_as_it_stands() {
+    let node = Node::options_for(env!("CARGO_BIN_EXE_macronode")).start().await.expect("the node starts");
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).expect("the README");
+    let heading = "## The mailbox in five commands";
+    let shown = [commands(&readme, heading, 1), commands(&readme, heading, 2)].concat();
+    assert_eq!(shown.len(), 6, "five and the one over HTTP: {shown:?}");
+    let promised = ["fsynced", r#"{"order":1}"#, "msg_id", "delayed", "delayed", r#""durability":"fsynced""#];
+    for (shown, answer) in shown.iter().zip(promised) {
+        let said = run(&node, shown);
+        assert!(said.contains(answer), "{shown} answers {answer}: {said}");
+    }
 }

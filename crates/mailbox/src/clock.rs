@@ -16,9 +16,9 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// Starts at the wall clock, or at the newest recorded time if the wall clock is behind it.
-    pub fn start(newest_record_ms: Millis) -> Self {
-        Steady { anchor_ms: clock::unix_millis().max(newest_record_ms), since: clock::now() }
+    /// Starts at what the wall clock says, or at the newest recorded time if the wall clock is behind it.
+    pub fn start(wall_ms: Millis, newest_record_ms: Millis) -> Self {
+        Steady { anchor_ms: wall_ms.max(newest_record_ms), since: clock::now() }
     }
 
     /// Now.

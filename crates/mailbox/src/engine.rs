@@ -1,13 +1,13 @@
 //! What every part of the mailbox shares: the log, the topics, the shards and the way to them.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ron_auth::Subject;
 use ron_cells::Sequence;
 use ron_kernel::queue::QueueSender;
 use ron_kernel::{Deadline, KernelHandle, Snapshot};
-use ron_log::{Class, Log, LogError, Lsn, Recovery};
+use ron_log::{Appender, Class, Log, LogError, Lsn, Recovery};
 use ron_types::limits::mailbox::SHARDS_MAX;
 use ron_types::{Error, Kind};
 use tokio::sync::{Notify, watch};
@@ -23,7 +23,7 @@ use crate::record::Record;
 use crate::recovery::StoredTopic;
 use crate::reprocessor::Redrives;
 use crate::shard::{Handover, Shard};
-use crate::topics::Topics;
+use crate::topics::{Topic, Topics};
 use crate::words::{Millis, PartKey, TopicId, TopicName, TopicSettings};
 
 /// Shared by the handle and every task of the mailbox.
@@ -168,14 +168,18 @@ impl Engine {
 
     /// Gives messages that were moved to other partitions to the shards that own those.
     pub fn hand_over(&self, lsn: Lsn, handovers: Vec<Handover>) {
-        let routing = self.routing.get().value;
         for handover in handovers {
             self.tell_of_death(&handover);
-            let lane = &self.lanes[routing.shard_of(handover.to)];
-            lock(&lane.cell.adopted).push((lsn, handover));
-            // A full queue already holds a wake-up.
-            let _ = lane.wakes.offer(Wake);
+            self.pass_on(lsn, handover);
         }
+    }
+
+    /// Puts a moved message where the owner of its partition takes it in on its next turn.
+    pub fn pass_on(&self, lsn: Lsn, handover: Handover) {
+        let lane = &self.lanes[self.routing.get().value.shard_of(handover.to)];
+        lock(&lane.cell.adopted).push((lsn, handover));
+        // A full queue already holds a wake-up.
+        let _ = lane.wakes.offer(Wake);
     }
 
     fn tell_of_death(&self, handover: &Handover) {
@@ -212,33 +216,57 @@ impl Engine {
         self.quotas.admit(by, node_wide, messages)
     }
 
+    /// Makes a topic; false if it exists with just these settings. Also the number of the record that makes it safe.
+    pub fn make_topic(
+        &self,
+        name: &TopicName,
+        settings: TopicSettings,
+        now: Millis,
+    ) -> Result<(Lsn, Arc<Topic>, bool), Error> {
+        // The log is held from the look to the change, here and below: two who make the same topic make one, and the
+        // log tells of changes in the order in which they were made. It is in the log before it is in the table, so
+        // that no message's record comes before its topic's.
+        let mut appender = self.opened()?.log.appender();
+        let Some(planned) = self.topics.plan_new(name, settings)? else {
+            return Ok((appender.lsn(), self.topics.expect(name)?, false));
+        };
+        append(&mut appender, &topic_head(planned.id, &planned.name, &planned.settings, now)?)?;
+        let topic = self.topics.put(planned.id, planned.name, planned.settings, now);
+        Ok((appender.lsn(), topic, true))
+    }
+
+    /// Changes a topic's settings; also the number of the record that says so.
+    pub fn change_topic(&self, name: &TopicName, settings: TopicSettings) -> Result<(Lsn, Arc<Topic>), Error> {
+        let mut appender = self.opened()?.log.appender();
+        let planned = self.topics.plan_change(name, settings)?;
+        let created_ms = self.topics.expect(name)?.created_ms;
+        append(&mut appender, &topic_head(planned.id, &planned.name, &planned.settings, created_ms)?)?;
+        let topic = self.topics.put(planned.id, planned.name, planned.settings, created_ms);
+        Ok((appender.lsn(), topic))
+    }
+
+    /// Takes a topic out of the table; also the number of the record that says so.
+    pub fn remove_topic(&self, name: &TopicName) -> Result<(Lsn, Arc<Topic>), Error> {
+        let mut appender = self.opened()?.log.appender();
+        let topic = self.topics.expect(name)?;
+        append(&mut appender, &head_of(&Record::TopicGone { id: topic.id }))?;
+        self.topics.remove(topic.id);
+        Ok((appender.lsn(), topic))
+    }
+
     /// Writes a topic's record again, because the segment with the last one is about to go.
     pub fn write_topic_again(&self, id: TopicId) -> Result<(), Error> {
+        let mut appender = self.opened()?.log.appender();
         let Some(topic) = self.topics.by_id(id) else { return Ok(()) };
-        self.write_topic(topic.id, &topic.name, &topic.settings, topic.created_ms).map(drop)
+        append(&mut appender, &topic_head(topic.id, &topic.name, &topic.settings, topic.created_ms)?)
     }
 
-    /// Writes a topic's record; gives its number.
-    pub fn write_topic(
-        &self,
-        id: TopicId,
-        name: &TopicName,
-        settings: &TopicSettings,
-        created_ms: Millis,
-    ) -> Result<Lsn, Error> {
-        let stored = StoredTopic { created_ms, settings: settings.clone() };
-        let settings = serde_json::to_string(&stored).map_err(|error| Error::schema(error.to_string()))?;
-        self.write(&Record::Topic { id, name: name.as_str(), settings: &settings })
-    }
-
-    /// Writes a record that belongs to no shard; gives its number.
-    pub fn write(&self, record: &Record<'_>) -> Result<Lsn, Error> {
-        let mut head = Vec::new();
-        record.encode(&mut head);
+    /// Writes down which numbers are taken and what time it is, because records that told it are about to go.
+    pub fn write_mark(&self) -> Result<(), Error> {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
-        appender.append(Class::Settle, &head, &[]).map_err(log_error)?;
-        Ok(appender.lsn())
+        let shards = self.routing.get().value.shards as u32;
+        append(&mut appender, &head_of(&Record::Mark { now_ms: opened.clock.now(), shards, seq: self.numbers.next() }))
     }
 
     /// Waits until a record is safe.
@@ -279,6 +307,30 @@ pub(crate) fn log_error(error: LogError) -> Error {
         LogError::Corrupt { .. } => Error::new(Kind::Integrity, "the message's bytes are damaged on the disk"),
         other => Error::new(Kind::Degraded, other.to_string()),
     }
+}
+
+/// A topic's record.
+pub(crate) fn topic_head(
+    id: TopicId,
+    name: &TopicName,
+    settings: &TopicSettings,
+    created_ms: Millis,
+) -> Result<Vec<u8>, Error> {
+    let stored = StoredTopic { created_ms, settings: settings.clone() };
+    let settings = serde_json::to_string(&stored).map_err(|error| Error::schema(error.to_string()))?;
+    Ok(head_of(&Record::Topic { id, name: name.as_str(), settings: &settings }))
+}
+
+/// The bytes of a record.
+pub(crate) fn head_of(record: &Record<'_>) -> Vec<u8> {
+    let mut head = Vec::new();
+    record.encode(&mut head);
+    head
+}
+
+/// Writes a record that belongs to no shard.
+fn append(appender: &mut Appender<'_>, head: &[u8]) -> Result<(), Error> {
+    appender.append(Class::Settle, head, &[]).map(drop).map_err(log_error)
 }
 
 /// Which version of each topic's settings a shard has been told.

@@ -4,9 +4,12 @@ use crate::record::Record;
 use crate::words::{Millis, Seq};
 
 impl Record<'_> {
-    /// The highest message number it gives out.
+    /// The highest message number it says is given out.
     pub(crate) fn seq_max(&self) -> Seq {
-        self.keeps().map_or(0, |(_, seq)| seq)
+        match self {
+            Record::Mark { seq, .. } => *seq,
+            _ => self.keeps().map_or(0, |(_, seq)| seq),
+        }
     }
 
     /// When it was written, where it says so.

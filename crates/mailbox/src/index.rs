@@ -396,7 +396,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_sorted_set_would(ops in prop::collection::vec((any::<bool>(), 0u64..6000), 1..4000), start in 0u64..6000) {
+        fn it_holds_what_a_sorted_set_would(
+            ops in prop::collection::vec((any::<bool>(), 0u64..6000), 1..4000),
+            start in 0u64..6000,
+        ) {
             let (mut index, mut set) = (Index::default(), BTreeSet::new());
             for seq in 2000..4500 {
                 index.insert(entry(seq));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use ron_kernel::{Deadline, TaskContext, TaskError, TaskResult};
 use ron_log::{Log, LogError, Position};
 use ron_types::Error;
@@ -13,7 +14,8 @@ use crate::events::Event;
 use crate::job::{Asked, Job, Turn};
 use crate::record::Record;
 use crate::recovery;
-use crate::words::{PartKey, Seq, TopicId};
+use crate::shard::{Journal, Shard};
+use crate::words::{Millis, PartKey, Seq, TopicId};
 
 /// How often it looks whether a segment can go.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -42,7 +44,8 @@ pub(crate) async fn log_keeper(context: TaskContext, engine: Arc<Engine>) -> Tas
     };
     if let Some(error) = stopped {
         engine.events.publish(Event::LogFailed { detail: error.to_string() });
-        tracing::error!(%error, "the log has failed: nothing more is acknowledged, the node leaves");
+        let place = &engine.options.place;
+        tracing::error!(%error, %place, "the log has failed: nothing more is acknowledged, the node leaves");
         return Err(TaskError::Fatal { code: FAILED_DISK, detail: error.to_string() });
     }
     // Joining the writer waits for the disk; a thread may do that, the runtime may not.
@@ -103,18 +106,30 @@ async fn upkeep(engine: &Engine, opened: &Opened) {
 }
 
 /// A record that may have to be copied forward.
-#[derive(Clone, Copy)]
-struct Old {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Old {
     part: PartKey,
     seq: Seq,
     position: Position,
 }
 
+impl Old {
+    /// Whether the shard holds the message at this very place.
+    pub fn is_in(&self, shard: &Shard) -> bool {
+        shard.holds(self.part, self.seq, self.position)
+    }
+
+    /// Whether it is one of these messages.
+    pub fn is_among(&self, mut seqs: impl Iterator<Item = Seq>) -> bool {
+        seqs.any(|seq| seq == self.seq)
+    }
+}
+
 /// What a segment holds that may still be needed.
 #[derive(Default)]
-struct Contents {
-    messages: Vec<Old>,
-    topics: BTreeSet<TopicId>,
+pub(crate) struct Contents {
+    pub messages: Vec<Old>,
+    pub topics: BTreeSet<TopicId>,
 }
 
 async fn reclaim(engine: &Engine, log: &Log, segment: u32) -> Result<(), Error> {
@@ -129,6 +144,7 @@ async fn reclaim(engine: &Engine, log: &Log, segment: u32) -> Result<(), Error> 
         // Spread over time, so that consumers keep the disk.
         tokio::time::sleep(Duration::from_secs_f64(copied as f64 / rate as f64)).await;
     }
+    engine.write_mark()?;
     let retirer = log.clone();
     blocking(move || retirer.retire(segment)).await
 }
@@ -138,7 +154,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, LogError> 
     done.map_err(|_| Error::canceled("work on the log was given up"))?.map_err(log_error)
 }
 
-fn contents_of(log: &Log, segment: u32) -> Result<Contents, LogError> {
+/// What compaction must ask the shards about before a segment may go.
+pub(crate) fn contents_of(log: &Log, segment: u32) -> Result<Contents, LogError> {
     let mut contents = Contents::default();
     log.records_of(segment, &mut |replayed| match Record::decode(replayed.head) {
         Ok(Record::Topic { id, .. }) => drop(contents.topics.insert(id)),
@@ -156,42 +173,77 @@ fn contents_of(log: &Log, segment: u32) -> Result<Contents, LogError> {
 /// is now. Gives the bytes copied.
 async fn copy_forward(engine: &Engine, log: &Log, batch: &[Old]) -> Result<u64, Error> {
     let mut copied = 0;
-    for index in 0..engine.lanes.len() {
-        let asked: Vec<Old> = batch.to_vec();
-        let needed: Vec<Old> = on_shard(engine, index, move |turn| {
-            let (held, gone): (Vec<Old>, Vec<Old>) =
-                asked.into_iter().partition(|old| turn.shard.holds(old.part, old.seq, old.position));
-            for old in gone {
-                // Its key may still be remembered.
-                turn.shard.relocate(turn.now, turn.journal, old.part, old.seq, old.position, &[])?;
+    let mut left = batch.to_vec();
+    loop {
+        let routing = engine.routing.get().version;
+        for index in 0..engine.lanes.len() {
+            let asked = left.clone();
+            let held =
+                on_shard(engine, index, move |turn| sort_out(turn.shard, turn.journal, turn.now, &asked)).await?;
+            if held.is_empty() {
+                continue;
             }
-            Ok(held)
-        })
-        .await?;
-        if needed.is_empty() {
-            continue;
+            let reader = log.clone();
+            let (whole, damaged) = blocking(move || bodies_of(&reader, held)).await?;
+            left.retain(|old| !damaged.iter().any(|bad| bad.position == old.position));
+            copied += whole.iter().map(|(old, _)| u64::from(old.position.len)).sum::<u64>();
+            on_shard(engine, index, move |turn| write_again(turn.shard, turn.journal, turn.now, &whole)).await?;
         }
-        let reader = log.clone();
-        let bodies = blocking(move || {
-            let read = needed.into_iter().map(|old| match reader.read(old.position) {
-                Ok(record) => Ok(Some((old, record.body))),
-                // Damaged: it stays where it is found damaged by whoever receives it.
-                Err(LogError::Corrupt { .. }) => Ok(None),
-                Err(error) => Err(error),
-            });
-            read.collect::<Result<Vec<_>, LogError>>()
-        })
-        .await?;
-        copied += bodies.iter().flatten().map(|(old, _)| u64::from(old.position.len)).sum::<u64>();
-        on_shard(engine, index, move |turn| {
-            for (old, body) in bodies.into_iter().flatten() {
-                turn.shard.relocate(turn.now, turn.journal, old.part, old.seq, old.position, &body)?;
-            }
-            Ok(())
-        })
-        .await?;
+        // Shards are asked one after the other, and a message or a partition may have passed from one that was yet to
+        // be asked to one that had been.
+        if engine.routing.get().version == routing && is_clear(engine, &left)? {
+            return Ok(copied);
+        }
     }
-    Ok(copied)
+}
+
+/// Nobody holds any of these, asked of all shards at once.
+fn is_clear(engine: &Engine, asked: &[Old]) -> Result<bool, Error> {
+    let held: Result<Vec<_>, _> = engine.lanes.iter().map(|lane| lane.cell.shard.lock()).collect();
+    let held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
+    let is_held = |old: &Old| held.iter().any(|shard| shard.as_ref().is_some_and(|shard| old.is_in(shard)));
+    let is_on_its_way = |old: &Old| {
+        let mut lanes = engine.lanes.iter();
+        lanes.any(|lane| old.is_among(lock(&lane.cell.adopted).iter().map(|(_, handover)| handover.seq)))
+    };
+    Ok(!asked.iter().any(|old| is_held(old) || is_on_its_way(old)))
+}
+
+/// Which of these the shard holds; keys of the others are written again where they must be remembered.
+pub(crate) fn sort_out(
+    shard: &mut Shard,
+    journal: &mut dyn Journal,
+    now: Millis,
+    asked: &[Old],
+) -> Result<Vec<Old>, Error> {
+    let (held, gone): (Vec<Old>, Vec<Old>) = asked.iter().partition(|old| old.is_in(shard));
+    for old in gone {
+        shard.relocate(now, journal, old.part, old.seq, old.position, &[])?;
+    }
+    Ok(held)
+}
+
+/// Bodies read back, and the messages whose bodies are damaged: those stay to be found so by whoever receives them.
+pub(crate) fn bodies_of(log: &Log, held: Vec<Old>) -> Result<(Vec<(Old, Bytes)>, Vec<Old>), LogError> {
+    let (mut whole, mut damaged) = (Vec::new(), Vec::new());
+    for old in held {
+        match log.read(old.position) {
+            Ok(record) => whole.push((old, record.body)),
+            Err(LogError::Corrupt { .. }) => damaged.push(old),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((whole, damaged))
+}
+
+/// Writes messages again that the shard still holds.
+pub(crate) fn write_again(
+    shard: &mut Shard,
+    journal: &mut dyn Journal,
+    now: Millis,
+    bodies: &[(Old, Bytes)],
+) -> Result<(), Error> {
+    bodies.iter().try_for_each(|(old, body)| shard.relocate(now, journal, old.part, old.seq, old.position, body))
 }
 
 async fn on_shard<R: Send + 'static>(

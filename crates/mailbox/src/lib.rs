@@ -4,6 +4,10 @@
 //! its partitions, applies the operation to the pure core ([`shard::Shard`]) and appends its record to the log; the
 //! answer travels back once the log has made everything it depends on durable.
 
+// The reference queue of the crash tests is the one of the model tests, which see this crate from outside.
+#[cfg(test)]
+extern crate self as svc_mailbox;
+
 // the words, and the pure core
 pub mod envelope;
 mod facts;
@@ -36,6 +40,9 @@ mod reprocessor;
 mod scanner;
 pub mod specs;
 mod worker;
+
+#[cfg(test)]
+mod crash;
 
 pub use engine::ShardNumbers;
 pub use mailbox::look::{Explained, Filter, Page, Seen};

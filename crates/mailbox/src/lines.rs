@@ -1,4 +1,4 @@
-//! Who is served next: a line for each group of one partition, quiet groups before noisy ones, blocked groups not at all.
+//! Who is served next: a line for each group of a partition, quiet groups before noisy ones, blocked ones not at all.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

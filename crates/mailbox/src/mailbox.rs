@@ -163,6 +163,11 @@ impl Mailbox {
         }
     }
 
+    /// What a topic has that does not say otherwise.
+    pub fn default_settings(&self) -> crate::words::TopicSettings {
+        self.engine.live.get().value.defaults.clone()
+    }
+
     /// Refuses where the node cannot give what a caller demands.
     pub fn require(&self, minimum: Durability) -> Result<(), Error> {
         let given = self.durability();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ron_types::limits::{MIB, mailbox as limits};
+use ron_types::limits::mailbox as limits;
 
 /// Where the log is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +12,15 @@ pub enum Place {
     Directory(PathBuf),
     /// In memory only: gone with the process.
     Memory,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Directory(path) => path.display().fmt(formatter),
+            Place::Memory => formatter.write_str("memory"),
+        }
+    }
 }
 
 /// What is fixed while the node runs.
@@ -54,8 +63,8 @@ impl Default for MailboxOptions {
             place: Place::Memory,
             secret: [0; 32],
             shard_capacity: limits::SHARD_CAPACITY,
-            disk_bytes_max: 64 << 30,
-            segment_bytes: 64 * MIB as u32,
+            disk_bytes_max: limits::DISK_BYTES_MAX as u64,
+            segment_bytes: limits::SEGMENT_BYTES as u32,
         }
     }
 }
@@ -64,12 +73,12 @@ impl Default for LiveOptions {
     fn default() -> Self {
         LiveOptions {
             ready_shards: 2,
-            global_inflight: 1_000_000,
+            global_inflight: limits::GLOBAL_INFLIGHT_MAX,
             auto_create: true,
             visibility_min: limits::VISIBILITY_MIN,
             defaults: crate::words::TopicSettings::default(),
             tenant_sends_per_second: 0,
-            upkeep_bytes_per_second: 32 * MIB as u64,
+            upkeep_bytes_per_second: limits::UPKEEP_BYTES_PER_SECOND as u64,
         }
     }
 }

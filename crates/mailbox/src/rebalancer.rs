@@ -10,10 +10,12 @@ use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_types::Error;
 use ron_types::limits::mailbox::SHARDS_MAX;
 
-use crate::engine::{Engine, Routing};
+use crate::engine::{Engine, Routing, lock};
 use crate::events::Event;
 use crate::job::{Asked, Job, Turn};
 use crate::part::Part;
+use crate::shard::Shard;
+use crate::topics::Topics;
 
 /// How long a shard may take to work off its queue.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -69,21 +71,37 @@ fn move_parts(engine: &Engine, shards: usize) -> Result<(), Error> {
     let held: Result<Vec<_>, _> = engine.lanes.iter().map(|lane| lane.cell.shard.lock()).collect();
     let mut held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
     let after = Routing { shards, moving: false };
+    let mut owned: Vec<&mut Shard> = held.iter_mut().filter_map(|shard| shard.as_mut()).collect();
+    if owned.len() < engine.lanes.len() {
+        return Err(Error::canceled("a shard has not been read yet"));
+    }
+    rehouse(&mut owned, &engine.topics, after);
+    // Messages on their way to a partition follow it.
+    let on_their_way: Vec<_> =
+        engine.lanes.iter().flat_map(|lane| std::mem::take(&mut *lock(&lane.cell.adopted))).collect();
+    engine.routing.publish(after);
+    for (lsn, handover) in on_their_way {
+        engine.pass_on(lsn, handover);
+    }
+    Ok(())
+}
+
+/// Gives every partition to the shard that owns it from now on, which is told its rules: what it heard of the topic, when
+/// it last had some of it, may be old.
+pub(crate) fn rehouse(shards: &mut [&mut Shard], topics: &Topics, after: Routing) {
     let mut homeless: Vec<(usize, Box<Part>)> = Vec::new();
-    for (index, shard) in held.iter_mut().enumerate() {
-        let Some(shard) = shard.as_mut() else { continue };
+    for (index, shard) in shards.iter_mut().enumerate() {
         let leaving: Vec<_> = shard.parts().filter(|part| after.shard_of(*part) != index).collect();
         for key in leaving {
             homeless.extend(shard.take_part(key).map(|part| (after.shard_of(key), part)));
         }
     }
     for (owner, part) in homeless {
-        if let Some(shard) = held[owner].as_mut() {
-            shard.put_part(part);
+        if let Some(topic) = topics.by_id(part.key.topic) {
+            shards[owner].settings(topic.id, Arc::clone(&topic.settings), topics.dead_letters_of(&topic));
         }
+        shards[owner].put_part(part);
     }
-    engine.routing.publish(after);
-    Ok(())
 }
 
 async fn work_off(engine: &Engine, index: usize) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! The journal's records: what each says, and its bytes.
 //!
-//! A message's state is what the record that holds its body says (`Send`, `Edit`, `Relocated`: each tells the whole state),
-//! changed by the records after it. So the log may forget its oldest records once their bodies live elsewhere.
+//! A message's state is what the record that holds its body says (`Send`, `Edit`, `Relocated`: each tells the whole
+//! state), changed by the records after it. So the log may forget its oldest records once their bodies live elsewhere.
 
 use std::borrow::Cow;
 
@@ -154,12 +154,14 @@ pub enum Record<'a> {
         /// Which.
         seqs: Cow<'a, [Seq]>,
     },
-    /// The clock and the number of shards at some time.
+    /// The clock, the number of shards and the numbers given out at some time.
     Mark {
         /// The clock.
         now_ms: Millis,
         /// Shards in use.
         shards: u32,
+        /// No later message has this number or a smaller one.
+        seq: Seq,
     },
 }
 

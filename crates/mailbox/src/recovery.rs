@@ -1,5 +1,6 @@
 //! From the log back to the state that wrote it: at the start, and for a shard whose worker broke in mid-change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ron_kernel::{TaskError, clock};
@@ -14,7 +15,7 @@ use crate::options::{MailboxOptions, Place};
 use crate::record::Record;
 use crate::shard::Shard;
 use crate::topics::Topics;
-use crate::words::{Millis, PartKey, Seq, TopicId, TopicSettings};
+use crate::words::{Millis, PartKey, Seq, TopicId, TopicName, TopicSettings};
 
 /// A topic as its record keeps it.
 #[derive(Serialize, Deserialize)]
@@ -35,20 +36,23 @@ pub(crate) struct Replay<'a> {
     strange: u64,
     /// The table of topics is already newer than the log's records of it.
     topics_are_known: bool,
+    /// Topics that were removed.
+    gone: BTreeSet<TopicId>,
 }
 
 impl<'a> Replay<'a> {
-    pub fn new(topics: &'a Topics, routing: Routing, topics_are_known: bool) -> Self {
+    pub fn new(topics: &'a Topics, routing: Routing, topics_are_known: bool, now: Millis) -> Self {
         let shards: Vec<Shard> = (0..limits::SHARDS_MAX).map(|_| Shard::new(limits::HOT_BYTES_MAX)).collect();
         Replay {
             topics,
             routing,
             told: shards.iter().map(|_| Told::new()).collect(),
             shards,
-            now: clock::unix_millis(),
+            now,
             seq_max: 0,
             strange: 0,
             topics_are_known,
+            gone: BTreeSet::new(),
         }
     }
 
@@ -108,10 +112,47 @@ impl<'a> Replay<'a> {
         if !self.topics_are_known {
             self.topics.remove(id);
         }
+        self.gone.insert(id);
         for shard in &mut self.shards {
             shard.forget_topic(id);
             shard.take_released(released);
         }
+    }
+
+    /// What can be said only after the last record: compaction writes topics again behind their messages, so a shard may
+    /// have heard of the rules of a partition, or of its dead letters, too early or not at all.
+    fn finish(&mut self, released: &mut Vec<Position>) {
+        let held: BTreeSet<PartKey> = self.shards.iter().flat_map(Shard::parts).collect();
+        for part in held {
+            let home = TopicId(part.topic.home());
+            if self.topics.by_id(home).is_none() && self.holds_messages(part) {
+                self.find_home(home, released);
+            }
+            let index = self.routing.shard_of(part);
+            self.told[index].remove(&part.topic);
+            self.tell(part);
+        }
+    }
+
+    fn holds_messages(&self, part: PartKey) -> bool {
+        self.shards[self.routing.shard_of(part)].stats(part).held() > 0
+    }
+
+    /// Messages without a topic: sent while it was being removed, or else the record of it is damaged, and one damaged
+    /// record must not hide all the messages of a topic.
+    fn find_home(&mut self, home: TopicId, released: &mut Vec<Position>) {
+        if self.topics_are_known || self.gone.contains(&home) {
+            return self.drop_topic(home, released);
+        }
+        let Ok(name) = format!("recovered.{}", home.0).parse::<TopicName>() else { return };
+        tracing::error!(topic = %name, "messages without a topic were found; they are kept in a topic of this name");
+        let settings = TopicSettings {
+            max_attempts: 0,
+            retention_ms: limits::RETENTION_MAX.as_millis() as u64,
+            partitions: limits::PARTITIONS_MAX,
+            ..TopicSettings::default()
+        };
+        self.topics.put(home, name, settings, self.now);
     }
 }
 
@@ -127,33 +168,40 @@ pub(crate) fn open(options: &MailboxOptions, topics: &Topics, routing: Routing) 
     let disk: Arc<dyn Disk> = match &options.place {
         Place::Memory => Arc::new(RamDisk::new()),
         Place::Directory(path) => {
-            let disk = RealDisk::open(path).map_err(|error| cannot_open(&error))?;
+            let disk = RealDisk::open(path).map_err(|error| cannot_open(&options.place, &error))?;
             Arc::new(disk)
         }
     };
-    open_on(disk, options, topics, routing).map_err(|error| cannot_open(&error))
+    let recovered = open_on(disk, options, topics, routing, clock::unix_millis());
+    let mut recovered = recovered.map_err(|error| cannot_open(&options.place, &error))?;
+    // Reading took its time; a clock that stayed behind by it would end the next run's delays early.
+    recovered.opened.clock = Steady::start(clock::unix_millis(), recovered.opened.clock.now());
+    Ok(recovered)
 }
 
-/// As [`open`], on a given disk.
+/// As [`open`], on a given disk and at a given time of the wall clock.
 pub(crate) fn open_on(
     disk: Arc<dyn Disk>,
     options: &MailboxOptions,
     topics: &Topics,
     routing: Routing,
+    wall_ms: Millis,
 ) -> Result<Recovered, LogError> {
-    let mut replay = Replay::new(topics, routing, false);
+    let mut replay = Replay::new(topics, routing, false, wall_ms);
     let mut released = Vec::new();
     let (log, recovery) = Log::open(disk, log_options(options), &mut |replayed, live| {
         replay.take(&replayed, &mut released);
         released.drain(..).for_each(|position| live.release(position));
     })?;
+    replay.finish(&mut released);
+    released.drain(..).for_each(|position| log.release(position));
     if replay.strange > 0 {
         tracing::error!(
             records = replay.strange,
             "records of the log were not understood; was it written by a newer version?"
         );
     }
-    let opened = Opened { log, clock: Steady::start(replay.now), recovery };
+    let opened = Opened { log, clock: Steady::start(wall_ms, replay.now), recovery };
     Ok(Recovered { opened, shards: replay.shards, seq_max: replay.seq_max })
 }
 
@@ -172,8 +220,8 @@ fn log_options(options: &MailboxOptions) -> LogOptions {
     }
 }
 
-fn cannot_open(error: &impl std::fmt::Display) -> TaskError {
-    TaskError::Init { code: 70, detail: format!("the mailbox's log cannot be opened: {error}") }
+fn cannot_open(place: &Place, error: &impl std::fmt::Display) -> TaskError {
+    TaskError::Init { code: 70, detail: format!("the mailbox's log in {place} cannot be opened: {error}") }
 }
 
 /// Builds one shard anew from the log, because its worker broke in the middle of a change.
@@ -184,13 +232,13 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
         let lane = &engine.lanes[index];
         // Nobody writes for this shard now, so what is in the log is all there is.
         let known = opened.log.appender().lsn();
-        let mut replay = Replay::new(&engine.topics, engine.routing.get().value, true);
-        replay.now = opened.clock.now();
+        let mut replay = Replay::new(&engine.topics, engine.routing.get().value, true, opened.clock.now());
         let mut ignored = Vec::new();
         opened.log.replay(&mut |replayed| {
             replay.take(&replayed, &mut ignored);
             ignored.clear();
         })?;
+        replay.finish(&mut ignored);
         // Moves come from other shards, so all were built; one is kept.
         let shard = replay.shards.into_iter().nth(index);
         lock(&lane.cell.adopted).retain(|(lsn, _)| *lsn > known);

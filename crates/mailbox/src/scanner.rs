@@ -14,6 +14,8 @@ use crate::words::Millis;
 
 /// Spread between the wake-ups of many nodes or shards.
 const JITTER: Duration = Duration::from_millis(5);
+/// Deadlines that follow a look more closely than this share the next one.
+const TOGETHER: Duration = Duration::from_millis(10);
 
 /// One life of the scanner.
 pub(crate) async fn visibility_scanner(context: TaskContext, engine: Arc<Engine>) -> TaskResult {
@@ -40,9 +42,10 @@ pub(crate) async fn visibility_scanner(context: TaskContext, engine: Arc<Engine>
     }
 }
 
-/// The nearest deadline with a little jitter, but neither sooner nor later after the last look than the limits say.
+/// The nearest deadline with a little jitter; without one, as late as the limits say. A deadline soon after the last
+/// look does not wait for the usual pause between two looks: its message would come back too late.
 fn wake_at(last_scan: Instant, nearest: Option<Instant>) -> Instant {
-    let (soonest, latest) = (last_scan + limits::SCANNER_WAKE_MIN, last_scan + limits::SCANNER_WAKE_MAX);
+    let (soonest, latest) = (last_scan + TOGETHER, last_scan + limits::SCANNER_WAKE_MAX);
     let jittered = nearest.map(|nearest| nearest + retry::jitter(Duration::ZERO, JITTER));
     jittered.unwrap_or(latest).clamp(soonest, latest)
 }
@@ -75,7 +78,8 @@ mod tests {
         };
         assert_eq!(after(None), 500);
         assert_eq!(after(Some(10_000)), 500);
-        assert_eq!(after(Some(0)), 50);
+        assert_eq!(after(Some(0)), 10);
+        assert!((30..=35).contains(&after(Some(30))), "a message is back within 50 ms of its time");
         assert!((200..=205).contains(&after(Some(200))));
     }
 }

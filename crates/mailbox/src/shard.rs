@@ -26,7 +26,7 @@ use desk::Desk;
 
 /// What the core needs of the log.
 pub trait Journal {
-    /// Adds a record; where it will be is known at once. `Busy` when there is no room, `Degraded` when the log has failed.
+    /// Adds a record; where it will be is known at once. `Busy` when there is no room, `Degraded` when the log failed.
     fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, Error>;
 
     /// The body there is no longer needed.

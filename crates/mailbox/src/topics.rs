@@ -1,4 +1,4 @@
-//! The topics of the node: their names, numbers and settings. One lock, held for a look or a change, never across a wait.
+//! The topics of the node: names, numbers and settings. One lock, held for a look or a change, never across a wait.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -12,6 +12,9 @@ use crate::words::{Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSe
 /// The number of a topic's own dead letters is the topic's with this bit set: they exist as long as the topic does,
 /// need no record, and live on the same shard.
 const DEAD_LETTERS: u32 = 1 << 31;
+
+/// All labels of a topic together: with its settings, as JSON with escapes, they must fit the head of a record.
+const LABEL_BYTES_MAX: usize = 8 * 1024;
 
 /// One topic.
 #[derive(Debug)]
@@ -288,8 +291,8 @@ fn check(name: &TopicName, settings: &TopicSettings) -> Result<(), Error> {
         }
     }
     let label_bytes: usize = settings.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
-    if label_bytes > limits::ATTRIBUTE_BYTES_MAX {
-        return Err(Error::schema(format!("labels: {label_bytes} bytes are over {}", limits::ATTRIBUTE_BYTES_MAX)));
+    if label_bytes > LABEL_BYTES_MAX {
+        return Err(Error::schema(format!("labels: {label_bytes} bytes are over {LABEL_BYTES_MAX}")));
     }
     Ok(())
 }

@@ -50,7 +50,7 @@ pub(crate) async fn shard_worker(
             // Answers first: they set callers free, who then have more to ask.
             reached = durable.changed(), if worker.owes_answers() => match reached {
                 Ok(lsn) => worker.answer(lsn),
-                Err(error) => return worker.log_failed(&context, &error).await,
+                Err(error) => return worker.log_failed(&context, &mut jobs, &error).await,
             },
             job = jobs.recv() => worker.turn(job, false, &mut jobs)?,
             _ = wakes.recv() => worker.turn(None, true, &mut jobs)?,
@@ -69,8 +69,10 @@ struct Worker<'a> {
     answers: VecDeque<(Lsn, Answer)>,
     /// Answers of this turn.
     fresh: Vec<Answer>,
-    /// The newest record this shard wrote: whatever it says depends on no later one.
+    /// The newest record this shard wrote or its state was built from: whatever it says depends on no later one.
     last: Lsn,
+    /// The routing it last saw: with another, partitions have come whose records others wrote.
+    routing: u64,
     waiting: HashMap<PartKey, VecDeque<Wanted>>,
     waiters: usize,
     /// Deliveries whose receiver had gone when they were to be handed out.
@@ -94,7 +96,8 @@ impl<'a> Worker<'a> {
             told: Told::new(),
             answers: VecDeque::new(),
             fresh: Vec::new(),
-            last: Lsn::default(),
+            last: opened.log.appender().lsn(),
+            routing: engine.routing.get().version,
             waiting: HashMap::new(),
             waiters: 0,
             unclaimed: Vec::new(),
@@ -114,6 +117,10 @@ impl<'a> Worker<'a> {
         let cell = &engine.lanes[self.index].cell;
         let mut shard = cell.shard.lock().map_err(|_| TaskError::Failed("the shard must be rebuilt".to_owned()))?;
         let Some(shard) = shard.as_mut() else { return Ok(()) };
+        let routing = engine.routing.get().version;
+        if std::mem::replace(&mut self.routing, routing) != routing {
+            self.last = opened.log.appender().lsn();
+        }
         let now = opened.clock.now();
         let mut released = std::mem::take(&mut self.released);
         let mut told = std::mem::take(&mut self.told);
@@ -298,11 +305,21 @@ impl<'a> Worker<'a> {
     }
 
     /// Nothing more is acknowledged; whoever waits learns that by the end of its reply.
-    async fn log_failed(mut self, context: &TaskContext, error: &ron_log::LogError) -> TaskResult {
+    async fn log_failed(
+        mut self,
+        context: &TaskContext,
+        jobs: &mut QueueReceiver<Job>,
+        error: &ron_log::LogError,
+    ) -> TaskResult {
         tracing::error!(shard = self.index, unanswered = self.answers.len(), %error, "the log has failed");
         self.answers.clear();
         self.waiting.clear();
-        context.beating(context.stopping()).await;
+        // Whoever still asks is not to wait until its deadline: a job that is dropped ends its reply.
+        let refusing = async { while jobs.recv().await.is_some() {} };
+        tokio::select! {
+            () = context.beating(context.stopping()) => {}
+            () = refusing => context.beating(context.stopping()).await,
+        }
         Ok(())
     }
 

@@ -44,7 +44,7 @@ fn told(records: &[Written]) -> BTreeSet<Seq> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(300, 4000))]
 
     #[test]
     fn it_does_what_the_reference_does(steps in prop::collection::vec(step(true), 1..160)) {
@@ -54,7 +54,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(60, 2000))]
 
     #[test]
     fn every_record_of_a_cut_journal_has_its_effect(steps in prop::collection::vec(step(false), 1..80)) {
@@ -75,4 +75,8 @@ proptest! {
             prop_assert_eq!(held, told(records));
         }
     }
+}
+
+fn cases(cases: u32, max_shrink_iters: u32) -> ProptestConfig {
+    ProptestConfig { cases, max_shrink_iters, failure_persistence: None, ..ProptestConfig::default() }
 }

@@ -4,12 +4,14 @@
 mod alone;
 mod client;
 mod load;
+mod mailbox;
 mod node;
 mod options;
 
 pub use alone::{Alone, alone};
 pub use client::{CallError, Client, PATIENCE, Reply};
 pub use load::{Load, LoadReport, LoadShape, percentile};
+pub use mailbox::{Delivered, MailboxClient, MailboxError, Outgoing, Sent, Take};
 pub use node::{Node, Plane, Signal, metric_in};
 pub use options::NodeOptions;
 

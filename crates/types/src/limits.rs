@@ -148,7 +148,7 @@ pub mod mailbox {
     /// Disk the log may take.
     pub const DISK_BYTES_MAX: usize = 64 * 1024 * MIB;
     /// Bytes of one file of the log.
-    pub const SEGMENT_BYTES: usize = 64 * MIB;
+    pub const SEGMENT_BYTES: usize = 16 * MIB;
     /// Bytes in a second that making room in the log may move.
     pub const UPKEEP_BYTES_PER_SECOND: usize = 32 * MIB;
     /// Payload bytes each shard keeps in memory for deliveries to come.

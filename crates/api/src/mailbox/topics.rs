@@ -244,7 +244,7 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> Answer 
 async fn create(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> Answer {
     let name = app.named(&bearer, &topic.0)?;
     let asked: Settings = body.parse_or_default()?;
-    let mut settings = TopicSettings::default();
+    let mut settings = app.mailbox.default_settings();
     asked.apply(&app, &bearer, &mut settings)?;
     let (view, is_new) = app.mailbox.create_topic(&name, settings, call.deadline).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };

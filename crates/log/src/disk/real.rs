@@ -21,8 +21,8 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// Opens the directory, making it if needed, and locks it. `WouldBlock` if another process (or another opening in this
-    /// one) has it.
+    /// Opens the directory, making it if needed, and locks it. `WouldBlock` if another process (or another opening in
+    /// this one) has it.
     pub fn open(path: impl AsRef<Path>) -> io::Result<RealDisk> {
         let path = path.as_ref().to_path_buf();
         if !path.exists() {

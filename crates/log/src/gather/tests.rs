@@ -117,10 +117,13 @@ fn the_reserve_is_for_settling_and_retiring_makes_room() {
 fn without_room_for_a_segment_rolling_is_refused_and_nothing_fails() {
     let mut gather = gather(options());
     gather.no_room = true;
-    gather.append(Class::Data, b"", &[0; 700]).unwrap();
+    gather.append(Class::Data, b"", &[0; 500]).unwrap();
+    assert_eq!(gather.append(Class::Data, b"", &[0; 100]), Err(LogError::Full), "the rest is for settling");
+    gather.append(Class::Settle, b"", &[0; 100]).unwrap();
     commit(&mut gather);
     assert_eq!(gather.append(Class::Settle, b"", &[0; 700]), Err(LogError::Full));
-    gather.append(Class::Data, b"", b"fits").unwrap();
+    gather.append(Class::Settle, b"", b"fits").unwrap();
+    assert_eq!((gather.tail().segment, gather.failed()), (1, None));
 }
 
 #[test]

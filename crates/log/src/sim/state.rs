@@ -1,4 +1,5 @@
-//! What the simulated disk holds: contents with the old image of every unsynced sector, names with every unsynced change.
+//! What the simulated disk holds: contents with the old image of every unsynced sector, names with every unsynced
+//! change.
 
 use super::Survival;
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! What a walk through the files of a log says, whatever was done to them.
 
 use super::*;
+use crate::frame::MARK_LEN;
 use crate::{Class, Log, LogOptions, RealDisk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +74,9 @@ fn every_flipped_bit_of_a_sealed_segment_is_found() {
     let folder = written();
     let first = folder.path().join(log_name(1));
     let written_bytes = verified(folder.path()).expect("readable").segments[0].written_bytes;
-    for at in (128..usize::try_from(written_bytes).expect("small")).step_by(37) {
+    // The mark that ends a sealed segment promises nothing and may be torn.
+    let records_end = usize::try_from(written_bytes).expect("small") - MARK_LEN as usize;
+    for at in (128..records_end).step_by(37) {
         spoil(&first, |bytes| bytes[at] ^= 0x04);
         let report = verified(folder.path()).expect("readable");
         spoil(&first, |bytes| bytes[at] ^= 0x04);

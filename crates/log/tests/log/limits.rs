@@ -4,11 +4,13 @@ use crate::workload::{Memory, open, options};
 use ron_log::{Class, Disk, Durability, Log, LogError, LogOptions, Position, RamDisk, SimDisk};
 use std::sync::Arc;
 
+/// Appends what nobody needs until it is refused.
 fn fill(log: &Log, class: Class) -> LogError {
     loop {
         let appended = log.appender().append(class, b"h", &[0; 500]);
+        log.flush().unwrap();
         match appended {
-            Ok(_) => drop(log.flush().unwrap()),
+            Ok(position) => log.release(position),
             Err(error) => return error,
         }
     }
@@ -84,6 +86,8 @@ fn only_the_oldest_sealed_segment_may_go_and_only_when_it_is_worth_it() {
     let later: Vec<Position> = positions.iter().copied().filter(|position| position.segment > 2).collect();
     later.iter().for_each(|position| log.release(*position));
     assert_eq!(log.reclaimable(), Some(2), "less than half of the log is live");
+    assert!(matches!(log.retire(2), Err(LogError::StillNeeded { segment: 2, .. })), "its records were not copied");
+    positions.iter().filter(|position| position.segment == 2).for_each(|position| log.release(*position));
     for segment in 2..active {
         log.retire(segment).unwrap();
     }

@@ -115,7 +115,9 @@ fn stopping_seals() {
     let (log, _) = Log::open(Arc::new(disk.clone()), options(), &mut |_, _| {}).unwrap();
     let writer = log.start_writer().unwrap();
     let mut appender = log.appender();
-    (0..10).for_each(|_| drop(appender.append(Class::Data, b"", b"x").unwrap()));
+    for _ in 0..10 {
+        appender.append(Class::Data, b"", b"x").unwrap();
+    }
     drop(appender);
     assert_eq!(writer.stop().unwrap().0, 10);
     let found = Arc::new(disk.crash(0));

@@ -138,8 +138,8 @@ pub fn open_with(disk: &SimDisk, options: &LogOptions) -> Result<(Log, Recovery,
     Ok((log, recovery, found))
 }
 
-/// The script: sizes small and large, groups of one and many, rolls inside a group, retirement, a clean stop in the middle
-/// and one at the end. Stops at the first error.
+/// The script: sizes small and large, groups of one and many, rolls inside a group, retirement, a clean stop in the
+/// middle and one at the end. Stops at the first error.
 pub fn run(disk: &SimDisk, memory: &mut Memory) -> Result<(), LogError> {
     let (log, ..) = open_with(disk, &memory.options)?;
     first_life(&log, memory)?;

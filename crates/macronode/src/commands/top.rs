@@ -188,7 +188,7 @@ impl Chosen {
             KeyCode::Char('c' | 'd') if is_control => return false,
             KeyCode::Esc if self.is_help => self.is_help = false,
             KeyCode::Char('q') | KeyCode::Esc => return false,
-            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('s') => (self.sort, self.offset) = (self.sort.next(), 0),
             KeyCode::Char('p' | ' ') => self.is_paused = !self.is_paused,
             KeyCode::Char('?' | 'h') => self.is_help = !self.is_help,
             KeyCode::Up | KeyCode::Char('k') => self.offset = self.offset.saturating_sub(1),
@@ -241,10 +241,14 @@ mod tests {
         let syncs = || lock(&shared).view.log.as_ref().and_then(|log| log.syncs_per_second);
         assert_eq!(syncs(), Some(100.0));
         publish(&shared, "here", Err(Failure::new(Code::NoNode, "gone")), &mut last);
-        assert_eq!((lock(&shared).trouble.as_deref(), lock(&shared).view.topics.len()), (Some("MN0017 gone"), 3));
+        let told = || {
+            let shared = lock(&shared);
+            (shared.trouble.clone(), shared.view.topics.len(), shared.looks)
+        };
+        assert_eq!(told(), (Some("MN0017 gone".to_owned()), 3, 3));
         publish(&shared, "here", Ok(now), &mut last);
         assert_eq!(syncs(), None);
-        assert_eq!((&lock(&shared).trouble, lock(&shared).looks), (&None, 4));
+        assert_eq!(told(), (None, 3, 4));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::rules;
 pub const FILE_DEFAULT: &str = "macronode.toml";
 
 /// Variables of the tests and tools, which are not configuration.
-const ENV_IGNORED: [&str; 2] = ["MACRO_SOAK", "MACRO_DOCGEN"];
+const ENV_IGNORED: [&str; 3] = ["MACRO_SOAK", "MACRO_DOCGEN", "MACRO_TOKEN"];
 const ENV_IGNORED_PREFIX: &str = "MACRO_TEST_";
 
 /// From where a configuration is loaded; kept, so that a reload can load again.

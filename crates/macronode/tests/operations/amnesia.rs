@@ -5,6 +5,8 @@ use std::path::Path;
 
 use http::Method;
 use ron_kernel::Deadline;
+use serde_json::json;
+use testkit::{MailboxClient, Outgoing, Take};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::process::{BINARY, Process, command, run_arguments};
@@ -81,6 +83,38 @@ async fn start_traced(working: &Path, elsewhere: &Path, trace: &Path) -> Process
     node
 }
 
+/// Every kind of record the mailbox would write: topics, messages, leases, failures, deaths, moves, settlements.
+async fn use_the_mailbox(node: &Process) {
+    let mut mailbox = MailboxClient::connect(node.api, &node.token).await.expect("connected");
+    mailbox.topic("forgotten", &json!({ "max_attempts": 1, "groups": "fifo" })).await.expect("made");
+    let payload = vec![b'f'; 100_000];
+    for number in 0..30 {
+        let key = format!("k{number}");
+        let message =
+            Outgoing { topic: "forgotten", payload: &payload, idem_key: Some(&key), group: Some("g"), delay_ms: None };
+        let sent = mailbox.send(message).await.expect("sent");
+        assert_eq!(sent.durability, "ram", "an answer says how little it means");
+    }
+    let demanding = [("authorization", &*format!("Bearer {}", node.token)), ("min-durability", "fsynced")];
+    let body = r#"{"topic":"forgotten","payload_b64":"aGk="}"#;
+    let refused = ask(node.api, Method::POST, "/v1/send", &demanding, body).await.expect("an answer");
+    assert_eq!(refused.status, 503, "what cannot be given is refused: {}", refused.text());
+    let take = Take { max: 4, visibility_ms: 5_000, wait_ms: 0 };
+    let messages = mailbox.recv("forgotten", take).await.expect("received");
+    let receipts: Vec<&str> = messages.iter().map(|message| message.receipt.as_str()).collect();
+    assert_eq!(receipts.len(), 4);
+    assert_eq!(mailbox.extend(&receipts[..1], 9_000).await.expect("answered")[0]["ok"], true);
+    assert_eq!(mailbox.ack(&receipts[..3]).await.expect("answered"), [true; 3]);
+    assert_eq!(mailbox.nack(&receipts[3..], "no", None).await.expect("answered")[0]["dead"], true);
+    mailbox.post("/v1/dlq/forgotten/reprocess", &json!({})).await.expect("ordered");
+    eventually("the dead letter is moved back", async || {
+        (mailbox.held("forgotten").await.expect("counted") == 27).then_some(())
+    })
+    .await;
+    mailbox.post("/v1/topics/forgotten/purge", &json!({})).await.expect("emptied");
+    mailbox.call(Method::DELETE, "/v1/topics/forgotten", &serde_json::Value::Null).await.expect("removed");
+}
+
 #[tokio::test]
 async fn amnesia_opens_nothing_for_writing_in_a_whole_life() {
     if !has_tool("strace", "amnesia_opens_nothing_for_writing_in_a_whole_life") {
@@ -98,6 +132,7 @@ async fn amnesia_opens_nothing_for_writing_in_a_whole_life() {
     let replied = Deadline::after(PATIENCE).run("reply", frames.read_exact(&mut reply)).await;
     replied.expect("in time").expect("a reply");
     assert_eq!(reply, [0, 0, 0, 2, 0, 42]);
+    use_the_mailbox(&node).await;
     for path in ["/metrics", "/topology", "/version", "/healthz", "/"] {
         assert_eq!(ask(node.admin, Method::GET, path, &[], "").await.expect("an answer").status, 200, "{path}");
     }

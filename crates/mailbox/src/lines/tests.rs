@@ -1,3 +1,5 @@
+//! Lines in order, fair and blocked.
+
 use super::*;
 
 fn line(lines: &mut Lines, name: &str, seqs: &[Seq]) -> u32 {

@@ -7,7 +7,6 @@ use ron_types::Error;
 
 use super::Mailbox;
 use crate::events::Event;
-use crate::record::Record;
 use crate::topics::{Topic, TopicView};
 use crate::words::{MessageId, PartKey, PartStats, TopicName, TopicSettings};
 
@@ -42,15 +41,12 @@ impl Mailbox {
         deadline: Deadline,
     ) -> Result<(Arc<Topic>, bool), Error> {
         let now = self.engine.opened()?.clock.now();
-        let Some(planned) = self.engine.topics.plan_new(name, settings)? else {
-            return Ok((self.engine.topics.expect(name)?, false));
-        };
-        // In the log before it is in the table, so that no message's record comes before its topic's.
-        let lsn = self.engine.write_topic(planned.id, &planned.name, &planned.settings, now)?;
-        let topic = self.engine.topics.put(planned.id, planned.name, planned.settings, now);
+        let (lsn, topic, is_new) = self.engine.make_topic(name, settings, now)?;
         self.engine.durable(lsn, deadline).await?;
-        self.engine.events.publish(Event::TopicMade { topic: topic.name.clone() });
-        Ok((topic, true))
+        if is_new {
+            self.engine.events.publish(Event::TopicMade { topic: topic.name.clone() });
+        }
+        Ok((topic, is_new))
     }
 
     /// A topic that is named for dead letters is made if it is not there, as the node's rules allow.
@@ -78,10 +74,7 @@ impl Mailbox {
         if let Some(dlq) = &settings.dlq {
             self.make_dead_letter_topic(dlq, deadline).await?;
         }
-        let planned = self.engine.topics.plan_change(name, settings)?;
-        let created_ms = self.engine.topics.expect(name)?.created_ms;
-        let lsn = self.engine.write_topic(planned.id, &planned.name, &planned.settings, created_ms)?;
-        let topic = self.engine.topics.put(planned.id, planned.name, planned.settings, created_ms);
+        let (lsn, topic) = self.engine.change_topic(name, settings)?;
         self.engine.durable(lsn, deadline).await?;
         // Told at once, so that a pause or a shorter retention does not wait for the next message.
         for part in topic.parts() {
@@ -98,8 +91,7 @@ impl Mailbox {
                 "topic: {name} goes with the topic whose dead letters it holds; purge it instead"
             )));
         }
-        let lsn = self.engine.write(&Record::TopicGone { id: topic.id })?;
-        self.engine.topics.remove(topic.id);
+        let (lsn, topic) = self.engine.remove_topic(name)?;
         let dead_letters = topic.dead_letters().into_iter().flat_map(|dead| dead.parts());
         for part in topic.parts().chain(dead_letters) {
             let index = self.engine.route(part)?;

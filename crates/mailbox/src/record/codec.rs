@@ -1,4 +1,4 @@
-//! The bytes of a record: a byte of kind and version, then varints, fixed little-endian hashes and strings with their lengths.
+//! The bytes of a record: a byte of kind and version, then varints, fixed little-endian hashes, strings with lengths.
 
 use std::borrow::Cow;
 
@@ -11,25 +11,41 @@ const KIND_BITS: u8 = 5;
 /// Names, groups and consumers are far shorter; settings carry labels.
 const SETTINGS_BYTES_MAX: usize = 64 * 1024;
 
+/// What a record is, in its first byte; numbers are never given again.
+const fn kind(record: &Record<'_>) -> u8 {
+    match record {
+        Record::Topic { .. } => 1,
+        Record::TopicGone { .. } => 2,
+        Record::Send(..) => 3,
+        Record::Lease { .. } => 4,
+        Record::Ack { .. } => 5,
+        Record::Nack { .. } => 6,
+        Record::Extend { .. } => 7,
+        Record::Unlease { .. } => 8,
+        Record::Returned { .. } => 9,
+        Record::Move { .. } => 10,
+        Record::Cancel { .. } => 11,
+        Record::Edit(..) => 12,
+        Record::Reschedule { .. } => 13,
+        Record::Relocated(..) => 14,
+        Record::Remember { .. } => 15,
+        Record::Purge { .. } => 16,
+        Record::Expired { .. } => 17,
+        Record::Mark { .. } => 18,
+    }
+}
+
 pub(super) fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
-    let kind = |out: &mut Vec<u8>, kind: u8| out.push(VERSION << KIND_BITS | kind);
+    out.push(VERSION << KIND_BITS | kind(record));
     match record {
         Record::Topic { id, name, settings } => {
-            kind(out, 1);
             put(out, u64::from(id.0));
             put_text(out, name);
             put_text(out, settings);
         }
-        Record::TopicGone { id } => {
-            kind(out, 2);
-            put(out, u64::from(id.0));
-        }
-        Record::Send(taken) => {
-            kind(out, 3);
-            put_taken(out, taken);
-        }
+        Record::TopicGone { id } => put(out, u64::from(id.0)),
+        Record::Send(taken) => put_taken(out, taken),
         Record::Lease { part, until_ms, now_ms, consumer, items } => {
-            kind(out, 4);
             put_part(out, *part);
             put(out, *now_ms);
             put(out, *until_ms);
@@ -40,35 +56,23 @@ pub(super) fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
                 put(out, u64::from(*fence));
             }
         }
-        Record::Ack { part, seqs } => {
-            kind(out, 5);
+        Record::Ack { part, seqs } | Record::Returned { part, seqs } | Record::Expired { part, seqs } => {
             put_part(out, *part);
             put_seqs(out, seqs);
         }
         Record::Nack { part, seq, due_ms, now_ms, reason } => {
-            kind(out, 6);
             put_message(out, *part, *seq);
             put(out, *due_ms);
             put(out, *now_ms);
             put_text(out, reason);
         }
         Record::Extend { part, seq, until_ms, now_ms } => {
-            kind(out, 7);
             put_message(out, *part, *seq);
             put(out, *until_ms);
             put(out, *now_ms);
         }
-        Record::Unlease { part, seq } => {
-            kind(out, 8);
-            put_message(out, *part, *seq);
-        }
-        Record::Returned { part, seqs } => {
-            kind(out, 9);
-            put_part(out, *part);
-            put_seqs(out, seqs);
-        }
+        Record::Unlease { part, seq } | Record::Cancel { part, seq } => put_message(out, *part, *seq),
         Record::Move { from, to, seq, reason, now_ms, attempts, error } => {
-            kind(out, 10);
             put_part(out, *from);
             put_message(out, *to, *seq);
             out.push(reason.map_or(0, reason_code));
@@ -76,42 +80,21 @@ pub(super) fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
             put(out, u64::from(*attempts));
             put_text(out, error);
         }
-        Record::Cancel { part, seq } => {
-            kind(out, 11);
-            put_message(out, *part, *seq);
-        }
-        Record::Edit(whole) => {
-            kind(out, 12);
-            put_whole(out, whole);
-        }
+        Record::Edit(whole) | Record::Relocated(whole) => put_whole(out, whole),
         Record::Reschedule { part, seq, due_ms, now_ms } => {
-            kind(out, 13);
             put_message(out, *part, *seq);
             put(out, *due_ms);
             put(out, *now_ms);
         }
-        Record::Relocated(whole) => {
-            kind(out, 14);
-            put_whole(out, whole);
-        }
         Record::Remember { part, seq, memo } => {
-            kind(out, 15);
             put_message(out, *part, *seq);
             put_memo(out, memo);
         }
-        Record::Purge { part, upto } => {
-            kind(out, 16);
-            put_message(out, *part, *upto);
-        }
-        Record::Expired { part, seqs } => {
-            kind(out, 17);
-            put_part(out, *part);
-            put_seqs(out, seqs);
-        }
-        Record::Mark { now_ms, shards } => {
-            kind(out, 18);
+        Record::Purge { part, upto } => put_message(out, *part, *upto),
+        Record::Mark { now_ms, shards, seq } => {
             put(out, *now_ms);
             put(out, u64::from(*shards));
+            put(out, *seq);
         }
     }
 }
@@ -178,7 +161,7 @@ fn decode_kind<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Record<'a>, Error>
         15 => Record::Remember { part: from.part()?, seq: from.number()?, memo: from.memo()? },
         16 => Record::Purge { part: from.part()?, upto: from.number()? },
         17 => Record::Expired { part: from.part()?, seqs: from.seqs()? },
-        18 => Record::Mark { now_ms: from.number()?, shards: from.small()? },
+        18 => Record::Mark { now_ms: from.number()?, shards: from.small()?, seq: from.number()? },
         other => return Err(Error::schema(format!("record: kind {other} is not known"))),
     })
 }

@@ -1,3 +1,5 @@
+//! Every record comes back as it was, and no bytes break the decoder.
+
 use std::borrow::Cow;
 
 use super::*;
@@ -81,7 +83,7 @@ fn samples() -> Vec<Record<'static>> {
         Record::Remember { part: part_1, seq: 2, memo: memo() },
         Record::Purge { part: part_1, upto: 2 },
         Record::Expired { part: part_1, seqs },
-        Record::Mark { now_ms: 1, shards: 8 },
+        Record::Mark { now_ms: 1, shards: 8, seq: 7 },
     ]
 }
 

@@ -1,4 +1,4 @@
-//! What all partitions of a shard share: the record being written, the agenda, the hot window, what is to be handed over.
+//! What all partitions of a shard share: the record being written, the agenda, the hot window, what is handed over.
 
 use hashbrown::HashMap;
 use ron_log::{Class, Position};

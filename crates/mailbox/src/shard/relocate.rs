@@ -13,8 +13,8 @@ use crate::words::{Millis, PartKey, Seq};
 impl Shard {
     /// Asked for every record that [`Record::keeps`] something, in every shard, before the record's segment may go.
     ///
-    /// A message whose body is at `old` is written again with everything known of it, also if it is in another partition
-    /// by now; a key that `part` still remembers and no newer record tells is written by itself.
+    /// A message whose body is at `old` is written again with everything known of it, also if it is in another
+    /// partition by now; a key that `part` still remembers and no newer record tells is written by itself.
     pub fn relocate(
         &mut self,
         now: Millis,

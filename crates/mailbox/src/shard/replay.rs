@@ -8,8 +8,8 @@ use crate::record::Record;
 use crate::words::{Millis, PartKey, Seq, TopicId};
 
 impl Shard {
-    /// Does again what a record of a partition of this shard says. What a `Move` takes out is in the outbox afterwards and
-    /// must be adopted before the next record is read. Records of messages that are gone do nothing.
+    /// Does again what a record of a partition of this shard says. What a `Move` takes out is in the outbox afterwards
+    /// and must be adopted before the next record is read. Records of messages that are gone do nothing.
     pub fn replay(&mut self, now: Millis, record: &Record<'_>, position: Position, _body_len: u32) {
         match record {
             Record::Topic { .. } | Record::Mark { .. } => {}

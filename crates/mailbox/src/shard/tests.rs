@@ -1,3 +1,5 @@
+//! What a shard promises, operation by operation, and that reading its journal back gives the same state.
+
 use ron_types::limits::mailbox as limits;
 
 use super::*;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::args::BrowseArgs;
-use super::words::{counted, decoded, one_line, payload_line, relative, segment, shortened};
+use super::words::{counted, decoded, one_line, payload_line, relative, segment, shortened, span};
 use crate::client::{Answer, ApiClient};
 use crate::commands::Report;
 use crate::commands::table::{row, table};
@@ -124,7 +124,10 @@ fn show(page: &Page) -> String {
 fn standing(seen: &Seen) -> String {
     match (&seen.dead, seen.due_ts) {
         (Some(dead), _) if seen.state == "ready" => format!("dead: {}", dead.reason),
-        (_, Some(due)) => format!("{} until {}", seen.state, relative(due)),
+        (_, Some(due)) => {
+            let left = due.saturating_sub(ron_kernel::clock::unix_millis());
+            format!("{}, {} left", seen.state, span(left))
+        }
         _ => seen.state.clone(),
     }
 }
@@ -156,7 +159,7 @@ mod tests {
                 {"msg_id": "02", "ts": now, "state": "leased", "due_ts": now + 90_500, "attempts": 1, "group": "g",
                  "payload_b64": "YQpi"},
                 {"msg_id": "03", "ts": now, "state": "ready", "attempts": 5, "payload_b64": "/w==",
-                 "dead": {"reason": "max_attempts", "source": "o", "attempts": 5, "since_ts": 1, "last_error": "bo\nom"}},
+                 "dead": {"reason": "max_attempts", "source": "o", "attempts": 5, "last_error": "bo\nom"}},
                 {"msg_id": "04", "ts": now, "state": "ready", "damaged": true},
             ],
             "next": "05", "looked_at": 900,
@@ -166,7 +169,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("message  sent"), "{text}");
         assert!(lines[1].contains("ready") && lines[1].ends_with("-      hi"), "{text}");
-        assert!(lines[2].contains("leased until in 1 min") && lines[2].ends_with("g      a\\nb"), "{text}");
+        assert!(lines[2].contains("leased, 1 min left") && lines[2].ends_with("g      a\\nb"), "{text}");
         assert!(lines[3].contains("dead: max_attempts") && lines[3].ends_with("/w==  (bo\\nom)"), "{text}");
         assert!(lines[4].ends_with("DAMAGED: not what was sent"), "{text}");
         assert_eq!(lines[5], "900 messages looked at; there is more: --cursor 05");

@@ -116,8 +116,8 @@ mod tests {
     fn the_verdict_comes_first_and_the_rest_as_far_as_there_is_some() {
         let now = ron_kernel::clock::unix_millis();
         let explained = serde_json::from_value(json!({
-            "message": {"msg_id": "01", "topic": "orders", "ts": now, "payload_b64": "aGk=", "group": "g", "attempts": 2,
-                        "state": "leased", "due_ts": now + 20_500},
+            "message": {"msg_id": "01", "topic": "orders", "ts": now, "payload_b64": "aGk=", "group": "g",
+                        "attempts": 2, "state": "leased", "due_ts": now + 20_500},
             "verdict": "ann has it, delivery 2, for another 20500 ms",
             "lease": {"consumer": "ann", "number": 2, "leased_ts": now, "until_ts": now + 20_500},
             "ahead": 0, "noisy_share": 40, "paused": false,

@@ -126,8 +126,10 @@ async fn follow(client: &mut ApiClient, mut task: Task, is_json: bool) -> Result
         tokio::time::sleep(LOOK).await;
         let answer = client.get(&path).await?;
         task = read_task(&answer, &path)?;
-        bar.set_length(task.to_look_at.unwrap_or(task.looked_at).max(task.looked_at));
-        bar.set_position(task.looked_at);
+        // Looking goes by pages, moving one by one.
+        let done = task.looked_at.max(task.moved + task.failed);
+        bar.set_length(task.to_look_at.unwrap_or(done).max(done));
+        bar.set_position(done);
         bar.set_message(format!("{} {}: {} moved, {} failed", task.id, task.state, task.moved, task.failed));
         last = Some(answer);
     }
@@ -144,7 +146,7 @@ fn progress_bar() -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("order {msg} {wide_bar} {pos}/{len} looked at {eta}");
+    let style = ProgressStyle::with_template("order {msg} {wide_bar} {pos}/{len} {eta}");
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ron_kernel::clock;
 use ron_types::limits::mailbox::LONG_POLL_MAX;
 use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::args::TailArgs;
 use super::words::{decoded, one_line, payload_line, segment, time_of_day};
@@ -39,25 +40,29 @@ impl From<Failure> for End {
 /// Follows a topic.
 pub async fn tail(args: &TailArgs) -> Result<Report, Failure> {
     let mut client = ApiClient::find(&args.node)?;
-    let ended = if args.ack { receive(args, &mut client).await } else { look(args, &mut client).await };
+    let interrupt = interrupt()?;
+    let ended = match args.ack {
+        true => receive(args, &mut client, interrupt).await,
+        false => look(args, &mut client, interrupt).await,
+    };
     match ended {
         Ok(()) | Err(End::Unread) => Ok(Report::clean("")),
         Err(End::Failed(failure)) => Err(failure),
     }
 }
 
-/// Resolves at Ctrl-C.
-async fn interrupted() -> Result<(), End> {
+/// Hears Ctrl-C from now on, also while nobody listens.
+fn interrupt() -> Result<Signal, Failure> {
     let failure = |error| Failure::new(Code::CannotStart, format!("Ctrl-C cannot be heard: {error}"));
-    tokio::signal::ctrl_c().await.map_err(|error| End::Failed(failure(error)))
+    signal(SignalKind::interrupt()).map_err(failure)
 }
 
 /// Receives, prints and acknowledges. What was printed is acknowledged before the command ends.
-async fn receive(args: &TailArgs, client: &mut ApiClient) -> Result<(), End> {
+async fn receive(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal) -> Result<(), End> {
     let wait = Millis::from_duration(LONG_POLL_MAX);
     loop {
         let asked = tokio::select! {
-            ended = interrupted() => return ended,
+            _ = interrupt.recv() => return Ok(()),
             asked = recv::ask(client, &args.topic, PAGE, wait, None) => asked,
         };
         let (text, messages) = asked?;
@@ -75,14 +80,14 @@ async fn receive(args: &TailArgs, client: &mut ApiClient) -> Result<(), End> {
 }
 
 /// Looks again and again for messages that were not there before.
-async fn look(args: &TailArgs, client: &mut ApiClient) -> Result<(), End> {
+async fn look(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal) -> Result<(), End> {
     let path = format!("/v1/topics/{}", segment(&args.topic));
     let topic: Value = client.get(&path).await?.read(&path)?;
     let mut place = Place::new(clock::unix_millis(), topic["settings"]["partitions"] == 1);
     loop {
         let request = place.request();
         let asked = tokio::select! {
-            ended = interrupted() => return ended,
+            _ = interrupt.recv() => return Ok(()),
             asked = browse::ask(client, &args.topic, &request) => asked,
         };
         let (answer, page) = asked?;
@@ -102,7 +107,7 @@ async fn look(args: &TailArgs, client: &mut ApiClient) -> Result<(), End> {
             continue;
         }
         tokio::select! {
-            ended = interrupted() => return ended,
+            _ = interrupt.recv() => return Ok(()),
             () = tokio::time::sleep(LOOK) => {}
         }
     }

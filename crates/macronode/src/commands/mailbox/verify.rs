@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use ron_log::{LogError, SegmentReport, VerifyReport};
+use ron_log::{Damage, LogError, SegmentReport, VerifyReport};
 use serde_json::{Value, json};
 
 use super::args::VerifyArgs;
@@ -66,7 +66,8 @@ fn show(folder: &Path, report: &VerifyReport) -> String {
             continue;
         }
         let (number, records) = (segment.segment.to_string(), segment.records.to_string());
-        rows.push(row([&number, &records, &bytes(segment.written_bytes), found.as_deref().unwrap_or("ok")]));
+        let well = if segment.records == 0 { "ok, empty" } else { "ok" };
+        rows.push(row([&number, &records, &bytes(segment.written_bytes), found.as_deref().unwrap_or(well)]));
     }
     let mut text = if report.segments.is_empty() { String::new() } else { table(0, &rows) + "\n" };
     if clean > LISTED_MAX {
@@ -123,7 +124,8 @@ fn summary(folder: &Path, report: &VerifyReport) -> String {
 fn as_json(report: &VerifyReport) -> Value {
     let segment = |segment: &SegmentReport| {
         let damage = segment.damage.iter().map(|damage| {
-            json!({"offset": damage.offset, "bytes": damage.len, "first_lsn": damage.first.0, "records": damage.records})
+            let Damage { offset, len, first, records, .. } = damage;
+            json!({"offset": offset, "bytes": len, "first_lsn": first.0, "records": records})
         });
         json!({
             "segment": segment.segment,
@@ -148,7 +150,7 @@ fn as_json(report: &VerifyReport) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use ron_log::{Damage, Lsn};
+    use ron_log::Lsn;
 
     use super::*;
 
@@ -185,7 +187,8 @@ segment  records  written  finding
 3        5        2.0 KiB  a copy of its header is damaged; 4 records missing before byte 0; \
 44 bytes at 300 are damaged, 1 record lost; 1 break of the chain of checksums
 
-DAMAGED: 6 records in 2 segments, 4.0 KiB are whole; 5 records lost in 44 damaged bytes, 1 chain break, segment 2 missing
+DAMAGED: 6 records in 2 segments, 4.0 KiB are whole; 5 records lost in 44 damaged bytes, \
+1 chain break, segment 2 missing
 what is whole is served; the damaged bytes are in d/mailbox
 ";
         assert_eq!(show(Path::new("d/mailbox"), &report), expected);

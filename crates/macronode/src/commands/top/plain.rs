@@ -2,7 +2,7 @@
 
 use super::figures::{age, count, rate};
 use super::view::{LogRow, QueueRow, View};
-use crate::commands::mailbox::words::bytes;
+use crate::commands::mailbox::words::{bytes, counted};
 use crate::commands::table::{row, table};
 
 /// Topics that are listed.
@@ -23,10 +23,10 @@ pub fn log_line(log: Option<&LogRow>) -> String {
         return format!("LOG FAILED: {failed}");
     }
     format!(
-        "log {} of {}, {} segments, {} syncs/s, {} records/s",
+        "log {} of {}, {}, {} syncs/s, {} records/s",
         bytes(log.bytes_total),
         bytes(log.quota_bytes),
-        log.segments,
+        counted(log.segments.into(), "segment"),
         rate(log.syncs_per_second),
         rate(log.records_per_second)
     )
@@ -40,7 +40,7 @@ pub fn fill(queue: Option<&QueueRow>) -> String {
 /// The whole snapshot.
 pub fn show(view: &View) -> String {
     let View { address, durability, topics_total, .. } = view;
-    let head = format!("{address} {}, {durability}, {topics_total} topics\n", standing(view));
+    let head = format!("{address} {}, {durability}, {}\n", standing(view), counted(*topics_total, "topic"));
     let mut shards = vec![row(["shard", "ready", "delayed", "leased", "waiters", "queue"])];
     shards.extend(view.shards.iter().map(|shard| {
         let numbers = [shard.ready, shard.delayed, shard.leased, shard.waiters].map(count);
@@ -78,7 +78,7 @@ mod tests {
         Sort::Ready.apply(&mut view.topics);
         let expected = "\
 127.0.0.1:1 ready, fsynced, 3 topics
-log 64.0 MiB of 16.0 GiB, 1 segments, 100 syncs/s, 1000 records/s
+log 64.0 MiB of 16.0 GiB, 1 segment, 100 syncs/s, 1000 records/s
 
 shard  ready  delayed  leased  waiters  queue
 0      40     3        2       1        50/100

@@ -15,12 +15,18 @@ use crate::commands::mailbox::words::shortened;
 const WIDE: u16 = 110;
 /// Queues below each other on a narrow terminal.
 const QUEUES_NARROW: u16 = 4;
+/// Lines for queues beside the shards on a wide one.
+const QUEUES_WIDE: u16 = 7;
+/// Columns of the shards.
+const SHARDS_WIDTH: u16 = 64;
 /// Cells of a bar.
 const BAR: usize = 8;
 const NAME_WIDTH_MAX: u16 = 40;
+const NAME_WIDTH_MIN: u16 = 12;
+/// The columns of the topics after their name, in the order of [`Sort::ALL`].
+const COLUMNS: [&str; 8] = ["ready", "leased", "delayed", "in/s", "out/s", "ack/s", "dead", "oldest"];
 const KEYS: &str = " q quit  s sort  p pause  up/down scroll  ? help";
-const HELP: &str = "\
- q, Esc, Ctrl-C   leave
+const HELP: &str = "\x20q, Esc, Ctrl-C   leave
  s                sort the topics by the next column
  p                pause; the numbers stand still
  up, down         scroll the topics
@@ -56,18 +62,21 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, trouble: Option<&str>, chosen: &
     let area = frame.area();
     let shard_rows = u16::try_from(view.shards.len()).unwrap_or(u16::MAX).saturating_add(1);
     let is_wide = area.width >= WIDE;
-    let queue_rows = if is_wide { 0 } else { QUEUES_NARROW.min(area.height / 5) + 1 };
+    // Each part ends with an empty line.
+    let queue_rows = QUEUES_NARROW.min(area.height / 5) + 2;
+    let (first_rows, second_rows) =
+        if is_wide { (shard_rows.max(QUEUES_WIDE) + 1, 0) } else { (shard_rows + 1, queue_rows) };
     let parts = Layout::vertical([
         Constraint::Length(3),
-        Constraint::Length(shard_rows + 1),
-        Constraint::Length(queue_rows + u16::from(queue_rows > 0)),
+        Constraint::Length(first_rows),
+        Constraint::Length(second_rows),
         Constraint::Min(3),
         Constraint::Length(1),
     ]);
     let [head, shards, queues, topics, foot] = parts.areas(area);
     draw_head(frame, head, view, trouble);
     if is_wide {
-        let [left, right] = Layout::horizontal([Constraint::Length(56), Constraint::Min(20)]).areas(shards);
+        let [left, right] = Layout::horizontal([Constraint::Length(SHARDS_WIDTH), Constraint::Min(20)]).areas(shards);
         draw_shards(frame, left, view);
         draw_queues(frame, right, &view.queues);
     } else {
@@ -118,7 +127,7 @@ fn draw_shards(frame: &mut Frame<'_>, area: Rect, view: &View) {
 
 fn draw_queues(frame: &mut Frame<'_>, area: Rect, queues: &[QueueRow]) {
     let name_width = area.width.saturating_sub(8 + BAR as u16 + 3 + 16).clamp(10, 28);
-    let rows = queues.iter().map(|queue| {
+    let rows = queues.iter().take(usize::from(area.height.saturating_sub(2))).map(|queue| {
         let name = shortened(&queue.name, usize::from(name_width) - 1);
         let numbers = [queue.high_water as u64, queue.busy].map(|number| right(count(number)));
         Row::new([Cell::from(format!(" {name}"))].into_iter().chain(numbers).chain([Cell::from(gauge(queue))]))
@@ -134,16 +143,18 @@ fn draw_topics(frame: &mut Frame<'_>, area: Rect, view: &View, chosen: &mut Chos
     chosen.sort.apply(&mut topics);
     let longest = topics.iter().map(|topic| topic.name.len() + 2).max().unwrap_or(0);
     let cell = if area.width >= WIDE { 10 } else { 7 };
-    let numbers = 8 * (cell + 1);
-    let room = area.width.saturating_sub(numbers).clamp(8, NAME_WIDTH_MAX);
+    // What has no room is left out whole, from the right.
+    let columns = (area.width.saturating_sub(NAME_WIDTH_MIN) / (cell + 1)).clamp(1, COLUMNS.len() as u16);
+    let room = area.width.saturating_sub(columns * (cell + 1)).clamp(NAME_WIDTH_MIN, NAME_WIDTH_MAX);
     let name_width = u16::try_from(longest).unwrap_or(u16::MAX).clamp(16.min(room), room);
-    let rows = topics.iter().skip(chosen.offset).take(chosen.page).map(|topic| topic_row(topic, name_width));
-    let mut widths = vec![Constraint::Length(name_width)];
-    widths.extend([Constraint::Length(cell); 8]);
-    frame.render_widget(Table::new(rows, widths).header(topics_head(chosen.sort)), area);
+    let rows = topics.iter().skip(chosen.offset).take(chosen.page);
+    let rows = rows.map(|topic| topic_row(topic, name_width, usize::from(columns)));
+    let widths = std::iter::once(name_width).chain(std::iter::repeat_n(cell, usize::from(columns)));
+    let head = topics_head(chosen.sort, usize::from(columns));
+    frame.render_widget(Table::new(rows, widths.map(Constraint::Length)).header(head), area);
 }
 
-fn topic_row(topic: &TopicRow, name_width: u16) -> Row<'static> {
+fn topic_row(topic: &TopicRow, name_width: u16, columns: usize) -> Row<'static> {
     let dead = Style::new().fg(if topic.dead > 0 { Color::Yellow } else { Color::Reset });
     let cells = [
         right(count(topic.ready)),
@@ -156,17 +167,17 @@ fn topic_row(topic: &TopicRow, name_width: u16) -> Row<'static> {
         right(age(topic.oldest_age_ms)),
     ];
     let name = shortened(&topic.name, usize::from(name_width) - 1);
-    Row::new([Cell::from(format!(" {name}"))].into_iter().chain(cells))
+    Row::new([Cell::from(format!(" {name}"))].into_iter().chain(cells.into_iter().take(columns)))
 }
 
 /// The names of the columns, with a mark at the one that sorts.
-fn topics_head(sort: Sort) -> Row<'static> {
-    const NAMES: [&str; 8] = ["ready", "leased", "delayed", "in/s", "out/s", "ack/s", "dead", "oldest"];
+fn topics_head(sort: Sort, columns: usize) -> Row<'static> {
     let chosen = Sort::ALL.iter().position(|known| *known == sort).unwrap_or(0);
     let marked = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
     let style = |index: usize| if index == chosen { marked } else { Style::new() };
-    let names = NAMES.iter().enumerate().map(|(index, name)| right((*name).to_owned()).style(style(index)));
-    let topic = Cell::from(" topic").style(style(NAMES.len()));
+    let names =
+        COLUMNS.iter().take(columns).enumerate().map(|(index, name)| right((*name).to_owned()).style(style(index)));
+    let topic = Cell::from(" topic").style(style(COLUMNS.len()));
     Row::new([topic].into_iter().chain(names)).style(head_style())
 }
 

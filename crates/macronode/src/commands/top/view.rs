@@ -361,7 +361,7 @@ pub mod tests {
     pub fn samples() -> (Sample, Sample) {
         let stats = |syncs: u64, ready: u64| {
             serde_json::from_value(json!({
-                "shards": [{"shard": 0, "ready": ready, "delayed": 3, "leased": 2, "waiters": 1, "reorder_depth_max": 0},
+                "shards": [{"shard": 0, "ready": ready, "delayed": 3, "leased": 2, "waiters": 1},
                            {"shard": 1, "ready": 0, "delayed": 0, "leased": 0, "waiters": 0}],
                 "log": {"bytes_total": 67108864, "quota_bytes": 17179869184_u64, "segments": 1, "syncs": syncs,
                         "appended": syncs * 10, "durable_lsn": 9, "failed": null},

@@ -1,0 +1,118 @@
+//! A wall clock that is set back or forward by an hour expires nothing wrongly, within a run or across a restart.
+
+use std::time::Duration;
+
+use ron_log::SimDisk;
+
+use super::memory::Memory;
+use super::workloads::settings;
+use super::world::{Letter, START_MS, World, open, routing};
+use crate::clock::Steady;
+use crate::topics::Topics;
+use crate::words::{Expired, Millis, State, TopicSettings};
+
+const HOUR_MS: Millis = 3600 * 1000;
+const LEASE_MS: u64 = 30_000;
+
+#[tokio::test(start_paused = true)]
+async fn within_a_run_only_the_monotonic_clock_moves_it() {
+    for (wall_ms, newest_ms) in [(START_MS, 0), (START_MS, START_MS + HOUR_MS), (START_MS + HOUR_MS, START_MS)] {
+        // The wall clock is asked once, before the start; whatever it does afterwards is not seen.
+        let clock = Steady::start(wall_ms, newest_ms);
+        let start_ms = wall_ms.max(newest_ms);
+        assert_eq!(clock.now(), start_ms);
+        tokio::time::advance(Duration::from_millis(1234)).await;
+        assert_eq!(clock.now(), start_ms + 1234);
+        assert_eq!(clock.instant(start_ms + 1234), ron_kernel::clock::now());
+    }
+}
+
+/// A lease, a delayed message, a remembered key, messages kept for half an hour and for two hours; then the power goes.
+fn stopped() -> (SimDisk, Memory) {
+    let disk = SimDisk::new(4);
+    let mut world = World::new(&disk).unwrap();
+    let kept = |retention_ms| TopicSettings { retention_ms, replay_window_ms: 2 * HOUR_MS, ..settings() };
+    world.put_topic("leased", kept(100 * HOUR_MS));
+    world.put_topic("short", TopicSettings { expired: Expired::Drop, ..kept(HOUR_MS / 2) });
+    world.put_topic("long", TopicSettings { expired: Expired::Drop, ..kept(2 * HOUR_MS) });
+    for topic in ["short", "long"] {
+        world.send(topic, Letter { key: Some(1), ..Letter::default() });
+    }
+    world.advance(600_000);
+    world.send("leased", Letter::default());
+    let leased = world.part("leased", 0);
+    assert_eq!(world.recv(leased, 1, LEASE_MS), [3]);
+    world.send("leased", Letter { delay_ms: 60_000, ..Letter::default() });
+    world.flush().unwrap();
+    (disk.crash(0), world.memory)
+}
+
+/// The mailbox after a restart at this time of the wall clock, and what its own clock says.
+fn restarted(disk: &SimDisk, memory: &Memory, wall_ms: Millis) -> World {
+    let topics = Topics::default();
+    let recovered = open(disk, &topics, 2, wall_ms).unwrap();
+    let mut memory = memory.clone();
+    memory.now = recovered.opened.clock.now();
+    World::resume(recovered, topics, routing(2), memory)
+}
+
+/// Whatever the mailbox holds of a topic now: numbers, states and the times they end.
+fn held(world: &World, topic: &str) -> Vec<(u64, State, Option<Millis>)> {
+    let part = world.part(topic, 0);
+    let mut out = Vec::new();
+    world.lanes[world.routing.shard_of(part)].shard.browse(part, None, 10, &mut out);
+    out.iter().map(|one| (one.seq, one.state, one.due_ms)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_back_across_a_restart_no_lease_outlasts_its_grant_and_nothing_is_lost() {
+    let (disk, memory) = stopped();
+    let newest_ms = memory.now;
+    let mut world = restarted(&disk, &memory, newest_ms - HOUR_MS);
+    assert_eq!(world.now, newest_ms, "time goes on from the newest record");
+    world.tick();
+    assert_eq!(
+        held(&world, "leased"),
+        [(3, State::Leased, Some(newest_ms + LEASE_MS)), (4, State::Delayed, Some(newest_ms + 60_000))]
+    );
+    assert_eq!((held(&world, "short").len(), held(&world, "long").len()), (1, 1));
+    // The keys are known; the sends assert it.
+    world.send("short", Letter { key: Some(1), ..Letter::default() });
+    world.send("long", Letter { key: Some(1), ..Letter::default() });
+    world.advance(LEASE_MS);
+    world.tick();
+    assert_eq!(held(&world, "leased")[0], (3, State::Ready, None), "granted for so long and no longer");
+    world.advance(LEASE_MS);
+    assert_eq!(world.recv(world.part("leased", 0), 2, LEASE_MS), [3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_forward_across_a_restart_leases_end_and_only_what_is_over_its_time_goes() {
+    let (disk, memory) = stopped();
+    let mut world = restarted(&disk, &memory, memory.now + HOUR_MS);
+    assert_eq!(world.now, memory.now + HOUR_MS);
+    world.tick();
+    // At least once: the lease is over, the message comes again, and nothing is gone but what an hour makes too old.
+    assert_eq!(held(&world, "leased"), [(3, State::Ready, None), (4, State::Ready, None)]);
+    assert_eq!((held(&world, "short").len(), held(&world, "long").len()), (0, 1));
+    world.send("long", Letter { key: Some(1), ..Letter::default() });
+    let given = world.recv(world.part("leased", 0), 2, LEASE_MS);
+    assert_eq!(given, [3, 4]);
+    given.into_iter().for_each(|seq| world.ack(seq));
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_back_again_and_again_time_never_goes_back() {
+    let (disk, memory) = stopped();
+    let mut memory = memory;
+    let mut last_ms = memory.now;
+    for _ in 0..3 {
+        let mut world = restarted(&disk, &memory, last_ms - HOUR_MS);
+        assert!(world.now >= last_ms);
+        world.advance(1_000);
+        world.send("leased", Letter::default());
+        world.flush().unwrap();
+        last_ms = world.now;
+        memory = world.memory;
+    }
+}

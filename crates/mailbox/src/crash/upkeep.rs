@@ -1,0 +1,151 @@
+//! The rest of what a driven mailbox does: changes before the first delivery, redrives, what is due, compaction, rebalance.
+
+use bytes::Bytes;
+use ron_log::{Log, LogError};
+
+use super::super::memory::Promise;
+use super::super::reference::{End, Message, Stand};
+use super::{World, body_of, routing};
+use crate::engine::{head_of, topic_head};
+use crate::keeper::{self, Old};
+use crate::rebalancer::rehouse;
+use crate::record::Record;
+use crate::shard::Shard;
+use crate::words::{PartKey, Seq};
+
+impl World {
+    fn message(&self, seq: Seq) -> Message {
+        let found = self.model.reference.messages.iter().find(|message| message.seq == seq);
+        found.expect("the script knows the message").clone()
+    }
+
+    /// Messages of a partition, in order.
+    pub fn held(&self, part: PartKey) -> Vec<Seq> {
+        self.model.reference.messages.iter().filter(|one| one.part == part).map(|one| one.seq).collect()
+    }
+
+    /// Messages that nobody has seen.
+    pub fn unseen(&self) -> Vec<Seq> {
+        self.model.reference.messages.iter().filter(|one| one.attempts == 0).map(|one| one.seq).collect()
+    }
+
+    pub fn cancel(&mut self, seq: Seq) {
+        let part = self.message(seq).part;
+        let (answer, _) = self.on_part(part, |shard, journal, now| shard.cancel(now, journal, part, seq));
+        answer.expect("nobody has seen it");
+        self.model.reference.end(seq, End::Canceled);
+        self.done(part, Promise::Gone(seq));
+    }
+
+    pub fn reschedule(&mut self, seq: Seq, delay_ms: u64) {
+        let part = self.message(seq).part;
+        let due_ms = self.now + delay_ms;
+        let (answer, _) = self.on_part(part, |shard, journal, now| shard.reschedule(now, journal, part, seq, due_ms));
+        answer.expect("nobody has seen it");
+        let stand = if delay_ms > 0 { Stand::Delayed(due_ms) } else { Stand::Ready };
+        self.model.reference.get(part, seq).expect("it is there").stand = stand;
+        self.done(part, Promise::Other);
+    }
+
+    pub fn edit(&mut self, seq: Seq, len: usize) {
+        let part = self.message(seq).part;
+        let body = body_of(seq + 1000, len);
+        let (bytes, payload_len) = (Bytes::from(body.clone()), body.len() as u32);
+        let (answer, _) =
+            self.on_part(part, |shard, journal, now| shard.edit(now, journal, part, seq, bytes, payload_len));
+        answer.expect("nobody has seen it");
+        self.model.reference.get(part, seq).expect("it is there").body = body;
+        self.done(part, Promise::Other);
+    }
+
+    pub fn redrive(&mut self, seq: Seq, to: PartKey) {
+        let from = self.message(seq).part;
+        let (answer, _) = self.on_part(from, |shard, journal, now| shard.redrive(now, journal, from, seq, to));
+        answer.expect("it is dead and with nobody");
+        self.model.reference.get(from, seq).expect("it is there").dead = None;
+        self.model.reference.arrive(self.now, seq, to);
+        self.model.errors.remove(&seq);
+        self.done(from, Promise::Other);
+    }
+
+    /// What is due happens everywhere.
+    pub fn tick(&mut self) {
+        let before = self.model.reference.clone();
+        for _ in 0..3 {
+            for index in 0..self.lanes.len() {
+                self.turn(index, None, |shard, journal, now| shard.tick(now, journal, &mut || 0));
+            }
+        }
+        self.note_ended_leases();
+        self.model.reference.settle_all(self.now);
+        self.note_dead(&before);
+        let lsn = self.lsn();
+        self.remember(lsn, Promise::Other);
+    }
+
+    /// Partitions go to so many shards, as the rebalancer does it; what is on its way follows its partition.
+    pub fn rebalance(&mut self, shards: usize) -> Result<(), LogError> {
+        self.flush()?;
+        let after = routing(shards);
+        let mut owned: Vec<&mut Shard> = self.lanes.iter_mut().map(|lane| &mut lane.shard).collect();
+        rehouse(&mut owned, &self.topics, after);
+        let on_their_way: Vec<_> = self.lanes.iter_mut().flat_map(|lane| std::mem::take(&mut lane.adopted)).collect();
+        self.routing = after;
+        for handover in on_their_way {
+            self.lanes[after.shard_of(handover.to)].adopted.push(handover);
+        }
+        let last = self.lsn();
+        self.lanes.iter_mut().for_each(|lane| lane.last = last);
+        Ok(())
+    }
+
+    /// Gives the oldest segment back if that is worth it, as the keeper does it.
+    pub fn compact(&mut self) -> Result<bool, LogError> {
+        self.compact_with(&mut |_, _| ())
+    }
+
+    /// The same, with something happening before each shard is asked.
+    pub fn compact_with(&mut self, between: &mut dyn FnMut(&mut World, usize)) -> Result<bool, LogError> {
+        let Some(segment) = self.log.reclaimable() else { return Ok(false) };
+        let contents = keeper::contents_of(&self.log, segment)?;
+        for id in contents.topics {
+            if let Some(topic) = self.topics.by_id(id) {
+                self.append(&topic_head(topic.id, &topic.name, &topic.settings, topic.created_ms).unwrap());
+            }
+        }
+        for batch in contents.messages.chunks(4) {
+            self.copy_forward(batch, between)?;
+        }
+        self.seq += 1;
+        self.append(&head_of(&Record::Mark { now_ms: self.now, shards: 1, seq: self.seq }));
+        self.log.retire(segment)?;
+        let lsn = self.lsn();
+        self.remember(lsn, Promise::Other);
+        Ok(true)
+    }
+
+    fn copy_forward(&mut self, batch: &[Old], between: &mut dyn FnMut(&mut World, usize)) -> Result<(), LogError> {
+        let log: Log = self.log.clone();
+        loop {
+            let routing = self.routing;
+            for index in 0..self.lanes.len() {
+                between(self, index);
+                let (held, _) =
+                    self.turn(index, None, |shard, journal, now| keeper::sort_out(shard, journal, now, batch));
+                let (whole, damaged) = keeper::bodies_of(&log, held.expect("the log takes it"))?;
+                assert!(damaged.is_empty(), "nothing is damaged here");
+                let (written, _) =
+                    self.turn(index, None, |shard, journal, now| keeper::write_again(shard, journal, now, &whole));
+                written.expect("the log takes it");
+            }
+            let is_held = |old: &Old| {
+                self.lanes
+                    .iter()
+                    .any(|lane| old.is_in(&lane.shard) || old.is_among(lane.adopted.iter().map(|one| one.seq)))
+            };
+            if self.routing == routing && !batch.iter().any(is_held) {
+                return Ok(());
+            }
+        }
+    }
+}
