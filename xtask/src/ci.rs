@@ -38,7 +38,7 @@ const STEPS: &[Step] = &[
     Step { name: "doctest", about: "the examples in the documentation", action: doctest },
     Step { name: "current-thread", about: "black-box tests on the one-thread runtime", action: test_current_thread },
     Step { name: "loom", about: "the atomics under every interleaving", action: |s| s.run_tests(&loom()) },
-    Step { name: "shuttle", about: "the kernel under random schedules", action: |s| s.run_tests(&shuttle()) },
+    Step { name: "shuttle", about: "kernel, log and mailbox under random schedules", action: shuttle_tests },
     Step { name: "sim", about: "10,000 simulated lives of the supervisor", action: |s| s.run_line(SIM) },
     Step { name: "specs", about: "TLC: the model holds, and its planted bugs are found", action: specs::check },
     Step { name: "doc", about: "documentation, warnings are errors", action: doc },
@@ -99,9 +99,16 @@ pub fn loom() -> CommandLine {
 }
 
 /// The shuttle tests; a target folder of their own, for the same reason.
-pub fn shuttle() -> CommandLine {
-    let command = CommandLine::new("cargo test -p ron-kernel --test shuttle --release --target-dir target/shuttle");
-    command.env("RUSTFLAGS", "--cfg shuttle")
+pub fn shuttle() -> impl Iterator<Item = CommandLine> {
+    let chosen = ["-p ron-kernel --test shuttle", "-p ron-log --lib commit_model", "-p svc-mailbox --test shuttle"];
+    chosen.into_iter().map(|chosen| {
+        let command = CommandLine::new(&format!("cargo test {chosen} --release --target-dir target/shuttle"));
+        command.env("RUSTFLAGS", "--cfg shuttle")
+    })
+}
+
+fn shuttle_tests(session: &mut Session) -> Result<()> {
+    shuttle().try_for_each(|command| session.run_tests(&command))
 }
 
 fn doc(session: &mut Session) -> Result<()> {

@@ -1,8 +1,8 @@
 //! The complete proofs: the same checks as in `ci`, with far more of everything, and the known vulnerabilities.
 
 use crate::audit;
-use crate::ci::{self, Step, run_steps};
-use crate::runner::Session;
+use crate::ci::{self, Step, cargo_tool, run_steps};
+use crate::runner::{CommandLine, Session};
 use anyhow::Result;
 
 const SIM: &str = "cargo run --release -p sim -- --seeds 1000000";
@@ -10,8 +10,9 @@ const SIM: &str = "cargo run --release -p sim -- --seeds 1000000";
 const STEPS: &[Step] = &[
     Step { name: "sim", about: "a million simulated lives of the supervisor", action: |s| s.run_line(SIM) },
     Step { name: "loom", about: "the atomics; exhaustive in ci already", action: |s| s.run_tests(&ci::loom()) },
-    Step { name: "shuttle", about: "the kernel under many more schedules", action: shuttle },
+    Step { name: "shuttle", about: "kernel, log and mailbox under many more schedules", action: shuttle },
     Step { name: "node", about: "the black-box tests, longer", action: node },
+    Step { name: "fuzz", about: "every decoder of the mailbox against a minute of noise", action: fuzz },
     Step { name: "audit", about: "known vulnerabilities", action: audit::check },
 ];
 
@@ -20,8 +21,18 @@ pub fn run() -> Result<()> {
     run_steps(STEPS, &mut Session::new())
 }
 
+/// The fuzz targets are a workspace of their own; the flag lets the stable compiler build them with the sanitizer.
+fn fuzz(session: &mut Session) -> Result<()> {
+    cargo_tool(session, "fuzz", "cargo install cargo-fuzz --locked --debug")?;
+    for target in ["record", "envelope", "receipt", "dto"] {
+        let line = format!("cargo fuzz run --fuzz-dir crates/mailbox/fuzz {target} -- -max_total_time=60");
+        session.run(&CommandLine::new(&line).env("RUSTC_BOOTSTRAP", "1"))?;
+    }
+    Ok(())
+}
+
 fn shuttle(session: &mut Session) -> Result<()> {
-    session.run_tests(&ci::shuttle().env("SHUTTLE_ITERATIONS", "100000"))
+    ci::shuttle().try_for_each(|command| session.run_tests(&command.env("SHUTTLE_ITERATIONS", "100000")))
 }
 
 fn node(session: &mut Session) -> Result<()> {

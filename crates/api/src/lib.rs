@@ -26,7 +26,7 @@ pub use corr::CorrId;
 pub use dev::{Work, WorkItem, dev_routes};
 pub use extract::{Json, JsonText, Path, Payload, Query};
 pub use limits::HttpLimits;
-pub use mailbox::mailbox_routes;
+pub use mailbox::{mailbox_routes, read_any_mailbox_body};
 pub use problem::{Failure, Problem};
 pub use route::{Api, ApiBuilder, RouteSpec, Verb};
 pub use serve::serve;

@@ -45,6 +45,27 @@ type Answer = Result<Response, Problem>;
 
 const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
 
+/// Reads bytes as the body of every route of this surface, as the fuzz target does; whatever they are, it returns.
+#[doc(hidden)]
+pub fn read_any_mailbox_body(bytes: &[u8]) {
+    fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) {
+        drop(serde_json::from_slice::<T>(bytes));
+    }
+    read::<send::SendRequest>(bytes);
+    read::<send::BatchRequest>(bytes);
+    read::<recv::RecvRequest>(bytes);
+    read::<stream::StreamRequest>(bytes);
+    read::<stream::CreditRequest>(bytes);
+    read::<settle::AckRequest<'_>>(bytes);
+    read::<settle::NackRequest<'_>>(bytes);
+    read::<settle::ExtendRequest<'_>>(bytes);
+    read::<topics::Settings>(bytes);
+    read::<messages::BrowseRequest>(bytes);
+    read::<messages::ChangeRequest>(bytes);
+    read::<dlq::ReprocessRequest>(bytes);
+    read::<tokens::MintRequest>(bytes);
+}
+
 /// Adds the routes of the mailbox, with their description and its page.
 pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority) -> ApiBuilder {
     let kernel = builder.kernel().clone();

@@ -71,6 +71,8 @@ pub struct Outcome {
     pub rows: Vec<Row>,
     /// Who could not take part, and why.
     pub absent: Vec<(String, String)>,
+    /// Requests to the node that were refused as busy and sent again.
+    pub refusals: u64,
     plan: Plan,
     peers: bool,
 }
@@ -107,7 +109,8 @@ pub fn measure(options: &Options) -> anyhow::Result<Outcome> {
 async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {
     let scratch = Scratch::new()?;
     let (plan, peers) = (options.plan, options.peers);
-    let mut outcome = Outcome { results: Results::default(), rows: Vec::new(), absent: Vec::new(), plan, peers };
+    let (results, rows, absent) = (Results::default(), Vec::new(), Vec::new());
+    let mut outcome = Outcome { results, rows, absent, refusals: 0, plan, peers };
     let cells = options.cells();
     if !cells.is_empty() {
         let mut systems = own_systems(options, &scratch, &mut outcome).await?;
@@ -128,6 +131,7 @@ async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {
         }
         outcome.take("memory", rows);
     }
+    outcome.refusals = http::refusals();
     Ok(outcome)
 }
 

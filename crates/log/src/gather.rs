@@ -299,3 +299,6 @@ impl Gather {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(all(test, shuttle))]
+mod commit_model;

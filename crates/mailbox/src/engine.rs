@@ -24,7 +24,7 @@ use crate::recovery::StoredTopic;
 use crate::reprocessor::Redrives;
 use crate::shard::{Handover, Shard};
 use crate::topics::{Topic, Topics};
-use crate::words::{Millis, PartKey, TopicId, TopicName, TopicSettings};
+use crate::words::{Leased, Millis, PartKey, TopicId, TopicName, TopicSettings};
 
 /// Shared by the handle and every task of the mailbox.
 pub(crate) struct Engine {
@@ -67,6 +67,8 @@ pub(crate) struct Cell {
     pub shard: Mutex<Option<Shard>>,
     /// Messages moved here by other shards, with the number of the record that says so.
     pub adopted: Mutex<Vec<(Lsn, Handover)>>,
+    /// Deliveries that the last life of the worker did not hand out.
+    pub unclaimed: Mutex<Vec<Leased>>,
     /// What was last published about it.
     pub numbers: Mutex<ShardNumbers>,
 }

@@ -223,8 +223,11 @@ pub(crate) fn sort_out(
     Ok(held)
 }
 
+/// Messages with their bodies.
+pub(crate) type Bodies = Vec<(Old, Bytes)>;
+
 /// Bodies read back, and the messages whose bodies are damaged: those stay to be found so by whoever receives them.
-pub(crate) fn bodies_of(log: &Log, held: Vec<Old>) -> Result<(Vec<(Old, Bytes)>, Vec<Old>), LogError> {
+pub(crate) fn bodies_of(log: &Log, held: Vec<Old>) -> Result<(Bodies, Vec<Old>), LogError> {
     let (mut whole, mut damaged) = (Vec::new(), Vec::new());
     for old in held {
         match log.read(old.position) {

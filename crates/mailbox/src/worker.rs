@@ -100,7 +100,7 @@ impl<'a> Worker<'a> {
             routing: engine.routing.get().version,
             waiting: HashMap::new(),
             waiters: 0,
-            unclaimed: Vec::new(),
+            unclaimed: std::mem::take(&mut *lock(&engine.lanes[index].cell.unclaimed)),
             released: Vec::new(),
             ready: Vec::new(),
             ram: opened.log.durability() == Durability::Ram,
@@ -344,6 +344,20 @@ impl<'a> Worker<'a> {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for Worker<'_> {
+    /// What was leased and never handed out is left to the next life, which undoes it: nobody has it, so nobody should
+    /// wait for the lease to end.
+    fn drop(&mut self) {
+        let answers = self.answers.drain(..).map(|(_, answer)| answer).chain(self.fresh.drain(..));
+        let leased = answers.filter_map(|answer| match answer {
+            Answer::Delivered(_, Ok(leased)) => Some(leased),
+            _ => None,
+        });
+        self.unclaimed.extend(leased.flatten());
+        lock(&self.engine.lanes[self.index].cell.unclaimed).append(&mut self.unclaimed);
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::target::Promise;
 
 const WIDTH: f64 = 960.0;
-const LABEL_WIDTH: f64 = 330.0;
+const LABEL_WIDTH: f64 = 350.0;
 const RIGHT: f64 = 80.0;
 const BAR: f64 = 18.0;
 const GAP: f64 = 6.0;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -20,6 +21,14 @@ const BUSY_MAX: usize = 2_000;
 /// No head of an answer is longer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const VISIBILITY_MS: u64 = 120_000;
+
+/// Requests that had to be sent again because the node was busy.
+static REFUSALS: AtomicU64 = AtomicU64::new(0);
+
+/// How many requests of this run were refused and sent again.
+pub fn refusals() -> u64 {
+    REFUSALS.load(Ordering::Relaxed)
+}
 
 /// Where a node is and what opens it.
 #[derive(Clone, Debug)]
@@ -98,7 +107,10 @@ impl Connection {
         for _ in 0..BUSY_MAX {
             match self.exchange(request).await? {
                 200 => return Ok(&self.buffer[self.body.clone()]),
-                429 | 503 => tokio::time::sleep(BUSY_PAUSE).await,
+                429 | 503 => {
+                    REFUSALS.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
                 status => anyhow::bail!("status {status}: {}", self.said()),
             }
         }

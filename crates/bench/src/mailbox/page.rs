@@ -36,6 +36,7 @@ impl Outcome {
             let _ = writeln!(text, "{title}\n{}", aligned(&table(&self.results, &cells)));
         }
         let _ = writeln!(text, "{}", report::plain_table(&self.rows));
+        let _ = writeln!(text, "{} requests to the node were refused as busy and sent again", self.refusals);
         for (name, reason) in &self.absent {
             let _ = writeln!(text, "NOT MEASURED: {name}: {reason}");
         }
@@ -60,7 +61,7 @@ impl Outcome {
             self.plan.times.counted.as_secs_f64()
         );
         let _ = writeln!(text, "![Messages a second, 64 in flight, 256 B]({chart_file})\n");
-        let _ = writeln!(text, "### Targets\n\n{}", report::markdown_table(&self.rows));
+        let _ = write!(text, "### Targets\n\n{}", report::markdown_table(&self.rows));
         text.push_str(&report::meanings(&self.rows));
         for (title, cells) in self.tables() {
             let _ = writeln!(text, "\n### {title}\n");
@@ -72,6 +73,7 @@ impl Outcome {
             "- NATS, Redis, RabbitMQ and PostgreSQL: one connection for each client up to {}, shared beyond that.",
             self.plan.connections_max
         );
+        let _ = writeln!(text, "- {} requests to macronode were refused as busy and sent again.", self.refusals);
         for (name, reason) in &self.absent {
             let _ = writeln!(text, "- **Not measured: {name}**: {}", reason.replace('\n', " "));
         }
@@ -189,7 +191,7 @@ mod tests {
         results.fail("it broke\nbadly".to_owned());
         let (absent, plan) =
             (vec![("nats".to_owned(), "not installed".to_owned())], Plan::new(Size::Quick, None, None, 64));
-        Outcome { results, rows: Vec::new(), absent, plan, peers: true }
+        Outcome { results, rows: Vec::new(), absent, refusals: 3, plan, peers: true }
     }
 
     #[test]
@@ -216,6 +218,7 @@ mod tests {
             "- **Failed**: it broke badly",
             "a\\|b, as it is",
             "short run",
+            "- 3 requests to macronode were refused",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

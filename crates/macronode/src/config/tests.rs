@@ -204,7 +204,10 @@ fn a_value_out_of_range_is_refused() {
             "`services` = [\"http\", \"opa\"] (f.toml:1) is not allowed; \
              allowed: one or more of http, oap, mailbox, each once; did you mean `oap`?",
         ),
-        ("services = []", "`services` = [] (f.toml:1) is not allowed; allowed: one or more of http, oap, mailbox, each once"),
+        (
+            "services = []",
+            "`services` = [] (f.toml:1) is not allowed; allowed: one or more of http, oap, mailbox, each once",
+        ),
         (
             "retry.initial_jitter_ms = [100, 50]",
             "`retry.initial_jitter_ms` = [100, 50] (f.toml:1) is not allowed; \

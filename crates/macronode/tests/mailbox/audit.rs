@@ -113,7 +113,8 @@ fn an_answer_before_its_sync_is_found() {
     let answered = [Answered { marker: "mark-1.".to_owned(), msg_id: "ID1".to_owned() }];
     let write = "7 pwrite64(9, \"\\0\\1mark-1.xyz\", 14, 4096) = 14";
     let sync = "7 fdatasync(9)              = 0";
-    let answer = "8 sendto(11, \"HTTP/1.1 200 OK\\r\\n\\r\\n{\\\"msg_id\\\":\\\"ID1\\\"}\", 40, MSG_NOSIGNAL, NULL, 0) = 40";
+    let answer =
+        "8 sendto(11, \"HTTP/1.1 200 OK\\r\\n\\r\\n{\\\"msg_id\\\":\\\"ID1\\\"}\", 40, MSG_NOSIGNAL, NULL, 0) = 40";
     let split = |lines: &[&str]| lines.join("\n");
     let good = [
         split(&[write, sync, answer]),

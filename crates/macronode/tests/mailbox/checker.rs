@@ -75,6 +75,8 @@ pub struct Verdict {
     pub duplicated: usize,
     /// Messages whose last acknowledgement has no answer: they may be gone or not.
     pub unsure: usize,
+    /// The most later messages of a sender that were received before an earlier one was for the first time.
+    pub passed_by_max: usize,
     /// Broken promises.
     pub broken: Broken,
 }
@@ -114,7 +116,8 @@ pub fn judge(events: &[Event]) -> Verdict {
     let mut known: BTreeMap<Key, Known> = BTreeMap::new();
     let mut broken = Broken::default();
     let mut lines: BTreeMap<(u32, &str), u64> = BTreeMap::new();
-    let mut delivered = 0;
+    let mut received: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    let (mut delivered, mut passed_by_max) = (0, 0);
     for (place, event) in events.iter().enumerate() {
         match event {
             Event::Sending(key) => known.entry(*key).or_default().is_sending = true,
@@ -134,6 +137,11 @@ pub fn judge(events: &[Event]) -> Verdict {
                 delivered += 1;
                 let message = known.entry(delivery.key).or_default();
                 message.receive(delivery, &mut broken);
+                if message.deliveries == 1 {
+                    let of_sender = received.entry(delivery.key.sender).or_default();
+                    passed_by_max = passed_by_max.max(of_sender.range(delivery.key.number..).count());
+                    of_sender.insert(delivery.key.number);
+                }
                 if let (Some(group), 1) = (&delivery.group, message.deliveries) {
                     let last = lines.entry((delivery.key.sender, group)).or_insert(0);
                     if delivery.key.number < *last {
@@ -151,6 +159,7 @@ pub fn judge(events: &[Event]) -> Verdict {
         delivered,
         duplicated: known.values().map(|message| message.deliveries.saturating_sub(1)).sum(),
         unsure: known.values().filter(|message| message.acked.is_none() && message.acks_open > 0).count(),
+        passed_by_max,
         broken,
     }
 }
@@ -235,6 +244,9 @@ mod tests {
         let verdict = judge(&events);
         assert_eq!(verdict.broken, Broken::default());
         assert_eq!((verdict.sent, verdict.delivered, verdict.duplicated, verdict.unsure), (2, 4, 1, 1));
+        assert_eq!(verdict.passed_by_max, 0);
+        let late = [delivered(2, 1, 0), delivered(4, 1, 0), delivered(3, 1, 0), delivered(1, 1, 0)];
+        assert_eq!(judge(&late).passed_by_max, 3);
     }
 
     #[test]
@@ -276,11 +288,7 @@ mod tests {
                 concat(&[&[Event::Sent(key(1), "other".to_owned())], &whole(1)]),
                 Broken { doubled: one.clone(), ..broken() },
             ),
-            (
-                "out of nowhere",
-                concat(&[&[delivered(1, 1, 0)], &acked(1, 1)]),
-                Broken { invented: one.clone(), ..broken() },
-            ),
+            ("out of nowhere", concat(&[&[delivered(1, 1, 0)], &acked(1, 1)]), Broken { invented: one, ..broken() }),
         ];
         for (name, events, expected) in cases {
             assert_eq!(judge(&events).broken, expected, "{name}");

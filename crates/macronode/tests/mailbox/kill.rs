@@ -160,12 +160,7 @@ impl Receiver {
     }
 
     /// One receive with everything that follows; how many messages it brought.
-    async fn turn(
-        &mut self,
-        client: &mut MailboxClient,
-        history: &History,
-        take: Take,
-    ) -> Result<usize, MailboxError> {
+    async fn turn(&mut self, client: &mut MailboxClient, history: &History, take: Take) -> Result<usize, MailboxError> {
         let asked_at = history.len();
         let messages = client.recv(self.topic, take).await?;
         let keys: Vec<Key> = messages.iter().map(|message| seen(message, asked_at, history)).collect();
@@ -325,7 +320,8 @@ async fn nothing_acknowledged_is_lost_when_the_node_is_killed_again_and_again() 
     let more = ["--config", config.to_str().expect("text")];
     let arguments = [run_arguments(&data), more.map(str::to_owned).to_vec()].concat();
     let history = Arc::new(History::default());
-    let kinds = [(Kind::Plain, 300), (Kind::Plain, 16_000), (Kind::Lines, 300), (Kind::Later, 2_000), (Kind::Doomed, 99)];
+    let kinds =
+        [(Kind::Plain, 300), (Kind::Plain, 16_000), (Kind::Lines, 300), (Kind::Later, 2_000), (Kind::Doomed, 99)];
     let mut senders: Vec<Sender> =
         (1..).zip(kinds).map(|(number, (kind, bytes_max))| Sender::new(number, kind, bytes_max)).collect();
     let mut receivers: Vec<Receiver> = ["plain", "lines", "lines", "later", "doomed"].map(Receiver::new).into();

@@ -95,7 +95,8 @@ async fn use_the_mailbox(node: &Process) {
         let sent = mailbox.send(message).await.expect("sent");
         assert_eq!(sent.durability, "ram", "an answer says how little it means");
     }
-    let demanding = [("authorization", &*format!("Bearer {}", node.token)), ("min-durability", "fsynced")];
+    let bearer = format!("Bearer {}", node.token);
+    let demanding = [("authorization", &*bearer), ("content-type", "application/json"), ("min-durability", "fsynced")];
     let body = r#"{"topic":"forgotten","payload_b64":"aGk="}"#;
     let refused = ask(node.api, Method::POST, "/v1/send", &demanding, body).await.expect("an answer");
     assert_eq!(refused.status, 503, "what cannot be given is refused: {}", refused.text());

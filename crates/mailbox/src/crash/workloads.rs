@@ -110,7 +110,7 @@ pub fn dead_letters(world: &mut World) -> Result<(), LogError> {
 pub fn compaction(world: &mut World) -> Result<(), LogError> {
     make_topics(world)?;
     let (fair, jobs, line) = (world.part("fair", 0), world.part("jobs", 0), world.part("line", 0));
-    for round in 0..7 {
+    for round in 0..5 {
         for nth in 0..4 {
             world.send("fair", Letter { key: Some(round * 10 + nth), ..letter(900) });
         }
@@ -293,8 +293,7 @@ pub fn afterwards(world: &mut World, dice: &mut Dice) -> Result<(), LogError> {
         world.send(&topic, Letter { partition: part.partition, key: Some(hash), ..letter(60) });
     }
     world.flush()?;
-    let leases: Vec<Seq> = world.leased().iter().map(|lease| lease.1).collect();
-    leases.into_iter().step_by(2).for_each(|seq| world.ack(seq));
+    world.leased().into_iter().step_by(2).for_each(|(_, seq, _)| world.ack(seq));
     if dice.roll(2) == 0 {
         world.tick();
     }

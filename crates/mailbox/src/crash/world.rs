@@ -190,8 +190,7 @@ impl World {
             topic.parts().for_each(|part| drop(self.model.reference.rules.insert(part, rules.clone())));
         }
         // Told at once, as the handle does.
-        let parts: Vec<PartKey> = topic.parts().collect();
-        parts.into_iter().for_each(|part| drop(self.on_part(part, |_, _, _| ())));
+        topic.parts().for_each(|part| drop(self.on_part(part, |_, _, _| ())));
         self.remember(lsn, Promise::Other);
     }
 

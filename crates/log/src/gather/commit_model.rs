@@ -1,0 +1,139 @@
+//! The commit path under random schedules: many append, two commit, and nobody is answered early or never.
+//!
+//! The gathering is the real one; the locks, the sleeping writer and the waking are as in `append`, `commit` and `writer`.
+
+use super::{Gather, Tail};
+use crate::frame::SEGMENT_HEADER_LEN;
+use crate::model::{Class, LogOptions};
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::sync::{Arc, Condvar, Mutex};
+use shuttle::thread;
+
+const PRODUCERS: u64 = 3;
+const RECORDS: u64 = 2;
+
+struct Core {
+    committing: Mutex<()>,
+    gather: Mutex<Gather>,
+    work: Condvar,
+    /// What the disk has, which only a sync changes.
+    synced: AtomicU64,
+    durable: Mutex<u64>,
+    published: Condvar,
+}
+
+impl Core {
+    fn new() -> Core {
+        let options = LogOptions {
+            segment_bytes: 1024,
+            quota_bytes: 1 << 20,
+            reserve_bytes: 512,
+            gather_bytes_max: 4096,
+            ..LogOptions::default()
+        };
+        let tail = Tail { segment: 1, offset: SEGMENT_HEADER_LEN, segment_bytes: 1024, lsn: 0, chain: 0 };
+        Core {
+            committing: Mutex::new(()),
+            gather: Mutex::new(Gather::new(7, options, tail, 0)),
+            work: Condvar::new(),
+            synced: AtomicU64::new(0),
+            durable: Mutex::new(0),
+            published: Condvar::new(),
+        }
+    }
+
+    /// Appends and wakes the writer if it sleeps, as dropping an appender does.
+    fn append(&self) -> u64 {
+        let mut gather = self.gather.lock().unwrap();
+        gather.append(Class::Data, b"head", &[1; 150]).unwrap();
+        let (lsn, sleeps) = (gather.tail().lsn, gather.writer_sleeps);
+        drop(gather);
+        if sleeps {
+            self.work.notify_one();
+        }
+        lsn
+    }
+
+    fn commit(&self) {
+        let _committing = self.committing.lock().unwrap();
+        let taken = self.gather.lock().unwrap().take().unwrap();
+        let Some(group) = taken else { return };
+        // The write and the sync of each part; others run meanwhile.
+        for _ in &group.parts {
+            thread::yield_now();
+        }
+        self.synced.store(group.last_lsn, Ordering::SeqCst);
+        let durable = self.gather.lock().unwrap().committed(group);
+        let mut published = self.durable.lock().unwrap();
+        assert!(durable > *published, "what is durable only grows");
+        *published = durable;
+        drop(published);
+        self.published.notify_all();
+    }
+
+    /// Sleeps until something is gathered; false when it is time to end.
+    fn wait_for_records(&self) -> bool {
+        let mut gather = self.gather.lock().unwrap();
+        while gather.is_empty() && !gather.stopping {
+            gather.writer_sleeps = true;
+            gather = self.work.wait(gather).unwrap();
+        }
+        gather.writer_sleeps = false;
+        !gather.is_empty()
+    }
+
+    /// Waits for the answer to a record.
+    fn answered(&self, lsn: u64) {
+        let mut durable = self.durable.lock().unwrap();
+        while *durable < lsn {
+            durable = self.published.wait(durable).unwrap();
+        }
+        drop(durable);
+        assert!(self.synced.load(Ordering::SeqCst) >= lsn, "record {lsn} was answered before its group was synced");
+    }
+
+    fn stop(&self) {
+        self.gather.lock().unwrap().stopping = true;
+        self.work.notify_all();
+    }
+}
+
+fn iterations() -> usize {
+    std::env::var("SHUTTLE_ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(50_000)
+}
+
+/// A lost wake-up leaves somebody waiting for ever, which the scheduler reports as a deadlock.
+#[test]
+fn every_record_is_answered_once_its_group_is_synced_and_not_before() {
+    shuttle::check_random(
+        || {
+            let core = Arc::new(Core::new());
+            let writer = {
+                let core = Arc::clone(&core);
+                thread::spawn(move || {
+                    while core.wait_for_records() {
+                        core.commit();
+                    }
+                })
+            };
+            let producers: Vec<_> = (0..PRODUCERS)
+                .map(|_| {
+                    let core = Arc::clone(&core);
+                    thread::spawn(move || (0..RECORDS).for_each(|_| core.answered(core.append())))
+                })
+                .collect();
+            // Somebody else may ask for a commit at any time.
+            let flusher = {
+                let core = Arc::clone(&core);
+                thread::spawn(move || core.commit())
+            };
+            producers.into_iter().for_each(|producer| producer.join().unwrap());
+            flusher.join().unwrap();
+            core.stop();
+            writer.join().unwrap();
+            let gather = core.gather.lock().unwrap();
+            assert_eq!((gather.tail().lsn, gather.is_empty()), (PRODUCERS * RECORDS, true));
+        },
+        iterations(),
+    );
+}
