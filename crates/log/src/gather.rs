@@ -177,13 +177,14 @@ impl Gather {
         let len = u32::try_from(len).expect("a record is shorter than its segment");
         let share = match class {
             Class::Data => 1,
-            Class::Settle => 2,
+            Class::Step | Class::Settle => 2,
         };
         if self.gathered_bytes() + len as usize > self.options.gather_bytes_max * share {
             return Err(LogError::Busy);
         }
         let reserve = match class {
             Class::Data => self.options.reserve_bytes,
+            Class::Step => self.options.reserve_bytes / 2,
             Class::Settle => 0,
         };
         let rolls = u64::from(self.tail.offset) + self.needed(len) > u64::from(self.tail.segment_bytes);

@@ -22,7 +22,9 @@ pub struct Position {
 pub enum Class {
     /// New data: refused first when space or memory runs short.
     Data,
-    /// Acks, leases, moves: may use the reserve, so that data can always be settled.
+    /// Leases and their ends: may use half of the reserve, so that they never take the room of those who settle.
+    Step,
+    /// Acks and moves: may use the whole reserve, so that data can always be settled.
     Settle,
 }
 
@@ -33,7 +35,7 @@ pub struct LogOptions {
     pub segment_bytes: u32,
     /// Bytes of log that may be used. The files take up to two segments and the sidecars more than this.
     pub quota_bytes: u64,
-    /// The part of the quota that only [`Class::Settle`] may use.
+    /// The part of the quota that [`Class::Data`] may not use; [`Class::Step`] may use half of it.
     pub reserve_bytes: u64,
     /// Bytes that may wait in memory for the disk; [`Class::Settle`] may use twice as much.
     pub gather_bytes_max: usize,

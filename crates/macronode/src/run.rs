@@ -136,7 +136,7 @@ fn farewell(report: &ExitReport) -> Exit {
             Exit::Aborted
         }
         code => {
-            tracing::error!(code, "a service could not start");
+            tracing::error!(code, "a service could not start or go on");
             if code == Exit::Usage.number() { Exit::Usage } else { Exit::Failed }
         }
     }

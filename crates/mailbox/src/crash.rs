@@ -1,4 +1,4 @@
-//! Nothing acknowledged is lost: the power goes at every operation of recorded workloads, and the mailbox is opened again.
+//! Nothing acknowledged is lost: the power goes at every operation of recorded workloads, and each time all is checked.
 
 use ron_log::sim::Survival;
 use ron_log::{LogError, SimDisk};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ron_kernel::queue::Payload;
-use ron_log::{Appender, Class, Log, Lsn, Position};
+use ron_log::{Appender, Class, Log, LogError, Lsn, Position};
 use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
@@ -132,13 +132,15 @@ impl Turn<'_> {
 pub(crate) struct LogJournal<'a> {
     appender: Appender<'a>,
     wrote: bool,
+    /// Steps of deliveries for which there was no room.
+    pub unwritten: u64,
     /// Given back to the log after the turn, because the turn holds the log's lock.
     released: &'a mut Vec<Position>,
 }
 
 impl<'a> LogJournal<'a> {
     pub fn new(log: &'a Log, released: &'a mut Vec<Position>) -> Self {
-        LogJournal { appender: log.appender(), wrote: false, released }
+        LogJournal { appender: log.appender(), wrote: false, unwritten: 0, released }
     }
 
     /// The last record's number, if this turn wrote any.
@@ -149,9 +151,19 @@ impl<'a> LogJournal<'a> {
 
 impl Journal for LogJournal<'_> {
     fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, Error> {
-        let position = self.appender.append(class, head, body).map_err(log_error)?;
-        self.wrote = true;
-        Ok(position)
+        match self.appender.append(class, head, body) {
+            Ok(position) => {
+                self.wrote = true;
+                Ok(position)
+            }
+            // Deliveries must go on when the quota is used up, or nothing could ever be acknowledged again. What is not
+            // written is only how often and to whom a message was handed out: after a crash it is handed out once more.
+            Err(LogError::Full) if class == Class::Step => {
+                self.unwritten += 1;
+                Ok(Position { segment: 0, offset: 0, len: 0 })
+            }
+            Err(error) => Err(log_error(error)),
+        }
     }
 
     fn release(&mut self, position: Position) {

@@ -36,6 +36,7 @@ pub const METRICS: &[MetricSpec] = &[
     metric("dlq_total", "counter", &["topic", "reason"], "Messages that died; the busiest topics by name, then other"),
     metric("integrity_fail_total", "counter", &["reason"], "Messages whose bytes are not what was sent"),
     metric("requeue_backoff_total", "counter", &[], "Wake-ups of the scanner that found a shard's queue full"),
+    metric("unwritten_steps_total", "counter", &[], "Leases and their ends not recorded because the quota was used up"),
     metric("scanner_wake_jitter_ms", "histogram", &[], "How late the scanner woke, in milliseconds"),
     metric("log_bytes", "gauge", &["kind"], "Bytes of the log: total, live, quota, gathered"),
     metric("log_segments", "gauge", &[], "Files of the log"),
@@ -59,13 +60,20 @@ pub(crate) struct Counts {
     deaths: Mutex<BTreeMap<(String, &'static str), u64>>,
     integrity: Mutex<BTreeMap<&'static str, u64>>,
     backoffs: Counter,
+    unwritten: Counter,
     wake_jitter: Histogram,
 }
 
 impl Default for Counts {
     fn default() -> Self {
         let wake_jitter = Histogram::new([0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0]);
-        Counts { deaths: Mutex::default(), integrity: Mutex::default(), backoffs: Counter::default(), wake_jitter }
+        Counts {
+            deaths: Mutex::default(),
+            integrity: Mutex::default(),
+            backoffs: Counter::default(),
+            unwritten: Counter::default(),
+            wake_jitter,
+        }
     }
 }
 
@@ -88,6 +96,11 @@ impl Counts {
     /// A wake-up found a shard's queue full.
     pub fn requeue_backed_off(&self) {
         self.backoffs.inc();
+    }
+
+    /// Steps of deliveries were not recorded.
+    pub fn steps_unwritten(&self, steps: u64) {
+        self.unwritten.inc_by(steps);
     }
 
     /// The scanner woke this much later than it wanted to.
@@ -165,6 +178,7 @@ impl Scrape<'_, '_> {
         let integrity: Vec<_> = integrity.iter().map(|(reason, n)| (vec![("reason", *reason)], *n)).collect();
         self.counters("integrity_fail_total", &integrity)?;
         self.counters("requeue_backoff_total", &[(vec![], counts.backoffs.get())])?;
+        self.counters("unwritten_steps_total", &[(vec![], counts.unwritten.get())])?;
         let help = help("scanner_wake_jitter_ms");
         let encoder =
             self.encoder.encode_descriptor("scanner_wake_jitter_ms", help, None, counts.wake_jitter.metric_type())?;

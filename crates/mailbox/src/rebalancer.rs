@@ -86,8 +86,8 @@ fn move_parts(engine: &Engine, shards: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives every partition to the shard that owns it from now on, which is told its rules: what it heard of the topic, when
-/// it last had some of it, may be old.
+/// Gives every partition to the shard that owns it from now on, which is told its rules: what it heard of the topic
+/// when it last had some of it may be old.
 pub(crate) fn rehouse(shards: &mut [&mut Shard], topics: &Topics, after: Routing) {
     let mut homeless: Vec<(usize, Box<Part>)> = Vec::new();
     for (index, shard) in shards.iter_mut().enumerate() {

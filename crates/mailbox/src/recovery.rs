@@ -119,8 +119,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What can be said only after the last record: compaction writes topics again behind their messages, so a shard may
-    /// have heard of the rules of a partition, or of its dead letters, too early or not at all.
+    /// What can be said only after the last record: compaction writes topics again behind their messages, so a shard
+    /// may have heard of the rules of a partition, or of its dead letters, too early or not at all.
     fn finish(&mut self, released: &mut Vec<Position>) {
         let held: BTreeSet<PartKey> = self.shards.iter().flat_map(Shard::parts).collect();
         for part in held {

@@ -138,6 +138,7 @@ impl<'a> Worker<'a> {
             }
             self.serve_waiters(shard, &mut journal, now);
             let written = journal.written();
+            engine.counts.steps_unwritten(journal.unwritten);
             let moved = shard.take_outbox();
             if !moved.is_empty() {
                 engine.hand_over(written.unwrap_or(self.last), moved);

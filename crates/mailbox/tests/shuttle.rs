@@ -74,7 +74,7 @@ impl Lane {
         let mut ready = Vec::new();
         cell.shard.take_ready(&mut ready);
         drop(cell);
-        if ready.len() > 1 {
+        if !ready.is_empty() {
             self.ready.notify_all();
         }
         result

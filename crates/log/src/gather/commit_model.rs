@@ -1,6 +1,6 @@
 //! The commit path under random schedules: many append, two commit, and nobody is answered early or never.
 //!
-//! The gathering is the real one; the locks, the sleeping writer and the waking are as in `append`, `commit` and `writer`.
+//! The gathering is the real one; the locks, the sleep of the writer and its waking are as in `append` and `writer`.
 
 use super::{Gather, Tail};
 use crate::frame::SEGMENT_HEADER_LEN;

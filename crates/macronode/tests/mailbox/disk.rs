@@ -94,7 +94,6 @@ async fn a_used_up_quota_refuses_sends_and_never_acknowledgements() {
 
 /// Consumers that fail again and again write records, too; they may not use up the room of those who acknowledge.
 #[tokio::test]
-#[ignore = "known to fail: leases and failures share the log's reserve with acknowledgements, and can use it up"]
 async fn failing_consumers_do_not_use_up_the_room_for_acknowledgements() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let data = folder.path().join("data");

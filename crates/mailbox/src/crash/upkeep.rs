@@ -1,4 +1,4 @@
-//! The rest of what a driven mailbox does: changes before the first delivery, redrives, what is due, compaction, rebalance.
+//! What a driven mailbox does beside deliveries: changes, redrives, what is due, compaction, rebalancing.
 
 use bytes::Bytes;
 use ron_log::{Log, LogError};

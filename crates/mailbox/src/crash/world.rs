@@ -1,4 +1,4 @@
-//! A mailbox without threads: topics, shards and a log on a simulated disk, driven step by step as the workers drive them.
+//! A mailbox without threads: topics, shards and a log on a simulated disk, driven step by step as workers do it.
 
 use std::sync::Arc;
 

@@ -65,6 +65,11 @@ impl Desk {
         self.write_with(journal, Class::Settle, record, &[]).map(|_| ())
     }
 
+    /// Appends a step of a delivery; where there is no room left for it, the journal may let it pass unwritten.
+    pub fn write_step(&mut self, journal: &mut dyn Journal, record: &Record<'_>) -> Result<(), Error> {
+        self.write_with(journal, Class::Step, record, &[]).map(|_| ())
+    }
+
     /// A message is no more.
     pub fn forget(&mut self, entry: &Entry) -> Position {
         self.hot.take(entry.seq);

@@ -76,7 +76,7 @@ impl Part {
             }
         }
         if !returned.is_empty() {
-            desk.write(journal, &Record::Returned { part: self.key, seqs: Cow::Borrowed(&returned) })?;
+            desk.write_step(journal, &Record::Returned { part: self.key, seqs: Cow::Borrowed(&returned) })?;
             self.counts.failed += returned.len() as u64;
             returned.into_iter().for_each(|seq| self.apply_returned(seq));
         }

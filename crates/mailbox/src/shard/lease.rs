@@ -82,7 +82,7 @@ impl Shard {
         } else {
             let delay_ms = nack.delay_ms.unwrap_or_else(|| part.backoff_ms(entry.attempts(), draw));
             let due_ms = now.saturating_add(delay_ms);
-            desk.write(journal, &Record::Nack { part: part.key, seq, due_ms, now_ms: now, reason })?;
+            desk.write_step(journal, &Record::Nack { part: part.key, seq, due_ms, now_ms: now, reason })?;
             part.apply_nack(seq, (due_ms, now), reason, now);
             Nacked::Requeued { due_ms }
         };
@@ -104,7 +104,7 @@ impl Shard {
         let (part, desk) = self.known_part(part)?;
         part.leased_entry(now, seq, fence)?;
         let until_ms = now.saturating_add(visibility_ms.min(limits::VISIBILITY_MAX.as_millis() as u64));
-        desk.write(journal, &Record::Extend { part: part.key, seq, until_ms, now_ms: now })?;
+        desk.write_step(journal, &Record::Extend { part: part.key, seq, until_ms, now_ms: now })?;
         part.apply_extend(seq, (until_ms, now), now);
         desk.finish(part);
         Ok(until_ms)
@@ -115,7 +115,7 @@ impl Shard {
         let Ok((part, desk)) = self.known_part(part) else { return };
         let undone = part
             .leased_entry(now, seq, fence)
-            .and_then(|_| desk.write(journal, &Record::Unlease { part: part.key, seq }));
+            .and_then(|_| desk.write_step(journal, &Record::Unlease { part: part.key, seq }));
         if undone.is_ok() {
             part.apply_unlease(seq);
             desk.finish(part);
@@ -145,7 +145,7 @@ impl Part {
         let consumer = cut(recv.consumer, limits::KEY_BYTES_MAX);
         let record =
             Record::Lease { part: self.key, until_ms, now_ms: now, consumer, items: Cow::Borrowed(items.as_slice()) };
-        if let Err(error) = desk.write(journal, &record) {
+        if let Err(error) = desk.write_step(journal, &record) {
             self.unchoose(items);
             return Err(error);
         }
