@@ -29,7 +29,7 @@ pub struct Topic {
     pub created_ms: Millis,
     /// Rises with every change of its settings.
     pub version: u64,
-    /// Its own dead letters, if it names no other topic for them.
+    /// Its own dead letters: where its dead go, unless it names another topic for them.
     dead_letters: Option<Arc<Topic>>,
     /// The topic whose dead letters these are.
     source: Option<TopicName>,
@@ -139,6 +139,13 @@ impl Topics {
         target.map(|topic| PartKey { topic, partition: 0 })
     }
 
+    /// A topic that names this one for its dead letters.
+    pub fn user_of_dead_letters(&self, name: &TopicName) -> Option<TopicName> {
+        let table = self.read();
+        let named = |topic: &&Arc<Topic>| topic.settings.dlq.as_deref() == Some(name.as_str());
+        table.by_name.values().find(named).map(|topic| topic.name.clone())
+    }
+
     /// How many there are, dead letters not counted.
     pub fn len(&self) -> usize {
         self.read().by_name.len()
@@ -209,7 +216,8 @@ impl Topics {
         let version = table.version_max;
         let created_ms = table.by_id.get(&id).map_or(created_ms, |old| old.created_ms);
         let own = name.dead_letters();
-        let dead_letters = (settings.dlq.is_none() && own.as_str().len() <= limits::TOPIC_NAME_BYTES_MAX).then(|| {
+        // Kept even if another topic is named for them now: those that died before are still there.
+        let dead_letters = (own.as_str().len() <= limits::TOPIC_NAME_BYTES_MAX).then(|| {
             let dead_settings = TopicSettings {
                 max_attempts: 0,
                 retention_ms: limits::RETENTION_MAX.as_millis() as u64,
@@ -327,7 +335,9 @@ mod tests {
         let others = TopicSettings { dlq: Some("grave".to_owned()), ..TopicSettings::default() };
         let jobs = made(&topics, "jobs", others);
         assert_eq!(topics.dead_letters_of(&jobs).map(|part| part.topic), Some(grave.id));
-        assert!(topics.get(&name("jobs.dlq")).is_none());
+        assert!(topics.get(&name("jobs.dlq")).is_some(), "what died before another topic was named is still there");
+        assert_eq!(topics.user_of_dead_letters(&name("grave")), Some(name("jobs")));
+        assert_eq!(topics.user_of_dead_letters(&name("orders.dlq")), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The gates of single messages: one effective delivery, back in time when nobody acknowledged, final when somebody did.
+//! The gates of single messages: one effective delivery, back in time when nobody acknowledged, final when one did.
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,14 +1,18 @@
 //! Making, changing and removing topics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ron_kernel::Deadline;
-use ron_types::Error;
+use ron_types::{Error, Kind};
 
 use super::Mailbox;
 use crate::events::Event;
 use crate::topics::{Topic, TopicView};
 use crate::words::{MessageId, PartKey, PartStats, TopicName, TopicSettings};
+
+/// How soon a busy shard is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Numbers of a topic.
 #[derive(Clone, Debug)]
@@ -91,15 +95,36 @@ impl Mailbox {
                 "topic: {name} goes with the topic whose dead letters it holds; purge it instead"
             )));
         }
+        if let Some(user) = self.engine.topics.user_of_dead_letters(name) {
+            let detail = format!("topic {user} sends its dead letters to {name}; name another for it first");
+            return Err(Error::new(Kind::Conflict, detail));
+        }
         let (lsn, topic) = self.engine.remove_topic(name)?;
         let dead_letters = topic.dead_letters().into_iter().flat_map(|dead| dead.parts());
         for part in topic.parts().chain(dead_letters) {
-            let index = self.engine.route(part)?;
-            self.on_shard(index, 0, deadline, move |turn| turn.shard.drop_part(turn.journal, part)).await?;
+            self.drop_part(part, deadline).await?;
         }
         self.engine.durable(lsn, deadline).await?;
         self.engine.events.publish(Event::TopicGone { topic: name.clone() });
         Ok(())
+    }
+
+    /// Forgets a partition whose topic is gone; the record that says so is written, so a busy shard is asked again.
+    async fn drop_part(&self, part: PartKey, deadline: Deadline) -> Result<(), Error> {
+        loop {
+            let dropped = match self.engine.route(part) {
+                Ok(index) => {
+                    self.on_shard(index, 0, deadline, move |turn| turn.shard.drop_part(turn.journal, part)).await
+                }
+                Err(error) => Err(error),
+            };
+            match dropped {
+                Err(error) if error.kind == Kind::Busy && !deadline.has_passed() => {
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                dropped => return dropped,
+            }
+        }
     }
 
     /// Throws every message of a topic away; says how many there were.
