@@ -16,10 +16,6 @@ use crate::spec::{Overflow, QueueKind, QueueSpec};
 /// How often a sender that waits for bytes asks again.
 const BYTES_ASKED_EVERY: Duration = Duration::from_millis(2);
 
-/// A receiver looks at the depth with every so many items it takes: the high-water mark is that exact. A refusal and
-/// whoever reads the depth raise it too.
-const LOOK_EVERY: u8 = 8;
-
 /// What a queue needs to know of its items.
 pub trait Payload: Send + 'static {
     /// Bytes it holds on to; zero for items whose count is bound enough. Must stay the same while the item waits.
@@ -40,8 +36,6 @@ pub struct QueueReceiver<T> {
     shared: Arc<Shared>,
     /// Bytes of items taken out, not yet given back to the budget: nothing while it waits, little while it works.
     owed: usize,
-    /// Items taken, by which it knows when to look at the depth again.
-    taken: u8,
 }
 
 /// What is known of a queue from outside: for topology, metrics and pressure.
@@ -127,11 +121,7 @@ pub(crate) fn queue<T: Payload>(
             (lane, ReceiveLane::Many(receiver), Arc::new(move || probe.len()))
         };
     let probe = QueueProbe { shared: Arc::clone(&shared), depth };
-    (
-        QueueSender { lane, shared: Arc::clone(&shared) },
-        QueueReceiver { lane: receive, shared, owed: 0, taken: 0 },
-        probe,
-    )
+    (QueueSender { lane, shared: Arc::clone(&shared) }, QueueReceiver { lane: receive, shared, owed: 0 }, probe)
 }
 
 impl<T: Payload> QueueSender<T> {
@@ -193,12 +183,12 @@ impl<T: Payload> QueueSender<T> {
                 Err(closed) => return Err(self.shared.refuse_closed(closed.0)),
             },
             Lane::Many(sender) => match sender.try_send(value) {
-                Ok(()) => {}
+                Ok(()) => self.shared.see_depth(sender.len()),
                 Err(async_channel::TrySendError::Full(value)) => return Err(self.shared.refuse_full(value)),
                 Err(async_channel::TrySendError::Closed(value)) => return Err(self.shared.refuse_closed(value)),
             },
             Lane::One(sender) => match sender.try_send(value) {
-                Ok(()) => {}
+                Ok(()) => self.shared.see_depth(self.shared.capacity - sender.capacity()),
                 Err(mpsc::error::TrySendError::Full(value)) => return Err(self.shared.refuse_full(value)),
                 Err(mpsc::error::TrySendError::Closed(value)) => return Err(self.shared.refuse_closed(value)),
             },
@@ -254,7 +244,7 @@ impl<T: Payload> QueueReceiver<T> {
             ReceiveLane::Many(receiver) => receiver.recv().await.ok(),
             ReceiveLane::One(consumer) => consumer.recv().await,
         };
-        item.inspect(|item| self.took(item))
+        item.inspect(|item| self.owe(item))
     }
 
     /// An item that is already waiting.
@@ -266,7 +256,7 @@ impl<T: Payload> QueueReceiver<T> {
         };
         match item {
             Some(item) => {
-                self.took(&item);
+                self.owe(&item);
                 Some(item)
             }
             None => {
@@ -277,11 +267,7 @@ impl<T: Payload> QueueReceiver<T> {
     }
 
     #[inline]
-    fn took(&mut self, item: &T) {
-        self.taken = self.taken.wrapping_add(1);
-        if self.taken.is_multiple_of(LOOK_EVERY) {
-            self.look_at_depth();
-        }
+    fn owe(&mut self, item: &T) {
         if let Some(bound) = &self.shared.bytes {
             self.owed += bound.counted(item.bytes());
             if self.owed > bound.owed_max {
@@ -292,16 +278,6 @@ impl<T: Payload> QueueReceiver<T> {
 }
 
 impl<T> QueueReceiver<T> {
-    /// Raises the high-water mark by what is waiting behind the item just taken.
-    #[cold]
-    fn look_at_depth(&self) {
-        let behind = match &self.lane {
-            ReceiveLane::Many(receiver) => receiver.len(),
-            ReceiveLane::One(consumer) => consumer.held.as_ref().map_or(0, |held| held.len()),
-        };
-        self.shared.see_depth((behind + 1).min(self.shared.capacity));
-    }
-
     /// Gives back to the budget what is owed.
     fn pay(&mut self) {
         if let Some(bound) = &self.shared.bytes {
@@ -493,7 +469,7 @@ impl QueueProbe {
         self.shared.bytes.as_ref().map(|bound| bound.budget.used())
     }
 
-    /// Most items that were ever seen waiting.
+    /// Most items that ever waited.
     pub fn high_water(&self) -> usize {
         self.shared.high_water.get() as usize
     }
@@ -539,7 +515,7 @@ impl<T> Clone for QueueReceiver<T> {
                 ReceiveLane::One(OneConsumer { channel: Arc::clone(&consumer.channel), held: None })
             }
         };
-        QueueReceiver { lane, shared: Arc::clone(&self.shared), owed: 0, taken: 0 }
+        QueueReceiver { lane, shared: Arc::clone(&self.shared), owed: 0 }
     }
 }
 
