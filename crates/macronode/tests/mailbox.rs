@@ -19,6 +19,8 @@ mod kill;
 #[path = "operations/process.rs"]
 #[allow(dead_code, reason = "shared with another suite, which needs all of it")]
 mod process;
+#[path = "mailbox/refusals.rs"]
+mod refusals;
 #[path = "mailbox/restart.rs"]
 mod restart;
 
