@@ -18,9 +18,9 @@ pub enum Op {
     Send,
     /// Take messages out under a lease.
     Recv,
-    /// Say that a message is done with.
+    /// Say that a message is done with, or hold it for longer.
     Ack,
-    /// Give a message back, or hold it for longer.
+    /// Give a message back.
     Nack,
     /// Make, change and remove topics; look into them.
     Admin,

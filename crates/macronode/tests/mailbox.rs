@@ -24,16 +24,7 @@ mod refusals;
 #[path = "mailbox/restart.rs"]
 mod restart;
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::Method;
-use ron_kernel::Deadline;
-use testkit::{Alone, Client, MailboxClient, Node, NodeOptions, Reply};
-
-/// What a loaded two-core machine may take for anything that is not measured.
-const PATIENCE: Duration = Duration::from_secs(30);
+use testkit::{Alone, MailboxClient, Node, NodeOptions, PATIENCE_MAX as PATIENCE, ask, eventually};
 
 fn options() -> NodeOptions {
     Node::options_for(env!("CARGO_BIN_EXE_macronode"))
@@ -42,31 +33,6 @@ fn options() -> NodeOptions {
 /// The turn of a test that measures: two of them would measure each other.
 async fn alone() -> Alone {
     testkit::alone(env!("CARGO_TARGET_TMPDIR")).await
-}
-
-/// One request on a new connection.
-async fn ask(
-    address: SocketAddr,
-    method: Method,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: impl Into<Bytes>,
-) -> Result<Reply, Box<dyn std::error::Error>> {
-    Ok(Client::connect(address).await?.request(method, path, headers, body).await?)
-}
-
-/// Asks again and again until there is something.
-async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let found = Deadline::after(PATIENCE).run("eventually", looking).await;
-    found.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
 }
 
 /// The operator's client of a node whose data directory belongs to the test.

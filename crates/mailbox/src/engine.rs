@@ -1,6 +1,5 @@
 //! What every part of the mailbox shares: the log, the topics, the shards and the way to them.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ron_auth::Subject;
@@ -251,6 +250,10 @@ impl Engine {
     pub fn remove_topic(&self, name: &TopicName) -> Result<(Lsn, Arc<Topic>), Error> {
         let mut appender = self.opened()?.log.appender();
         let topic = self.topics.expect(name)?;
+        if let Some(user) = self.topics.user_of_dead_letters(name) {
+            let detail = format!("topic {user} sends its dead letters to {name}; name another for it first");
+            return Err(Error::new(Kind::Conflict, detail));
+        }
         append(&mut appender, &head_of(&Record::TopicGone { id: topic.id }))?;
         self.topics.remove(topic.id);
         Ok((appender.lsn(), topic))
@@ -334,6 +337,3 @@ pub(crate) fn head_of(record: &Record<'_>) -> Vec<u8> {
 fn append(appender: &mut Appender<'_>, head: &[u8]) -> Result<(), Error> {
     appender.append(Class::Settle, head, &[]).map(drop).map_err(log_error)
 }
-
-/// Which version of each topic's settings a shard has been told.
-pub(crate) type Told = HashMap<TopicId, u64>;

@@ -7,9 +7,9 @@ use ron_log::{Appender, Class, Log, LogError, Lsn, Position};
 use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
-use crate::engine::{Engine, Told, log_error};
+use crate::engine::{Engine, log_error};
 use crate::shard::{Journal, Shard};
-use crate::topics::Topic;
+use crate::topics::{Told, Topic};
 use crate::words::{Leased, Millis, PartKey};
 
 /// A job on its way to a shard.
@@ -120,11 +120,7 @@ impl Turn<'_> {
 
     /// Tells the shard a topic's settings if they have changed since it was last told.
     pub fn tell(&mut self, topic: &Topic) {
-        if self.told.get(&topic.id) != Some(&topic.version) {
-            let dead_letters = self.engine.topics.dead_letters_of(topic);
-            self.shard.settings(topic.id, Arc::clone(&topic.settings), dead_letters);
-            self.told.insert(topic.id, topic.version);
-        }
+        self.engine.topics.tell_if_new(self.shard, self.told, topic);
     }
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn rehouse(shards: &mut [&mut Shard], topics: &Topics, after: Routing
     }
     for (owner, part) in homeless {
         if let Some(topic) = topics.by_id(part.key.topic) {
-            shards[owner].settings(topic.id, Arc::clone(&topic.settings), topics.dead_letters_of(&topic));
+            topics.tell(shards[owner], &topic);
         }
         shards[owner].put_part(part);
     }

@@ -10,11 +10,11 @@ use ron_types::limits::mailbox as limits;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Steady;
-use crate::engine::{Engine, Opened, Routing, Told, lock};
+use crate::engine::{Engine, Opened, Routing, lock};
 use crate::options::{MailboxOptions, Place};
 use crate::record::Record;
 use crate::shard::Shard;
-use crate::topics::Topics;
+use crate::topics::{Told, Topics};
 use crate::words::{Millis, PartKey, Seq, TopicId, TopicName, TopicSettings};
 
 /// A topic as its record keeps it.
@@ -88,12 +88,8 @@ impl<'a> Replay<'a> {
     /// Makes sure that the owner of a partition knows its settings; says who that is.
     fn tell(&mut self, part: PartKey) -> usize {
         let index = self.routing.shard_of(part);
-        if let Some(topic) = self.topics.by_id(part.topic)
-            && self.told[index].get(&topic.id) != Some(&topic.version)
-        {
-            let dead_letters = self.topics.dead_letters_of(&topic);
-            self.shards[index].settings(topic.id, Arc::clone(&topic.settings), dead_letters);
-            self.told[index].insert(topic.id, topic.version);
+        if let Some(topic) = self.topics.by_id(part.topic) {
+            self.topics.tell_if_new(&mut self.shards[index], &mut self.told[index], &topic);
         }
         index
     }

@@ -35,7 +35,7 @@ pub static VISIBILITY_SCANNER: TaskSpec = task(
     "visibility_scanner",
     "1",
     Phase::Work,
-    "wakes by nearest deadline, 50-500 ms, jittered; requeues what has timed out",
+    "wakes at the nearest deadline, 10 to 500 ms after its last look, jittered; requeues what has timed out",
 );
 /// Moves dead letters back.
 pub static DLQ_REPROCESSOR: TaskSpec =

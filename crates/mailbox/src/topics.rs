@@ -7,7 +7,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 
+use crate::shard::Shard;
 use crate::words::{Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
+
+/// Which version of each topic's settings a shard has been told.
+pub(crate) type Told = HashMap<TopicId, u64>;
 
 /// The number of a topic's own dead letters is the topic's with this bit set: they exist as long as the topic does,
 /// need no record, and live on the same shard.
@@ -144,6 +148,18 @@ impl Topics {
         let table = self.read();
         let named = |topic: &&Arc<Topic>| topic.settings.dlq.as_deref() == Some(name.as_str());
         table.by_name.values().find(named).map(|topic| topic.name.clone())
+    }
+
+    /// Tells a shard a topic's settings.
+    pub(crate) fn tell(&self, shard: &mut Shard, topic: &Topic) {
+        shard.settings(topic.id, Arc::clone(&topic.settings), self.dead_letters_of(topic));
+    }
+
+    /// Tells a shard a topic's settings if they have changed since it was last told.
+    pub(crate) fn tell_if_new(&self, shard: &mut Shard, told: &mut Told, topic: &Topic) {
+        if told.insert(topic.id, topic.version) != Some(topic.version) {
+            self.tell(shard, topic);
+        }
     }
 
     /// How many there are, dead letters not counted.

@@ -9,10 +9,11 @@ use ron_kernel::{TaskContext, TaskError, TaskResult};
 use ron_log::{Durability, Lsn, Position};
 use ron_types::Error;
 
-use crate::engine::{Engine, Opened, ShardNumbers, Told, lock};
+use crate::engine::{Engine, Opened, ShardNumbers, lock};
 use crate::job::{Job, LogJournal, Turn, Wake, Wanted, Work};
 use crate::recovery;
 use crate::shard::{Recv, Shard};
+use crate::topics::Told;
 use crate::words::{Leased, PartKey};
 
 /// Jobs of one turn: many enough to share a commit, few enough that the log is not kept from other shards for long.

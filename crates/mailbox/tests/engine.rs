@@ -310,3 +310,15 @@ async fn room_is_made_while_stragglers_keep_their_place() {
     assert!(rig.recv("fast", 1).await.is_empty());
     assert_eq!(rig.stop().await, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_another_names_for_its_dead_letters_cannot_go() {
+    let rig = Rig::start(Place::Memory).await;
+    let settings = TopicSettings { dlq: Some("grave".to_owned()), ..TopicSettings::default() };
+    rig.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made, and the grave with it");
+    let refused = rig.mailbox.delete_topic(&name("grave"), soon()).await.expect_err("it is named");
+    assert!(refused.kind == Kind::Conflict && refused.detail.contains("jobs"), "{refused}");
+    rig.mailbox.delete_topic(&name("jobs"), soon()).await.expect("nobody names it");
+    rig.mailbox.delete_topic(&name("grave"), soon()).await.expect("nobody names it any more");
+    assert_eq!(rig.stop().await, 0);
+}

@@ -7,6 +7,7 @@ mod load;
 mod mailbox;
 mod node;
 mod options;
+mod wait;
 
 pub use alone::{Alone, alone};
 pub use client::{CallError, Client, PATIENCE, Reply};
@@ -14,6 +15,7 @@ pub use load::{Load, LoadReport, LoadShape, percentile};
 pub use mailbox::{Delivered, MailboxClient, MailboxError, Outgoing, Sent, Take};
 pub use node::{Node, Plane, Signal, metric_in};
 pub use options::NodeOptions;
+pub use wait::{PATIENCE_MAX, ask, eventually};
 
 /// Whether this run was asked to take longer and try more often (`MACRO_SOAK=1`).
 pub fn soak() -> bool {

@@ -206,15 +206,21 @@ impl Drop for SmallDisk {
     }
 }
 
+/// The flags of a node whose log has small files.
+fn small_segments(folder: &Path) -> [String; 2] {
+    let config = folder.join("macronode.toml");
+    std::fs::write(&config, "[mailbox]\nsegment_bytes = \"2MiB\"\n").expect("written");
+    ["--config".to_owned(), config.to_str().expect("text").to_owned()]
+}
+
 #[tokio::test]
 async fn a_full_disk_refuses_sends_lets_acknowledgements_pass_and_recovers() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let test = "a_full_disk_refuses_sends_lets_acknowledgements_pass_and_recovers";
     let Some(disk) = SmallDisk::mount(folder.path(), "size=24m", test) else { return };
     let data = disk.0.join("data");
-    let config = folder.path().join("macronode.toml");
-    std::fs::write(&config, "[mailbox]\nsegment_bytes = \"2MiB\"\n").expect("written");
-    let more = ["--config", config.to_str().expect("text")];
+    let more = small_segments(folder.path());
+    let more = more.each_ref().map(String::as_str);
     let mut node = Process::start(folder.path(), &data, &more).await;
     let mut mailbox = client(&node).await;
     let (sent, refusal) = fill(&mut mailbox, "t").await;
@@ -233,9 +239,8 @@ async fn a_read_only_disk_is_named_at_the_start_and_costs_nothing() {
     let test = "a_read_only_disk_is_named_at_the_start_and_costs_nothing";
     let Some(disk) = SmallDisk::mount(folder.path(), "size=24m", test) else { return };
     let data = disk.0.join("data");
-    let config = folder.path().join("macronode.toml");
-    std::fs::write(&config, "[mailbox]\nsegment_bytes = \"2MiB\"\n").expect("written");
-    let more = ["--config", config.to_str().expect("text")];
+    let more = small_segments(folder.path());
+    let more = more.each_ref().map(String::as_str);
     let mut node = Process::start(folder.path(), &data, &more).await;
     let mut mailbox = client(&node).await;
     mailbox.send(Outgoing { topic: "t", payload: b"kept", ..Outgoing::default() }).await.expect("sent");

@@ -1,7 +1,5 @@
 //! Bad input, each kind once: the exact status and code, the field named, and nothing changed by it.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
@@ -130,7 +128,8 @@ async fn a_capability_revoked_in_mid_stream_ends_the_stream() {
         client.request(Method::POST, "/v1/recv/stream", &headers, body).await.expect("the stream ends well").text()
     };
     let revoking = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let delivered = async || operator.stats("t").await.ok().filter(|total| total["leased"] == 1);
+        eventually("the delivery", delivered).await;
         let revoke = std::process::Command::new(env!("CARGO_BIN_EXE_macronode"))
             .args(["token", "revoke", "--token", &token, "--data-dir"])
             .arg(node.data_dir())
@@ -147,7 +146,7 @@ async fn a_capability_revoked_in_mid_stream_ends_the_stream() {
 async fn ten_thousand_topics_are_held_and_listed_in_pages() {
     let node = options().start().await.expect("the node starts");
     let mut mailbox = MailboxClient::of(&node).await.expect("the node listens");
-    let count = if std::env::var_os("MACRO_SOAK").is_some() { 10_000 } else { 1_000 };
+    let count = if testkit::soak() { 10_000 } else { 1_000 };
     for number in 0..count {
         let topic = format!("t{number}");
         mailbox.send(Outgoing { topic: &topic, payload: b"x", ..Outgoing::default() }).await.expect("sent");

@@ -7,13 +7,13 @@ use ron_log::{Class, Disk, Log, LogError, Lsn, SimDisk};
 
 use super::memory::{Memory, Model, Promise};
 use super::reference::{End, Known, Message, Rules, Stand};
-use crate::engine::{Routing, Told, head_of, topic_head};
+use crate::engine::{Routing, head_of, topic_head};
 use crate::job::LogJournal;
 use crate::options::{MailboxOptions, Place};
 use crate::record::Record;
 use crate::recovery::{self, Recovered};
 use crate::shard::{Handover, Key, Nack, Nacked, Recv, Send, Shard};
-use crate::topics::{Topic, Topics};
+use crate::topics::{Told, Topic, Topics};
 use crate::words::{DeadReason, Millis, PartKey, Seq, TopicName, TopicSettings};
 
 pub const SEGMENT_BYTES: u32 = 8192;
@@ -117,11 +117,11 @@ impl World {
             let mut journal = LogJournal::new(&self.log, &mut released);
             for handover in std::mem::take(&mut lane.adopted) {
                 let topic = self.topics.by_id(handover.to.topic).expect("no script removes the target of a move");
-                tell(lane, &self.topics, &topic);
+                self.topics.tell_if_new(&mut lane.shard, &mut lane.told, &topic);
                 lane.shard.adopt(self.now, handover);
             }
             if let Some(topic) = part.and_then(|part| self.topics.by_id(part.topic)) {
-                tell(lane, &self.topics, &topic);
+                self.topics.tell_if_new(&mut lane.shard, &mut lane.told, &topic);
             }
             let result = work(&mut lane.shard, &mut journal, self.now);
             lane.last = journal.written().unwrap_or(lane.last);
@@ -366,14 +366,6 @@ impl World {
         let stand = if visibility_ms == 0 { Stand::Freed } else { Stand::Leased(until_ms) };
         self.model.reference.get(part, seq).expect("it is there").stand = stand;
         self.done(part, Promise::Other);
-    }
-}
-
-/// Tells a shard a topic's settings if they have changed since it was last told, as a turn does.
-fn tell(lane: &mut Lane, topics: &Topics, topic: &Topic) {
-    if lane.told.get(&topic.id) != Some(&topic.version) {
-        lane.shard.settings(topic.id, Arc::clone(&topic.settings), topics.dead_letters_of(topic));
-        lane.told.insert(topic.id, topic.version);
     }
 }
 

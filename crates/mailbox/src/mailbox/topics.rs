@@ -95,10 +95,6 @@ impl Mailbox {
                 "topic: {name} goes with the topic whose dead letters it holds; purge it instead"
             )));
         }
-        if let Some(user) = self.engine.topics.user_of_dead_letters(name) {
-            let detail = format!("topic {user} sends its dead letters to {name}; name another for it first");
-            return Err(Error::new(Kind::Conflict, detail));
-        }
         let (lsn, topic) = self.engine.remove_topic(name)?;
         let dead_letters = topic.dead_letters().into_iter().flat_map(|dead| dead.parts());
         for part in topic.parts().chain(dead_letters) {
