@@ -1,7 +1,7 @@
 //! Group commit: what gathered is written and synced, then called durable.
 
 use crate::core::{Core, log_name};
-use crate::disk::DiskFile;
+use crate::disk::{DiskFile, Durability};
 use crate::error::LogError;
 use crate::gather::Group;
 use crate::model::Lsn;
@@ -26,7 +26,9 @@ impl Core {
         if has_rolled {
             self.want_upkeep();
         }
-        self.write_idle_mark(false)?;
+        if self.disk.durability() != Durability::Ram {
+            self.write_idle_mark(false)?;
+        }
         Ok(durable)
     }
 

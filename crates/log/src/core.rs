@@ -51,6 +51,8 @@ pub struct Core {
     /// The helper sleeps on it, with `upkeep`.
     pub upkeep_work: Condvar,
     pub published: watch::Sender<Published>,
+    /// The same failure as in `published`, for those who wait for nothing else.
+    pub failure: watch::Sender<Option<LogError>>,
     /// Dropped last: the disk is free once nothing of the log is left.
     _claimed: Claimed,
 }
@@ -70,6 +72,7 @@ impl Core {
             upkeep: Mutex::new(Upkeep { is_wanted: true, ..Upkeep::default() }),
             upkeep_work: Condvar::new(),
             published: watch::Sender::new(Published { durable, failed: None }),
+            failure: watch::Sender::new(None),
             _claimed: claimed,
         }
     }
@@ -114,6 +117,7 @@ impl Core {
             }
             is_news
         });
+        self.failure.send_if_modified(|failed| failed.is_none() && failed.replace(error.clone()).is_none());
         self.work.notify_all();
         error
     }

@@ -47,6 +47,13 @@ impl Log {
         Watch::new(self.core.published.subscribe())
     }
 
+    /// Resolves when the log has failed, with the reason. Unlike a [`Watch`], nothing wakes it before.
+    pub async fn failure(&self) -> LogError {
+        let mut failure = self.core.failure.subscribe();
+        let failed = failure.wait_for(Option::is_some).await;
+        failed.ok().and_then(|error| error.clone()).unwrap_or(LogError::Closed)
+    }
+
     /// Why the log failed, if it did. It stays failed: nothing is appended or acknowledged any more; reads go on.
     pub fn failed(&self) -> Option<LogError> {
         self.core.published.borrow().failed.clone()
@@ -120,6 +127,14 @@ impl Log {
     /// The body at this position is no longer needed.
     pub fn release(&self, position: Position) {
         self.core.table().release(position);
+    }
+
+    /// The bodies at these positions are no longer needed.
+    pub fn release_all(&self, positions: impl ExactSizeIterator<Item = Position>) {
+        if positions.len() > 0 {
+            let mut table = self.core.table();
+            positions.for_each(|position| table.release(position));
+        }
     }
 
     /// What the log holds and did.

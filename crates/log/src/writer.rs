@@ -1,6 +1,7 @@
 //! The threads of a log: one commits when the disk is free, one makes segments and sidecars.
 
 use crate::core::Core;
+use crate::disk::Durability;
 use crate::error::LogError;
 use crate::model::Lsn;
 use std::io;
@@ -27,7 +28,10 @@ impl WriterThread {
         core.gather().stopping = false;
         let mut threads = WriterThread { core, writer: None, helper: None };
         threads.helper = Some(spawn("log-helper", &threads.core, help)?);
-        threads.writer = Some(spawn("log-writer", &threads.core, write)?);
+        // In memory a commit costs less than waking somebody for it: whoever appends commits.
+        if threads.core.disk.durability() != Durability::Ram {
+            threads.writer = Some(spawn("log-writer", &threads.core, write)?);
+        }
         Ok(threads)
     }
 

@@ -21,9 +21,10 @@ use crate::receipt::Secret;
 use crate::record::Record;
 use crate::recovery::StoredTopic;
 use crate::reprocessor::Redrives;
-use crate::shard::{Handover, Shard};
+use crate::seat::Seat;
+use crate::shard::Handover;
 use crate::topics::{Topic, Topics};
-use crate::words::{Leased, Millis, PartKey, TopicId, TopicName, TopicSettings};
+use crate::words::{Millis, PartKey, TopicId, TopicName, TopicSettings};
 
 /// Shared by the handle and every task of the mailbox.
 pub(crate) struct Engine {
@@ -59,15 +60,15 @@ pub(crate) struct Lane {
     pub cell: Cell,
 }
 
-/// What a shard's worker owns, kept outside of it so that the next life of the worker finds it. A worker that panics in
-/// the middle of a change poisons the lock; the next life then rebuilds the shard from the log.
+/// A shard's state, kept outside of its worker: callers run turns of their own while nobody else does. Whoever panics in
+/// the middle of a change poisons the lock; the worker's next life then rebuilds the shard from the log.
 #[derive(Default)]
 pub(crate) struct Cell {
-    pub shard: Mutex<Option<Shard>>,
+    pub seat: Mutex<Seat>,
+    /// Somebody waits for the log since the worker last looked.
+    pub owing: Notify,
     /// Messages moved here by other shards, with the number of the record that says so.
     pub adopted: Mutex<Vec<(Lsn, Handover)>>,
-    /// Deliveries that the last life of the worker did not hand out.
-    pub unclaimed: Mutex<Vec<Leased>>,
     /// What was last published about it.
     pub numbers: Mutex<ShardNumbers>,
 }

@@ -34,11 +34,10 @@ pub(crate) async fn log_keeper(context: TaskContext, engine: Arc<Engine>) -> Tas
     let opened = engine.opened()?;
     let writer = opened.log.start_writer().map_err(|error| TaskError::Failed(format!("log writer: {error}")))?;
     context.ready().await;
-    let mut watch = opened.log.watch();
     let stopped = tokio::select! {
         biased;
         () = context.stopping() => None,
-        error = failure(&mut watch) => Some(error),
+        error = opened.log.failure() => Some(error),
         // Upkeep never ends by itself.
         () = context.beating(upkeep(&engine, opened)) => None,
     };
@@ -54,14 +53,6 @@ pub(crate) async fn log_keeper(context: TaskContext, engine: Arc<Engine>) -> Tas
         Ok(Ok(Ok(_))) => Ok(()),
         Ok(Ok(Err(error))) => Err(TaskError::Fatal { code: FAILED_DISK, detail: error.to_string() }),
         Ok(Err(_)) | Err(_) => Err(TaskError::Failed("the log was not sealed in time".to_owned())),
-    }
-}
-
-async fn failure(watch: &mut ron_log::Watch) -> LogError {
-    loop {
-        if let Err(error) = watch.changed().await {
-            return error;
-        }
     }
 }
 
@@ -83,7 +74,7 @@ async fn recover(engine: Arc<Engine>) -> TaskResult {
         );
         engine.numbers.skip_past(recovered.seq_max);
         for (lane, shard) in engine.lanes.iter().zip(recovered.shards) {
-            *lock(&lane.cell.shard) = Some(shard);
+            lock(&lane.cell.seat).install(shard, recovered.opened.log.durable());
         }
         engine.set_opened(recovered.opened);
         Ok(())
@@ -199,9 +190,9 @@ async fn copy_forward(engine: &Engine, log: &Log, batch: &[Old]) -> Result<u64, 
 
 /// Nobody holds any of these, asked of all shards at once.
 fn is_clear(engine: &Engine, asked: &[Old]) -> Result<bool, Error> {
-    let held: Result<Vec<_>, _> = engine.lanes.iter().map(|lane| lane.cell.shard.lock()).collect();
+    let held: Result<Vec<_>, _> = engine.lanes.iter().map(|lane| lane.cell.seat.lock()).collect();
     let held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
-    let is_held = |old: &Old| held.iter().any(|shard| shard.as_ref().is_some_and(|shard| old.is_in(shard)));
+    let is_held = |old: &Old| held.iter().any(|seat| seat.shard.as_ref().is_some_and(|shard| old.is_in(shard)));
     let is_on_its_way = |old: &Old| {
         let mut lanes = engine.lanes.iter();
         lanes.any(|lane| old.is_among(lock(&lane.cell.adopted).iter().map(|(_, handover)| handover.seq)))
@@ -256,6 +247,6 @@ async fn on_shard<R: Send + 'static>(
 ) -> Result<R, Error> {
     let deadline = Deadline::after(UPKEEP_WAIT);
     let (work, answer) = Asked::new(0, work);
-    engine.lanes[index].jobs.offer(Job::Do(work))?;
+    engine.ask(index, Job::Do(work))?;
     deadline.run("upkeep", answer).await?.map_err(|_| Error::canceled("the shard's worker ended"))?
 }

@@ -38,6 +38,7 @@ mod recovery;
 mod refresher;
 mod reprocessor;
 mod scanner;
+mod seat;
 pub mod specs;
 mod worker;
 

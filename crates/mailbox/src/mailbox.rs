@@ -243,9 +243,8 @@ impl Mailbox {
         deadline: Deadline,
         work: impl FnOnce(&mut Turn<'_>) -> R + Send + 'static,
     ) -> Result<R, Error> {
-        self.engine.opened()?;
         let (work, answer) = Asked::new(bytes, work);
-        self.engine.lanes[index].jobs.offer(Job::Do(work))?;
+        self.engine.ask(index, Job::Do(work))?;
         deadline.run("mailbox", answer).await?.map_err(|_| lost())
     }
 

@@ -68,10 +68,10 @@ pub(crate) async fn rebalance(engine: &Engine, shards: usize) -> Result<(), Erro
 
 /// All shards are held at once, so partitions and routing change in one step: nobody sees one without the other.
 fn move_parts(engine: &Engine, shards: usize) -> Result<(), Error> {
-    let held: Result<Vec<_>, _> = engine.lanes.iter().map(|lane| lane.cell.shard.lock()).collect();
+    let held: Result<Vec<_>, _> = engine.lanes.iter().map(|lane| lane.cell.seat.lock()).collect();
     let mut held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
     let after = Routing { shards, moving: false };
-    let mut owned: Vec<&mut Shard> = held.iter_mut().filter_map(|shard| shard.as_mut()).collect();
+    let mut owned: Vec<&mut Shard> = held.iter_mut().filter_map(|seat| seat.shard.as_mut()).collect();
     if owned.len() < engine.lanes.len() {
         return Err(Error::canceled("a shard has not been read yet"));
     }
@@ -107,6 +107,7 @@ pub(crate) fn rehouse(shards: &mut [&mut Shard], topics: &Topics, after: Routing
 async fn work_off(engine: &Engine, index: usize) -> Result<(), Error> {
     let deadline = Deadline::after(PATIENCE);
     let (work, answer) = Asked::new(0, |_: &mut Turn<'_>| ());
+    // Through the queue, behind everything that is in it.
     engine.lanes[index].jobs.offer(Job::Scatter(work))?;
     deadline.run("rebalance", answer).await?.map_err(|_| Error::canceled("the shard's worker ended"))
 }

@@ -236,10 +236,10 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
         })?;
         replay.finish(&mut ignored);
         // Moves come from other shards, so all were built; one is kept.
-        let shard = replay.shards.into_iter().nth(index);
+        let shard = replay.shards.into_iter().nth(index).ok_or(LogError::Closed)?;
         lock(&lane.cell.adopted).retain(|(lsn, _)| *lsn > known);
-        *lock(&lane.cell.shard) = shard;
-        lane.cell.shard.clear_poison();
+        lock(&lane.cell.seat).install(shard, known);
+        lane.cell.seat.clear_poison();
         Ok(())
     };
     let done = tokio::task::spawn_blocking(work).await;

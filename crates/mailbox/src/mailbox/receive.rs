@@ -133,7 +133,6 @@ impl Mailbox {
     }
 
     fn ask(&self, part: PartKey, receive: &Receive, waits: bool) -> Result<oneshot::Receiver<Leases>, Error> {
-        self.engine.opened()?;
         let (reply, answer) = oneshot::channel();
         let wanted = Wanted {
             part,
@@ -144,7 +143,7 @@ impl Mailbox {
             waits,
             reply,
         };
-        self.engine.lanes[self.engine.route(part)?].jobs.offer(Job::Recv(Box::new(wanted)))?;
+        self.engine.ask(self.engine.route(part)?, Job::Recv(Box::new(wanted)))?;
         Ok(answer)
     }
 

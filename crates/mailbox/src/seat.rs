@@ -1,0 +1,312 @@
+//! The seat of a shard: its state and all that a turn needs. Whoever holds it may run a turn; answers leave once the
+//! log is durable.
+
+use std::collections::{HashMap, VecDeque};
+
+use ron_log::{Durability, Lsn, Position};
+use ron_types::Error;
+
+use crate::engine::{Engine, Opened, ShardNumbers, lock};
+use crate::job::{Job, LogJournal, Turn, Wanted, Work};
+use crate::shard::{Recv, Shard};
+use crate::topics::Told;
+use crate::words::{Leased, Millis, PartKey};
+
+/// Jobs of one turn: many enough to share a commit, few enough that the log is not kept from other shards for long.
+const TURN_JOBS_MAX: usize = 64;
+/// Receivers that may wait at one shard.
+const WAITERS_MAX: usize = 8192;
+
+/// A shard and its clerk. It outlives its worker, so that the next life of the worker goes on where the last one was.
+#[derive(Default)]
+pub(crate) struct Seat {
+    /// None until the log has been read.
+    pub shard: Option<Shard>,
+    pub clerk: Clerk,
+}
+
+/// What the turns of a shard keep beside its state.
+#[derive(Default)]
+pub(crate) struct Clerk {
+    /// A worker lives that will let answers go: callers may run turns of their own.
+    pub is_attended: bool,
+    told: Told,
+    /// Answers that wait for the log, in the order of the records they wait for.
+    answers: VecDeque<(Lsn, Answer)>,
+    /// Answers of this turn.
+    fresh: Vec<Answer>,
+    /// The newest record this shard wrote or its state was built from: whatever it says depends on no later one.
+    last: Lsn,
+    /// The routing it last saw: with another, partitions have come whose records others wrote.
+    routing: u64,
+    waiting: HashMap<PartKey, VecDeque<Wanted>>,
+    waiters: usize,
+    /// Deliveries whose receiver had gone when they were to be handed out.
+    unclaimed: Vec<Leased>,
+    released: Vec<Position>,
+    ready: Vec<PartKey>,
+    /// What was last published.
+    deadline: Option<Millis>,
+}
+
+/// Something to say to a caller.
+pub(crate) enum Answer {
+    Done(Box<dyn Work>),
+    Delivered(Wanted, Result<Vec<Leased>, Error>),
+}
+
+/// Where a turn happens.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub index: usize,
+    pub engine: &'a Engine,
+    pub opened: &'a Opened,
+}
+
+impl Seat {
+    /// Takes a state that was built from the log up to its end.
+    pub fn install(&mut self, shard: Shard, last: Lsn) {
+        self.clerk.abandon();
+        self.clerk.last = last;
+        self.shard = Some(shard);
+    }
+
+    /// One turn: a job and what waits behind it, under one hold of the log. What may be said at once is returned.
+    pub fn turn(
+        &mut self,
+        place: Place<'_>,
+        first: Option<Job>,
+        tick: bool,
+        mut next: impl FnMut() -> Option<Job>,
+    ) -> Vec<Answer> {
+        let Seat { shard: Some(shard), clerk } = self else { return Vec::new() };
+        let Place { engine, opened, .. } = place;
+        let routing = engine.routing.get().version;
+        if std::mem::replace(&mut clerk.routing, routing) != routing {
+            clerk.last = opened.log.appender().lsn();
+        }
+        let now = opened.clock.now();
+        let mut released = std::mem::take(&mut clerk.released);
+        let mut told = std::mem::take(&mut clerk.told);
+        let written = {
+            let mut journal = LogJournal::new(&opened.log, &mut released);
+            let mut turn = Turn { shard, journal: &mut journal, now, engine, index: place.index, told: &mut told };
+            clerk.chores(&mut turn, tick);
+            let mut job = first;
+            for _ in 0..TURN_JOBS_MAX {
+                let Some(taken) = job else { break };
+                clerk.perform(taken, &mut turn);
+                job = next();
+            }
+            if let Some(left) = job {
+                clerk.perform(left, &mut turn);
+            }
+            clerk.serve_waiters(&mut turn);
+            let moved = turn.shard.take_outbox();
+            let written = journal.written();
+            engine.counts.steps_unwritten(journal.unwritten);
+            if !moved.is_empty() {
+                engine.hand_over(written.unwrap_or(clerk.last), moved);
+            }
+            written
+        };
+        clerk.told = told;
+        opened.log.release_all(released.drain(..));
+        clerk.released = released;
+        clerk.last = written.unwrap_or(clerk.last);
+        clerk.publish(place, shard);
+        let last = clerk.last;
+        clerk.answers.extend(clerk.fresh.drain(..).map(|answer| (last, answer)));
+        let in_memory = opened.log.durability() == Durability::Ram;
+        clerk.may_leave(if in_memory { opened.log.flush().unwrap_or_default() } else { opened.log.durable() })
+    }
+}
+
+impl Clerk {
+    /// Whether somebody waits for the log.
+    pub fn owes_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Answers whose records are durable.
+    pub fn may_leave(&mut self, durable: Lsn) -> Vec<Answer> {
+        let count = self.answers.iter().take_while(|(lsn, _)| *lsn <= durable).count();
+        self.answers.drain(..count).map(|(_, answer)| answer).collect()
+    }
+
+    /// Deliveries that found nobody: the next turn undoes them.
+    pub fn take_back(&mut self, unclaimed: Vec<Leased>) {
+        self.unclaimed.extend(unclaimed);
+    }
+
+    /// Sends waiting receivers away.
+    pub fn scatter(&mut self) {
+        let waiting = self.waiting.drain().flat_map(|(_, line)| line);
+        self.fresh.extend(waiting.map(|wanted| Answer::Delivered(wanted, Ok(Vec::new()))));
+        self.waiters = 0;
+    }
+
+    /// The state broke: whoever waits learns by the end of its reply that nobody knows, and what was leased and never
+    /// handed out is undone, because nobody has it and nobody should wait for the lease to end.
+    pub fn abandon(&mut self) {
+        let answers = self.answers.drain(..).map(|(_, answer)| answer).chain(self.fresh.drain(..));
+        let leased = answers.filter_map(|answer| match answer {
+            Answer::Delivered(_, Ok(leased)) => Some(leased),
+            _ => None,
+        });
+        self.unclaimed.extend(leased.flatten());
+        self.waiting.clear();
+        self.waiters = 0;
+        self.told.clear();
+    }
+
+    /// What is done before the jobs: moved messages taken in, unclaimed deliveries undone, what is due.
+    fn chores(&mut self, turn: &mut Turn<'_>, tick: bool) {
+        let adopted = std::mem::take(&mut *lock(&turn.engine.lanes[turn.index].cell.adopted));
+        for (_, handover) in adopted {
+            if let Some(topic) = turn.engine.topics.by_id(handover.to.topic) {
+                turn.tell(&topic);
+                turn.shard.adopt(turn.now, handover);
+            }
+        }
+        for leased in self.unclaimed.drain(..) {
+            turn.shard.release_lease(turn.now, turn.journal, leased.part, leased.seq, leased.fence);
+        }
+        if tick {
+            turn.shard.tick(turn.now, turn.journal, &mut crate::worker::draw);
+            self.forget_gone();
+        }
+    }
+
+    fn perform(&mut self, job: Job, turn: &mut Turn<'_>) {
+        match job {
+            Job::Do(mut work) => {
+                work.run(turn);
+                self.fresh.push(Answer::Done(work));
+            }
+            Job::Scatter(mut work) => {
+                self.scatter();
+                work.run(turn);
+                self.fresh.push(Answer::Done(work));
+            }
+            Job::Recv(wanted) => self.receive(*wanted, turn),
+        }
+    }
+
+    fn receive(&mut self, wanted: Wanted, turn: &mut Turn<'_>) {
+        if wanted.reply.is_closed() {
+            return;
+        }
+        if let Err(error) = turn.enter(wanted.part) {
+            self.fresh.push(Answer::Delivered(wanted, Err(error)));
+            return;
+        }
+        let line = self.waiting.get(&wanted.part);
+        // Whoever came first is served first.
+        let nobody_waits = line.is_none_or(VecDeque::is_empty);
+        let delivered = if nobody_waits { deliver(&wanted, turn) } else { Ok(Vec::new()) };
+        match delivered {
+            Ok(leased) if leased.is_empty() && wanted.waits => self.wait(wanted, turn),
+            delivered => self.fresh.push(Answer::Delivered(wanted, delivered)),
+        }
+    }
+
+    fn wait(&mut self, wanted: Wanted, turn: &Turn<'_>) {
+        if turn.engine.routing.get().value.moving {
+            // Its partition may be about to go; it asks again where that will be.
+            self.fresh.push(Answer::Delivered(wanted, Ok(Vec::new())));
+            return;
+        }
+        if self.waiters >= WAITERS_MAX {
+            self.forget_gone();
+        }
+        if self.waiters >= WAITERS_MAX {
+            let busy = Err(Error::busy(format_args!("the line of waiting receivers at shard {}", turn.index)));
+            self.fresh.push(Answer::Delivered(wanted, busy));
+            return;
+        }
+        self.waiters += 1;
+        self.waiting.entry(wanted.part).or_default().push_back(wanted);
+    }
+
+    /// Hands what has become ready to those who wait, first come first served.
+    fn serve_waiters(&mut self, turn: &mut Turn<'_>) {
+        let mut ready = std::mem::take(&mut self.ready);
+        turn.shard.take_ready(&mut ready);
+        for part in ready.drain(..) {
+            let Some(line) = self.waiting.get_mut(&part) else { continue };
+            while let Some(wanted) = line.pop_front() {
+                if wanted.reply.is_closed() {
+                    self.waiters -= 1;
+                    continue;
+                }
+                match deliver(&wanted, turn) {
+                    Ok(leased) if leased.is_empty() => {
+                        line.push_front(wanted);
+                        break;
+                    }
+                    delivered => {
+                        self.waiters -= 1;
+                        self.fresh.push(Answer::Delivered(wanted, delivered));
+                    }
+                }
+            }
+            if line.is_empty() {
+                self.waiting.remove(&part);
+            }
+        }
+        self.ready = ready;
+    }
+
+    fn forget_gone(&mut self) {
+        self.waiting.retain(|_, line| {
+            line.retain(|wanted| !wanted.reply.is_closed());
+            !line.is_empty()
+        });
+        self.waiters = self.waiting.values().map(VecDeque::len).sum();
+    }
+
+    /// Tells the scanner and whoever looks what has changed.
+    fn publish(&mut self, place: Place<'_>, shard: &Shard) {
+        let deadline = shard.next_deadline();
+        if std::mem::replace(&mut self.deadline, deadline) != deadline {
+            place.engine.publish_deadline(place.index, deadline);
+        }
+        let totals = shard.totals();
+        let numbers = ShardNumbers {
+            ready: totals.ready,
+            delayed: totals.delayed,
+            leased: totals.leased,
+            waiters: self.waiters as u64,
+            reorder_depth_max: totals.reorder_depth_max,
+        };
+        *lock(&place.engine.lanes[place.index].cell.numbers) = numbers;
+    }
+}
+
+impl Answer {
+    /// Says it; deliveries that found nobody come back.
+    pub fn say(self) -> Vec<Leased> {
+        match self {
+            Answer::Done(work) => work.answer(),
+            Answer::Delivered(wanted, delivered) => {
+                if let Err(Ok(unclaimed)) = wanted.reply.send(delivered) {
+                    return unclaimed;
+                }
+            }
+        }
+        Vec::new()
+    }
+}
+
+fn deliver(wanted: &Wanted, turn: &mut Turn<'_>) -> Result<Vec<Leased>, Error> {
+    let recv = Recv {
+        max_messages: wanted.max_messages,
+        max_bytes: wanted.max_bytes,
+        visibility_ms: wanted.visibility_ms,
+        consumer: &wanted.consumer,
+    };
+    let mut leased = Vec::new();
+    turn.shard.recv(turn.now, turn.journal, wanted.part, recv, &mut leased)?;
+    Ok(leased)
+}
