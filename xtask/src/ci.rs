@@ -1,7 +1,7 @@
 //! The whole check of a fresh clone as named, timed steps that stop at the first failure.
 
 use crate::runner::{CommandLine, Session};
-use crate::{layers, tidy};
+use crate::{clients, layers, tidy};
 use anyhow::{Context, Result};
 use clap::Args;
 
@@ -9,7 +9,7 @@ mod specs;
 mod steps;
 mod tools;
 
-pub use steps::{Step, run_steps};
+pub use steps::{Step, now, run_steps};
 pub use tools::cargo_tool;
 
 /// Which steps to run.
@@ -37,6 +37,7 @@ const STEPS: &[Step] = &[
     Step { name: "test", about: "every unit and black-box test", action: test },
     Step { name: "doctest", about: "the examples in the documentation", action: doctest },
     Step { name: "current-thread", about: "black-box tests on the one-thread runtime", action: test_current_thread },
+    Step { name: "clients", about: "real SQS clients do a real job on a node", action: clients::check },
     Step { name: "loom", about: "the atomics under every interleaving", action: |s| s.run_tests(&loom()) },
     Step { name: "shuttle", about: "kernel, log and mailbox under random schedules", action: shuttle_tests },
     Step { name: "sim", about: "10,000 simulated lives of the supervisor", action: |s| s.run_line(SIM) },

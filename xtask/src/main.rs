@@ -1,10 +1,11 @@
-//! The chores of this repository as one command: `cargo xtask <tidy|layers|docgen|ci|soak|audit>`.
+//! The chores of this repository as one command: `cargo xtask <tidy|layers|docgen|clients|ci|soak|audit>`.
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 mod audit;
 mod ci;
+mod clients;
 mod docgen;
 mod finding;
 mod layers;
@@ -30,6 +31,8 @@ enum Chore {
     Layers,
     /// Rewrite the generated documents and say what changed
     Docgen,
+    /// Real SQS clients do a real job on a node
+    Clients(clients::Options),
     /// The whole check, as on a fresh machine
     Ci(ci::Options),
     /// The complete proofs: hours, not minutes
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Chore::Tidy => tidy::run(),
         Chore::Layers => layers::run(),
         Chore::Docgen => docgen::run(),
+        Chore::Clients(options) => clients::run(&options),
         Chore::Ci(options) => ci::run(&options),
         Chore::Soak => soak::run(),
         Chore::Audit => audit::run(),

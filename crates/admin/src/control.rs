@@ -14,6 +14,11 @@ pub trait Control: Send + Sync + 'static {
 
     /// What runs here: version, build, engines.
     fn version(&self) -> serde_json::Value;
+
+    /// What whoever looks at the node should know, though it is well.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// What a reload did.

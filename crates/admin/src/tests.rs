@@ -54,6 +54,7 @@ fn the_reading_routes_say_what_the_kernel_says() {
     assert_eq!(node.get("/healthz").json()["ok"], true);
     let ready = node.get("/readyz").json();
     assert_eq!((&ready["state"], &ready["services"][0]["name"]), (&"ready".into(), &"admin".into()), "{ready}");
+    assert_eq!((&ready["notes"][0], &ready["accepts_writes"]), (&"mind the gap".into(), &true.into()), "{ready}");
     let topology = node.get("/topology").json();
     let workers = topology["tasks"].as_array().unwrap().iter().filter(|task| task["name"] == "worker").count();
     assert_eq!((workers, &topology["services"][1]["depends_on"][0]), (2, &"admin".into()), "{topology}");

@@ -78,7 +78,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(content: &'a [u8]) -> Result<T, Problem> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(content: &'a [u8]) -> Result<T, Problem> {
     // Keeping track of where one is costs time, so it is done only once something is known to be wrong.
     serde_json::from_slice(content).map_err(|error| explain::<T>(content).unwrap_or_else(|| malformed(&error)))
 }

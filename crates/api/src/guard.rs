@@ -24,7 +24,8 @@ use crate::call::{self, Call};
 use crate::corr::{CORR_ID_HEADER, CorrId};
 use crate::limits::HttpLimits;
 use crate::problem::{Counted, Problem};
-use crate::route::{RouteSpec, Shared, Verb};
+use crate::route::{RouteSpec, Shared, Verb, Voice};
+use crate::sqs::{self, Protocol, REQUEST_ID_HEADER};
 
 /// A handler with its layers.
 #[derive(Clone)]
@@ -36,6 +37,7 @@ pub(crate) struct Guarded<H> {
 /// Everything a route needs at each request, found once.
 pub(crate) struct RouteState {
     endpoint: &'static str,
+    voice: Voice,
     deadline: Option<Duration>,
     permits: Semaphore,
     busy: Counter,
@@ -51,9 +53,9 @@ enum Latency {
 }
 
 impl RouteState {
-    pub(crate) fn new(spec: &'static RouteSpec, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(spec: &'static RouteSpec, voice: Voice, shared: Arc<Shared>) -> Self {
         let latency = Latency::Route(shared.metrics.request_latency.at(spec.pattern, spec.method.name()));
-        RouteState::of(spec.pattern, spec.deadline, spec.concurrency, latency, shared)
+        RouteState { voice, ..RouteState::of(spec.pattern, spec.deadline, spec.concurrency, latency, shared) }
     }
 
     pub(crate) fn unmatched(shared: Arc<Shared>) -> Self {
@@ -79,7 +81,7 @@ impl RouteState {
         let permits = concurrency.unwrap_or_else(|| shared.limits.get().value.route_concurrency_max);
         let permits = Semaphore::new(permits.min(Semaphore::MAX_PERMITS));
         let busy = shared.metrics.busy_rejections.at(endpoint);
-        RouteState { endpoint, deadline, permits, busy, latency, shared }
+        RouteState { endpoint, voice: Voice::Native, deadline, permits, busy, latency, shared }
     }
 
     fn latency(&self, method: &Method) -> &Histogram {
@@ -120,6 +122,8 @@ struct Origin {
     corr_id: CorrId,
     uri: Uri,
     version: Version,
+    /// Set if the answer must be in the words of SQS.
+    sqs: Option<Protocol>,
 }
 
 async fn guard<H, T>(route: Arc<RouteState>, handler: H, request: Request) -> Response
@@ -129,7 +133,7 @@ where
 {
     let started = clock::now();
     let corr_id = CorrId::of(request.headers());
-    let origin = Origin { corr_id, uri: request.uri().clone(), version: request.version() };
+    let origin = Origin::new(corr_id, route.voice, &request);
     let latency = route.latency(request.method());
     let answer = run(&route, handler, request, &origin).await;
     let response = origin.finish(answer, &route.shared);
@@ -185,17 +189,33 @@ fn draining() -> Problem {
 }
 
 impl Origin {
+    fn new(corr_id: CorrId, voice: Voice, request: &Request) -> Self {
+        let is_sqs = voice == Voice::Sqs && sqs::is_sqs_path(request.uri().path());
+        let sqs = is_sqs.then(|| Protocol::of(request.headers()));
+        Origin { corr_id, uri: request.uri().clone(), version: request.version(), sqs }
+    }
+
     fn finish(&self, answer: Result<Response, Problem>, shared: &Shared) -> Response {
         let mut response = answer.unwrap_or_else(|problem| self.problem(&problem, shared));
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
             response = self.problem(&problem, shared);
         }
         response.headers_mut().insert(CORR_ID_HEADER, self.corr_id.header_value());
+        if self.sqs.is_some() {
+            response.headers_mut().insert(REQUEST_ID_HEADER, self.corr_id.header_value());
+        }
         response
     }
 
     fn problem(&self, problem: &Problem, shared: &Shared) -> Response {
         shared.counters.count(problem.counted);
-        problem.render(Some(&self.corr_id), Some(self.uri.path()), self.version < Version::HTTP_2)
+        let http1 = self.version < Version::HTTP_2;
+        match self.sqs {
+            None => problem.render(Some(&self.corr_id), Some(self.uri.path()), http1),
+            Some(protocol) => protocol.refusal(&problem.into(), &self.corr_id, problem.closes && http1),
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

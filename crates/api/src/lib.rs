@@ -19,6 +19,7 @@ mod problem;
 mod refusal;
 mod route;
 mod serve;
+mod sqs;
 mod tls;
 
 pub use call::Call;
@@ -30,4 +31,5 @@ pub use mailbox::{mailbox_routes, read_any_mailbox_body};
 pub use problem::{Failure, Problem};
 pub use route::{Api, ApiBuilder, RouteSpec, Verb};
 pub use serve::serve;
+pub use sqs::{AccessKey, Keyring, SqsOptions, sqs_routes};
 pub use tls::{TlsError, tls_config};

@@ -5,12 +5,12 @@ mod dto;
 mod fields;
 mod headers;
 mod messages;
-mod openapi;
+pub(crate) mod openapi;
 mod recv;
 mod send;
 mod settle;
 mod stream;
-mod tokens;
+pub(crate) mod tokens;
 mod topics;
 
 use std::sync::Arc;
@@ -28,20 +28,23 @@ use crate::auth::Bearer;
 use crate::extract::Json;
 use crate::problem::Problem;
 use crate::route::ApiBuilder;
+use crate::sqs::{Keyring, key_routes};
 use headers::Minimum;
 use openapi::Operation;
 use stream::Streams;
 
 /// What every handler of the surface has at hand.
-struct App {
+pub(crate) struct App {
     mailbox: Mailbox,
-    authority: Authority,
+    pub(crate) authority: Authority,
+    /// The access keys of the SQS surface, which are made and revoked on this one.
+    pub(crate) keyring: Keyring,
     kernel: KernelHandle,
     streams: Arc<Streams>,
 }
 
 /// Every handler answers with one of these.
-type Answer = Result<Response, Problem>;
+pub(crate) type Answer = Result<Response, Problem>;
 
 const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
 
@@ -64,17 +67,18 @@ pub fn read_any_mailbox_body(bytes: &[u8]) {
     read::<messages::ChangeRequest>(bytes);
     read::<dlq::ReprocessRequest>(bytes);
     read::<tokens::MintRequest>(bytes);
+    read::<key_routes::KeyRequest>(bytes);
 }
 
-/// Adds the routes of the mailbox, with their description and its page.
-pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority) -> ApiBuilder {
+/// Adds the native routes of the mailbox and of the access keys, with their description and its page.
+pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority, keyring: Keyring) -> ApiBuilder {
     let kernel = builder.kernel().clone();
-    let app = Arc::new(App { mailbox, authority, kernel, streams: Arc::default() });
+    let app = Arc::new(App { mailbox, authority, keyring, kernel, streams: Arc::default() });
     collected(Routes { builder, app, operations: Vec::new() }).builder
 }
 
 fn collected(routes: Routes) -> Routes {
-    let subjects: [fn(Routes) -> Routes; 9] = [
+    let subjects: [fn(Routes) -> Routes; 10] = [
         send::routes,
         recv::routes,
         stream::routes,
@@ -83,6 +87,7 @@ fn collected(routes: Routes) -> Routes {
         messages::routes,
         dlq::routes,
         tokens::routes,
+        key_routes::routes,
         // The last one describes all that were before it.
         openapi::routes,
     ];
@@ -90,14 +95,14 @@ fn collected(routes: Routes) -> Routes {
 }
 
 /// Routes being collected: each is served and described from one declaration.
-struct Routes {
+pub(crate) struct Routes {
     builder: ApiBuilder,
-    app: Arc<App>,
+    pub(crate) app: Arc<App>,
     operations: Vec<&'static Operation>,
 }
 
 impl Routes {
-    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    pub(crate) fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
     where
         H: Handler<T, ()>,
         T: 'static,
@@ -115,7 +120,7 @@ macro_rules! with {
         move |$($argument),*| $function(std::sync::Arc::clone(&app), $($argument),*)
     }};
 }
-use with;
+pub(crate) use with;
 
 impl App {
     fn allow(&self, bearer: &Bearer, op: Op, topic: &str) -> Result<Arc<Subject>, Error> {
@@ -128,7 +133,7 @@ impl App {
     }
 
     /// The bearer is the operator of the node.
-    fn allow_operator(&self, bearer: &Bearer) -> Result<(), Error> {
+    pub(crate) fn allow_operator(&self, bearer: &Bearer) -> Result<(), Error> {
         match self.allow(bearer, Op::Admin, "")?.is_operator {
             true => Ok(()),
             false => Err(Error::new(Kind::Forbidden, "only the operator of the node may do this")),

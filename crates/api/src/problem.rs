@@ -137,7 +137,7 @@ impl Problem {
 }
 
 /// Retry-After knows only whole seconds, and zero would be an invitation.
-fn whole_seconds(wait: Duration) -> u64 {
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
 

@@ -4,10 +4,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::extract::MatchedPath;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, on};
-use http::StatusCode;
+use axum::{Extension, Router};
+use http::{StatusCode, Uri};
 use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 use ron_cells::Turnstile;
@@ -18,6 +19,7 @@ use tower::Service as _;
 use crate::guard::{Guarded, RouteState};
 use crate::limits::HttpLimits;
 use crate::problem::{Counted, Problem};
+use crate::sqs;
 
 /// The methods a route may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,19 @@ pub struct RouteSpec {
     pub does: &'static str,
 }
 
+/// In whose words a route refuses what never gets to its handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Voice {
+    /// Problem bodies.
+    Native,
+    /// Errors of SQS, in the protocol of the request.
+    Sqs,
+}
+
+/// Left with every request that came over TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secured;
+
 /// Collects routes.
 pub struct ApiBuilder {
     shared: Arc<Shared>,
@@ -85,6 +100,8 @@ pub struct Api {
     pub(crate) shared: Arc<Shared>,
     specs: Arc<[&'static RouteSpec]>,
     router: Router,
+    /// Whether requests come over TLS.
+    is_secured: bool,
 }
 
 /// What all routes and connections of a plane share.
@@ -117,12 +134,21 @@ impl ApiBuilder {
     }
 
     /// Adds a route with every layer around its handler. Two routes of one pattern and method are a mistake and panic.
-    pub fn route<H, T>(mut self, spec: &'static RouteSpec, handler: H) -> Self
+    pub fn route<H, T>(self, spec: &'static RouteSpec, handler: H) -> Self
     where
         H: Handler<T, ()>,
         T: 'static,
     {
-        let state = RouteState::new(spec, Arc::clone(&self.shared));
+        self.route_in(Voice::Native, spec, handler)
+    }
+
+    /// Adds a route that refuses in these words.
+    pub(crate) fn route_in<H, T>(mut self, voice: Voice, spec: &'static RouteSpec, handler: H) -> Self
+    where
+        H: Handler<T, ()>,
+        T: 'static,
+    {
+        let state = RouteState::new(spec, voice, Arc::clone(&self.shared));
         let guarded = Guarded::new(handler, Arc::new(state));
         self.router = self.router.route(spec.pattern, on(spec.method.filter(), guarded));
         self.specs.push(spec);
@@ -141,7 +167,7 @@ impl ApiBuilder {
             .router
             .fallback(Guarded::new(not_found, Arc::clone(&unmatched)))
             .method_not_allowed_fallback(Guarded::new(method_not_allowed, unmatched));
-        Api { shared: self.shared, specs: self.specs.into(), router }
+        Api { shared: self.shared, specs: self.specs.into(), router, is_secured: false }
     }
 }
 
@@ -156,12 +182,28 @@ impl Api {
         self.shared.entrance.inside()
     }
 
+    /// The plane as a listener with or without TLS serves it.
+    pub(crate) fn secured(self, is_secured: bool) -> Self {
+        Api { is_secured, ..self }
+    }
+
     /// Answers one request.
     pub(crate) fn answer(
         &self,
-        request: http::Request<Incoming>,
+        mut request: http::Request<Incoming>,
     ) -> impl Future<Output = Result<axum::response::Response, Infallible>> + Send + use<> {
+        if self.is_secured {
+            request.extensions_mut().insert(Secured);
+        }
         self.router.clone().call(request)
+    }
+
+    /// Answers one request that came over no connection.
+    #[cfg(test)]
+    pub(crate) async fn answer_to(&self, request: axum::extract::Request) -> axum::response::Response {
+        self.shared.entrance.open();
+        let Ok(response) = self.router.clone().call(request).await;
+        response
     }
 }
 
@@ -169,7 +211,12 @@ async fn not_found() -> Problem {
     Error::new(Kind::NotFound, "no route has this path").into()
 }
 
-async fn method_not_allowed() -> Problem {
+async fn method_not_allowed(uri: Uri, route: Option<Extension<MatchedPath>>) -> Problem {
+    // The queues of SQS lie at the root, where a path with two names need not be one of them.
+    let is_queues = route.is_some_and(|Extension(route)| route.as_str().starts_with("/{account}/"));
+    if is_queues && !sqs::is_sqs_path(uri.path()) {
+        return not_found().await;
+    }
     Problem::schema(StatusCode::METHOD_NOT_ALLOWED, "the route has other methods; see Allow")
 }
 

@@ -39,9 +39,9 @@ pub async fn serve(
         door: Door::new("http", &api.shared.metrics, api.shared.limits.get().value.connections()),
         refusals: Refusals::new(),
         children: Children::new("http_connection", CONNECTION_TASKS_MAX, &api.shared.metrics),
+        api: api.secured(tls.is_some()),
         tls: tls.map(TlsAcceptor::from),
         draining,
-        api,
     };
     plane.api.shared.entrance.open();
     context.ready().await;

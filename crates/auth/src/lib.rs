@@ -8,7 +8,7 @@
 
 mod authority;
 mod cache;
-mod file;
+pub mod file;
 mod inspect;
 mod key;
 mod revocations;

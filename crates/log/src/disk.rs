@@ -55,6 +55,10 @@ pub trait DiskFile: Send + Sync {
     }
     /// Fills the buffer from that offset; an error if the file is too short.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+    /// Fills the buffer only if that takes no waiting for a device; false if it would.
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> io::Result<bool> {
+        self.read_at(offset, buffer).map(|()| true)
+    }
     /// Writes all the bytes there, growing the file if needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Makes the written bytes durable.

@@ -2,7 +2,7 @@
 
 use crate::append::Appender;
 use crate::core::Core;
-use crate::disk::{Disk, Durability};
+use crate::disk::{Disk, DiskFile, Durability};
 use crate::error::LogError;
 use crate::frame::{self, Found, HEADER_LEN, Place};
 use crate::model::{LogOptions, Lsn, Position, Record, Recovery, Replayed, Usage};
@@ -13,6 +13,9 @@ use crate::writer::WriterThread;
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
+
+/// What gathers in memory before it is moved to its segment.
+const MEMORY_GROUP_BYTES: usize = 64 << 10;
 
 /// A durable append log. Clones are the same log; the disk is free again when the last one is gone.
 #[derive(Clone)]
@@ -80,6 +83,16 @@ impl Log {
         Ok(durable)
     }
 
+    /// In memory nothing is gained by a commit but room to gather in, so one is made when much has gathered; says up to
+    /// where records are as safe as they get.
+    pub fn settle_in_memory(&self) -> Result<Lsn, LogError> {
+        let (gathered, last) = {
+            let gather = self.core.gather();
+            (gather.gathered_bytes(), gather.tail().lsn)
+        };
+        if gathered >= MEMORY_GROUP_BYTES { self.flush() } else { self.failed().map_or(Ok(Lsn(last)), Err) }
+    }
+
     /// Flushes and marks a clean stop: a later recovery knows that the last group was durable.
     pub fn seal(&self) -> Result<Lsn, LogError> {
         self.flush()?;
@@ -93,11 +106,21 @@ impl Log {
 
     /// Reads a record, durable or not, and checks it.
     pub fn read(&self, position: Position) -> Result<Record, LogError> {
-        let gathered = self.core.gather().find(position);
-        let bytes = match gathered {
-            Some(bytes) => bytes,
-            None => self.read_from_disk(position)?,
-        };
+        let bytes = self.bytes_of(position, |file, buffer| file.read_at(u64::from(position.offset), buffer))?;
+        self.record_of(position, bytes)
+    }
+
+    /// Reads a record if that takes no waiting for the disk; `None` if it would.
+    pub fn read_now(&self, position: Position) -> Option<Result<Record, LogError>> {
+        let mut has_come = true;
+        let bytes = self.bytes_of(position, |file, buffer| {
+            has_come = file.read_now(u64::from(position.offset), buffer)?;
+            Ok(())
+        });
+        has_come.then(|| self.record_of(position, bytes?))
+    }
+
+    fn record_of(&self, position: Position, bytes: Vec<u8>) -> Result<Record, LogError> {
         let place = Place { seed: self.core.seed, segment: position.segment, offset: position.offset };
         let Found::Whole(frame, _) = frame::look(place, &bytes) else { return Err(LogError::Corrupt { position }) };
         if frame.is_mark || frame.len() != u64::from(position.len) {
@@ -109,7 +132,14 @@ impl Log {
         Ok(Record { head: bytes.slice(HEADER_LEN as usize..head_end), body: bytes.slice(head_end..body_end) })
     }
 
-    fn read_from_disk(&self, position: Position) -> Result<Vec<u8>, LogError> {
+    fn bytes_of(
+        &self,
+        position: Position,
+        read: impl FnOnce(&dyn DiskFile, &mut [u8]) -> io::Result<()>,
+    ) -> Result<Vec<u8>, LogError> {
+        if let Some(gathered) = self.core.gather().find(position) {
+            return Ok(gathered);
+        }
         let segment_bytes = self.core.table().get(position.segment).map(|segment| segment.segment_bytes);
         let segment_bytes = segment_bytes.ok_or(LogError::Gone { segment: position.segment })?;
         if u64::from(position.offset) + u64::from(position.len) > u64::from(segment_bytes) {
@@ -117,7 +147,7 @@ impl Log {
         }
         let file = self.core.readable(position.segment)?;
         let mut bytes = vec![0; position.len as usize];
-        match file.read_at(u64::from(position.offset), &mut bytes) {
+        match read(file.as_ref(), &mut bytes) {
             Ok(()) => Ok(bytes),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(LogError::Corrupt { position }),
             Err(error) => Err(LogError::io("reading a record", &error)),

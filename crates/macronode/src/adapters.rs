@@ -3,7 +3,7 @@
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use ron_admin::{Control, ReloadReport};
-use ron_api::HttpLimits;
+use ron_api::{HttpLimits, SqsOptions};
 use ron_kernel::coalesce::Coalesce;
 use ron_kernel::door::ConnectionLimits;
 use ron_kernel::retry::RetryLimits;
@@ -14,9 +14,9 @@ use ron_types::limits::mailbox::SHARDS_MAX;
 use svc_mailbox::words::TopicSettings;
 use svc_mailbox::{LiveOptions, MailboxOptions, Place};
 
-use crate::config::{Config, KNOWN_SERVICES, Millis, Runtime, cpus};
+use crate::config::{Config, KNOWN_SERVICES, Millis, Runtime, SqsAuth, cpus};
 use crate::config_watch::ReloadPort;
-use crate::data_dir::DataDir;
+use crate::data_dir::{ACCESS_KEYS_FILE, DataDir};
 use crate::logging::LogControl;
 use crate::specs;
 
@@ -105,6 +105,21 @@ impl Config {
         }
     }
 
+    /// What the surface that speaks SQS takes from the configuration.
+    pub fn sqs_options(&self, data: &DataDir) -> SqsOptions {
+        SqsOptions {
+            account_id: self.sqs.account_id.clone(),
+            base_url: self.sqs.base_url.as_ref().map(|url| url.trim_end_matches('/').to_owned()),
+            deleted_name_cooldown: self.sqs.deleted_name_cooldown.duration(),
+            signatures: self.auth.sqs == SqsAuth::SigV4,
+            presigned: self.sqs.presigned,
+            keys_file: match data {
+                DataDir::Kept(folder) => Some(folder.join(ACCESS_KEYS_FILE)),
+                DataDir::Nowhere => None,
+            },
+        }
+    }
+
     /// Permits of a facet gate on this machine.
     pub fn permits(&self, gate: &str, cpus: usize) -> usize {
         let permits = match gate {
@@ -149,6 +164,10 @@ impl Control for ProcessControl {
             Runtime::Current => "current".into(),
         };
         version
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.config.get().value.notes()
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use toml::{Table, Value};
 
-use crate::commands::{MailboxCommand, TokenCommand, TopArgs};
+use crate::commands::{MailboxCommand, SqsCommand, TokenCommand, TopArgs};
 use crate::config::{Key, Sources};
 use crate::errors::Exit;
 
@@ -19,6 +19,7 @@ Examples:
   macronode status                       how the running node stands
   macronode drain --dry-run              what a drain would wait for
   macronode mailbox send orders hello    send a message; then: mailbox recv orders --ack
+  macronode sqs key create               let programs in that speak SQS
   macronode top                          watch the node at work
 
 Exit codes:
@@ -68,6 +69,9 @@ pub enum Command {
     /// Send and receive messages, look after topics, check the log.
     #[command(subcommand)]
     Mailbox(MailboxCommand),
+    /// Look after the access keys of programs that speak SQS.
+    #[command(subcommand)]
+    Sqs(SqsCommand),
     /// Watch the node at work: shards, topics, queues, rates.
     Top(TopArgs),
     /// Examine this machine: ports, limits, clock, disk, memory, TLS files.
@@ -369,6 +373,10 @@ mod tests {
             "macronode mailbox redrive list",
             "macronode mailbox redrive pause 3 --json",
             "macronode mailbox verify --data-dir d",
+            "macronode sqs key create",
+            "macronode sqs key create --note n --op send,recv --topic t --prefix p --quota 5 --expires 1h --json",
+            "macronode sqs key list --json",
+            "macronode sqs key revoke MNSQABC --data-dir d",
             "macronode top --interval 2s --once",
             "macronode doctor --json --amnesia",
         ] {

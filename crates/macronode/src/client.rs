@@ -106,6 +106,11 @@ impl Client {
         &self.address
     }
 
+    /// Where it asks, as an address of the web.
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.address)
+    }
+
     /// Reads something; needs no token.
     pub async fn get(&self, path: &str) -> Result<Answer, Failure> {
         self.send(self.request(Method::GET, path)?).await

@@ -3,6 +3,7 @@
 mod drain;
 mod mailbox;
 mod settings;
+mod sqs;
 mod status;
 mod table;
 mod token;
@@ -14,6 +15,7 @@ mod view;
 use std::io::Write as _;
 
 pub use mailbox::MailboxCommand;
+pub use sqs::SqsCommand;
 pub use token::TokenCommand;
 pub use top::TopArgs;
 
@@ -61,6 +63,7 @@ pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Fai
         }
         Command::Token(command) => token::token(&command),
         Command::Mailbox(command) => mailbox::mailbox(&command),
+        Command::Sqs(command) => sqs::sqs(&command),
         Command::Top(args) => top::top(&args),
         Command::Doctor(args) => Ok(doctor::doctor(&args.run.sources(), args.json)),
     };

@@ -17,6 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 use std::path::PathBuf;
 
+use ron_api::SqsOptions;
 use ron_types::limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,10 @@ pub struct Config {
     pub retry: Retry,
     /// The mailbox.
     pub mailbox: Mailbox,
+    /// The surface that speaks SQS.
+    pub sqs: Sqs,
+    /// Who is let in.
+    pub auth: Auth,
     /// The log.
     pub log: Log,
 }
@@ -261,6 +266,39 @@ pub struct Mailbox {
     pub upkeep_bytes_per_second: Size,
 }
 
+/// The surface that speaks SQS.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sqs {
+    /// The account in queue URLs and ARNs.
+    pub account_id: String,
+    /// The beginning of queue URLs, where clients reach the node by another address than the one they ask at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_url: Option<String>,
+    /// How long the name of a deleted queue cannot be used again; the service itself has 60s.
+    pub deleted_name_cooldown: Millis,
+    /// Take signatures that stand in the query of a URL.
+    pub presigned: bool,
+}
+
+/// Who is let in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Auth {
+    /// Whether requests of SQS must be signed with an access key of the node; off only if `api.addr` is on loopback.
+    pub sqs: SqsAuth,
+}
+
+/// How requests of SQS are let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SqsAuth {
+    /// Signed with an access key.
+    SigV4,
+    /// All of them, for everything.
+    Off,
+}
+
 /// The log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -306,6 +344,8 @@ impl Default for Config {
             facets: Facets::default(),
             retry: Retry::default(),
             mailbox: Mailbox::default(),
+            sqs: Sqs::default(),
+            auth: Auth::default(),
             log: Log::default(),
         }
     }
@@ -426,6 +466,19 @@ impl Default for Mailbox {
             tenant_sends_per_second: 0,
             upkeep_bytes_per_second: Size(m::UPKEEP_BYTES_PER_SECOND),
         }
+    }
+}
+
+impl Default for Sqs {
+    fn default() -> Self {
+        let SqsOptions { account_id, base_url, deleted_name_cooldown, presigned, .. } = SqsOptions::default();
+        Sqs { account_id, base_url, deleted_name_cooldown: Millis::from_duration(deleted_name_cooldown), presigned }
+    }
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Auth { sqs: SqsAuth::SigV4 }
     }
 }
 

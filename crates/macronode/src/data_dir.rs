@@ -12,6 +12,8 @@ use zeroize::Zeroizing;
 
 /// Name of the file with the operator token.
 pub const TOKEN_FILE: &str = "operator.token";
+/// Name of the file with the access keys of SQS clients.
+pub const ACCESS_KEYS_FILE: &str = "sqs.keys";
 /// Name of the file with the bound addresses.
 pub const ADDRESSES_FILE: &str = "addresses.json";
 

@@ -83,12 +83,14 @@ pub enum Code {
     CapabilityUnusable,
     /// MN0023
     SigningKeyUnusable,
+    /// MN0024
+    PublicSqs,
 }
 
 impl Code {
     /// All of them, in the order of their numbers.
     #[cfg(test)]
-    pub const ALL: [Code; 23] = [
+    pub const ALL: [Code; 24] = [
         Code::FileUnreadable,
         Code::FileSyntax,
         Code::UnknownKey,
@@ -112,6 +114,7 @@ impl Code {
         Code::DoctorFailed,
         Code::CapabilityUnusable,
         Code::SigningKeyUnusable,
+        Code::PublicSqs,
     ];
 
     /// One line saying what happened.
@@ -140,6 +143,7 @@ impl Code {
             Code::DoctorFailed => "this machine is not fit to run the node as configured",
             Code::CapabilityUnusable => "a capability token cannot be made or read as asked",
             Code::SigningKeyUnusable => "the key that signs tokens is missing or cannot be used",
+            Code::PublicSqs => "requests of SQS may go unsigned on loopback addresses only",
         }
     }
 
@@ -147,7 +151,7 @@ impl Code {
     pub fn exit(self) -> Exit {
         match self {
             code if code <= Code::SharedAddress => Exit::Usage,
-            Code::CapabilityUnusable => Exit::Usage,
+            Code::CapabilityUnusable | Code::PublicSqs => Exit::Usage,
             Code::DrainAborted => Exit::Aborted,
             _ => Exit::Failed,
         }
@@ -211,6 +215,7 @@ mod tests {
             (Code::CannotBind, 70),
             (Code::DrainAborted, 75),
             (Code::CapabilityUnusable, 64),
+            (Code::PublicSqs, 64),
         ] {
             assert_eq!(code.exit().number(), number, "{code}");
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ron_admin::{AdminOptions, AdminThread};
-use ron_api::{Api, ApiBuilder, RouteSpec, Verb, dev_routes};
+use ron_api::{Api, ApiBuilder, Keyring, RouteSpec, SqsOptions, Verb, dev_routes};
 use ron_auth::{Authority, RootKey};
 use ron_kernel::builder::Builder;
 use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::adapters::{ProcessControl, declare_facets};
 use crate::config::{Config, Loaded, Runtime, Sources};
 use crate::config_watch::{LiveConfig, ReloadPort, config_watcher};
-use crate::data_dir::DataDir;
+use crate::data_dir::{ACCESS_KEYS_FILE, DataDir};
 use crate::errors::{Code, Exit, Failure};
 use crate::health::health_reporter;
 use crate::ingress::transport_ingress;
@@ -45,7 +45,7 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
     let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
     data.note_addresses(&listeners.addresses());
-    let keys = Keys::load(&data, &token)?;
+    let keys = Keys::load(&config, &data, &token)?;
     let node = Node::new(sources, config, log, Arc::clone(&listeners), data);
     let admin = node.start_admin(token)?;
     let (kernel, watched) = node.build(Arc::clone(&admin), keys)?;
@@ -147,10 +147,17 @@ struct Keys {
     authority: Authority,
     revocations: Option<PathBuf>,
     mailbox: [u8; 32],
+    sqs: Sqs,
+}
+
+/// Who may speak SQS to this node, and how.
+struct Sqs {
+    keyring: Keyring,
+    options: SqsOptions,
 }
 
 impl Keys {
-    fn load(data: &DataDir, token: &ron_admin::OperatorToken) -> Result<Keys, Failure> {
+    fn load(config: &Config, data: &DataDir, token: &ron_admin::OperatorToken) -> Result<Keys, Failure> {
         let unusable = |error: &dyn std::fmt::Display| Failure::new(Code::TokenUnusable, error.to_string());
         let (root, revocations) = match data {
             DataDir::Kept(folder) => {
@@ -161,7 +168,12 @@ impl Keys {
         };
         let authority = Authority::new(root, Some(token.expose()), ron_kernel::clock::unix_millis);
         let mailbox = data.mailbox_key().map_err(|error| unusable(&error))?;
-        Ok(Keys { authority, revocations, mailbox })
+        let options = config.sqs_options(data);
+        let keyring = Keyring::open(options.keys_file.clone()).map_err(|error| {
+            let message = format!("data_dir = {}: {ACCESS_KEYS_FILE}: {error}", config.data_dir.display());
+            Failure::new(Code::DataDirUnusable, message)
+        })?;
+        Ok(Keys { authority, revocations, mailbox, sqs: Sqs { keyring, options } })
     }
 }
 
@@ -260,7 +272,8 @@ impl Node {
         });
         let doors = Doors { listeners: Arc::clone(&listeners), data, config: live.config.clone() };
         if config.runs("http") {
-            let api = api(builder.handle(), &live, &work, config.dev, mailbox.map(|mailbox| (mailbox, keys.authority)));
+            let mailbox = mailbox.map(|mailbox| (mailbox, keys.authority, keys.sqs));
+            let api = api(builder.handle(), &live, &work, config.dev, mailbox);
             let doors = doors.clone();
             builder.service(&specs::HTTP).task(&specs::OVERLAY_HTTP, 1, move |context| {
                 let (api, doors) = (api.clone(), doors.clone());
@@ -291,18 +304,21 @@ fn api(
     live: &LiveConfig,
     work: &WorkPort,
     dev: bool,
-    mailbox: Option<(Mailbox, Authority)>,
+    mailbox: Option<(Mailbox, Authority, Sqs)>,
 ) -> Api {
-    let builder = ApiBuilder::new(kernel, live.http_limits.clone()).route(&ROOT, root);
+    let builder = ApiBuilder::new(kernel, live.http_limits.clone());
     let builder = if dev { dev_routes(builder, Arc::new(work.clone())) } else { builder };
     let builder = match mailbox {
-        Some((mailbox, authority)) => ron_api::mailbox_routes(builder, mailbox, authority),
-        None => builder,
+        Some((mailbox, authority, Sqs { keyring, options })) => {
+            let native = ron_api::mailbox_routes(builder, mailbox.clone(), authority.clone(), keyring.clone());
+            ron_api::sqs_routes(native, mailbox, authority, keyring, options)
+        }
+        None => builder.route(&ROOT, root),
     };
     builder.build()
 }
 
-/// So that whoever opens the API's address sees what it is.
+/// So that whoever opens the API's address sees what it is; with the mailbox, that address speaks SQS.
 static ROOT: RouteSpec =
     RouteSpec { pattern: "/", method: Verb::Get, deadline: None, concurrency: None, does: "says what this is" };
 

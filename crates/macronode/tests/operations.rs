@@ -16,6 +16,8 @@ mod process;
 mod reload;
 #[path = "operations/restart.rs"]
 mod restart;
+#[path = "operations/sqs_cli.rs"]
+mod sqs_cli;
 #[path = "operations/token.rs"]
 mod token;
 

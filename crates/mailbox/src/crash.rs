@@ -125,6 +125,11 @@ fn dead_letters_and_redrives() {
 }
 
 #[test]
+fn moves_of_dead_letters() {
+    crash_everywhere("moves", &workloads::moves);
+}
+
+#[test]
 fn compaction() {
     crash_everywhere("compaction", &workloads::compaction);
 }

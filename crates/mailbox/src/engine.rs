@@ -15,15 +15,15 @@ use crate::clock::Steady;
 use crate::events::{Event, Events};
 use crate::job::{Job, Wake};
 use crate::metrics::Counts;
+use crate::moves::{MoveTask, MoveView, Moves};
 use crate::options::{LiveOptions, MailboxOptions};
 use crate::quotas::Quotas;
 use crate::receipt::Secret;
 use crate::record::Record;
-use crate::recovery::StoredTopic;
 use crate::reprocessor::Redrives;
 use crate::seat::Seat;
 use crate::shard::Handover;
-use crate::topics::{Topic, Topics};
+use crate::topics::{StoredTopic, Topic, Topics};
 use crate::words::{Millis, PartKey, TopicId, TopicName, TopicSettings};
 
 /// Shared by the handle and every task of the mailbox.
@@ -60,8 +60,8 @@ pub(crate) struct Lane {
     pub cell: Cell,
 }
 
-/// A shard's state, kept outside of its worker: callers run turns of their own while nobody else does. Whoever panics in
-/// the middle of a change poisons the lock; the worker's next life then rebuilds the shard from the log.
+/// A shard's state, kept outside of its worker: callers run turns of their own while nobody else does. Whoever panics
+/// in the middle of a change poisons the lock; the worker's next life then rebuilds the shard from the log.
 #[derive(Default)]
 pub(crate) struct Cell {
     pub seat: Mutex<Seat>,
@@ -232,19 +232,49 @@ impl Engine {
         let Some(planned) = self.topics.plan_new(name, settings)? else {
             return Ok((appender.lsn(), self.topics.expect(name)?, false));
         };
-        append(&mut appender, &topic_head(planned.id, &planned.name, &planned.settings, now)?)?;
-        let topic = self.topics.put(planned.id, planned.name, planned.settings, now);
+        let stored = StoredTopic::new(planned.settings, now);
+        append(&mut appender, &topic_head(planned.id, &planned.name, &stored)?)?;
+        let topic = self.topics.put(planned.id, planned.name, stored);
         Ok((appender.lsn(), topic, true))
     }
 
-    /// Changes a topic's settings; also the number of the record that says so.
-    pub fn change_topic(&self, name: &TopicName, settings: TopicSettings) -> Result<(Lsn, Arc<Topic>), Error> {
-        let mut appender = self.opened()?.log.appender();
+    /// Changes a topic's settings from what they are; also the number of the record that says so.
+    pub fn edit_topic(
+        &self,
+        name: &TopicName,
+        change: impl FnOnce(&mut TopicSettings) -> Result<(), Error>,
+    ) -> Result<(Lsn, Arc<Topic>), Error> {
+        let opened = self.opened()?;
+        let mut appender = opened.log.appender();
+        let topic = self.topics.expect(name)?;
+        let mut settings = (*topic.settings).clone();
+        change(&mut settings)?;
         let planned = self.topics.plan_change(name, settings)?;
-        let created_ms = self.topics.expect(name)?.created_ms;
-        append(&mut appender, &topic_head(planned.id, &planned.name, &planned.settings, created_ms)?)?;
-        let topic = self.topics.put(planned.id, planned.name, planned.settings, created_ms);
+        if planned.settings == *topic.settings {
+            return Ok((appender.lsn(), topic));
+        }
+        let (created_ms, modified_ms) = (topic.created_ms, opened.clock.now());
+        let stored = StoredTopic { created_ms, modified_ms, settings: planned.settings };
+        append(&mut appender, &topic_head(planned.id, &planned.name, &stored)?)?;
+        let topic = self.topics.put(planned.id, planned.name, stored);
         Ok((appender.lsn(), topic))
+    }
+
+    /// Changes what is being moved out of a topic; also the number of the record that says so.
+    pub fn change_moves(
+        &self,
+        name: &TopicName,
+        change: impl FnOnce(Millis, &mut Vec<MoveTask>) -> Result<MoveTask, Error>,
+    ) -> Result<(Lsn, MoveView), Error> {
+        let opened = self.opened()?;
+        let mut appender = opened.log.appender();
+        let (topic, now_ms) = (self.topics.expect(name)?, opened.clock.now());
+        let mut tasks = self.topics.moves.of(topic.id);
+        let changed = change(now_ms, &mut tasks)?;
+        let text = Moves::text(&tasks)?;
+        append(&mut appender, &head_of(&Record::Moves { id: topic.id, now_ms, tasks: &text }))?;
+        self.topics.moves.put(topic.id, tasks);
+        Ok((appender.lsn(), changed.view(&topic.name)))
     }
 
     /// Takes a topic out of the table; also the number of the record that says so.
@@ -264,7 +294,19 @@ impl Engine {
     pub fn write_topic_again(&self, id: TopicId) -> Result<(), Error> {
         let mut appender = self.opened()?.log.appender();
         let Some(topic) = self.topics.by_id(id) else { return Ok(()) };
-        append(&mut appender, &topic_head(topic.id, &topic.name, &topic.settings, topic.created_ms)?)
+        append(&mut appender, &topic_head(topic.id, &topic.name, &StoredTopic::from(&*topic))?)
+    }
+
+    /// Writes again what is being moved out of a topic, because the segment with the last record of it is about to go.
+    pub fn write_moves_again(&self, id: TopicId) -> Result<(), Error> {
+        let opened = self.opened()?;
+        let mut appender = opened.log.appender();
+        let tasks = self.topics.moves.of(id);
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let (text, now_ms) = (Moves::text(&tasks)?, opened.clock.now());
+        append(&mut appender, &head_of(&Record::Moves { id, now_ms, tasks: &text }))
     }
 
     /// Writes down which numbers are taken and what time it is, because records that told it are about to go.
@@ -316,15 +358,8 @@ pub(crate) fn log_error(error: LogError) -> Error {
 }
 
 /// A topic's record.
-pub(crate) fn topic_head(
-    id: TopicId,
-    name: &TopicName,
-    settings: &TopicSettings,
-    created_ms: Millis,
-) -> Result<Vec<u8>, Error> {
-    let stored = StoredTopic { created_ms, settings: settings.clone() };
-    let settings = serde_json::to_string(&stored).map_err(|error| Error::schema(error.to_string()))?;
-    Ok(head_of(&Record::Topic { id, name: name.as_str(), settings: &settings }))
+pub(crate) fn topic_head(id: TopicId, name: &TopicName, stored: &StoredTopic) -> Result<Vec<u8>, Error> {
+    Ok(head_of(&Record::Topic { id, name: name.as_str(), settings: &stored.text()? }))
 }
 
 /// The bytes of a record.

@@ -59,7 +59,8 @@ impl<'a> Envelope<'a> {
         let count = from.len(limits::ATTRIBUTES_MAX)?;
         let mut attrs = Vec::with_capacity(count);
         for _ in 0..count {
-            attrs.push((from.text(limits::ATTRIBUTE_BYTES_MAX)?, from.text(limits::ATTRIBUTE_BYTES_MAX)?));
+            let bytes_max = limits::ENVELOPE_ATTRIBUTE_BYTES_MAX;
+            attrs.push((from.text(bytes_max)?, from.text(bytes_max)?));
         }
         Ok(Envelope { idem_key, corr_id, attrs, payload_hash, payload: body.slice(body.len() - from.rest.len()..) })
     }
@@ -170,6 +171,15 @@ mod tests {
             assert_eq!(read, envelope);
             assert!(body.as_ptr_range().contains(&read.payload.as_ptr()) || read.payload.is_empty());
         }
+    }
+
+    #[test]
+    fn attributes_may_be_larger_than_a_payload() {
+        let value = "v".repeat(limits::ENVELOPE_ATTRIBUTE_BYTES_MAX);
+        let envelope = Envelope { attrs: vec![("a", &value)], ..sample() };
+        assert_eq!(Envelope::decode(&envelope.encode()).unwrap(), envelope);
+        let longer = format!("{value}v");
+        assert!(Envelope::decode(&Envelope { attrs: vec![("a", &longer)], ..sample() }.encode()).is_err());
     }
 
     #[test]

@@ -22,6 +22,7 @@ impl Record<'_> {
             | Record::Extend { now_ms, .. }
             | Record::Move { now_ms, .. }
             | Record::Reschedule { now_ms, .. }
+            | Record::Moves { now_ms, .. }
             | Record::Mark { now_ms, .. } => Some(*now_ms),
             _ => None,
         }

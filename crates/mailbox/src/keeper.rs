@@ -121,6 +121,8 @@ impl Old {
 pub(crate) struct Contents {
     pub messages: Vec<Old>,
     pub topics: BTreeSet<TopicId>,
+    /// Topics of which it tells what is being moved out of them.
+    pub moves: BTreeSet<TopicId>,
 }
 
 async fn reclaim(engine: &Engine, log: &Log, segment: u32) -> Result<(), Error> {
@@ -128,6 +130,9 @@ async fn reclaim(engine: &Engine, log: &Log, segment: u32) -> Result<(), Error> 
     let contents = blocking(move || contents_of(&reader, segment)).await?;
     for id in contents.topics {
         engine.write_topic_again(id)?;
+    }
+    for id in contents.moves {
+        engine.write_moves_again(id)?;
     }
     let rate = engine.live.get().value.upkeep_bytes_per_second.max(1);
     for batch in contents.messages.chunks(COPIES_AT_ONCE) {
@@ -150,6 +155,7 @@ pub(crate) fn contents_of(log: &Log, segment: u32) -> Result<Contents, LogError>
     let mut contents = Contents::default();
     log.records_of(segment, &mut |replayed| match Record::decode(replayed.head) {
         Ok(Record::Topic { id, .. }) => drop(contents.topics.insert(id)),
+        Ok(Record::Moves { id, .. }) => drop(contents.moves.insert(id)),
         Ok(record) => {
             if let Some((part, seq)) = record.keeps() {
                 contents.messages.push(Old { part, seq, position: replayed.position });

@@ -1,6 +1,7 @@
 //! The handle of the mailbox: what planes and commands call. It parses, admits and queues; shards do the rest.
 
 pub mod look;
+pub mod moves;
 pub mod receive;
 pub mod send;
 pub mod settle;
@@ -222,7 +223,7 @@ impl Mailbox {
     }
 
     /// Has work done on the turn of the shard that owns a partition; the result comes once it is durable.
-    async fn on_part<R: Send + 'static>(
+    pub(crate) async fn on_part<R: Send + 'static>(
         &self,
         part: PartKey,
         deadline: Deadline,

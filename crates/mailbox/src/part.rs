@@ -336,6 +336,8 @@ impl Part {
             }
             State::Leased => {
                 self.timers.clear(entry.at, entry.seq);
+                // Where no more leases were allowed, what is ready waited for this one to end.
+                self.stirred |= self.leases_left() == 0;
                 self.leased -= 1;
                 self.lines.unlease(entry.group);
             }

@@ -154,6 +154,15 @@ pub enum Record<'a> {
         /// Which.
         seqs: Cow<'a, [Seq]>,
     },
+    /// What is being moved out of a topic, and what was.
+    Moves {
+        /// The topic's number.
+        id: TopicId,
+        /// When.
+        now_ms: Millis,
+        /// The tasks as JSON.
+        tasks: &'a str,
+    },
     /// The clock, the number of shards and the numbers given out at some time.
     Mark {
         /// The clock.
@@ -273,7 +282,7 @@ impl Record<'_> {
     /// The partition it concerns; for a message that moves, the one it leaves.
     pub fn part(&self) -> Option<PartKey> {
         match self {
-            Record::Topic { .. } | Record::TopicGone { .. } | Record::Mark { .. } => None,
+            Record::Topic { .. } | Record::TopicGone { .. } | Record::Moves { .. } | Record::Mark { .. } => None,
             Record::Send(taken) => Some(taken.part),
             Record::Edit(whole) | Record::Relocated(whole) => Some(whole.part),
             Record::Move { from, .. } => Some(*from),

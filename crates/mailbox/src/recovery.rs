@@ -7,22 +7,14 @@ use ron_kernel::{TaskError, clock};
 use ron_log::{Disk, Log, LogError, LogOptions, Position, RamDisk, RealDisk, Replayed};
 use ron_types::Error;
 use ron_types::limits::mailbox as limits;
-use serde::{Deserialize, Serialize};
 
 use crate::clock::Steady;
 use crate::engine::{Engine, Opened, Routing, lock};
 use crate::options::{MailboxOptions, Place};
 use crate::record::Record;
 use crate::shard::Shard;
-use crate::topics::{Told, Topics};
+use crate::topics::{StoredTopic, Told, Topics};
 use crate::words::{Millis, PartKey, Seq, TopicId, TopicName, TopicSettings};
-
-/// A topic as its record keeps it.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct StoredTopic {
-    pub created_ms: Millis,
-    pub settings: TopicSettings,
-}
 
 /// What a log says, gathered record by record: the same for a start, a rebuild and a simulation.
 pub(crate) struct Replay<'a> {
@@ -67,6 +59,8 @@ impl<'a> Replay<'a> {
         match &record {
             Record::Topic { id, name, settings } => self.put_topic(*id, name, settings),
             Record::TopicGone { id } => self.drop_topic(*id, released),
+            Record::Moves { id, tasks, .. } => self.put_moves(*id, tasks),
+            Record::Move { from, reason: None, .. } if !self.topics_are_known => self.topics.moves.count(from.topic, 1),
             _ => {}
         }
         if let Some(part) = record.part() {
@@ -99,8 +93,14 @@ impl<'a> Replay<'a> {
             return;
         }
         match (name.parse(), serde_json::from_str::<StoredTopic>(settings)) {
-            (Ok(name), Ok(stored)) => drop(self.topics.put(id, name, stored.settings, stored.created_ms)),
+            (Ok(name), Ok(stored)) => drop(self.topics.put(id, name, stored)),
             _ => self.strange += 1,
+        }
+    }
+
+    fn put_moves(&mut self, id: TopicId, tasks: &str) {
+        if !self.topics_are_known && self.topics.moves.put_text(id, tasks).is_err() {
+            self.strange += 1;
         }
     }
 
@@ -148,7 +148,7 @@ impl<'a> Replay<'a> {
             partitions: limits::PARTITIONS_MAX,
             ..TopicSettings::default()
         };
-        self.topics.put(home, name, settings, self.now);
+        self.topics.put(home, name, StoredTopic::new(settings, self.now));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Redrives: orders to move dead letters back, and the task that carries them out, one message at a time.
+//! Redrives: orders to move dead letters back, and the task that carries them out, one message at a time, beside moves.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::lock;
 use crate::mailbox::Mailbox;
 use crate::mailbox::look::{Filter, Seen};
+use crate::mover::move_all;
 use crate::words::{MessageId, Millis, TopicName};
 
 /// Orders remembered after they ended.
@@ -208,21 +209,18 @@ pub(crate) async fn dlq_reprocessor(
     mut orders: QueueReceiver<Ordered>,
 ) -> TaskResult {
     context.ready().await;
-    loop {
-        let next = async { orders.recv().await };
-        let Ordered(id) = tokio::select! {
-            () = context.stopping() => return Ok(()),
-            ordered = context.beating(next) => match ordered {
-                Some(ordered) => ordered,
-                None => return Ok(()),
-            },
-        };
-        tokio::select! {
-            // What was moved is moved; the order can be given again after the restart.
-            () = context.stopping() => return Ok(()),
-            () = context.beating(carry_out(&mailbox, id)) => {}
+    let redriving = async {
+        while let Some(Ordered(id)) = orders.recv().await {
+            carry_out(&mailbox, id).await;
         }
+    };
+    let working = futures_util::future::join(redriving, move_all(&mailbox));
+    tokio::select! {
+        // What was moved is moved; a redrive can be ordered again after the restart, a move goes on by itself.
+        () = context.stopping() => {}
+        _ = context.beating(working) => {}
     }
+    Ok(())
 }
 
 async fn carry_out(mailbox: &Mailbox, id: u64) {

@@ -96,7 +96,7 @@ impl Seat {
             for _ in 0..TURN_JOBS_MAX {
                 let Some(taken) = job else { break };
                 clerk.perform(taken, &mut turn);
-                job = next();
+                job = if clerk.has_room(engine) { next() } else { None };
             }
             if let Some(left) = job {
                 clerk.perform(left, &mut turn);
@@ -118,7 +118,11 @@ impl Seat {
         let last = clerk.last;
         clerk.answers.extend(clerk.fresh.drain(..).map(|answer| (last, answer)));
         let in_memory = opened.log.durability() == Durability::Ram;
-        clerk.may_leave(if in_memory { opened.log.flush().unwrap_or_default() } else { opened.log.durable() })
+        clerk.may_leave(if in_memory {
+            opened.log.settle_in_memory().unwrap_or_default()
+        } else {
+            opened.log.durable()
+        })
     }
 }
 
@@ -126,6 +130,12 @@ impl Clerk {
     /// Whether somebody waits for the log.
     pub fn owes_answers(&self) -> bool {
         !self.answers.is_empty()
+    }
+
+    /// Whether one more answer may wait: a shard owes no more than its queue would hold, so that what it has taken on
+    /// and not yet answered is bounded.
+    pub fn has_room(&self, engine: &Engine) -> bool {
+        self.answers.len() + self.fresh.len() < engine.options.shard_capacity
     }
 
     /// Answers whose records are durable.
@@ -201,9 +211,16 @@ impl Clerk {
             self.fresh.push(Answer::Delivered(wanted, Err(error)));
             return;
         }
-        let line = self.waiting.get(&wanted.part);
-        // Whoever came first is served first.
-        let nobody_waits = line.is_none_or(VecDeque::is_empty);
+        // Whoever came first is served first, if still there.
+        let nobody_waits = match self.waiting.get_mut(&wanted.part) {
+            None => true,
+            Some(line) => {
+                let gone = line.iter().take_while(|first| first.reply.is_closed()).count();
+                line.drain(..gone);
+                self.waiters -= gone;
+                line.is_empty()
+            }
+        };
         let delivered = if nobody_waits { deliver(&wanted, turn) } else { Ok(Vec::new()) };
         match delivered {
             Ok(leased) if leased.is_empty() && wanted.waits => self.wait(wanted, turn),

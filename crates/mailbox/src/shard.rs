@@ -10,7 +10,7 @@ use ron_types::{Error, Kind};
 
 use crate::part::Part;
 use crate::part::apply::Parcel;
-use crate::words::{Dead, Millis, PartKey, Seq, TopicId, TopicSettings};
+use crate::words::{Dead, Dedup, Millis, PartKey, Seq, TopicId, TopicSettings};
 
 mod change;
 mod desk;
@@ -51,6 +51,8 @@ pub struct Send<'a> {
     pub group: Option<&'a str>,
     /// Its idempotency key.
     pub key: Option<Key>,
+    /// What makes another message with the key the same; the key's hash already tells groups apart.
+    pub dedup: Dedup,
     /// How long it waits; none means as the topic says.
     pub delay_ms: Option<u64>,
     /// When it was sent.

@@ -6,7 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
+use serde::{Deserialize, Serialize};
 
+use crate::moves::Moves;
 use crate::shard::Shard;
 use crate::words::{Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
 
@@ -17,8 +19,10 @@ pub(crate) type Told = HashMap<TopicId, u64>;
 /// need no record, and live on the same shard.
 const DEAD_LETTERS: u32 = 1 << 31;
 
-/// All labels of a topic together: with its settings, as JSON with escapes, they must fit the head of a record.
-const LABEL_BYTES_MAX: usize = 8 * 1024;
+/// All labels of a topic together.
+const LABEL_BYTES_MAX: usize = 24 * 1024;
+/// A topic's settings as JSON with escapes, which must fit the head of a record.
+const STORED_BYTES_MAX: usize = 60 * 1024;
 
 /// One topic.
 #[derive(Debug)]
@@ -31,12 +35,26 @@ pub struct Topic {
     pub settings: Arc<TopicSettings>,
     /// When it was made.
     pub created_ms: Millis,
+    /// When its settings were last changed.
+    pub modified_ms: Millis,
     /// Rises with every change of its settings.
     pub version: u64,
     /// Its own dead letters: where its dead go, unless it names another topic for them.
     dead_letters: Option<Arc<Topic>>,
     /// The topic whose dead letters these are.
     source: Option<TopicName>,
+}
+
+/// A topic as its record keeps it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StoredTopic {
+    /// When it was made.
+    pub created_ms: Millis,
+    /// When its settings were last changed; 0 in records of before this was kept.
+    #[serde(default)]
+    pub modified_ms: Millis,
+    /// What is set about it.
+    pub settings: TopicSettings,
 }
 
 /// A topic as it is shown.
@@ -48,6 +66,8 @@ pub struct TopicView {
     pub settings: Arc<TopicSettings>,
     /// When it was made.
     pub created_ms: Millis,
+    /// When its settings were last changed; when it was made, if they never were.
+    pub modified_ms: Millis,
     /// The topic whose dead letters these are.
     pub dead_letters_of: Option<TopicName>,
 }
@@ -56,6 +76,8 @@ pub struct TopicView {
 #[derive(Debug, Default)]
 pub struct Topics {
     table: RwLock<Table>,
+    /// What is being moved out of them.
+    pub(crate) moves: Moves,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +99,31 @@ pub struct Planned {
     pub settings: TopicSettings,
 }
 
+impl StoredTopic {
+    /// A topic made now.
+    pub fn new(settings: TopicSettings, now: Millis) -> Self {
+        StoredTopic { created_ms: now, modified_ms: now, settings }
+    }
+
+    /// Its text in a record, if it fits one.
+    pub fn text(&self) -> Result<String, Error> {
+        let text = serde_json::to_string(self).map_err(|error| Error::schema(error.to_string()))?;
+        match text.len() {
+            len if len > STORED_BYTES_MAX => Err(Error::schema(format!(
+                "labels: written with escapes they make {len} bytes, over {STORED_BYTES_MAX}"
+            ))),
+            _ => Ok(text),
+        }
+    }
+}
+
+impl From<&Topic> for StoredTopic {
+    fn from(topic: &Topic) -> Self {
+        let Topic { created_ms, modified_ms, .. } = *topic;
+        StoredTopic { created_ms, modified_ms, settings: (*topic.settings).clone() }
+    }
+}
+
 impl Topic {
     /// Its partitions.
     pub fn parts(&self) -> impl Iterator<Item = PartKey> + use<> {
@@ -90,6 +137,7 @@ impl Topic {
             name: self.name.clone(),
             settings: Arc::clone(&self.settings),
             created_ms: self.created_ms,
+            modified_ms: self.modified_ms,
             dead_letters_of: self.source.clone(),
         }
     }
@@ -148,6 +196,13 @@ impl Topics {
         let table = self.read();
         let named = |topic: &&Arc<Topic>| topic.settings.dlq.as_deref() == Some(name.as_str());
         table.by_name.values().find(named).map(|topic| topic.name.clone())
+    }
+
+    /// All topics that name this one for their dead letters, in the order of their names.
+    pub fn users_of_dead_letters(&self, name: &TopicName) -> Vec<TopicName> {
+        let table = self.read();
+        let named = |topic: &&Arc<Topic>| topic.settings.dlq.as_deref() == Some(name.as_str());
+        table.by_name.values().filter(named).map(|topic| topic.name.clone()).collect()
     }
 
     /// Tells a shard a topic's settings.
@@ -214,6 +269,12 @@ impl Topics {
             return Err(Error::new(Kind::Conflict, detail));
         }
         check(name, &settings)?;
+        if settings.dlq != topic.settings.dlq
+            && let Some(dlq) = &settings.dlq
+            && dlq.parse().is_ok_and(|dlq| self.get(&dlq).is_none())
+        {
+            return Err(Error::schema(format!("dlq: topic {dlq} does not exist")));
+        }
         if settings.partitions != topic.settings.partitions {
             let detail = format!("partitions: {} is fixed since topic {name} was made", topic.settings.partitions);
             return Err(Error::new(Kind::Conflict, detail));
@@ -225,12 +286,14 @@ impl Topics {
     }
 
     /// Puts in what has been written down, at run time or in recovery.
-    pub fn put(&self, id: TopicId, name: TopicName, settings: TopicSettings, created_ms: Millis) -> Arc<Topic> {
+    pub fn put(&self, id: TopicId, name: TopicName, stored: StoredTopic) -> Arc<Topic> {
+        let StoredTopic { created_ms, modified_ms, settings } = stored;
         let mut table = self.write();
         table.id_max = table.id_max.max(id.0);
         table.version_max += 1;
         let version = table.version_max;
         let created_ms = table.by_id.get(&id).map_or(created_ms, |old| old.created_ms);
+        let modified_ms = modified_ms.max(created_ms);
         let own = name.dead_letters();
         // Kept even if another topic is named for them now: those that died before are still there.
         let dead_letters = (own.as_str().len() <= limits::TOPIC_NAME_BYTES_MAX).then(|| {
@@ -248,6 +311,7 @@ impl Topics {
                 name: own,
                 settings: Arc::new(dead_settings),
                 created_ms,
+                modified_ms,
                 version,
                 dead_letters: None,
                 source: Some(name.clone()),
@@ -258,6 +322,7 @@ impl Topics {
             name: name.clone(),
             settings: Arc::new(settings),
             created_ms,
+            modified_ms,
             version,
             dead_letters,
             source: None,
@@ -273,6 +338,7 @@ impl Topics {
         let mut table = self.write();
         let topic = table.by_id.remove(&id)?;
         table.by_name.remove(&topic.name);
+        self.moves.forget(id);
         Some(topic)
     }
 }
@@ -331,7 +397,7 @@ mod tests {
 
     fn made(topics: &Topics, text: &str, settings: TopicSettings) -> Arc<Topic> {
         let planned = topics.plan_new(&name(text), settings).expect("allowed").expect("new");
-        topics.put(planned.id, planned.name, planned.settings, 1)
+        topics.put(planned.id, planned.name, StoredTopic::new(planned.settings, 1))
     }
 
     #[test]
@@ -354,6 +420,10 @@ mod tests {
         assert!(topics.get(&name("jobs.dlq")).is_some(), "what died before another topic was named is still there");
         assert_eq!(topics.user_of_dead_letters(&name("grave")), Some(name("jobs")));
         assert_eq!(topics.user_of_dead_letters(&name("orders.dlq")), None);
+        let others = TopicSettings { dlq: Some("grave".to_owned()), ..TopicSettings::default() };
+        made(&topics, "a", others);
+        assert_eq!(topics.users_of_dead_letters(&name("grave")), [name("a"), name("jobs")]);
+        assert_eq!(topics.users_of_dead_letters(&name("nowhere")), []);
     }
 
     #[test]
@@ -364,6 +434,8 @@ mod tests {
         let other = TopicSettings { delay_ms: 5, ..TopicSettings::default() };
         assert_eq!(topics.plan_new(&name("a"), other.clone()).expect_err("not the same").kind, Kind::Conflict);
         assert_eq!(topics.plan_change(&name("a"), other).expect("a change").settings.delay_ms, 5);
+        let buried = TopicSettings { dlq: Some("nowhere".to_owned()), ..TopicSettings::default() };
+        assert_eq!(topics.plan_change(&name("a"), buried).expect_err("no such topic").kind, Kind::Schema);
         let split = TopicSettings { partitions: 2, ..TopicSettings::default() };
         assert_eq!(topics.plan_change(&name("a"), split).expect_err("fixed").kind, Kind::Conflict);
     }
@@ -383,6 +455,34 @@ mod tests {
             let error = topics.plan_new(&name("x"), settings).expect_err(field);
             assert!(error.kind == Kind::Schema && error.detail.starts_with(field), "{field}: {error}");
         }
+    }
+
+    #[test]
+    fn labels_are_bounded_as_they_are_and_as_they_are_written() {
+        let labeled = |value: String| {
+            let labels = BTreeMap::from([("policy".to_owned(), value)]);
+            StoredTopic::new(TopicSettings { labels, ..TopicSettings::default() }, 1)
+        };
+        let max = LABEL_BYTES_MAX - "policy".len();
+        for (value, fits_check, fits_record) in
+            [("\"".repeat(max), true, true), ("x".repeat(max + 1), false, true), ("\u{1}".repeat(max), true, false)]
+        {
+            let stored = labeled(value);
+            assert_eq!(check(&name("a"), &stored.settings).is_ok(), fits_check);
+            assert_eq!(stored.text().is_ok(), fits_record);
+        }
+    }
+
+    #[test]
+    fn a_record_of_before_changes_were_timed_says_when_the_topic_was_made() {
+        let mut old = serde_json::to_value(StoredTopic::new(TopicSettings::default(), 77)).expect("json");
+        old.as_object_mut().expect("an object").remove("modified_ms").expect("it is written today");
+        let topics = Topics::default();
+        let stored = serde_json::from_value(old).expect("still read");
+        assert_eq!(topics.put(TopicId(1), name("a"), stored).view().modified_ms, 77);
+        let stored = StoredTopic { created_ms: 5, modified_ms: 99, settings: TopicSettings::default() };
+        let view = topics.put(TopicId(1), name("a"), stored).view();
+        assert_eq!((view.created_ms, view.modified_ms), (77, 99));
     }
 
     #[test]

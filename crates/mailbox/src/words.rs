@@ -84,6 +84,18 @@ pub struct TopicSettings {
     pub labels: std::collections::BTreeMap<String, String>,
 }
 
+/// What makes two messages with the same idempotency key the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dedup {
+    /// Key and payload: the same key with another payload is a conflict.
+    #[default]
+    Payload,
+    /// The key alone, whatever the payload.
+    Topic,
+    /// The key within the message's group, whatever the payload.
+    Group,
+}
+
 /// What a message's group means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -207,6 +219,8 @@ pub struct Summary {
     pub seq: Seq,
     /// When it was sent.
     pub sent_ms: Millis,
+    /// When it came into the partition: when it was sent, or moved there.
+    pub since_ms: Millis,
     /// Its group.
     pub group: Option<Arc<str>>,
     /// Deliveries so far.

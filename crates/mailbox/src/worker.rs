@@ -2,12 +2,12 @@
 //! durable.
 
 use std::pin::pin;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, TryLockError};
 
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::{TaskContext, TaskError, TaskResult};
 
-use crate::engine::{Engine, Lane, lock};
+use crate::engine::{Cell, Engine, Lane, lock};
 use crate::job::{Job, Wake};
 use crate::recovery;
 use crate::seat::{Answer, Place, Seat};
@@ -36,7 +36,7 @@ pub(crate) async fn shard_worker(
     worker.turn(None, true, &mut jobs)?;
     loop {
         context.beat();
-        let owes_answers = worker.owes_answers()?;
+        let (owes_answers, has_room) = worker.look()?;
         tokio::select! {
             biased;
             () = &mut stopping => break,
@@ -45,7 +45,7 @@ pub(crate) async fn shard_worker(
                 Ok(lsn) => worker.answer(|seat| seat.clerk.may_leave(lsn))?,
                 Err(error) => return worker.log_failed(&context, &mut jobs, &error).await,
             },
-            job = jobs.recv() => worker.turn(job, false, &mut jobs)?,
+            job = jobs.recv(), if has_room => worker.turn(job, false, &mut jobs)?,
             _ = wakes.recv() => worker.turn(None, true, &mut jobs)?,
             () = worker.lane().cell.owing.notified(), if !owes_answers => {}
             () = &mut heartbeat => heartbeat.set(context.heartbeat()),
@@ -74,8 +74,10 @@ impl<'a> Worker<'a> {
         self.lane().cell.seat.lock().map_err(|_| TaskError::Failed("the shard must be rebuilt".to_owned()))
     }
 
-    fn owes_answers(&self) -> Result<bool, TaskError> {
-        Ok(self.seat()?.clerk.owes_answers())
+    /// Whether answers wait for the log, and whether more may.
+    fn look(&self) -> Result<(bool, bool), TaskError> {
+        let seat = self.seat()?;
+        Ok((seat.clerk.owes_answers(), seat.clerk.has_room(self.place.engine)))
     }
 
     fn turn(&self, first: Option<Job>, tick: bool, jobs: &mut QueueReceiver<Job>) -> TaskResult {
@@ -123,17 +125,19 @@ impl<'a> Worker<'a> {
             seat.clerk.scatter();
         }
         self.turn(None, false, jobs)?;
-        while let Some(job) = jobs.try_recv() {
-            self.turn(Some(job), false, jobs)?;
-        }
         let deadline = context.stop_deadline();
-        while self.owes_answers()? {
+        loop {
+            while let Some(job) = jobs.try_recv() {
+                self.turn(Some(job), false, jobs)?;
+            }
+            if !self.look()?.0 {
+                return Ok(());
+            }
             match deadline.run("log_commit", durable.changed()).await {
                 Ok(Ok(lsn)) => self.answer(|seat| seat.clerk.may_leave(lsn))?,
-                Ok(Err(_)) | Err(_) => break,
+                Ok(Err(_)) | Err(_) => return Ok(()),
             }
         }
-        Ok(())
     }
 }
 
@@ -156,8 +160,8 @@ impl Engine {
     fn do_now(&self, index: usize, job: Job) -> Result<Option<Job>, ron_types::Error> {
         let opened = self.opened()?;
         let lane = &self.lanes[index];
-        let Ok(mut seat) = lane.cell.seat.try_lock() else { return Ok(Some(job)) };
-        if !seat.clerk.is_attended {
+        let Some(mut seat) = lane.cell.take_seat() else { return Ok(Some(job)) };
+        if !seat.clerk.is_attended || !seat.clerk.has_room(self) {
             return Ok(Some(job));
         }
         let owed_before = seat.clerk.owes_answers();
@@ -169,6 +173,23 @@ impl Engine {
         }
         lane.say(answers);
         Ok(None)
+    }
+}
+
+/// How often a caller looks whether the seat is free before it leaves its job to the worker: a turn takes a few
+/// microseconds, and so does waking the worker.
+const LOOKS_MAX: usize = 200;
+
+impl Cell {
+    fn take_seat(&self) -> Option<MutexGuard<'_, Seat>> {
+        for _ in 0..LOOKS_MAX {
+            match self.seat.try_lock() {
+                Ok(seat) => return Some(seat),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+                Err(TryLockError::Poisoned(_)) => return None,
+            }
+        }
+        None
     }
 }
 

@@ -13,6 +13,11 @@ use svc_mailbox::{
     Delivery, Filter, LiveOptions, Mailbox, MailboxOptions, Outgoing, Place, Receive, RedriveOrder, RedriveState,
 };
 
+#[path = "engine/lines.rs"]
+mod lines;
+#[path = "engine/moves.rs"]
+mod moves;
+
 /// A mailbox on a kernel of its own.
 struct Rig {
     mailbox: Mailbox,

@@ -11,7 +11,7 @@ use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 use svc_mailbox::record::Record;
 use svc_mailbox::shard::{Journal, Recv, Send, Shard};
-use svc_mailbox::words::{Groups, Leased, Millis, PartKey, Seq, TopicId, TopicSettings};
+use svc_mailbox::words::{Dedup, Groups, Leased, Millis, PartKey, Seq, TopicId, TopicSettings};
 
 const PART: PartKey = PartKey { topic: TopicId(1), partition: 0 };
 const MESSAGES: Seq = 3;
@@ -82,9 +82,9 @@ impl Lane {
 
     fn send(&self, seq: Seq) {
         self.turn(|cell| {
-            let (body, group) = (bytes::Bytes::from_static(b"x"), Some("g"));
-            let send =
-                Send { part: PART, group, key: None, delay_ms: None, sent_ms: cell.now, seq, body, payload_len: 1 };
+            let (body, group, dedup) = (bytes::Bytes::from_static(b"x"), Some("g"), Dedup::default());
+            let (part, key, delay_ms, sent_ms, payload_len) = (PART, None, None, cell.now, 1);
+            let send = Send { part, group, key, dedup, delay_ms, sent_ms, seq, body, payload_len };
             cell.shard.send(cell.now, &mut cell.journal, send).expect("there is room");
         });
     }

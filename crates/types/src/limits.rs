@@ -109,8 +109,15 @@ pub mod mailbox {
     pub const REORDER_DEPTH_MAX: usize = 32;
     /// Largest payload of a message.
     pub const PAYLOAD_BYTES_MAX: usize = MIB;
-    /// All attributes of a message together.
+    /// All attributes of a message together, as the native surface takes them.
     pub const ATTRIBUTE_BYTES_MAX: usize = 64 * 1024;
+    /// All attributes of a message together, as the engine keeps them: other surfaces allow as much as a payload, and
+    /// bytes in base64 take a third more.
+    pub const ENVELOPE_ATTRIBUTE_BYTES_MAX: usize = 3 * MIB / 2;
+    /// The name of one attribute, as surfaces take it.
+    pub const ATTRIBUTE_NAME_BYTES_MAX: usize = 256;
+    /// The name of one attribute, as the engine keeps it: a surface may put a word of its own before it.
+    pub const ENVELOPE_ATTRIBUTE_NAME_BYTES_MAX: usize = ATTRIBUTE_NAME_BYTES_MAX + 64;
     /// Attributes of a message.
     pub const ATTRIBUTES_MAX: usize = 64;
     /// Characters of a topic's name.
@@ -157,7 +164,9 @@ pub mod mailbox {
     const _: () = assert!(VISIBILITY_MIN.as_millis() <= VISIBILITY.as_millis());
     const _: () = assert!(REPLAY_WINDOW.as_millis() <= RETENTION.as_millis());
     const _: () = assert!(PAYLOAD_BYTES_MAX * 4 / 3 + ATTRIBUTE_BYTES_MAX < super::BODY_BYTES_MAX, "in base64, too");
-    const _: () = assert!(SHARD_BYTES_MAX >= 8 * PAYLOAD_BYTES_MAX);
+    const _: () = assert!(ATTRIBUTE_BYTES_MAX <= ENVELOPE_ATTRIBUTE_BYTES_MAX);
+    const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_ATTRIBUTE_BYTES_MAX < SEGMENT_BYTES / 2, "a record fits a file");
+    const _: () = assert!(SHARD_BYTES_MAX >= 8 * (PAYLOAD_BYTES_MAX + ENVELOPE_ATTRIBUTE_BYTES_MAX));
 }
 
 // --- capabilities ---

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
+use ron_kernel::status::NodeStatus;
 use ron_types::Error;
 use serde::Serialize;
 use serde_json::json;
@@ -36,7 +37,16 @@ pub(super) async fn readyz(State(plane): State<Arc<Plane>>, parameters: Paramete
         true => status.view.accepts_writes,
         false => status.view.accepts_reads,
     };
-    serialized(ok_or_unavailable(ok), &*status)
+    serialized(ok_or_unavailable(ok), &Readiness { status: &status, notes: plane.control.notes() })
+}
+
+/// How the node stands, with what is worth knowing beside it.
+#[derive(Serialize)]
+struct Readiness<'a> {
+    #[serde(flatten)]
+    status: &'a NodeStatus,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 pub(super) async fn metrics(State(plane): State<Arc<Plane>>) -> Response {

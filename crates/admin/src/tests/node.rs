@@ -72,6 +72,10 @@ impl Control for FakeControl {
     fn version(&self) -> Value {
         json!({ "version": "1.2.3" })
     }
+
+    fn notes(&self) -> Vec<String> {
+        vec!["mind the gap".to_owned()]
+    }
 }
 
 impl Node {

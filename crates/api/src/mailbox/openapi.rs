@@ -30,7 +30,7 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// A route with everything that is said about it.
-pub(super) struct Operation {
+pub(crate) struct Operation {
     pub spec: RouteSpec,
     tag: &'static str,
     /// What a token must allow; none for the routes that need no token.
@@ -87,87 +87,87 @@ impl Operation {
         }
     }
 
-    pub(super) const fn get(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+    pub(crate) const fn get(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(Verb::Get, pattern, tag, does)
     }
 
-    pub(super) const fn post(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+    pub(crate) const fn post(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(Verb::Post, pattern, tag, does)
     }
 
-    pub(super) const fn put(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+    pub(crate) const fn put(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(Verb::Put, pattern, tag, does)
     }
 
-    pub(super) const fn patch(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+    pub(crate) const fn patch(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(Verb::Patch, pattern, tag, does)
     }
 
-    pub(super) const fn delete(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+    pub(crate) const fn delete(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(Verb::Delete, pattern, tag, does)
     }
 
-    pub(super) const fn deadline(mut self, deadline: Duration) -> Self {
+    pub(crate) const fn deadline(mut self, deadline: Duration) -> Self {
         self.spec.deadline = Some(deadline);
         self
     }
 
     /// A token with this right is needed.
-    pub(super) const fn allows(mut self, op: Op) -> Self {
+    pub(crate) const fn allows(mut self, op: Op) -> Self {
         self.needs = Some(op);
         self
     }
 
-    pub(super) const fn query<T: ToSchema>(mut self) -> Self {
+    pub(crate) const fn query<T: ToSchema>(mut self) -> Self {
         self.query = Some(Shape::of::<T>());
         self
     }
 
-    pub(super) const fn body<T: ToSchema + Deserialize<'static>>(mut self, example: &'static str) -> Self {
+    pub(crate) const fn body<T: ToSchema + Deserialize<'static>>(mut self, example: &'static str) -> Self {
         let reads = |example| serde_json::from_str::<T>(example).map(drop);
         self.body = Some(BodyShape { shape: Shape::of::<T>(), example, is_required: true, reads });
         self
     }
 
     /// The body may be left out.
-    pub(super) const fn optional_body(mut self) -> Self {
+    pub(crate) const fn optional_body(mut self) -> Self {
         if let Some(body) = &mut self.body {
             body.is_required = false;
         }
         self
     }
 
-    pub(super) const fn answers<T: ToSchema>(mut self) -> Self {
+    pub(crate) const fn answers<T: ToSchema>(mut self) -> Self {
         self.answer = Some(Shape::of::<T>());
         self
     }
 
     /// The answer is one such object on each line.
-    pub(super) const fn streams<T: ToSchema>(mut self) -> Self {
+    pub(crate) const fn streams<T: ToSchema>(mut self) -> Self {
         self.is_stream = true;
         self.answers::<T>()
     }
 
     /// 201 where something new came to be.
-    pub(super) const fn created(mut self) -> Self {
+    pub(crate) const fn created(mut self) -> Self {
         self.may_create = true;
         self
     }
 
     /// The answer says how durable it is.
-    pub(super) const fn marked(mut self) -> Self {
+    pub(crate) const fn marked(mut self) -> Self {
         self.tells_durability = true;
         self
     }
 
     /// The answer says how durable it is, and the request may demand a minimum.
-    pub(super) const fn durable(mut self) -> Self {
+    pub(crate) const fn durable(mut self) -> Self {
         self.takes_min_durability = true;
         self.marked()
     }
 
     /// Kinds of failure beside those every route may answer with.
-    pub(super) const fn errors(mut self, errors: &'static [Kind]) -> Self {
+    pub(crate) const fn errors(mut self, errors: &'static [Kind]) -> Self {
         self.errors = errors;
         self
     }

@@ -73,6 +73,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 async fn recv(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Answer {
     let RecvRequest { topic, visibility_ms, max_messages, max_bytes, wait_ms } = body.parse()?;
     let subject = app.allow(&bearer, Op::Recv, topic.0.as_str())?;
+    visibility_ms.map_or(Ok(()), |visibility_ms| app.mailbox.check_visibility(visibility_ms))?;
     let receive = Receive {
         visibility_ms,
         max_messages: max_messages.try_into().unwrap_or(usize::MAX),

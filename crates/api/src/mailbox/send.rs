@@ -6,6 +6,7 @@ use http::StatusCode;
 use ron_auth::Op;
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
+use svc_mailbox::words::Dedup;
 use svc_mailbox::{Outgoing, Receipted};
 use utoipa::ToSchema;
 
@@ -144,11 +145,13 @@ impl BatchMessage {
     fn outgoing(self, call: &Call) -> Outgoing {
         Outgoing {
             idem_key: self.idem_key.map(|key| key.0),
+            dedup: Dedup::Payload,
             group: self.group.map(|group| group.0),
             attrs: self.attrs.0,
             payload: self.payload_b64.0,
             delay_ms: self.delay_ms,
             corr_id: call.corr_id.as_str().to_owned(),
+            existing_only: false,
         }
     }
 }

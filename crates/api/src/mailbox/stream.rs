@@ -194,6 +194,7 @@ async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Answ
     let StreamRequest { topic: Topic(topic), credit, visibility_ms, max_bytes } = body.parse()?;
     let subject = app.allow(&bearer, Op::Recv, topic.as_str())?;
     let max_bytes = dto::check_max_bytes(max_bytes)?;
+    visibility_ms.map_or(Ok(()), |visibility_ms| app.mailbox.check_visibility(visibility_ms))?;
     dto::check_range("credit", credit, 1..=CREDIT_MAX)?;
     app.mailbox.topic(&topic)?;
     let (now, consumer) = (clock::now(), consumer(&subject, &call));

@@ -75,13 +75,16 @@ impl MintRequest {
     }
 }
 
-fn all<T: std::str::FromStr<Err: std::fmt::Display>>(field: &str, texts: &[String]) -> Result<Vec<T>, Error> {
+pub(crate) fn all<T: std::str::FromStr<Err: std::fmt::Display>>(
+    field: &str,
+    texts: &[String],
+) -> Result<Vec<T>, Error> {
     let read =
         |(at, text): (usize, &String)| text.parse().map_err(|error| Error::schema(format!("{field}[{at}]: {error}")));
     texts.iter().enumerate().map(read).collect()
 }
 
-fn expiry(now_ms: u64, expires_in_ms: u64) -> Result<u64, Error> {
+pub(crate) fn expiry(now_ms: u64, expires_in_ms: u64) -> Result<u64, Error> {
     let expires_ms = now_ms.checked_add(expires_in_ms).filter(|_| expires_in_ms > 0);
     expires_ms.ok_or_else(|| Error::schema("expires_in_ms: must be above 0 and not beyond all time"))
 }

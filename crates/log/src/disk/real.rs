@@ -2,9 +2,10 @@
 
 use super::{Claim, Disk, DiskFile, Durability};
 use rustix::fs::{FlockOperation, flock, fstatvfs};
+use rustix::io::{ReadWriteFlags, preadv2};
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,6 +108,13 @@ impl DiskFile for RealFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(buffer, offset)
+    }
+
+    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> io::Result<bool> {
+        let wanted = buffer.len();
+        // What is not in memory, or a file system that cannot tell, is left to a thread that may wait.
+        let read = preadv2(&self.0, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+        Ok(read.is_ok_and(|read| read == wanted))
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {

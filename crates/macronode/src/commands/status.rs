@@ -42,7 +42,8 @@ fn show(status: &Status) -> String {
         let reason = service.reason.as_deref().unwrap_or("");
         rows.push(row([&name, &service.state, &service.restarts_60s.to_string(), reason]));
     }
-    format!("{}\n\n{}", headline(status), table(0, &rows))
+    let notes: String = status.notes.iter().map(|note| format!("note: {note}\n")).collect();
+    format!("{}\n{notes}\n{}", headline(status), table(0, &rows))
 }
 
 /// The state, and in the same line why it is not better.

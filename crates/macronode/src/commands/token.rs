@@ -1,6 +1,6 @@
 //! `macronode token`: tokens are made and narrowed, read and taken back with files alone; no node needs to run.
 
-mod args;
+pub mod args;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};

@@ -16,6 +16,8 @@ pub struct Status {
     pub unmet: Vec<String>,
     /// What presses.
     pub pressure: Vec<Pressure>,
+    /// What is worth knowing beside that.
+    pub notes: Vec<String>,
 }
 
 /// One service.

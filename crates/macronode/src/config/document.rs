@@ -102,6 +102,8 @@ fn bounds(kind: Kind) -> Vec<(&'static str, Value)> {
             vec![("items", json!({"enum": names})), ("minItems", json!(1)), ("uniqueItems", json!(true))]
         }
         Kind::Window { max_ms } => vec![("items", json!({"type": "integer", "minimum": 1, "maximum": max_ms}))],
+        Kind::AccountId => vec![("pattern", json!("^[0-9]{12}$"))],
+        Kind::Origin => vec![("pattern", json!("^https?://[^/?#@]+/?$"))],
         Kind::Switch | Kind::Time { .. } | Kind::Address | Kind::Choice(_) | Kind::Permits | Kind::Filter => Vec::new(),
     }
 }

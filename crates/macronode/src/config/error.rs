@@ -139,6 +139,17 @@ pub enum ConfigError {
         /// The switch.
         chaos: Setting,
     },
+    /// Strangers could do everything to every queue.
+    #[error(
+        "{setting} is not a loopback address, but {auth} allows loopback only; \
+         bind it to 127.0.0.1, or set `auth.sqs` to \"sigv4\" and make keys with `macronode sqs key create`"
+    )]
+    PublicSqs {
+        /// The address.
+        setting: Setting,
+        /// The switch.
+        auth: Setting,
+    },
     /// Two listeners on one address.
     #[error("{setting} is the same address as {other}; give each its own port, or port 0 for a free one")]
     SharedAddress {
@@ -166,6 +177,7 @@ impl ConfigError {
             ConfigError::TlsHalf { .. } => Code::TlsHalf,
             ConfigError::PublicAdmin { .. } => Code::PublicAdmin,
             ConfigError::PublicChaos { .. } => Code::PublicChaos,
+            ConfigError::PublicSqs { .. } => Code::PublicSqs,
             ConfigError::SharedAddress { .. } => Code::SharedAddress,
         }
     }
@@ -181,6 +193,7 @@ impl ConfigError {
             ConfigError::TlsHalf { setting, missing } => vec![&setting.key, missing],
             ConfigError::Contradiction { setting, other, .. }
             | ConfigError::SharedAddress { setting, other }
+            | ConfigError::PublicSqs { setting, auth: other }
             | ConfigError::PublicChaos { setting, chaos: other } => vec![&setting.key, &other.key],
         }
     }

@@ -131,6 +131,11 @@ pub const KEYS: &[Key] = &[
     key("mailbox.segment_bytes", size(2 * MIB, GIB), PROCESS),
     key("mailbox.tenant_sends_per_second", whole(0, 10_000_000), LIVE),
     key("mailbox.upkeep_bytes_per_second", size(KIB, 1024 * GIB), LIVE),
+    key("sqs.account_id", Kind::AccountId, PROCESS),
+    key("sqs.base_url", Kind::Origin, PROCESS),
+    key("sqs.deleted_name_cooldown", Kind::Time { min_ms: 0, max_ms: 60 * MINUTE }, PROCESS),
+    key("sqs.presigned", Kind::Switch, PROCESS),
+    key("auth.sqs", Kind::Choice(&["sigv4", "off"]), PROCESS),
     flagged("log.format", "--log", Kind::Choice(&["pretty", "json"]), PROCESS),
     key("log.filter", Kind::Filter, LIVE),
 ];

@@ -9,6 +9,8 @@ use super::values::{Millis, Permits, Size};
 
 /// The most permits a gate may have, and the most for each core.
 const PERMITS_MAX: usize = 65_536;
+/// Digits of an account id of the service.
+const ACCOUNT_ID_DIGITS: usize = 12;
 
 /// What may be written at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,10 @@ pub enum Kind {
     },
     /// A filter of the log.
     Filter,
+    /// The number of an account, as text.
+    AccountId,
+    /// Where clients reach a plane: scheme, host and port.
+    Origin,
 }
 
 /// What is wrong with a value.
@@ -86,6 +92,8 @@ impl Kind {
             Kind::Permits => "a number of permits",
             Kind::Window { .. } => "a window of milliseconds",
             Kind::Filter => "a log filter",
+            Kind::AccountId => "an account id",
+            Kind::Origin => "an address of the web",
         }
     }
 
@@ -105,6 +113,8 @@ impl Kind {
             Kind::Names(names) => format!("one or more of {}, each once", names.join(", ")),
             Kind::Permits => format!("1 to {PERMITS_MAX}, or so many for each core such as \"4xcpu\""),
             Kind::Window { max_ms } => format!("two numbers from 1 to {max_ms}, the lower first, such as [50, 100]"),
+            Kind::AccountId => format!("{ACCOUNT_ID_DIGITS} digits in quotation marks, such as \"000000000000\""),
+            Kind::Origin => "http:// or https:// with a host and perhaps a port, and no path".to_owned(),
             Kind::Filter => "a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"".to_owned(),
         }
     }
@@ -128,6 +138,7 @@ impl Kind {
             Kind::Time { .. } | Kind::Address | Kind::Path | Kind::Choice(_) | Kind::Filter => {
                 Value::String(text.to_owned())
             }
+            Kind::AccountId | Kind::Origin => Value::String(text.to_owned()),
         }
     }
 
@@ -151,6 +162,8 @@ impl Kind {
             },
             Kind::Window { max_ms } => inside(is_window(value, max_ms)?),
             Kind::Filter => inside(is_filter(text(value)?)),
+            Kind::AccountId => inside(is_account_id(text(value)?)),
+            Kind::Origin => inside(is_origin(text(value)?)),
         }
     }
 }
@@ -185,6 +198,17 @@ fn is_window(value: &Value, max_ms: u64) -> Result<bool, Fault> {
     let [low, high] = ends.as_slice() else { return Err(Fault::WrongType) };
     let fit = whole_in(low, 1, max_ms)? && whole_in(high, 1, max_ms)?;
     Ok(fit && low.as_integer() < high.as_integer())
+}
+
+fn is_account_id(text: &str) -> bool {
+    text.len() == ACCOUNT_ID_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_origin(text: &str) -> bool {
+    let Ok(url) = text.parse::<http::Uri>() else { return false };
+    let is_web = matches!(url.scheme_str(), Some("http" | "https"));
+    let has_path = url.path() != "/" || url.query().is_some() || text.contains('#');
+    is_web && !has_path && !url.host().unwrap_or_default().is_empty() && !text.contains('@')
 }
 
 fn is_filter(text: &str) -> bool {

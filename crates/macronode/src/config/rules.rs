@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use toml::{Table, Value};
 
-use super::Config;
 use super::error::{ConfigError, Setting};
 use super::keys::Key;
 use super::layers::Origins;
+use super::{Config, SqsAuth};
 
 /// Every rule between values that does not hold.
 pub fn broken(config: &Config, origins: &Origins) -> Vec<ConfigError> {
@@ -17,6 +17,7 @@ pub fn broken(config: &Config, origins: &Origins) -> Vec<ConfigError> {
     errors.extend(rules.tls_halves());
     errors.extend(rules.public_admin());
     errors.extend(rules.public_chaos());
+    errors.extend(rules.public_sqs());
     errors.extend(rules.shared_addresses());
     errors
 }
@@ -35,6 +36,7 @@ impl Config {
         if self.chaos {
             warnings.push("`chaos` is on: the admin plane can kill and freeze tasks".to_owned());
         }
+        warnings.extend(self.notes());
         if self.http.request_deadline >= self.io.drain_deadline {
             warnings.push(format!(
                 "`http.request_deadline` = {} is not shorter than `io.drain_deadline` = {}: \
@@ -49,6 +51,18 @@ impl Config {
             ));
         }
         warnings
+    }
+
+    /// What whoever looks at the node should know, though it is well; shown on /readyz as long as it is so.
+    pub fn notes(&self) -> Vec<String> {
+        let is_open = self.auth.sqs == SqsAuth::Off && self.runs("http") && self.runs("mailbox");
+        let open = || {
+            let address = self.api.addr;
+            format!(
+                "`auth.sqs` is off: whoever reaches {address} may do everything to every queue, without a signature"
+            )
+        };
+        is_open.then(open).into_iter().collect()
     }
 
     /// The three listeners by key, in the order they are bound.
@@ -129,6 +143,11 @@ impl Rules<'_> {
         let public = self.config.addresses().into_iter().filter(|(_, address)| !address.ip().is_loopback());
         let refusal = |(key, _)| ConfigError::PublicChaos { setting: self.setting(key), chaos: self.setting("chaos") };
         public.filter(|_| self.config.chaos).map(refusal).collect()
+    }
+
+    fn public_sqs(&self) -> Option<ConfigError> {
+        let refused = self.config.auth.sqs == SqsAuth::Off && !self.config.api.addr.ip().is_loopback();
+        refused.then(|| ConfigError::PublicSqs { setting: self.setting("api.addr"), auth: self.setting("auth.sqs") })
     }
 
     fn shared_addresses(&self) -> Vec<ConfigError> {

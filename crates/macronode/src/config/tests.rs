@@ -100,6 +100,9 @@ fn every_kind_can_be_set_from_the_environment() {
         ("MACRO_FACETS__SEARCH_QPS", "12"),
         ("MACRO_FACETS__MAILBOX_OPS", "2xcpu"),
         ("MACRO_LOG__FILTER", "info,ron_kernel=debug"),
+        ("MACRO_SQS__ACCOUNT_ID", "000000000001"),
+        ("MACRO_SQS__BASE_URL", "https://queues.example.com:8443"),
+        ("MACRO_AUTH__SQS", "off"),
         ("MACRO_TEST_ANYTHING", "x"),
         ("MACRO_SOAK", "1"),
         ("MACRO_DOCGEN", "1"),
@@ -114,6 +117,8 @@ fn every_kind_can_be_set_from_the_environment() {
     assert_eq!(config.retry.initial_jitter_ms, [10, 20]);
     assert_eq!((config.facets.search_qps, config.facets.mailbox_ops), (Permits::Fixed(12), Permits::PerCpu(2)));
     assert_eq!(config.log.filter, "info,ron_kernel=debug");
+    assert_eq!((config.sqs.account_id.as_str(), config.auth.sqs), ("000000000001", SqsAuth::Off));
+    assert_eq!(config.sqs.base_url.as_deref(), Some("https://queues.example.com:8443"));
 }
 
 #[test]
@@ -219,6 +224,20 @@ fn a_value_out_of_range_is_refused() {
              allowed: 1 to 65536, or so many for each core such as \"4xcpu\"",
         ),
         (
+            "sqs.account_id = \"12345\"",
+            "`sqs.account_id` = \"12345\" (f.toml:1) is not allowed; \
+             allowed: 12 digits in quotation marks, such as \"000000000000\"",
+        ),
+        (
+            "sqs.base_url = \"https://host/path\"",
+            "`sqs.base_url` = \"https://host/path\" (f.toml:1) is not allowed; \
+             allowed: http:// or https:// with a host and perhaps a port, and no path",
+        ),
+        (
+            "auth.sqs = \"of\"",
+            "`auth.sqs` = \"of\" (f.toml:1) is not allowed; allowed: \"sigv4\" or \"off\"; did you mean `off`?",
+        ),
+        (
             "log.filter = \"a=nonsense\"",
             "`log.filter` = \"a=nonsense\" (f.toml:1) is not allowed; \
              allowed: a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"",
@@ -270,6 +289,12 @@ fn values_that_contradict_each_other_are_refused() {
              but `chaos` = true (f.toml:1) allows loopback only; bind it to 127.0.0.1",
         ),
         (
+            "auth.sqs = \"off\"\napi.addr = \"10.0.0.1:80\"",
+            "MN0024 `api.addr` = \"10.0.0.1:80\" (f.toml:2) is not a loopback address, \
+             but `auth.sqs` = \"off\" (f.toml:1) allows loopback only; bind it to 127.0.0.1, \
+             or set `auth.sqs` to \"sigv4\" and make keys with `macronode sqs key create`",
+        ),
+        (
             "oap.addr = \"127.0.0.1:9600\"",
             "MN0010 `oap.addr` = \"127.0.0.1:9600\" (f.toml:1) is the same address as \
              `admin.addr` = \"127.0.0.1:9600\" (default); give each its own port, or port 0 for a free one",
@@ -287,6 +312,8 @@ fn what_looks_similar_but_is_allowed_passes() {
         "api.addr = \"127.0.0.1:0\"\nadmin.addr = \"127.0.0.1:0\"\noap.addr = \"127.0.0.1:0\"",
         "api.addr = \"127.0.0.2:9600\"",
         "chaos = true",
+        "auth.sqs = \"off\"\napi.addr = \"[::1]:80\"",
+        "sqs.base_url = \"http://127.0.0.1:8080/\"\nsqs.deleted_name_cooldown = \"0s\"",
         "workers = 0",
     ] {
         assert!(attempt(text, &[], "").is_ok(), "{text}: {:?}", attempt(text, &[], ""));
@@ -308,6 +335,7 @@ fn warnings_name_what_is_allowed_but_risky() {
     for (text, start) in [
         ("api.addr = \"0.0.0.0:80\"", "`api.addr` = 0.0.0.0:80 is public without TLS"),
         ("chaos = true", "`chaos` is on"),
+        ("auth.sqs = \"off\"", "`auth.sqs` is off: whoever reaches 127.0.0.1:8080 may do everything"),
         ("http.request_deadline = \"3s\"", "`http.request_deadline` = 3s is not shorter"),
         ("connections.max = 10", "`connections.per_ip_max` = 256 is above"),
     ] {

@@ -6,6 +6,7 @@ use ron_log::SimDisk;
 
 use super::memory::{Memory, Model, View};
 use super::world::{World, open, routing};
+use crate::moves::MoveTask;
 use crate::recovery::Recovered;
 use crate::topics::Topics;
 use crate::words::{Content, Seq, TopicId, TopicSettings};
@@ -40,6 +41,13 @@ fn topics_in(topics: &Topics) -> BTreeMap<String, (TopicId, TopicSettings)> {
     all.map(|view| (view.name.to_string(), (topics.get(&view.name).unwrap().id, (*view.settings).clone()))).collect()
 }
 
+/// What is being moved out of each topic, and what was.
+fn moves_in(topics: &Topics) -> BTreeMap<TopicId, Vec<MoveTask>> {
+    let all = topics.list(None, "", usize::MAX).into_iter().map(|view| topics.get(&view.name).unwrap());
+    let with_dead_letters = all.flat_map(|topic| [Some(topic.id), topic.dead_letters().map(|dead| dead.id)]);
+    with_dead_letters.flatten().map(|id| (id, topics.moves.of(id))).collect()
+}
+
 /// Opens the disk with this many shards; the mailbox goes on from what was found. Also how many promises were held.
 pub fn check(disk: &SimDisk, memory: &Memory, shards: usize, what: &str) -> (World, usize) {
     let topics = Topics::default();
@@ -57,6 +65,9 @@ pub fn check(disk: &SimDisk, memory: &Memory, shards: usize, what: &str) -> (Wor
     let promises = memory.ledger.check(&found, what);
     let there = topics_in(&topics);
     assert!(candidates.iter().any(|model| model.topics == there), "{what}: topics {there:?}");
+    let moves = moves_in(&topics);
+    let are_so = |model: &Model| model.moves.iter().all(|(id, tasks)| moves.get(id).unwrap_or(&Vec::new()) == tasks);
+    assert!(candidates.iter().any(are_so), "{what}: moves {moves:?}");
     let known = memory.ledger.sent.iter().chain(&memory.ledger.gone).max().copied().unwrap_or(0);
     assert!(recovered.seq_max >= known, "{what}: number {known} would be given out again");
     let memory = memory.resume(lsn, model, &found);

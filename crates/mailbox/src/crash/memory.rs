@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ron_log::Lsn;
 
 use super::reference::{Message, Reference, Stand};
+use crate::moves::MoveTask;
 use crate::words::{DeadReason, Millis, PartKey, Seq, State, TopicId, TopicSettings};
 
 /// Everything that a recovery has to bring back.
@@ -12,6 +13,8 @@ use crate::words::{DeadReason, Millis, PartKey, Seq, State, TopicId, TopicSettin
 pub struct Model {
     pub reference: Reference,
     pub topics: BTreeMap<String, (TopicId, TopicSettings)>,
+    /// What is being moved out of topics and what was.
+    pub moves: BTreeMap<TopicId, Vec<MoveTask>>,
     /// What is said of each dead message.
     pub errors: BTreeMap<Seq, String>,
 }
@@ -19,7 +22,7 @@ pub struct Model {
 impl Model {
     pub fn new() -> Self {
         let reference = Reference::new(BTreeMap::new());
-        Model { reference, topics: BTreeMap::new(), errors: BTreeMap::new() }
+        Model { reference, topics: BTreeMap::new(), moves: BTreeMap::new(), errors: BTreeMap::new() }
     }
 
     /// A message as it must be found.

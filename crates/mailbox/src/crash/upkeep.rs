@@ -1,17 +1,19 @@
 //! What a driven mailbox does beside deliveries: changes, redrives, what is due, compaction, rebalancing.
 
 use bytes::Bytes;
-use ron_log::{Log, LogError};
+use ron_log::{Log, LogError, Lsn};
 
 use super::super::memory::Promise;
 use super::super::reference::{End, Message, Stand};
 use super::{World, body_of, routing};
 use crate::engine::{head_of, topic_head};
 use crate::keeper::{self, Old};
+use crate::moves::{MoveTask, Moves};
 use crate::rebalancer::rehouse;
 use crate::record::Record;
 use crate::shard::Shard;
-use crate::words::{PartKey, Seq};
+use crate::topics::StoredTopic;
+use crate::words::{PartKey, Seq, TopicId};
 
 impl World {
     fn message(&self, seq: Seq) -> Message {
@@ -65,7 +67,24 @@ impl World {
         self.model.reference.get(from, seq).expect("it is there").dead = None;
         self.model.reference.arrive(self.now, seq, to);
         self.model.errors.remove(&seq);
+        self.topics.moves.count(from.topic, 1);
+        self.model.moves.insert(from.topic, self.topics.moves.of(from.topic));
         self.done(from, Promise::Other);
+    }
+
+    fn append_moves(&mut self, id: TopicId, tasks: &[MoveTask]) -> Lsn {
+        let text = Moves::text(tasks).unwrap();
+        self.append(&head_of(&Record::Moves { id, now_ms: self.now, tasks: &text }))
+    }
+
+    /// Begins, cancels or ends the move of a topic, as the handle and the mover do.
+    pub fn change_moves(&mut self, id: TopicId, change: impl FnOnce(&mut Vec<MoveTask>, u64)) {
+        let mut tasks = self.topics.moves.of(id);
+        change(&mut tasks, self.topics.moves.next_id(self.now));
+        let lsn = self.append_moves(id, &tasks);
+        self.topics.moves.put(id, tasks.clone());
+        self.model.moves.insert(id, tasks);
+        self.remember(lsn, Promise::Other);
     }
 
     /// What is due happens everywhere.
@@ -110,7 +129,13 @@ impl World {
         let contents = keeper::contents_of(&self.log, segment)?;
         for id in contents.topics {
             if let Some(topic) = self.topics.by_id(id) {
-                self.append(&topic_head(topic.id, &topic.name, &topic.settings, topic.created_ms).unwrap());
+                self.append(&topic_head(topic.id, &topic.name, &StoredTopic::from(&*topic)).unwrap());
+            }
+        }
+        for id in contents.moves {
+            let tasks = self.topics.moves.of(id);
+            if !tasks.is_empty() {
+                self.append_moves(id, &tasks);
             }
         }
         for batch in contents.messages.chunks(4) {

@@ -13,8 +13,8 @@ use crate::options::{MailboxOptions, Place};
 use crate::record::Record;
 use crate::recovery::{self, Recovered};
 use crate::shard::{Handover, Key, Nack, Nacked, Recv, Send, Shard};
-use crate::topics::{Told, Topic, Topics};
-use crate::words::{DeadReason, Millis, PartKey, Seq, TopicName, TopicSettings};
+use crate::topics::{StoredTopic, Told, Topic, Topics};
+use crate::words::{DeadReason, Dedup, Millis, PartKey, Seq, TopicName, TopicSettings};
 
 pub const SEGMENT_BYTES: u32 = 8192;
 pub const START_MS: Millis = 1_700_000_000_000;
@@ -181,8 +181,9 @@ impl World {
             Some(_) => self.topics.plan_change(&name, settings).unwrap(),
             None => self.topics.plan_new(&name, settings).unwrap().expect("new"),
         };
-        let lsn = self.append(&topic_head(planned.id, &planned.name, &planned.settings, self.now).unwrap());
-        let topic = self.topics.put(planned.id, planned.name, planned.settings, self.now);
+        let stored = StoredTopic::new(planned.settings, self.now);
+        let lsn = self.append(&topic_head(planned.id, &planned.name, &stored).unwrap());
+        let topic = self.topics.put(planned.id, planned.name, stored);
         self.model.topics.insert(name.to_string(), (topic.id, (*topic.settings).clone()));
         let own = topic.dead_letters().cloned();
         for topic in std::iter::once(&topic).chain(own.as_ref()) {
@@ -206,6 +207,7 @@ impl World {
             self.model.reference.rules.remove(&part);
         }
         self.model.topics.remove(name);
+        self.model.moves.remove(&topic.id);
         self.remember(lsn, Promise::Other);
     }
 
@@ -235,8 +237,9 @@ impl World {
         let (group, len, sent_body) = (letter.group.map(str::to_owned), body.len() as u32, Bytes::from(body.clone()));
         let (sent, _) = self.on_part(part, |shard, journal, now| {
             let delay_ms = Some(letter.delay_ms);
-            let (group, body) = (letter.group, sent_body);
-            shard.send(now, journal, Send { part, group, key, delay_ms, sent_ms: now, seq, body, payload_len: len })
+            let (group, body, dedup) = (letter.group, sent_body, Dedup::default());
+            let (sent_ms, payload_len) = (now, len);
+            shard.send(now, journal, Send { part, group, key, dedup, delay_ms, sent_ms, seq, body, payload_len })
         });
         let sent = sent.expect("the log takes it");
         let known = key.and_then(|key| self.model.reference.known(self.now, part, key.hash)).map(|known| known.seq);

@@ -21,7 +21,7 @@ use crate::words::{Attempt, Content, Dead, DeadReason, Leased, MessageId, Millis
 /// What a receiver asks for.
 #[derive(Clone, Debug)]
 pub struct Receive {
-    /// How long the lease lasts; none means as the topic says.
+    /// How long the lease lasts; none means as the topic says, 0 that the message may be received again at once.
     pub visibility_ms: Option<u64>,
     /// Messages at most.
     pub max_messages: usize,
@@ -120,10 +120,16 @@ impl Mailbox {
         if receive.wait_ms > wait_max {
             return Err(Error::schema(format!("wait_ms: {} is over {wait_max}", receive.wait_ms)));
         }
-        receive.visibility_ms.map_or(Ok(()), |visibility_ms| self.check_visibility(visibility_ms))
+        let visibility_max = limits::VISIBILITY_MAX.as_millis() as u64;
+        if let Some(over) = receive.visibility_ms.filter(|visibility_ms| *visibility_ms > visibility_max) {
+            return Err(Error::schema(format!("visibility_ms: {over} is over {visibility_max}")));
+        }
+        Ok(())
     }
 
-    pub(super) fn check_visibility(&self, visibility_ms: u64) -> Result<(), Error> {
+    /// Whether a lease may be so short or so long: for surfaces that hold receivers to the node's shortest lease. The
+    /// engine itself takes 0, which leases a message and lets it be received again at once.
+    pub fn check_visibility(&self, visibility_ms: u64) -> Result<(), Error> {
         let min = self.engine.live.get().value.visibility_min.as_millis() as u64;
         let max = limits::VISIBILITY_MAX.as_millis() as u64;
         if visibility_ms < min || visibility_ms > max {
@@ -233,14 +239,20 @@ impl Mailbox {
 
     /// The bytes of messages, in order.
     pub(super) async fn read_back(&self, contents: Vec<Content>) -> Result<Vec<Result<Bytes, Error>>, Error> {
-        let log = self.engine.opened()?.log.clone();
+        let log = &self.engine.opened()?.log;
+        // What the system still has in memory is read here: cheaper than asking a thread that may wait.
+        let at_once = contents.iter().map(|content| match content {
+            Content::Hot(body) => Some(Ok(body.clone())),
+            Content::Cold(position) => log.read_now(*position).map(|read| read.map(|record| record.body)),
+        });
+        if let Some(bodies) = at_once.collect::<Option<Vec<_>>>() {
+            return Ok(bodies.into_iter().map(|body| body.map_err(log_error)).collect());
+        }
+        let log = log.clone();
         let read = move |content: Content| match content {
             Content::Hot(body) => Ok(body),
             Content::Cold(position) => log.read(position).map(|record| record.body),
         };
-        if contents.iter().all(|content| matches!(content, Content::Hot(_))) {
-            return Ok(contents.into_iter().map(|content| read(content).map_err(log_error)).collect());
-        }
         let work = move || contents.into_iter().map(read).collect::<Vec<Result<Bytes, LogError>>>();
         let bodies = tokio::task::spawn_blocking(work).await;
         let bodies = bodies.map_err(|_| Error::canceled("reading messages back was given up"))?;

@@ -13,13 +13,15 @@ use crate::envelope::{Envelope, payload_hash};
 use crate::job::Turn;
 use crate::shard::{Key, Send};
 use crate::topics::Topic;
-use crate::words::{MessageId, PartKey, Seq, TopicName};
+use crate::words::{Dedup, MessageId, PartKey, Seq, TopicName};
 
 /// A message to be sent.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
     /// Sending it again with the same key within the replay window has no effect.
     pub idem_key: Option<String>,
+    /// What makes two messages of the same key the same.
+    pub dedup: Dedup,
     /// Its group: a line of its own in first-in-first-out topics, a tenant in others.
     pub group: Option<String>,
     /// Attributes in order.
@@ -30,6 +32,8 @@ pub struct Outgoing {
     pub delay_ms: Option<u64>,
     /// What ties it to other messages and requests.
     pub corr_id: String,
+    /// The topic must be there: it is not made for this message, whatever the node's rules say.
+    pub existing_only: bool,
 }
 
 /// Proof that a message was taken in.
@@ -50,6 +54,7 @@ struct Prepared {
     part: PartKey,
     group: Option<String>,
     key: Option<Key>,
+    dedup: Dedup,
     delay_ms: Option<u64>,
     body: Bytes,
     payload_len: u32,
@@ -64,7 +69,7 @@ impl Mailbox {
         message: Outgoing,
         deadline: Deadline,
     ) -> Result<Receipted, Error> {
-        let topic = self.topic_for_send(topic, deadline).await?;
+        let topic = self.topic_for_send(topic, message.existing_only, deadline).await?;
         self.engine.admit(by, 1)?;
         let prepared = prepare(&topic, by, message)?;
         let index = self.engine.route(prepared.part)?;
@@ -82,7 +87,8 @@ impl Mailbox {
     ) -> Vec<Result<Receipted, Error>> {
         let count = messages.len();
         let all = |error: Error| (0..count).map(|_| Err(error.clone())).collect();
-        let topic = match self.topic_for_send(topic, deadline).await {
+        let existing_only = messages.iter().any(|message| message.existing_only);
+        let topic = match self.topic_for_send(topic, existing_only, deadline).await {
             Ok(topic) => topic,
             Err(error) => return all(error),
         };
@@ -132,12 +138,17 @@ impl Mailbox {
         }
     }
 
-    async fn topic_for_send(&self, name: &TopicName, deadline: Deadline) -> Result<Arc<Topic>, Error> {
+    async fn topic_for_send(
+        &self,
+        name: &TopicName,
+        existing_only: bool,
+        deadline: Deadline,
+    ) -> Result<Arc<Topic>, Error> {
         if let Some(topic) = self.engine.topics.get(name) {
             return Ok(topic);
         }
         let live = self.engine.live.get();
-        if !live.value.auto_create {
+        if existing_only || !live.value.auto_create {
             return self.engine.topics.expect(name);
         }
         self.make_topic(name, live.value.defaults.clone(), deadline).await.map(|(topic, _)| topic).or_else(|error| {
@@ -155,6 +166,7 @@ fn take_in(turn: &mut Turn<'_>, prepared: Prepared) -> Result<Receipted, Error> 
         part: prepared.part,
         group: prepared.group.as_deref(),
         key: prepared.key,
+        dedup: prepared.dedup,
         delay_ms: prepared.delay_ms,
         sent_ms: now,
         seq: turn.engine.numbers.next(),
@@ -183,8 +195,7 @@ fn prepare(topic: &Topic, by: &Subject, message: Outgoing) -> Result<Prepared, E
         )));
     }
     let hash = payload_hash(&message.payload);
-    let key =
-        message.idem_key.as_deref().map(|key| Key { hash: wide(blake3::hash(key.as_bytes())), payload: narrow(&hash) });
+    let key = message.idem_key.as_deref().map(|key| Key { hash: key_hash(key, &message), payload: narrow(&hash) });
     let part = PartKey { topic: topic.id, partition: partition(topic, &message, key, &hash) };
     let envelope = Envelope {
         idem_key: message.idem_key.as_deref(),
@@ -194,7 +205,20 @@ fn prepare(topic: &Topic, by: &Subject, message: Outgoing) -> Result<Prepared, E
         payload: message.payload.clone(),
     };
     let body = envelope.encode();
-    Ok(Prepared { part, group: message.group, key, delay_ms: message.delay_ms, body, payload_len: size as u32 })
+    let Outgoing { group, dedup, delay_ms, .. } = message;
+    Ok(Prepared { part, group, key, dedup, delay_ms, body, payload_len: size as u32 })
+}
+
+/// What a key is known by.
+fn key_hash(key: &str, message: &Outgoing) -> u128 {
+    let group = match message.dedup {
+        Dedup::Payload | Dedup::Topic => return wide(blake3::hash(key.as_bytes())),
+        Dedup::Group => message.group.as_deref().unwrap_or_default(),
+    };
+    // No key has the byte between them in it, so no key alone has the hash of a key and a group.
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(key.as_bytes()).update(&[0]).update(group.as_bytes());
+    wide(hasher.finalize())
 }
 
 /// The same group, or else the same key, always meets the same partition; everything else is spread by its content.
@@ -204,11 +228,17 @@ fn partition(topic: &Topic, message: &Outgoing, key: Option<Key>, hash: &[u8; 32
         return 0;
     }
     let spread = match (&message.group, key) {
-        (Some(group), _) => narrow(blake3::hash(group.as_bytes()).as_bytes()),
+        (Some(group), _) => return partition_of_group(topic, group),
         (None, Some(key)) => key.hash as u64,
         (None, None) => narrow(hash) ^ crate::worker::draw(),
     };
     (spread % u64::from(partitions)) as u16
+}
+
+/// Where the messages of a group are, whichever way they come.
+pub(super) fn partition_of_group(topic: &Topic, group: &str) -> u16 {
+    let partitions = u64::from(topic.settings.partitions.max(1));
+    (narrow(blake3::hash(group.as_bytes()).as_bytes()) % partitions) as u16
 }
 
 fn wide(hash: blake3::Hash) -> u128 {
@@ -233,13 +263,14 @@ fn check_text(field: &str, text: Option<&str>) -> Result<(), Error> {
 }
 
 pub(super) fn check_attributes(attrs: &[(String, String)]) -> Result<(), Error> {
-    let (count_max, bytes_max) = (limits::ATTRIBUTES_MAX, limits::ATTRIBUTE_BYTES_MAX);
+    let (count_max, bytes_max) = (limits::ATTRIBUTES_MAX, limits::ENVELOPE_ATTRIBUTE_BYTES_MAX);
+    let name_bytes_max = limits::ENVELOPE_ATTRIBUTE_NAME_BYTES_MAX;
     if attrs.len() > count_max {
         return Err(Error::schema(format!("attrs: {} are over {count_max}", attrs.len())));
     }
-    if let Some((name, _)) = attrs.iter().find(|(name, _)| name.is_empty() || name.len() > 256) {
+    if let Some((name, _)) = attrs.iter().find(|(name, _)| name.is_empty() || name.len() > name_bytes_max) {
         return Err(Error::schema(format!(
-            "attrs: the name {:?} must have 1 to 256 bytes",
+            "attrs: the name {:?} must have 1 to {name_bytes_max} bytes",
             name.get(..40).unwrap_or(name)
         )));
     }

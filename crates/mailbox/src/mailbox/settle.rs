@@ -62,6 +62,16 @@ impl Mailbox {
         .await
     }
 
+    /// Whether the message of a delivery is still in its topic, in whatever state and with whomever.
+    pub async fn is_held(&self, receipt: &Receipt, deadline: Deadline) -> Result<bool, Error> {
+        self.engine.secret.check(receipt)?;
+        let (part, seq) = (receipt.part, receipt.seq);
+        if self.engine.topics.by_id(part.topic).is_none() {
+            return Ok(false);
+        }
+        self.on_part(part, deadline, move |turn| Ok(turn.shard.is_held(part, seq))).await
+    }
+
     /// The receipt of a message's current lease, for those who know it only by its id.
     pub async fn current_receipt(&self, id: MessageId, deadline: Deadline) -> Result<(TopicName, Receipt), Error> {
         let part = self.place_of(id, deadline).await?;

@@ -7,9 +7,10 @@ use ron_kernel::Deadline;
 use ron_types::{Error, Kind};
 
 use super::Mailbox;
+use super::send::partition_of_group;
 use crate::events::Event;
 use crate::topics::{Topic, TopicView};
-use crate::words::{MessageId, PartKey, PartStats, TopicName, TopicSettings};
+use crate::words::{MessageId, PartKey, PartStats, Summary, TopicName, TopicSettings};
 
 /// How soon a busy shard is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -78,13 +79,36 @@ impl Mailbox {
         if let Some(dlq) = &settings.dlq {
             self.make_dead_letter_topic(dlq, deadline).await?;
         }
-        let (lsn, topic) = self.engine.change_topic(name, settings)?;
+        self.edit_topic(
+            name,
+            |old| {
+                *old = settings;
+                Ok(())
+            },
+            deadline,
+        )
+        .await
+    }
+
+    /// Changes a topic's settings from what they are, with nobody in between. No topic for dead letters is made.
+    pub async fn edit_topic(
+        &self,
+        name: &TopicName,
+        change: impl FnOnce(&mut TopicSettings) -> Result<(), Error> + Send,
+        deadline: Deadline,
+    ) -> Result<TopicView, Error> {
+        let (lsn, topic) = self.engine.edit_topic(name, change)?;
         self.engine.durable(lsn, deadline).await?;
         // Told at once, so that a pause or a shorter retention does not wait for the next message.
         for part in topic.parts() {
             self.on_part(part, deadline, |_| Ok(())).await?;
         }
         Ok(topic.view())
+    }
+
+    /// The topics that name this one for their dead letters, in the order of their names.
+    pub fn sources_of(&self, dlq: &TopicName) -> Vec<TopicName> {
+        self.engine.topics.users_of_dead_letters(dlq)
     }
 
     /// Removes a topic with all its messages and its own dead letters.
@@ -150,15 +174,28 @@ impl Mailbox {
         let from = self.place_of(id, deadline).await?;
         self.on_part(from, deadline, move |turn| {
             turn.tell(&target);
-            let dead = turn.shard.explain(turn.now, from, id.seq).and_then(|explained| explained.summary.dead);
-            // Back to its own partition, where its group is; elsewhere any will do.
-            let own = dead.map(|dead| dead.source).filter(|source| source.topic == target.id);
-            let spread = (id.seq % u64::from(target.settings.partitions.max(1))) as u16;
-            let to = own.unwrap_or(PartKey { topic: target.id, partition: spread });
+            let explained = turn.shard.explain(turn.now, from, id.seq).ok_or_else(|| gone(id))?;
+            let to = place_in(&target, &explained.summary);
             turn.shard.redrive(turn.now, turn.journal, from, id.seq, to)
         })
         .await
     }
+}
+
+fn gone(id: MessageId) -> Error {
+    Error::new(Kind::NotFound, format!("message {id} has just gone"))
+}
+
+/// Where a message goes in a topic: back to its own partition, or where its group is; otherwise any will do.
+pub(crate) fn place_in(target: &Topic, summary: &Summary) -> PartKey {
+    let own = summary.dead.as_ref().map(|dead| dead.source).filter(|source| source.topic == target.id);
+    own.unwrap_or_else(|| {
+        let partition = match &summary.group {
+            Some(group) => partition_of_group(target, group),
+            None => (summary.seq % u64::from(target.settings.partitions.max(1))) as u16,
+        };
+        PartKey { topic: target.id, partition }
+    })
 }
 
 impl PartStats {

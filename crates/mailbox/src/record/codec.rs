@@ -32,6 +32,7 @@ const fn kind(record: &Record<'_>) -> u8 {
         Record::Purge { .. } => 16,
         Record::Expired { .. } => 17,
         Record::Mark { .. } => 18,
+        Record::Moves { .. } => 19,
     }
 }
 
@@ -91,6 +92,11 @@ pub(super) fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
             put_memo(out, memo);
         }
         Record::Purge { part, upto } => put_message(out, *part, *upto),
+        Record::Moves { id, now_ms, tasks } => {
+            put(out, u64::from(id.0));
+            put(out, *now_ms);
+            put_text(out, tasks);
+        }
         Record::Mark { now_ms, shards, seq } => {
             put(out, *now_ms);
             put(out, u64::from(*shards));
@@ -162,6 +168,9 @@ fn decode_kind<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Record<'a>, Error>
         16 => Record::Purge { part: from.part()?, upto: from.number()? },
         17 => Record::Expired { part: from.part()?, seqs: from.seqs()? },
         18 => Record::Mark { now_ms: from.number()?, shards: from.small()?, seq: from.number()? },
+        19 => {
+            Record::Moves { id: TopicId(from.small()?), now_ms: from.number()?, tasks: from.text(SETTINGS_BYTES_MAX)? }
+        }
         other => return Err(Error::schema(format!("record: kind {other} is not known"))),
     })
 }

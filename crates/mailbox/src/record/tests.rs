@@ -49,6 +49,7 @@ fn samples() -> Vec<Record<'static>> {
     vec![
         Record::Topic { id: TopicId(u32::MAX), name: "jobs", settings: "{}" },
         Record::TopicGone { id: TopicId(7) },
+        Record::Moves { id: TopicId(1 << 31 | 7), now_ms: 9, tasks: "[]" },
         Record::Send(taken.clone()),
         Record::Send(Taken { group: None, key: None, ..taken }),
         Record::Lease {

@@ -21,6 +21,11 @@ impl Shard {
         self.parts.get(&part).is_some_and(|part| part.has_ready())
     }
 
+    /// The message is in the partition, in whatever state.
+    pub fn is_held(&self, part: PartKey, seq: Seq) -> bool {
+        self.parts.get(&part).is_some_and(|part| part.index.get(seq).is_some())
+    }
+
     /// The number of the lease a message is under.
     pub fn fence_of(&self, part: PartKey, seq: Seq) -> Option<u32> {
         let entry = self.parts.get(&part)?.index.get(seq)?;
@@ -89,15 +94,17 @@ impl Shard {
 
     fn summary(&self, part: &Part, entry: &Entry) -> Summary {
         let hot = self.desk.hot.get(entry.seq).cloned();
+        let moved = part.moved.get(&entry.seq);
         Summary {
             part: part.key,
             seq: entry.seq,
             sent_ms: entry.sent_ms(),
+            since_ms: moved.map_or_else(|| entry.sent_ms(), |moved| moved.since_ms),
             group: part.lines.name(entry.group).cloned(),
             attempts: entry.attempts(),
             state: entry.state(),
             due_ms: (entry.state() != State::Ready).then_some(entry.at),
-            dead: part.moved.get(&entry.seq).and_then(|moved| moved.dead.clone()),
+            dead: moved.and_then(|moved| moved.dead.clone()),
             content: hot.map_or(Content::Cold(entry.position), Content::Hot),
         }
     }

@@ -12,7 +12,7 @@ impl Shard {
     /// and must be adopted before the next record is read. Records of messages that are gone do nothing.
     pub fn replay(&mut self, now: Millis, record: &Record<'_>, position: Position, _body_len: u32) {
         match record {
-            Record::Topic { .. } | Record::Mark { .. } => {}
+            Record::Topic { .. } | Record::Moves { .. } | Record::Mark { .. } => {}
             Record::TopicGone { id } => self.replay_gone(*id),
             Record::Send(taken) => {
                 self.replace(taken.part, taken.seq);

@@ -7,7 +7,7 @@ use ron_types::{Error, Kind};
 use super::{Journal, Send, Sent, Shard};
 use crate::part::Part;
 use crate::record::{Record, Taken};
-use crate::words::Millis;
+use crate::words::{Dedup, Millis};
 
 /// Keys a send forgets beside its own work, so that forgetting keeps up with remembering.
 const SWEEP: usize = 2;
@@ -48,7 +48,7 @@ impl Part {
     fn sent_before(&mut self, now: Millis, send: &Send<'_>) -> Result<Option<Sent>, Error> {
         let Some(key) = send.key else { return Ok(None) };
         let Some((seq, memo)) = self.keys.get(now, key.hash) else { return Ok(None) };
-        if memo.key.payload != key.payload {
+        if send.dedup == Dedup::Payload && memo.key.payload != key.payload {
             return Err(Error::new(Kind::Conflict, "the idempotency key was used before with another payload"));
         }
         Ok(Some(Sent { seq, sent_ms: memo.sent_ms, duplicate: true }))

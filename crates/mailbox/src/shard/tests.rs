@@ -43,13 +43,14 @@ struct World {
     tape: Tape,
     now: Millis,
     seq: Seq,
+    dedup: Dedup,
 }
 
 impl World {
     fn new(settings: TopicSettings) -> Self {
         let mut shard = Shard::new(1 << 20);
         set(&mut shard, settings);
-        World { shard, tape: Tape::default(), now: 1_000_000, seq: 0 }
+        World { shard, tape: Tape::default(), now: 1_000_000, seq: 0, dedup: Dedup::default() }
     }
 
     fn fifo() -> Self {
@@ -60,7 +61,8 @@ impl World {
         self.seq += 1;
         let body = Bytes::from(format!("body {}", self.seq));
         let payload_len = body.len() as u32;
-        let send = Send { part: MAIN, group, key, delay_ms, sent_ms: self.now, seq: self.seq, body, payload_len };
+        let (seq, sent_ms, dedup) = (self.seq, self.now, self.dedup);
+        let send = Send { part: MAIN, group, key, dedup, delay_ms, sent_ms, seq, body, payload_len };
         self.shard.send(self.now, &mut self.tape, send)
     }
 
@@ -388,6 +390,58 @@ fn a_purge_takes_everything_and_forgets_the_keys() {
 }
 
 #[test]
+fn a_purge_read_back_has_forgotten_the_keys_of_what_was_settled_and_moved_too() {
+    let mut world = World::fifo();
+    for hash in 1..=3 {
+        world.try_send(Some("g"), Some(Key { hash, payload: 1 }), None).unwrap();
+    }
+    assert_eq!(world.recv(2), [1, 2]);
+    world.ack(1, 1).unwrap();
+    world.nack(2, 1, None, true).unwrap();
+    assert_eq!(world.shard.purge(world.now, &mut world.tape, MAIN), Ok(1));
+    assert!(!world.try_send(Some("g"), Some(Key { hash: 3, payload: 2 }), None).unwrap().duplicate);
+    world.shard = world.replayed();
+    for (hash, is_known) in [(1, false), (2, false), (3, true)] {
+        let sent = world.try_send(Some("g"), Some(Key { hash, payload: 2 }), None).unwrap();
+        assert_eq!(sent.duplicate, is_known, "{hash}");
+    }
+    assert_eq!(world.shard.find(2), Some(DEAD), "dead letters are not the topic's");
+    assert_eq!(world.recv(9), [4, 5, 6], "the group waits for nothing that was purged");
+}
+
+#[test]
+fn a_key_alone_decides_where_payloads_do_not_count() {
+    let mut world = World::fifo();
+    let key = |payload| Some(Key { hash: 1, payload });
+    let first = world.try_send(None, key(1), None).unwrap();
+    assert_eq!(kind(world.try_send(None, key(2), None)), Kind::Conflict);
+    for dedup in [Dedup::Topic, Dedup::Group] {
+        world.dedup = dedup;
+        let again = world.try_send(Some("other"), key(2), None).unwrap();
+        assert_eq!((again.seq, again.sent_ms, again.duplicate), (first.seq, first.sent_ms, true));
+    }
+}
+
+#[test]
+fn a_lease_of_no_time_is_over_at_once_and_counts() {
+    for (groups, late_ack) in [(Groups::Fair, true), (Groups::Fifo, false)] {
+        let mut world = World::new(TopicSettings { groups, max_attempts: 0, ..TopicSettings::default() });
+        let seqs = [world.send(Some("g")), world.send(Some("g"))];
+        for attempt in 1..=3 {
+            let mut out = Vec::new();
+            let recv = Recv { max_messages: 9, max_bytes: usize::MAX, visibility_ms: Some(0), consumer: "c" };
+            world.shard.recv(world.now, &mut world.tape, MAIN, recv, &mut out).unwrap();
+            let given: Vec<_> = out.iter().map(|leased| (leased.seq, leased.attempt, leased.until_ms)).collect();
+            assert_eq!(given, seqs.map(|seq| (seq, attempt, world.now)), "each once, in order");
+        }
+        assert_eq!(world.replayed().fingerprint(world.now), world.shard.fingerprint(world.now));
+        world.tick();
+        assert_eq!(world.ack(seqs[0], 3).is_ok(), late_ack, "{groups:?}");
+        assert!(world.ack(seqs[1], 2).is_err(), "somebody else has had it since");
+    }
+}
+
+#[test]
 fn a_full_log_changes_nothing() {
     let mut world = World::fifo();
     let (first, second) = (world.send(Some("g")), world.send(Some("g")));
@@ -410,6 +464,20 @@ fn a_full_log_changes_nothing() {
     world.shard.tick(now + 2000, &mut world.tape, &mut || 0);
     assert_eq!((world.shard.fingerprint(now), out.len()), (before, 0));
     assert!(world.shard.next_deadline() <= Some(now + 2000));
+}
+
+#[test]
+fn waiters_hear_of_a_lease_that_ends_where_no_more_were_allowed() {
+    let mut world = World::new(TopicSettings { inflight_max: 1, ..TopicSettings::default() });
+    let first = world.send(None);
+    world.send(None);
+    assert_eq!((world.recv(2), world.recv(2)), (vec![first], vec![]));
+    let mut ready = Vec::new();
+    world.shard.take_ready(&mut ready);
+    ready.clear();
+    world.ack(first, 1).unwrap();
+    world.shard.take_ready(&mut ready);
+    assert_eq!(ready, [MAIN]);
 }
 
 #[test]

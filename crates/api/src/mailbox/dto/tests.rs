@@ -99,6 +99,9 @@ fn attributes_are_bounded_in_number_and_in_bytes() {
     assert_eq!(attrs(64, 1022).expect("just fits"), 64);
     assert!(attrs(64, 1023).expect_err("too many bytes").to_string().starts_with("attrs: over 65536 bytes"));
     assert!(attrs(65, 1).expect_err("too many").to_string().starts_with("attrs: more than 64"));
+    let named = |bytes: usize| serde_json::from_str::<Attrs>(&format!(r#"{{"{}":"x"}}"#, "n".repeat(bytes)));
+    assert_eq!(named(256).expect("just fits").0.len(), 1);
+    assert!(named(257).expect_err("too long").to_string().starts_with("attrs: a name is over 256 bytes"));
 }
 
 #[test]

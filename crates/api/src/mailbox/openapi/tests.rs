@@ -12,6 +12,7 @@ use super::*;
 use crate::limits::HttpLimits;
 use crate::mailbox_routes;
 use crate::route::{Api, ApiBuilder};
+use crate::sqs::Keyring;
 
 fn routes_before() -> Routes {
     let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
@@ -20,13 +21,14 @@ fn routes_before() -> Routes {
     let live = Snapshot::new(LiveOptions::default());
     let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live, authority.clone(), None);
     let api = ApiBuilder::new(kernel.clone(), Snapshot::new(HttpLimits::default()));
-    let app = App { mailbox, authority, kernel, streams: std::sync::Arc::default() };
+    let keyring = Keyring::open(None).expect("no file");
+    let app = App { mailbox, authority, keyring, kernel, streams: std::sync::Arc::default() };
     Routes { builder: api, app: std::sync::Arc::new(app), operations: Vec::new() }
 }
 
 fn served() -> Api {
     let Routes { builder, app, .. } = routes_before();
-    mailbox_routes(builder, app.mailbox.clone(), app.authority.clone()).build()
+    mailbox_routes(builder, app.mailbox.clone(), app.authority.clone(), app.keyring.clone()).build()
 }
 
 fn operations() -> Vec<&'static Operation> {

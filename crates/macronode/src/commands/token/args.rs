@@ -119,7 +119,8 @@ pub fn merged(given: &[Ops]) -> Vec<Op> {
     Op::ALL.into_iter().filter(|op| given.iter().any(|ops| ops.0.contains(op))).collect()
 }
 
-fn operations(text: &str) -> Result<Ops, String> {
+/// Reads an `--op`.
+pub fn operations(text: &str) -> Result<Ops, String> {
     match text {
         "all" => Ok(Ops(Op::ALL.to_vec())),
         text => text.parse().map(|op| Ops(vec![op])).map_err(|error| format!("{error}, or all")),
@@ -127,7 +128,7 @@ fn operations(text: &str) -> Result<Ops, String> {
 }
 
 /// A time as in the configuration, or in days.
-fn lifetime(text: &str) -> Result<Millis, String> {
+pub fn lifetime(text: &str) -> Result<Millis, String> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok()?.checked_mul(24 * 3_600_000));
     let malformed = "expected a time such as \"90s\", \"15m\", \"1h\" or \"30d\"";
     match days.map_or_else(|| text.parse().map_err(|_| malformed), |days| Ok(Millis(days)))? {

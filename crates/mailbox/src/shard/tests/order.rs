@@ -25,6 +25,36 @@ fn a_line_is_served_in_order_and_waits_for_what_is_out() {
 }
 
 #[test]
+fn a_receive_fills_from_one_group_before_the_next() {
+    let mut world = World::fifo();
+    for group in ["a", "b", "a", "b", "a"] {
+        world.send(Some(group));
+    }
+    assert_eq!(world.recv(4), [1, 3, 5, 2]);
+    for seq in [1, 3] {
+        world.ack(seq, 1).unwrap();
+    }
+    world.send(Some("a"));
+    assert!(world.recv(9).is_empty(), "both groups have one out");
+    world.ack(5, 1).unwrap();
+    assert_eq!(world.recv(9), [6], "all of the group are acknowledged");
+}
+
+#[test]
+fn a_group_is_free_when_its_head_dies_of_too_many_deliveries() {
+    let mut world = World::new(TopicSettings { groups: Groups::Fifo, max_attempts: 1, ..TopicSettings::default() });
+    for _ in 0..3 {
+        world.send(Some("a"));
+    }
+    assert_eq!(world.recv(1), [1]);
+    world.shard.extend(world.now, &mut world.tape, MAIN, 1, 1, 0).unwrap();
+    assert_eq!(world.recv(1), [2], "the head is spent: it goes to the dead letters and the next one is given");
+    assert_eq!(world.shard.find(1), Some(DEAD));
+    world.now += 1000;
+    assert_eq!(world.recv(1), [3], "so does one whose lease ran out");
+}
+
+#[test]
 fn a_message_given_back_is_free_and_nothing_else() {
     let mut world = World::fifo();
     for _ in 0..3 {

@@ -55,6 +55,7 @@ fn a_key_outlives_its_message_and_the_old_records() {
         part: MAIN,
         group: None,
         key: Some(key),
+        dedup: Dedup::default(),
         delay_ms: None,
         sent_ms: world.now,
         seq: 50,

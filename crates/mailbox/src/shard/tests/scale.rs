@@ -20,8 +20,8 @@ fn filled(count: u64) -> Shard {
     let body = Bytes::from_static(b"0123456789");
     for seq in 0..count {
         let body = body.clone();
-        let send =
-            Send { part: MAIN, group: None, key: None, delay_ms: None, sent_ms: seq, seq, body, payload_len: 10 };
+        let (part, group, key, dedup, delay_ms) = (MAIN, None, None, Dedup::default(), None);
+        let send = Send { part, group, key, dedup, delay_ms, sent_ms: seq, seq, body, payload_len: 10 };
         shard.send(seq, &mut Sink(0), send).unwrap();
     }
     shard

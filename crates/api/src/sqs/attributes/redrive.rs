@@ -1,0 +1,136 @@
+//! Where dead messages go, and which queues may send theirs.
+
+use serde_json::{Map, Value};
+use svc_mailbox::words::{TopicName, TopicSettings};
+
+use super::REDRIVE_ALLOW;
+use crate::sqs::error::SqsError;
+use crate::sqs::names;
+
+const RECEIVES_MAX: u64 = 1000;
+const SOURCES_MAX: usize = 10;
+/// Of a queue whose dead letter queue was deleted: what its policy said, `<receives> <name>`.
+const DANGLING: &str = "sqs.RedrivePolicy";
+
+/// A redrive policy as it was given; whether its target is there, and allows it, is not known yet.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::sqs) struct Redrive {
+    text: String,
+    account: String,
+    target: String,
+    receives_max: u32,
+}
+
+impl Redrive {
+    /// The refusal of this policy.
+    pub fn refused(&self, reason: &str) -> SqsError {
+        SqsError::invalid_parameter("RedrivePolicy", &self.text, reason)
+    }
+
+    /// The target, if it is a queue of this account.
+    pub fn target_of(&self, account_id: &str) -> Option<TopicName> {
+        (self.account == account_id).then(|| self.target.parse().ok())?
+    }
+}
+
+/// Reads a redrive policy; none for the empty text that takes it away.
+pub(super) fn read(text: &str) -> Result<Option<Redrive>, SqsError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |reason: &str| SqsError::invalid_parameter("RedrivePolicy", text, reason);
+    let policy: Map<String, Value> =
+        serde_json::from_str(text).map_err(|_| wrong("Redrive policy is not a valid JSON map."))?;
+    if policy.keys().any(|key| key != "deadLetterTargetArn" && key != "maxReceiveCount") {
+        return Err(wrong("Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount]."));
+    }
+    let lacks = |name: &str| wrong(&format!("Redrive policy does not contain mandatory attribute: {name}."));
+    let arn = policy.get("deadLetterTargetArn").ok_or_else(|| lacks("deadLetterTargetArn"))?;
+    let receives = policy.get("maxReceiveCount").ok_or_else(|| lacks("maxReceiveCount"))?;
+    let said = match receives {
+        Value::String(said) => said.clone(),
+        said => said.to_string(),
+    };
+    let receives_max = said.parse().ok().filter(|receives| (1..=RECEIVES_MAX).contains(receives)).ok_or_else(|| {
+        wrong(&format!("Invalid value for maxReceiveCount: {said}, valid values are from 1 to 1000 both inclusive."))
+    })?;
+    let target = arn.as_str().and_then(names::read_arn);
+    let (account, target) = target.ok_or_else(|| wrong("Invalid value for deadLetterTargetArn."))?;
+    Ok(Some(Redrive {
+        text: text.to_owned(),
+        account: account.to_owned(),
+        target: target.to_owned(),
+        receives_max: receives_max as u32,
+    }))
+}
+
+pub(super) fn set(settings: &mut TopicSettings, redrive: Option<&Redrive>) {
+    settings.labels.remove(DANGLING);
+    settings.max_attempts = redrive.map_or(0, |redrive| redrive.receives_max);
+    settings.dlq = redrive.map(|redrive| redrive.target.clone());
+}
+
+/// The queue for the dead of these settings is being deleted: its users keep their policy, which then does nothing.
+pub(in crate::sqs) fn detach(settings: &mut TopicSettings) {
+    if let Some(target) = settings.dlq.take() {
+        settings.labels.insert(DANGLING.to_owned(), format!("{} {target}", settings.max_attempts));
+        settings.max_attempts = 0;
+    }
+}
+
+pub(super) fn shown(queue: &TopicName, settings: &TopicSettings, arn_start: &str) -> Option<String> {
+    let (receives, target) = match (settings.max_attempts, &settings.dlq) {
+        (0, _) => {
+            let (receives, target) = settings.labels.get(DANGLING)?.split_once(' ')?;
+            (receives.parse().ok()?, target.to_owned())
+        }
+        (receives, Some(target)) => (receives, target.clone()),
+        // The dead letters that every topic of the native surface has.
+        (receives, None) => (receives, queue.dead_letters().to_string()),
+    };
+    Some(format!(r#"{{"deadLetterTargetArn":"{arn_start}{target}","maxReceiveCount":{receives}}}"#))
+}
+
+/// Checks who may send dead messages; none for everybody, who may if nothing is said.
+pub(super) fn read_allow(text: &str) -> Result<Option<String>, SqsError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |reason: &str| SqsError::invalid_parameter("RedriveAllowPolicy", text, reason);
+    let policy: Map<String, Value> =
+        serde_json::from_str(text).map_err(|_| wrong("Redrive allow policy is not a valid JSON map."))?;
+    if policy.keys().any(|key| key != "redrivePermission" && key != "sourceQueueArns") {
+        return Err(wrong("Only following attributes are supported: [redrivePermission, sourceQueueArns]."));
+    }
+    let sources = policy.get("sourceQueueArns");
+    match policy.get("redrivePermission").and_then(Value::as_str) {
+        Some("allowAll" | "denyAll") if sources.is_none() => {}
+        Some("allowAll" | "denyAll") => {
+            return Err(wrong("sourceQueueArns is only allowed when redrivePermission is byQueue."));
+        }
+        Some("byQueue") => {
+            let arns = sources.and_then(Value::as_array).filter(|arns| (1..=SOURCES_MAX).contains(&arns.len()));
+            let arns = arns.ok_or_else(|| wrong("sourceQueueArns must have 1 to 10 ARNs."))?;
+            if !arns.iter().all(|arn| arn.as_str().is_some_and(|arn| names::read_arn(arn).is_some())) {
+                return Err(wrong("sourceQueueArns has a value that is not the ARN of a queue."));
+            }
+        }
+        Some(_) => return Err(wrong("redrivePermission must be one of allowAll, denyAll, byQueue.")),
+        None => return Err(wrong("Redrive allow policy does not contain mandatory attribute: redrivePermission.")),
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// Whether the owner of a queue for the dead takes those of this source.
+pub(in crate::sqs) fn allows(target: &TopicSettings, account_id: &str, source: &TopicName) -> bool {
+    let policy = target.labels.get(REDRIVE_ALLOW).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let Some(policy) = policy else { return true };
+    match policy["redrivePermission"].as_str() {
+        Some("denyAll") => false,
+        Some("byQueue") => policy["sourceQueueArns"].as_array().is_some_and(|arns| {
+            let is_source = |arn: &str| names::queue_of_arn(account_id, arn).as_ref() == Some(source);
+            arns.iter().filter_map(Value::as_str).any(is_source)
+        }),
+        _ => true,
+    }
+}

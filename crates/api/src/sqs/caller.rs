@@ -1,0 +1,145 @@
+//! Who asks: the request read whole, its signature, and what the key behind it allows.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::uri::Authority as HostAndPort;
+use http::{HeaderMap, header};
+use ron_auth::{Op, Subject};
+use ron_kernel::clock;
+use ron_types::Kind;
+
+use super::App;
+use super::error::SqsError;
+use super::sigv4;
+use crate::call::Call;
+use crate::route::Secured;
+
+/// One caller with one request.
+pub(super) struct Caller {
+    pub call: Call,
+    /// The region of the signature's scope; any is taken.
+    pub region: String,
+    /// Where the caller reaches the node: `http://host:port`, without a slash at the end.
+    pub base_url: String,
+    /// What receivers see as the sender: the id of the access key, or of the account where there is none.
+    pub sender: String,
+    /// The capability behind the key; none if signatures are off and everything is allowed.
+    token: Option<Arc<str>>,
+}
+
+/// Where a request without a signature is taken to be.
+const REGION: &str = "us-east-1";
+
+impl Caller {
+    /// Verifies who sent this.
+    pub(super) fn verify(app: &App, call: Call, parts: &Parts, body: &Bytes) -> Result<Self, SqsError> {
+        let base_url = base_url(app.options.base_url.as_deref(), parts);
+        if !app.options.signatures {
+            let (sender, region) = claimed(&parts.headers).unwrap_or((&app.options.account_id, REGION));
+            return Ok(Caller { call, region: region.into(), base_url, sender: sender.into(), token: None });
+        }
+        let now_unix_s = clock::unix_millis() / 1000;
+        let signer = sigv4::verify(&app.keyring, &app.options, parts, body, now_unix_s)?;
+        // Whoever shows a token of the node has no key.
+        let sender = if signer.access_key.is_empty() { app.options.account_id.clone() } else { signer.access_key };
+        Ok(Caller { call, region: signer.region, base_url, sender, token: Some(signer.token) })
+    }
+
+    /// The caller may do this to the queue; an empty name stands for what concerns no single queue.
+    pub(super) fn allow(&self, app: &App, op: Op, queue: &str) -> Result<Arc<Subject>, SqsError> {
+        let Some(token) = &self.token else { return Ok(Arc::clone(&app.anyone)) };
+        let allowed = app.authority.authorize(Some(token), op, queue, None);
+        allowed.map_err(|error| match error.kind {
+            Kind::Forbidden => SqsError::access_denied(queue),
+            Kind::Unauthenticated => SqsError::invalid_token(),
+            _ => error.into(),
+        })
+    }
+}
+
+/// Everybody, where signatures are off.
+pub(super) fn anyone() -> Subject {
+    Subject {
+        name: "anyone".into(),
+        sends_per_second: None,
+        payload_bytes_max: None,
+        expires_ms: None,
+        is_operator: true,
+    }
+}
+
+fn base_url(configured: Option<&str>, parts: &Parts) -> String {
+    if let Some(url) = configured {
+        return url.trim_end_matches('/').to_owned();
+    }
+    let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    let host = host.filter(|host| host.parse::<HostAndPort>().is_ok());
+    let host = host.or_else(|| parts.uri.authority().map(HostAndPort::as_str)).unwrap_or("localhost");
+    let scheme = if parts.extensions.get::<Secured>().is_some() { "https" } else { "http" };
+    format!("{scheme}://{host}")
+}
+
+/// Key and region as a signature claims them that nobody checks.
+fn claimed(headers: &HeaderMap) -> Option<(&str, &str)> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let credential = value.split_once("Credential=")?.1.split(',').next()?;
+    let mut words = credential.trim().split('/');
+    let (key, _date, region) = (words.next()?, words.next()?, words.next()?);
+    let is_plain = |word: &str| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=64).contains(&word.len()) && word.bytes().all(allowed)
+    };
+    (is_plain(key) && is_plain(region)).then_some((key, region))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn parts(uri: &str, host: Option<&'static str>, secured: bool) -> Parts {
+        let mut request = http::Request::new(());
+        *request.uri_mut() = uri.parse().expect("an address");
+        if let Some(host) = host {
+            request.headers_mut().insert(header::HOST, HeaderValue::from_static(host));
+        }
+        if secured {
+            request.extensions_mut().insert(Secured);
+        }
+        request.into_parts().0
+    }
+
+    #[test]
+    fn queue_urls_begin_where_the_client_found_the_node() {
+        for (configured, uri, host, secured, expected) in [
+            (None, "/", Some("node:9000"), false, "http://node:9000"),
+            (None, "/", Some("node"), true, "https://node"),
+            (None, "/", Some("[::1]:80"), false, "http://[::1]:80"),
+            (None, "http://other:1/", None, false, "http://other:1"),
+            (None, "/", None, false, "http://localhost"),
+            (None, "/", Some("a b<script>"), false, "http://localhost"),
+            (Some("https://queues.example/"), "/", Some("node"), false, "https://queues.example"),
+        ] {
+            assert_eq!(base_url(configured, &parts(uri, host, secured)), expected, "{host:?}");
+        }
+    }
+
+    #[test]
+    fn without_signatures_the_claim_is_shown_if_it_is_plain() {
+        let aws = "AWS4-HMAC-SHA256 Credential=AKID/20250101/eu-west-1/sqs/aws4_request, SignedHeaders=host";
+        for (value, expected) in [
+            (Some(aws), Some(("AKID", "eu-west-1"))),
+            (Some("AWS4-HMAC-SHA256 Credential=A<B/20250101/eu/sqs"), None),
+            (Some("AWS4-HMAC-SHA256 Credential=A"), None),
+            (Some("Bearer x"), None),
+            (None, None),
+        ] {
+            let value = value.map(|value| (header::AUTHORIZATION, HeaderValue::from_static(value)));
+            let headers = HeaderMap::from_iter(value);
+            assert_eq!(claimed(&headers), expected);
+        }
+    }
+}

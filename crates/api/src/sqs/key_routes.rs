@@ -1,0 +1,251 @@
+//! Access keys made, listed and revoked by the operator, on the native surface.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::response::IntoResponse as _;
+use http::StatusCode;
+use ron_auth::{Grant, Op, TopicScope, inspect};
+use ron_kernel::clock;
+use ron_types::{Error, Kind};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::keys::{AccessKey, Keyring};
+use crate::auth::Bearer;
+use crate::extract::{Json, JsonText, Path};
+use crate::mailbox::openapi::Operation;
+use crate::mailbox::tokens::{all, expiry};
+use crate::mailbox::{Answer, App, Routes, with};
+
+const NOTE_CHARS_MAX: usize = 256;
+
+static CREATE: Operation =
+    Operation::post("/v1/sqs/keys", "node", "makes an access key for clients of SQS; only the operator may")
+        .allows(Op::Admin)
+        .body::<KeyRequest>(r#"{"note":"billing","ops":["send","recv","ack","nack"],"topics":["orders","jobs-*"]}"#)
+        .answers::<KeyAnswer>()
+        .created()
+        .errors(&[Kind::Conflict]);
+
+static LIST: Operation =
+    Operation::get("/v1/sqs/keys", "node", "lists the access keys without their secrets; only the operator may")
+        .allows(Op::Admin)
+        .answers::<KeysAnswer>();
+
+static REVOKE: Operation =
+    Operation::delete("/v1/sqs/keys/{id}", "node", "revokes an access key at once; only the operator may")
+        .allows(Op::Admin)
+        .errors(&[Kind::NotFound]);
+
+/// What whoever signs with the key may do: everything, where nothing else is said.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyRequest {
+    /// What the key is for, in your words.
+    #[serde(default)]
+    #[schema(max_length = 256)]
+    note: String,
+    /// Each of these: `send`, `recv`, `ack`, `nack`, `admin`; all of them if not given.
+    #[schema(min_items = 1)]
+    ops: Option<Vec<String>>,
+    /// On each of these queues; a `*` may stand at the end. All of them if not given.
+    #[schema(min_items = 1)]
+    topics: Option<Vec<String>>,
+    /// For how long; for ever if not given.
+    #[schema(minimum = 1)]
+    expires_in_ms: Option<u64>,
+    /// Messages it may send in a second.
+    sends_per_second: Option<u32>,
+    /// Largest message it may send.
+    payload_bytes_max: Option<u32>,
+}
+
+/// An access key.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct KeyAnswer {
+    access_key_id: String,
+    /// Only in the answer that made the key: keep it safe, it is not shown again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret_access_key: Option<String>,
+    note: String,
+    ops: BTreeSet<String>,
+    topics: BTreeSet<String>,
+    created_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sends_per_second: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_bytes_max: Option<u32>,
+}
+
+/// Every access key, in the order of their ids.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct KeysAnswer {
+    keys: Vec<KeyAnswer>,
+}
+
+pub(crate) fn routes(routes: Routes) -> Routes {
+    let app = Arc::clone(&routes.app);
+    routes
+        .add(&CREATE, with!(app, create(bearer, body)))
+        .add(&LIST, with!(app, list(bearer)))
+        .add(&REVOKE, with!(app, revoke(bearer, id)))
+}
+
+async fn create(app: Arc<App>, bearer: Bearer, body: JsonText) -> Answer {
+    app.allow_operator(&bearer)?;
+    let request: KeyRequest = body.parse()?;
+    let now_ms = clock::unix_millis();
+    let (note, grant) = request.read(now_ms)?;
+    let authority = app.authority.clone();
+    let made = change(&app.keyring, move |keyring| {
+        keyring.create(&note, now_ms, |id| {
+            let grant = Grant { subject: id.to_owned(), ..grant };
+            authority.mint(&grant).map_err(|error| Error::schema(error.to_string()))
+        })
+    });
+    let key = made.await?;
+    tracing::info!(access_key = key.id, note = key.note, "access key made");
+    let answer = KeyAnswer { secret_access_key: Some(key.secret.to_string()), ..shown(&key) };
+    Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+#[expect(clippy::unused_async, reason = "a handler")]
+async fn list(app: Arc<App>, bearer: Bearer) -> Answer {
+    app.allow_operator(&bearer)?;
+    let keys = app.keyring.list().iter().map(|key| shown(key)).collect();
+    Ok(Json(KeysAnswer { keys }).into_response())
+}
+
+async fn revoke(app: Arc<App>, bearer: Bearer, Path(id): Path<String>) -> Answer {
+    app.allow_operator(&bearer)?;
+    let revoked = id.clone();
+    match change(&app.keyring, move |keyring| keyring.revoke(&id)).await? {
+        true => {
+            tracing::info!(access_key = revoked, "access key revoked");
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+        false => Err(Error::new(Kind::NotFound, "no access key has this id").into()),
+    }
+}
+
+/// Changes the ring where it may wait for the disk; once begun, it is done even if the caller has gone.
+async fn change<T: Send + 'static>(
+    keyring: &Keyring,
+    change: impl FnOnce(&Keyring) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let keyring = keyring.clone();
+    let done = tokio::task::spawn_blocking(move || change(&keyring)).await;
+    done.unwrap_or_else(|_| Err(Error::new(Kind::Canceled, "the node is shutting down")))
+}
+
+impl KeyRequest {
+    /// The note, and the grant without its subject.
+    fn read(self, now_ms: u64) -> Result<(String, Grant), Error> {
+        if self.note.chars().count() > NOTE_CHARS_MAX || self.note.chars().any(char::is_control) {
+            return Err(Error::schema(format!("note: at most {NOTE_CHARS_MAX} characters of plain text")));
+        }
+        let grant = Grant {
+            subject: String::new(),
+            ops: self.ops.map_or_else(|| Ok(Op::ALL.to_vec()), |ops| some("ops", &ops))?,
+            topics: self.topics.map_or_else(|| Ok(vec![TopicScope::Any]), |topics| some("topics", &topics))?,
+            sends_per_second: self.sends_per_second,
+            payload_bytes_max: self.payload_bytes_max,
+            expires_ms: self.expires_in_ms.map(|expires_in_ms| expiry(now_ms, expires_in_ms)).transpose()?,
+        };
+        Ok((self.note, grant))
+    }
+}
+
+fn some<T: std::str::FromStr<Err: std::fmt::Display>>(field: &str, texts: &[String]) -> Result<Vec<T>, Error> {
+    match texts {
+        [] => Err(Error::schema(format!("{field}: at least one, or leave it out"))),
+        texts => all(field, texts),
+    }
+}
+
+fn shown(key: &AccessKey) -> KeyAnswer {
+    // A key whose capability cannot be read allows nothing; it is listed so that it can be revoked.
+    let allows = inspect(&key.token).ok();
+    let rights = allows.as_ref().map_or(&[][..], |allows| &allows.rights);
+    let (ops, topics) = rights.iter().cloned().unzip();
+    KeyAnswer {
+        access_key_id: key.id.clone(),
+        secret_access_key: None,
+        note: key.note.clone(),
+        ops,
+        topics,
+        created_ms: key.created_ms,
+        expires_ms: allows.as_ref().and_then(|allows| allows.expires_ms),
+        sends_per_second: allows.as_ref().and_then(|allows| allows.sends_per_second),
+        payload_bytes_max: allows.as_ref().and_then(|allows| allows.payload_bytes_max),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ron_auth::{Authority, RootKey};
+
+    use super::*;
+
+    fn read(text: &str) -> Result<(String, Grant), String> {
+        let request: KeyRequest = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        request.read(1000).map_err(|error| error.detail.into_owned())
+    }
+
+    #[test]
+    fn a_key_is_for_everything_unless_less_is_asked_for() {
+        let (note, grant) = read("{}").expect("valid");
+        assert_eq!((note.as_str(), grant.ops, grant.topics), ("", Op::ALL.to_vec(), vec![TopicScope::Any]));
+        let (note, grant) =
+            read(r#"{"note":"n","ops":["send"],"topics":["a-*"],"expires_in_ms":5,"sends_per_second":7}"#)
+                .expect("valid");
+        let expected = Grant {
+            ops: vec![Op::Send],
+            topics: vec![TopicScope::Prefix("a-".into())],
+            expires_ms: Some(1005),
+            sends_per_second: Some(7),
+            ..Grant::default()
+        };
+        assert_eq!((note.as_str(), grant), ("n", expected));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_field() {
+        let long = format!(r#"{{"note":"{}"}}"#, "x".repeat(257));
+        for (text, field) in [
+            (r#"{"ops":["sned"]}"#, "ops[0]"),
+            (r#"{"ops":[]}"#, "ops"),
+            (r#"{"topics":["t","a b"]}"#, "topics[1]"),
+            (r#"{"topics":[]}"#, "topics"),
+            (r#"{"expires_in_ms":0}"#, "expires_in_ms"),
+            (r#"{"note":"a\nb"}"#, "note"),
+            (&long, "note"),
+            (r#"{"more":1}"#, "unknown field"),
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.starts_with(field), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_listed_is_what_was_granted_without_the_secret() {
+        let authority = Authority::new(RootKey::generate(), None, || 0);
+        let ring = Keyring::open(None).expect("no file");
+        let (note, grant) =
+            read(r#"{"note":"n","ops":["send","ack"],"topics":["b","a-*"],"expires_in_ms":5}"#).expect("valid");
+        let key = ring
+            .create(&note, 1000, |id| Ok(authority.mint(&Grant { subject: id.to_owned(), ..grant }).expect("minted")));
+        let key = key.expect("made");
+        let shown = serde_json::to_value(shown(&key)).expect("json");
+        let expected = serde_json::json!({
+            "access_key_id": key.id, "note": "n", "ops": ["ack", "send"], "topics": ["a-*", "b"],
+            "created_ms": 1000, "expires_ms": 1005,
+        });
+        assert_eq!(shown, expected);
+        let subject = authority.authorize(Some(&key.token), Op::Send, "a-1", None).expect("granted");
+        assert_eq!(&*subject.name, key.id);
+    }
+}

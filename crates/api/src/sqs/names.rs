@@ -1,0 +1,214 @@
+//! How queues are called: names, URLs, ARNs, and the tokens that carry a name from page to page.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ron_auth::{Op, Subject};
+use std::sync::Arc;
+use svc_mailbox::TopicView;
+use svc_mailbox::words::TopicName;
+
+use super::App;
+use super::caller::Caller;
+use super::error::SqsError;
+
+const NAME_BYTES_MAX: usize = 80;
+pub(super) const FIFO_SUFFIX: &str = ".fifo";
+
+/// Whether a text is made of letters, digits, hyphens and underscores, 1 to 80 of them.
+pub(super) fn is_plain(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(allowed)
+}
+
+/// The name of a queue to be made.
+pub(super) fn new_name(text: &str, is_fifo: bool) -> Result<TopicName, SqsError> {
+    let fits = match (is_fifo, text.strip_suffix(FIFO_SUFFIX)) {
+        (true, Some(stem)) => is_plain(stem) && text.len() <= NAME_BYTES_MAX,
+        (true, None) => false,
+        (false, _) => is_plain(text),
+    };
+    let refused = if is_fifo {
+        "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with \
+         .fifo suffix and be 1 to 80 in length."
+    } else {
+        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+    };
+    let name = fits.then(|| text.parse().ok()).flatten();
+    name.ok_or_else(|| SqsError::invalid_value(refused))
+}
+
+/// The account and name in a queue's URL; a name alone is taken, too.
+fn read_url(url: &str) -> Option<(Option<&str>, &str)> {
+    let path = match url.split_once("://") {
+        Some((_, rest)) => rest.split_once('/')?.1,
+        None => url.strip_prefix('/').unwrap_or(url),
+    };
+    let path = path.strip_suffix('/').unwrap_or(path);
+    match path.rsplit_once('/') {
+        Some((rest, name)) => Some((Some(rest.rsplit_once('/').map_or(rest, |(_, account)| account)), name)),
+        None => (!path.is_empty() && !url.contains("://")).then_some((None, path)),
+    }
+}
+
+/// The queue a request names by its URL.
+pub(super) fn queue_of(app: &App, url: Option<&str>) -> Result<TopicName, SqsError> {
+    let url = url.filter(|url| !url.is_empty()).ok_or_else(|| SqsError::missing("QueueUrl"))?;
+    let (account, name) = read_url(url).ok_or_else(|| SqsError::invalid_address(url))?;
+    if account.is_some_and(|account| account != app.options.account_id) {
+        return Err(SqsError::no_queue());
+    }
+    name.parse().map_err(|_| SqsError::no_queue())
+}
+
+/// The queue a request names, if its caller may do this to it.
+pub(super) fn queue_for(
+    app: &App,
+    caller: &Caller,
+    op: Op,
+    url: Option<&str>,
+) -> Result<(TopicView, Arc<Subject>), SqsError> {
+    let name = queue_of(app, url)?;
+    let subject = caller.allow(app, op, name.as_str())?;
+    Ok((app.mailbox.topic(&name)?, subject))
+}
+
+/// The queue a request looks at: whoever may do anything to a queue may look at it.
+pub(super) fn queue_to_look_at(app: &App, caller: &Caller, url: Option<&str>) -> Result<TopicView, SqsError> {
+    let name = queue_of(app, url)?;
+    may_see(app, caller, name.as_str())?;
+    Ok(app.mailbox.topic(&name)?)
+}
+
+/// Whether a caller may do anything at all to a queue.
+pub(super) fn may_see(app: &App, caller: &Caller, name: &str) -> Result<(), SqsError> {
+    let mut refused = None;
+    for op in [Op::Send, Op::Recv, Op::Ack, Op::Admin] {
+        match caller.allow(app, op, name) {
+            Ok(_) => return Ok(()),
+            Err(error) => refused = Some(error),
+        }
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+/// The URL of a queue.
+pub(super) fn url_of(app: &App, caller: &Caller, name: &TopicName) -> String {
+    let (base, account, name) = (caller.base_url.as_str(), app.options.account_id.as_str(), name.as_str());
+    let mut url = String::with_capacity(base.len() + account.len() + name.len() + 2);
+    for part in [base, "/", account, "/", name] {
+        url.push_str(part);
+    }
+    url
+}
+
+/// The ARN of a queue: in whatever region its caller thinks it is.
+pub(super) fn arn_of(app: &App, caller: &Caller, name: &str) -> String {
+    format!("arn:aws:sqs:{}:{}:{name}", caller.region, app.options.account_id)
+}
+
+/// The queue an ARN names, whatever its region; none for what is no ARN of a queue of this account.
+pub(super) fn queue_of_arn(account_id: &str, arn: &str) -> Option<TopicName> {
+    let (account, name) = read_arn(arn)?;
+    (account == account_id).then(|| name.parse().ok())?
+}
+
+/// The account and the name in the ARN of a queue.
+pub(super) fn read_arn(arn: &str) -> Option<(&str, &str)> {
+    let mut fields = arn.split(':');
+    let (scheme, partition, service) = (fields.next()?, fields.next()?, fields.next()?);
+    let (_region, account, name) = (fields.next()?, fields.next()?, fields.next()?);
+    let is_queue = scheme == "arn" && partition.starts_with("aws") && service == "sqs" && fields.next().is_none();
+    (is_queue && !name.is_empty()).then_some((account, name))
+}
+
+/// Where the next page begins.
+pub(super) fn page_token(last: &TopicName) -> String {
+    URL_SAFE_NO_PAD.encode(last.as_str())
+}
+
+/// The last name of the page before.
+pub(super) fn read_page_token(token: &str) -> Result<TopicName, SqsError> {
+    let bytes = URL_SAFE_NO_PAD.decode(token).ok();
+    let name = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).and_then(|name| name.parse().ok());
+    name.ok_or_else(|| SqsError::invalid_value("Invalid or expired next token."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_new_queues_are_held_to_the_rules() {
+        let long = "q".repeat(80);
+        let (fifo_max, fifo_over) = (format!("{}.fifo", "q".repeat(75)), format!("{}.fifo", "q".repeat(76)));
+        for (name, is_fifo, fits) in [
+            ("q", false, true),
+            ("A-z_09", false, true),
+            (&long, false, true),
+            (&format!("{long}q"), false, false),
+            ("", false, false),
+            ("a.b", false, false),
+            ("a.fifo", false, false),
+            ("a b", false, false),
+            ("ä", false, false),
+            ("a.fifo", true, true),
+            (&fifo_max, true, true),
+            (&fifo_over, true, false),
+            (".fifo", true, false),
+            ("a", true, false),
+            ("a.b.fifo", true, false),
+        ] {
+            let made = new_name(name, is_fifo);
+            assert_eq!(made.is_ok(), fits, "{name} fifo {is_fifo}: {made:?}");
+            if let Err(error) = made {
+                let said = if is_fifo { "The name of a FIFO queue" } else { "Can only include" };
+                assert!(error.message.starts_with(said) && error.code == "InvalidParameterValue", "{error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_queue_is_found_by_its_url_or_its_name() {
+        for (url, expected) in [
+            ("http://localhost:9324/000000000000/jobs", Some((Some("000000000000"), "jobs"))),
+            ("https://sqs.eu-west-1.amazonaws.com/123456789012/jobs.fifo", Some((Some("123456789012"), "jobs.fifo"))),
+            ("http://host/prefix/123456789012/jobs/", Some((Some("123456789012"), "jobs"))),
+            ("/000000000000/jobs", Some((Some("000000000000"), "jobs"))),
+            ("jobs", Some((None, "jobs"))),
+            ("http://localhost:9324", None),
+            ("http://localhost:9324/", None),
+            ("http://localhost:9324/jobs", None),
+            ("/", None),
+        ] {
+            assert_eq!(read_url(url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn arns_of_any_region_name_a_queue_of_the_account() {
+        for (arn, expected) in [
+            ("arn:aws:sqs:us-east-1:000000000000:jobs", Some("jobs")),
+            ("arn:aws:sqs:mars-north-7:000000000000:jobs.fifo", Some("jobs.fifo")),
+            ("arn:aws-cn:sqs:cn-north-1:000000000000:jobs", Some("jobs")),
+            ("arn:aws:sqs::000000000000:jobs", Some("jobs")),
+            ("arn:aws:sqs:us-east-1:111111111111:jobs", None),
+            ("arn:aws:sns:us-east-1:000000000000:jobs", None),
+            ("arn:aws:sqs:us-east-1:000000000000:jobs:more", None),
+            ("arn:aws:sqs:us-east-1:000000000000:", None),
+            ("jobs", None),
+            ("", None),
+        ] {
+            let name = queue_of_arn("000000000000", arn);
+            assert_eq!(name.as_ref().map(TopicName::as_str), expected, "{arn}");
+        }
+    }
+
+    #[test]
+    fn a_page_token_comes_back_as_the_name_it_was_made_of() {
+        let name: TopicName = "jobs.fifo".parse().expect("a name");
+        assert_eq!(read_page_token(&page_token(&name)), Ok(name));
+        for token in ["", "!!", "ä", "Li4u"] {
+            assert!(read_page_token(token).is_err(), "{token}");
+        }
+    }
+}

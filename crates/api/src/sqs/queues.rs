@@ -1,0 +1,305 @@
+//! Queues: made, found, listed, changed, emptied and removed.
+
+use ron_auth::Op;
+use ron_types::{Error, Kind};
+use svc_mailbox::TopicView;
+use svc_mailbox::words::{TopicName, TopicSettings};
+
+use super::App;
+use super::attributes::{self, COUNTS, Change, FIXED, SETTABLE};
+use super::caller::Caller;
+use super::error::SqsError;
+use super::model::{self, Answer, Attributes, DeadLetterSources, Map, QueueUrl, Queues};
+use super::state::PURGE_MS;
+use super::{names, tags};
+
+/// Names of one page, and all that are listed where no page is asked for.
+const PAGE_MAX: i64 = 1000;
+/// Queues looked at in one go, and for one page, where each must be asked about.
+const LOOK_STEP: usize = 64;
+const LOOK_MAX: usize = 2000;
+
+pub(super) async fn create_queue(app: &App, caller: &Caller, request: model::CreateQueue) -> Result<Answer, SqsError> {
+    let name = request.queue_name.filter(|name| !name.is_empty()).ok_or_else(|| SqsError::missing("QueueName"))?;
+    let given = request.attributes.unwrap_or_default();
+    let is_fifo = is_fifo(&given)?;
+    let name = names::new_name(&name, is_fifo)?;
+    caller.allow(app, Op::Admin, name.as_str())?;
+    let change = attributes::read(&given, is_fifo)?;
+    let mut wanted = attributes::defaults(app.mailbox.default_settings(), is_fifo);
+    change.apply(&mut wanted)?;
+    tags::add(&mut wanted, request.tags.unwrap_or_default(), &name)?;
+    let url = || Ok(Answer::QueueUrl(QueueUrl { queue_url: names::url_of(app, caller, &name) }));
+    if is_there(app, &name, &given, &wanted)? {
+        return url();
+    }
+    let cooldown = app.options.deleted_name_cooldown;
+    if app.state.deleted.has(&name, app.mailbox.now(), cooldown.as_millis() as u64) {
+        return Err(SqsError::queue_deleted_recently(cooldown));
+    }
+    check_target(app, &name, &wanted, &change)?;
+    match app.mailbox.create_topic(&name, wanted.clone(), caller.call.deadline).await {
+        Ok(_) => url(),
+        // Somebody else has just made it.
+        Err(error) if error.kind == Kind::Conflict && is_there(app, &name, &given, &wanted)? => url(),
+        Err(error) => Err(refusal_of(error)),
+    }
+}
+
+fn is_fifo(given: &Map) -> Result<bool, SqsError> {
+    match given.get("FifoQueue") {
+        None => Ok(false),
+        Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
+        Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
+        Some(_) => Err(SqsError::invalid_attribute_value("FifoQueue")),
+    }
+}
+
+/// Whether a queue is there with the attributes given; one with others is a refusal.
+fn is_there(app: &App, name: &TopicName, given: &Map, wanted: &TopicSettings) -> Result<bool, SqsError> {
+    let Ok(there) = app.mailbox.topic(name) else { return Ok(false) };
+    match attributes::different(given, name, &there.settings, wanted) {
+        Some(attribute) => Err(SqsError::queue_exists(attribute)),
+        None => Ok(true),
+    }
+}
+
+/// The queue for the dead must be there, be of the same kind, and take the dead of this one.
+fn check_target(app: &App, name: &TopicName, settings: &TopicSettings, change: &Change) -> Result<(), SqsError> {
+    let Some(Some(redrive)) = &change.redrive else { return Ok(()) };
+    let target = redrive.target_of(&app.options.account_id).and_then(|target| app.mailbox.topic(&target).ok());
+    let target = target.ok_or_else(|| redrive.refused("Dead letter target does not exist."))?;
+    if target.settings.groups != settings.groups {
+        return Err(redrive.refused("Dead-letter queue must be same type of queue as the source."));
+    }
+    if target.name == *name {
+        return Err(redrive.refused("A queue cannot be its own dead-letter queue."));
+    }
+    if !attributes::allows(&target.settings, &app.options.account_id, name) {
+        return Err(redrive.refused("The dead-letter queue does not allow this queue as a source."));
+    }
+    Ok(())
+}
+
+#[expect(clippy::unused_async, reason = "an action")]
+pub(super) async fn get_queue_url(app: &App, caller: &Caller, request: model::GetQueueUrl) -> Result<Answer, SqsError> {
+    let name = request.queue_name.filter(|name| !name.is_empty()).ok_or_else(|| SqsError::missing("QueueName"))?;
+    if request.owner.is_some_and(|owner| !owner.is_empty() && owner != app.options.account_id) {
+        return Err(SqsError::no_queue());
+    }
+    let name: TopicName = name.parse().map_err(|_| SqsError::no_queue())?;
+    names::may_see(app, caller, name.as_str())?;
+    let queue = app.mailbox.topic(&name)?;
+    Ok(Answer::QueueUrl(QueueUrl { queue_url: names::url_of(app, caller, &queue.name) }))
+}
+
+pub(super) async fn list_queues(app: &App, caller: &Caller, request: model::ListQueues) -> Result<Answer, SqsError> {
+    let prefix = request.queue_name_prefix.unwrap_or_default();
+    let page = Page::read(request.max_results, request.next_token.as_deref())?;
+    // The empty name stands for every queue; who has a right to that need not be asked about each.
+    let sees_all = names::may_see(app, caller, "").is_ok();
+    let (mut shown, mut after, mut looked_at) = (Vec::new(), page.after.clone(), 0);
+    // One more than wanted shows whether there is another page.
+    let next = loop {
+        let step = if sees_all { page.size + 1 } else { LOOK_STEP };
+        let topics = app.mailbox.topics(after.as_ref(), &prefix, step);
+        let is_last = topics.len() < step;
+        looked_at += topics.len();
+        after = topics.last().map(|topic| topic.name.clone());
+        let names = topics.into_iter().map(|topic| topic.name);
+        shown.extend(names.filter(|name| sees_all || names::may_see(app, caller, name.as_str()).is_ok()));
+        match &after {
+            _ if shown.len() > page.size => break Some(shown[page.size - 1].clone()),
+            _ if is_last => break None,
+            // Somebody who sees few of very many queues gets a short page, and the way on.
+            Some(last) if page.has_next && looked_at >= LOOK_MAX => break Some(last.clone()),
+            _ => tokio::task::yield_now().await,
+        }
+    };
+    shown.truncate(page.size);
+    let queue_urls = shown.iter().map(|name| names::url_of(app, caller, name)).collect();
+    let next_token = next.filter(|_| page.has_next).as_ref().map(names::page_token);
+    Ok(Answer::Queues(Queues { queue_urls, next_token }))
+}
+
+#[expect(clippy::unused_async, reason = "an action")]
+pub(super) async fn list_dead_letter_source_queues(
+    app: &App,
+    caller: &Caller,
+    request: model::ListDeadLetterSourceQueues,
+) -> Result<Answer, SqsError> {
+    let queue = names::queue_to_look_at(app, caller, request.queue_url.as_deref())?;
+    let page = Page::read(request.max_results, request.next_token.as_deref())?;
+    let mut sources = sources_of(app, &queue);
+    sources.retain(|name| {
+        page.after.as_ref().is_none_or(|after| name > after) && names::may_see(app, caller, name.as_str()).is_ok()
+    });
+    let (queue_urls, next_token) = page.cut(app, caller, sources);
+    Ok(Answer::DeadLetterSources(DeadLetterSources { queue_urls, next_token }))
+}
+
+/// The queues whose dead go to this one, in the order of their names.
+pub(super) fn sources_of(app: &App, queue: &TopicView) -> Vec<TopicName> {
+    let mut sources = app.mailbox.sources_of(&queue.name);
+    if let Some(owner) = &queue.dead_letters_of
+        && let Err(place) = sources.binary_search(owner)
+    {
+        sources.insert(place, owner.clone());
+    }
+    sources
+}
+
+/// A part of a list.
+struct Page {
+    size: usize,
+    after: Option<TopicName>,
+    /// Who does not ask for pages gets one, and no way to the next.
+    has_next: bool,
+}
+
+impl Page {
+    fn read(max_results: Option<i64>, next_token: Option<&str>) -> Result<Self, SqsError> {
+        let size = max_results.unwrap_or(PAGE_MAX);
+        if !(1..=PAGE_MAX).contains(&size) {
+            return Err(SqsError::out_of_range("MaxResults", size, 1, PAGE_MAX));
+        }
+        let after = next_token.filter(|token| !token.is_empty()).map(names::read_page_token).transpose()?;
+        Ok(Page { size: size as usize, after, has_next: max_results.is_some() })
+    }
+
+    fn cut(&self, app: &App, caller: &Caller, mut names: Vec<TopicName>) -> (Vec<String>, Option<String>) {
+        let has_more = names.len() > self.size;
+        names.truncate(self.size);
+        let next = names.last().filter(|_| has_more && self.has_next).map(names::page_token);
+        (names.iter().map(|name| names::url_of(app, caller, name)).collect(), next)
+    }
+}
+
+pub(super) async fn delete_queue(app: &App, caller: &Caller, request: model::OfQueue) -> Result<Answer, SqsError> {
+    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    check_is_own(&queue)?;
+    // Here a queue may go though others send it their dead; they keep their policy, which does nothing then.
+    for source in app.mailbox.sources_of(&queue.name) {
+        let detach = |settings: &mut TopicSettings| {
+            if settings.dlq.as_deref() == Some(queue.name.as_str()) {
+                attributes::detach(settings);
+            }
+            Ok(())
+        };
+        match app.mailbox.edit_topic(&source, detach, caller.call.deadline).await {
+            Err(error) if error.kind != Kind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    app.mailbox.delete_topic(&queue.name, caller.call.deadline).await?;
+    app.state.purged.forget(&queue.name);
+    if !app.options.deleted_name_cooldown.is_zero() {
+        app.state.deleted.forget(&queue.name);
+        let cooldown_ms = app.options.deleted_name_cooldown.as_millis() as u64;
+        app.state.deleted.enter(&queue.name, app.mailbox.now(), cooldown_ms);
+    }
+    Ok(Answer::Nothing)
+}
+
+pub(super) async fn purge_queue(app: &App, caller: &Caller, request: model::OfQueue) -> Result<Answer, SqsError> {
+    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    if !app.state.purged.enter(&queue.name, app.mailbox.now(), PURGE_MS) {
+        return Err(SqsError::purge_in_progress(queue.name.as_str()));
+    }
+    let purged = app.mailbox.purge(&queue.name, caller.call.deadline).await;
+    if purged.is_err() {
+        app.state.purged.forget(&queue.name);
+    }
+    Ok(purged.map(|_| Answer::Nothing)?)
+}
+
+pub(super) async fn get_queue_attributes(
+    app: &App,
+    caller: &Caller,
+    request: model::GetQueueAttributes,
+) -> Result<Answer, SqsError> {
+    let queue = names::queue_to_look_at(app, caller, request.queue_url.as_deref())?;
+    let asked = request.attribute_names.unwrap_or_default();
+    let known = || COUNTS.iter().chain(&FIXED).chain(&SETTABLE);
+    if let Some(unknown) = asked.iter().find(|name| *name != "All" && !known().any(|known| known == name)) {
+        return Err(SqsError::unknown_attribute(unknown));
+    }
+    let wants_all = asked.iter().any(|name| name == "All");
+    let is_wanted = |name: &str| wants_all || asked.iter().any(|asked| asked == name);
+    let arn_start = names::arn_of(app, caller, "");
+    let mut shown = Map::new();
+    for name in SETTABLE.into_iter().filter(|name| is_wanted(name)) {
+        let value = attributes::shown(name, &queue.name, &queue.settings, &arn_start);
+        shown.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    let fixed = [
+        (queue.created_ms / 1000).to_string(),
+        (queue.modified_ms / 1000).to_string(),
+        names::arn_of(app, caller, queue.name.as_str()),
+    ];
+    shown.extend(
+        FIXED.into_iter().zip(fixed).filter(|(name, _)| is_wanted(name)).map(|(name, value)| (name.to_owned(), value)),
+    );
+    if COUNTS.iter().any(|name| is_wanted(name)) {
+        let total = app.mailbox.stats(&queue.name, caller.call.deadline).await?.total;
+        let counts = COUNTS.into_iter().zip([total.ready, total.leased, total.delayed]);
+        shown.extend(
+            counts.filter(|(name, _)| is_wanted(name)).map(|(name, count)| (name.to_owned(), count.to_string())),
+        );
+    }
+    Ok(Answer::Attributes(Attributes { attributes: shown }))
+}
+
+pub(super) async fn set_queue_attributes(
+    app: &App,
+    caller: &Caller,
+    request: model::SetQueueAttributes,
+) -> Result<Answer, SqsError> {
+    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    let given = request.attributes.filter(|given| !given.is_empty()).ok_or_else(|| SqsError::missing("Attributes"))?;
+    let change = attributes::read(&given, queue.settings.groups == svc_mailbox::words::Groups::Fifo)?;
+    check_target(app, &queue.name, &queue.settings, &change)?;
+    edit(app, caller, &queue, |settings| change.apply(settings)).await?;
+    Ok(Answer::Nothing)
+}
+
+/// Changes the settings of a queue with nobody in between.
+pub(super) async fn edit(
+    app: &App,
+    caller: &Caller,
+    queue: &TopicView,
+    change: impl FnOnce(&mut TopicSettings) -> Result<(), SqsError> + Send,
+) -> Result<(), SqsError> {
+    check_is_own(queue)?;
+    let mut refused = None;
+    let refusable = |settings: &mut TopicSettings| {
+        change(settings).map_err(|error| {
+            refused = Some(error);
+            Error::schema("refused")
+        })
+    };
+    let edited = app.mailbox.edit_topic(&queue.name, refusable, caller.call.deadline).await;
+    match (edited, refused) {
+        (_, Some(refused)) => Err(refused),
+        (edited, None) => edited.map(drop).map_err(refusal_of),
+    }
+}
+
+/// What the mailbox says of settings that were read here can only be about their size.
+fn refusal_of(error: Error) -> SqsError {
+    match error.kind {
+        Kind::Schema => SqsError::over_limit("The policies and tags of the queue are larger than a queue can keep."),
+        _ => error.into(),
+    }
+}
+
+/// The dead letters that every topic of the native surface has go and change with it.
+fn check_is_own(queue: &TopicView) -> Result<(), SqsError> {
+    match &queue.dead_letters_of {
+        None => Ok(()),
+        Some(owner) => {
+            let message = format!("The queue {} holds the dead letters of {owner} and goes with it.", queue.name);
+            Err(SqsError::unsupported(message))
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Both protocols through all layers, down to a mailbox in memory.
+
+use axum::body::Body;
+use http::{HeaderMap, Method, StatusCode, Uri};
+use ron_auth::RootKey;
+use ron_kernel::{Builder, KernelOptions, Metrics, Snapshot};
+use svc_mailbox::{LiveOptions, MailboxOptions};
+
+use super::*;
+use crate::limits::HttpLimits;
+use crate::mailbox_routes;
+use crate::route::Api;
+
+struct Rig {
+    api: Api,
+    /// Dropped with the rig, and the kernel with it.
+    _running: tokio::task::JoinSet<ron_kernel::ExitReport>,
+}
+
+struct Answered {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl Rig {
+    async fn start(options: SqsOptions) -> Rig {
+        let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
+        let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
+        let (live, limits) = (Snapshot::new(LiveOptions::default()), Snapshot::new(HttpLimits::default()));
+        let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live, authority.clone(), None);
+        let keyring = Keyring::open(None).expect("no file");
+        let plane = ApiBuilder::new(builder.handle(), limits);
+        let plane = mailbox_routes(plane, mailbox.clone(), authority.clone(), keyring.clone());
+        let api = sqs_routes(plane, mailbox, authority, keyring, options).build();
+        let kernel = builder.build().expect("a valid plan");
+        let mut status = kernel.handle().watch_status();
+        let mut running = tokio::task::JoinSet::new();
+        running.spawn(kernel.run());
+        status.wait_for(|status| status.is_ready()).await.expect("the kernel lives");
+        Rig { api, _running: running }
+    }
+
+    async fn ask(&self, method: Method, target: &str, headers: HeaderMap, body: &str) -> Answered {
+        let mut request = Request::new(Body::from(body.to_owned()));
+        *request.method_mut() = method;
+        *request.uri_mut() = target.parse::<Uri>().expect("a target");
+        *request.headers_mut() = headers;
+        request.headers_mut().insert(header::HOST, HeaderValue::from_static("node:9000"));
+        let response = self.api.answer_to(request).await;
+        let (parts, body) = response.into_parts();
+        let body = axum::body::to_bytes(body, 1 << 24).await.expect("a whole body");
+        Answered { status: parts.status, headers: parts.headers, body: String::from_utf8(body.to_vec()).expect("text") }
+    }
+
+    async fn json(&self, path: &str, action: &str, body: &str) -> Answered {
+        let mut headers = headers(None, Some("application/x-amz-json-1.0"));
+        headers.insert(protocol::TARGET_HEADER, format!("AmazonSQS.{action}").parse().expect("plain"));
+        self.ask(Method::POST, path, headers, body).await
+    }
+
+    async fn form(&self, path: &str, body: &str) -> Answered {
+        self.ask(Method::POST, path, headers(None, Some("application/x-www-form-urlencoded")), body).await
+    }
+
+    async fn get(&self, target: &str) -> Answered {
+        self.ask(Method::GET, target, HeaderMap::new(), "").await
+    }
+}
+
+impl Answered {
+    #[track_caller]
+    fn fine(self) -> String {
+        assert_eq!(self.status, 200, "{}", self.body);
+        assert_eq!(self.headers[REQUEST_ID_HEADER], self.headers["x-corr-id"]);
+        self.body
+    }
+
+    #[track_caller]
+    fn refused(&self, status: u16, code: &str) {
+        assert_eq!(self.status, status, "{}", self.body);
+        assert_eq!(self.headers["x-amzn-query-error"], format!("{code};Sender"), "{}", self.body);
+        assert_eq!(self.headers[REQUEST_ID_HEADER], self.headers["x-corr-id"]);
+    }
+}
+
+/// The text of the first element of this name.
+fn element<'a>(xml: &'a str, name: &str) -> &'a str {
+    let (_, rest) = xml.split_once(&format!("<{name}>")).expect(xml);
+    rest.split_once(&format!("</{name}>")).expect(xml).0
+}
+
+fn unsigned() -> SqsOptions {
+    SqsOptions { signatures: false, ..SqsOptions::default() }
+}
+
+#[tokio::test]
+async fn what_one_protocol_sends_the_other_receives() {
+    let rig = Rig::start(unsigned()).await;
+    let made = rig.form("/", "Action=CreateQueue&QueueName=jobs&Attribute.1.Name=DelaySeconds&Attribute.1.Value=0");
+    let url = element(&made.await.fine(), "QueueUrl").to_owned();
+    assert_eq!(url, "http://node:9000/000000000000/jobs");
+
+    let sent =
+        rig.json("/", "SendMessage", &format!(r#"{{"QueueUrl":"{url}","MessageBody":"a\r\n<b>"}}"#)).await.fine();
+    let sent: Value = serde_json::from_str(&sent).expect("json");
+    let form = format!("Action=ReceiveMessage&QueueUrl={url}&AttributeName.1=All");
+    let received = rig.form("/", &form).await.fine();
+    assert_eq!(element(&received, "Body"), "a&#13;\n&lt;b&gt;");
+    assert_eq!(element(&received, "MessageId"), sent["MessageId"]);
+    assert_eq!(element(&received, "MD5OfBody"), sent["MD5OfMessageBody"]);
+    let receipt = element(&received, "ReceiptHandle");
+    // Here the path names the queue.
+    let deleted = rig.json("/000000000000/jobs", "DeleteMessage", &format!(r#"{{"ReceiptHandle":"{receipt}"}}"#)).await;
+    assert_eq!(deleted.fine(), "");
+
+    let sent = rig.get("/000000000000/jobs/?Action=SendMessage&MessageBody=by+address").await.fine();
+    let received = rig.json("/", "ReceiveMessage", r#"{"QueueUrl":"jobs"}"#).await.fine();
+    let received: Value = serde_json::from_str(&received).expect("json");
+    assert_eq!(received["Messages"][0]["Body"], "by address");
+    assert_eq!(received["Messages"][0]["MessageId"], element(&sent, "MessageId"));
+    let nothing = rig.json("/", "ReceiveMessage", r#"{"QueueUrl":"jobs"}"#).await;
+    assert_eq!(nothing.fine(), "{}");
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_told_so() {
+    let rig = Rig::start(unsigned()).await;
+    let browser = rig.get("/").await;
+    browser.refused(400, "MissingAction");
+    assert_eq!(browser.headers[header::CONTENT_TYPE], "text/xml");
+    rig.get("/?Action=Fly").await.refused(400, "InvalidAction");
+    rig.json("/", "Fly", "{}").await.refused(400, "InvalidAction");
+    rig.json("/", "SendMessage", "{\"QueueUrl\":").await.refused(400, "SerializationException");
+    rig.json("/", "SendMessage", "[]").await.refused(400, "SerializationException");
+    rig.form("/", "Action=SendMessage&MessageBody=%ff").await.refused(400, "MalformedInput");
+    let missing = rig.get("/?Action=GetQueueUrl&QueueName=nowhere").await;
+    missing.refused(400, "AWS.SimpleQueueService.NonExistentQueue");
+    assert_eq!(element(&missing.body, "Message"), "The specified queue does not exist for this wsdl version.");
+    let missing = rig.json("/", "GetQueueUrl", r#"{"QueueName":"nowhere"}"#).await;
+    missing.refused(400, "AWS.SimpleQueueService.NonExistentQueue");
+    assert!(missing.body.contains("The specified queue does not exist."), "{}", missing.body);
+}
+
+#[tokio::test]
+async fn nothing_is_done_without_a_signature() {
+    let rig = Rig::start(SqsOptions::default()).await;
+    for action in Action::ALL {
+        let name = action.name();
+        let answer = rig.json("/", name, "{}").await;
+        assert_eq!(answer.status, 403, "{name}: {}", answer.body);
+        let answer = rig.get(&format!("/000000000000/jobs?Action={name}")).await;
+        assert_eq!(answer.status, 403, "{name}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn paths_of_the_native_surface_stay_its_own() {
+    let rig = Rig::start(unsigned()).await;
+    for (method, path, status) in [
+        (Method::GET, "/v1/nothing", 404),
+        (Method::POST, "/v1/nothing", 404),
+        (Method::PUT, "/v1/nothing", 404),
+        (Method::GET, "/nothing", 404),
+        (Method::DELETE, "/v1/send", 405),
+        (Method::PUT, "/000000000000/jobs", 405),
+    ] {
+        let answer = rig.ask(method.clone(), path, HeaderMap::new(), "").await;
+        assert_eq!(answer.status, status, "{method} {path}: {}", answer.body);
+        assert_eq!(answer.headers[header::CONTENT_TYPE], "application/problem+json", "{method} {path}");
+    }
+}

@@ -1,0 +1,181 @@
+//! `macronode sqs`: access keys for programs that speak SQS to a running node.
+
+mod args;
+
+pub use args::SqsCommand;
+use args::{CreateArgs, KeyCommand};
+use http::Method;
+use ron_auth::TopicScope;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::mailbox::words::{one_line, relative, segment};
+use super::table::{row, table};
+use super::token::args::merged;
+use super::{Report, wait};
+use crate::cli::ApiArgs;
+use crate::client::{ApiClient, PATIENCE};
+use crate::errors::Failure;
+
+const PATH: &str = "/v1/sqs/keys";
+/// What clients sign with when nobody tells them another; the node takes any.
+const REGION: &str = "us-east-1";
+
+/// An access key, as the node shows it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Key {
+    access_key_id: String,
+    secret_access_key: String,
+    note: String,
+    ops: Vec<String>,
+    topics: Vec<String>,
+    created_ms: u64,
+    expires_ms: Option<u64>,
+    sends_per_second: Option<u32>,
+    payload_bytes_max: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Keys {
+    keys: Vec<Key>,
+}
+
+/// Does what was asked.
+pub fn sqs(command: &SqsCommand) -> Result<Report, Failure> {
+    let SqsCommand::Key(command) = command;
+    match command {
+        KeyCommand::Create(args) => wait(create(args)),
+        KeyCommand::List { node } => wait(list(node)),
+        KeyCommand::Revoke { id, node } => wait(revoke(id, node)),
+    }
+}
+
+async fn create(args: &CreateArgs) -> Result<Report, Failure> {
+    let mut client = ApiClient::find(&args.node)?;
+    let answer = client.post(PATH, &wanted(args)).await?;
+    if args.node.json {
+        return Ok(Report::clean(answer.text() + "\n"));
+    }
+    Ok(Report::clean(variables(&answer.read(PATH)?, &client.url())))
+}
+
+/// What is to be made, as the node reads it; what is not said is left to the node.
+fn wanted(args: &CreateArgs) -> Value {
+    let ops: Vec<Value> = merged(&args.ops).iter().map(|op| op.as_str().into()).collect();
+    let prefixes = args.prefixes.iter().map(|start| format!("{start}*"));
+    let topics: Vec<Value> = args.topics.iter().map(TopicScope::to_string).chain(prefixes).map(Value::from).collect();
+    let said = [
+        ("note", args.note.clone().map(Value::from)),
+        ("ops", (!ops.is_empty()).then(|| ops.into())),
+        ("topics", (!topics.is_empty()).then(|| topics.into())),
+        ("expires_in_ms", args.expires.map(|time| time.0.into())),
+        ("sends_per_second", args.sends_per_second.map(Value::from)),
+        ("payload_bytes_max", args.payload_bytes_max.map(Value::from)),
+    ];
+    let said = said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    said.collect::<Map<_, _>>().into()
+}
+
+/// What a client reads from its environment, ready to be pasted.
+fn variables(key: &Key, url: &str) -> String {
+    format!(
+        "AWS_ACCESS_KEY_ID={}\nAWS_SECRET_ACCESS_KEY={}\nAWS_ENDPOINT_URL={url}\nAWS_DEFAULT_REGION={REGION}\n",
+        key.access_key_id, key.secret_access_key
+    )
+}
+
+async fn list(node: &ApiArgs) -> Result<Report, Failure> {
+    let answer = ApiClient::find(node)?.get(PATH).await?;
+    if node.json {
+        return Ok(Report::clean(answer.text() + "\n"));
+    }
+    Ok(Report::clean(list_text(&answer.read::<Keys>(PATH)?.keys)))
+}
+
+fn list_text(keys: &[Key]) -> String {
+    if keys.is_empty() {
+        return "no access keys; make one with `macronode sqs key create`\n".to_owned();
+    }
+    let mut rows = vec![row(["access key", "allows", "on", "made", "expires", "quota", "note"])];
+    rows.extend(keys.iter().map(|key| {
+        let expires = key.expires_ms.map_or_else(|| "never".to_owned(), relative);
+        let sends = key.sends_per_second.map(|sends| format!("{sends} sends/s"));
+        let bytes = key.payload_bytes_max.map(|bytes| format!("{bytes} bytes"));
+        let quota = [sends, bytes].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        row([
+            &key.access_key_id,
+            &key.ops.join(","),
+            &key.topics.join(","),
+            &relative(key.created_ms),
+            &expires,
+            if quota.is_empty() { "none" } else { &quota },
+            &one_line(&key.note),
+        ])
+    }));
+    table(0, &rows)
+}
+
+async fn revoke(id: &str, node: &ApiArgs) -> Result<Report, Failure> {
+    let path = format!("{PATH}/{}", segment(id));
+    let mut client = ApiClient::find(node)?;
+    let answer = client.ask(Method::DELETE, &path, None, PATIENCE).await?;
+    client.accepted(&path, answer)?;
+    let text =
+        if node.json { "{}\n".to_owned() } else { format!("{id} is revoked; nothing signed with it is taken\n") };
+    Ok(Report::clean(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CreateArgs,
+    }
+
+    fn wanted_by(line: &str) -> Value {
+        wanted(&Line::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}")).args)
+    }
+
+    #[test]
+    fn what_is_said_is_asked_for_and_nothing_else() {
+        assert_eq!(wanted_by("create"), json!({}));
+        let line = "create --note n --op send --op recv,ack --topic orders --prefix jobs- --expires 1h --quota 5";
+        let expected = json!({
+            "note": "n", "ops": ["send", "recv", "ack"], "topics": ["orders", "jobs-*"],
+            "expires_in_ms": 3_600_000, "sends_per_second": 5,
+        });
+        assert_eq!(wanted_by(line), expected);
+        assert_eq!(wanted_by("create --ops all --queue a.fifo")["topics"], json!(["a.fifo"]));
+        assert_eq!(wanted_by("create --ops all")["ops"].as_array().map(Vec::len), Some(5));
+    }
+
+    #[test]
+    fn keys_are_shown_as_variables_and_as_a_table() {
+        let key = Key {
+            access_key_id: "MNSQ1".into(),
+            secret_access_key: "hush".into(),
+            note: "a\nb".into(),
+            ops: vec!["ack".into(), "send".into()],
+            topics: vec!["*".into()],
+            sends_per_second: Some(5),
+            ..Key::default()
+        };
+        let expected = "AWS_ACCESS_KEY_ID=MNSQ1\nAWS_SECRET_ACCESS_KEY=hush\n\
+                        AWS_ENDPOINT_URL=http://127.0.0.1:8080\nAWS_DEFAULT_REGION=us-east-1\n";
+        assert_eq!(variables(&key, "http://127.0.0.1:8080"), expected);
+        let text = list_text(&[key]);
+        for words in ["MNSQ1       ack,send  *   ", "never", "5 sends/s", "a\\nb"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(!text.contains("hush"));
+        assert!(list_text(&[]).contains("sqs key create"));
+    }
+}

@@ -1,0 +1,66 @@
+//! What can be asked of `macronode sqs`.
+
+use clap::{Args, Subcommand};
+use ron_auth::TopicScope;
+
+use crate::cli::ApiArgs;
+use crate::commands::token::args::{Ops, lifetime, operations};
+use crate::config::Millis;
+
+/// What to do about SQS.
+#[derive(Debug, Subcommand)]
+pub enum SqsCommand {
+    /// Make, list and revoke the access keys that clients of SQS sign with.
+    #[command(subcommand)]
+    Key(KeyCommand),
+}
+
+/// What to do with access keys.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a key and print what a client needs in its environment; the secret is not shown again.
+    Create(CreateArgs),
+    /// List the keys, without their secrets.
+    List {
+        /// Which node.
+        #[command(flatten)]
+        node: ApiArgs,
+    },
+    /// Revoke a key at once.
+    Revoke {
+        /// Its id, as `macronode sqs key list` shows it
+        id: String,
+        /// Which node.
+        #[command(flatten)]
+        node: ApiArgs,
+    },
+}
+
+/// What the new key allows.
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// What it is for, in your words
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
+    /// What it allows: send, recv, ack, nack, admin, or all of them; may be repeated [default: all]
+    #[arg(long = "op", visible_alias = "ops", value_name = "OP", value_delimiter = ',', value_parser = operations)]
+    pub ops: Vec<Ops>,
+    /// A queue, or all that begin alike, as in 'jobs-*'; may be repeated [default: all]
+    #[arg(long = "topic", visible_alias = "queue", value_name = "QUEUE")]
+    pub topics: Vec<TopicScope>,
+    /// All queues that begin with this; may be repeated
+    #[arg(long = "prefix", value_name = "TEXT")]
+    pub prefixes: Vec<String>,
+    /// How long it is good, as in 90s, 15m, 1h or 30d [default: until it is revoked]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    pub expires: Option<Millis>,
+    /// Messages it may send in a second
+    #[arg(long, visible_alias = "quota", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub sends_per_second: Option<u32>,
+    /// Largest message it may send
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub payload_bytes_max: Option<u32>,
+    /// Which node.
+    #[command(flatten)]
+    pub node: ApiArgs,
+}

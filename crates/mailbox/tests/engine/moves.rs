@@ -1,0 +1,242 @@
+//! Moves of whole topics: to where each message was for or to a named topic, across restarts, ended and failed.
+
+use std::collections::BTreeSet;
+
+use svc_mailbox::{MoveOrder, MoveState, MoveView};
+
+use super::*;
+
+const NO_DESTINATION: &str = "AWS.SimpleQueueService.NonExistentQueue";
+
+fn order(from: &str, to: Option<&str>, rate_per_second: Option<u32>) -> MoveOrder {
+    MoveOrder { from: name(from), to: to.map(name), rate_per_second }
+}
+
+impl Rig {
+    async fn start_move(&self, order: MoveOrder) -> MoveView {
+        self.mailbox.start_move(order, soon()).await.expect("started")
+    }
+
+    /// The newest move of a topic once it is as wanted.
+    async fn until(&self, from: &str, is_so: impl Fn(&MoveView) -> bool) -> MoveView {
+        let looking = within(async {
+            loop {
+                match self.mailbox.moves(&name(from)).first() {
+                    Some(view) if is_so(view) => return view.clone(),
+                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+        });
+        looking.await.unwrap_or_else(|_| panic!("{:?}", self.mailbox.moves(&name(from))))
+    }
+
+    async fn until_state(&self, from: &str, state: MoveState) -> MoveView {
+        self.until(from, |view| view.state == state).await
+    }
+
+    /// A topic whose dead go to `grave`, with so many dead.
+    async fn bury(&self, topic: &str, grave: &str, count: usize) {
+        let settings = TopicSettings { dlq: Some(grave.to_owned()), partitions: 2, ..TopicSettings::default() };
+        self.mailbox.create_topic(&name(topic), settings, soon()).await.expect("made");
+        for n in 0..count {
+            let group = Some(format!("g{}", n % 5));
+            self.send_as(topic, Outgoing { group, payload: n.to_string().into(), ..Outgoing::default() }).await;
+        }
+        let mut buried = 0;
+        while buried < count {
+            let receipts: Vec<_> = self.recv(topic, 100).await.iter().map(|delivery| delivery.receipt).collect();
+            buried += receipts.len();
+            let nacked = self.mailbox.nack(receipts, "no", None, true, soon()).await;
+            assert!(nacked.iter().all(Result::is_ok), "{nacked:?}");
+        }
+    }
+
+    async fn held(&self, topic: &str) -> u64 {
+        self.mailbox.stats(&name(topic), soon()).await.expect("counted").total.held()
+    }
+
+    /// Everything in a topic, each message once.
+    async fn drain(&self, topic: &str) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        while self.held(topic).await > 0 {
+            for delivery in self.recv(topic, 100).await {
+                assert_eq!(delivery.attempt, 1, "its deliveries are counted anew");
+                assert!(all.insert(String::from_utf8_lossy(&delivery.payload).into_owned()), "{delivery:?}");
+                self.ack(&delivery).await;
+            }
+        }
+        all
+    }
+}
+
+fn numbers(count: usize) -> BTreeSet<String> {
+    (0..count).map(|n| n.to_string()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_dead_go_back_to_where_they_were_for_several_topics_at_once() {
+    let rig = Rig::start(Place::Memory).await;
+    rig.bury("orders", "grave", 250).await;
+    rig.bury("bills", "grave", 50).await;
+    rig.bury("mails", "mails.grave", 120).await;
+    let slow = rig.start_move(order("mails.grave", Some("orders"), Some(10))).await;
+    let view = rig.start_move(order("grave", None, None)).await;
+    assert_eq!((view.state, view.to_move, view.moved, view.failure), (MoveState::Running, 300, 0, None));
+    let done = rig.until_state("grave", MoveState::Completed).await;
+    assert_eq!((done.id, done.moved, done.to_move), (view.id, 300, 300));
+    assert_eq!(rig.mailbox.moves(&name("mails.grave"))[0].state, MoveState::Running, "the slow one goes on beside it");
+    let again = rig.mailbox.start_move(order("mails.grave", None, None), soon()).await.expect_err("one runs");
+    assert_eq!(again.kind, Kind::Conflict);
+    assert_eq!(rig.drain("bills").await, numbers(50));
+
+    let canceled = rig.mailbox.cancel_move(&name("mails.grave"), slow.id, soon()).await.expect("canceled");
+    assert_eq!((canceled.id, canceled.state), (slow.id, MoveState::Canceling));
+    let ended = rig.until_state("mails.grave", MoveState::Canceled).await;
+    assert_eq!(rig.held("mails.grave").await, 120 - ended.moved, "what was moved stays moved");
+    assert_eq!(rig.held("orders").await, 250 + ended.moved);
+    for (from, id, kind) in [
+        ("mails.grave", slow.id, Kind::Conflict),
+        ("mails.grave", slow.id + 1_000_000, Kind::NotFound),
+        ("grave", slow.id, Kind::NotFound),
+        ("nowhere", slow.id, Kind::NotFound),
+    ] {
+        let refused = rig.mailbox.cancel_move(&name(from), id, soon()).await.expect_err("nothing to cancel");
+        assert_eq!(refused.kind, kind, "{from}: {refused}");
+    }
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_goes_on_after_a_lost_task_and_after_a_restart_and_moves_each_message_once() {
+    const COUNT: usize = 200;
+    let folder = tempfile::tempdir().expect("a folder");
+    let rig = Rig::start(on_disk(folder.path())).await;
+    rig.bury("jobs", "grave", COUNT).await;
+    let view = rig.start_move(order("grave", None, Some(100))).await;
+    rig.until("grave", |view| view.moved >= 5).await;
+    rig.kernel.chaos("dlq_reprocessor", 1.0, ChaosOrder::Kill).await.expect("killed");
+    let before = rig.until("grave", |view| view.moved >= 25).await;
+    assert_eq!((before.id, before.state), (view.id, MoveState::Running));
+    assert_eq!(rig.stop().await, 0);
+
+    let rig = Rig::start(on_disk(folder.path())).await;
+    let after = rig.mailbox.moves(&name("grave")).remove(0);
+    assert!(after.moved >= before.moved, "{after:?} after {before:?}");
+    let done = rig.until_state("grave", MoveState::Completed).await;
+    assert_eq!((done.moved, done.to_move, done.started_ms), (COUNT as u64, COUNT as u64, view.started_ms));
+    assert_eq!(rig.held("grave").await, 0);
+    assert_eq!(rig.drain("jobs").await, numbers(COUNT));
+    assert_eq!(rig.stop().await, 0);
+
+    let rig = Rig::start(on_disk(folder.path())).await;
+    assert_eq!(rig.mailbox.moves(&name("grave")), [done], "how it ended is remembered");
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_are_remembered_when_the_log_has_made_room() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rig = Rig::start(on_disk(folder.path())).await;
+    rig.bury("jobs", "grave", 3).await;
+    rig.start_move(order("grave", None, None)).await;
+    rig.until_state("grave", MoveState::Completed).await;
+    rig.bury("others", "jobs", 3).await;
+    let waiting = rig.start_move(order("jobs", Some("grave"), Some(1))).await;
+    let rest = rig.until("jobs", |view| view.moved > 0).await;
+    let known = rig.mailbox.moves(&name("grave"));
+    let body = "x".repeat(100_000);
+    for _ in 0..100 {
+        rig.send("fast", &body).await;
+        let delivery = rig.recv("fast", 1).await.remove(0);
+        rig.ack(&delivery).await;
+    }
+    let small = within(async {
+        while rig.mailbox.node_stats().log.expect("open").segments > 3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    small.await.unwrap_or_else(|_| panic!("{:?}", rig.mailbox.node_stats().log));
+    assert_eq!(rig.stop().await, 0);
+
+    let rig = Rig::start(on_disk(folder.path())).await;
+    assert_eq!(rig.mailbox.moves(&name("grave")), known);
+    let found = rig.mailbox.moves(&name("jobs")).remove(0);
+    assert!(found.moved >= rest.moved && (found.id, found.to_move) == (waiting.id, 6), "{found:?}");
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_wanted_to_end_ends_after_a_restart_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rig = Rig::start(on_disk(folder.path())).await;
+    rig.bury("jobs", "grave", 20).await;
+    let view = rig.start_move(order("grave", None, Some(1))).await;
+    rig.until("grave", |view| view.moved > 0).await;
+    rig.mailbox.cancel_move(&name("grave"), view.id, soon()).await.expect("canceled");
+    assert_eq!(rig.stop().await, 0);
+    let rig = Rig::start(on_disk(folder.path())).await;
+    let ended = rig.until_state("grave", MoveState::Canceled).await;
+    assert_eq!((ended.id, rig.held("grave").await), (view.id, 20 - ended.moved));
+    assert!(ended.moved < 20, "{ended:?}");
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_fails_where_a_message_cannot_go_and_the_message_stays() {
+    let rig = Rig::start(Place::Memory).await;
+    rig.bury("jobs", "grave", 20).await;
+    rig.mailbox.delete_topic(&name("jobs"), soon()).await.expect("deleted");
+    rig.start_move(order("grave", None, None)).await;
+    let failed = rig.until_state("grave", MoveState::Failed).await;
+    assert_eq!((failed.failure.as_deref(), failed.moved), (Some(NO_DESTINATION), 0));
+
+    rig.mailbox.create_topic(&name("there"), TopicSettings::default(), soon()).await.expect("made");
+    rig.start_move(order("grave", Some("there"), Some(1))).await;
+    rig.until("grave", |view| view.moved > 0).await;
+    rig.mailbox.delete_topic(&name("there"), soon()).await.expect("deleted");
+    let failed = rig.until_state("grave", MoveState::Failed).await;
+    assert_eq!(failed.failure.as_deref(), Some(NO_DESTINATION));
+    assert_eq!(rig.held("grave").await, 20 - failed.moved);
+
+    for (from, to, kind) in [
+        ("grave", Some("there"), Kind::NotFound),
+        ("nowhere", None, Kind::NotFound),
+        ("grave", Some("grave"), Kind::Schema),
+    ] {
+        let refused = rig.mailbox.start_move(order(from, to, None), soon()).await.expect_err("it cannot be");
+        assert_eq!(refused.kind, kind, "{from} to {to:?}: {refused}");
+    }
+    rig.send("plain", "never dead").await;
+    rig.start_move(order("plain", None, None)).await;
+    let failed = rig.until_state("plain", MoveState::Failed).await;
+    assert_eq!(failed.failure.as_deref(), Some("CouldNotDetermineMessageSource"));
+    assert!(rig.mailbox.moves(&name("nowhere")).is_empty());
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_leaves_what_is_with_a_consumer_and_only_the_last_ones_are_remembered() {
+    let rig = Rig::start(Place::Memory).await;
+    rig.bury("jobs", "jobs.grave", 5).await;
+    let leased = rig.recv("jobs.grave", 1).await.remove(0);
+    rig.start_move(order("jobs.grave", None, None)).await;
+    let done = rig.until_state("jobs.grave", MoveState::Completed).await;
+    assert_eq!((done.moved, done.to_move), (4, 5));
+    rig.ack(&leased).await;
+    for round in 0..12 {
+        let view = rig.start_move(order("jobs.grave", Some("jobs"), None)).await;
+        let ended = rig.until_state("jobs.grave", MoveState::Completed).await;
+        assert_eq!((ended.id, ended.to_move), (view.id, 0), "{round}");
+    }
+    let all = rig.mailbox.moves(&name("jobs.grave"));
+    assert_eq!(all.len(), 10);
+    assert!(all.is_sorted_by(|one, next| one.id > next.id), "the newest first: {all:?}");
+    // The dead letters that a topic has of its own are a topic like any other.
+    let moved = rig.start_move(order("jobs", Some("jobs.dlq"), None)).await;
+    rig.until_state("jobs", MoveState::Completed).await;
+    assert_eq!((moved.to_move, rig.held("jobs.dlq").await), (4, 4));
+    rig.start_move(order("jobs.dlq", Some("jobs"), None)).await;
+    rig.until_state("jobs.dlq", MoveState::Completed).await;
+    assert_eq!(rig.held("jobs").await, 4);
+    assert_eq!(rig.stop().await, 0);
+}

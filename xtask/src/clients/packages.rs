@@ -1,0 +1,179 @@
+//! What each client needs from its registry: installed once under the target folder, and again when the pins change.
+
+use super::Folders;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where a client's packages come from.
+#[derive(Clone, Copy)]
+pub enum Packages {
+    /// A Python environment of this name with these requirements.
+    Python {
+        /// Its folder in the cache.
+        environment: &'static str,
+        /// The file of pins.
+        requirements: &'static str,
+    },
+    /// `package-lock.json`.
+    Npm,
+    /// `Cargo.lock` of the client's own workspace.
+    Cargo,
+    /// Those of all others, for the examples of the README.
+    All,
+}
+
+/// Why a client cannot run.
+pub enum Unready {
+    /// Its packages could not be had: not our fault, said aloud.
+    NotInstalled(String),
+    /// They were there, and something of ours is wrong.
+    Broken(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Unready {
+    fn from(error: anyhow::Error) -> Self {
+        Unready::Broken(error)
+    }
+}
+
+impl Packages {
+    /// Today's Python clients.
+    pub const PYTHON: Packages = Packages::Python { environment: "python", requirements: "requirements.txt" };
+    /// boto3 from before it spoke JSON.
+    pub const PYTHON_QUERY: Packages =
+        Packages::Python { environment: "python-query", requirements: "requirements-query.txt" };
+
+    /// Makes the packages available; the command that runs the script with them.
+    pub fn ready(self, folders: &Folders, script: &str) -> Result<Command, Unready> {
+        match self {
+            Packages::Python { environment, requirements } => python(folders, environment, requirements, script),
+            Packages::Npm => npm(folders, script),
+            Packages::Cargo => cargo(folders),
+            Packages::All => super::readme::ready(folders),
+        }
+    }
+}
+
+fn python(folders: &Folders, environment: &str, requirements: &str, script: &str) -> Result<Command, Unready> {
+    let sources = folders.sources.join("python");
+    let home = folders.cache.join(environment);
+    let pins = sources.join(requirements);
+    let interpreter = home.join("bin/python");
+    install(&home, &pins, || {
+        quietly(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
+        let pip = ["-m", "pip", "install", "--quiet", "--no-input", "--requirement"];
+        quietly(Command::new(&interpreter).args(pip).arg(&pins))
+    })?;
+    let mut command = Command::new(interpreter);
+    command.arg(script).current_dir(sources);
+    Ok(command)
+}
+
+/// Modules are looked for beside the script, so the scripts are copied to where the modules are.
+fn npm(folders: &Folders, script: &str) -> Result<Command, Unready> {
+    let sources = folders.sources.join("node");
+    let home = folders.cache.join("node");
+    install(&home, &sources.join("package-lock.json"), || {
+        copy(&sources, &home)?;
+        quietly(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&home))
+    })?;
+    copy(&sources, &home)?;
+    let mut command = Command::new("node");
+    command.arg(script).current_dir(home);
+    Ok(command)
+}
+
+/// Fetching may fail for want of a registry; building what was fetched may not.
+fn cargo(folders: &Folders) -> Result<Command, Unready> {
+    let sources = folders.sources.join("rust");
+    let home = folders.cache.join("rust");
+    let fetched = quietly(Command::new("cargo").args(["fetch", "--locked", "--quiet"]).current_dir(&sources));
+    fetched.map_err(|error| Unready::NotInstalled(format!("{error:#}")))?;
+    quietly(&mut cargo_build(folders, &sources))?;
+    Ok(Command::new(home.join("debug/sqs-client-job")))
+}
+
+/// Builds what was fetched, in the one folder all Rust clients share.
+pub fn cargo_build(folders: &Folders, sources: &Path) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(["build", "--locked", "--offline", "--quiet", "--target-dir"]).arg(folders.cache.join("rust"));
+    command.current_dir(sources);
+    command
+}
+
+/// Installs unless this very file of pins was installed before.
+fn install(home: &Path, pins: &Path, install: impl FnOnce() -> Result<()>) -> Result<(), Unready> {
+    let wanted = std::fs::read(pins).with_context(|| pins.display().to_string())?;
+    let stamp = home.join("installed");
+    if std::fs::read(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    if home.exists() {
+        std::fs::remove_dir_all(home).context("packages of other versions")?;
+    }
+    std::fs::create_dir_all(home).context("a folder for packages")?;
+    println!("installing what {} pins", pins.display());
+    install().map_err(|error| Unready::NotInstalled(format!("{error:#}")))?;
+    std::fs::write(stamp, wanted).context("the stamp of what is installed")?;
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let path: PathBuf = entry?.path();
+        if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+            std::fs::copy(&path, to.join(name)).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs it without a word; the end of what it said on failure.
+pub fn quietly(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| command.get_program().display().to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let end = lines[lines.len().saturating_sub(3)..].join(" / ");
+    ensure!(output.status.success(), "{}: {}: {end}", command.get_program().display(), output.status);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("xtask-packages-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn packages_are_installed_once_for_each_set_of_pins() {
+        let (home, pins) = (folder("home"), folder("pins"));
+        let mut count = 0;
+        for (text, expected) in [("a==1", 1), ("a==1", 1), ("a==2", 2), ("a==2", 2)] {
+            std::fs::write(&pins, text).expect("the pins");
+            let installed = install(&home, &pins, || {
+                count += 1;
+                Ok(())
+            });
+            assert!(installed.is_ok());
+            assert_eq!(count, expected, "{text}");
+        }
+        std::fs::remove_dir_all(home).and_then(|()| std::fs::remove_file(pins)).expect("cleaned up");
+    }
+
+    #[test]
+    fn what_cannot_be_installed_is_told_and_tried_again() {
+        let (home, pins) = (folder("broken"), folder("broken-pins"));
+        std::fs::write(&pins, "a==1").expect("the pins");
+        for _ in 0..2 {
+            let outcome = install(&home, &pins, || {
+                quietly(Command::new("sh").args(["-c", "echo 'no such registry' >&2; exit 1"]))
+            });
+            let Err(Unready::NotInstalled(reason)) = outcome else { panic!("it cannot be installed") };
+            assert!(reason.contains("no such registry"), "{reason}");
+        }
+        std::fs::remove_dir_all(home).and_then(|()| std::fs::remove_file(pins)).expect("cleaned up");
+    }
+}
