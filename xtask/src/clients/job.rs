@@ -141,8 +141,12 @@ mod tests {
         command
     }
 
-    fn log(name: &str) -> std::path::PathBuf {
-        std::env::temp_dir().join(format!("xtask-job-{}-{name}", std::process::id())).join("log")
+    /// Runs a script as a client; its log is removed.
+    fn ended(name: &str, script: &str, limit: Duration, restart: impl FnMut() -> Result<()>) -> Ended {
+        let folder = std::env::temp_dir().join(format!("xtask-job-{}-{name}", std::process::id()));
+        let ended = run(shell(script), &folder.join("log"), limit, restart).expect("it runs");
+        std::fs::remove_dir_all(folder).expect("cleaned up");
+        ended
     }
 
     #[test]
@@ -164,11 +168,10 @@ mod tests {
     fn checks_are_counted_and_a_wish_to_kill_is_granted() {
         let mut kills = 0;
         let script = "echo pass one; echo @kill; read answer; echo fail $answer; exit 3";
-        let ended = run(shell(script), &log("count"), Duration::from_secs(20), || {
+        let ended = ended("count", script, Duration::from_secs(20), || {
             kills += 1;
             Ok(())
         });
-        let ended = ended.expect("it runs");
         assert_eq!((ended.code, ended.passed, ended.timed_out, kills), (Some(3), 1, false, 1));
         assert_eq!(ended.failed, ["up"]);
         assert!(!ended.is_good());
@@ -176,7 +179,6 @@ mod tests {
 
     #[test]
     fn a_client_and_its_children_are_ended_at_the_limit() {
-        let ended = run(shell("sleep 60 & sleep 60"), &log("limit"), Duration::from_millis(200), || Ok(()));
-        assert!(ended.expect("it runs").timed_out);
+        assert!(ended("limit", "sleep 60 & sleep 60", Duration::from_millis(200), || Ok(())).timed_out);
     }
 }

@@ -60,7 +60,9 @@ fn write(path: &Path, text: &str) -> Result<()> {
 fn all(folders: &Folders, home: &Path) -> String {
     let cache = folders.cache.display();
     let home = home.display();
-    let mut script = "try() {\n  said=$(\"${@:2}\") || { echo \"fail $1\"; return; }\n".to_owned();
+    // The environment of every example is what the node prints with a new key, and nothing more.
+    let mut script = "unset ${!AWS_*}\nexport $(\"$MACRONODE\" sqs key create)\n".to_owned();
+    script += "try() {\n  said=$(\"${@:2}\") || { echo \"fail $1\"; return; }\n";
     script += &format!("  case \"$said\" in *{SENT}*) echo \"pass $1\" ;; *) echo \"fail $1: $said\" ;; esac\n}}\n");
     for (language, run) in LANGUAGES.into_iter().zip([
         format!("bash -eu '{home}/example.sh'"),

@@ -78,10 +78,11 @@ fn wanted(args: &CreateArgs) -> Value {
     said.collect::<Map<_, _>>().into()
 }
 
-/// What a client reads from its environment, ready to be pasted.
+/// What a client reads from its environment, ready to be pasted; SDKs differ in the variable they look for a region in.
 fn variables(key: &Key, url: &str) -> String {
     format!(
-        "AWS_ACCESS_KEY_ID={}\nAWS_SECRET_ACCESS_KEY={}\nAWS_ENDPOINT_URL={url}\nAWS_DEFAULT_REGION={REGION}\n",
+        "AWS_ACCESS_KEY_ID={}\nAWS_SECRET_ACCESS_KEY={}\nAWS_ENDPOINT_URL={url}\n\
+         AWS_REGION={REGION}\nAWS_DEFAULT_REGION={REGION}\n",
         key.access_key_id, key.secret_access_key
     )
 }
@@ -169,7 +170,7 @@ mod tests {
             ..Key::default()
         };
         let expected = "AWS_ACCESS_KEY_ID=MNSQ1\nAWS_SECRET_ACCESS_KEY=hush\n\
-                        AWS_ENDPOINT_URL=http://127.0.0.1:8080\nAWS_DEFAULT_REGION=us-east-1\n";
+                        AWS_ENDPOINT_URL=http://127.0.0.1:8080\nAWS_REGION=us-east-1\nAWS_DEFAULT_REGION=us-east-1\n";
         assert_eq!(variables(&key, "http://127.0.0.1:8080"), expected);
         let text = list_text(&[key]);
         for words in ["MNSQ1       ack,send  *   ", "never", "5 sends/s", "a\\nb"] {
