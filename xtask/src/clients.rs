@@ -54,6 +54,13 @@ const CLIENTS: &[Client] = &[
     client("node", "JavaScript SDK v3, which checks every MD5", Packages::Npm, "job.mjs", 120),
     client("rust", "the Rust SDK", Packages::Cargo, "", 120),
     client("readme", "the README's examples in four languages", Packages::All, "", 120),
+    client(
+        "schemathesis",
+        "made-up requests to the native surface",
+        Packages::PYTHON_SCHEMATHESIS,
+        "schemathesis_job.py",
+        180,
+    ),
     client("kill", "boto3 while the node is killed again and again", Packages::PYTHON, "kill_job.py", 240),
 ];
 

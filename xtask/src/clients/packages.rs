@@ -44,6 +44,10 @@ impl Packages {
     pub const PYTHON_QUERY: Packages =
         Packages::Python { environment: "python-query", requirements: "requirements-query.txt" };
 
+    /// What makes up requests from a description.
+    pub const PYTHON_SCHEMATHESIS: Packages =
+        Packages::Python { environment: "python-schemathesis", requirements: "requirements-schemathesis.txt" };
+
     /// Makes the packages available; the command that runs the script with them.
     pub fn ready(self, folders: &Folders, script: &str) -> Result<Command, Unready> {
         match self {
