@@ -73,7 +73,7 @@ pub fn field(text: &str, name: &str) -> Option<String> {
 }
 
 /// Days since 1970-01-01 as a date. Counts in years that begin in March, so that the leap day is the last.
-fn civil_date(days: u64) -> String {
+pub fn civil_date(days: u64) -> String {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

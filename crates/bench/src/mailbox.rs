@@ -2,21 +2,21 @@
 
 mod backlog;
 mod ceiling;
-mod cell;
+pub mod cell;
 mod chart;
-mod child;
-mod drive;
+pub mod child;
+pub mod drive;
 mod engine;
 mod goals;
-mod http;
+pub mod http;
 mod memory;
-mod node;
-mod page;
+pub mod node;
+pub mod page;
 #[cfg(feature = "peers")]
 mod peers;
-mod results;
-mod scratch;
-mod target;
+pub mod results;
+pub mod scratch;
+pub mod target;
 
 use std::path::{Path, PathBuf};
 
@@ -115,7 +115,7 @@ async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {
     if !cells.is_empty() {
         let mut systems = own_systems(options, &scratch, &mut outcome).await?;
         systems.extend(peer_systems(options, &scratch, &mut outcome).await?);
-        measure_cells(options, &cells, &mut systems, &mut outcome.results).await;
+        measure_cells(&options.plan, &cells, &mut systems, &mut outcome.results).await;
         if options.has(Part::Send) && options.systems.is_empty() {
             outcome.rows.extend(goals::rows(&outcome.results, options.peers));
         }
@@ -202,17 +202,17 @@ async fn peer_systems(options: &Options, _scratch: &Scratch, _outcome: &mut Outc
 }
 
 /// Round by round, cell by cell, all systems one after the other, so that what disturbs the machine hits them alike.
-async fn measure_cells(options: &Options, cells: &[Cell], systems: &mut [System], results: &mut Results) {
+pub async fn measure_cells(plan: &Plan, cells: &[Cell], systems: &mut [System], results: &mut Results) {
     for system in systems.iter() {
         results.announce(&system.label);
     }
-    for round in 0..options.plan.rounds {
+    for round in 0..plan.rounds {
         for &cell in cells {
-            eprintln!("round {} of {}: {cell}", round + 1, options.plan.rounds);
+            eprintln!("round {} of {}: {cell}", round + 1, plan.rounds);
             for system in systems.iter_mut() {
                 settle_disk();
                 let (id, name) = (system.label.id, system.label.full());
-                match system.measures.measure(cell, options.plan.times).await {
+                match system.measures.measure(cell, plan.times).await {
                     Ok(Some(sample)) => {
                         let p50 = sample.micros.value_at_quantile(0.5) as f64 / 1e3;
                         eprintln!("  {:>9.0}/s  p50 {p50:>8.2} ms  {name}", sample.per_second);

@@ -7,6 +7,7 @@ mod mailbox;
 mod process;
 mod report;
 mod servers;
+mod sqs;
 mod stats;
 
 use std::path::PathBuf;
@@ -33,6 +34,8 @@ enum Command {
     Kernel(KernelArgs),
     /// The mailbox: sending, receiving, backlog, memory and restart, beside other queues.
     Mailbox(MailboxArgs),
+    /// The SQS surface: beside the native one, and beside other servers that speak SQS.
+    Sqs(SqsArgs),
     /// A peer of the HTTP rows; prints its port.
     #[command(hide = true)]
     ServeBare,
@@ -94,10 +97,42 @@ struct MailboxArgs {
     page: PathBuf,
 }
 
+#[derive(Args, Debug)]
+struct SqsArgs {
+    /// Measure other servers too; they are installed from PyPI beside the build
+    #[arg(long)]
+    peers: bool,
+    /// Measure a server of SQS that is running, too; may be repeated
+    #[arg(long = "peer", value_name = "NAME=ADDRESS:PORT")]
+    given: Vec<sqs::Given>,
+    /// Short and noisy: to see that everything works
+    #[arg(long)]
+    quick: bool,
+    /// Measure one part only
+    #[arg(long, value_name = "NAME", conflicts_with = "write")]
+    only: Option<sqs::Part>,
+    /// How often each cell is measured
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<usize>,
+    /// How long a cell is measured each time
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// The node's binary; the one beside this one if not given
+    #[arg(long, value_name = "FILE")]
+    node: Option<PathBuf>,
+    /// Rewrite the section of the benchmark page
+    #[arg(long)]
+    write: bool,
+    /// The benchmark page
+    #[arg(long, value_name = "FILE", default_value = "docs/benchmarks.md")]
+    page: PathBuf,
+}
+
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Kernel(arguments) => measure_kernel(&arguments),
         Command::Mailbox(arguments) => measure_mailbox(arguments),
+        Command::Sqs(arguments) => measure_sqs(arguments),
         Command::ServeBare => servers::serve_bare(),
         Command::ServeLayers => servers::serve_layers(),
         Command::ServeSend => servers::serve(mailbox::bare_router()),
@@ -143,6 +178,27 @@ fn measure_mailbox(arguments: MailboxArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn measure_sqs(arguments: SqsArgs) -> anyhow::Result<()> {
+    let size = size_of(arguments.quick)?;
+    // Single rounds of a shared machine differ by half: only the middle of several says whether a target is met.
+    let rounds = arguments.rounds.unwrap_or_else(|| size.pick(1, 7));
+    let machine = machine::describe();
+    let options = sqs::Options {
+        plan: mailbox::Plan::new(size, Some(rounds), arguments.seconds, 64),
+        only: arguments.only,
+        peers: arguments.peers,
+        given: arguments.given,
+        node: arguments.node.map_or_else(process::node_binary, Ok)?,
+    };
+    let outcome = sqs::measure(&options)?;
+    println!("\n{machine}\n\n{}", outcome.plain());
+    if arguments.write {
+        report::write_section(&arguments.page, "sqs", &outcome.markdown(&machine))?;
+        println!("wrote {}", arguments.page.display());
+    }
+    Ok(())
+}
+
 fn size_of(quick: bool) -> anyhow::Result<Size> {
     anyhow::ensure!(
         !cfg!(debug_assertions) || quick,
@@ -166,5 +222,8 @@ mod tests {
         let mailbox = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "mailbox"], more].concat());
         assert!(mailbox(&["--peers", "--quick", "--only", "memory", "--systems", "nats,redis"]).is_ok());
         assert!(mailbox(&["--write", "--systems", "nats"]).is_err());
+        let sqs = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "sqs"], more].concat());
+        assert!(sqs(&["--peers", "--quick", "--write", "--peer", "elasticmq=127.0.0.1:9324"]).is_ok());
+        assert!(sqs(&["--write", "--only", "held"]).is_err());
     }
 }

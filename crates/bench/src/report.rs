@@ -18,6 +18,8 @@ pub enum Target {
     RatioAtLeast(f64),
     /// The number is below this, in this unit.
     Below(f64, &'static str),
+    /// The number is at least this, in this unit.
+    AtLeast(f64, &'static str),
     /// Reported without a promise.
     None,
 }
@@ -29,7 +31,7 @@ pub struct Row {
     pub name: String,
     /// Our number, with its unit.
     pub ours: String,
-    /// The number a `Below` target is held against.
+    /// The number a `Below` or `AtLeast` target is held against.
     pub value: Option<f64>,
     /// The peer's number, with its unit.
     pub peer: String,
@@ -57,6 +59,7 @@ impl Row {
         match self.target {
             Target::RatioAtLeast(least) => Some(self.ratio.is_some_and(|ratio| ratio.median >= least)),
             Target::Below(most, _) => Some(self.value.is_some_and(|value| value < most)),
+            Target::AtLeast(least, _) => Some(self.value.is_some_and(|value| value >= least)),
             Target::None => None,
         }
     }
@@ -67,6 +70,7 @@ impl Row {
             Target::RatioAtLeast(least) => format!("at least {least:.1}"),
             Target::Below(most, unit) if most < 10.0 => format!("below {most:.2} {unit}"),
             Target::Below(most, unit) => format!("below {most:.0} {unit}"),
+            Target::AtLeast(least, unit) => format!("at least {least:.0} {unit}"),
             Target::None => "none".to_owned(),
         };
         let dash = || "-".to_owned();

@@ -16,6 +16,10 @@ pub enum Workload {
     Send,
     /// Sends a message, receives one and acknowledges it.
     Cycle,
+    /// Receives a message that waited and acknowledges it.
+    Settle,
+    /// Sends ten messages in one request.
+    Batch,
 }
 
 /// One square of the table.
@@ -75,7 +79,16 @@ impl fmt::Display for Workload {
         f.write_str(match self {
             Workload::Send => "send",
             Workload::Cycle => "send, receive, acknowledge",
+            Workload::Settle => "receive, acknowledge",
+            Workload::Batch => "send ten at once",
         })
+    }
+}
+
+impl Workload {
+    /// Messages of one operation.
+    pub fn messages_each(self) -> u32 {
+        if self == Workload::Batch { 10 } else { 1 }
     }
 }
 

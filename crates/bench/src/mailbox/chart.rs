@@ -148,7 +148,7 @@ fn colour(promise: Promise, is_ours: bool) -> &'static str {
         (Promise::Ram, true) => "#8fd0b5",
         (Promise::Synced, false) => "#3d5a80",
         (Promise::Written | Promise::Ram, false) => "#a9bcd6",
-        (Promise::Ceiling, _) => "#cccccc",
+        (Promise::Ceiling | Promise::Unknown, _) => "#cccccc",
     }
 }
 

@@ -1,7 +1,6 @@
 //! Servers of others as child processes: ended by their own number, whatever happens to this one.
 
 use std::fs::File;
-#[cfg(feature = "peers")]
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -90,7 +89,6 @@ impl Running {
     }
 
     /// Waits until it accepts connections.
-    #[cfg(feature = "peers")]
     pub async fn until_listening(&mut self, address: SocketAddr) -> anyhow::Result<()> {
         self.until("listening", Duration::from_secs(60), || std::net::TcpStream::connect(address).is_ok()).await
     }

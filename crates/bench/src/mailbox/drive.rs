@@ -21,14 +21,19 @@ pub trait Client: Send + 'static {
 
     /// Takes one message, whoever sent it, and acknowledges it.
     fn settle(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// Sends ten messages in one request.
+    fn send_ten(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send {
+        std::future::ready(Err(anyhow::anyhow!("it cannot send ten at once")))
+    }
 }
 
 /// What one load of one cell saw.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Operations completed in a second.
+    /// Operations completed in a second; of those that carry several messages, the messages.
     pub per_second: f64,
-    /// How long each took, in microseconds.
+    /// How long each operation took, in microseconds.
     pub micros: Histogram<u64>,
 }
 
@@ -58,7 +63,9 @@ pub async fn drive<C: Client>(clients: Vec<C>, workload: Workload, times: Times)
         }
     }
     anyhow::ensure!(!micros.is_empty(), "nothing was completed in time");
-    Ok(Sample::of(micros, times.counted))
+    let mut sample = Sample::of(micros, times.counted);
+    sample.per_second *= f64::from(workload.messages_each());
+    Ok(sample)
 }
 
 async fn one<C: Client>(
@@ -88,9 +95,14 @@ async fn again_and_again<C: Client>(
 ) -> anyhow::Result<()> {
     let mut began = clock::now();
     loop {
-        client.send().await?;
-        if workload == Workload::Cycle {
-            client.settle().await?;
+        match workload {
+            Workload::Send => client.send().await?,
+            Workload::Settle => client.settle().await?,
+            Workload::Batch => client.send_ten().await?,
+            Workload::Cycle => {
+                client.send().await?;
+                client.settle().await?;
+            }
         }
         let ended = clock::now();
         if ended >= end {

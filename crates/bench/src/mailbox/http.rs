@@ -41,7 +41,10 @@ pub struct Door {
 
 /// One keep-alive connection.
 pub struct Connection {
+    address: SocketAddr,
     stream: TcpStream,
+    /// The server said that it closes this one; the next request goes over a new one.
+    is_closing: bool,
     buffer: BytesMut,
     /// Where the body of the last answer is in the buffer.
     body: Range<usize>,
@@ -53,6 +56,7 @@ struct Head {
     status: u16,
     body_at: usize,
     body_bytes: usize,
+    closes: bool,
 }
 
 impl Door {
@@ -77,13 +81,15 @@ impl Door {
 impl Connection {
     /// Connects.
     pub async fn open(address: SocketAddr) -> anyhow::Result<Connection> {
-        let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
-        stream.set_nodelay(true)?;
-        Ok(Connection { stream, buffer: BytesMut::with_capacity(16 * 1024), body: 0..0 })
+        let (stream, buffer) = (connect(address).await?, BytesMut::with_capacity(16 * 1024));
+        Ok(Connection { address, stream, is_closing: false, buffer, body: 0..0 })
     }
 
     /// Writes a request and reads the whole answer; its body is there until the next request.
     async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<u16> {
+        if self.is_closing {
+            self.stream = connect(self.address).await?;
+        }
         self.buffer.clear();
         self.stream.write_all(request).await?;
         let mut head = None;
@@ -93,20 +99,21 @@ impl Connection {
             if head.is_none() {
                 head = parse_head(&self.buffer)?;
             }
-            if let Some(Head { status, body_at, body_bytes }) = head
+            if let Some(Head { status, body_at, body_bytes, closes }) = head
                 && self.buffer.len() >= body_at + body_bytes
             {
+                self.is_closing = closes;
                 self.body = body_at..body_at + body_bytes;
                 return Ok(status);
             }
         }
     }
 
-    /// The body of a 200; waits and asks again while the server is busy.
+    /// The body of a good answer; waits and asks again while the server is busy.
     pub async fn ask(&mut self, request: &[u8]) -> anyhow::Result<&[u8]> {
         for _ in 0..BUSY_MAX {
             match self.exchange(request).await? {
-                200 => return Ok(&self.buffer[self.body.clone()]),
+                200 | 201 => return Ok(&self.buffer[self.body.clone()]),
                 429 | 503 => {
                     REFUSALS.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(BUSY_PAUSE).await;
@@ -122,6 +129,12 @@ impl Connection {
     }
 }
 
+async fn connect(address: SocketAddr) -> anyhow::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// None while the head is not complete.
 fn parse_head(bytes: &[u8]) -> anyhow::Result<Option<Head>> {
     let Some(end) = find(bytes, b"\r\n\r\n") else {
@@ -130,22 +143,27 @@ fn parse_head(bytes: &[u8]) -> anyhow::Result<Option<Head>> {
     };
     let status = bytes.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     let status = status.filter(|_| bytes.starts_with(b"HTTP/1.1 ")).context("not an HTTP/1.1 answer")?;
-    for line in bytes[..end].split(|&byte| byte == b'\n').skip(1) {
-        let name = b"content-length:";
-        if line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name) {
-            let length = std::str::from_utf8(&line[name.len()..])?.trim().parse()?;
-            return Ok(Some(Head { status, body_at: end + 4, body_bytes: length }));
-        }
-    }
-    anyhow::bail!("an answer of unknown length (status {status})")
+    let length = header(&bytes[..end], b"content-length:");
+    let length = length.with_context(|| format!("an answer of unknown length (status {status})"))?;
+    let body_bytes = std::str::from_utf8(length)?.parse()?;
+    let closes = header(&bytes[..end], b"connection:").is_some_and(|value| value.eq_ignore_ascii_case(b"close"));
+    Ok(Some(Head { status, body_at: end + 4, body_bytes, closes }))
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+/// The value of the first header of this name, which ends with its colon.
+fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let mut lines = head.split(|&byte| byte == b'\n').skip(1);
+    let line = lines.find(|line| line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name))?;
+    Some(line[name.len()..].trim_ascii())
+}
+
+/// Where the wanted bytes begin.
+pub fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 
 /// The text of the first JSON field of this name, which has no escapes: receipts and ids have none.
-fn text_field<'a>(body: &'a [u8], quoted_name: &str) -> Option<&'a str> {
+pub fn text_field<'a>(body: &'a [u8], quoted_name: &str) -> Option<&'a str> {
     let mut rest = &body[find(body, quoted_name.as_bytes())? + quoted_name.len()..];
     for expected in [b':', b'"'] {
         rest = rest.trim_ascii_start().strip_prefix(&[expected])?;
@@ -248,8 +266,10 @@ mod tests {
     #[test]
     fn heads_are_read_when_they_are_complete() {
         let answer = b"HTTP/1.1 200 OK\r\nContent-Type: x\r\nContent-Length:  12\r\n\r\nbody";
-        let head = Head { status: 200, body_at: 57, body_bytes: 12 };
+        let head = Head { status: 200, body_at: 57, body_bytes: 12, closes: false };
         assert_eq!(parse_head(answer).expect("sound"), Some(head));
+        let last = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nConnection: Close\r\n\r\n";
+        assert!(parse_head(last).expect("sound").is_some_and(|head| head.closes));
         assert_eq!(parse_head(&answer[..50]).expect("unfinished"), None);
         for bad in [
             &b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"[..],

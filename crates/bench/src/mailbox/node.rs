@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use ron_kernel::clock;
 use rustix::process::Signal;
 
-use super::cell::Payload;
+use super::cell::{Payload, Workload};
 use super::child::{Running, Start};
 use super::http::{Door, HttpClient, Requests, fill};
 use super::target::Target;
@@ -152,9 +152,17 @@ impl Target for FreshNode {
         self.node.as_ref().context("prepared before")?.clients(count, payload).await
     }
 
+    async fn fill(&mut self, payload: &Payload, count: u64) -> anyhow::Result<()> {
+        self.node.as_ref().context("prepared before")?.fill(payload, count).await
+    }
+
     async fn finish(&mut self) -> anyhow::Result<()> {
         self.node = None;
         self.options.clear()
+    }
+
+    fn can(&self, workload: Workload) -> bool {
+        workload != Workload::Batch
     }
 }
 

@@ -33,7 +33,7 @@ impl Outcome {
     pub fn plain(&self) -> String {
         let mut text = String::new();
         for (title, cells) in self.tables() {
-            let _ = writeln!(text, "{title}\n{}", aligned(&table(&self.results, &cells)));
+            let _ = writeln!(text, "{title}\n{}", aligned(&table(&self.results, &cells, Id::Durable)));
         }
         let _ = writeln!(text, "{}", report::plain_table(&self.rows));
         let _ = writeln!(text, "{} requests to the node were refused as busy and sent again", self.refusals);
@@ -65,7 +65,7 @@ impl Outcome {
         text.push_str(&report::meanings(&self.rows));
         for (title, cells) in self.tables() {
             let _ = writeln!(text, "\n### {title}\n");
-            text.push_str(&report::markdown_lines(&table(&self.results, &cells)));
+            text.push_str(&report::markdown_lines(&table(&self.results, &cells, Id::Durable)));
         }
         let _ = write!(text, "\n### How\n\n{NOTES}");
         let _ = writeln!(
@@ -124,8 +124,8 @@ fn bar(results: &Results, label: &Label, cell: Cell) -> Option<Bar> {
     Some(Bar { label: label.full(), value: rate.median, is_ours, promise: label.promise })
 }
 
-/// A line for each system, a column for each number in flight.
-fn table(results: &Results, cells: &[Cell]) -> Vec<Vec<String>> {
+/// A line for each system, a column for each number in flight; all are held against ours.
+pub fn table(results: &Results, cells: &[Cell], ours: Id) -> Vec<Vec<String>> {
     let mut heading = vec!["system".to_owned(), "an answer means".to_owned()];
     heading.extend(cells.iter().map(|cell| format!("{} in flight", cell.in_flight)));
     let mut lines = vec![heading];
@@ -134,18 +134,18 @@ fn table(results: &Results, cells: &[Cell]) -> Vec<Vec<String>> {
             continue;
         }
         let mut line = vec![label.full(), label.promise.words().to_owned()];
-        line.extend(cells.iter().map(|&cell| square(results, label.id, cell).unwrap_or_else(|| "-".to_owned())));
+        line.extend(cells.iter().map(|&cell| square(results, label.id, cell, ours).unwrap_or_else(|| "-".to_owned())));
         lines.push(line);
     }
     lines
 }
 
-fn square(results: &Results, id: Id, cell: Cell) -> Option<String> {
+fn square(results: &Results, id: Id, cell: Cell, ours: Id) -> Option<String> {
     let (rate, micros) = (results.rate(id, cell)?, results.micros(id, cell)?);
     let ms = |quantile| micros.value_at_quantile(quantile) as f64 / 1e3;
     let mut text = format!("{:.0}/s, p50 {:.2} ms, p99 {:.1} ms", rate.median, ms(0.5), ms(0.99));
-    if id != Id::Durable
-        && let Some(ratio) = results.ratio(Id::Durable, id, cell)
+    if id != ours
+        && let Some(ratio) = results.ratio(ours, id, cell)
     {
         let _ = write!(text, ", ours {} ({} to {})", times(ratio.median), times(ratio.min), times(ratio.max));
     }
@@ -157,12 +157,14 @@ fn times(ratio: f64) -> String {
     if ratio < 10.0 { format!("{ratio:.2}x") } else { format!("{ratio:.0}x") }
 }
 
-fn capital(text: &str) -> String {
+/// With a capital letter at its beginning.
+pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn aligned(lines: &[Vec<String>]) -> String {
+/// Columns below each other.
+pub fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
@@ -200,7 +202,7 @@ mod tests {
         let tables = outcome.tables();
         assert_eq!(tables.len(), 1, "nothing was measured for the other workload");
         assert_eq!(tables[0].0, "Send: 256 B");
-        let lines = table(&outcome.results, &tables[0].1);
+        let lines = table(&outcome.results, &tables[0].1, Id::Durable);
         assert_eq!(lines.len(), 3, "{lines:?}");
         assert_eq!(lines[1][2..], ["-", "3000/s, p50 1.00 ms, p99 1.0 ms", "-"]);
         assert!(lines[2][3].ends_with("ours 30x (30x to 30x)"), "{lines:?}");

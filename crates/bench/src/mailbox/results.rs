@@ -66,7 +66,12 @@ impl Results {
 
     /// How many times the peer's rate ours is, round by round.
     pub fn ratio(&self, ours: Id, peer: Id, cell: Cell) -> Option<Spread> {
-        let (ours, peer) = (self.samples.get(&(ours, cell))?, self.samples.get(&(peer, cell))?);
+        self.ratio_between((ours, cell), (peer, cell))
+    }
+
+    /// The same for different cells.
+    pub fn ratio_between(&self, ours: (Id, Cell), peer: (Id, Cell)) -> Option<Spread> {
+        let (ours, peer) = (self.samples.get(&ours)?, self.samples.get(&peer)?);
         let both = ours.iter().filter_map(|(round, sample)| Some((sample.per_second, peer.get(round)?.per_second)));
         let (ours, peer): (Vec<f64>, Vec<f64>) = both.unzip();
         stats::ratios(&ours, &peer)
@@ -74,7 +79,7 @@ impl Results {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub mod tests {
     use std::time::Duration;
 
     use super::super::cell::MAIN_SEND;

@@ -5,6 +5,7 @@ use futures_util::future::BoxFuture;
 
 use super::cell::{Cell, Payload, Times, Workload};
 use super::drive::{Client, Sample, drive};
+use super::scratch::settle_disk;
 
 /// Which system; the order is that of the tables.
 #[cfg_attr(not(feature = "peers"), allow(dead_code, reason = "some peers only take part with their clients"))]
@@ -12,6 +13,8 @@ use super::drive::{Client, Sample, drive};
 pub enum Id {
     /// This node, synced before it answers, over HTTP.
     Durable,
+    /// The same node, over SQS.
+    Sqs,
     /// This node, keeping nothing, over HTTP.
     Amnesia,
     /// The engine of this node inside the bench process.
@@ -42,6 +45,12 @@ pub enum Id {
     RawLog,
     /// axum that only parses and answers.
     BareHttp,
+    /// The server of moto.
+    Moto,
+    /// MiniStack.
+    MiniStack,
+    /// A server of SQS that was running already.
+    Given(usize),
 }
 
 /// How strong an answer is.
@@ -55,6 +64,8 @@ pub enum Promise {
     Ram,
     /// Not a queue at all.
     Ceiling,
+    /// Whatever its owner has set.
+    Unknown,
 }
 
 /// How a system stands in a table.
@@ -90,9 +101,14 @@ pub trait Target: Send + 'static {
         std::future::ready(Ok(()))
     }
 
+    /// Puts that many messages into the queue.
+    fn fill(&mut self, _payload: &Payload, _count: u64) -> impl Future<Output = anyhow::Result<()>> + Send {
+        std::future::ready(Err(anyhow::anyhow!("it cannot be filled")))
+    }
+
     /// Whether it can do this at all.
-    fn can(&self, _workload: Workload) -> bool {
-        true
+    fn can(&self, workload: Workload) -> bool {
+        matches!(workload, Workload::Send | Workload::Cycle)
     }
 }
 
@@ -108,14 +124,30 @@ impl<T: Target> Measurable for T {
             if !self.can(cell.workload) {
                 return Ok(None);
             }
+            let payload = Payload::new(cell.payload_bytes);
             self.prepare().await?;
-            let clients = self.clients(cell.in_flight, &Payload::new(cell.payload_bytes)).await?;
+            let waiting = waiting_before(cell.workload, times);
+            if waiting > 0 {
+                self.fill(&payload, waiting).await?;
+                settle_disk();
+            }
+            let clients = self.clients(cell.in_flight, &payload).await?;
             let sample = drive(clients, cell.workload, times).await;
             self.finish().await?;
-            sample.map(Some)
+            let sample = sample?;
+            let taken = sample.per_second * (times.warm_up + times.counted).as_secs_f64();
+            anyhow::ensure!(waiting == 0 || taken < waiting as f64, "the {waiting} messages that waited ran out");
+            Ok(Some(sample))
         }
         .boxed()
     }
+}
+
+/// Messages that must be there before: more than anybody settles in that time.
+fn waiting_before(workload: Workload, times: Times) -> u64 {
+    const PER_SECOND_MAX: f64 = 40_000.0;
+    let seconds = (times.warm_up + times.counted).as_secs_f64();
+    if workload == Workload::Settle { (seconds * PER_SECOND_MAX) as u64 } else { 0 }
 }
 
 /// A running system.
@@ -148,6 +180,7 @@ impl Promise {
             Promise::Written => "in the page cache",
             Promise::Ram => "in memory",
             Promise::Ceiling => "a ceiling",
+            Promise::Unknown => "not known",
         }
     }
 }

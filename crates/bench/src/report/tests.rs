@@ -21,6 +21,8 @@ fn targets_are_held_against_the_median_or_the_value() {
         (Target::RatioAtLeast(0.91), Some(false)),
         (Target::Below(40.1, "ms"), Some(true)),
         (Target::Below(40.0, "ms"), Some(false)),
+        (Target::AtLeast(40.0, "held"), Some(true)),
+        (Target::AtLeast(40.1, "held"), Some(false)),
         (Target::None, None),
     ] {
         assert_eq!(row(0.9, target).is_met(), expected, "{target:?}");

@@ -1,0 +1,154 @@
+//! The SQS surface beside the native one and beside other servers that speak SQS.
+
+mod client;
+mod goals;
+mod held;
+mod listing;
+mod node;
+mod page;
+mod peers;
+mod sign;
+
+use std::path::PathBuf;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::node::FreshSqsNode;
+use crate::mailbox::cell::{Cell, Workload};
+use crate::mailbox::node::{FreshNode, NodeOptions};
+use crate::mailbox::results::Results;
+use crate::mailbox::scratch::Scratch;
+use crate::mailbox::target::{Id, Promise, System};
+use crate::mailbox::{Plan, http, measure_cells};
+use crate::report::Row;
+
+pub use self::peers::Given;
+
+const SEND_64: Cell = Cell { workload: Workload::Send, in_flight: 64, payload_bytes: 256 };
+const SETTLE_64: Cell = Cell { workload: Workload::Settle, ..SEND_64 };
+const BATCH_64: Cell = Cell { workload: Workload::Batch, ..SEND_64 };
+const CYCLE_64: Cell = Cell { workload: Workload::Cycle, ..SEND_64 };
+const CELLS: [Cell; 6] =
+    [Cell { in_flight: 1, ..SEND_64 }, SEND_64, BATCH_64, SETTLE_64, Cell { in_flight: 1, ..CYCLE_64 }, CYCLE_64];
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Sending, one and ten at a time.
+    Send,
+    /// Receiving and deleting what waits.
+    Settle,
+    /// Sending, receiving and deleting.
+    Cycle,
+    /// Many messages in flight.
+    Held,
+    /// Many queues listed.
+    Listing,
+}
+
+/// What is measured.
+#[derive(Debug)]
+pub struct Options {
+    /// How much of it.
+    pub plan: Plan,
+    /// One part alone.
+    pub only: Option<Part>,
+    /// Whether other servers take part.
+    pub peers: bool,
+    /// Servers that are running already.
+    pub given: Vec<Given>,
+    /// The node's binary.
+    pub node: PathBuf,
+}
+
+/// What came of a run.
+pub struct Outcome {
+    results: Results,
+    rows: Vec<Row>,
+    absent: Vec<(String, String)>,
+    refusals: u64,
+    plan: Plan,
+    peers: bool,
+}
+
+impl Options {
+    fn has(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+
+    fn cells(&self) -> Vec<Cell> {
+        let part = |workload| match workload {
+            Workload::Send | Workload::Batch => Part::Send,
+            Workload::Settle => Part::Settle,
+            Workload::Cycle => Part::Cycle,
+        };
+        CELLS.into_iter().filter(|cell| self.has(part(cell.workload))).collect()
+    }
+}
+
+/// Measures until done or interrupted; either way every process it started is ended.
+pub fn measure(options: &Options) -> anyhow::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminated = signal(SignalKind::terminate())?;
+        tokio::select! {
+            outcome = Box::pin(measure_all(options)) => outcome,
+            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+            _ = terminated.recv() => anyhow::bail!("terminated"),
+        }
+    })
+}
+
+async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {
+    let scratch = Scratch::new()?;
+    let (plan, peers) = (options.plan, options.peers || !options.given.is_empty());
+    let (results, rows, absent) = (Results::default(), Vec::new(), Vec::new());
+    let mut outcome = Outcome { results, rows, absent, refusals: 0, plan, peers };
+    let cells = options.cells();
+    if !cells.is_empty() {
+        let mut systems = own_systems(options, &scratch)?;
+        if peers {
+            let (started, absent) = peers::start(&scratch, &options.given).await?;
+            systems.extend(started);
+            outcome.absent.extend(absent);
+        }
+        measure_cells(&plan, &cells, &mut systems, &mut outcome.results).await;
+        outcome.rows.extend(goals::rows(&outcome.results).into_iter().filter(|row| {
+            // Of one part alone only its own targets are shown.
+            options.only.is_none() || row.ratio.is_some()
+        }));
+    }
+    if options.has(Part::Held) {
+        outcome.take("messages in flight", held::measure(&options.node, &scratch, SEND_64.payload_bytes).await);
+    }
+    if options.has(Part::Listing) {
+        outcome.take("listing", listing::measure(&options.node, &scratch).await);
+    }
+    outcome.refusals = http::refusals();
+    Ok(outcome)
+}
+
+/// This node over both of its surfaces.
+fn own_systems(options: &Options, scratch: &Scratch) -> anyhow::Result<Vec<System>> {
+    let node = |name| -> anyhow::Result<NodeOptions> {
+        Ok(NodeOptions { binary: options.node.clone(), folder: scratch.folder(name)?, amnesia: false })
+    };
+    let native = FreshNode::new(node("native")?);
+    let sqs = FreshSqsNode::new(node("sqs")?);
+    Ok(vec![
+        System::new(Id::Durable, "macronode", "durable, HTTP/JSON", Promise::Synced, native),
+        System::new(Id::Sqs, "macronode", "durable, SQS with signatures", Promise::Synced, sqs),
+    ])
+}
+
+impl Outcome {
+    fn take(&mut self, part: &str, row: anyhow::Result<Row>) {
+        match row {
+            Ok(row) => self.rows.push(row),
+            Err(error) => {
+                eprintln!("*** {part}: NOT measured: {error:#}");
+                self.absent.push((part.to_owned(), format!("{error:#}")));
+            }
+        }
+    }
+}
