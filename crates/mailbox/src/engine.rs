@@ -274,7 +274,7 @@ impl Engine {
         let text = Moves::text(&tasks)?;
         append(&mut appender, &head_of(&Record::Moves { id: topic.id, now_ms, tasks: &text }))?;
         self.topics.moves.put(topic.id, tasks);
-        Ok((appender.lsn(), changed.view(&topic.name)))
+        Ok((appender.lsn(), MoveView { from: topic.name.clone(), task: changed }))
     }
 
     /// Takes a topic out of the table; also the number of the record that says so.

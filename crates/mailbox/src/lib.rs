@@ -54,7 +54,7 @@ pub use mailbox::send::{Outgoing, Receipted};
 pub use mailbox::topics::TopicStats;
 pub use mailbox::{Durability, LogView, Mailbox, NodeStats, ShardView, install};
 pub use metrics::METRICS;
-pub use moves::{MoveOrder, MoveState, MoveView};
+pub use moves::{MoveFailure, MoveOrder, MoveState, MoveTask, MoveView};
 pub use options::{LiveOptions, MailboxOptions, Place};
 pub use receipt::{Receipt, Secret};
 pub use reprocessor::{RedriveControl, RedriveOrder, RedriveState, RedriveView};

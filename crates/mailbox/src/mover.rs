@@ -11,7 +11,7 @@ use ron_types::Error;
 use crate::job::Turn;
 use crate::mailbox::Mailbox;
 use crate::mailbox::topics::place_in;
-use crate::moves::{self, MoveState, MoveTask, Moves};
+use crate::moves::{self, MoveFailure, MoveState, MoveTask, Moves};
 use crate::words::{Millis, PartKey, Seq, State, Summary, TopicId};
 
 /// Messages moved in one turn of a shard.
@@ -23,17 +23,12 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// How often a rate is looked after: the messages of so much time go together.
 const PACES_PER_SECOND: u32 = 10;
 
-/// Where messages were to go is not there.
-const NO_DESTINATION: &str = "AWS.SimpleQueueService.NonExistentQueue";
-/// A message is to go to the topic it was for, and there is none.
-const NO_SOURCE: &str = "CouldNotDetermineMessageSource";
-
 /// What one step did.
 struct Step {
     moved: u64,
     /// The last message looked at; none at the end of the partition.
     next: Option<Seq>,
-    failure: Option<&'static str>,
+    failure: Option<MoveFailure>,
 }
 
 /// Carries out moves for ever, at first those that a former life left undone.
@@ -97,13 +92,12 @@ async fn end(
     topic: TopicId,
     task: &MoveTask,
     state: MoveState,
-    failure: Option<&str>,
+    failure: Option<MoveFailure>,
 ) -> Result<(), Error> {
     let engine = mailbox.engine();
     let Some(source) = engine.topics.by_id(topic) else { return Ok(()) };
-    let failure = failure.map(str::to_owned);
     let (lsn, view) = engine.change_moves(&source.name, |_, tasks| moves::change(tasks, task.id, state, failure))?;
-    tracing::info!(from = %view.from, id = view.id, moved = view.moved, state = ?view.state, "a move has ended");
+    tracing::info!(from = %view.from, id = task.id, moved = view.task.moved, ?state, "a move has ended");
     engine.durable(lsn, Deadline::after(STEP_WAIT)).await
 }
 
@@ -165,12 +159,12 @@ fn may_go(turn: &Turn<'_>, summary: &Summary, started_ms: Millis) -> bool {
 }
 
 /// Where a message goes, or why it cannot.
-fn destination(turn: &Turn<'_>, summary: &Summary, task: &MoveTask) -> Result<PartKey, &'static str> {
+fn destination(turn: &Turn<'_>, summary: &Summary, task: &MoveTask) -> Result<PartKey, MoveFailure> {
     let topics = &turn.engine.topics;
     let target = match (&task.to, &summary.dead) {
-        (Some(name), _) => topics.get(name).ok_or(NO_DESTINATION)?,
-        (None, Some(dead)) => topics.by_id(dead.source.topic).ok_or(NO_DESTINATION)?,
-        (None, None) => return Err(NO_SOURCE),
+        (Some(name), _) => topics.get(name).ok_or(MoveFailure::NoDestination)?,
+        (None, Some(dead)) => topics.by_id(dead.source.topic).ok_or(MoveFailure::NoDestination)?,
+        (None, None) => return Err(MoveFailure::NoOrigin),
     };
     Ok(place_in(&target, summary))
 }

@@ -42,14 +42,22 @@ pub enum MoveState {
     Failed,
 }
 
-/// A move and its progress.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MoveView {
+/// Why a move could not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveFailure {
+    /// The topic that messages were to go to is not there.
+    NoDestination,
+    /// A message was to go to the topic it was for, and it was for none.
+    NoOrigin,
+}
+
+/// A move and its progress, as it is written down with its topic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveTask {
     /// Its number: no other move of this node has it.
     pub id: u64,
-    /// The topic whose messages go.
-    pub from: TopicName,
-    /// Where they go; none means each to the topic it was for.
+    /// Where messages go; none means each to the topic it was for.
     pub to: Option<TopicName>,
     /// How many in a second.
     pub rate_per_second: Option<u32>,
@@ -60,22 +68,18 @@ pub struct MoveView {
     /// Messages there were when it began.
     pub to_move: u64,
     /// Why it could not go on.
-    pub failure: Option<String>,
+    pub failure: Option<MoveFailure>,
     /// When it began.
     pub started_ms: Millis,
 }
 
-/// A move as it is written down with its topic.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MoveTask {
-    pub id: u64,
-    pub to: Option<TopicName>,
-    pub rate_per_second: Option<u32>,
-    pub state: MoveState,
-    pub moved: u64,
-    pub to_move: u64,
-    pub failure: Option<String>,
-    pub started_ms: Millis,
+/// A move as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveView {
+    /// The topic whose messages go.
+    pub from: TopicName,
+    /// The move.
+    pub task: MoveTask,
 }
 
 /// The moves of every topic, the newest of each last.
@@ -92,14 +96,6 @@ impl MoveState {
     /// Nothing more will be moved.
     pub const fn has_ended(self) -> bool {
         !matches!(self, MoveState::Running | MoveState::Canceling)
-    }
-}
-
-impl MoveTask {
-    /// As it is shown.
-    pub fn view(&self, from: &TopicName) -> MoveView {
-        let MoveTask { id, to, rate_per_second, state, moved, to_move, failure, started_ms } = self.clone();
-        MoveView { id, from: from.clone(), to, rate_per_second, state, moved, to_move, failure, started_ms }
     }
 }
 
@@ -176,7 +172,7 @@ pub(crate) fn change(
     tasks: &mut [MoveTask],
     id: u64,
     state: MoveState,
-    failure: Option<String>,
+    failure: Option<MoveFailure>,
 ) -> Result<MoveTask, Error> {
     let task = tasks.iter_mut().find(|task| task.id == id);
     let task = task.ok_or_else(|| Error::new(Kind::NotFound, format!("move {id} does not exist")))?;
@@ -208,7 +204,7 @@ mod tests {
             assert_eq!(again.kind, Kind::Conflict);
             change(&mut tasks, id, MoveState::Canceling, None).expect("it runs");
             assert!(begin(&mut tasks, task(99, MoveState::Running)).is_err(), "it has not ended yet");
-            change(&mut tasks, id, MoveState::Failed, Some("why".to_owned())).expect("it has not ended");
+            change(&mut tasks, id, MoveState::Failed, Some(MoveFailure::NoOrigin)).expect("it has not ended");
             let late = change(&mut tasks, id, MoveState::Canceling, None).expect_err("it has ended");
             assert_eq!(late.kind, Kind::Conflict);
         }

@@ -283,6 +283,6 @@ pub(crate) struct MoveTask {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approximate_number_of_messages_to_move: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure_reason: Option<String>,
+    pub failure_reason: Option<&'static str>,
     pub started_timestamp: u64,
 }

@@ -7,7 +7,7 @@ use ron_auth::Op;
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
 use svc_mailbox::words::TopicName;
-use svc_mailbox::{MoveOrder, MoveState, MoveView, TopicView};
+use svc_mailbox::{MoveFailure, MoveOrder, MoveState, MoveView, TopicView};
 
 use super::App;
 use super::caller::Caller;
@@ -95,7 +95,7 @@ pub(super) async fn cancel_message_move_task(
         Kind::Conflict => SqsError::unsupported("Only active tasks can be cancelled."),
         _ => error.into(),
     })?;
-    Ok(Answer::MoveCanceled(MoveCanceled { approximate_number_of_messages_moved: canceled.moved }))
+    Ok(Answer::MoveCanceled(MoveCanceled { approximate_number_of_messages_moved: canceled.task.moved }))
 }
 
 /// The queue a request names by its ARN, if its caller may do this to it.
@@ -119,7 +119,7 @@ struct Handle {
 }
 
 fn handle_of(app: &App, caller: &Caller, view: &MoveView) -> String {
-    let handle = Handle { task_id: view.id, source_arn: names::arn_of(app, caller, view.from.as_str()) };
+    let handle = Handle { task_id: view.task.id, source_arn: names::arn_of(app, caller, view.from.as_str()) };
     write_handle(&handle)
 }
 
@@ -133,23 +133,28 @@ fn read_handle(account_id: &str, text: &str) -> Option<(TopicName, u64)> {
 }
 
 fn shown(app: &App, caller: &Caller, view: &MoveView) -> MoveTask {
-    let status = match view.state {
+    let task = &view.task;
+    let status = match task.state {
         MoveState::Running => "RUNNING",
         MoveState::Completed => "COMPLETED",
         MoveState::Canceling => "CANCELLING",
         MoveState::Canceled => "CANCELLED",
         MoveState::Failed => "FAILED",
     };
+    let failure_reason = task.failure.map(|failure| match failure {
+        MoveFailure::NoDestination => "AWS.SimpleQueueService.NonExistentQueue",
+        MoveFailure::NoOrigin => "CouldNotDetermineMessageSource",
+    });
     MoveTask {
-        task_handle: (view.state == MoveState::Running).then(|| handle_of(app, caller, view)),
+        task_handle: (task.state == MoveState::Running).then(|| handle_of(app, caller, view)),
         status,
         source_arn: names::arn_of(app, caller, view.from.as_str()),
-        destination_arn: view.to.as_ref().map(|to| names::arn_of(app, caller, to.as_str())),
-        max_number_of_messages_per_second: view.rate_per_second,
-        approximate_number_of_messages_moved: view.moved,
-        approximate_number_of_messages_to_move: Some(view.to_move),
-        failure_reason: view.failure.clone(),
-        started_timestamp: view.started_ms,
+        destination_arn: task.to.as_ref().map(|to| names::arn_of(app, caller, to.as_str())),
+        max_number_of_messages_per_second: task.rate_per_second,
+        approximate_number_of_messages_moved: task.moved,
+        approximate_number_of_messages_to_move: Some(task.to_move),
+        failure_reason,
+        started_timestamp: task.started_ms,
     }
 }
 

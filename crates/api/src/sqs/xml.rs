@@ -148,7 +148,7 @@ fn move_task(xml: &mut Xml, task: &MoveTask) {
     if let Some(left) = task.approximate_number_of_messages_to_move {
         xml.number("ApproximateNumberOfMessagesToMove", left);
     }
-    xml.text_if("FailureReason", task.failure_reason.as_deref());
+    xml.text_if("FailureReason", task.failure_reason);
     xml.number("StartedTimestamp", task.started_timestamp);
 }
 

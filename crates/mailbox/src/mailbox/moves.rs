@@ -42,7 +42,14 @@ impl Mailbox {
     /// The moves of a topic, the newest first: the last ten are remembered.
     pub fn moves(&self, from: &TopicName) -> Vec<MoveView> {
         let Some(topic) = self.engine.topics.get(from) else { return Vec::new() };
-        self.engine.topics.moves.of(topic.id).iter().rev().map(|task| task.view(&topic.name)).collect()
+        self.engine
+            .topics
+            .moves
+            .of(topic.id)
+            .into_iter()
+            .rev()
+            .map(|task| MoveView { from: topic.name.clone(), task })
+            .collect()
     }
 
     /// Wants a move to end: what was moved stays moved. A conflict if it has ended.

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use svc_mailbox::{MoveOrder, MoveState, MoveView};
+use svc_mailbox::{MoveFailure, MoveOrder, MoveState, MoveView};
 
 use super::*;
-
-const NO_DESTINATION: &str = "AWS.SimpleQueueService.NonExistentQueue";
 
 fn order(from: &str, to: Option<&str>, rate_per_second: Option<u32>) -> MoveOrder {
     MoveOrder { from: name(from), to: to.map(name), rate_per_second }
@@ -31,7 +29,7 @@ impl Rig {
     }
 
     async fn until_state(&self, from: &str, state: MoveState) -> MoveView {
-        self.until(from, |view| view.state == state).await
+        self.until(from, |view| view.task.state == state).await
     }
 
     /// A topic whose dead go to `grave`, with so many dead.
@@ -81,24 +79,31 @@ async fn the_dead_go_back_to_where_they_were_for_several_topics_at_once() {
     rig.bury("mails", "mails.grave", 120).await;
     let slow = rig.start_move(order("mails.grave", Some("orders"), Some(10))).await;
     let view = rig.start_move(order("grave", None, None)).await;
-    assert_eq!((view.state, view.to_move, view.moved, view.failure), (MoveState::Running, 300, 0, None));
+    assert_eq!(
+        (view.task.state, view.task.to_move, view.task.moved, view.task.failure),
+        (MoveState::Running, 300, 0, None)
+    );
     let done = rig.until_state("grave", MoveState::Completed).await;
-    assert_eq!((done.id, done.moved, done.to_move), (view.id, 300, 300));
-    assert_eq!(rig.mailbox.moves(&name("mails.grave"))[0].state, MoveState::Running, "the slow one goes on beside it");
+    assert_eq!((done.task.id, done.task.moved, done.task.to_move), (view.task.id, 300, 300));
+    assert_eq!(
+        rig.mailbox.moves(&name("mails.grave"))[0].task.state,
+        MoveState::Running,
+        "the slow one goes on beside it"
+    );
     let again = rig.mailbox.start_move(order("mails.grave", None, None), soon()).await.expect_err("one runs");
     assert_eq!(again.kind, Kind::Conflict);
     assert_eq!(rig.drain("bills").await, numbers(50));
 
-    let canceled = rig.mailbox.cancel_move(&name("mails.grave"), slow.id, soon()).await.expect("canceled");
-    assert_eq!((canceled.id, canceled.state), (slow.id, MoveState::Canceling));
+    let canceled = rig.mailbox.cancel_move(&name("mails.grave"), slow.task.id, soon()).await.expect("canceled");
+    assert_eq!((canceled.task.id, canceled.task.state), (slow.task.id, MoveState::Canceling));
     let ended = rig.until_state("mails.grave", MoveState::Canceled).await;
-    assert_eq!(rig.held("mails.grave").await, 120 - ended.moved, "what was moved stays moved");
-    assert_eq!(rig.held("orders").await, 250 + ended.moved);
+    assert_eq!(rig.held("mails.grave").await, 120 - ended.task.moved, "what was moved stays moved");
+    assert_eq!(rig.held("orders").await, 250 + ended.task.moved);
     for (from, id, kind) in [
-        ("mails.grave", slow.id, Kind::Conflict),
-        ("mails.grave", slow.id + 1_000_000, Kind::NotFound),
-        ("grave", slow.id, Kind::NotFound),
-        ("nowhere", slow.id, Kind::NotFound),
+        ("mails.grave", slow.task.id, Kind::Conflict),
+        ("mails.grave", slow.task.id + 1_000_000, Kind::NotFound),
+        ("grave", slow.task.id, Kind::NotFound),
+        ("nowhere", slow.task.id, Kind::NotFound),
     ] {
         let refused = rig.mailbox.cancel_move(&name(from), id, soon()).await.expect_err("nothing to cancel");
         assert_eq!(refused.kind, kind, "{from}: {refused}");
@@ -113,17 +118,20 @@ async fn a_move_goes_on_after_a_lost_task_and_after_a_restart_and_moves_each_mes
     let rig = Rig::start(on_disk(folder.path())).await;
     rig.bury("jobs", "grave", COUNT).await;
     let view = rig.start_move(order("grave", None, Some(100))).await;
-    rig.until("grave", |view| view.moved >= 5).await;
+    rig.until("grave", |view| view.task.moved >= 5).await;
     rig.kernel.chaos("dlq_reprocessor", 1.0, ChaosOrder::Kill).await.expect("killed");
-    let before = rig.until("grave", |view| view.moved >= 25).await;
-    assert_eq!((before.id, before.state), (view.id, MoveState::Running));
+    let before = rig.until("grave", |view| view.task.moved >= 25).await;
+    assert_eq!((before.task.id, before.task.state), (view.task.id, MoveState::Running));
     assert_eq!(rig.stop().await, 0);
 
     let rig = Rig::start(on_disk(folder.path())).await;
     let after = rig.mailbox.moves(&name("grave")).remove(0);
-    assert!(after.moved >= before.moved, "{after:?} after {before:?}");
+    assert!(after.task.moved >= before.task.moved, "{after:?} after {before:?}");
     let done = rig.until_state("grave", MoveState::Completed).await;
-    assert_eq!((done.moved, done.to_move, done.started_ms), (COUNT as u64, COUNT as u64, view.started_ms));
+    assert_eq!(
+        (done.task.moved, done.task.to_move, done.task.started_ms),
+        (COUNT as u64, COUNT as u64, view.task.started_ms)
+    );
     assert_eq!(rig.held("grave").await, 0);
     assert_eq!(rig.drain("jobs").await, numbers(COUNT));
     assert_eq!(rig.stop().await, 0);
@@ -142,7 +150,7 @@ async fn moves_are_remembered_when_the_log_has_made_room() {
     rig.until_state("grave", MoveState::Completed).await;
     rig.bury("others", "jobs", 3).await;
     let waiting = rig.start_move(order("jobs", Some("grave"), Some(1))).await;
-    let rest = rig.until("jobs", |view| view.moved > 0).await;
+    let rest = rig.until("jobs", |view| view.task.moved > 0).await;
     let known = rig.mailbox.moves(&name("grave"));
     let body = "x".repeat(100_000);
     for _ in 0..100 {
@@ -161,7 +169,10 @@ async fn moves_are_remembered_when_the_log_has_made_room() {
     let rig = Rig::start(on_disk(folder.path())).await;
     assert_eq!(rig.mailbox.moves(&name("grave")), known);
     let found = rig.mailbox.moves(&name("jobs")).remove(0);
-    assert!(found.moved >= rest.moved && (found.id, found.to_move) == (waiting.id, 6), "{found:?}");
+    assert!(
+        found.task.moved >= rest.task.moved && (found.task.id, found.task.to_move) == (waiting.task.id, 6),
+        "{found:?}"
+    );
     assert_eq!(rig.stop().await, 0);
 }
 
@@ -171,13 +182,13 @@ async fn a_move_wanted_to_end_ends_after_a_restart_too() {
     let rig = Rig::start(on_disk(folder.path())).await;
     rig.bury("jobs", "grave", 20).await;
     let view = rig.start_move(order("grave", None, Some(1))).await;
-    rig.until("grave", |view| view.moved > 0).await;
-    rig.mailbox.cancel_move(&name("grave"), view.id, soon()).await.expect("canceled");
+    rig.until("grave", |view| view.task.moved > 0).await;
+    rig.mailbox.cancel_move(&name("grave"), view.task.id, soon()).await.expect("canceled");
     assert_eq!(rig.stop().await, 0);
     let rig = Rig::start(on_disk(folder.path())).await;
     let ended = rig.until_state("grave", MoveState::Canceled).await;
-    assert_eq!((ended.id, rig.held("grave").await), (view.id, 20 - ended.moved));
-    assert!(ended.moved < 20, "{ended:?}");
+    assert_eq!((ended.task.id, rig.held("grave").await), (view.task.id, 20 - ended.task.moved));
+    assert!(ended.task.moved < 20, "{ended:?}");
     assert_eq!(rig.stop().await, 0);
 }
 
@@ -188,15 +199,15 @@ async fn a_move_fails_where_a_message_cannot_go_and_the_message_stays() {
     rig.mailbox.delete_topic(&name("jobs"), soon()).await.expect("deleted");
     rig.start_move(order("grave", None, None)).await;
     let failed = rig.until_state("grave", MoveState::Failed).await;
-    assert_eq!((failed.failure.as_deref(), failed.moved), (Some(NO_DESTINATION), 0));
+    assert_eq!((failed.task.failure, failed.task.moved), (Some(MoveFailure::NoDestination), 0));
 
     rig.mailbox.create_topic(&name("there"), TopicSettings::default(), soon()).await.expect("made");
     rig.start_move(order("grave", Some("there"), Some(1))).await;
-    rig.until("grave", |view| view.moved > 0).await;
+    rig.until("grave", |view| view.task.moved > 0).await;
     rig.mailbox.delete_topic(&name("there"), soon()).await.expect("deleted");
     let failed = rig.until_state("grave", MoveState::Failed).await;
-    assert_eq!(failed.failure.as_deref(), Some(NO_DESTINATION));
-    assert_eq!(rig.held("grave").await, 20 - failed.moved);
+    assert_eq!(failed.task.failure, Some(MoveFailure::NoDestination));
+    assert_eq!(rig.held("grave").await, 20 - failed.task.moved);
 
     for (from, to, kind) in [
         ("grave", Some("there"), Kind::NotFound),
@@ -209,7 +220,7 @@ async fn a_move_fails_where_a_message_cannot_go_and_the_message_stays() {
     rig.send("plain", "never dead").await;
     rig.start_move(order("plain", None, None)).await;
     let failed = rig.until_state("plain", MoveState::Failed).await;
-    assert_eq!(failed.failure.as_deref(), Some("CouldNotDetermineMessageSource"));
+    assert_eq!(failed.task.failure, Some(MoveFailure::NoOrigin));
     assert!(rig.mailbox.moves(&name("nowhere")).is_empty());
     assert_eq!(rig.stop().await, 0);
 }
@@ -221,20 +232,20 @@ async fn a_move_leaves_what_is_with_a_consumer_and_only_the_last_ones_are_rememb
     let leased = rig.recv("jobs.grave", 1).await.remove(0);
     rig.start_move(order("jobs.grave", None, None)).await;
     let done = rig.until_state("jobs.grave", MoveState::Completed).await;
-    assert_eq!((done.moved, done.to_move), (4, 5));
+    assert_eq!((done.task.moved, done.task.to_move), (4, 5));
     rig.ack(&leased).await;
     for round in 0..12 {
         let view = rig.start_move(order("jobs.grave", Some("jobs"), None)).await;
         let ended = rig.until_state("jobs.grave", MoveState::Completed).await;
-        assert_eq!((ended.id, ended.to_move), (view.id, 0), "{round}");
+        assert_eq!((ended.task.id, ended.task.to_move), (view.task.id, 0), "{round}");
     }
     let all = rig.mailbox.moves(&name("jobs.grave"));
     assert_eq!(all.len(), 10);
-    assert!(all.is_sorted_by(|one, next| one.id > next.id), "the newest first: {all:?}");
+    assert!(all.is_sorted_by(|one, next| one.task.id > next.task.id), "the newest first: {all:?}");
     // The dead letters that a topic has of its own are a topic like any other.
     let moved = rig.start_move(order("jobs", Some("jobs.dlq"), None)).await;
     rig.until_state("jobs", MoveState::Completed).await;
-    assert_eq!((moved.to_move, rig.held("jobs.dlq").await), (4, 4));
+    assert_eq!((moved.task.to_move, rig.held("jobs.dlq").await), (4, 4));
     rig.start_move(order("jobs.dlq", Some("jobs"), None)).await;
     rig.until_state("jobs.dlq", MoveState::Completed).await;
     assert_eq!(rig.held("jobs").await, 4);
