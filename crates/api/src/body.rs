@@ -1,6 +1,5 @@
 //! Request bodies: read whole under a cap and a pause limit, and inflated without being blown up.
 
-use std::error::Error as StdError;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -10,17 +9,22 @@ use bytes::{Bytes, BytesMut};
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use ron_kernel::Deadline;
 use ron_kernel::snapshot::Versioned;
 use ron_types::limits::CHUNK_BYTES;
 
+use crate::call::{self, Call};
 use crate::limits::HttpLimits;
 use crate::problem::{Counted, Problem};
 
-/// The limits a body is read under; the guard leaves them with every request that has a body.
-#[derive(Clone)]
-pub(crate) struct BodyLimits(pub Arc<Versioned<HttpLimits>>);
+/// A body that is about to be read; the rest of its request need not be kept for that.
+pub(crate) struct Reading {
+    body: Body,
+    coding: Option<Coding>,
+    limits: Arc<Versioned<HttpLimits>>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
@@ -35,20 +39,25 @@ const RATIO_FLOOR_BYTES: usize = 64 * 1024;
 /// Inflating more than this would hold up the other requests of the thread.
 const INFLATE_INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Reads and inflates the whole body.
-pub(crate) async fn read(request: Request) -> Result<(Parts, Bytes), Problem> {
-    let (mut parts, body) = request.into_parts();
-    let Some(BodyLimits(limits)) = parts.extensions.remove::<BodyLimits>() else {
-        return Ok((parts, Bytes::new()));
-    };
-    let limits = &limits.value;
-    let coding = coding(&parts.headers)?;
-    let sent = collect(body, limits).await?;
-    let content = match coding {
-        None => sent,
-        Some(coding) => inflate_somewhere(coding, sent, limits).await?,
-    };
-    Ok((parts, content))
+/// Takes a request apart.
+pub(crate) fn begin(request: Request) -> Result<(Parts, Reading), Problem> {
+    let (parts, body) = request.into_parts();
+    let call = parts.extensions.get::<Call>().ok_or_else(call::no_guard)?;
+    let coding = if body.is_end_stream() { None } else { coding(&parts.headers)? };
+    let limits = Arc::clone(&call.limits);
+    Ok((parts, Reading { body, coding, limits }))
+}
+
+impl Reading {
+    /// Reads and inflates the whole body.
+    pub(crate) async fn whole(self) -> Result<Bytes, Problem> {
+        let limits = &self.limits.value;
+        let sent = collect(self.body, limits).await?;
+        match self.coding {
+            None => Ok(sent),
+            Some(coding) => Box::pin(inflate_somewhere(coding, sent, limits)).await,
+        }
+    }
 }
 
 /// True if the caller says beforehand that the body is over the cap.
@@ -88,8 +97,10 @@ async fn collect(mut body: Body, limits: &HttpLimits) -> Result<Bytes, Problem> 
     while let Some(frame) =
         Deadline::after(limits.read_timeout).run("read", body.frame()).await.map_err(|_| stalled(limits))?
     {
-        let frame = frame.map_err(|error| broken(&error, limits))?;
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| broken())?.into_data() else { continue };
+        if first.len() + all.len() + data.len() > limits.body_bytes_max {
+            return Err(too_large(limits.body_bytes_max));
+        }
         // Most bodies come in one piece, which then is not copied.
         if first.is_empty() && all.is_empty() {
             first = data;
@@ -107,14 +118,7 @@ fn stalled(limits: &HttpLimits) -> Problem {
     Problem { counted: Counted::StalledBody, closes: true, ..Problem::from(error) }
 }
 
-fn broken(error: &(dyn StdError + 'static), limits: &HttpLimits) -> Problem {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.is::<LengthLimitError>() {
-            return too_large(limits.body_bytes_max);
-        }
-        cause = error.source();
-    }
+fn broken() -> Problem {
     let problem = Problem::schema(StatusCode::BAD_REQUEST, "the body broke off or is not framed as HTTP demands");
     Problem { closes: true, ..problem }
 }

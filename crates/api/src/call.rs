@@ -1,11 +1,13 @@
 //! What a handler knows of its request beside its content: who asks, and by when the answer must exist.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use http::HeaderMap;
 use http::request::Parts;
 use ron_kernel::Deadline;
+use ron_kernel::snapshot::Versioned;
 use ron_types::Error;
 
 use crate::corr::CorrId;
@@ -24,6 +26,8 @@ pub struct Call {
     pub deadline: Deadline,
     /// The route's pattern.
     pub endpoint: &'static str,
+    /// What its body is read under.
+    pub(crate) limits: Arc<Versioned<HttpLimits>>,
 }
 
 impl<S: Sync> FromRequestParts<S> for Call {
@@ -31,8 +35,12 @@ impl<S: Sync> FromRequestParts<S> for Call {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
         let call = parts.extensions.get::<Call>().cloned();
-        call.ok_or_else(|| Problem::internal("the route has no guard"))
+        call.ok_or_else(no_guard)
     }
+}
+
+pub(crate) fn no_guard() -> Problem {
+    Problem::internal("the route has no guard")
 }
 
 /// The time a request has: what its caller asks for, up to the limit, or the route's own.

@@ -55,14 +55,17 @@ impl JsonText {
 impl<S: Sync> FromRequest<S> for JsonText {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+    fn from_request(request: Request, _state: &S) -> impl Future<Output = Result<Self, Problem>> + Send {
         let says_json = is_json(request.headers());
-        let (_, content) = body::read(request).await?;
-        // Without content there is nothing whose type could be wrong.
-        if !says_json && !content.is_empty() {
-            return Err(not_json());
+        let reading = body::begin(request).map(|(_, reading)| reading);
+        async move {
+            let content = reading?.whole().await?;
+            // Without content there is nothing whose type could be wrong.
+            if !says_json && !content.is_empty() {
+                return Err(not_json());
+            }
+            Ok(JsonText(content))
         }
-        Ok(JsonText(content))
     }
 }
 
@@ -73,7 +76,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
         if !is_json(request.headers()) {
             return Err(not_json());
         }
-        let (_, content) = body::read(request).await?;
+        let content = body::begin(request)?.1.whole().await?;
         parse(&content).map(Json)
     }
 }
@@ -119,7 +122,7 @@ impl<S: Sync> FromRequest<S> for Payload {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
-        Ok(Payload(body::read(request).await?.1))
+        Ok(Payload(body::begin(request)?.1.whole().await?))
     }
 }
 

@@ -5,21 +5,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
-use http_body::Body as _;
-use http_body_util::Limited;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
+use ron_cells::Pass;
 use ron_kernel::{Deadline, clock};
 use ron_types::{Error, Kind};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::body::{self, BodyLimits};
+use crate::body;
 use crate::call::{self, Call};
 use crate::corr::{CORR_ID_HEADER, CorrId};
 use crate::limits::HttpLimits;
@@ -135,36 +133,55 @@ where
     let corr_id = CorrId::of(request.headers());
     let origin = Origin::new(corr_id, route.voice, &request);
     let latency = route.latency(request.method());
-    let answer = run(&route, handler, request, &origin).await;
+    let answer = match admit(&route, handler, request, &origin) {
+        Ok(admitted) => admitted.run(&origin).await,
+        Err(problem) => Err(problem),
+    };
     let response = origin.finish(answer, &route.shared);
     latency.observe((clock::now() - started).as_secs_f64());
     response
 }
 
-async fn run<H, T>(route: &RouteState, handler: H, mut request: Request, origin: &Origin) -> Result<Response, Problem>
+/// A request that was let in, and its handler on the way.
+struct Admitted<'a, F> {
+    route: &'a RouteState,
+    deadline: Deadline,
+    answer: F,
+    _pass: Pass,
+    _permit: SemaphorePermit<'a>,
+}
+
+/// The request is taken apart before anybody waits, so that what waits is small.
+fn admit<'a, H, T>(
+    route: &'a RouteState,
+    handler: H,
+    mut request: Request,
+    origin: &Origin,
+) -> Result<Admitted<'a, H::Future>, Problem>
 where
     H: Handler<T, ()>,
     T: 'static,
 {
-    let Some(_pass) = route.shared.entrance.enter() else { return Err(draining()) };
-    let Ok(_permit) = route.permits.try_acquire() else { return Err(route.refuse_busy()) };
+    let Some(pass) = route.shared.entrance.enter() else { return Err(draining()) };
+    let Ok(permit) = route.permits.try_acquire() else { return Err(route.refuse_busy()) };
     let limits = route.shared.limits.get();
     check_head(request.headers(), request.uri(), &limits.value)?;
     let deadline = Deadline::after(call::budget(request.headers(), route.deadline, &limits.value)?);
-    if !request.body().is_end_stream() {
-        let cap = limits.value.body_bytes_max;
-        request = request.map(|body| Body::new(Limited::new(body, cap)));
-        request.extensions_mut().insert(BodyLimits(limits));
-    }
-    request.extensions_mut().insert(Call { corr_id: origin.corr_id, deadline, endpoint: route.endpoint });
-    let answer = AssertUnwindSafe(async { handler.call(request, ()).await }).catch_unwind();
-    match deadline.run("request", answer).await {
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(_panic)) => {
-            tracing::error!(corr_id = %origin.corr_id, endpoint = route.endpoint, "the handler panicked");
-            Err(Problem::internal("the handler of this route failed; the node goes on"))
+    request.extensions_mut().insert(Call { corr_id: origin.corr_id, deadline, endpoint: route.endpoint, limits });
+    Ok(Admitted { route, deadline, answer: handler.call(request, ()), _pass: pass, _permit: permit })
+}
+
+impl<F: Future<Output = Response>> Admitted<'_, F> {
+    async fn run(self, origin: &Origin) -> Result<Response, Problem> {
+        match self.deadline.run("request", AssertUnwindSafe(self.answer).catch_unwind()).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(_panic)) => {
+                let endpoint = self.route.endpoint;
+                tracing::error!(corr_id = %origin.corr_id, endpoint, "the handler panicked");
+                Err(Problem::internal("the handler of this route failed; the node goes on"))
+            }
+            Err(error) => Err(error.into()),
         }
-        Err(error) => Err(error.into()),
     }
 }
 

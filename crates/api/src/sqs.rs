@@ -36,9 +36,10 @@ use serde::de::DeserializeOwned;
 use svc_mailbox::Mailbox;
 
 use crate::body;
-use crate::call::Call;
+use crate::call::{self, Call};
 use crate::problem::Problem;
 use crate::route::{ApiBuilder, RouteSpec, Verb, Voice};
+pub(crate) use attributes::{lost_target, reattach};
 use caller::Caller;
 pub(crate) use error::SqsError;
 use model::Answer;
@@ -114,9 +115,10 @@ async fn handle(app: Arc<App>, request: Request) -> Result<Response, Problem> {
     }
     let protocol = Protocol::of(request.headers());
     let call = request.extensions().get::<Call>().cloned();
-    let call = call.ok_or_else(|| Problem::internal("the route has no guard"))?;
+    let call = call.ok_or_else(call::no_guard)?;
     let corr_id = call.corr_id;
-    let (parts, body) = body::read(request).await?;
+    let (parts, reading) = body::begin(request)?;
+    let body = reading.whole().await?;
     Ok(match perform(&app, protocol, call, &parts, &body).await {
         Ok((action, answer)) => protocol.answer(action.name(), &answer, &corr_id),
         Err(error) => protocol.refusal(&error, &corr_id, false),

@@ -237,16 +237,24 @@ impl Mailbox {
         self.on_shard(index, 0, deadline, entered).await?
     }
 
-    async fn on_shard<R: Send + 'static>(
+    /// Asks at once; what is returned only waits, and holds nothing of the work.
+    fn on_shard<R, F>(
         &self,
         index: usize,
         bytes: usize,
         deadline: Deadline,
-        work: impl FnOnce(&mut Turn<'_>) -> R + Send + 'static,
-    ) -> Result<R, Error> {
+        work: F,
+    ) -> impl Future<Output = Result<R, Error>> + Send + use<R, F>
+    where
+        R: Send + 'static,
+        F: FnOnce(&mut Turn<'_>) -> R + Send + 'static,
+    {
         let (work, answer) = Asked::new(bytes, work);
-        self.engine.ask(index, Job::Do(work))?;
-        deadline.run("mailbox", answer).await?.map_err(|_| lost())
+        let asked = self.engine.ask(index, Job::Do(work));
+        async move {
+            asked?;
+            deadline.run("mailbox", answer).await?.map_err(|_| lost())
+        }
     }
 
     /// The partition that holds a message now. Only ids are known, so every shard is asked.

@@ -1,5 +1,6 @@
 //! The layers around a handler, and the voice in which they refuse.
 
+use axum::body::Body;
 use axum::response::IntoResponse as _;
 use http::{HeaderValue, header};
 use ron_kernel::{Builder, KernelOptions, Metrics, Snapshot};

@@ -69,12 +69,26 @@ impl Mailbox {
         message: Outgoing,
         deadline: Deadline,
     ) -> Result<Receipted, Error> {
-        let topic = self.topic_for_send(topic, message.existing_only, deadline).await?;
-        self.engine.admit(by, 1)?;
-        let prepared = prepare(&topic, by, message)?;
-        let index = self.engine.route(prepared.part)?;
-        let sent = self.on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared)).await??;
+        let topic = match self.topic_there(topic, message.existing_only)? {
+            Some(topic) => topic,
+            None => Box::pin(self.topic_made(topic, deadline)).await?,
+        };
+        let sent = self.begin_send(by, &topic, message, deadline)?.await??;
         Ok(Receipted { durability: self.durability(), ..sent })
+    }
+
+    /// Prepares a message and asks its shard to take it in.
+    fn begin_send(
+        &self,
+        by: &Subject,
+        topic: &Topic,
+        message: Outgoing,
+        deadline: Deadline,
+    ) -> Result<impl Future<Output = Result<Result<Receipted, Error>, Error>> + use<>, Error> {
+        self.engine.admit(by, 1)?;
+        let prepared = prepare(topic, by, message)?;
+        let index = self.engine.route(prepared.part)?;
+        Ok(self.on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared)))
     }
 
     /// Sends many messages of one topic; each has its own outcome, in order.
@@ -88,7 +102,12 @@ impl Mailbox {
         let count = messages.len();
         let all = |error: Error| (0..count).map(|_| Err(error.clone())).collect();
         let existing_only = messages.iter().any(|message| message.existing_only);
-        let topic = match self.topic_for_send(topic, existing_only, deadline).await {
+        let topic = match self.topic_there(topic, existing_only) {
+            Ok(Some(topic)) => Ok(topic),
+            Ok(None) => Box::pin(self.topic_made(topic, deadline)).await,
+            Err(error) => Err(error),
+        };
+        let topic = match topic {
             Ok(topic) => topic,
             Err(error) => return all(error),
         };
@@ -138,23 +157,23 @@ impl Mailbox {
         }
     }
 
-    async fn topic_for_send(
-        &self,
-        name: &TopicName,
-        existing_only: bool,
-        deadline: Deadline,
-    ) -> Result<Arc<Topic>, Error> {
+    /// The topic, or none if it may be made.
+    fn topic_there(&self, name: &TopicName, existing_only: bool) -> Result<Option<Arc<Topic>>, Error> {
         if let Some(topic) = self.engine.topics.get(name) {
-            return Ok(topic);
+            return Ok(Some(topic));
         }
-        let live = self.engine.live.get();
-        if existing_only || !live.value.auto_create {
-            return self.engine.topics.expect(name);
-        }
-        self.make_topic(name, live.value.defaults.clone(), deadline).await.map(|(topic, _)| topic).or_else(|error| {
+        let may_make = !existing_only && self.engine.live.get().value.auto_create;
+        if may_make { Ok(None) } else { self.engine.topics.expect(name).map(Some) }
+    }
+
+    async fn topic_made(&self, name: &TopicName, deadline: Deadline) -> Result<Arc<Topic>, Error> {
+        let defaults = self.default_settings();
+        match self.make_topic(name, defaults, deadline).await {
+            Ok((topic, _)) => Ok(topic),
             // Somebody else may have made it just now, with other settings.
-            if error.kind == Kind::Conflict { self.engine.topics.expect(name) } else { Err(error) }
-        })
+            Err(error) if error.kind == Kind::Conflict => self.engine.topics.expect(name),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -131,7 +131,7 @@ fn of_moves() -> Vec<Row> {
         failure_reason: None,
         started_timestamp: 3,
     };
-    let ended = MoveTask { status: "FAILED", failure_reason: Some("Gone".into()), ..MoveTask::default() };
+    let ended = MoveTask { status: "FAILED", failure_reason: Some("Gone"), ..MoveTask::default() };
     vec![
         (
             "StartMessageMoveTask",
