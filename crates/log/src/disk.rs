@@ -1,5 +1,6 @@
 //! The disk as the log sees it: named files in one flat directory.
 
+use crate::scan::trailing_zeros;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,6 +78,31 @@ impl Claim {
     pub fn give_back(&self) {
         self.0.store(false, Ordering::Release);
     }
+}
+
+/// Bytes looked at in one step on the way back from the end of a segment.
+const LOOK_BACK_BYTES: usize = 256 << 10;
+
+/// The whole of a segment, most of which may be zeros nobody has written to yet: these are not read a second time, and
+/// take no memory because nothing touches them.
+pub(crate) fn read_segment(file: &dyn DiskFile, len_max: u64) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(file.len()?.min(len_max)).map_err(io::Error::other)?;
+    let mut piece = vec![0; len.min(LOOK_BACK_BYTES)];
+    let mut written = len;
+    while written > 0 {
+        let start = written.saturating_sub(LOOK_BACK_BYTES);
+        let looked_at = &mut piece[..written - start];
+        file.read_at(start as u64, looked_at)?;
+        let zeros = trailing_zeros(looked_at);
+        written -= zeros;
+        if written > start {
+            break;
+        }
+    }
+    drop(piece);
+    let mut bytes = vec![0; len];
+    file.read_at(0, &mut bytes[..written])?;
+    Ok(bytes)
 }
 
 /// The whole of a file, or its first bytes.

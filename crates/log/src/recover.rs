@@ -6,7 +6,7 @@
 //! the torn tail.
 
 use crate::core::{Claimed, Core, log_name, parse_name, sidecar_name};
-use crate::disk::{Disk, DiskFile, read_up_to};
+use crate::disk::{Disk, DiskFile, read_segment, read_up_to};
 use crate::error::LogError;
 use crate::frame::{MARK_LEN, Place, SEGMENT_HEADER_LEN, SegmentHeader, mark};
 use crate::gather::{Gather, Tail};
@@ -177,7 +177,7 @@ impl<'a> Recovering<'a> {
         let mut blank = Vec::new();
         loop {
             let (&number, segment) = self.segments.last_key_value().expect("the oldest is never taken out");
-            let bytes = read_up_to(segment.file.as_ref(), u64::from(segment.segment_bytes))?;
+            let bytes = read_segment(segment.file.as_ref(), u64::from(segment.segment_bytes))?;
             let written = bytes.len() - trailing_zeros(&bytes);
             if written > SEGMENT_HEADER_LEN as usize || number == oldest {
                 self.keep_made_ahead(number + 1, blank)?;
@@ -214,7 +214,7 @@ impl<'a> Recovering<'a> {
             Some(contents) => self.check_sidecar(contents),
             None => {
                 self.report.segments_read_whole += 1;
-                let bytes = read_up_to(file.as_ref(), u64::from(segment_bytes))?;
+                let bytes = read_segment(file.as_ref(), u64::from(segment_bytes))?;
                 let scan = scan(self.seed, number, &bytes, self.cursor).without_torn_idle_mark();
                 let contents = Contents { scan, bytes };
                 evidence::save_damage(self.disk, number, &contents)?;
