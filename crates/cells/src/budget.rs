@@ -23,12 +23,17 @@ impl Budget {
     }
 
     /// Takes `amount` if it fits. Taking nothing always fits and costs nothing.
+    ///
+    /// Adding first and looking after takes one instruction where comparing and swapping takes a loop. What does not
+    /// fit is taken back, and for that moment something small may be refused that would just have fitted.
     #[inline]
     pub fn try_take(&self, amount: usize) -> Option<Share<'_>> {
         if amount > 0 {
-            let limit = self.limit;
-            let more = |used: usize| used.checked_add(amount).filter(|sum| *sum <= limit);
-            self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+            let fits_before = self.limit.checked_sub(amount)?;
+            if self.used.fetch_add(amount, Ordering::AcqRel) > fits_before {
+                self.give_back(amount);
+                return None;
+            }
         }
         Some(Share { budget: self, amount })
     }
@@ -43,7 +48,7 @@ impl Budget {
 
     /// What is taken now.
     pub fn used(&self) -> usize {
-        self.used.load(Ordering::Acquire)
+        self.used.load(Ordering::Acquire).min(self.limit)
     }
 
     /// What can be taken in all.
