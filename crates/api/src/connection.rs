@@ -40,12 +40,17 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 /// How long a peer may take to read a refusal while we throw away the rest of its body.
 const LINGER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Serves one connection until the peer leaves, falls silent, or `draining` turns true and its requests are answered.
-pub(crate) async fn serve_connection<S>(stream: S, api: Api, limits: &HttpLimits, mut draining: watch::Receiver<bool>)
-where
+/// Serves one connection until the peer leaves, falls silent, stops reading, or `draining` turns true and its requests
+/// are answered. The pace is that of the [`Outflow`](crate::outflow::Outflow) beneath.
+pub(crate) async fn serve_connection<S>(
+    stream: S,
+    pace: Arc<Pace>,
+    api: Api,
+    limits: &HttpLimits,
+    mut draining: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let pace = Pace::new();
     let io = TokioIo::new(Paced::new(stream, Arc::clone(&pace)));
     let builder = builder(limits, &api.shared.metrics);
     let metrics = Arc::clone(&api.shared.metrics);
@@ -80,9 +85,12 @@ where
         }
     })
     .await;
-    if silent == Some(Phase::Head) {
-        metrics.io_timeouts.at("header").inc();
-    }
+    let op = match silent {
+        Some(Phase::Head) => "header",
+        Some(Phase::Blocked) => "write",
+        _ => return,
+    };
+    metrics.io_timeouts.at(op).inc();
 }
 
 fn builder(limits: &HttpLimits, metrics: &Arc<Metrics>) -> auto::Builder<Streams> {
@@ -191,10 +199,13 @@ impl<'a> Watchdog<'a> {
     fn patience(&self) -> Option<Duration> {
         match self.seen.0 {
             Phase::Busy => None,
+            // Even in a drain, a request that is worked on has its time.
+            Phase::Blocked if self.pace.is_busy() => Some(self.limits.write_stall),
             _ if self.hurried => Some(CLOSING_PATIENCE),
             Phase::Head => Some(self.limits.handshake_timeout),
             Phase::Quiet => Some(self.limits.idle_timeout),
             Phase::Linger => Some(LINGER_PATIENCE),
+            Phase::Blocked => Some(self.limits.write_stall),
         }
     }
 }
@@ -224,3 +235,6 @@ where
         children.get_or_insert_with(|| Children::new("http_stream", limit, &self.metrics)).spawn(stream);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ mod extract;
 mod guard;
 mod limits;
 mod mailbox;
+mod outflow;
 mod pace;
 mod problem;
 mod refusal;

@@ -16,6 +16,8 @@ pub struct HttpLimits {
     pub read_timeout: Duration,
     /// A connection with nothing in flight is closed after this time.
     pub idle_timeout: Duration,
+    /// A connection is closed when bytes wait for its peer and none are taken for this time.
+    pub write_stall: Duration,
     /// A TLS handshake, and after it a started header block, must be complete within this time.
     pub handshake_timeout: Duration,
     /// Largest body, before and after inflation.
@@ -41,6 +43,7 @@ impl Default for HttpLimits {
             request_deadline_max: limits::REQUEST_DEADLINE_MAX,
             read_timeout: limits::READ_TIMEOUT,
             idle_timeout: limits::IDLE_TIMEOUT,
+            write_stall: limits::WRITE_STALL,
             handshake_timeout: limits::HANDSHAKE_TIMEOUT,
             body_bytes_max: limits::BODY_BYTES_MAX,
             header_bytes_max: limits::HEADER_BYTES_MAX,

@@ -1,5 +1,6 @@
 //! What a connection is doing, so that its silence is judged rightly: between requests it may rest, inside a header
-//! block it may not, and while a request is worked on the request's own deadline counts.
+//! block it may not, while a request is worked on the request's own deadline counts, and while bytes wait to be sent
+//! the peer has to read.
 
 use std::io;
 use std::pin::Pin;
@@ -25,6 +26,8 @@ pub(crate) enum Phase {
     Quiet,
     /// Our side is closed; what the peer still sends is thrown away, so that it gets to read the last answer.
     Linger,
+    /// Bytes wait to be written and the socket takes none, whatever else goes on.
+    Blocked,
 }
 
 /// The shared state of one connection: its socket, its service and its watchdog.
@@ -35,6 +38,9 @@ struct State {
     /// Tells a phase from its next return.
     changes: u64,
     in_flight: usize,
+    blocked: bool,
+    /// Tells a halt of the socket from the next one, and from the changes of a phase it hides.
+    blocks: u64,
     multiplexed: bool,
     unread_body: bool,
 }
@@ -44,14 +50,39 @@ pub(crate) struct InFlight(Arc<Pace>);
 
 impl Pace {
     pub(crate) fn new() -> Arc<Self> {
-        let state = State { phase: Phase::Head, changes: 0, in_flight: 0, multiplexed: false, unread_body: false };
+        let state = State {
+            phase: Phase::Head,
+            changes: 0,
+            in_flight: 0,
+            blocked: false,
+            blocks: 0,
+            multiplexed: false,
+            unread_body: false,
+        };
         Arc::new(Pace(Mutex::new(state)))
     }
 
     /// The phase, and a number that differs each time it is entered.
     pub(crate) fn look(&self) -> (Phase, u64) {
         let state = self.state();
-        (state.phase, state.changes)
+        if state.blocked { (Phase::Blocked, state.blocks) } else { (state.phase, state.changes) }
+    }
+
+    /// True while a request is worked on, even if nothing of its answer can be written.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.state().phase == Phase::Busy
+    }
+
+    /// The socket takes no more bytes, or takes them again.
+    pub(crate) fn blocked(&self, blocked: bool) {
+        let mut state = self.state();
+        state.blocked = blocked;
+        if blocked {
+            state.blocks += 1;
+        } else {
+            // What it does was not to be judged by its silence until now.
+            state.changes += 1;
+        }
     }
 
     /// A request begins.

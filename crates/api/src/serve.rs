@@ -15,6 +15,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::connection::serve_connection;
 use crate::limits::HttpLimits;
+use crate::outflow::Outflow;
+use crate::pace::Pace;
 use crate::refusal::Refusals;
 use crate::route::Api;
 
@@ -122,22 +124,24 @@ async fn connection(
     let limits = &limits.value;
     // Fails only on a socket that is already gone.
     let _ = stream.set_nodelay(true);
+    let pace = Pace::new();
+    let stream = Outflow::new(stream, Arc::clone(&pace));
     let Some(tls) = tls else {
-        return serve_connection(stream, api, limits, draining).await;
+        return serve_connection(stream, pace, api, limits, draining).await;
     };
     if let Some(stream) = shake_hands(stream, &tls, &api, limits, draining.clone()).await {
         // Boxed, so that plain connections do not carry the room for it.
-        Box::pin(serve_connection(stream, api, limits, draining)).await;
+        Box::pin(serve_connection(stream, pace, api, limits, draining)).await;
     }
 }
 
 async fn shake_hands(
-    stream: TcpStream,
+    stream: Outflow<TcpStream>,
     tls: &TlsAcceptor,
     api: &Api,
     limits: &HttpLimits,
     mut draining: watch::Receiver<bool>,
-) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+) -> Option<tokio_rustls::server::TlsStream<Outflow<TcpStream>>> {
     let deadline = Deadline::after(limits.handshake_timeout);
     let outcome = tokio::select! {
         outcome = deadline.run("handshake", tls.accept(stream)) => outcome,

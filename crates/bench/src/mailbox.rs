@@ -20,14 +20,13 @@ pub mod target;
 
 use std::path::{Path, PathBuf};
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use self::ceiling::{BareHttp, RawLog};
 use self::cell::{Cell, Workload};
 use self::node::{FreshNode, NodeOptions};
 use self::results::Results;
 use self::scratch::{Scratch, settle_disk};
 use self::target::{Id, Promise, System};
+use crate::process::run_until_interrupted;
 use crate::report::Row;
 
 pub use self::ceiling::router as bare_router;
@@ -95,15 +94,7 @@ impl Options {
 
 /// Measures until done or interrupted; either way every process it started is ended.
 pub fn measure(options: &Options) -> anyhow::Result<Outcome> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut terminated = signal(SignalKind::terminate())?;
-        tokio::select! {
-            outcome = Box::pin(measure_all(options)) => outcome,
-            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
-            _ = terminated.recv() => anyhow::bail!("terminated"),
-        }
-    })
+    run_until_interrupted(measure_all(options))
 }
 
 async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {

@@ -47,15 +47,13 @@ enum Command {
     ServeSend,
 }
 
+/// What every section of the page takes.
 #[derive(Args, Debug)]
-struct KernelArgs {
+struct SectionArgs {
     /// Short and noisy: to see that everything works
     #[arg(long)]
     quick: bool,
-    /// Measure one part only
-    #[arg(long, value_name = "NAME", conflicts_with = "write")]
-    only: Option<Part>,
-    /// Rewrite the section of the benchmark page
+    /// Rewrite the section of the benchmark page, with its picture if it has one
     #[arg(long)]
     write: bool,
     /// The benchmark page
@@ -63,38 +61,47 @@ struct KernelArgs {
     page: PathBuf,
 }
 
+/// What the sections take that measure cells of a node.
 #[derive(Args, Debug)]
-struct MailboxArgs {
-    /// Measure other queues too; those that are missing are installed when run as root
-    #[arg(long)]
-    peers: bool,
-    /// Short and noisy: to see that everything works
-    #[arg(long)]
-    quick: bool,
-    /// Measure one part only
-    #[arg(long, value_name = "NAME", conflicts_with = "write")]
-    only: Option<mailbox::Part>,
-    /// Only systems of these names: macronode, engine, ceiling, nats, redis, rabbitmq, beanstalkd, postgresql
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "write")]
-    systems: Vec<String>,
+struct CellArgs {
     /// How often each cell is measured
     #[arg(long, value_name = "COUNT")]
     rounds: Option<usize>,
     /// How long a cell is measured each time
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// Connections of peers whose clients carry many requests on one
-    #[arg(long, value_name = "COUNT", default_value_t = 64)]
-    connections: usize,
     /// The node's binary; the one beside this one if not given
     #[arg(long, value_name = "FILE")]
     node: Option<PathBuf>,
-    /// Rewrite the section of the benchmark page and its picture
+}
+
+#[derive(Args, Debug)]
+struct KernelArgs {
+    /// Measure one part only
+    #[arg(long, value_name = "NAME", conflicts_with = "write")]
+    only: Option<Part>,
+    #[command(flatten)]
+    section: SectionArgs,
+}
+
+#[derive(Args, Debug)]
+struct MailboxArgs {
+    /// Measure other queues too; those that are missing are installed when run as root
     #[arg(long)]
-    write: bool,
-    /// The benchmark page
-    #[arg(long, value_name = "FILE", default_value = "docs/benchmarks.md")]
-    page: PathBuf,
+    peers: bool,
+    /// Measure one part only
+    #[arg(long, value_name = "NAME", conflicts_with = "write")]
+    only: Option<mailbox::Part>,
+    /// Only systems of these names: macronode, engine, ceiling, nats, redis, rabbitmq, beanstalkd, postgresql
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "write")]
+    systems: Vec<String>,
+    /// Connections of peers whose clients carry many requests on one
+    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    connections: usize,
+    #[command(flatten)]
+    cells: CellArgs,
+    #[command(flatten)]
+    section: SectionArgs,
 }
 
 #[derive(Args, Debug)]
@@ -105,27 +112,13 @@ struct SqsArgs {
     /// Measure a server of SQS that is running, too; may be repeated
     #[arg(long = "peer", value_name = "NAME=ADDRESS:PORT")]
     given: Vec<sqs::Given>,
-    /// Short and noisy: to see that everything works
-    #[arg(long)]
-    quick: bool,
     /// Measure one part only
     #[arg(long, value_name = "NAME", conflicts_with = "write")]
     only: Option<sqs::Part>,
-    /// How often each cell is measured
-    #[arg(long, value_name = "COUNT")]
-    rounds: Option<usize>,
-    /// How long a cell is measured each time
-    #[arg(long, value_name = "SECONDS")]
-    seconds: Option<f64>,
-    /// The node's binary; the one beside this one if not given
-    #[arg(long, value_name = "FILE")]
-    node: Option<PathBuf>,
-    /// Rewrite the section of the benchmark page
-    #[arg(long)]
-    write: bool,
-    /// The benchmark page
-    #[arg(long, value_name = "FILE", default_value = "docs/benchmarks.md")]
-    page: PathBuf,
+    #[command(flatten)]
+    cells: CellArgs,
+    #[command(flatten)]
+    section: SectionArgs,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -140,23 +133,23 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn measure_kernel(arguments: &KernelArgs) -> anyhow::Result<()> {
-    let size = size_of(arguments.quick)?;
+    let size = size_of(arguments.section.quick)?;
     let machine = machine::describe();
     let rows = kernel::measure(size, arguments.only)?;
     println!("\n{machine}\n\n{}", report::plain_table(&rows));
-    if arguments.write {
-        let section = Section { machine: &machine, quick: arguments.quick, rows: &rows };
-        report::write_section(&arguments.page, "kernel", &section.markdown())?;
-        println!("wrote {}", arguments.page.display());
+    if arguments.section.write {
+        let section = Section { machine: &machine, quick: arguments.section.quick, rows: &rows };
+        report::write_section(&arguments.section.page, "kernel", &section.markdown())?;
+        println!("wrote {}", arguments.section.page.display());
     }
     Ok(())
 }
 
 fn measure_mailbox(arguments: MailboxArgs) -> anyhow::Result<()> {
     let plan = mailbox::Plan::new(
-        size_of(arguments.quick)?,
-        arguments.rounds,
-        arguments.seconds,
+        size_of(arguments.section.quick)?,
+        arguments.cells.rounds,
+        arguments.cells.seconds,
         arguments.connections.max(1),
     );
     let machine = machine::describe();
@@ -165,36 +158,36 @@ fn measure_mailbox(arguments: MailboxArgs) -> anyhow::Result<()> {
         only: arguments.only,
         peers: arguments.peers,
         systems: arguments.systems,
-        node: arguments.node.map_or_else(process::node_binary, Ok)?,
+        node: arguments.cells.node.map_or_else(process::node_binary, Ok)?,
     };
     let outcome = mailbox::measure(&options)?;
     println!("\n{machine}\n\n{}", outcome.plain());
-    if arguments.write {
-        let picture = arguments.page.with_file_name(PICTURE);
+    if arguments.section.write {
+        let picture = arguments.section.page.with_file_name(PICTURE);
         std::fs::write(&picture, outcome.chart())?;
-        report::write_section(&arguments.page, "mailbox", &outcome.markdown(&machine, PICTURE))?;
-        println!("wrote {} and {}", arguments.page.display(), picture.display());
+        report::write_section(&arguments.section.page, "mailbox", &outcome.markdown(&machine, PICTURE))?;
+        println!("wrote {} and {}", arguments.section.page.display(), picture.display());
     }
     Ok(())
 }
 
 fn measure_sqs(arguments: SqsArgs) -> anyhow::Result<()> {
-    let size = size_of(arguments.quick)?;
+    let size = size_of(arguments.section.quick)?;
     // Single rounds of a shared machine differ by half: only the middle of several says whether a target is met.
-    let rounds = arguments.rounds.unwrap_or_else(|| size.pick(1, 7));
+    let rounds = arguments.cells.rounds.unwrap_or_else(|| size.pick(1, 7));
     let machine = machine::describe();
     let options = sqs::Options {
-        plan: mailbox::Plan::new(size, Some(rounds), arguments.seconds, 64),
+        plan: mailbox::Plan::new(size, Some(rounds), arguments.cells.seconds, 64),
         only: arguments.only,
         peers: arguments.peers,
         given: arguments.given,
-        node: arguments.node.map_or_else(process::node_binary, Ok)?,
+        node: arguments.cells.node.map_or_else(process::node_binary, Ok)?,
     };
     let outcome = sqs::measure(&options)?;
     println!("\n{machine}\n\n{}", outcome.plain());
-    if arguments.write {
-        report::write_section(&arguments.page, "sqs", &outcome.markdown(&machine))?;
-        println!("wrote {}", arguments.page.display());
+    if arguments.section.write {
+        report::write_section(&arguments.section.page, "sqs", &outcome.markdown(&machine))?;
+        println!("wrote {}", arguments.section.page.display());
     }
     Ok(())
 }

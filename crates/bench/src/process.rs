@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// A server of this binary in its own process. Dropping it ends the process.
 pub struct Server {
@@ -46,6 +47,19 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs a measurement until it is done or interrupted; either way it is dropped, and with it every process it started.
+pub fn run_until_interrupted<T>(measuring: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut terminated = signal(SignalKind::terminate())?;
+        tokio::select! {
+            outcome = Box::pin(measuring) => outcome,
+            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
+            _ = terminated.recv() => anyhow::bail!("terminated"),
+        }
+    })
 }
 
 /// The node's binary of the same build, beside this one.

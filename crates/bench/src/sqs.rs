@@ -11,8 +11,6 @@ mod sign;
 
 use std::path::PathBuf;
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use self::node::FreshSqsNode;
 use crate::mailbox::cell::{Cell, Workload};
 use crate::mailbox::node::{FreshNode, NodeOptions};
@@ -20,6 +18,7 @@ use crate::mailbox::results::Results;
 use crate::mailbox::scratch::Scratch;
 use crate::mailbox::target::{Id, Promise, System};
 use crate::mailbox::{Plan, http, measure_cells};
+use crate::process::run_until_interrupted;
 use crate::report::Row;
 
 pub use self::peers::Given;
@@ -88,15 +87,7 @@ impl Options {
 
 /// Measures until done or interrupted; either way every process it started is ended.
 pub fn measure(options: &Options) -> anyhow::Result<Outcome> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut terminated = signal(SignalKind::terminate())?;
-        tokio::select! {
-            outcome = Box::pin(measure_all(options)) => outcome,
-            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
-            _ = terminated.recv() => anyhow::bail!("terminated"),
-        }
-    })
+    run_until_interrupted(measure_all(options))
 }
 
 async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {

@@ -28,6 +28,7 @@ impl Config {
             request_deadline_max: self.http.request_deadline_max.duration(),
             read_timeout: self.io.read_timeout.duration(),
             idle_timeout: self.io.idle_timeout.duration(),
+            write_stall: self.connections.write_stall.duration(),
             handshake_timeout: self.tls.handshake_timeout.duration(),
             body_bytes_max: self.http.max_body_bytes.bytes(),
             header_bytes_max: self.http.max_header_bytes.bytes(),

@@ -184,6 +184,8 @@ pub struct Connections {
     pub per_ip_max: usize,
     /// New connections one address may open in a second, sustained.
     pub accepts_per_ip_per_second: u32,
+    /// An HTTP connection is closed when bytes wait for its peer and none are taken for this time.
+    pub write_stall: Millis,
 }
 
 /// Capacities of the queues.
@@ -407,6 +409,7 @@ impl Default for Connections {
             max: limits::CONNECTIONS_MAX,
             per_ip_max: limits::CONNECTIONS_PER_IP_MAX,
             accepts_per_ip_per_second: limits::ACCEPTS_PER_IP_PER_SECOND,
+            write_stall: Millis::from_duration(limits::WRITE_STALL),
         }
     }
 }

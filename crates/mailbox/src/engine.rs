@@ -86,6 +86,8 @@ pub struct ShardNumbers {
     pub waiters: u64,
     /// Most newer messages delivered before an older one that was ready.
     pub reorder_depth_max: u64,
+    /// Partitions whose breaker is not closed.
+    pub breakers_open: u64,
 }
 
 /// Which shard owns a partition.

@@ -3,7 +3,7 @@
 use ron_kernel::bus::Broadcast;
 use serde::Serialize;
 
-use crate::words::{DeadReason, TopicName};
+use crate::words::{DeadReason, Millis, TopicName};
 
 /// Tells the events.
 pub type Events = Broadcast<Event>;
@@ -20,6 +20,26 @@ pub enum Event {
         msg_id: String,
         /// Why.
         reason: DeadReason,
+    },
+    /// Too many deliveries fail: a partition's breaker opened, for the first time or again.
+    BreakerOpened {
+        /// The topic.
+        topic: TopicName,
+        /// Which of its partitions.
+        partition: u16,
+        /// Deliveries that failed, of those that decided it.
+        failing: u64,
+        /// Deliveries that decided it.
+        deliveries: u64,
+        /// Nothing is delivered until then.
+        until_ms: Millis,
+    },
+    /// A message was acknowledged after a pause: a partition's breaker closed.
+    BreakerClosed {
+        /// The topic.
+        topic: TopicName,
+        /// Which of its partitions.
+        partition: u16,
     },
     /// A topic was made.
     TopicMade {

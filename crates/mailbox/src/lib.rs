@@ -20,6 +20,7 @@ mod timers;
 pub mod words;
 
 // what the shell is made of
+mod alarm;
 mod clock;
 mod engine;
 pub mod events;

@@ -17,7 +17,7 @@ use crate::engine::{Engine, lock};
 use crate::specs::SHARD_NAMES;
 use crate::words::DeadReason;
 
-/// Topics that `dlq_total` names; deaths of others are counted under `other`.
+/// Topics that a counter names; others are counted under `other`.
 const TOPICS_NAMED_MAX: usize = 32;
 
 /// What the mailbox adds to a scrape, for the documentation and the contract.
@@ -34,6 +34,13 @@ pub const METRICS: &[MetricSpec] = &[
         "Most newer messages delivered before an older one that was ready",
     ),
     metric("dlq_total", "counter", &["topic", "reason"], "Messages that died; the busiest topics by name, then other"),
+    metric("mailbox_breakers_open", "gauge", &["shard"], "Partitions whose breaker is open or half open"),
+    metric(
+        "mailbox_breaker_open_total",
+        "counter",
+        &["topic"],
+        "Times a breaker opened because deliveries fail; the first topics by name, then other",
+    ),
     metric("integrity_fail_total", "counter", &["reason"], "Messages whose bytes are not what was sent"),
     metric("requeue_backoff_total", "counter", &[], "Wake-ups of the scanner that found a shard's queue full"),
     metric("unwritten_steps_total", "counter", &[], "Leases and their ends not recorded because the quota was used up"),
@@ -58,6 +65,7 @@ const fn metric(
 #[derive(Debug)]
 pub(crate) struct Counts {
     deaths: Mutex<BTreeMap<(String, &'static str), u64>>,
+    openings: Mutex<BTreeMap<String, u64>>,
     integrity: Mutex<BTreeMap<&'static str, u64>>,
     backoffs: Counter,
     unwritten: Counter,
@@ -69,6 +77,7 @@ impl Default for Counts {
         let wake_jitter = Histogram::new([0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 500.0]);
         Counts {
             deaths: Mutex::default(),
+            openings: Mutex::default(),
             integrity: Mutex::default(),
             backoffs: Counter::default(),
             unwritten: Counter::default(),
@@ -86,6 +95,13 @@ impl Counts {
         let named = topics.len() < TOPICS_NAMED_MAX || topics.contains(&topic.to_owned());
         let topic = if named { topic } else { "other" };
         *deaths.entry((topic.to_owned(), reason)).or_default() += 1;
+    }
+
+    /// A breaker of this topic opened.
+    pub fn breaker_opened(&self, topic: &str) {
+        let mut openings = lock(&self.openings);
+        let named = openings.len() < TOPICS_NAMED_MAX || openings.contains_key(topic);
+        *openings.entry(if named { topic } else { "other" }.to_owned()).or_default() += 1;
     }
 
     /// Messages were not what was sent.
@@ -161,6 +177,7 @@ impl Collector for MailboxMetrics {
         scrape.gauges("mailbox_delayed", &by_shard(|numbers| numbers.delayed))?;
         scrape.gauges("mailbox_waiters", &by_shard(|numbers| numbers.waiters))?;
         scrape.gauges("reorder_depth_max", &by_shard(|numbers| numbers.reorder_depth_max))?;
+        scrape.gauges("mailbox_breakers_open", &by_shard(|numbers| numbers.breakers_open))?;
         scrape.counts(&engine.counts)?;
         scrape.log(&engine)
     }
@@ -174,6 +191,9 @@ impl Scrape<'_, '_> {
             .map(|((topic, reason), n)| (vec![("topic", topic.as_str()), ("reason", *reason)], *n))
             .collect();
         self.counters("dlq_total", &deaths)?;
+        let openings = lock(&counts.openings).clone();
+        let openings: Vec<_> = openings.iter().map(|(topic, n)| (vec![("topic", topic.as_str())], *n)).collect();
+        self.counters("mailbox_breaker_open_total", &openings)?;
         let integrity = lock(&counts.integrity).clone();
         let integrity: Vec<_> = integrity.iter().map(|(reason, n)| (vec![("reason", *reason)], *n)).collect();
         self.counters("integrity_fail_total", &integrity)?;

@@ -8,12 +8,14 @@ use crate::index::{Entry, Index};
 use crate::lines::Lines;
 use crate::record::Stand;
 use crate::timers::Deadlines;
-use crate::words::{Groups, Millis, PartKey, PartStats, Seq, State, TopicSettings};
+use crate::words::{BreakerState, BreakerView, Groups, Millis, PartKey, PartStats, Seq, State, TopicSettings};
 
 pub(crate) mod apply;
+pub(crate) mod breaker;
 pub(crate) mod keys;
 pub(crate) mod past;
 
+use breaker::{Breaker, Lease};
 use keys::Keys;
 use past::{Moved, Past, Pasts};
 
@@ -33,14 +35,16 @@ pub struct Part {
     /// Counters since the start; the rest of it is unused.
     pub(crate) counts: PartStats,
     pub(crate) keep: Keep,
+    /// Only where the topic has one.
+    pub(crate) breaker: Option<Box<Breaker>>,
     /// The time it is in the shard's agenda with.
     pub(crate) armed_ms: Option<Millis>,
     /// Something became ready since the shard last looked.
     pub(crate) stirred: bool,
     /// It is in the shard's list of partitions to wake waiters of.
     pub(crate) woken: bool,
-    /// Its ready, delayed and leased messages as the shard's totals have them.
-    pub(crate) counted: [u64; 3],
+    /// What it holds as the shard's totals have it.
+    pub(crate) counted: Held,
     /// Newer messages delivered before the oldest ready one, and that one.
     passed: (Seq, u64),
     ready: u64,
@@ -48,6 +52,9 @@ pub struct Part {
     leased: u64,
     bytes: u64,
 }
+
+/// Ready, delayed and leased messages, and breakers that are not closed.
+pub(crate) type Held = [u64; 4];
 
 /// Who is kept until when. Messages are sent in order, so a cursor is enough for nearly all of them.
 pub(crate) struct Keep {
@@ -69,6 +76,7 @@ impl Part {
     /// An empty partition.
     pub(crate) fn new(key: PartKey, settings: Arc<TopicSettings>, dlq: Option<PartKey>) -> Self {
         let lines = Lines::new(settings.groups == Groups::Fifo);
+        let breaker = settings.breaker.map(|breaker| Box::new(Breaker::new(breaker)));
         Part {
             key,
             settings,
@@ -81,10 +89,11 @@ impl Part {
             moved: HashMap::new(),
             counts: PartStats::default(),
             keep: Keep::new(),
+            breaker,
             armed_ms: None,
             stirred: false,
             woken: false,
-            counted: [0; 3],
+            counted: [0; 4],
             passed: (0, 0),
             ready: 0,
             delayed: 0,
@@ -96,6 +105,9 @@ impl Part {
     /// Other rules hold from now on.
     pub(crate) fn set_settings(&mut self, settings: Arc<TopicSettings>, dlq: Option<PartKey>) {
         self.lines.set_fifo(settings.groups == Groups::Fifo);
+        if settings.breaker != self.settings.breaker {
+            self.breaker = settings.breaker.map(|breaker| Box::new(Breaker::new(breaker)));
+        }
         self.settings = settings;
         self.dlq = dlq.filter(|dlq| *dlq != self.key);
         self.keep = Keep::new();
@@ -118,7 +130,8 @@ impl Part {
 
     /// Leases it may still give.
     pub(crate) fn leases_left(&self) -> u64 {
-        self.share(u64::from(self.settings.inflight_max)).saturating_sub(self.leased)
+        let left = self.share(u64::from(self.settings.inflight_max)).saturating_sub(self.leased);
+        self.breaker.as_ref().map_or(left, |breaker| left.min(breaker.leases_left(&self.index)))
     }
 
     /// A receive would give something.
@@ -126,9 +139,9 @@ impl Part {
         !self.settings.paused && self.lines.has_ready() && self.leases_left() > 0
     }
 
-    /// Its ready, delayed and leased messages.
-    pub(crate) fn held(&self) -> [u64; 3] {
-        [self.ready, self.delayed, self.leased]
+    /// What the shard's totals count of it.
+    pub(crate) fn held(&self) -> Held {
+        [self.ready, self.delayed, self.leased, u64::from(self.breaker_view().state != BreakerState::Closed)]
     }
 
     /// Bytes of the payloads it holds.
@@ -142,10 +155,28 @@ impl Part {
         max > 0 && entry.attempts() >= max && self.dlq.is_some()
     }
 
+    /// How its breaker stands; closed if it has none.
+    pub(crate) fn breaker_view(&self) -> BreakerView {
+        self.breaker.as_ref().map_or_else(BreakerView::default, |breaker| breaker.view())
+    }
+
+    /// A failed delivery does not kill this message: its topic is paused because too many fail.
+    pub(crate) fn is_spared(&self, entry: &Entry) -> bool {
+        self.breaker.as_ref().is_some_and(|breaker| breaker.spares(entry))
+    }
+
+    /// A delivery ended, well or not.
+    pub(crate) fn delivery_ended(&mut self, now: Millis, lease: Lease, good: bool) {
+        if let Some(breaker) = &mut self.breaker {
+            self.stirred |= breaker.count(now, lease, good);
+        }
+    }
+
     /// When something is due.
     pub(crate) fn next_deadline(&self) -> Option<Millis> {
         let keep = (self.keep.next_ms < Millis::MAX).then_some(self.keep.next_ms);
-        [self.timers.first(), self.keep.own.first(), keep, self.keys.deadline()].into_iter().flatten().min()
+        let breaker = self.breaker.as_ref().and_then(|breaker| breaker.deadline());
+        [self.timers.first(), self.keep.own.first(), keep, self.keys.deadline(), breaker].into_iter().flatten().min()
     }
 
     /// Its numbers.
@@ -158,6 +189,7 @@ impl Part {
             groups: self.lines.groups(),
             keys: self.keys.len() as u64,
             oldest_ms: self.index.first().map_or(0, Entry::sent_ms),
+            breaker: self.breaker_view(),
             ..self.counts
         }
     }

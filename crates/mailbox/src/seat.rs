@@ -115,6 +115,7 @@ impl Seat {
         clerk.released = released;
         clerk.last = written.unwrap_or(clerk.last);
         clerk.publish(place, shard);
+        engine.tell_of_breakers(shard.take_breaker_turns());
         let last = clerk.last;
         clerk.answers.extend(clerk.fresh.drain(..).map(|answer| (last, answer)));
         let in_memory = opened.log.durability() == Durability::Ram;
@@ -296,6 +297,7 @@ impl Clerk {
             leased: totals.leased,
             waiters: self.waiters as u64,
             reorder_depth_max: totals.reorder_depth_max,
+            breakers_open: shard.breakers_open(),
         };
         *lock(&place.engine.lanes[place.index].cell.numbers) = numbers;
     }

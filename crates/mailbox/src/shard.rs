@@ -10,7 +10,7 @@ use ron_types::{Error, Kind};
 
 use crate::part::Part;
 use crate::part::apply::Parcel;
-use crate::words::{Dead, Dedup, Millis, PartKey, Seq, TopicId, TopicSettings};
+use crate::words::{BreakerTurn, Dead, Dedup, Millis, PartKey, Seq, TopicId, TopicSettings};
 
 mod change;
 mod desk;
@@ -174,6 +174,11 @@ impl Shard {
         }
     }
 
+    /// Breakers that have opened or closed since this was last asked.
+    pub fn take_breaker_turns(&mut self) -> Vec<BreakerTurn> {
+        std::mem::take(&mut self.desk.turns)
+    }
+
     /// Messages that left a partition: each is to be given to [`Shard::adopt`] of the shard that owns `to`.
     pub fn take_outbox(&mut self) -> Vec<Handover> {
         std::mem::take(&mut self.desk.outbox)
@@ -196,7 +201,7 @@ impl Shard {
     pub fn take_part(&mut self, key: PartKey) -> Option<Box<Part>> {
         let mut part = self.parts.remove(&key)?;
         self.desk.disarm(&mut part);
-        self.desk.count(&mut part, [0; 3]);
+        self.desk.count(&mut part, [0; 4]);
         self.desk.hot.retain(|seq| part.index.get(seq).is_none());
         for seq in part.moved.keys() {
             self.desk.homes.remove(seq);

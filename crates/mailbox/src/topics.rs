@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::moves::Moves;
 use crate::shard::Shard;
-use crate::words::{Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
+use crate::words::{BreakerSettings, Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
 
 /// Which version of each topic's settings a shard has been told.
 pub(crate) type Told = HashMap<TopicId, u64>;
@@ -369,7 +369,8 @@ fn check(name: &TopicName, settings: &TopicSettings) -> Result<(), Error> {
         ("inflight_max", settings.inflight_max.into(), 1, 10_000_000),
         ("payload_bytes_max", settings.payload_bytes_max.into(), 1, limits::PAYLOAD_BYTES_MAX as u64),
     ];
-    for (field, value, min, max) in ranges {
+    let breaker = settings.breaker.iter().flat_map(BreakerSettings::ranges);
+    for (field, value, min, max) in ranges.into_iter().chain(breaker) {
         if value < min || value > max {
             return Err(Error::schema(format!("{field}: {value} is not between {min} and {max}")));
         }
@@ -444,6 +445,11 @@ mod tests {
     fn settings_out_of_range_name_their_field() {
         let topics = Topics::default();
         let base = TopicSettings::default;
+        let broken = |change: fn(&mut BreakerSettings)| {
+            let mut breaker = BreakerSettings::default();
+            change(&mut breaker);
+            TopicSettings { breaker: Some(breaker), ..base() }
+        };
         for (field, settings) in [
             ("partitions", TopicSettings { partitions: 0, ..base() }),
             ("retention_ms", TopicSettings { retention_ms: 1, ..base() }),
@@ -451,6 +457,11 @@ mod tests {
             ("dlq", TopicSettings { dlq: Some("x".to_owned()), ..base() }),
             ("dlq", TopicSettings { dlq: Some("a b".to_owned()), ..base() }),
             ("payload_bytes_max", TopicSettings { payload_bytes_max: u32::MAX, ..base() }),
+            ("breaker.failing_percent", broken(|breaker| breaker.failing_percent = 100)),
+            ("breaker.failing_percent", broken(|breaker| breaker.failing_percent = 0)),
+            ("breaker.window_ms", broken(|breaker| breaker.window_ms = 999)),
+            ("breaker.deliveries_min", broken(|breaker| breaker.deliveries_min = 0)),
+            ("breaker.pause_ms", broken(|breaker| breaker.pause_ms = 3_600_001)),
         ] {
             let error = topics.plan_new(&name("x"), settings).expect_err(field);
             assert!(error.kind == Kind::Schema && error.detail.starts_with(field), "{field}: {error}");

@@ -9,6 +9,10 @@ use ron_log::Position;
 use ron_types::{Error, limits};
 use serde::{Deserialize, Serialize};
 
+mod breaker;
+
+pub use breaker::{BreakerSettings, BreakerState, BreakerTurn, BreakerView};
+
 /// Number of a message, unique on the node and rising; it is inside every [`MessageId`].
 pub type Seq = u64;
 
@@ -80,6 +84,8 @@ pub struct TopicSettings {
     pub payload_bytes_max: u32,
     /// Deliveries stop while set.
     pub paused: bool,
+    /// When deliveries pause because too many of them fail; none means never.
+    pub breaker: Option<BreakerSettings>,
     /// Whatever a surface keeps with the topic, such as tags.
     pub labels: std::collections::BTreeMap<String, String>,
 }
@@ -250,6 +256,8 @@ pub struct Explanation {
     pub noisy_share: Option<u8>,
     /// Its topic is paused.
     pub paused: bool,
+    /// Whether the breaker of its partition lets messages out.
+    pub breaker: BreakerView,
     /// Deliveries so far, the newest last.
     pub history: Vec<Attempt>,
 }
@@ -285,6 +293,8 @@ pub struct PartStats {
     pub expired: u64,
     /// Deepest reordering seen: how many newer messages were delivered before an older one that was ready.
     pub reorder_depth_max: u64,
+    /// Whether its breaker lets messages out.
+    pub breaker: BreakerView,
 }
 
 impl Default for TopicSettings {
@@ -307,6 +317,7 @@ impl Default for TopicSettings {
             inflight_max: m::TOPIC_INFLIGHT_MAX,
             payload_bytes_max: m::PAYLOAD_BYTES_MAX as u32,
             paused: false,
+            breaker: None,
             labels: std::collections::BTreeMap::new(),
         }
     }

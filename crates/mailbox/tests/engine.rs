@@ -13,6 +13,8 @@ use svc_mailbox::{
     Delivery, Filter, LiveOptions, Mailbox, MailboxOptions, Outgoing, Place, Receive, RedriveOrder, RedriveState,
 };
 
+#[path = "engine/breaker.rs"]
+mod breaker;
 #[path = "engine/lines.rs"]
 mod lines;
 #[path = "engine/moves.rs"]
@@ -50,6 +52,11 @@ impl Rig {
         self.running.await.expect("it ends").code
     }
 
+    /// Waits until the log has made room.
+    async fn until_small(&self) {
+        eventually(|| self.mailbox.node_stats().log.expect("open").segments, |segments| *segments <= 3).await;
+    }
+
     async fn send(&self, topic: &str, payload: &str) -> svc_mailbox::Receipted {
         self.send_as(topic, Outgoing { payload: payload.to_owned().into(), ..Outgoing::default() }).await
     }
@@ -74,6 +81,20 @@ impl Rig {
 
 async fn within<F: Future>(future: F) -> Result<F::Output, ron_types::Error> {
     Deadline::after(Duration::from_secs(20)).run("test", future).await
+}
+
+/// Looks at something until it is as wanted; if that never happens, says how it was last.
+async fn eventually<T: std::fmt::Debug>(look: impl Fn() -> T, is_so: impl Fn(&T) -> bool) -> T {
+    let looking = within(async {
+        loop {
+            let seen = look();
+            if is_so(&seen) {
+                return seen;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    looking.await.unwrap_or_else(|_| panic!("still {:?}", look()))
 }
 
 fn soon() -> Deadline {
@@ -209,12 +230,7 @@ async fn a_message_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back() 
     let id = rig.mailbox.start_redrive(order).expect("ordered").id;
     let back = rig.recv_as("jobs", Receive { wait_ms: 5_000, ..once() }).await.remove(0);
     assert_eq!((back.msg_id, back.attempt), (sent.msg_id, 1));
-    let done = within(async {
-        while rig.mailbox.redrive(id).expect("known").state != RedriveState::Done {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    });
-    done.await.expect("done in time");
+    eventually(|| rig.mailbox.redrive(id).expect("known").state, |state| *state == RedriveState::Done).await;
     assert_eq!(rig.stop().await, 0);
 }
 
@@ -230,12 +246,7 @@ async fn another_number_of_shards_loses_nothing() {
     }
     for shards in [8, 1, 3] {
         rig.live.publish(LiveOptions { ready_shards: shards, ..LiveOptions::default() });
-        let moved = within(async {
-            while rig.mailbox.node_stats().shards.len() != shards {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        });
-        moved.await.expect("moved in time");
+        eventually(|| rig.mailbox.node_stats().shards.len(), |count| *count == shards).await;
         let stats = rig.mailbox.stats(&name("lines"), soon()).await.expect("counted");
         assert_eq!(stats.total.ready, 200, "{shards} shards");
     }
@@ -302,12 +313,7 @@ async fn room_is_made_while_stragglers_keep_their_place() {
         rig.ack(&delivery).await;
         segments_max = segments_max.max(rig.mailbox.node_stats().log.expect("open").segments);
     }
-    let small = within(async {
-        while rig.mailbox.node_stats().log.expect("open").segments > 3 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    small.await.unwrap_or_else(|_| panic!("{:?}", rig.mailbox.node_stats().log));
+    rig.until_small().await;
     assert_eq!(rig.stop().await, 0);
     let rig = Rig::start(on_disk(folder.path())).await;
     let delivery = rig.recv("slow", 1).await.remove(0);

@@ -27,6 +27,8 @@ pub const CHUNK_BYTES: usize = 64 * 1024;
 pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// A reply must be taken by the peer within this time.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// An HTTP connection is closed when bytes wait for its peer and none are taken for this time.
+pub const WRITE_STALL: Duration = Duration::from_secs(30);
 /// A connection with nothing in flight is closed after this time.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// TLS handshake, HTTP header block, or first OAP frame must be complete within this time.

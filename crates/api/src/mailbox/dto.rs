@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_mailbox::words::{Attempt, DeadReason, State};
+use svc_mailbox::words::{Attempt, BreakerState, DeadReason, State};
 use svc_mailbox::{DeadInfo, Delivery, Filter, Seen};
 use utoipa::ToSchema;
 
@@ -162,6 +162,15 @@ pub(super) enum ReasonWord {
     Rejected,
 }
 
+/// Whether a breaker lets messages out: all of them, one at a time, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum BreakerWord {
+    Closed,
+    HalfOpen,
+    Open,
+}
+
 /// Which messages are meant: those to which everything given applies.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -298,6 +307,7 @@ macro_rules! same_words {
 
 same_words!(StateWord, State: Ready Delayed Leased);
 same_words!(ReasonWord, DeadReason: MaxAttempts Expired Integrity Rejected);
+same_words!(BreakerWord, BreakerState: Closed HalfOpen Open);
 
 impl From<FilterFields> for Filter {
     fn from(fields: FilterFields) -> Self {

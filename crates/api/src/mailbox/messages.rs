@@ -12,7 +12,7 @@ use svc_mailbox::words::{Attempt, MessageId};
 use svc_mailbox::{Explained, Filter, Page};
 use utoipa::ToSchema;
 
-use super::dto::{self, FilterFields, Past, SeenMessage};
+use super::dto::{self, BreakerWord, FilterFields, Past, SeenMessage};
 use super::fields::{Attrs, Base64, Id};
 use super::openapi::Operation;
 use super::{Answer, App, Routes, with};
@@ -92,6 +92,14 @@ pub(super) struct ExplainAnswer<'a> {
     noisy_share: Option<u8>,
     /// True if its topic delivers nothing for now.
     paused: bool,
+    /// Whether the breaker of its topic lets messages out.
+    breaker: BreakerWord,
+    /// Until when nothing is delivered, while the breaker is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    breaker_until_ts: Option<u64>,
+    /// The topic that was named for the dead letters of its topic and is gone: it is tried without end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dlq_missing: Option<&'a str>,
     /// Deliveries so far, the newest last.
     history: Vec<Past<'a>>,
 }
@@ -144,7 +152,9 @@ async fn browse(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, 
 async fn explain(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) -> Answer {
     let id = app.located(&call, &bearer, &id.0).await?;
     let explained = app.mailbox.explain(id, call.deadline).await?;
-    Ok(Json(ExplainAnswer::from(&explained)).into_response())
+    let topic = app.mailbox.topic(&explained.seen.topic)?;
+    let dlq_missing = app.missing_dlq(&topic.settings);
+    Ok(Json(ExplainAnswer { dlq_missing, ..ExplainAnswer::from(&explained) }).into_response())
 }
 
 async fn cancel(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) -> Answer {
@@ -203,6 +213,9 @@ impl<'a> From<&'a Explained> for ExplainAnswer<'a> {
             ahead: explained.ahead,
             noisy_share: explained.noisy_share,
             paused: explained.paused,
+            breaker: explained.breaker.state.into(),
+            breaker_until_ts: explained.breaker.until_ms,
+            dlq_missing: None,
             history: explained.history.iter().map(Past::from).collect(),
         }
     }

@@ -8,16 +8,17 @@ use http::StatusCode;
 use ron_auth::Op;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Deserializer, Serialize};
-use svc_mailbox::words::{Expired, Groups, PartStats, TopicName, TopicSettings};
+use svc_mailbox::words::{BreakerSettings, Expired, Groups, PartStats, TopicName, TopicSettings};
 use svc_mailbox::{NodeStats, TopicView};
 use utoipa::ToSchema;
 
-use super::dto;
+use super::dto::{self, BreakerWord};
 use super::openapi::Operation;
 use super::{Answer, App, Routes, with};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText, Path, Query};
+use crate::sqs;
 
 const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 1000;
@@ -44,7 +45,7 @@ static SHOW: Operation = Operation::get("/v1/topics/{topic}", "topics", "shows a
 
 static CHANGE: Operation = Operation::patch("/v1/topics/{topic}", "topics", "changes some settings of a topic")
     .allows(Op::Admin)
-    .body::<Settings>(r#"{"visibility_ms":60000,"paused":true}"#)
+    .body::<Settings>(r#"{"visibility_ms":60000,"paused":true,"breaker":{"failing_percent":50,"pause_ms":30000}}"#)
     .answers::<TopicAnswer<'static>>()
     .marked()
     .errors(&[Kind::NotFound, Kind::Conflict]);
@@ -103,6 +104,10 @@ pub(super) struct TopicAnswer<'a> {
     /// The topic whose dead letters these are.
     #[serde(skip_serializing_if = "Option::is_none")]
     dead_letters_of: Option<&'a str>,
+    /// The topic that was named for its dead letters and is gone: until another is named, failed messages are tried
+    /// without end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dlq_missing: Option<&'a str>,
     /// What is set about it.
     #[schema(value_type = Settings)]
     settings: &'a TopicSettings,
@@ -148,8 +153,35 @@ pub(super) struct Settings {
     pub payload_bytes_max: Option<u32>,
     /// Deliveries stop while set.
     pub paused: Option<bool>,
+    /// When deliveries pause because too many of them fail; null means never. Replaced as a whole, and any change of it
+    /// lets deliveries go on at once.
+    #[serde(default, deserialize_with = "given_breaker")]
+    #[schema(value_type = Option<BreakerFields>)]
+    pub breaker: Option<Option<BreakerSettings>>,
     /// Whatever you keep with the topic; replaced as a whole.
     pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// When the deliveries of a topic pause instead of draining it into the dead letters. Every partition counts how its
+/// deliveries end: an acknowledgement is good, a failure or a lease that runs out is not. While the breaker is open
+/// nothing is delivered; after the pause one message at a time is, until one is acknowledged and everything goes on,
+/// or fails and the pause begins again. A delivery from before the pause that fails within it kills no message. All of
+/// this is kept in memory only: after a restart messages are delivered and counted anew.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BreakerFields {
+    /// More than this share of deliveries failing, in percent, opens it.
+    #[schema(minimum = 1, maximum = 99, default = 50)]
+    failing_percent: Option<u32>,
+    /// Deliveries that ended within this time count.
+    #[schema(minimum = 1_000, maximum = 3_600_000, default = 60_000)]
+    window_ms: Option<u64>,
+    /// With fewer deliveries in the window it never opens.
+    #[schema(minimum = 1, maximum = 1_000_000, default = 20)]
+    deliveries_min: Option<u32>,
+    /// How long nothing is delivered.
+    #[schema(minimum = 1_000, maximum = 3_600_000, default = 30_000)]
+    pause_ms: Option<u64>,
 }
 
 /// How many messages were removed.
@@ -207,6 +239,14 @@ pub(super) struct Numbers {
     expired: u64,
     /// Deepest reordering seen.
     reorder_depth_max: u64,
+    /// Whether the breaker lets messages out; of all partitions, as in the one that delivers least.
+    breaker: BreakerWord,
+    /// When it last opened, unless it is closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    breaker_opened_ts: Option<u64>,
+    /// Until when nothing is delivered, while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    breaker_until_ts: Option<u64>,
 }
 
 /// The numbers of the node: shards, log, topics.
@@ -238,32 +278,44 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> Answer 
     let limit = dto::check_limit(limit, PAGE_DEFAULT, PAGE_MAX)?;
     let views = app.mailbox.topics(after.as_ref(), &prefix, limit);
     let next = views.last().filter(|_| views.len() == limit).map(|view| view.name.as_str());
-    Ok(Json(ListAnswer { topics: views.iter().map(TopicAnswer::from).collect(), next }).into_response())
+    Ok(Json(ListAnswer { topics: views.iter().map(|view| app.shown(view)).collect(), next }).into_response())
 }
 
 async fn create(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> Answer {
     let name = app.named(&bearer, &topic.0)?;
     let asked: Settings = body.parse_or_default()?;
+    asked.check(&app, &bearer)?;
     let mut settings = app.mailbox.default_settings();
-    asked.apply(&app, &bearer, &mut settings)?;
+    asked.set(&mut settings);
     let (view, is_new) = app.mailbox.create_topic(&name, settings, call.deadline).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(app.changed(status, &TopicAnswer::from(&view)))
+    Ok(app.changed(status, &app.shown(&view)))
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
 async fn show(app: Arc<App>, bearer: Bearer, topic: Path<String>) -> Answer {
     let name = app.named(&bearer, &topic.0)?;
-    Ok(Json(TopicAnswer::from(&app.mailbox.topic(&name)?)).into_response())
+    Ok(Json(app.shown(&app.mailbox.topic(&name)?)).into_response())
 }
 
 async fn change(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> Answer {
     let name = app.named(&bearer, &topic.0)?;
     let asked: Settings = body.parse()?;
-    let mut settings = TopicSettings::clone(&app.mailbox.topic(&name)?.settings);
-    asked.apply(&app, &bearer, &mut settings)?;
-    let view = app.mailbox.update_topic(&name, settings, call.deadline).await?;
-    Ok(app.changed(StatusCode::OK, &TopicAnswer::from(&view)))
+    asked.check(&app, &bearer)?;
+    if let Some(Some(target)) = &asked.dlq {
+        // Nothing is made for a topic that is not there.
+        app.mailbox.topic(&name)?;
+        app.mailbox.make_dead_letter_topic(target, call.deadline).await?;
+    }
+    let change = |settings: &mut TopicSettings| {
+        if asked.dlq.is_some() || asked.max_attempts.is_some() {
+            sqs::reattach(settings);
+        }
+        asked.set(settings);
+        Ok(())
+    };
+    let view = app.mailbox.edit_topic(&name, change, call.deadline).await?;
+    Ok(app.changed(StatusCode::OK, &app.shown(&view)))
 }
 
 async fn delete(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> Answer {
@@ -301,6 +353,23 @@ impl App {
         self.allow_admin(bearer, name.as_str())?;
         Ok(name)
     }
+
+    /// The topic that is named for dead letters and is not there.
+    pub(super) fn missing_dlq<'a>(&self, settings: &'a TopicSettings) -> Option<&'a str> {
+        let is_gone = |name| self.mailbox.topic(&name).is_err_and(|error| error.kind == Kind::NotFound);
+        let is_missing = |dlq: &&str| dlq.parse().is_ok_and(is_gone);
+        settings.dlq.as_deref().filter(is_missing).or_else(|| sqs::lost_target(settings))
+    }
+
+    fn shown<'a>(&self, view: &'a TopicView) -> TopicAnswer<'a> {
+        TopicAnswer {
+            name: view.name.as_str(),
+            created_ts: view.created_ms,
+            dead_letters_of: view.dead_letters_of.as_ref().map(TopicName::as_str),
+            dlq_missing: self.missing_dlq(&view.settings),
+            settings: &view.settings,
+        }
+    }
 }
 
 /// Tells what is given as null from what is not given.
@@ -308,14 +377,29 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Str
     Option::deserialize(deserializer).map(Some)
 }
 
+fn given_breaker<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<BreakerSettings>>, D::Error> {
+    Option::<BreakerFields>::deserialize(deserializer).map(|fields| Some(fields.map(BreakerSettings::from)))
+}
+
+impl From<BreakerFields> for BreakerSettings {
+    fn from(fields: BreakerFields) -> Self {
+        let usual = BreakerSettings::default();
+        BreakerSettings {
+            failing_percent: fields.failing_percent.unwrap_or(usual.failing_percent),
+            window_ms: fields.window_ms.unwrap_or(usual.window_ms),
+            deliveries_min: fields.deliveries_min.unwrap_or(usual.deliveries_min),
+            pause_ms: fields.pause_ms.unwrap_or(usual.pause_ms),
+        }
+    }
+}
+
 impl Settings {
-    /// Changes what was asked for. Whoever sends dead letters to another topic must look after that one, too.
-    fn apply(self, app: &App, bearer: &Bearer, settings: &mut TopicSettings) -> Result<(), Error> {
+    /// Whoever sends dead letters to another topic must look after that one, too.
+    fn check(&self, app: &App, bearer: &Bearer) -> Result<(), Error> {
         if let Some(Some(target)) = &self.dlq {
             let target: TopicName = dto::parse("dlq", target)?;
             app.allow_admin(bearer, target.as_str())?;
         }
-        self.set(settings);
         Ok(())
     }
 
@@ -329,18 +413,8 @@ impl Settings {
             };
         }
         set!(visibility_ms max_attempts replay_window_ms retention_ms expired delay_ms partitions groups dlq
-            backoff_base_ms backoff_max_ms messages_max bytes_max inflight_max payload_bytes_max paused labels);
-    }
-}
-
-impl<'a> From<&'a TopicView> for TopicAnswer<'a> {
-    fn from(view: &'a TopicView) -> Self {
-        TopicAnswer {
-            name: view.name.as_str(),
-            created_ts: view.created_ms,
-            dead_letters_of: view.dead_letters_of.as_ref().map(TopicName::as_str),
-            settings: &view.settings,
-        }
+            backoff_base_ms backoff_max_ms messages_max bytes_max inflight_max payload_bytes_max paused breaker
+            labels);
     }
 }
 
@@ -361,6 +435,9 @@ impl From<PartStats> for Numbers {
             died: stats.died,
             expired: stats.expired,
             reorder_depth_max: stats.reorder_depth_max,
+            breaker: stats.breaker.state.into(),
+            breaker_opened_ts: stats.breaker.opened_ms,
+            breaker_until_ts: stats.breaker.until_ms,
         }
     }
 }
@@ -371,10 +448,18 @@ mod tests {
 
     #[test]
     fn settings_are_changed_where_they_are_given_and_null_is_given() {
-        let before = TopicSettings { dlq: Some("other".into()), delay_ms: 7, ..TopicSettings::default() };
+        let breaker = BreakerSettings { deliveries_min: 7, ..BreakerSettings::default() };
+        let before = TopicSettings {
+            dlq: Some("other".into()),
+            delay_ms: 7,
+            breaker: Some(breaker),
+            ..TopicSettings::default()
+        };
         for (asked, expected) in [
             ("{}", before.clone()),
             (r#"{"dlq":null}"#, TopicSettings { dlq: None, ..before.clone() }),
+            (r#"{"breaker":null}"#, TopicSettings { breaker: None, ..before.clone() }),
+            (r#"{"breaker":{}}"#, TopicSettings { breaker: Some(BreakerSettings::default()), ..before.clone() }),
             (r#"{"dlq":"third"}"#, TopicSettings { dlq: Some("third".into()), ..before.clone() }),
             (
                 r#"{"delay_ms":9,"groups":"fifo","paused":true}"#,
@@ -385,7 +470,14 @@ mod tests {
             serde_json::from_str::<Settings>(asked).expect(asked).set(&mut settings);
             assert_eq!(settings, expected, "{asked}");
         }
-        for wrong in [r#"{"delay":1}"#, r#"{"delay_ms":-1}"#, r#"{"groups":"lifo"}"#, r#"{"partitions":70000}"#] {
+        for wrong in [
+            r#"{"delay":1}"#,
+            r#"{"delay_ms":-1}"#,
+            r#"{"groups":"lifo"}"#,
+            r#"{"partitions":70000}"#,
+            r#"{"breaker":true}"#,
+            r#"{"breaker":{"percent":5}}"#,
+        ] {
             assert!(serde_json::from_str::<Settings>(wrong).is_err(), "{wrong}");
         }
     }

@@ -11,6 +11,7 @@ use svc_mailbox::words::{Expired, Groups, TopicName, TopicSettings};
 use super::error::SqsError;
 use super::model::Map;
 pub(super) use redrive::{Redrive, allows, detach};
+pub(crate) use redrive::{lost_target, reattach};
 
 /// Labels whose value a send or a receive looks at.
 pub(super) const CONTENT_BASED: &str = "sqs.ContentBasedDeduplication";

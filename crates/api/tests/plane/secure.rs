@@ -12,13 +12,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use ron_api::{HttpLimits, tls_config};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::harness::{Node, within};
+use crate::harness::{Node, echo, within};
 
 /// An HTTP/2 client; the set drives its connection.
 struct Http2 {
@@ -67,7 +67,9 @@ async fn tls_connect(node: &Node, roots: &Arc<RootCertStore>, protocols: &[&str]
         .with_root_certificates(Arc::clone(roots))
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
-    let stream = within("connect", TcpStream::connect(node.address)).await.expect("connected");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a small window");
+    let stream = within("connect", socket.connect(node.address)).await.expect("connected");
     let name = ServerName::try_from("localhost").expect("a name");
     within("handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await.expect("a handshake")
 }
@@ -141,6 +143,26 @@ async fn a_handshake_that_stalls_or_fails_is_counted() {
     plain.send("GET / HTTP/1.1\r\nhost: node\r\n\r\n").await;
     plain.closed().await;
     assert_eq!(node.metrics().io_errors.at("handshake").get(), 1);
+}
+
+#[tokio::test]
+async fn a_peer_that_stops_reading_is_found_out_under_tls_too() {
+    let (node, roots) = tls_node(HttpLimits { write_stall: Duration::from_millis(300), ..HttpLimits::default() }).await;
+    let mut stream = tls_connect(&node, &roots, &["http/1.1"]).await;
+    // More than the buffers on the way hold.
+    let request = echo(&format!("{{\"message\":\"{}\"}}", "x".repeat(3 << 20)));
+    within("send", stream.write_all(&request)).await.expect("the node reads");
+    let stalls = node.metrics().io_timeouts.at("write");
+    within("a stall", async {
+        while stalls.get() == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // What was on the way may still arrive; then there is an end that TLS did not announce.
+    let mut rest = Vec::new();
+    within("the end", stream.read_to_end(&mut rest)).await.expect_err("cut off");
+    assert!(!rest.is_empty() && rest.len() < request.len(), "{}", rest.len());
 }
 
 #[tokio::test]

@@ -103,6 +103,7 @@ pub const KEYS: &[Key] = &[
     key("connections.max", whole(1, 1_000_000), LIVE),
     key("connections.per_ip_max", whole(1, 1_000_000), LIVE),
     key("connections.accepts_per_ip_per_second", whole(1, 1_000_000), LIVE),
+    key("connections.write_stall", TIME, LIVE),
     key("queues.bus", whole(1, 65_536), PROCESS),
     key("queues.work", whole(1, 65_536), PROCESS),
     key("queues.work_bytes_max", size(MIB, 64 * GIB), PROCESS),

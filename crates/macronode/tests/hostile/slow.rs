@@ -13,7 +13,8 @@ use crate::{SLACK, assert_still_serves, start, wait_for_metric};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
-const IMPATIENT: &str = "[io]\nread_timeout = \"1s\"\nidle_timeout = \"2s\"\n";
+const WRITE_STALL: Duration = Duration::from_secs(2);
+const IMPATIENT: &str = "[io]\nread_timeout = \"1s\"\nidle_timeout = \"2s\"\n[connections]\nwrite_stall = \"2s\"\n";
 
 const DRIPPING: &[u8] = b"POST /v1/echo HTTP/1.1\r\nhost: node\r\nx-a: b\r\n";
 
@@ -133,7 +134,8 @@ async fn readers_that_never_read_are_closed() {
     }
     assert_still_serves(&node).await;
     let closed = wait_for_metric(&node, "connections_open{listener=\"http\"}", |open| open == 0.0);
-    within(IDLE_TIMEOUT + SLACK + SLACK, "closing", closed).await;
+    within(WRITE_STALL + SLACK + SLACK, "closing", closed).await;
+    assert_eq!(node.metric("io_timeouts_total{op=\"write\"}").await, 4.0);
     let mut rest = Vec::new();
     for stream in &mut streams {
         // What was on the way may still arrive; the end must follow.

@@ -12,7 +12,10 @@ use super::receive::{DeadInfo, owned};
 use super::send::check_attributes;
 use crate::envelope::{Envelope, payload_hash};
 use crate::reprocessor::{RedriveControl, RedriveOrder, RedriveView};
-use crate::words::{Attempt, DeadReason, Explanation, MessageId, Millis, PartKey, Seq, State, Summary, TopicName};
+use crate::words::{
+    Attempt, BreakerState, BreakerView, DeadReason, Explanation, MessageId, Millis, PartKey, Seq, State, Summary,
+    TopicName,
+};
 
 /// Messages looked at for one page before it is handed out as it is.
 const LOOK_MAX: usize = 10_000;
@@ -102,6 +105,8 @@ pub struct Explained {
     pub noisy_share: Option<u8>,
     /// Its topic is paused.
     pub paused: bool,
+    /// Whether the breaker of its partition lets messages out.
+    pub breaker: BreakerView,
     /// Deliveries so far.
     pub history: Vec<Attempt>,
 }
@@ -199,7 +204,7 @@ impl Mailbox {
         let topic = self.topic_of_part(part)?;
         let explained = self.on_part(part, deadline, move |turn| Ok(turn.shard.explain(turn.now, part, id.seq)));
         let gone = || Error::new(Kind::NotFound, format!("message {id} has just gone"));
-        let Explanation { summary, lease, blocked_by, ahead, noisy_share, paused, history } =
+        let Explanation { summary, lease, blocked_by, ahead, noisy_share, paused, breaker, history } =
             explained.await?.ok_or_else(gone)?;
         let blocked_by = match blocked_by {
             Some(seq) => self.id_of(part, seq, deadline).await?,
@@ -208,7 +213,7 @@ impl Mailbox {
         let mut seen = self.see(&topic.name, vec![summary]).await?;
         let seen = seen.pop().ok_or_else(gone)?;
         let mut explained =
-            Explained { seen, verdict: String::new(), blocked_by, lease, ahead, noisy_share, paused, history };
+            Explained { seen, verdict: String::new(), blocked_by, lease, ahead, noisy_share, paused, breaker, history };
         explained.verdict = explained.in_words(self.now());
         Ok(explained)
     }
@@ -343,6 +348,20 @@ impl Explained {
         }
         if self.paused {
             return "its topic is paused".to_owned();
+        }
+        match (self.breaker.state, self.breaker.until_ms) {
+            (BreakerState::Closed, _) => {}
+            (BreakerState::Open, Some(until)) => {
+                return format!(
+                    "too many deliveries of its topic fail: they are paused for another {} ms",
+                    in_ms(until)
+                );
+            }
+            _ => {
+                return "too many deliveries of its topic failed: one message at a time is delivered until one is \
+                        acknowledged"
+                    .to_owned();
+            }
         }
         if let Some(blocker) = self.blocked_by {
             return format!(

@@ -55,7 +55,7 @@ impl Mailbox {
     }
 
     /// A topic that is named for dead letters is made if it is not there, as the node's rules allow.
-    async fn make_dead_letter_topic(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+    pub async fn make_dead_letter_topic(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
         let name: TopicName =
             name.parse().map_err(|_| Error::schema(format!("dlq: {name:?} is not a topic's name")))?;
         if self.engine.topics.get(&name).is_some() {
@@ -222,5 +222,6 @@ impl PartStats {
         self.died += other.died;
         self.expired += other.expired;
         self.reorder_depth_max = self.reorder_depth_max.max(other.reorder_depth_max);
+        self.breaker = self.breaker.worse(other.breaker);
     }
 }

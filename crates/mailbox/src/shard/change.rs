@@ -158,7 +158,7 @@ impl Part {
     /// As new, with the same rules and counters.
     pub(super) fn clear(&mut self, desk: &mut Desk, release: &mut dyn FnMut(ron_log::Position)) {
         desk.disarm(self);
-        desk.count(self, [0; 3]);
+        desk.count(self, [0; 4]);
         for entry in self.index.from(0) {
             release(desk.forget(entry));
         }

@@ -7,11 +7,11 @@ use ron_types::Error;
 use super::hot::Hot;
 use super::{Handover, Journal};
 use crate::index::Entry;
-use crate::part::Part;
 use crate::part::apply::Parcel;
+use crate::part::{Held, Part};
 use crate::record::Record;
 use crate::timers::Deadlines;
-use crate::words::{PartKey, Seq};
+use crate::words::{BreakerTurn, PartKey, Seq};
 
 pub(super) struct Desk {
     /// When each partition has something due.
@@ -25,8 +25,10 @@ pub(super) struct Desk {
     pub released: Vec<Position>,
     /// Leases being given; kept for its room.
     pub items: Vec<(Seq, u32)>,
-    /// Ready, delayed and leased messages of all partitions.
-    pub held: [u64; 3],
+    /// Breakers that have opened or closed.
+    pub turns: Vec<BreakerTurn>,
+    /// Of all partitions.
+    pub held: Held,
     pub reorder_depth_max: u64,
     head: Vec<u8>,
 }
@@ -41,7 +43,8 @@ impl Desk {
             woken: Vec::new(),
             released: Vec::new(),
             items: Vec::new(),
-            held: [0; 3],
+            turns: Vec::new(),
+            held: [0; 4],
             reorder_depth_max: 0,
             head: Vec::new(),
         }
@@ -96,6 +99,9 @@ impl Desk {
         }
         self.count(part, part.held());
         self.reorder_depth_max = self.reorder_depth_max.max(part.counts.reorder_depth_max);
+        if let Some(breaker) = &mut part.breaker {
+            self.turns.extend(breaker.take_turn(part.key));
+        }
         let stirred = std::mem::take(&mut part.stirred) | std::mem::take(&mut part.lines.opened);
         if stirred && !part.woken && part.has_ready() {
             part.woken = true;
@@ -112,8 +118,8 @@ impl Desk {
         }
     }
 
-    /// Counts a partition's messages as so many from now on.
-    pub fn count(&mut self, part: &mut Part, held: [u64; 3]) {
+    /// Counts what a partition holds as so many from now on.
+    pub fn count(&mut self, part: &mut Part, held: Held) {
         for (total, (now, before)) in self.held.iter_mut().zip(held.into_iter().zip(part.counted)) {
             *total = *total + now - before;
         }

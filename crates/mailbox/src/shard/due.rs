@@ -43,6 +43,9 @@ impl Part {
         now: Millis,
         max: usize,
     ) -> Result<usize, Error> {
+        if let Some(breaker) = &mut self.breaker {
+            self.stirred |= breaker.end_pause(now);
+        }
         let ended = self.end_waits(desk, journal, now, max)?;
         let overdue = self.overdue(now, max);
         if !overdue.is_empty()
@@ -65,11 +68,16 @@ impl Part {
         let due: Vec<_> = self.timers.due(now).take(max).collect();
         let mut returned: Vec<Seq> = Vec::new();
         for (_, seq) in &due {
-            let Some(entry) = self.index.get(*seq) else { continue };
+            let Some(entry) = self.index.get(*seq).copied() else { continue };
             match entry.state() {
-                State::Leased if self.is_spent(entry) => {
-                    self.die(desk, journal, now, *seq, DeadReason::MaxAttempts, RAN_OUT)?;
+                State::Leased if self.is_spent(&entry) => {
+                    if self.is_spared(&entry) {
+                        self.spare(desk, journal, *seq)?;
+                    } else {
+                        self.die(desk, journal, now, *seq, DeadReason::MaxAttempts, RAN_OUT)?;
+                    }
                     self.counts.failed += 1;
+                    self.delivery_ended(now, (*seq, entry.fence), false);
                 }
                 State::Leased => returned.push(*seq),
                 _ => self.shift(*seq, Stand::Ready, |_| ()),
@@ -78,7 +86,10 @@ impl Part {
         if !returned.is_empty() {
             desk.write_step(journal, &Record::Returned { part: self.key, seqs: Cow::Borrowed(&returned) })?;
             self.counts.failed += returned.len() as u64;
-            returned.into_iter().for_each(|seq| self.apply_returned(seq));
+            for seq in returned {
+                self.lease_ended(now, seq, false);
+                self.apply_returned(seq);
+            }
         }
         Ok(due.len())
     }

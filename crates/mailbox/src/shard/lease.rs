@@ -73,12 +73,15 @@ impl Shard {
         let reason = cut(nack.reason, limits::REASON_BYTES_MAX);
         let died = match () {
             () if nack.reject && part.dlq.is_some() => Some(DeadReason::Rejected),
-            () if part.is_spent(&entry) => Some(DeadReason::MaxAttempts),
+            () if part.is_spent(&entry) && !part.is_spared(&entry) => Some(DeadReason::MaxAttempts),
             () => None,
         };
         let nacked = if let Some(why) = died {
             part.die(desk, journal, now, seq, why, reason)?;
             Nacked::Died
+        } else if part.is_spent(&entry) {
+            part.spare(desk, journal, seq)?;
+            Nacked::Requeued { due_ms: now }
         } else {
             let delay_ms = nack.delay_ms.unwrap_or_else(|| part.backoff_ms(entry.attempts(), draw));
             let due_ms = now.saturating_add(delay_ms);
@@ -87,6 +90,7 @@ impl Shard {
             Nacked::Requeued { due_ms }
         };
         part.counts.failed += 1;
+        part.delivery_ended(now, (seq, fence), false);
         desk.finish(part);
         Ok(nacked)
     }
@@ -150,6 +154,9 @@ impl Part {
             return Err(error);
         }
         self.counts.delivered += items.len() as u64;
+        if let Some(breaker) = &mut self.breaker {
+            breaker.let_out(items);
+        }
         for (seq, _) in items {
             out.extend(self.leased(desk, now, *seq, consumer));
         }
@@ -277,6 +284,7 @@ impl Part {
         }
         self.counts.acked += seqs.len() as u64;
         for seq in seqs {
+            self.lease_ended(now, seq, true);
             self.end_try(seq, now, "");
             if let Some(leaving) = self.remove(seq) {
                 journal.release(desk.forget(&leaving.entry));
@@ -307,6 +315,22 @@ impl Part {
         let last = self.pasts.get(seq).and_then(|past| past.tries.last());
         let error = last.map_or_else(String::new, |last| last.outcome.to_string());
         self.die(desk, journal, now, seq, DeadReason::MaxAttempts, &error)
+    }
+
+    /// Gives a message back that would die of this delivery: it does not count, because its topic is paused.
+    pub(super) fn spare(&mut self, desk: &mut Desk, journal: &mut dyn Journal, seq: Seq) -> Result<(), Error> {
+        desk.write_step(journal, &Record::Unlease { part: self.key, seq })?;
+        self.apply_unlease(seq);
+        Ok(())
+    }
+
+    /// A delivery is about to end; one that has ended before, and is only acknowledged now, has been counted.
+    pub(super) fn lease_ended(&mut self, now: Millis, seq: Seq, good: bool) {
+        if self.breaker.is_some()
+            && let Some(entry) = self.index.get(seq).filter(|entry| entry.state() == State::Leased)
+        {
+            self.delivery_ended(now, (seq, entry.fence), good);
+        }
     }
 
     /// Moves a message to the dead letters.

@@ -40,8 +40,13 @@ impl Shard {
 
     /// Ready, delayed and leased messages of all its partitions, and the deepest reordering.
     pub fn totals(&self) -> PartStats {
-        let [ready, delayed, leased] = self.desk.held;
+        let [ready, delayed, leased, _] = self.desk.held;
         PartStats { ready, delayed, leased, reorder_depth_max: self.desk.reorder_depth_max, ..PartStats::default() }
+    }
+
+    /// Partitions whose breaker is not closed.
+    pub fn breakers_open(&self) -> u64 {
+        self.desk.held[3]
     }
 
     /// Whether the body at this place is a message's of this shard: only then [`Shard::relocate`] needs it.
@@ -77,6 +82,7 @@ impl Shard {
             ahead: part.lines.ahead(entry.group, seq),
             noisy_share: part.lines.noisy_share(entry.group),
             paused: part.settings.paused,
+            breaker: part.breaker_view(),
             history: past.map_or_else(Vec::new, Past::attempts),
         })
     }

@@ -6,6 +6,7 @@ use super::*;
 use crate::record::Record;
 use crate::words::{Content, DeadReason, Expired, Groups, Leased, State};
 
+mod breaker;
 mod order;
 mod replayed;
 mod scale;

@@ -17,15 +17,8 @@ impl Rig {
 
     /// The newest move of a topic once it is as wanted.
     async fn until(&self, from: &str, is_so: impl Fn(&MoveView) -> bool) -> MoveView {
-        let looking = within(async {
-            loop {
-                match self.mailbox.moves(&name(from)).first() {
-                    Some(view) if is_so(view) => return view.clone(),
-                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
-                }
-            }
-        });
-        looking.await.unwrap_or_else(|_| panic!("{:?}", self.mailbox.moves(&name(from))))
+        let mut moves = eventually(|| self.mailbox.moves(&name(from)), |moves| moves.first().is_some_and(&is_so)).await;
+        moves.remove(0)
     }
 
     async fn until_state(&self, from: &str, state: MoveState) -> MoveView {
@@ -158,12 +151,7 @@ async fn moves_are_remembered_when_the_log_has_made_room() {
         let delivery = rig.recv("fast", 1).await.remove(0);
         rig.ack(&delivery).await;
     }
-    let small = within(async {
-        while rig.mailbox.node_stats().log.expect("open").segments > 3 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    small.await.unwrap_or_else(|_| panic!("{:?}", rig.mailbox.node_stats().log));
+    rig.until_small().await;
     assert_eq!(rig.stop().await, 0);
 
     let rig = Rig::start(on_disk(folder.path())).await;

@@ -78,11 +78,30 @@ pub(in crate::sqs) fn detach(settings: &mut TopicSettings) {
     }
 }
 
+/// What the policy said before the queue for the dead was deleted: after how many receives, and which queue.
+fn dangling(settings: &TopicSettings) -> Option<(u32, &str)> {
+    let (receives, target) = settings.labels.get(DANGLING)?.split_once(' ')?;
+    Some((receives.parse().ok()?, target))
+}
+
+/// The queue for the dead of these settings, if it was deleted from under them.
+pub(crate) fn lost_target(settings: &TopicSettings) -> Option<&str> {
+    dangling(settings).filter(|_| settings.max_attempts == 0).map(|(_, target)| target)
+}
+
+/// Somebody decides anew where the dead of these settings go: messages die again when they used to.
+pub(crate) fn reattach(settings: &mut TopicSettings) {
+    if let Some((receives, _)) = dangling(settings).filter(|_| settings.max_attempts == 0) {
+        settings.max_attempts = receives;
+    }
+    settings.labels.remove(DANGLING);
+}
+
 pub(super) fn shown(queue: &TopicName, settings: &TopicSettings, arn_start: &str) -> Option<String> {
     let (receives, target) = match (settings.max_attempts, &settings.dlq) {
         (0, _) => {
-            let (receives, target) = settings.labels.get(DANGLING)?.split_once(' ')?;
-            (receives.parse().ok()?, target.to_owned())
+            let (receives, target) = dangling(settings)?;
+            (receives, target.to_owned())
         }
         (receives, Some(target)) => (receives, target.clone()),
         // The dead letters that every topic of the native surface has.

@@ -150,9 +150,15 @@ fn a_redrive_policy_says_how_often_and_where_to() {
 fn a_redrive_policy_is_taken_away_and_survives_its_target() {
     let text = format!(r#"{{"deadLetterTargetArn":"{ARN}dead","maxReceiveCount":3}}"#);
     let mut settings = applied(&[("RedrivePolicy", &text)], false).expect("a policy");
+    assert_eq!(lost_target(&settings), None);
     detach(&mut settings);
     assert_eq!((settings.max_attempts, &settings.dlq), (0, &None));
+    assert_eq!(lost_target(&settings), Some("dead"));
     assert_eq!(shown("RedrivePolicy", &queue(), &settings, ARN), Some(text));
+    let mut decided = settings.clone();
+    reattach(&mut decided);
+    assert_eq!((decided.max_attempts, lost_target(&decided)), (3, None));
+    assert!(decided.labels.is_empty(), "{:?}", decided.labels);
     read(&map(&[("RedrivePolicy", "")]), false).and_then(|change| change.apply(&mut settings)).expect("empty");
     assert_eq!(shown("RedrivePolicy", &queue(), &settings, ARN), None);
     let native = TopicSettings::default();

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::args::ExplainArgs;
 use super::browse::Seen;
-use super::words::{attributes, decoded, one_line, payload_line, relative, segment};
+use super::words::{attributes, decoded, missing_dlq, one_line, payload_line, relative, segment};
 use crate::client::ApiClient;
 use crate::commands::Report;
 use crate::commands::table::{row, table};
@@ -22,6 +22,7 @@ struct Explained {
     ahead: u64,
     noisy_share: Option<u8>,
     paused: bool,
+    dlq_missing: Option<String>,
     history: Vec<Past>,
 }
 
@@ -96,6 +97,7 @@ fn rows(explained: &Explained) -> Vec<Vec<String>> {
         rows.push(row(["was for", &dead.source]));
         rows.push(row(["last error", &one_line(&dead.last_error)]));
     }
+    rows.extend(explained.dlq_missing.as_ref().map(|dlq| row(["dlq missing", &missing_dlq(dlq)])));
     rows.extend(seen.idem_key.as_ref().map(|key| row(["key", &one_line(key)])));
     if !seen.attrs.is_empty() {
         rows.push(row(["attrs", &attributes(&seen.attrs)]));
@@ -120,7 +122,7 @@ mod tests {
                         "attempts": 2, "state": "leased", "due_ts": now + 20_500},
             "verdict": "ann has it, delivery 2, for another 20500 ms",
             "lease": {"consumer": "ann", "number": 2, "leased_ts": now, "until_ts": now + 20_500},
-            "ahead": 0, "noisy_share": 40, "paused": false,
+            "ahead": 0, "noisy_share": 40, "paused": false, "dlq_missing": "grave",
             "history": [{"number": 1, "consumer": "bob", "leased_ts": now, "outcome": "boom"},
                         {"number": 2, "consumer": "ann", "leased_ts": now, "outcome": ""}],
         }));
@@ -128,11 +130,12 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "ann has it, delivery 2, for another 20500 ms");
         for part in [
-            "  state    leased, 2 deliveries so far",
-            "  lease    delivery 2 to ann, taken ",
+            "  state        leased, 2 deliveries so far",
+            "  lease        delivery 2 to ann, taken ",
             "ends in 20 s",
-            "  group    g, noisy: it holds 40 % of all leases",
-            "  payload  hi",
+            "  group        g, noisy: it holds 40 % of all leases",
+            "  dlq missing  grave is gone: ",
+            "  payload      hi",
             "bob  boom",
             "ann  still running",
         ] {

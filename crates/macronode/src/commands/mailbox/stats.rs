@@ -40,6 +40,10 @@ pub struct Numbers {
     pub died: u64,
     /// Messages dropped by retention since the start.
     pub expired: u64,
+    /// Whether the breaker lets messages out: `closed`, `half_open` or `open`.
+    pub breaker: String,
+    /// Until when it does not.
+    pub breaker_until_ts: Option<u64>,
 }
 
 /// The answer for one topic.
@@ -131,6 +135,7 @@ fn show_topic(stats: &TopicStats) -> String {
     let mut now = rows(&numbers);
     now.push(row(["bytes", &bytes(stats.total.bytes)]));
     now.push(row(["oldest", &oldest]));
+    now.extend(breaker(&stats.total).map(|breaker| row(["breaker", &breaker])));
     let mut text = format!("{}\n{}since the start\n{}", stats.topic, table(2, &now), table(2, &rows(&since)));
     if stats.partitions.len() > 1 {
         let mut parts = vec![row(["partition", "shard", "ready", "delayed", "leased", "sent", "acked"])];
@@ -143,6 +148,16 @@ fn show_topic(stats: &TopicStats) -> String {
         text += &table(0, &parts);
     }
     text
+}
+
+/// What the breaker holds back, if it does.
+fn breaker(numbers: &Numbers) -> Option<String> {
+    match (numbers.breaker.as_str(), numbers.breaker_until_ts) {
+        ("open", Some(until)) => Some(format!("OPEN, tries again {}", relative(until))),
+        ("open", None) => Some("OPEN".to_owned()),
+        ("half_open", _) => Some("HALF OPEN, one message at a time".to_owned()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -180,6 +195,20 @@ partition  shard  ready  delayed  leased  sent  acked
 1          1      2      0        0       9     0
 ";
         assert_eq!(show_topic(&stats), expected);
+    }
+
+    #[test]
+    fn a_breaker_shows_unless_it_is_closed() {
+        for (state, shown) in
+            [("closed", None), ("half_open", Some("HALF OPEN")), ("open", Some("OPEN, tries again in"))]
+        {
+            let until = ron_kernel::clock::unix_millis() + 60_000;
+            let numbers = Numbers { breaker: state.to_owned(), breaker_until_ts: Some(until), ..Numbers::default() };
+            let text = show_topic(&TopicStats { total: numbers, ..TopicStats::default() });
+            let line = text.lines().find_map(|line| line.trim().strip_prefix("breaker")).map(str::trim);
+            assert_eq!(line.is_some(), shown.is_some(), "{text}");
+            assert!(line.unwrap_or_default().starts_with(shown.unwrap_or_default()), "{text}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::args::{ListArgs, TopicsArgs, TopicsCommand};
-use super::words::{counted, one_line, relative, segment};
+use super::words::{counted, missing_dlq, one_line, relative, segment};
 use crate::cli::ApiArgs;
 use crate::client::{Answer, ApiClient, PATIENCE};
 use crate::commands::Report;
@@ -23,6 +23,7 @@ struct Topic {
     name: String,
     created_ts: u64,
     dead_letters_of: Option<String>,
+    dlq_missing: Option<String>,
     settings: Map<String, Value>,
 }
 
@@ -134,6 +135,7 @@ fn show(topic: &Topic) -> String {
     let mut rows: Vec<Vec<String>> =
         topic.settings.iter().map(|(name, value)| row([name, &in_words(name, value)])).collect();
     rows.extend(topic.dead_letters_of.as_ref().map(|source| row(["dead letters of", source])));
+    rows.extend(topic.dlq_missing.as_ref().map(|dlq| row(["dlq missing", &missing_dlq(dlq)])));
     format!("{} made {}\n{}", topic.name, relative(topic.created_ts), table(2, &rows))
 }
 
@@ -151,12 +153,17 @@ fn in_words(name: &str, value: &Value) -> String {
 fn changed(settings: &[(String, String)]) -> Value {
     let mut body = Map::new();
     for (name, text) in settings {
-        match name.strip_prefix("labels.") {
-            Some(label) => {
-                let labels = body.entry("labels").or_insert_with(|| Value::Object(Map::new()));
-                labels[label] = text.as_str().into();
+        let mut group = |name: &str, part: &str, value: Value| {
+            let group = body.entry(name).or_insert(Value::Null);
+            if !group.is_object() {
+                *group = Value::Object(Map::new());
             }
-            None => {
+            group[part] = value;
+        };
+        match name.split_once('.') {
+            Some(("labels", label)) => group("labels", label, text.as_str().into()),
+            Some(("breaker", part)) => group("breaker", part, setting(part, text)),
+            _ => {
                 body.insert(name.clone(), setting(name, text));
             }
         }
@@ -196,11 +203,14 @@ mod tests {
             ("dlq", "none"),
             ("labels.team", "5"),
             ("labels.cost", "x"),
+            ("breaker.failing_percent", "40"),
+            ("breaker.pause_ms", "1m"),
         ];
         let written = written.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let expected = json!({
             "visibility_ms": 30_000, "retention_ms": 5000, "payload_bytes_max": 65_536, "max_attempts": 3,
             "groups": "fifo", "paused": true, "dlq": null, "labels": {"team": "5", "cost": "x"},
+            "breaker": {"failing_percent": 40, "pause_ms": 60_000},
         });
         assert_eq!(changed(&written), expected);
         assert_eq!(setting("max_attempts", "-3"), json!("-3"), "the node names the field and what is wrong");
@@ -226,5 +236,8 @@ mod tests {
         let text = show(&topic());
         assert!(text.starts_with("orders made "), "{text}");
         assert!(text.contains("\n  visibility_ms  30s\n") && text.contains("\n  dlq            none\n"), "{text}");
+        assert!(!text.contains("missing"), "{text}");
+        let text = show(&Topic { dlq_missing: Some("grave".to_owned()), ..topic() });
+        assert!(text.contains("\n  dlq missing    grave is gone: "), "{text}");
     }
 }

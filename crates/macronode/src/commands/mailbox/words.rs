@@ -100,6 +100,11 @@ pub fn attributes(attrs: &serde_json::Map<String, serde_json::Value>) -> String 
     attrs.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
+/// What becomes of messages that fail when the topic named for the dead ones is gone.
+pub fn missing_dlq(dlq: &str) -> String {
+    format!("{} is gone: messages that fail are tried without end until another is named", one_line(dlq))
+}
+
 /// A name as one segment of a path: whatever it is, it stays within its segment.
 pub fn segment(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');

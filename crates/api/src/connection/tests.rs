@@ -1,0 +1,161 @@
+//! A connection whose peer does not read, in a time that passes at once.
+
+use ron_kernel::{Builder, KernelOptions, Snapshot};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+use super::*;
+use crate::outflow::Outflow;
+use crate::route::{ApiBuilder, RouteSpec, Verb};
+
+const SOCKET_BYTES: usize = 1024;
+const ANSWER_BYTES: usize = 256 * 1024;
+
+static WHOLE: RouteSpec = route("/whole");
+static PIECES: RouteSpec = route("/pieces");
+
+const fn route(pattern: &'static str) -> RouteSpec {
+    RouteSpec { pattern, method: Verb::Get, deadline: None, concurrency: None, does: "a route of the tests" }
+}
+
+/// A long answer that is ready at once.
+async fn whole() -> Vec<u8> {
+    vec![b'x'; ANSWER_BYTES]
+}
+
+/// An answer without an end.
+async fn pieces() -> Body {
+    let piece = Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 4096]));
+    Body::from_stream(futures_util::stream::repeat(piece))
+}
+
+/// A connection that runs while its client does something.
+struct Rig {
+    client: DuplexStream,
+    served: Pin<Box<dyn Future<Output = ()>>>,
+    drain: watch::Sender<bool>,
+    metrics: Arc<Metrics>,
+    _kernel: Builder,
+}
+
+impl Rig {
+    fn new(limits: HttpLimits) -> Rig {
+        let kernel = Builder::new(KernelOptions::default(), Metrics::new());
+        let builder = ApiBuilder::new(kernel.handle(), Snapshot::new(limits.clone()));
+        let api = builder.route(&WHOLE, whole).route(&PIECES, pieces).build();
+        api.shared.entrance.open();
+        let metrics = Arc::clone(&api.shared.metrics);
+        let (client, socket) = duplex(SOCKET_BYTES);
+        let (drain, draining) = watch::channel(false);
+        let served = Box::pin(async move {
+            let pace = Pace::new();
+            let socket = Outflow::new(socket, Arc::clone(&pace));
+            serve_connection(socket, pace, api, &limits, draining).await;
+        });
+        Rig { client, served, drain, metrics, _kernel: kernel }
+    }
+
+    async fn asking(target: &str) -> Rig {
+        let mut rig = Rig::new(HttpLimits::default());
+        rig.client.write_all(format!("GET {target} HTTP/1.1\r\nhost: node\r\n\r\n").as_bytes()).await.expect("room");
+        rig
+    }
+
+    /// Reads so many bytes while the connection runs; it must not end.
+    async fn read(&mut self, bytes: usize) -> Vec<u8> {
+        let mut taken = vec![0; bytes];
+        tokio::select! {
+            read = self.client.read_exact(&mut taken) => drop(read.expect("it goes on")),
+            () = &mut self.served => panic!("the connection ended"),
+        }
+        taken
+    }
+
+    async fn rest(&mut self, time: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = &mut self.served => panic!("the connection ended"),
+        }
+    }
+
+    /// How long the connection lasts from here on.
+    async fn lasts(&mut self) -> Duration {
+        let since = clock::now();
+        (&mut self.served).await;
+        since.elapsed()
+    }
+
+    fn stalls(&self) -> u64 {
+        self.metrics.io_timeouts.at("write").get()
+    }
+}
+
+fn about(expected: Duration, measured: Duration) -> bool {
+    measured >= expected && measured < expected + Duration::from_millis(50)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_stops_reading_loses_its_connection() {
+    let stall = HttpLimits::default().write_stall;
+    for target in ["/whole", "/pieces"] {
+        let mut rig = Rig::asking(target).await;
+        let lasted = rig.lasts().await;
+        assert!(about(stall, lasted), "{target}: {lasted:?}");
+
+        let mut rig = Rig::asking(target).await;
+        rig.rest(stall / 2).await;
+        rig.read(2 * SOCKET_BYTES).await;
+        let lasted = rig.lasts().await;
+        assert!(about(stall, lasted), "{target}: {lasted:?} since the last byte");
+        assert_eq!((rig.stalls(), rig.metrics.io_timeouts.at("header").get()), (1, 0), "{target}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_gets_its_whole_answer_and_then_may_rest() {
+    let limits = HttpLimits::default();
+    let mut rig = Rig::asking("/whole").await;
+    let slow_reads = 8;
+    assert!(limits.write_stall * 2 / 3 * slow_reads > limits.idle_timeout * 2, "it takes longer than a rest may");
+    let head = rig.read(SOCKET_BYTES).await;
+    let head_bytes = head.windows(4).position(|window| window == b"\r\n\r\n").expect("a head") + 4;
+    for _ in 0..slow_reads {
+        rig.rest(limits.write_stall * 2 / 3).await;
+        rig.read(SOCKET_BYTES).await;
+    }
+    rig.read(head_bytes + ANSWER_BYTES - (slow_reads as usize + 1) * SOCKET_BYTES).await;
+    let lasted = rig.lasts().await;
+    assert!(about(limits.idle_timeout, lasted), "{lasted:?}");
+    assert_eq!(rig.stalls(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_wait_for_a_reader_of_an_answer_that_is_done() {
+    let mut rig = Rig::asking("/whole").await;
+    rig.rest(Duration::from_secs(1)).await;
+    rig.drain.send_replace(true);
+    let lasted = rig.lasts().await;
+    assert!(about(CLOSING_PAUSE + CLOSING_PATIENCE, lasted), "{lasted:?}");
+}
+
+/// A request for the long answer, from a peer that grants room for all of it.
+fn http2_request() -> Vec<u8> {
+    let room = (1_u32 << 20).to_be_bytes();
+    // The window of each stream, then that of the connection, then the head.
+    let settings = [&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4], room.as_slice()].concat();
+    let window = [&[0, 0, 4, 8, 0, 0, 0, 0, 0], room.as_slice()].concat();
+    let fields = b"\x82\x86\x04\x06/whole\x01\x04node";
+    let head = [&[0, 0, fields.len() as u8, 1, 5, 0, 0, 0, 1], fields.as_slice()].concat();
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), settings, window, head].concat()
+}
+
+#[tokio::test(start_paused = true)]
+async fn http2_is_watched_the_same_way() {
+    // Less than the pings take to find out.
+    let limits = HttpLimits { write_stall: Duration::from_secs(7), ..HttpLimits::default() };
+    let mut rig = Rig::new(limits.clone());
+    rig.client.write_all(&http2_request()).await.expect("room");
+    rig.read(32 * SOCKET_BYTES).await;
+    let lasted = rig.lasts().await;
+    assert!(about(limits.write_stall, lasted), "{lasted:?}");
+    assert_eq!(rig.stalls(), 1);
+}

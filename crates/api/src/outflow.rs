@@ -1,0 +1,84 @@
+//! What the socket takes: tells its connection's pace when bytes wait for a peer that does not read.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::pace::Pace;
+
+/// A socket under everything else, TLS included: above it, bytes taken into a buffer look like bytes sent.
+pub(crate) struct Outflow<S> {
+    stream: S,
+    pace: Arc<Pace>,
+    /// What the pace was told; it is told only of changes, so that a write that goes through costs nothing.
+    blocked: Option<Step>,
+}
+
+/// What a writer waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Write,
+    Flush,
+    Shutdown,
+}
+
+impl<S> Outflow<S> {
+    pub(crate) fn new(stream: S, pace: Arc<Pace>) -> Self {
+        Outflow { stream, pace, blocked: None }
+    }
+
+    fn note<T>(&mut self, step: Step, outcome: Poll<T>) -> Poll<T> {
+        match (self.blocked, &outcome) {
+            (None, Poll::Pending) => {
+                self.blocked = Some(step);
+                self.pace.blocked(true);
+            }
+            // A socket has nothing to flush, so a flush that is ready says nothing of a write that waits.
+            (Some(waits), Poll::Ready(_)) if waits == step || step != Step::Flush => {
+                self.blocked = None;
+                self.pace.blocked(false);
+            }
+            _ => {}
+        }
+        outcome
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Outflow<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Outflow<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.note(Step::Write, outcome)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_flush(cx);
+        self.note(Step::Flush, outcome)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outcome = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.note(Step::Shutdown, outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.note(Step::Write, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,113 @@
+//! A consumer that fails everything: its topic pauses instead of draining into the dead letters.
+
+use ron_kernel::bus::{BroadcastReceiver, Heard};
+use svc_mailbox::events::Event;
+use svc_mailbox::words::{BreakerSettings, BreakerState};
+
+use super::*;
+
+const MESSAGES: usize = 200;
+
+fn settings() -> TopicSettings {
+    let breaker = BreakerSettings { deliveries_min: 10, pause_ms: 1_000, ..BreakerSettings::default() };
+    TopicSettings { max_attempts: 3, breaker: Some(breaker), ..TopicSettings::default() }
+}
+
+impl Rig {
+    async fn poisoned() -> Rig {
+        let rig = Rig::start(Place::Memory).await;
+        rig.mailbox.create_topic(&name("jobs"), settings(), soon()).await.expect("made");
+        for n in 0..MESSAGES {
+            rig.send("jobs", &n.to_string()).await;
+        }
+        rig
+    }
+
+    async fn fail(&self, deliveries: &[Delivery]) {
+        let receipts = deliveries.iter().map(|delivery| delivery.receipt).collect();
+        let failed = self.mailbox.nack(receipts, "boom", Some(0), false, soon()).await;
+        assert!(failed.iter().all(Result::is_ok), "{failed:?}");
+    }
+
+    /// Fails whatever there is until nothing more comes.
+    async fn fail_all(&self) {
+        loop {
+            match &self.recv("jobs", 5).await[..] {
+                [] => return,
+                deliveries => self.fail(deliveries).await,
+            }
+        }
+    }
+
+    /// Whoever waits while deliveries pause.
+    async fn next(&self) -> Vec<Delivery> {
+        self.recv_as("jobs", Receive { max_messages: 100, wait_ms: 15_000, ..once() }).await
+    }
+
+    async fn holding(&self, topic: &str) -> (usize, BreakerState) {
+        let total = self.mailbox.stats(&name(topic), soon()).await.expect("counted").total;
+        (total.held() as usize, total.breaker.state)
+    }
+
+    fn metric(&self, line: &str) -> bool {
+        self.kernel.metrics().render().lines().any(|other| other == line)
+    }
+}
+
+/// The next news of a breaker.
+async fn next_turn(events: &mut BroadcastReceiver<Event>) -> Event {
+    loop {
+        match within(events.recv()).await.expect("told in time") {
+            Some(Heard::Event(news @ (Event::BreakerOpened { .. } | Event::BreakerClosed { .. }))) => return news,
+            Some(_) => {}
+            None => panic!("nothing more is told"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_fails_everything_leaves_the_messages_where_they_are() {
+    let rig = Rig::poisoned().await;
+    let mut events = rig.mailbox.watch_events();
+    rig.fail_all().await;
+    let (left, state) = rig.holding("jobs").await;
+    let (dead, _) = rig.holding("jobs.dlq").await;
+    assert_eq!((left + dead, state), (MESSAGES, BreakerState::Open));
+    assert!(dead <= 10, "{dead} died before it opened");
+    let news = next_turn(&mut events).await;
+    assert!(matches!(news, Event::BreakerOpened { partition: 0, failing: 10.., .. }), "{news:?}");
+    assert!(rig.metric(r#"mailbox_breaker_open_total{topic="jobs"} 1"#));
+    let page = rig.mailbox.browse(&name("jobs"), Filter::default(), None, 1, soon()).await.expect("seen");
+    let explained = rig.mailbox.explain(page.messages[0].msg_id, soon()).await.expect("known");
+    assert!(explained.verdict.contains("paused for another"), "{}", explained.verdict);
+
+    let until = explained.breaker.until_ms.expect("it is open");
+    let probe = rig.next().await;
+    assert!(probe.len() == 1 && rig.mailbox.now() >= until, "one message, after the pause");
+    assert_eq!(rig.holding("jobs").await.1, BreakerState::HalfOpen);
+    rig.fail(&probe).await;
+    assert_eq!(rig.holding("jobs").await.1, BreakerState::Open, "it was no better");
+    let probe = rig.next().await;
+    rig.ack(&probe[0]).await;
+    assert_eq!(rig.holding("jobs").await.1, BreakerState::Closed);
+    assert_eq!(rig.next().await.len(), 100, "everything goes on");
+    assert!(matches!(next_turn(&mut events).await, Event::BreakerOpened { failing: 1, deliveries: 1, .. }));
+    assert_eq!(next_turn(&mut events).await, Event::BreakerClosed { topic: name("jobs"), partition: 0 });
+    assert!(rig.metric(r#"mailbox_breaker_open_total{topic="jobs"} 2"#));
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_who_turns_it_off_sets_waiting_receivers_free() {
+    let rig = Rig::poisoned().await;
+    let breaker = settings().breaker.map(|breaker| BreakerSettings { pause_ms: 3_600_000, ..breaker });
+    rig.mailbox.update_topic(&name("jobs"), TopicSettings { breaker, ..settings() }, soon()).await.expect("changed");
+    rig.fail_all().await;
+    assert_eq!(rig.holding("jobs").await.1, BreakerState::Open);
+    let without = TopicSettings { breaker: None, ..settings() };
+    let topic = name("jobs");
+    let (received, changed) = tokio::join!(rig.next(), rig.mailbox.update_topic(&topic, without, soon()));
+    assert_eq!((received.len(), changed.expect("changed").settings.breaker), (100, None));
+    assert_eq!(rig.holding("jobs").await.1, BreakerState::Closed);
+    assert_eq!(rig.stop().await, 0);
+}
