@@ -5,9 +5,14 @@ use crate::sync::{AtomicUsize, Ordering};
 /// A sum that never passes its limit.
 #[derive(Debug)]
 pub struct Budget {
-    used: AtomicUsize,
+    used: Used,
     limit: usize,
 }
+
+/// On a cache line of its own: everybody writes it, and what lies beside it is only read.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Used(AtomicUsize);
 
 /// A part of a budget: given back when dropped, unless it is kept.
 #[derive(Debug)]
@@ -19,7 +24,7 @@ pub struct Share<'a> {
 impl Budget {
     /// Nothing used, at most `limit` to be taken.
     pub fn new(limit: usize) -> Self {
-        Budget { used: AtomicUsize::new(0), limit }
+        Budget { used: Used(AtomicUsize::new(0)), limit }
     }
 
     /// Takes `amount` if it fits. Taking nothing always fits and costs nothing.
@@ -30,7 +35,7 @@ impl Budget {
     pub fn try_take(&self, amount: usize) -> Option<Share<'_>> {
         if amount > 0 {
             let fits_before = self.limit.checked_sub(amount)?;
-            if self.used.fetch_add(amount, Ordering::AcqRel) > fits_before {
+            if self.used.0.fetch_add(amount, Ordering::AcqRel) > fits_before {
                 self.give_back(amount);
                 return None;
             }
@@ -42,13 +47,13 @@ impl Budget {
     #[inline]
     pub fn give_back(&self, amount: usize) {
         if amount > 0 {
-            self.used.fetch_sub(amount, Ordering::AcqRel);
+            self.used.0.fetch_sub(amount, Ordering::AcqRel);
         }
     }
 
     /// What is taken now.
     pub fn used(&self) -> usize {
-        self.used.load(Ordering::Acquire).min(self.limit)
+        self.used.0.load(Ordering::Acquire).min(self.limit)
     }
 
     /// What can be taken in all.

@@ -1,9 +1,11 @@
 //! Bounded queues made from a spec: typed Busy, count and byte bounds, depth read from the channel itself.
 
-use std::cell::Cell;
+mod channel;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use concurrent_queue::PushError;
 use prometheus_client::metrics::counter::Counter;
 use ron_cells::{Budget, Monotone, Share};
 use ron_types::{Error, Kind};
@@ -13,22 +15,6 @@ use crate::deadline::Deadline;
 use crate::metrics::Metrics;
 use crate::retry;
 use crate::spec::{Overflow, QueueKind, QueueSpec};
-
-/// Queues up to this capacity are looked at with every offer.
-const SMALL_CAPACITY: usize = 64;
-
-/// True one time in eight, in no pattern that a caller could fall in step with.
-#[inline]
-fn one_in_eight() -> bool {
-    thread_local! {
-        static DICE: Cell<u32> = const { Cell::new(1) };
-    }
-    DICE.with(|dice| {
-        let next = dice.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        dice.set(next);
-        next >> 29 == 0
-    })
-}
 
 /// How often a sender that waits for bytes asks again.
 const BYTES_ASKED_EVERY: Duration = Duration::from_millis(2);
@@ -81,14 +67,14 @@ struct ByteBound {
 }
 
 enum Lane<T> {
-    Many(async_channel::Sender<T>),
+    Many(channel::Sender<T>),
     /// The same channel where the oldest item makes room.
-    Evicting(async_channel::Sender<T>),
+    Evicting(channel::Sender<T>),
     One(mpsc::Sender<T>),
 }
 
 enum ReceiveLane<T> {
-    Many(async_channel::Receiver<T>),
+    Many(channel::Receiver<T>),
     One(OneConsumer<T>),
 }
 
@@ -129,7 +115,8 @@ pub(crate) fn queue<T: Payload>(
             let consumer = OneConsumer { channel: Arc::new(Mutex::new(receiver)), held: None };
             (Lane::One(sender), ReceiveLane::One(consumer), Arc::new(depth))
         } else {
-            let (sender, receiver) = async_channel::bounded(capacity);
+            let awaits_room = matches!(spec.overflow, Overflow::AwaitSend | Overflow::PermitThenSend);
+            let (sender, receiver) = channel::channel(capacity, awaits_room);
             let probe = receiver.clone();
             let lane = match spec.overflow {
                 Overflow::DropOldest => Lane::Evicting(sender),
@@ -200,12 +187,12 @@ impl<T: Payload> QueueSender<T> {
                 Err(closed) => return Err(self.shared.refuse_closed(closed.0)),
             },
             Lane::Many(sender) => match sender.try_send(value) {
-                Ok(()) => self.shared.see_depth(|| sender.len()),
-                Err(async_channel::TrySendError::Full(value)) => return Err(self.shared.refuse_full(value)),
-                Err(async_channel::TrySendError::Closed(value)) => return Err(self.shared.refuse_closed(value)),
+                Ok(()) => self.shared.see_depth(sender.len()),
+                Err(PushError::Full(value)) => return Err(self.shared.refuse_full(value)),
+                Err(PushError::Closed(value)) => return Err(self.shared.refuse_closed(value)),
             },
             Lane::One(sender) => match sender.try_send(value) {
-                Ok(()) => self.shared.see_depth(|| self.shared.capacity - sender.capacity()),
+                Ok(()) => self.shared.see_depth(self.shared.capacity - sender.capacity()),
                 Err(mpsc::error::TrySendError::Full(value)) => return Err(self.shared.refuse_full(value)),
                 Err(mpsc::error::TrySendError::Closed(value)) => return Err(self.shared.refuse_closed(value)),
             },
@@ -258,7 +245,7 @@ impl<T: Payload> QueueReceiver<T> {
             }
         }
         let item = match &mut self.lane {
-            ReceiveLane::Many(receiver) => receiver.recv().await.ok(),
+            ReceiveLane::Many(receiver) => receiver.recv().await,
             ReceiveLane::One(consumer) => consumer.recv().await,
         };
         item.inspect(|item| self.owe(item))
@@ -268,7 +255,7 @@ impl<T: Payload> QueueReceiver<T> {
     #[inline]
     pub fn try_recv(&mut self) -> Option<T> {
         let item = match &mut self.lane {
-            ReceiveLane::Many(receiver) => receiver.try_recv().ok(),
+            ReceiveLane::Many(receiver) => receiver.try_recv(),
             ReceiveLane::One(consumer) => consumer.try_recv(),
         };
         match item {
@@ -368,13 +355,9 @@ impl ByteBound {
 }
 
 impl Shared {
-    /// Looks how deep the queue is: always where it is small, else with one offer in eight, because looking costs as
-    /// much as a fifth of an offer. A queue that fills up is seen a few items late, and when it is full for certain.
     #[inline]
-    fn see_depth(&self, depth: impl FnOnce() -> usize) {
-        if self.capacity <= SMALL_CAPACITY || one_in_eight() {
-            self.high_water.raise(depth() as u64);
-        }
+    fn see_depth(&self, depth: usize) {
+        self.high_water.raise(depth as u64);
     }
 
     /// Gives back the bytes of an item that has left the channel.

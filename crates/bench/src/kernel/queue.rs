@@ -1,4 +1,4 @@
-//! The kernel's queues beside the raw channels they are made of.
+//! The kernel's queues beside raw channels.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -165,15 +165,15 @@ fn pair<S: Offers, R: Takes, RawS: Offers, RawR: Takes>(
     raw: impl Fn() -> (RawS, Vec<RawR>),
 ) -> [Row; 2] {
     let (our_pings, raw_pings) = alternated(size, || ping(ours(), PINGS), || ping(raw(), PINGS));
-    let adds = if kind.contains("byte bound") { "the byte budget, " } else { "" };
+    let bytes = if kind.contains("byte bound") { "the byte budget, " } else { "" };
     let alone = row(
         format!("queue: {kind}, alone"),
         peer,
         &our_pings,
         &raw_pings,
         format!(
-            "One thread offers an item and takes it: what {adds}the policy of the spec, the typed Busy and the \
-             high-water mark add to {peer}."
+            "One thread offers an item and takes it; ours has {bytes}the policy of the spec, the typed Busy and the \
+             high-water mark, which {peer} has not."
         ),
     );
     let (our_moved, raw_moved) =
