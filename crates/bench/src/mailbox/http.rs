@@ -159,7 +159,7 @@ fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 
 /// Where the wanted bytes begin.
 pub fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+    memchr::memmem::find(bytes, wanted)
 }
 
 /// The text of the first JSON field of this name, which has no escapes: receipts and ids have none.

@@ -147,7 +147,10 @@ impl Mailbox {
         let sent = async {
             let index = self.engine.route(part)?;
             let work = move |turn: &mut Turn<'_>| -> Vec<Result<Receipted, Error>> {
-                group.into_iter().map(|(_, prepared)| take_in(turn, prepared)).collect()
+                if let Err(error) = turn.enter(part) {
+                    return group.iter().map(|_| Err(error.clone())).collect();
+                }
+                group.into_iter().map(|(_, prepared)| put_in(turn, prepared)).collect()
             };
             self.on_shard(index, bytes, deadline, work).await
         };
@@ -180,6 +183,11 @@ impl Mailbox {
 /// On the shard's turn.
 fn take_in(turn: &mut Turn<'_>, prepared: Prepared) -> Result<Receipted, Error> {
     turn.enter(prepared.part)?;
+    put_in(turn, prepared)
+}
+
+/// Where its partition is known to belong.
+fn put_in(turn: &mut Turn<'_>, prepared: Prepared) -> Result<Receipted, Error> {
     let now = turn.now;
     let send = Send {
         part: prepared.part,
