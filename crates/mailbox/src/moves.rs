@@ -42,13 +42,15 @@ pub enum MoveState {
     Failed,
 }
 
-/// Why a move could not go on.
+/// Why a move could not go on. Older logs have the words of SQS for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveFailure {
     /// The topic that messages were to go to is not there.
+    #[serde(alias = "AWS.SimpleQueueService.NonExistentQueue")]
     NoDestination,
     /// A message was to go to the topic it was for, and it was for none.
+    #[serde(alias = "CouldNotDetermineMessageSource")]
     NoOrigin,
 }
 
@@ -193,6 +195,19 @@ mod tests {
     fn task(id: u64, state: MoveState) -> MoveTask {
         let to = id.is_multiple_of(2).then(|| "there".parse().expect("a name"));
         MoveTask { id, to, rate_per_second: Some(7), state, moved: 0, to_move: 3, failure: None, started_ms: id }
+    }
+
+    #[test]
+    fn reasons_are_read_in_old_and_new_words() {
+        for (text, expected) in [
+            ("no_destination", MoveFailure::NoDestination),
+            ("AWS.SimpleQueueService.NonExistentQueue", MoveFailure::NoDestination),
+            ("no_origin", MoveFailure::NoOrigin),
+            ("CouldNotDetermineMessageSource", MoveFailure::NoOrigin),
+        ] {
+            let read: MoveFailure = serde_json::from_value(text.into()).expect("known");
+            assert_eq!(read, expected, "{text}");
+        }
     }
 
     #[test]
