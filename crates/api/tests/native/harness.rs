@@ -1,40 +1,19 @@
 //! A node with the mailbox and its surfaces, and a client of the native one that may do everything.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ron_api::{ApiBuilder, HttpLimits, Keyring, SqsOptions, mailbox_routes, serve, sqs_routes};
-use ron_auth::{Authority, Grant, Op, RootKey, TopicScope};
-use ron_kernel::spec::{ServiceSpec, TaskSpec};
-use ron_kernel::{Builder, Deadline, ExitReport, KernelOptions, Metrics, Snapshot, TaskError};
-use ron_policy::{NodeState, Phase, RestartLaw};
+use ron_api::{HttpLimits, Keyring, SqsOptions, mailbox_routes, sqs_routes};
+use ron_auth::{Authority, Op, RootKey, TopicScope};
+use ron_kernel::{ExitReport, Metrics};
 use serde_json::{Value, json};
-use svc_mailbox::{LiveOptions, MailboxOptions};
+use svc_mailbox::LiveOptions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Nothing here takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-static LISTENER: TaskSpec = TaskSpec {
-    owner: "macronode",
-    name: "overlay_http",
-    count: "1",
-    phase: Phase::Intake,
-    heartbeat: Some(Duration::from_secs(3)),
-    does: "serves the plane",
-};
-
-static PLANE: ServiceSpec = ServiceSpec {
-    name: "plane",
-    required: true,
-    depends_on: &["mailbox"],
-    law: RestartLaw::MACRONODE,
-    tasks: &[&LISTENER],
-    does: "the plane under test",
-};
+pub use crate::served::within;
+use crate::served::{self, serve_mailbox};
 
 pub struct Node {
     pub address: SocketAddr,
@@ -49,34 +28,18 @@ impl Node {
     }
 
     pub async fn with(limits: HttpLimits) -> Node {
-        let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
-        let handle = builder.handle();
+        let metrics = Metrics::new();
         let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
-        let (ops, topics) = (Op::ALL.to_vec(), vec![TopicScope::Any]);
-        let grant = Grant { subject: "someone".to_owned(), ops, topics, ..Grant::default() };
-        let token = authority.mint(&grant).expect("a token");
-        let options = MailboxOptions { segment_bytes: 2 << 20, ..MailboxOptions::default() };
-        let live = Snapshot::new(LiveOptions::default());
-        let mailbox = svc_mailbox::install(&mut builder, options, live, authority.clone(), None);
-        let keyring = Keyring::open(None).expect("in memory");
-        let api = ApiBuilder::new(handle.clone(), Snapshot::new(limits));
-        let api = mailbox_routes(api, mailbox.clone(), authority.clone(), keyring.clone());
-        let sqs = SqsOptions { signatures: false, ..SqsOptions::default() };
-        let api = sqs_routes(api, mailbox, authority, keyring, sqs).build();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        builder.service(&PLANE).task(&LISTENER, 1, move |context| {
-            let (listener, api) = (listener.try_clone(), api.clone());
-            async move {
-                let listener = listener.map_err(|error| TaskError::Failed(error.to_string()))?;
-                serve(context, listener, None, api).await
-            }
-        });
-        let mut kernel = JoinSet::new();
-        kernel.spawn(builder.build().expect("a valid plan").run());
-        let mut status = handle.watch_status();
-        within(status.wait_for(|status| status.view.state == NodeState::Ready)).await.expect("the kernel lives");
-        Node { address, metrics: Arc::clone(handle.metrics()), token, _kernel: kernel }
+        let token = served::token(&authority, &Op::ALL, TopicScope::Any);
+        let routes = |api, mailbox: svc_mailbox::Mailbox| {
+            let keyring = Keyring::open(None).expect("in memory");
+            let api = mailbox_routes(api, mailbox.clone(), authority.clone(), keyring.clone());
+            let options = SqsOptions { signatures: false, ..SqsOptions::default() };
+            sqs_routes(api, mailbox, authority.clone(), keyring, options)
+        };
+        let served = serve_mailbox(Arc::clone(&metrics), &authority, LiveOptions::default(), limits, routes).await;
+        let (address, _, kernel) = served;
+        Node { address, metrics, token, _kernel: kernel }
     }
 
     /// The status and the body of an answer.
@@ -119,8 +82,4 @@ impl Node {
         assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
         answer
     }
-}
-
-pub async fn within<F: Future>(future: F) -> F::Output {
-    Deadline::after(PATIENCE).run("test", future).await.expect("in time")
 }

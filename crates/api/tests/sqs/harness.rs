@@ -1,41 +1,21 @@
 //! A node with nothing but the mailbox and its SQS surface, without signatures, and a client of it.
 
-use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
+use std::net::SocketAddr;
 
-use ron_api::{ApiBuilder, HttpLimits, Keyring, SqsOptions, serve, sqs_routes};
-use ron_auth::{Authority, Grant, Op, RootKey, TopicScope};
-use ron_kernel::spec::{ServiceSpec, TaskSpec};
-use ron_kernel::{Builder, Deadline, ExitReport, KernelOptions, Metrics, Snapshot, TaskError};
-use ron_policy::{NodeState, Phase, RestartLaw};
+use ron_api::{HttpLimits, Keyring, SqsOptions, sqs_routes};
+use ron_auth::{Authority, Op, RootKey, TopicScope};
+use ron_kernel::{ExitReport, Metrics};
 use serde_json::{Value, json};
 use svc_mailbox::words::TopicName;
-use svc_mailbox::{LiveOptions, Mailbox, MailboxOptions};
+use svc_mailbox::{LiveOptions, Mailbox};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Nothing here takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub use crate::served::within;
+use crate::served::{self, serve_mailbox};
+
 pub const ARN: &str = "arn:aws:sqs:us-east-1:000000000000:";
-
-static LISTENER: TaskSpec = TaskSpec {
-    owner: "macronode",
-    name: "overlay_http",
-    count: "1",
-    phase: Phase::Intake,
-    heartbeat: Some(Duration::from_secs(3)),
-    does: "serves the plane",
-};
-
-static PLANE: ServiceSpec = ServiceSpec {
-    name: "plane",
-    required: true,
-    depends_on: &["mailbox"],
-    law: RestartLaw::MACRONODE,
-    tasks: &[&LISTENER],
-    does: "the plane under test",
-};
 
 pub struct Node {
     address: SocketAddr,
@@ -69,37 +49,18 @@ impl Node {
     }
 
     pub async fn with(options: SqsOptions, live: LiveOptions) -> Node {
-        let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
-        let handle = builder.handle();
         let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
-        let mailbox_options = MailboxOptions { segment_bytes: 2 << 20, ..MailboxOptions::default() };
-        let live = Snapshot::new(live);
-        let mailbox = svc_mailbox::install(&mut builder, mailbox_options, live, authority.clone(), None);
-        let keyring = Keyring::open(None).expect("in memory");
-        let api = ApiBuilder::new(handle.clone(), Snapshot::new(HttpLimits::default()));
-        let api = sqs_routes(api, mailbox.clone(), authority.clone(), keyring, options).build();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        builder.service(&PLANE).task(&LISTENER, 1, move |context| {
-            let (listener, api) = (listener.try_clone(), api.clone());
-            async move {
-                let listener = listener.map_err(|error| TaskError::Failed(error.to_string()))?;
-                serve(context, listener, None, api).await
-            }
-        });
-        let mut kernel = JoinSet::new();
-        kernel.spawn(builder.build().expect("a valid plan").run());
-        let mut status = handle.watch_status();
-        let ready = status.wait_for(|status| status.view.state == NodeState::Ready);
-        within(ready).await.expect("the kernel lives");
+        let routes = |api, mailbox| {
+            sqs_routes(api, mailbox, authority.clone(), Keyring::open(None).expect("in memory"), options)
+        };
+        let served = serve_mailbox(Metrics::new(), &authority, live, HttpLimits::default(), routes).await;
+        let (address, mailbox, kernel) = served;
         Node { address, mailbox, authority, token: None, _kernel: kernel }
     }
 
     /// From now on these operations on these queues are all that is allowed.
     pub fn narrow(&mut self, ops: &[Op], scope: TopicScope) {
-        let (ops, topics) = (ops.to_vec(), vec![scope]);
-        let grant = Grant { subject: "someone".to_owned(), ops, topics, ..Grant::default() };
-        self.token = Some(self.authority.mint(&grant).expect("a token"));
+        self.token = Some(served::token(&self.authority, ops, scope));
     }
 
     /// Sends these bytes as the body of an action.
@@ -203,10 +164,6 @@ impl Node {
 /// Options that ask nobody for a signature.
 pub fn open() -> SqsOptions {
     SqsOptions { signatures: false, ..SqsOptions::default() }
-}
-
-pub async fn within<F: Future>(future: F) -> F::Output {
-    Deadline::after(PATIENCE).run("test", future).await.expect("in time")
 }
 
 /// A shape with its namespace: those that are not in the model have another.

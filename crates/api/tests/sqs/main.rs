@@ -1,5 +1,8 @@
 //! The SQS surface on a real listener with a real mailbox, asked in JSON: every action, every parameter, every refusal.
 
+#[path = "../common/served.rs"]
+mod served;
+
 mod access;
 mod attributes;
 mod batches;

@@ -69,10 +69,7 @@ impl Mailbox {
         message: Outgoing,
         deadline: Deadline,
     ) -> Result<Receipted, Error> {
-        let topic = match self.topic_there(topic, message.existing_only)? {
-            Some(topic) => topic,
-            None => Box::pin(self.topic_made(topic, deadline)).await?,
-        };
+        let topic = self.topic_for_send(topic, message.existing_only, deadline).await?;
         let sent = self.begin_send(by, &topic, message, deadline)?.await??;
         Ok(Receipted { durability: self.durability(), ..sent })
     }
@@ -102,12 +99,7 @@ impl Mailbox {
         let count = messages.len();
         let all = |error: Error| (0..count).map(|_| Err(error.clone())).collect();
         let existing_only = messages.iter().any(|message| message.existing_only);
-        let topic = match self.topic_there(topic, existing_only) {
-            Ok(Some(topic)) => Ok(topic),
-            Ok(None) => Box::pin(self.topic_made(topic, deadline)).await,
-            Err(error) => Err(error),
-        };
-        let topic = match topic {
+        let topic = match self.topic_for_send(topic, existing_only, deadline).await {
             Ok(topic) => topic,
             Err(error) => return all(error),
         };
@@ -160,13 +152,20 @@ impl Mailbox {
         }
     }
 
-    /// The topic, or none if it may be made.
-    fn topic_there(&self, name: &TopicName, existing_only: bool) -> Result<Option<Arc<Topic>>, Error> {
+    async fn topic_for_send(
+        &self,
+        name: &TopicName,
+        existing_only: bool,
+        deadline: Deadline,
+    ) -> Result<Arc<Topic>, Error> {
         if let Some(topic) = self.engine.topics.get(name) {
-            return Ok(Some(topic));
+            return Ok(topic);
         }
-        let may_make = !existing_only && self.engine.live.get().value.auto_create;
-        if may_make { Ok(None) } else { self.engine.topics.expect(name).map(Some) }
+        if existing_only || !self.engine.live.get().value.auto_create {
+            return self.engine.topics.expect(name);
+        }
+        // Boxed, because sends that find their topic need not carry the room for it.
+        Box::pin(self.topic_made(name, deadline)).await
     }
 
     async fn topic_made(&self, name: &TopicName, deadline: Deadline) -> Result<Arc<Topic>, Error> {
