@@ -86,7 +86,7 @@ fn parsed<T: FromStr<Err = ron_types::Error>>(text: &str) -> Result<T, Cow<'stat
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         ruled(deserializer, "text in base64", |text| {
-            // Much the faster way; what it refuses may still lack nothing but padding.
+            // With vector instructions; what this refuses may still lack nothing but padding.
             if let Ok(bytes) = base64_simd::STANDARD.decode_to_vec(text) {
                 return Ok(Base64(bytes.into()));
             }

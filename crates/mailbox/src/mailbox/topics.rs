@@ -69,27 +69,6 @@ impl Mailbox {
         self.make_topic(&name, settings, deadline).await.map(drop)
     }
 
-    /// Changes a topic's settings.
-    pub async fn update_topic(
-        &self,
-        name: &TopicName,
-        settings: TopicSettings,
-        deadline: Deadline,
-    ) -> Result<TopicView, Error> {
-        if let Some(dlq) = &settings.dlq {
-            self.make_dead_letter_topic(dlq, deadline).await?;
-        }
-        self.edit_topic(
-            name,
-            |old| {
-                *old = settings;
-                Ok(())
-            },
-            deadline,
-        )
-        .await
-    }
-
     /// Changes a topic's settings from what they are, with nobody in between. No topic for dead letters is made.
     pub async fn edit_topic(
         &self,

@@ -101,12 +101,18 @@ async fn a_consumer_that_fails_everything_leaves_the_messages_where_they_are() {
 async fn an_operator_who_turns_it_off_sets_waiting_receivers_free() {
     let rig = Rig::poisoned().await;
     let breaker = settings().breaker.map(|breaker| BreakerSettings { pause_ms: 3_600_000, ..breaker });
-    rig.mailbox.update_topic(&name("jobs"), TopicSettings { breaker, ..settings() }, soon()).await.expect("changed");
+    let topic = name("jobs");
+    let set = |breaker| {
+        let change = move |settings: &mut TopicSettings| {
+            settings.breaker = breaker;
+            Ok(())
+        };
+        rig.mailbox.edit_topic(&topic, change, soon())
+    };
+    set(breaker).await.expect("changed");
     rig.fail_all().await;
     assert_eq!(rig.holding("jobs").await.1, BreakerState::Open);
-    let without = TopicSettings { breaker: None, ..settings() };
-    let topic = name("jobs");
-    let (received, changed) = tokio::join!(rig.next(), rig.mailbox.update_topic(&topic, without, soon()));
+    let (received, changed) = tokio::join!(rig.next(), set(None));
     assert_eq!((received.len(), changed.expect("changed").settings.breaker), (100, None));
     assert_eq!(rig.holding("jobs").await.1, BreakerState::Closed);
     assert_eq!(rig.stop().await, 0);
