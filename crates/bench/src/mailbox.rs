@@ -10,6 +10,7 @@ mod engine;
 mod goals;
 pub mod http;
 mod memory;
+mod native;
 pub mod node;
 pub mod page;
 #[cfg(feature = "peers")]
@@ -140,10 +141,17 @@ impl Outcome {
     }
 }
 
-/// This node in both modes, its engine, and the two ceilings.
+/// This node by its client and in both modes over HTTP, its engine, and the two ceilings.
 async fn own_systems(options: &Options, scratch: &Scratch, outcome: &mut Outcome) -> anyhow::Result<Vec<System>> {
     let mut systems = Vec::new();
     if options.wants("macronode") {
+        match fresh_node(&options.node, scratch, "native", false).await {
+            Ok(node) => {
+                let node = native::NativeNode(node);
+                systems.push(System::new(Id::Native, "macronode", "durable, its Rust client", Promise::Synced, node));
+            }
+            Err(error) => outcome.miss("macronode's client", format!("{error:#}")),
+        }
         for (id, setting, amnesia, promise) in
             [(Id::Durable, "durable", false, Promise::Synced), (Id::Amnesia, "--amnesia", true, Promise::Ram)]
         {

@@ -59,3 +59,11 @@ async fn the_mailbox_of_the_readme_works_as_it_stands() {
         assert!(said.contains(answer), "{shown} answers {answer}: {said}");
     }
 }
+
+#[test]
+fn the_rust_of_the_readme_is_the_example() {
+    let readme = include_str!("../../../README.md");
+    let (_, example) =
+        include_str!("../../client/examples/orders.rs").split_once("\n\n").expect("a first line and the rest");
+    assert!(readme.contains(&format!("```rust\n{example}```")), "the README shows crates/client/examples/orders.rs");
+}

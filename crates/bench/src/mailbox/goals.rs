@@ -9,25 +9,43 @@ use crate::report::{Row, Target};
 const BEYOND_SYNC_MS: f64 = 0.5;
 
 /// How many times as fast as which peer a durable send at 64 in flight should be.
-const AGAINST_PEERS: [(Id, &str, f64); 6] = [
+const AGAINST_PEERS: [(Id, &str, f64); 8] = [
     (Id::NatsAlways, "JetStream synced", 20.0),
     (Id::NatsDefault, "JetStream default", 1.0),
+    (Id::NatsShared, "JetStream default, shared connections", 1.0),
     (Id::RabbitQuorum, "RabbitMQ quorum", 2.0),
     (Id::RedisAlways, "Redis synced", 2.0),
+    (Id::RedisShared, "Redis synced, shared connections", 2.0),
     (Id::BeanstalkAlways, "beanstalkd synced", 2.0),
     (Id::PostgresOn, "PostgreSQL", 2.0),
+];
+
+/// The two ways to send over HTTP. Clients of JetStream, Redis and RabbitMQ carry many requests on a connection; ours
+/// carries many messages in a request, which is what HTTP/1.1 has for that.
+const WAYS: [(Id, &str, &str); 2] = [
+    (
+        Id::Native,
+        "Rust client",
+        "Messages of 256 B a second by 64 tasks, each waiting for its own answer, which comes when the message is as safe \
+         as the setting says. The client puts what waits at the same time into one request over HTTP/JSON.",
+    ),
+    (
+        Id::Durable,
+        "one request a message",
+        "The same by 64 connections, each message a request of its own over HTTP/JSON.",
+    ),
 ];
 
 /// A row for every target about speed; one whose system did not run is missed, not left out.
 pub fn rows(results: &Results, with_peers: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     if with_peers {
-        rows.extend(AGAINST_PEERS.map(|(peer, words, least)| {
-            let meaning =
-                "Messages a second over HTTP/JSON, 256 B, each answered when it is as safe as the setting says.";
-            let name = format!("durable send over HTTP against {words}, 64 in flight");
-            ratio_row(results, &name, Id::Durable, peer, least, meaning)
-        }));
+        for (ours, way, meaning) in WAYS {
+            rows.extend(AGAINST_PEERS.map(|(peer, words, least)| {
+                let name = format!("durable send, {way}, against {words}, 64 in flight");
+                ratio_row(results, &name, ours, peer, least, meaning)
+            }));
+        }
     }
     rows.push(ratio_row(
         results,
@@ -97,7 +115,7 @@ mod tests {
     #[test]
     fn what_did_not_run_is_missed() {
         let rows = rows(&Results::default(), true);
-        assert_eq!(rows.len(), AGAINST_PEERS.len() + 4);
+        assert_eq!(rows.len(), WAYS.len() * AGAINST_PEERS.len() + 4);
         assert!(rows.iter().all(|row| row.is_met() == Some(false)), "{rows:?}");
         assert!(rows.iter().all(|row| row.ours == "not measured"), "{rows:?}");
         assert_eq!(super::rows(&Results::default(), false).len(), 4, "peers nobody asked for are not missed");
@@ -106,7 +124,9 @@ mod tests {
     #[test]
     fn ratios_and_times_are_held_against_their_targets() {
         let mut results = Results::default();
-        for (id, operations) in [(Id::Durable, 2_000), (Id::NatsAlways, 100), (Id::NatsDefault, 2_001)] {
+        for (id, operations) in
+            [(Id::Native, 2_000), (Id::Durable, 500), (Id::NatsAlways, 100), (Id::NatsDefault, 2_001)]
+        {
             results.announce(&label(id, "queue"));
             results.record(id, MAIN_SEND, 0, sample(operations));
         }

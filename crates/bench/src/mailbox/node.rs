@@ -18,7 +18,8 @@ use crate::process::{free_address, is_ready};
 
 /// A node with ten million messages may need a while.
 const READY_WITHIN: Duration = Duration::from_secs(300);
-const TOPIC: &str = "bench";
+/// The topic of the bench.
+pub const TOPIC: &str = "bench";
 /// HTTP/1.1 carries one request on a connection, so 512 in flight from one address need more than the default of 256;
 /// each cell connects anew.
 const CONFIG: &str = "[connections]\nmax = 4096\nper_ip_max = 2048\naccepts_per_ip_per_second = 100000\n";
@@ -136,6 +137,11 @@ impl FreshNode {
     /// Not started yet.
     pub fn new(options: NodeOptions) -> FreshNode {
         FreshNode { options, node: None }
+    }
+
+    /// The node of this cell.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
     }
 }
 

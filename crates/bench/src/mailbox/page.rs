@@ -14,13 +14,15 @@ use crate::report;
 const NOTES: &str = "\
 - Every system runs alone on loopback with its data on the same disk, is driven from one process that shares the cores \
 with it, and keeps one queue. Clients wait for each answer; a rate is operations completed in a second.
-- macronode: HTTP/1.1, JSON and base64, one keep-alive connection for each client (the limit of connections from one \
-address is raised for 512); a new node for each cell.
+- macronode: HTTP/1.1, JSON and base64, a new node for each cell. By its Rust client: tasks share two connections, and \
+what waits when one of them is free goes into one request. Otherwise one request a message and one keep-alive connection \
+for each client (the limit of connections from one address is raised for 512).
 - beanstalkd: one connection for each client, and a new server for each cell.
 - NATS: work-queue stream in files; a publish waits for its acknowledgement; one pull consumer that fetches ahead; an \
 acknowledgement is answered by the server before it counts. A client that shares few connections gets more out of its \
 default than one connection for each client, so both are shown.
-- Redis: XADD, XREADGROUP COUNT 1, XACK and XDEL in one trip; no rewrite of the log in between.
+- Redis: XADD, XREADGROUP COUNT 1, XACK and XDEL in one trip; no rewrite of the log in between. Shared connections get \
+more out of it, too, so both are shown.
 - RabbitMQ: publisher confirms, persistent messages, consumers with a prefetch, manual acknowledgements, which AMQP \
 never answers: its full cycle promises less than the others'.
 - PostgreSQL: a lease is an UPDATE with SKIP LOCKED over an index, an acknowledgement a DELETE; each is a commit.
@@ -120,7 +122,7 @@ impl Outcome {
 
 fn bar(results: &Results, label: &Label, cell: Cell) -> Option<Bar> {
     let rate = results.rate(label.id, cell)?;
-    let is_ours = matches!(label.id, Id::Durable | Id::Amnesia | Id::Engine);
+    let is_ours = matches!(label.id, Id::Native | Id::Durable | Id::Amnesia | Id::Engine);
     Some(Bar { label: label.full(), value: rate.median, is_ours, promise: label.promise })
 }
 

@@ -11,7 +11,9 @@ use super::scratch::settle_disk;
 #[cfg_attr(not(feature = "peers"), allow(dead_code, reason = "some peers only take part with their clients"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Id {
-    /// This node, synced before it answers, over HTTP.
+    /// This node, synced before it answers, by its own client.
+    Native,
+    /// The same node, one HTTP request a message.
     Durable,
     /// The same node, over SQS.
     Sqs,
@@ -27,6 +29,8 @@ pub enum Id {
     NatsShared,
     /// Redis streams, synced before it answers.
     RedisAlways,
+    /// The same with few connections that carry many requests each.
+    RedisShared,
     /// Redis streams, synced each second.
     RedisEverySecond,
     /// RabbitMQ quorum queue.

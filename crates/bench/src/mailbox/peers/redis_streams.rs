@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use redis::aio::MultiplexedConnection;
@@ -21,8 +22,12 @@ use crate::process::free_address;
 const STREAM: &str = "bench";
 const GROUP: &str = "workers";
 
+/// Where one connection carries many requests, these few do better than one for each client.
+const SHARED_CONNECTIONS: usize = 4;
+
+#[derive(Clone)]
 struct Redis {
-    _process: Running,
+    _process: Arc<Running>,
     address: SocketAddr,
     connections_max: usize,
 }
@@ -38,8 +43,16 @@ pub async fn start(folder: PathBuf, connections_max: usize) -> anyhow::Result<Ve
     let name = format!("Redis streams {}", version(&program, "--version"));
     let always = server(&program, &folder.join("always"), "always", connections_max).await?;
     let everysec = server(&program, &folder.join("everysec"), "everysec", connections_max).await?;
+    let shared = Redis { connections_max: SHARED_CONNECTIONS, ..always.clone() };
     Ok(vec![
         System::new(Id::RedisAlways, name.as_str(), "appendfsync always", Promise::Synced, always),
+        System::new(
+            Id::RedisShared,
+            name.as_str(),
+            "appendfsync always, 4 shared connections",
+            Promise::Synced,
+            shared,
+        ),
         System::new(Id::RedisEverySecond, name.as_str(), "appendfsync everysec", Promise::Written, everysec),
     ])
 }
@@ -62,7 +75,7 @@ async fn server(program: &Path, folder: &Path, fsync: &str, connections_max: usi
     let mut process =
         Start { name: "redis-server", program, arguments, variables, user: None, folder, ending }.spawn()?;
     process.until_listening(address).await?;
-    Ok(Redis { _process: process, address, connections_max })
+    Ok(Redis { _process: Arc::new(process), address, connections_max })
 }
 
 impl Redis {

@@ -1,0 +1,143 @@
+//! Items that share one request, and the answers each of them gets.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::door::Door;
+use crate::error::{Error, Refusal};
+use crate::link::Link;
+use crate::words::Sent;
+
+/// What can share a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Line {
+    /// Sends to one topic.
+    Send(String),
+    /// Acknowledgements.
+    Ack,
+}
+
+/// One call, as it stands in a request.
+pub struct Item {
+    pub text: Bytes,
+    pub until: Instant,
+    pub reply: oneshot::Sender<Result<Done, Error>>,
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    Sent(Sent),
+    Acked,
+}
+
+/// Items of one line that travel together.
+pub struct Batch {
+    pub line: Line,
+    pub items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow)]
+    results: Vec<Outcome<'a>>,
+}
+
+/// Of a send or of an acknowledgement.
+#[derive(Deserialize)]
+struct Outcome<'a> {
+    #[serde(borrow, default)]
+    msg_id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    duplicate: bool,
+    #[serde(borrow, default)]
+    durability: Option<Cow<'a, str>>,
+    error: Option<Refusal>,
+}
+
+impl Batch {
+    /// Carries it to the node and gives each item its answer.
+    pub async fn deliver(self, door: &Door, link: &mut Link, patience: Duration) {
+        let answer = link.post(door, self.path(), self.body(&self.items), patience).await;
+        match answer.and_then(|body| self.read(&body)) {
+            Ok(outcomes) => self.answer(outcomes),
+            // What the node finds wrong with one must not be told to the others.
+            Err(Error::Refused { status: 400 | 403 | 409 | 413 | 422, .. }) if self.items.len() > 1 => {
+                let Batch { line, items } = self;
+                for item in items {
+                    let alone = Batch { line: line.clone(), items: vec![item] };
+                    Box::pin(alone.deliver(door, link, patience)).await;
+                }
+            }
+            Err(error) => {
+                let outcomes = self.items.iter().map(|_| Err(error.clone())).collect();
+                self.answer(outcomes);
+            }
+        }
+    }
+
+    fn path(&self) -> &'static str {
+        match self.line {
+            Line::Send(_) => "/v1/send:batch",
+            Line::Ack => "/v1/ack",
+        }
+    }
+
+    fn body(&self, items: &[Item]) -> Vec<u8> {
+        let bytes: usize = items.iter().map(|item| item.text.len() + 1).sum();
+        let mut body = Vec::with_capacity(bytes + 128);
+        match &self.line {
+            Line::Send(topic) => {
+                body.extend_from_slice(br#"{"topic":"#);
+                serde_json::to_writer(&mut body, topic).expect("a text can be written");
+                body.extend_from_slice(br#","messages":["#);
+            }
+            Line::Ack => body.extend_from_slice(br#"{"receipts":["#),
+        }
+        for (number, item) in items.iter().enumerate() {
+            if number > 0 {
+                body.push(b',');
+            }
+            body.extend_from_slice(&item.text);
+        }
+        body.extend_from_slice(b"]}");
+        body
+    }
+
+    fn read(&self, body: &[u8]) -> Result<Vec<Result<Done, Error>>, Error> {
+        let Answer { results } = serde_json::from_slice(body).map_err(Error::senseless)?;
+        if results.len() != self.items.len() {
+            return Err(Error::senseless(format_args!("{} results for {} items", results.len(), self.items.len())));
+        }
+        Ok(results.into_iter().map(|outcome| outcome.of(&self.line)).collect())
+    }
+
+    fn answer(self, outcomes: Vec<Result<Done, Error>>) {
+        for (item, outcome) in self.items.into_iter().zip(outcomes) {
+            // Whoever has gone does not want to know.
+            let _ = item.reply.send(outcome);
+        }
+    }
+}
+
+impl Outcome<'_> {
+    fn of(self, line: &Line) -> Result<Done, Error> {
+        if let Some(refusal) = self.error {
+            return Err(refusal.into());
+        }
+        match (line, self.msg_id) {
+            (Line::Ack, _) => Ok(Done::Acked),
+            (Line::Send(_), Some(msg_id)) => Ok(Done::Sent(Sent {
+                msg_id: msg_id.into_owned(),
+                duplicate: self.duplicate,
+                durability: self.durability.unwrap_or_default().into_owned(),
+            })),
+            (Line::Send(_), None) => Err(Error::senseless("a send without an id")),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Every way in which a call can fail, and what the caller may do then.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde::Deserialize;
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The options make no sense.
+    #[error("{0}")]
+    Options(String),
+    /// Nobody answers at the address. Nothing was sent.
+    #[error("no node answers at {address}: {cause}")]
+    Unreachable {
+        /// Where it was looked for.
+        address: String,
+        /// What happened instead.
+        cause: String,
+    },
+    /// The node said no. Nothing was done.
+    #[error("{code}: {detail}")]
+    Refused {
+        /// The status of HTTP.
+        status: u16,
+        /// The node's own word for it.
+        code: String,
+        /// What happened.
+        detail: String,
+        /// When the same may succeed, if the node is only busy.
+        retry_after: Option<Duration>,
+    },
+    /// There was no time left to ask. Nothing was sent.
+    #[error("not sent within {} ms", .0.as_millis())]
+    NotSent(Duration),
+    /// The request went out and its answer did not come: nobody knows whether it was done.
+    #[error("no answer, and nobody knows whether it was done: {0}")]
+    Unknown(String),
+}
+
+/// A refusal as the node writes it, of a request or of one item.
+#[derive(Debug, Deserialize)]
+pub struct Refusal {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    status: u16,
+    #[serde(default)]
+    detail: String,
+    retry_after_ms: Option<u64>,
+}
+
+impl Error {
+    /// When to ask again, if the node said that it is only busy.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::Refused { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// The node's word for the refusal, such as `E_NOT_FOUND`.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Error::Refused { code, .. } => Some(code),
+            _ => None,
+        }
+    }
+
+    /// A whole request was refused.
+    pub(crate) fn refused(status: StatusCode, body: &[u8]) -> Error {
+        let refusal: Refusal = serde_json::from_slice(body).unwrap_or_else(|_| Refusal {
+            code: "E_UNKNOWN".to_owned(),
+            status: 0,
+            detail: format!("status {status} without a reason: is it a node?"),
+            retry_after_ms: None,
+        });
+        Refusal { status: status.as_u16(), ..refusal }.into()
+    }
+
+    /// An answer that does not say what this version understands.
+    pub(crate) fn senseless(cause: impl std::fmt::Display) -> Error {
+        Error::Unknown(format!("the answer is not of this version ({cause})"))
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(Refusal { code, status, detail, retry_after_ms }: Refusal) -> Self {
+        // Only of these it is said that the same request may succeed.
+        let is_busy = matches!(status, 429 | 503);
+        let retry_after = retry_after_ms.filter(|_| is_busy).map(Duration::from_millis);
+        Error::Refused { status, code, detail, retry_after }
+    }
+}

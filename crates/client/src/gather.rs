@@ -1,0 +1,112 @@
+//! Calls that wait for a connection, in lines of what can share a request; whichever connection is free takes a line.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ron_types::limits::mailbox::BATCH_MAX;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::batch::{Batch, Item, Line};
+
+/// A request grows no longer than this by adding items; one item may be longer.
+const REQUEST_BYTES_MAX: usize = 1024 * 1024;
+
+/// Where calls wait.
+#[derive(Default)]
+pub struct Gather {
+    pending: Mutex<Pending>,
+    work: Notify,
+}
+
+#[derive(Default)]
+struct Pending {
+    lines: HashMap<Line, VecDeque<Item>>,
+    /// Lines with something in them, the next one first.
+    order: VecDeque<Line>,
+    /// Connections with nothing to do that have not been woken.
+    idle: usize,
+}
+
+impl Gather {
+    /// Adds a call.
+    pub fn push(&self, line: Line, item: Item) {
+        let wakes = {
+            let mut pending = self.lock();
+            pending.push(line, item);
+            let wakes = pending.idle > 0;
+            pending.idle -= usize::from(wakes);
+            wakes
+        };
+        if wakes {
+            self.work.notify_one();
+        }
+    }
+
+    /// What travels next. Waits until there is something.
+    pub async fn next(&self) -> Batch {
+        loop {
+            // Those who were just set free come first: what they bring travels along.
+            tokio::task::yield_now().await;
+            {
+                let mut pending = self.lock();
+                if let Some(batch) = pending.take(now()) {
+                    return batch;
+                }
+                pending.idle += 1;
+            }
+            self.work.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending {
+    fn push(&mut self, line: Line, item: Item) {
+        match self.lines.get_mut(&line) {
+            Some(items) => items.push_back(item),
+            None => {
+                self.order.push_back(line.clone());
+                self.lines.insert(line, VecDeque::from([item]));
+            }
+        }
+    }
+
+    /// The first line's items, as many as a request holds; those who have gone or have no time left are left out.
+    fn take(&mut self, now: Instant) -> Option<Batch> {
+        while let Some(line) = self.order.pop_front() {
+            let mut waiting = self.lines.remove(&line).unwrap_or_default();
+            let (mut items, mut bytes) = (Vec::with_capacity(waiting.len().min(BATCH_MAX)), 0);
+            while items.len() < BATCH_MAX && waiting.front().is_some_and(|item| fits(bytes, item)) {
+                let Some(item) = waiting.pop_front() else { break };
+                if !item.reply.is_closed() && item.until > now {
+                    bytes += item.text.len();
+                    items.push(item);
+                }
+            }
+            if !waiting.is_empty() {
+                self.lines.insert(line.clone(), waiting);
+                self.order.push_back(line.clone());
+            }
+            if !items.is_empty() {
+                return Some(Batch { line, items });
+            }
+        }
+        None
+    }
+}
+
+fn fits(bytes: usize, item: &Item) -> bool {
+    bytes == 0 || bytes + item.text.len() <= REQUEST_BYTES_MAX
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever uses a client has no kernel clock; this one can be paused, too")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests;

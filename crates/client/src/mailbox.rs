@@ -1,0 +1,218 @@
+//! The calls a program makes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::batch::{Done, Item, Line};
+use crate::door::{Door, Options};
+use crate::error::{Error, Refusal};
+use crate::gather::{Gather, now};
+use crate::link::Link;
+use crate::words::{Message, Receive, Received, Sent};
+
+/// Between two tries of a send whose answer was lost.
+const LOST_PAUSE: Duration = Duration::from_millis(100);
+/// Connections kept for receives to come.
+const SPARE_LINKS_MAX: usize = 16;
+
+/// The mailbox of a node. Clones share their connections; the last one to go closes them.
+#[derive(Clone)]
+pub struct Mailbox {
+    shared: Arc<Shared>,
+    /// Ends the carriers when nobody can give them anything more.
+    _carriers: Arc<JoinSet<()>>,
+}
+
+struct Shared {
+    door: Door,
+    patience: Duration,
+    gather: Gather,
+    room: Semaphore,
+    /// Open connections that nobody receives on at the moment.
+    spare: Mutex<Vec<Link>>,
+}
+
+#[derive(Serialize)]
+struct ReceiveRequest<'a> {
+    topic: &'a str,
+    max_messages: usize,
+    max_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    visibility_ms: Option<u64>,
+    wait_ms: u64,
+}
+
+#[derive(Deserialize)]
+struct ReceiveAnswer {
+    messages: Vec<Received>,
+}
+
+#[derive(Serialize)]
+struct SettleRequest<'a> {
+    receipts: [&'a str; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    visibility_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct SettleAnswer {
+    results: Vec<Settled>,
+}
+
+#[derive(Deserialize)]
+struct Settled {
+    error: Option<Refusal>,
+}
+
+impl Mailbox {
+    /// Opens the first connection. Needs a tokio runtime, whose tasks carry the requests from then on.
+    pub async fn connect(options: Options) -> Result<Mailbox, Error> {
+        let door = Door::new(&options)?;
+        let mut first = Some(Link::opened(&door, options.patience).await?);
+        let shared = Arc::new(Shared {
+            door,
+            patience: options.patience,
+            gather: Gather::default(),
+            room: Semaphore::new(options.pending_max.max(1)),
+            spare: Mutex::default(),
+        });
+        let mut carriers = JoinSet::new();
+        for _ in 0..options.connections.max(1) {
+            carriers.spawn(carry(Arc::clone(&shared), first.take().unwrap_or_default()));
+        }
+        Ok(Mailbox { shared, _carriers: Arc::new(carriers) })
+    }
+
+    /// Sends one message, together with what others send to the topic at that time. A busy node is asked again while
+    /// there is time. A call that is dropped before its turn came is not sent.
+    pub async fn send(&self, topic: &str, message: impl Into<Message>) -> Result<Sent, Error> {
+        let message = message.into();
+        let text = Bytes::from(message.written());
+        let until = now() + self.shared.patience;
+        loop {
+            let error = match self.ask(Line::Send(topic.to_owned()), text.clone(), until).await {
+                Ok(Done::Sent(sent)) => return Ok(sent),
+                Ok(Done::Acked) => return Err(Error::senseless("an acknowledgement of a send")),
+                Err(error) => error,
+            };
+            let pause = match &error {
+                // The key makes both of them one message.
+                Error::Unknown(_) if message.idem_key.is_some() => LOST_PAUSE,
+                error => error.retry_after().unwrap_or(Duration::MAX),
+            };
+            rest(pause, until).await.ok_or(error)?;
+        }
+    }
+
+    /// Says that a message is done with, together with what others acknowledge at the same time.
+    pub async fn ack(&self, receipt: &str) -> Result<(), Error> {
+        let text = Bytes::from(serde_json::to_vec(receipt).expect("a text can be written"));
+        let until = now() + self.shared.patience;
+        loop {
+            match self.ask(Line::Ack, text.clone(), until).await {
+                Ok(_) => return Ok(()),
+                Err(error) => rest(error.retry_after().unwrap_or(Duration::MAX), until).await.ok_or(error)?,
+            }
+        }
+    }
+
+    /// Takes messages under a lease.
+    pub async fn receive(&self, topic: &str, receive: Receive) -> Result<Vec<Received>, Error> {
+        let request = ReceiveRequest {
+            topic,
+            max_messages: receive.max_messages,
+            max_bytes: receive.max_bytes,
+            visibility_ms: receive.visibility.map(|time| time.as_millis() as u64),
+            wait_ms: receive.wait.as_millis() as u64,
+        };
+        let answer: ReceiveAnswer = self.post("/v1/recv", &request, self.shared.patience + receive.wait).await?;
+        Ok(answer.messages)
+    }
+
+    /// Gives a message back, to be delivered again after the delay, or after the topic's backoff.
+    pub async fn nack(&self, receipt: &str, reason: &str, delay: Option<Duration>) -> Result<(), Error> {
+        let delay_ms = delay.map(|time| time.as_millis() as u64);
+        let request = SettleRequest { receipts: [receipt], reason: Some(reason), delay_ms, visibility_ms: None };
+        self.settle("/v1/nack", &request).await
+    }
+
+    /// Holds a message this much longer, counted from now.
+    pub async fn extend(&self, receipt: &str, visibility: Duration) -> Result<(), Error> {
+        let visibility_ms = Some(visibility.as_millis() as u64);
+        let request = SettleRequest { receipts: [receipt], reason: None, delay_ms: None, visibility_ms };
+        self.settle("/v1/extend", &request).await
+    }
+
+    /// Has one item carried with others of its line.
+    async fn ask(&self, line: Line, text: Bytes, until: Instant) -> Result<Done, Error> {
+        let not_sent = || Error::NotSent(self.shared.patience);
+        // Never closed.
+        let _room = self.shared.room.acquire().await.map_err(|_| not_sent())?;
+        let (reply, answer) = oneshot::channel();
+        self.shared.gather.push(line, Item { text, until, reply });
+        // A reply that ends without a word was left out because its time was over.
+        answer.await.unwrap_or_else(|_| Err(not_sent()))
+    }
+
+    async fn settle(&self, path: &str, request: &SettleRequest<'_>) -> Result<(), Error> {
+        let SettleAnswer { results } = self.post(path, request, self.shared.patience).await?;
+        match results.into_iter().next() {
+            Some(Settled { error: Some(refusal) }) => Err(refusal.into()),
+            Some(Settled { error: None }) => Ok(()),
+            None => Err(Error::senseless("no result")),
+        }
+    }
+
+    /// A request of its own, on a connection of its own while it lasts.
+    async fn post<T: for<'de> Deserialize<'de>>(
+        &self,
+        path: &str,
+        request: &impl Serialize,
+        patience: Duration,
+    ) -> Result<T, Error> {
+        let body = serde_json::to_vec(request).expect("texts and numbers can be written");
+        let mut link = self.spare().pop().unwrap_or_default();
+        let answer = link.post(&self.shared.door, path, body, patience).await;
+        let mut spare = self.spare();
+        if spare.len() < SPARE_LINKS_MAX {
+            spare.push(link);
+        }
+        drop(spare);
+        serde_json::from_slice(&answer?).map_err(Error::senseless)
+    }
+
+    fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
+        self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Mailbox").field("address", &self.shared.door.address).finish_non_exhaustive()
+    }
+}
+
+/// One connection's life: it carries whatever waits when it is free.
+async fn carry(shared: Arc<Shared>, mut link: Link) {
+    loop {
+        let batch = shared.gather.next().await;
+        batch.deliver(&shared.door, &mut link, shared.patience).await;
+    }
+}
+
+/// Waits, unless the time would be over by then.
+async fn rest(pause: Duration, until: Instant) -> Option<()> {
+    let wake = now().checked_add(pause).filter(|wake| *wake < until)?;
+    tokio::time::sleep_until(wake).await;
+    Some(())
+}
