@@ -1,16 +1,15 @@
 //! Items that share one request, and the answers each of them gets.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::door::Door;
 use crate::error::{Error, Refusal};
 use crate::link::Link;
+use crate::node::Node;
 use crate::words::Sent;
 
 /// What can share a request.
@@ -62,8 +61,8 @@ struct Outcome<'a> {
 
 impl Batch {
     /// Carries it to the node and gives each item its answer.
-    pub async fn deliver(self, door: &Door, link: &mut Link, patience: Duration) {
-        let answer = link.post(door, self.path(), self.body(&self.items), patience).await;
+    pub async fn deliver(self, node: &Node, link: &mut Link) {
+        let answer = node.post(link, self.path(), self.body(&self.items), node.patience).await;
         match answer.and_then(|body| self.read(&body)) {
             Ok(outcomes) => self.answer(outcomes),
             // What the node finds wrong with one must not be told to the others.
@@ -71,7 +70,7 @@ impl Batch {
                 let Batch { line, items } = self;
                 for item in items {
                     let alone = Batch { line: line.clone(), items: vec![item] };
-                    Box::pin(alone.deliver(door, link, patience)).await;
+                    Box::pin(alone.deliver(node, link)).await;
                 }
             }
             Err(error) => {

@@ -39,6 +39,29 @@ pub enum Error {
     Unknown(String),
 }
 
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// This is no address.
+    #[error("`{0}` is not an address; write HOST:PORT or https://HOST:PORT")]
+    Address(String),
+    /// The root certificates cannot be used.
+    #[error("{0}")]
+    Root(String),
+    /// Nobody is there.
+    #[error("{0}")]
+    Connect(std::io::Error),
+    /// Somebody is there, but not one to be trusted.
+    #[error("no trusted TLS: {0}")]
+    Tls(std::io::Error),
+    /// Nothing was sent, because the connection did not hold.
+    #[error("{0}")]
+    Closed(String),
+    /// The request went out, and the answer did not come or was not one.
+    #[error("{0}")]
+    Lost(String),
+}
+
 /// A refusal as the node writes it, of a request or of one item.
 #[derive(Debug, Deserialize)]
 pub struct Refusal {
@@ -77,6 +100,18 @@ impl Error {
             retry_after_ms: None,
         });
         Refusal { status: status.as_u16(), ..refusal }.into()
+    }
+
+    /// There is no answer.
+    pub(crate) fn unanswered(address: &str, error: &LinkError) -> Error {
+        let cause = error.to_string();
+        match error {
+            LinkError::Address(_) | LinkError::Root(_) => Error::Options(cause),
+            LinkError::Connect(_) | LinkError::Tls(_) | LinkError::Closed(_) => {
+                Error::Unreachable { address: address.to_owned(), cause }
+            }
+            LinkError::Lost(_) => Error::Unknown(cause),
+        }
     }
 
     /// An answer that does not say what this version understands.

@@ -23,9 +23,17 @@ mod error;
 mod gather;
 mod link;
 mod mailbox;
+mod node;
 mod words;
 
-pub use door::Options;
 pub use error::Error;
 pub use mailbox::Mailbox;
+pub use node::Options;
 pub use words::{Message, Receive, Received, Sent};
+
+/// The connections beneath, for programs that ask a node for something else.
+pub mod http {
+    pub use crate::door::Door;
+    pub use crate::error::LinkError;
+    pub use crate::link::Link;
+}

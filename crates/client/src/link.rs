@@ -1,11 +1,9 @@
 //! One kept connection: a request, its answer, and a new connection when the old one has ended.
 
 use std::pin::{Pin, pin};
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -13,12 +11,10 @@ use hyper_util::rt::TokioIo;
 use ron_types::limits::mailbox::RECV_BYTES_MAX;
 
 use crate::door::Door;
-use crate::error::Error;
+use crate::error::LinkError;
 
 /// A receive of the largest size, in base64 and with envelopes, is well below.
 const ANSWER_BYTES_MAX: usize = 4 * RECV_BYTES_MAX;
-/// What a request may take on its way, beyond the node's own time.
-const TRAVEL: Duration = Duration::from_secs(2);
 
 /// A connection, open or not yet.
 #[derive(Default)]
@@ -34,64 +30,43 @@ struct Open {
 
 /// What became of a request.
 enum Outcome {
-    Answered(StatusCode, Bytes),
+    Answered(Response<Bytes>),
     /// The connection had ended before anything went out.
     Unsent(Box<Request<Full<Bytes>>>),
 }
 
 impl Link {
-    /// Opens the connection, so that a wrong address is known early.
-    pub async fn opened(door: &Door, patience: Duration) -> Result<Link, Error> {
-        let open = within(patience, Open::new(door)).await;
-        Ok(Link { open: Some(open.unwrap_or_else(|| Err(door.unreachable(&"it is silent")))?) })
+    /// With its connection open, so that a wrong address is known early.
+    pub async fn opened(door: &Door) -> Result<Link, LinkError> {
+        Ok(Link { open: Some(Open::new(door).await?) })
     }
 
-    /// The body of a good answer. The node is given `patience`; the rest is travel.
-    pub async fn post(&mut self, door: &Door, path: &str, body: Vec<u8>, patience: Duration) -> Result<Bytes, Error> {
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(path)
-            .header(HOST, &door.address)
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(AUTHORIZATION, door.bearer.clone())
-            .header("x-request-deadline-ms", HeaderValue::from(patience.as_millis() as u64))
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| Error::Options(error.to_string()))?;
-        let exchanged = within(patience + TRAVEL, self.exchange(door, request)).await;
-        let silent = || Err(Error::Unknown(format!("{} was silent for {:?}", door.address, patience + TRAVEL)));
-        match exchanged.unwrap_or_else(silent)? {
-            (status, body) if status.is_success() => Ok(body),
-            (status, body) => Err(Error::refused(status, &body)),
-        }
-    }
-
-    /// Over the connection that is open, or over a new one if the node has closed it.
-    async fn exchange(&mut self, door: &Door, mut request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), Error> {
+    /// Sends a request over the connection that is open, or over a new one if the node has closed it. Whoever gives up
+    /// waiting closes the connection by that.
+    pub async fn exchange(&mut self, door: &Door, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, LinkError> {
+        let mut request = request;
         if let Some(open) = self.open.take() {
             match self.exchange_over(open, request).await? {
-                Outcome::Answered(status, body) => return Ok((status, body)),
+                Outcome::Answered(response) => return Ok(response),
                 Outcome::Unsent(unsent) => request = *unsent,
             }
         }
         let open = Open::new(door).await?;
         match self.exchange_over(open, request).await? {
-            Outcome::Answered(status, body) => Ok((status, body)),
-            Outcome::Unsent(_) => Err(door.unreachable(&"it closed the connection at once")),
+            Outcome::Answered(response) => Ok(response),
+            Outcome::Unsent(_) => Err(LinkError::Closed("it closed the connection at once".to_owned())),
         }
     }
 
-    async fn exchange_over(&mut self, open: Open, request: Request<Full<Bytes>>) -> Result<Outcome, Error> {
+    async fn exchange_over(&mut self, open: Open, request: Request<Full<Bytes>>) -> Result<Outcome, LinkError> {
         let Open { mut sender, mut connection } = open;
         let (outcome, is_alive) = {
             let mut work = pin!(async {
                 match sender.try_send_request(request).await {
-                    Ok(response) => {
-                        let status = response.status();
-                        read(response.into_body()).await.map(|body| Outcome::Answered(status, body))
-                    }
+                    Ok(response) => read(response).await.map(Outcome::Answered),
                     Err(mut error) => match error.take_message() {
                         Some(unsent) => Ok(Outcome::Unsent(Box::new(unsent))),
-                        None => Err(Error::Unknown(error.error().to_string())),
+                        None => Err(LinkError::Lost(error.error().to_string())),
                     },
                 }
             });
@@ -103,7 +78,7 @@ impl Link {
             }
         };
         let outcome = outcome?;
-        if is_alive && matches!(outcome, Outcome::Answered(..)) {
+        if is_alive && matches!(outcome, Outcome::Answered(_)) {
             self.open = Some(Open { sender, connection });
         }
         Ok(outcome)
@@ -111,10 +86,10 @@ impl Link {
 }
 
 impl Open {
-    async fn new(door: &Door) -> Result<Open, Error> {
-        let stream = door.connect().await?;
-        let (sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| door.unreachable(&error))?;
+    async fn new(door: &Door) -> Result<Open, LinkError> {
+        let stream = TokioIo::new(door.connect().await?);
+        let shaken = http1::handshake(stream).await;
+        let (sender, connection) = shaken.map_err(|error| LinkError::Closed(error.to_string()))?;
         let connection = Box::pin(async {
             // What went wrong is told to whoever waits for the answer.
             let _ = connection.await;
@@ -123,12 +98,9 @@ impl Open {
     }
 }
 
-async fn read(body: Incoming) -> Result<Bytes, Error> {
+async fn read(response: Response<Incoming>) -> Result<Response<Bytes>, LinkError> {
+    let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    Ok(body.map_err(|error| Error::Unknown(error.to_string()))?.to_bytes())
-}
-
-#[expect(clippy::disallowed_methods, reason = "whoever uses a client has no kernel that names waits")]
-async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(time, work).await.ok()
+    let body = body.map_err(|error| LinkError::Lost(error.to_string()))?;
+    Ok(Response::from_parts(head, body.to_bytes()))
 }

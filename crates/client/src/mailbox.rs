@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::batch::{Done, Item, Line};
-use crate::door::{Door, Options};
 use crate::error::{Error, Refusal};
 use crate::gather::{Gather, now};
 use crate::link::Link;
+use crate::node::{Node, Options};
 use crate::words::{Message, Receive, Received, Sent};
 
 /// Between two tries of a send whose answer was lost.
@@ -30,8 +30,7 @@ pub struct Mailbox {
 }
 
 struct Shared {
-    door: Door,
-    patience: Duration,
+    node: Node,
     gather: Gather,
     room: Semaphore,
     /// Open connections that nobody receives on at the moment.
@@ -77,11 +76,10 @@ struct Settled {
 impl Mailbox {
     /// Opens the first connection. Needs a tokio runtime, whose tasks carry the requests from then on.
     pub async fn connect(options: Options) -> Result<Mailbox, Error> {
-        let door = Door::new(&options)?;
-        let mut first = Some(Link::opened(&door, options.patience).await?);
+        let node = Node::new(&options)?;
+        let mut first = Some(node.link().await?);
         let shared = Arc::new(Shared {
-            door,
-            patience: options.patience,
+            node,
             gather: Gather::default(),
             room: Semaphore::new(options.pending_max.max(1)),
             spare: Mutex::default(),
@@ -98,7 +96,7 @@ impl Mailbox {
     pub async fn send(&self, topic: &str, message: impl Into<Message>) -> Result<Sent, Error> {
         let message = message.into();
         let text = Bytes::from(message.written());
-        let until = now() + self.shared.patience;
+        let until = now() + self.shared.node.patience;
         loop {
             let error = match self.ask(Line::Send(topic.to_owned()), text.clone(), until).await {
                 Ok(Done::Sent(sent)) => return Ok(sent),
@@ -117,7 +115,7 @@ impl Mailbox {
     /// Says that a message is done with, together with what others acknowledge at the same time.
     pub async fn ack(&self, receipt: &str) -> Result<(), Error> {
         let text = Bytes::from(serde_json::to_vec(receipt).expect("a text can be written"));
-        let until = now() + self.shared.patience;
+        let until = now() + self.shared.node.patience;
         loop {
             match self.ask(Line::Ack, text.clone(), until).await {
                 Ok(_) => return Ok(()),
@@ -135,7 +133,7 @@ impl Mailbox {
             visibility_ms: receive.visibility.map(|time| time.as_millis() as u64),
             wait_ms: receive.wait.as_millis() as u64,
         };
-        let answer: ReceiveAnswer = self.post("/v1/recv", &request, self.shared.patience + receive.wait).await?;
+        let answer: ReceiveAnswer = self.post("/v1/recv", &request, self.shared.node.patience + receive.wait).await?;
         Ok(answer.messages)
     }
 
@@ -155,7 +153,7 @@ impl Mailbox {
 
     /// Has one item carried with others of its line.
     async fn ask(&self, line: Line, text: Bytes, until: Instant) -> Result<Done, Error> {
-        let not_sent = || Error::NotSent(self.shared.patience);
+        let not_sent = || Error::NotSent(self.shared.node.patience);
         // Never closed.
         let _room = self.shared.room.acquire().await.map_err(|_| not_sent())?;
         let (reply, answer) = oneshot::channel();
@@ -165,7 +163,7 @@ impl Mailbox {
     }
 
     async fn settle(&self, path: &str, request: &SettleRequest<'_>) -> Result<(), Error> {
-        let SettleAnswer { results } = self.post(path, request, self.shared.patience).await?;
+        let SettleAnswer { results } = self.post(path, request, self.shared.node.patience).await?;
         match results.into_iter().next() {
             Some(Settled { error: Some(refusal) }) => Err(refusal.into()),
             Some(Settled { error: None }) => Ok(()),
@@ -182,7 +180,7 @@ impl Mailbox {
     ) -> Result<T, Error> {
         let body = serde_json::to_vec(request).expect("texts and numbers can be written");
         let mut link = self.spare().pop().unwrap_or_default();
-        let answer = link.post(&self.shared.door, path, body, patience).await;
+        let answer = self.shared.node.post(&mut link, path, body, patience).await;
         let mut spare = self.spare();
         if spare.len() < SPARE_LINKS_MAX {
             spare.push(link);
@@ -198,7 +196,7 @@ impl Mailbox {
 
 impl std::fmt::Debug for Mailbox {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Mailbox").field("address", &self.shared.door.address).finish_non_exhaustive()
+        formatter.debug_struct("Mailbox").field("address", &self.shared.node.door.address()).finish_non_exhaustive()
     }
 }
 
@@ -206,7 +204,7 @@ impl std::fmt::Debug for Mailbox {
 async fn carry(shared: Arc<Shared>, mut link: Link) {
     loop {
         let batch = shared.gather.next().await;
-        batch.deliver(&shared.door, &mut link, shared.patience).await;
+        batch.deliver(&shared.node, &mut link).await;
     }
 }
 

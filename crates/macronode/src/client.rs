@@ -3,24 +3,15 @@
 mod api;
 
 use std::path::{Path, PathBuf};
-use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST};
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
+use macronode_client::http::{Door, Link, LinkError};
 use ron_kernel::Deadline;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 pub use api::{ApiClient, PATIENCE};
@@ -31,27 +22,16 @@ use crate::errors::{Code, Failure};
 
 /// The time of one request from the connection to the last byte of the answer.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// No answer of the admin plane is longer than this.
-const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The variable with the token of a client; no key of the configuration.
 const TOKEN_VARIABLE: &str = "MACRO_TOKEN";
 
 /// One node, as the command line named it.
 pub struct Client {
-    /// Host and port.
-    address: String,
-    /// The host alone, for TLS.
-    host: String,
-    tls: Option<TlsConnector>,
+    door: Door,
     token_file: PathBuf,
     /// Which of the node's planes, for messages.
     plane: &'static str,
 }
-
-/// A connection, with TLS or without.
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// What the node said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,30 +65,27 @@ impl Client {
 
     /// The node at `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
     pub fn to(written: &str, root: Option<&Path>, token_file: PathBuf) -> Result<Client, Failure> {
-        let (is_tls, rest) = match written.split_once("://") {
-            None => (false, written),
-            Some(("http", rest)) => (false, rest),
-            Some(("https", rest)) => (true, rest),
-            Some(_) => return Err(misspelled(written)),
+        let named = |cause: String| match root {
+            Some(path) => Failure::new(Code::TlsUnusable, format!("{}: {cause}", path.display())),
+            None => Failure::new(Code::TlsUnusable, format!("{cause}: give --ca FILE")),
         };
-        let address = rest.trim_end_matches('/').to_owned();
-        let (host, port) = address.rsplit_once(':').ok_or_else(|| misspelled(written))?;
-        if host.is_empty() || port.parse::<u16>().is_err() {
-            return Err(misspelled(written));
-        }
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let tls = is_tls.then(|| connector(root)).transpose()?;
-        Ok(Client { address, host, tls, token_file, plane: "admin" })
+        let pem = root.filter(|_| written.starts_with("https://")).map(std::fs::read).transpose();
+        let pem = pem.map_err(|error| named(error.to_string()))?;
+        let door = Door::new(written, pem.as_deref()).map_err(|error| match error {
+            LinkError::Root(cause) => named(cause),
+            error => Failure::new(Code::NoNode, error.to_string()),
+        })?;
+        Ok(Client { door, token_file, plane: "admin" })
     }
 
     /// Where it asks, for messages.
     pub fn address(&self) -> &str {
-        &self.address
+        self.door.address()
     }
 
     /// Where it asks, as an address of the web.
     pub fn url(&self) -> String {
-        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.address)
+        self.door.url()
     }
 
     /// Reads something; needs no token.
@@ -132,7 +109,7 @@ impl Client {
                 Code::TokenUnusable,
                 format!(
                     "the node at {} refused the operator token of {}: is it the token of this node?",
-                    self.address,
+                    self.address(),
                     self.token_file.display()
                 ),
             )),
@@ -144,7 +121,7 @@ impl Client {
         Request::builder()
             .method(method)
             .uri(path)
-            .header(HOST, &self.address)
+            .header(HOST, self.address())
             .header(CONNECTION, "close")
             .header(CONTENT_TYPE, "application/json")
             .body(Full::default())
@@ -152,45 +129,35 @@ impl Client {
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
-        let exchange = Box::pin(self.connect_and_exchange(request));
-        match Deadline::after(DEADLINE).run("admin request", exchange).await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.silent(&format!("no answer within {} s", DEADLINE.as_secs()))),
+        let mut link = Link::default();
+        self.exchange(&mut link, "admin request", request, DEADLINE).await
+    }
+
+    /// One request over a connection that may serve again.
+    async fn exchange(
+        &self,
+        link: &mut Link,
+        what: &'static str,
+        request: Request<Full<Bytes>>,
+        within: Duration,
+    ) -> Result<Answer, Failure> {
+        let exchange = Box::pin(link.exchange(&self.door, request));
+        match Deadline::after(within).run(what, exchange).await {
+            Ok(Ok(response)) => Ok(response.into()),
+            Ok(Err(error)) => Err(self.unanswered(&error)),
+            Err(_) => Err(self.silent(&format!("no answer within {} s", within.as_secs()))),
         }
     }
 
-    async fn connect_and_exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
-        let stream = self.connect().await?;
-        let silent = |error: hyper::Error| self.silent(&error.to_string());
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(silent)?;
-        let mut answer = pin!(async {
-            let response = sender.send_request(request).await.map_err(silent)?;
-            self.read_answer(response).await
-        });
-        tokio::select! {
-            answer = &mut answer => return answer,
-            _ = connection => {}
+    fn unanswered(&self, error: &LinkError) -> Failure {
+        match error {
+            LinkError::Connect(error) => self.unreachable(error),
+            LinkError::Tls(error) => {
+                let message = format!("no trusted TLS with {}: {error}; name its root with --ca FILE", self.address());
+                Failure::new(Code::TlsUnusable, message)
+            }
+            error => self.silent(&error.to_string()),
         }
-        // The connection may be over before its last bytes have been taken.
-        answer.await
-    }
-
-    async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
-        let stream = TcpStream::connect(&self.address).await.map_err(|error| self.unreachable(&error))?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        let name = ServerName::try_from(self.host.clone()).map_err(|_| misspelled(&self.address))?;
-        let stream = tls.connect(name, stream).await.map_err(|error| {
-            let message = format!("no trusted TLS with {}: {error}; name its root with --ca FILE", self.address);
-            Failure::new(Code::TlsUnusable, message)
-        })?;
-        Ok(Box::new(stream))
-    }
-
-    async fn read_answer(&self, response: Response<Incoming>) -> Result<Answer, Failure> {
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| self.silent(&error.to_string()))?.to_bytes();
-        Ok(Answer { status: head.status.as_u16(), body })
     }
 
     fn unreachable(&self, error: &std::io::Error) -> Failure {
@@ -198,15 +165,21 @@ impl Client {
             std::io::ErrorKind::ConnectionRefused => String::new(),
             _ => format!(" ({error})"),
         };
-        let address = &self.address;
+        let address = self.address();
         let message = format!("no node answers at {address}{cause}: is it running? start one with `macronode run`");
         Failure::new(Code::NoNode, message)
     }
 
     fn silent(&self, cause: &str) -> Failure {
-        let Client { address, plane, .. } = self;
+        let (address, plane) = (self.address(), self.plane);
         let hint = format!("is it the {plane} plane of a node, and without TLS? with TLS write https://");
         Failure::new(Code::NoNode, format!("what listens at {address} does not answer like a node ({cause}): {hint}"))
+    }
+}
+
+impl From<Response<Bytes>> for Answer {
+    fn from(response: Response<Bytes>) -> Self {
+        Answer { status: response.status().as_u16(), body: response.into_body() }
     }
 }
 
@@ -242,10 +215,6 @@ pub fn configured() -> Config {
     config::load(&sources).map_or_else(|_| Config::default(), |loaded| loaded.config)
 }
 
-fn misspelled(written: &str) -> Failure {
-    Failure::new(Code::NoNode, format!("`{written}` is not an address; write HOST:PORT or https://HOST:PORT"))
-}
-
 fn addresses(data_dir: &Path) -> Addresses {
     let text = std::fs::read(data_dir.join("addresses.json")).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
@@ -261,30 +230,11 @@ fn read_token(path: &Path) -> Result<Zeroizing<String>, Failure> {
     })
 }
 
-fn connector(root: Option<&Path>) -> Result<TlsConnector, Failure> {
-    let unusable = |message: String| Failure::new(Code::TlsUnusable, message);
-    let path = root.ok_or_else(|| unusable("https needs the root to trust: give --ca FILE".to_owned()))?;
-    let named = |error: &dyn std::fmt::Display| unusable(format!("{}: {error}", path.display()));
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| named(&error))? {
-        let certificate = certificate.map_err(|error| named(&error))?;
-        roots.add(certificate).map_err(|error| named(&error))?;
-    }
-    if roots.is_empty() {
-        return Err(named(&"no certificate in it"));
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| named(&error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -398,13 +348,11 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_written() {
-        let host =
-            |written: &str| Client::to(written, None, PathBuf::new()).map(|client| (client.address, client.host));
-        assert_eq!(host("127.0.0.1:1"), Ok(("127.0.0.1:1".into(), "127.0.0.1".into())));
-        assert_eq!(host("http://node.example:80/"), Ok(("node.example:80".into(), "node.example".into())));
-        assert_eq!(host("[::1]:9600"), Ok(("[::1]:9600".into(), "::1".into())));
+        let address =
+            |written: &str| Client::to(written, None, PathBuf::new()).map(|client| client.address().to_owned());
+        assert_eq!(address("http://node.example:80/"), Ok("node.example:80".to_owned()));
         for written in ["127.0.0.1", "ftp://x:1", ":80", "x:99999"] {
-            assert_eq!(host(written).map_err(|failure| failure.code), Err(Code::NoNode), "{written}");
+            assert_eq!(address(written).map_err(|failure| failure.code), Err(Code::NoNode), "{written}");
         }
         let failure = Client::to("https://127.0.0.1:1", None, PathBuf::new()).map(|_| ()).expect_err("no root");
         assert!(failure.message.contains("--ca"), "{failure}");

@@ -1,17 +1,13 @@
 //! The client of the public plane: one connection kept open, JSON both ways, and a bearer token.
 
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use ron_kernel::Deadline;
+use macronode_client::http::Link;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -33,13 +29,7 @@ pub struct ApiClient {
     token_source: String,
     /// Where others reach it, if the configuration says so.
     base_url: Option<String>,
-    open: Option<Open>,
-}
-
-/// A connection between two requests. It moves only while a request does.
-struct Open {
-    sender: SendRequest<Full<Bytes>>,
-    connection: Pin<Box<dyn Future<Output = ()> + Send>>,
+    link: Link,
 }
 
 /// A problem body, as far as people are told of it.
@@ -71,7 +61,7 @@ impl ApiClient {
         bearer.set_sensitive(true);
         // An address that was named is another node's, as far as this configuration can tell.
         let base_url = config.sqs.base_url.filter(|_| args.api.is_none());
-        Ok(ApiClient { client, bearer, token_source, base_url, open: None })
+        Ok(ApiClient { client, bearer, token_source, base_url, link: Link::default() })
     }
 
     /// Where it asks, for messages.
@@ -119,11 +109,7 @@ impl ApiClient {
             .header("x-request-deadline-ms", patience.as_millis().to_string())
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot ask for {path}: {error}")))?;
-        let exchange = Box::pin(self.exchange(request));
-        match Deadline::after(patience + TRAVEL).run("public request", exchange).await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.client.silent(&format!("no answer within {} s", (patience + TRAVEL).as_secs()))),
-        }
+        self.client.exchange(&mut self.link, "public request", request, patience + TRAVEL).await
     }
 
     /// The answer, unless it is a refusal.
@@ -147,65 +133,6 @@ impl ApiClient {
         };
         Err(Failure::new(code, message))
     }
-
-    /// Sends over the connection that is open, or over a new one if the node has closed it.
-    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
-        let mut request = request;
-        if let Some(open) = self.open.take() {
-            match self.exchange_over(open, request).await? {
-                Sent::Answered(answer) => return Ok(answer),
-                Sent::Unsent(unsent) => request = *unsent,
-            }
-        }
-        let stream = self.client.connect().await?;
-        let shaken = http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = shaken.map_err(|error| self.client.silent(&error.to_string()))?;
-        let connection = Box::pin(async {
-            let _ = connection.await;
-        });
-        match self.exchange_over(Open { sender, connection }, request).await? {
-            Sent::Answered(answer) => Ok(answer),
-            Sent::Unsent(_) => Err(self.client.silent("it closed the connection at once")),
-        }
-    }
-
-    async fn exchange_over(&mut self, open: Open, request: Request<Full<Bytes>>) -> Result<Sent, Failure> {
-        let Open { mut sender, mut connection } = open;
-        let client = &self.client;
-        let (sent, is_alive) = {
-            let mut work = pin!(async {
-                match sender.try_send_request(request).await {
-                    Ok(response) => received(client, response).await,
-                    Err(mut error) => match error.take_message() {
-                        Some(unsent) => Ok(Sent::Unsent(Box::new(unsent))),
-                        None => Err(client.silent(&error.error().to_string())),
-                    },
-                }
-            });
-            tokio::select! {
-                biased;
-                sent = &mut work => (sent, true),
-                // The connection may be over before its last bytes have been taken.
-                () = &mut connection => (work.await, false),
-            }
-        };
-        let sent = sent?;
-        if is_alive && matches!(sent, Sent::Answered(_)) {
-            self.open = Some(Open { sender, connection });
-        }
-        Ok(sent)
-    }
-}
-
-/// What became of a request.
-enum Sent {
-    Answered(Answer),
-    /// The connection was closed before anything went out.
-    Unsent(Box<Request<Full<Bytes>>>),
-}
-
-async fn received(client: &Client, response: Response<Incoming>) -> Result<Sent, Failure> {
-    client.read_answer(response).await.map(Sent::Answered)
 }
 
 impl Answer {

@@ -1,0 +1,121 @@
+//! How a node is asked: where it is, what opens it, and how long it may take.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderValue, Method, Request};
+use http_body_util::Full;
+
+use crate::door::Door;
+use crate::error::Error;
+use crate::link::Link;
+
+/// What a request may take on its way, beyond the node's own time.
+const TRAVEL: Duration = Duration::from_secs(2);
+
+/// How to reach a node.
+#[derive(Clone)]
+pub struct Options {
+    /// `http://HOST:PORT` or `https://HOST:PORT`.
+    pub url: String,
+    /// The capability: what `macronode token mint` gave, or what is in `operator.token`.
+    pub token: String,
+    /// The root certificates to trust, in PEM; https needs them.
+    pub root_pem: Option<Vec<u8>>,
+    /// Connections that carry sends and acknowledgements.
+    pub connections: usize,
+    /// How long a call may take in all, and how long the node may take for a request.
+    pub patience: Duration,
+    /// Calls that may wait for a connection; more of them wait to be let in.
+    pub pending_max: usize,
+}
+
+/// A node as every request needs it.
+pub struct Node {
+    pub door: Door,
+    pub patience: Duration,
+    bearer: HeaderValue,
+}
+
+impl Options {
+    /// A node and the token that opens it.
+    pub fn new(url: impl Into<String>, token: impl Into<String>) -> Options {
+        Options {
+            url: url.into(),
+            token: token.into(),
+            root_pem: None,
+            connections: 2,
+            patience: Duration::from_secs(10),
+            pending_max: 10_000,
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the token.
+        formatter.debug_struct("Options").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    pub fn new(options: &Options) -> Result<Node, Error> {
+        let door = Door::new(&options.url, options.root_pem.as_deref());
+        let door = door.map_err(|error| Error::unanswered(&options.url, &error))?;
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", options.token.trim()));
+        let mut bearer = bearer.map_err(|_| Error::Options("this is not a token".to_owned()))?;
+        bearer.set_sensitive(true);
+        Ok(Node { door, patience: options.patience, bearer })
+    }
+
+    /// A first connection, so that a wrong address is known early.
+    pub async fn link(&self) -> Result<Link, Error> {
+        let silent = || Err(Error::Unreachable { address: self.address(), cause: "it is silent".to_owned() });
+        let opened = within(self.patience, Link::opened(&self.door)).await;
+        opened.map_or_else(silent, |opened| opened.map_err(|error| Error::unanswered(self.door.address(), &error)))
+    }
+
+    /// The body of a good answer. The node is given `patience`; the rest is travel.
+    pub async fn post(&self, link: &mut Link, path: &str, body: Vec<u8>, patience: Duration) -> Result<Bytes, Error> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(HOST, self.door.address())
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(AUTHORIZATION, self.bearer.clone())
+            .header("x-request-deadline-ms", HeaderValue::from(patience.as_millis() as u64))
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| Error::Options(error.to_string()))?;
+        let silent = || Err(Error::Unknown(format!("{} was silent for {:?}", self.address(), patience + TRAVEL)));
+        let exchanged = within(patience + TRAVEL, link.exchange(&self.door, request)).await;
+        let exchanged =
+            exchanged.map(|exchanged| exchanged.map_err(|error| Error::unanswered(self.door.address(), &error)));
+        let response = exchanged.unwrap_or_else(silent)?;
+        if response.status().is_success() {
+            return Ok(response.into_body());
+        }
+        Err(Error::refused(response.status(), response.body()))
+    }
+
+    fn address(&self) -> String {
+        self.door.address().to_owned()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "whoever uses a client has no kernel that names waits")]
+async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(time, work).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_line_and_is_never_shown() {
+        let refused = Node::new(&Options::new("http://127.0.0.1:1", "a\nb")).map(|_| ()).expect_err("refused");
+        assert_eq!(refused, Error::Options("this is not a token".to_owned()));
+        assert!(!format!("{:?}", Options::new("http://127.0.0.1:1", "secret")).contains("secret"));
+    }
+}
