@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -23,7 +22,7 @@ pub enum Line {
 
 /// One call, as it stands in a request.
 pub struct Item {
-    pub text: Bytes,
+    pub text: Vec<u8>,
     pub until: Instant,
     pub reply: oneshot::Sender<Result<Done, Error>>,
 }

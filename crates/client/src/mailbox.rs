@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
@@ -16,8 +15,8 @@ use crate::link::Link;
 use crate::node::{Node, Options};
 use crate::words::{Message, Receive, Received, Sent};
 
-/// Between two tries of a send whose answer was lost.
-const LOST_PAUSE: Duration = Duration::from_millis(100);
+/// Between two tries while the node is away.
+const AWAY_PAUSE: Duration = Duration::from_millis(100);
 /// Connections kept for receives to come.
 const SPARE_LINKS_MAX: usize = 16;
 
@@ -91,35 +90,31 @@ impl Mailbox {
         Ok(Mailbox { shared, _carriers: Arc::new(carriers) })
     }
 
-    /// Sends one message, together with what others send to the topic at that time. A busy node is asked again while
-    /// there is time. A call that is dropped before its turn came is not sent.
+    /// Sends one message, together with what others send to the topic at that time. A node that is busy or away is
+    /// asked again while there is time. A call that is dropped before its turn came is not sent.
     pub async fn send(&self, topic: &str, message: impl Into<Message>) -> Result<Sent, Error> {
         let message = message.into();
-        let text = Bytes::from(message.written());
         let until = now() + self.shared.node.patience;
         loop {
-            let error = match self.ask(Line::Send(topic.to_owned()), text.clone(), until).await {
+            let error = match self.ask(Line::Send(topic.to_owned()), message.written(), until).await {
                 Ok(Done::Sent(sent)) => return Ok(sent),
                 Ok(Done::Acked) => return Err(Error::senseless("an acknowledgement of a send")),
                 Err(error) => error,
             };
-            let pause = match &error {
-                // The key makes both of them one message.
-                Error::Unknown(_) if message.idem_key.is_some() => LOST_PAUSE,
-                error => error.retry_after().unwrap_or(Duration::MAX),
-            };
-            rest(pause, until).await.ok_or(error)?;
+            // The key makes both of them one message.
+            let is_safe = message.idem_key.is_some() && matches!(error, Error::Unknown(_));
+            rest(if is_safe { AWAY_PAUSE } else { pause_after(&error) }, until).await.ok_or(error)?;
         }
     }
 
     /// Says that a message is done with, together with what others acknowledge at the same time.
     pub async fn ack(&self, receipt: &str) -> Result<(), Error> {
-        let text = Bytes::from(serde_json::to_vec(receipt).expect("a text can be written"));
+        let text = serde_json::to_vec(receipt).expect("a text can be written");
         let until = now() + self.shared.node.patience;
         loop {
             match self.ask(Line::Ack, text.clone(), until).await {
                 Ok(_) => return Ok(()),
-                Err(error) => rest(error.retry_after().unwrap_or(Duration::MAX), until).await.ok_or(error)?,
+                Err(error) => rest(pause_after(&error), until).await.ok_or(error)?,
             }
         }
     }
@@ -152,7 +147,7 @@ impl Mailbox {
     }
 
     /// Has one item carried with others of its line.
-    async fn ask(&self, line: Line, text: Bytes, until: Instant) -> Result<Done, Error> {
+    async fn ask(&self, line: Line, text: Vec<u8>, until: Instant) -> Result<Done, Error> {
         let not_sent = || Error::NotSent(self.shared.node.patience);
         // Never closed.
         let _room = self.shared.room.acquire().await.map_err(|_| not_sent())?;
@@ -205,6 +200,14 @@ async fn carry(shared: Arc<Shared>, mut link: Link) {
     loop {
         let batch = shared.gather.next().await;
         batch.deliver(&shared.node, &mut link).await;
+    }
+}
+
+/// How long to wait before the same is asked again; endless if there is no use in it, or harm.
+fn pause_after(error: &Error) -> Duration {
+    match error {
+        Error::Unreachable { .. } => AWAY_PAUSE,
+        error => error.retry_after().unwrap_or(Duration::MAX),
     }
 }
 

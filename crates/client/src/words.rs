@@ -6,6 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// About what a message takes beside its payload, when it has no attributes.
+const ENVELOPE_BYTES: usize = 64;
+
 /// A message to be sent.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Message {
@@ -84,7 +87,9 @@ impl Message {
 
     /// As it stands in a request.
     pub(crate) fn written(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("texts and numbers can be written")
+        let mut text = Vec::with_capacity(self.payload.len().div_ceil(3) * 4 + ENVELOPE_BYTES);
+        serde_json::to_writer(&mut text, self).expect("texts and numbers can be written");
+        text
     }
 }
 

@@ -1,11 +1,19 @@
-//! The Rust client on the real process: what many tasks send, receive and acknowledge through one of them.
+//! The Rust client on the real process: what many tasks send, receive and acknowledge through one of them, also while
+//! the node is killed.
+
+#[path = "operations/process.rs"]
+#[allow(dead_code, reason = "shared with another suite, which needs all of it")]
+mod process;
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use macronode_client::{Error, Mailbox, Message, Options, Receive};
-use testkit::{Node, NodeOptions, Plane};
+use rustix::process::Signal;
+use testkit::{Node, NodeOptions, Plane, ask, eventually};
 use tokio::task::JoinSet;
+
+use crate::process::Process;
 
 fn options() -> NodeOptions {
     Node::options_for(env!("CARGO_BIN_EXE_macronode"))
@@ -100,4 +108,53 @@ async fn a_token_that_does_not_open_says_so() {
     let mailbox = Mailbox::connect(Options::new(format!("http://{}", node.address(Plane::Api)), "wrong")).await;
     let refused = mailbox.expect("it listens").send("orders", "x").await.expect_err("a wrong token");
     assert!(matches!(refused, Error::Refused { status: 401, .. }), "{refused}");
+}
+
+/// The same node again, at the same address.
+async fn again(folder: &std::path::Path, data: &std::path::Path, api: std::net::SocketAddr) -> Process {
+    let arguments = process::run_arguments(data);
+    let place = arguments.iter().position(|argument| argument == "--api").expect("it has an address") + 1;
+    let mut command = process::command(process::BINARY, folder);
+    for (number, argument) in arguments.iter().enumerate() {
+        command.arg(if number == place { api.to_string() } else { argument.clone() });
+    }
+    let mut node = Process::spawn(command, folder);
+    node.locate(data).await;
+    node.wait_ready().await;
+    node
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sends_with_keys_outlast_a_kill_and_are_there_once() {
+    const TASKS: usize = 16;
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let data = folder.path().join("data");
+    let mut node = Process::start(folder.path(), &data, &[]).await;
+    let api = node.api;
+    let patient =
+        Options { patience: Duration::from_secs(30), ..Options::new(format!("http://{api}"), node.token.clone()) };
+    let mailbox = Mailbox::connect(patient).await.expect("the node listens");
+    let (sent, mut seen) = tokio::sync::watch::channel(0);
+    let mut tasks = JoinSet::new();
+    for task in 0..TASKS {
+        let (mailbox, sent) = (mailbox.clone(), sent.clone());
+        tasks.spawn(async move {
+            for number in 0..100 {
+                let text = format!("{task}-{number}");
+                let message = Message { idem_key: Some(text.clone()), ..Message::new(text) };
+                mailbox.send("orders", message).await.expect("sent, now or after the kill");
+                sent.send_modify(|sent| *sent += 1);
+            }
+        });
+    }
+    for kill in 1..=2 {
+        seen.wait_for(|sent| *sent >= kill * 400).await.expect("the tasks run");
+        node.signal(Signal::KILL);
+        node.wait_exit().await;
+        node = again(folder.path(), &data, api).await;
+    }
+    tasks.join_all().await;
+    let received = drain(&mailbox, "orders").await;
+    let expected: HashSet<String> = (0..TASKS).flat_map(|task| (0..100).map(move |n| format!("{task}-{n}"))).collect();
+    assert_eq!((received.len(), received.into_iter().collect::<HashSet<_>>()), (expected.len(), expected));
 }

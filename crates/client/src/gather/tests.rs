@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::*;
@@ -13,8 +12,7 @@ type Answer = oneshot::Receiver<Result<Done, Error>>;
 
 fn item(text: &str) -> (Item, Answer) {
     let (reply, answer) = oneshot::channel();
-    let text = Bytes::from(text.to_owned());
-    (Item { text, until: now() + Duration::from_secs(1), reply }, answer)
+    (Item { text: text.into(), until: now() + Duration::from_secs(1), reply }, answer)
 }
 
 fn topic(name: &str) -> Line {
