@@ -1,9 +1,13 @@
 //! Deadlines: made once at the edge, carried inside the job, obeyed by every wait.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use ron_types::Error;
-use tokio::time::Instant;
+use tokio::task::unconstrained;
+use tokio::time::{Instant, sleep_until};
 
 use crate::clock;
 
@@ -15,6 +19,11 @@ impl Deadline {
     /// This long from now.
     pub fn after(budget: Duration) -> Self {
         Deadline(clock::now() + budget)
+    }
+
+    /// This moment.
+    pub fn at(instant: Instant) -> Self {
+        Deadline(instant)
     }
 
     /// What is left; zero once it has passed.
@@ -44,7 +53,21 @@ impl Deadline {
 
     /// Waits for `future` no longer than the deadline; `op` names the wait in the error and in `io_timeouts_total`.
     pub async fn run<F: Future>(self, op: &'static str, future: F) -> Result<F::Output, Error> {
-        tokio::time::timeout_at(self.0, future).await.map_err(|_| Error::timeout(op))
+        let mut future = pin!(future);
+        // Most waits are over when they begin, and do without a timer.
+        let mut timer = pin!(None);
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            if timer.is_none() {
+                // A future that has used up its share of the thread must not keep its deadline from being seen.
+                timer.set(Some(unconstrained(sleep_until(self.0))));
+            }
+            let elapsed = timer.as_mut().as_pin_mut().expect("it was set").poll(cx);
+            elapsed.map(|()| Err(Error::timeout(op)))
+        })
+        .await
     }
 }
 
