@@ -100,7 +100,7 @@ impl Plane {
     }
 
     fn take(&mut self, stream: TcpStream, ip: std::net::IpAddr) {
-        let limits = self.api.shared.limits.get();
+        let limits = self.api.shared.limits.keep();
         let Some(slot) = self.door.admit(ip, limits.value.connections()) else {
             // Without the handshake there is nothing a TLS client could read.
             if self.tls.is_none() {

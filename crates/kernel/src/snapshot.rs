@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch;
 
 /// A value with the version it was published under.
@@ -28,8 +28,13 @@ impl<T> Snapshot<T> {
         Snapshot { current, changed: watch::Sender::new(1) }
     }
 
-    /// The current value; hold it as long as you like, across awaits too.
-    pub fn get(&self) -> Arc<Versioned<T>> {
+    /// The current value, for a look: threads that look at once do not write to the same memory.
+    pub fn get(&self) -> Guard<Arc<Versioned<T>>> {
+        self.current.load()
+    }
+
+    /// The current value, to be kept.
+    pub fn keep(&self) -> Arc<Versioned<T>> {
         self.current.load_full()
     }
 
