@@ -127,7 +127,7 @@ impl Authority {
     /// Takes as long for a near miss as for a far one; a token of another length cannot be the operator's.
     fn operator(&self, token: &str) -> Option<Arc<Subject>> {
         let (expected, subject) = self.0.operator.as_ref()?;
-        bool::from(expected.as_bytes().ct_eq(token.as_bytes())).then(|| Arc::clone(subject))
+        is_same_secret(expected.as_bytes(), token.as_bytes()).then(|| Arc::clone(subject))
     }
 
     fn verify(&self, token: &str, now_ms: u64) -> Result<Arc<Verified>, Error> {
@@ -169,6 +169,15 @@ fn operator() -> Subject {
         expires_ms: None,
         is_operator: true,
     }
+}
+
+/// Compares eight bytes at a time, which every request of the operator pays for.
+fn is_same_secret(expected: &[u8], shown: &[u8]) -> bool {
+    let (words, rest) = expected.as_chunks();
+    let (shown_words, shown_rest) = shown.as_chunks();
+    let same_word = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_ne_bytes(*a).ct_eq(&u64::from_ne_bytes(*b));
+    let same = words.iter().zip(shown_words).map(same_word).fold(rest.ct_eq(shown_rest), |all, word| all & word);
+    expected.len() == shown.len() && bool::from(same)
 }
 
 fn forbidden(subject: &Subject, op: Op, topic: &str) -> Error {

@@ -365,6 +365,14 @@ impl fmt::Display for TopicName {
 }
 
 impl MessageId {
+    /// How long an id is as text.
+    pub const TEXT_BYTES: usize = ulid::ULID_LEN;
+
+    /// The id as text, without an allocation.
+    pub fn write_in(self, room: &mut [u8; MessageId::TEXT_BYTES]) -> &str {
+        ulid::Ulid::from(self.number()).array_to_str(room)
+    }
+
     /// The id as the number a ULID stands for.
     fn number(self) -> u128 {
         u128::from(self.sent_ms) << 80 | u128::from(self.seq & SEQ_MASK) << 32 | u128::from(self.tag)
@@ -376,7 +384,7 @@ const SEQ_MASK: u64 = (1 << 48) - 1;
 
 impl fmt::Display for MessageId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ulid::Ulid::from(self.number()).fmt(formatter)
+        formatter.write_str(self.write_in(&mut [0; MessageId::TEXT_BYTES]))
     }
 }
 

@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for Id {
 
 impl Serialize for Id {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
+        serializer.serialize_str(self.0.write_in(&mut [0; MessageId::TEXT_BYTES]))
     }
 }
 
