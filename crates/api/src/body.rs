@@ -1,7 +1,6 @@
 //! Request bodies: read whole under a cap and a pause limit, and inflated without being blown up.
 
 use std::io::Read;
-use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -12,18 +11,17 @@ use http::{HeaderMap, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use ron_kernel::Deadline;
-use ron_kernel::snapshot::Versioned;
 use ron_types::limits::CHUNK_BYTES;
 
-use crate::call::{self, Call};
-use crate::limits::HttpLimits;
+use crate::call::Call;
+use crate::limits::BodyLimits;
 use crate::problem::{Counted, Problem};
 
 /// A body that is about to be read; the rest of its request need not be kept for that.
 pub(crate) struct Reading {
     body: Body,
     coding: Option<Coding>,
-    limits: Arc<Versioned<HttpLimits>>,
+    limits: BodyLimits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,22 +38,19 @@ const RATIO_FLOOR_BYTES: usize = 64 * 1024;
 const INFLATE_INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Takes a request apart.
-pub(crate) fn begin(request: Request) -> Result<(Parts, Reading), Problem> {
+pub(crate) fn begin(request: Request, call: &Call) -> Result<(Parts, Reading), Problem> {
     let (parts, body) = request.into_parts();
-    let call = parts.extensions.get::<Call>().ok_or_else(call::no_guard)?;
     let coding = if body.is_end_stream() { None } else { coding(&parts.headers)? };
-    let limits = Arc::clone(&call.limits);
-    Ok((parts, Reading { body, coding, limits }))
+    Ok((parts, Reading { body, coding, limits: call.limits }))
 }
 
 impl Reading {
     /// Reads and inflates the whole body.
     pub(crate) async fn whole(self) -> Result<Bytes, Problem> {
-        let limits = &self.limits.value;
-        let sent = collect(self.body, limits).await?;
+        let sent = collect(self.body, &self.limits).await?;
         match self.coding {
             None => Ok(sent),
-            Some(coding) => Box::pin(inflate_somewhere(coding, sent, limits)).await,
+            Some(coding) => Box::pin(inflate_somewhere(coding, sent, &self.limits)).await,
         }
     }
 }
@@ -72,12 +67,10 @@ pub(crate) fn too_large(body_bytes_max: usize) -> Problem {
 
 fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Problem> {
     let mut values = headers.get_all(header::CONTENT_ENCODING).iter();
-    let (Some(value), None) = (values.next(), values.next()) else {
-        return match headers.contains_key(header::CONTENT_ENCODING) {
-            true => Err(unknown_coding()),
-            false => Ok(None),
-        };
-    };
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(unknown_coding());
+    }
     let named = |name: &str| value.as_bytes().trim_ascii().eq_ignore_ascii_case(name.as_bytes());
     match () {
         () if named("gzip") || named("x-gzip") => Ok(Some(Coding::Gzip)),
@@ -91,12 +84,13 @@ fn unknown_coding() -> Problem {
     Problem::schema(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Encoding must be gzip or deflate, once, or absent")
 }
 
-async fn collect(mut body: Body, limits: &HttpLimits) -> Result<Bytes, Problem> {
+async fn collect(mut body: Body, limits: &BodyLimits) -> Result<Bytes, Problem> {
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
-    while let Some(frame) =
-        Deadline::after(limits.read_timeout).run("read", body.frame()).await.map_err(|_| stalled(limits))?
-    {
+    // A body whose length was declared is known to be over without being asked again.
+    while !body.is_end_stream() {
+        let reading = Deadline::after(limits.read_timeout).run("read", body.frame());
+        let Some(frame) = reading.await.map_err(|_| stalled(limits))? else { break };
         let Ok(data) = frame.map_err(|_| broken())?.into_data() else { continue };
         if first.len() + all.len() + data.len() > limits.body_bytes_max {
             return Err(too_large(limits.body_bytes_max));
@@ -112,7 +106,7 @@ async fn collect(mut body: Body, limits: &HttpLimits) -> Result<Bytes, Problem> 
     Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
-fn stalled(limits: &HttpLimits) -> Problem {
+fn stalled(limits: &BodyLimits) -> Problem {
     let detail = format!("the body paused for more than {:?}", limits.read_timeout);
     let error = ron_types::Error::new(ron_types::Kind::Timeout, detail);
     Problem { counted: Counted::StalledBody, closes: true, ..Problem::from(error) }
@@ -123,7 +117,7 @@ fn broken() -> Problem {
     Problem { closes: true, ..problem }
 }
 
-async fn inflate_somewhere(coding: Coding, sent: Bytes, limits: &HttpLimits) -> Result<Bytes, Problem> {
+async fn inflate_somewhere(coding: Coding, sent: Bytes, limits: &BodyLimits) -> Result<Bytes, Problem> {
     let (cap, ratio_max) = (limits.body_bytes_max, limits.inflate_ratio_max);
     if sent.len() <= INFLATE_INLINE_BYTES_MAX {
         return inflate(coding, &sent, cap, ratio_max);

@@ -1,23 +1,21 @@
 //! What a handler knows of its request beside its content: who asks, and by when the answer must exist.
 
-use std::sync::Arc;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
-use http::HeaderMap;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 use ron_kernel::Deadline;
-use ron_kernel::snapshot::Versioned;
 use ron_types::Error;
 
 use crate::corr::CorrId;
-use crate::limits::HttpLimits;
-use crate::problem::Problem;
+use crate::limits::{BodyLimits, HttpLimits};
 
-const DEADLINE_HEADER: &str = "x-request-deadline-ms";
-const GRPC_TIMEOUT_HEADER: &str = "grpc-timeout";
+const DEADLINE_HEADER: HeaderName = HeaderName::from_static("x-request-deadline-ms");
+const GRPC_TIMEOUT_HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// One request on its way through the node.
+/// One request on its way through the node: the guard hands it to the handler as its state.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The id it is found under.
@@ -27,20 +25,15 @@ pub struct Call {
     /// The route's pattern.
     pub endpoint: &'static str,
     /// What its body is read under.
-    pub(crate) limits: Arc<Versioned<HttpLimits>>,
+    pub(crate) limits: BodyLimits,
 }
 
-impl<S: Sync> FromRequestParts<S> for Call {
-    type Rejection = Problem;
+impl FromRequestParts<Call> for Call {
+    type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        let call = parts.extensions.get::<Call>().cloned();
-        call.ok_or_else(no_guard)
+    async fn from_request_parts(_parts: &mut Parts, call: &Call) -> Result<Self, Infallible> {
+        Ok(call.clone())
     }
-}
-
-pub(crate) fn no_guard() -> Problem {
-    Problem::internal("the route has no guard")
 }
 
 /// The time a request has: what its caller asks for, up to the limit, or the route's own.
@@ -90,8 +83,8 @@ mod tests {
 
     use super::*;
 
-    fn budget_of(name: &'static str, value: &'static str) -> Option<Duration> {
-        let headers = HeaderMap::from_iter([(http::HeaderName::from_static(name), HeaderValue::from_static(value))]);
+    fn budget_of(name: HeaderName, value: &'static str) -> Option<Duration> {
+        let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(value))]);
         budget(&headers, None, &HttpLimits::default()).ok()
     }
 
@@ -119,7 +112,7 @@ mod tests {
             (GRPC_TIMEOUT_HEADER, "0m", None),
             (GRPC_TIMEOUT_HEADER, "", None),
         ] {
-            assert_eq!(budget_of(name, value), expected, "{name}: {value}");
+            assert_eq!(budget_of(name.clone(), value), expected, "{name}: {value}");
         }
     }
 

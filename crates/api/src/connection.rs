@@ -60,6 +60,8 @@ pub(crate) async fn serve_connection<S>(
     };
     let mut connection = pin!(builder.serve_connection(io, service));
     let mut watchdog = pin!(Watchdog::new(&pace, limits));
+    let told = draining.clone();
+    let mut listens = false;
     let mut drained = pin!(async {
         let _ = draining.wait_for(|draining| *draining).await;
         tokio::time::sleep(CLOSING_PAUSE).await;
@@ -71,7 +73,10 @@ pub(crate) async fn serve_connection<S>(
             if connection.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(None);
             }
-            let verdict = if !closing && drained.as_mut().poll(cx).is_ready() {
+            // The first poll makes it listen; later ones are of use once the word has changed, which it has if it was
+            // given before this connection came.
+            let hears = !std::mem::replace(&mut listens, true) || told.has_changed().unwrap_or(true);
+            let verdict = if !closing && hears && drained.as_mut().poll(cx).is_ready() {
                 Phase::Quiet
             } else {
                 ready!(watchdog.as_mut().poll_silence(cx))
@@ -113,9 +118,9 @@ fn answer(
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Tracked>, Infallible>> + Send + use<> {
     let has_body = !request.body().is_end_stream();
-    let response = api.answer(request);
+    let response = api.answer(request.map(Body::new));
     async move {
-        let response = response.await?;
+        let response = response.await;
         if has_body && !response.status().is_success() {
             in_flight.leaves_body_unread();
         }

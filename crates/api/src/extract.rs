@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::body;
+use crate::call::Call;
 use crate::problem::Problem;
 
 /// A JSON body, as request or as answer.
@@ -52,12 +53,12 @@ impl JsonText {
     }
 }
 
-impl<S: Sync> FromRequest<S> for JsonText {
+impl FromRequest<Call> for JsonText {
     type Rejection = Problem;
 
-    fn from_request(request: Request, _state: &S) -> impl Future<Output = Result<Self, Problem>> + Send {
+    fn from_request(request: Request, call: &Call) -> impl Future<Output = Result<Self, Problem>> + Send {
         let says_json = is_json(request.headers());
-        let reading = body::begin(request).map(|(_, reading)| reading);
+        let reading = body::begin(request, call).map(|(_, reading)| reading);
         async move {
             let content = reading?.whole().await?;
             // Without content there is nothing whose type could be wrong.
@@ -69,14 +70,14 @@ impl<S: Sync> FromRequest<S> for JsonText {
     }
 }
 
-impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
+impl<T: DeserializeOwned> FromRequest<Call> for Json<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, call: &Call) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
             return Err(not_json());
         }
-        let content = body::begin(request)?.1.whole().await?;
+        let content = body::begin(request, call)?.1.whole().await?;
         parse(&content).map(Json)
     }
 }
@@ -118,11 +119,11 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
     }
 }
 
-impl<S: Sync> FromRequest<S> for Payload {
+impl FromRequest<Call> for Payload {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
-        Ok(Payload(body::begin(request)?.1.whole().await?))
+    async fn from_request(request: Request, call: &Call) -> Result<Self, Problem> {
+        Ok(Payload(body::begin(request, call)?.1.whole().await?))
     }
 }
 

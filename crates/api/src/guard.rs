@@ -15,7 +15,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use ron_cells::Pass;
 use ron_kernel::{Deadline, clock};
 use ron_types::{Error, Kind};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::body;
 use crate::call::{self, Call};
@@ -32,12 +33,15 @@ pub(crate) struct Guarded<H> {
     route: Arc<RouteState>,
 }
 
+/// An answer on its way.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+
 /// Everything a route needs at each request, found once.
 pub(crate) struct RouteState {
     endpoint: &'static str,
     voice: Voice,
     deadline: Option<Duration>,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     busy: Counter,
     latency: Latency,
     shared: Arc<Shared>,
@@ -77,7 +81,7 @@ impl RouteState {
         shared: Arc<Shared>,
     ) -> Self {
         let permits = concurrency.unwrap_or_else(|| shared.limits.get().value.route_concurrency_max);
-        let permits = Semaphore::new(permits.min(Semaphore::MAX_PERMITS));
+        let permits = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         let busy = shared.metrics.busy_rejections.at(endpoint);
         RouteState { endpoint, voice: Voice::Native, deadline, permits, busy, latency, shared }
     }
@@ -105,78 +109,72 @@ impl<H> Guarded<H> {
 
 impl<H, T> Handler<T, ()> for Guarded<H>
 where
-    H: Handler<T, ()>,
+    H: Handler<T, Call>,
     T: 'static,
 {
-    type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
+    type Future = Answering;
 
-    fn call(self, request: Request, (): ()) -> Self::Future {
-        Box::pin(guard(self.route, self.handler, request))
+    /// The request is taken apart before anybody waits, so that what waits is small.
+    fn call(self, request: Request, (): ()) -> Answering {
+        let started = clock::now();
+        let Guarded { handler, route } = self;
+        let origin = Origin::new(route.voice, &request);
+        let admitted = admit(&route, handler, request, &origin, started);
+        Box::pin(async move {
+            let answer = match admitted {
+                Ok(admitted) => admitted.run(&origin, route.endpoint).await,
+                Err(problem) => Err(problem),
+            };
+            let response = origin.finish(answer, &route.shared);
+            route.latency(&origin.method).observe((clock::now() - started).as_secs_f64());
+            response
+        })
     }
 }
 
 /// What is kept of a request for its answer.
 struct Origin {
     corr_id: CorrId,
+    method: Method,
     uri: Uri,
     version: Version,
     /// Set if the answer must be in the words of SQS.
     sqs: Option<Protocol>,
 }
 
-async fn guard<H, T>(route: Arc<RouteState>, handler: H, request: Request) -> Response
-where
-    H: Handler<T, ()>,
-    T: 'static,
-{
-    let started = clock::now();
-    let corr_id = CorrId::of(request.headers());
-    let origin = Origin::new(corr_id, route.voice, &request);
-    let latency = route.latency(request.method());
-    let answer = match admit(&route, handler, request, &origin) {
-        Ok(admitted) => admitted.run(&origin).await,
-        Err(problem) => Err(problem),
-    };
-    let response = origin.finish(answer, &route.shared);
-    latency.observe((clock::now() - started).as_secs_f64());
-    response
-}
-
 /// A request that was let in, and its handler on the way.
-struct Admitted<'a, F> {
-    route: &'a RouteState,
+struct Admitted<F> {
     deadline: Deadline,
     answer: F,
     _pass: Pass,
-    _permit: SemaphorePermit<'a>,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// The request is taken apart before anybody waits, so that what waits is small.
-fn admit<'a, H, T>(
-    route: &'a RouteState,
+fn admit<H, T>(
+    route: &RouteState,
     handler: H,
-    mut request: Request,
+    request: Request,
     origin: &Origin,
-) -> Result<Admitted<'a, H::Future>, Problem>
+    started: Instant,
+) -> Result<Admitted<H::Future>, Problem>
 where
-    H: Handler<T, ()>,
+    H: Handler<T, Call>,
     T: 'static,
 {
     let Some(pass) = route.shared.entrance.enter() else { return Err(draining()) };
-    let Ok(permit) = route.permits.try_acquire() else { return Err(route.refuse_busy()) };
+    let Ok(permit) = Arc::clone(&route.permits).try_acquire_owned() else { return Err(route.refuse_busy()) };
     let limits = route.shared.limits.get();
     check_head(request.headers(), request.uri(), &limits.value)?;
-    let deadline = Deadline::after(call::budget(request.headers(), route.deadline, &limits.value)?);
-    request.extensions_mut().insert(Call { corr_id: origin.corr_id, deadline, endpoint: route.endpoint, limits });
-    Ok(Admitted { route, deadline, answer: handler.call(request, ()), _pass: pass, _permit: permit })
+    let deadline = Deadline::at(started + call::budget(request.headers(), route.deadline, &limits.value)?);
+    let call = Call { corr_id: origin.corr_id, deadline, endpoint: route.endpoint, limits: limits.value.of_body() };
+    Ok(Admitted { deadline, answer: handler.call(request, call), _pass: pass, _permit: permit })
 }
 
-impl<F: Future<Output = Response>> Admitted<'_, F> {
-    async fn run(self, origin: &Origin) -> Result<Response, Problem> {
+impl<F: Future<Output = Response>> Admitted<F> {
+    async fn run(self, origin: &Origin, endpoint: &'static str) -> Result<Response, Problem> {
         match self.deadline.run("request", AssertUnwindSafe(self.answer).catch_unwind()).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(_panic)) => {
-                let endpoint = self.route.endpoint;
                 tracing::error!(corr_id = %origin.corr_id, endpoint, "the handler panicked");
                 Err(Problem::internal("the handler of this route failed; the node goes on"))
             }
@@ -206,10 +204,12 @@ fn draining() -> Problem {
 }
 
 impl Origin {
-    fn new(corr_id: CorrId, voice: Voice, request: &Request) -> Self {
+    fn new(voice: Voice, request: &Request) -> Self {
+        let corr_id = CorrId::of(request.headers());
         let is_sqs = voice == Voice::Sqs && sqs::is_sqs_path(request.uri().path());
         let sqs = is_sqs.then(|| Protocol::of(request.headers()));
-        Origin { corr_id, uri: request.uri().clone(), version: request.version(), sqs }
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        Origin { corr_id, method, uri, version: request.version(), sqs }
     }
 
     fn finish(&self, answer: Result<Response, Problem>, shared: &Shared) -> Response {

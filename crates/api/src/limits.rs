@@ -36,6 +36,14 @@ pub struct HttpLimits {
     pub accepts_per_ip_per_second: u32,
 }
 
+/// What a body is read under.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyLimits {
+    pub read_timeout: Duration,
+    pub body_bytes_max: usize,
+    pub inflate_ratio_max: usize,
+}
+
 impl Default for HttpLimits {
     fn default() -> Self {
         HttpLimits {
@@ -57,6 +65,14 @@ impl Default for HttpLimits {
 }
 
 impl HttpLimits {
+    pub(crate) fn of_body(&self) -> BodyLimits {
+        BodyLimits {
+            read_timeout: self.read_timeout,
+            body_bytes_max: self.body_bytes_max,
+            inflate_ratio_max: self.inflate_ratio_max,
+        }
+    }
+
     /// The part that concerns the listener.
     pub(crate) fn connections(&self) -> ConnectionLimits {
         ConnectionLimits {

@@ -25,6 +25,7 @@ use serde::Serialize;
 use svc_mailbox::Mailbox;
 
 use crate::auth::Bearer;
+use crate::call::Call;
 use crate::extract::Json;
 use crate::problem::Problem;
 use crate::route::ApiBuilder;
@@ -104,7 +105,7 @@ pub(crate) struct Routes {
 impl Routes {
     pub(crate) fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
     where
-        H: Handler<T, ()>,
+        H: Handler<T, Call>,
         T: 'static,
     {
         self.builder = self.builder.route(&operation.spec, handler);
@@ -117,7 +118,7 @@ impl Routes {
 macro_rules! with {
     ($app:expr, $function:ident($($argument:ident),*)) => {{
         let app = std::sync::Arc::clone(&$app);
-        move |$($argument),*| $function(std::sync::Arc::clone(&app), $($argument),*)
+        move |$($argument),*| $function(app, $($argument),*)
     }};
 }
 pub(crate) use with;

@@ -36,7 +36,7 @@ use serde::de::DeserializeOwned;
 use svc_mailbox::Mailbox;
 
 use crate::body;
-use crate::call::{self, Call};
+use crate::call::Call;
 use crate::problem::Problem;
 use crate::route::{ApiBuilder, RouteSpec, Verb, Voice};
 pub(crate) use attributes::{lost_target, reattach};
@@ -91,7 +91,7 @@ pub fn sqs_routes(
     let app = Arc::new(App { mailbox, authority, keyring, options, state: state::State::default(), anyone });
     ROUTES.iter().fold(builder, |builder, spec| {
         let app = Arc::clone(&app);
-        builder.route_in(Voice::Sqs, spec, move |request| handle(Arc::clone(&app), request))
+        builder.route_in(Voice::Sqs, spec, move |call, request| handle(app, call, request))
     })
 }
 
@@ -109,15 +109,13 @@ fn queue_path(path: &str) -> Option<&str> {
     (is_account && !queue.is_empty() && !queue.contains('/')).then_some(path)
 }
 
-async fn handle(app: Arc<App>, request: Request) -> Result<Response, Problem> {
+async fn handle(app: Arc<App>, call: Call, request: Request) -> Result<Response, Problem> {
     if !is_sqs_path(request.uri().path()) {
         return Err(Error::new(Kind::NotFound, "no route has this path").into());
     }
     let protocol = Protocol::of(request.headers());
-    let call = request.extensions().get::<Call>().cloned();
-    let call = call.ok_or_else(call::no_guard)?;
     let corr_id = call.corr_id;
-    let (parts, reading) = body::begin(request)?;
+    let (parts, reading) = body::begin(request, &call)?;
     let body = reading.whole().await?;
     Ok(match perform(&app, protocol, call, &parts, &body).await {
         Ok((action, answer)) => protocol.answer(action.name(), &answer, &corr_id),

@@ -55,7 +55,7 @@ impl Rig {
         Rig { route: Arc::new(RouteState::new(&QUEUE, Voice::Sqs, shared)), _kernel: kernel }
     }
 
-    async fn ask<H: Handler<T, ()>, T: 'static>(&self, sample: Sample, handler: H) -> Response {
+    async fn ask<H: Handler<T, Call>, T: 'static>(&self, sample: Sample, handler: H) -> Response {
         Guarded::new(handler, Arc::clone(&self.route)).call(sample.request(), ()).await
     }
 }
