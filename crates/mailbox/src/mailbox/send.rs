@@ -205,7 +205,7 @@ fn put_in(turn: &mut Turn<'_>, prepared: Prepared) -> Result<Receipted, Error> {
     Ok(Receipted { msg_id, duplicate: sent.duplicate, durability: Durability::Ram, seq: sent.seq })
 }
 
-fn prepare(topic: &Topic, by: &Subject, message: Outgoing) -> Result<Prepared, Error> {
+fn prepare(topic: &Topic, by: &Subject, mut message: Outgoing) -> Result<Prepared, Error> {
     let size = message.payload.len();
     let size_max = by.payload_bytes_max.unwrap_or(u32::MAX).min(topic.settings.payload_bytes_max) as usize;
     if size > size_max {
@@ -228,7 +228,7 @@ fn prepare(topic: &Topic, by: &Subject, message: Outgoing) -> Result<Prepared, E
         corr_id: Some(message.corr_id.as_str()).filter(|id| !id.is_empty()),
         attrs: message.attrs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
         payload_hash: hash,
-        payload: message.payload.clone(),
+        payload: std::mem::take(&mut message.payload),
     };
     let body = envelope.encode();
     let Outgoing { group, dedup, delay_ms, .. } = message;
