@@ -117,7 +117,7 @@ pub struct Api {
 }
 
 /// Routes without parameters by path and method. The router has them too, for what is rare: other methods, and HEAD.
-/// Looking here first is worth a tenth of a short request.
+/// Looking here first spares a short request a twelfth of its instructions.
 type PlainRoutes = HashMap<&'static str, Vec<(Method, Endpoint)>>;
 
 /// A handler with its layers.
@@ -273,5 +273,50 @@ impl Counters {
             Counted::LargeHead => self.large_heads.inc(),
             Counted::Inflation => self.inflations.inc(),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use ron_kernel::{Builder, KernelOptions};
+
+    use super::*;
+
+    const fn spec(pattern: &'static str, method: Verb) -> RouteSpec {
+        RouteSpec { pattern, method, deadline: None, concurrency: None, does: "says where it is" }
+    }
+
+    static READ: RouteSpec = spec("/plain", Verb::Get);
+    static WRITE: RouteSpec = spec("/plain", Verb::Put);
+    static NAMED: RouteSpec = spec("/named/{name}", Verb::Get);
+
+    #[tokio::test]
+    async fn a_route_is_found_the_same_with_parameters_and_without() {
+        let kernel = Builder::new(KernelOptions::default(), Metrics::new());
+        let builder = ApiBuilder::new(kernel.handle(), Snapshot::new(HttpLimits::default()));
+        let builder = builder.route(&READ, async || "read").route(&WRITE, async || "written");
+        let api = builder.route(&NAMED, async || "named").build();
+        for (method, path, content) in [
+            (Method::GET, "/plain?a=b", "read"),
+            (Method::PUT, "/plain", "written"),
+            (Method::HEAD, "/plain", ""),
+            (Method::GET, "/named/x", "named"),
+            (Method::HEAD, "/named/x", ""),
+        ] {
+            let mut request = Request::new(Body::empty());
+            *request.method_mut() = method.clone();
+            *request.uri_mut() = Uri::from_static(path);
+            let response = api.answer_to(request).await;
+            assert_eq!(response.status(), 200, "{method} {path}");
+            assert!(response.headers().contains_key("x-corr-id"), "{method} {path}");
+            let body = axum::body::to_bytes(response.into_body(), 100).await.expect("a body");
+            assert_eq!(body, content, "{method} {path}");
+        }
+        for path in ["/plain/", "/plai", "/named"] {
+            let mut request = Request::new(Body::empty());
+            *request.uri_mut() = Uri::from_static(path);
+            assert_eq!(api.answer_to(request).await.status(), 404, "{path}");
+        }
     }
 }
