@@ -17,6 +17,10 @@ use clap::{Args, Parser, Subcommand};
 use crate::kernel::{Part, Size};
 use crate::report::Section;
 
+/// The same as the node's, so that its engine in this process is the node's engine.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The picture of the mailbox section, beside the page.
 const PICTURE: &str = "benchmarks-mailbox.svg";
 
