@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Payload, Times, Workload};
 use super::drive::{Sample, new_histogram};
+use super::engine;
 use super::http::{Door, HttpClient, Requests};
 use super::target::{Measurable, Target};
 use crate::process::Server;
@@ -23,7 +24,8 @@ use crate::process::Server;
 /// Written once with zeros, then again and again, so that a sync has no blocks to allocate.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Groups of records written and synced one after the other; a group is what is in flight.
+/// Groups of records written and synced one after the other; a group is what is in flight, and each record has as many
+/// bytes as the engine's log takes for the message.
 pub struct RawLog {
     file: Arc<File>,
 }
@@ -48,15 +50,17 @@ impl Measurable for RawLog {
             if cell.workload != Workload::Send {
                 return Ok(None);
             }
-            let looped = tokio::task::spawn_blocking(move || append_and_sync(&file, cell, times));
+            let record_bytes = engine::log_bytes_each(&Payload::new(cell.payload_bytes)).await?;
+            let looped =
+                tokio::task::spawn_blocking(move || append_and_sync(&file, record_bytes, cell.in_flight, times));
             Ok(Some(looped.await.context("the loop panicked")??))
         }
         .boxed()
     }
 }
 
-fn append_and_sync(file: &File, cell: Cell, times: Times) -> anyhow::Result<Sample> {
-    let group = Payload::new(cell.payload_bytes).bytes.repeat(cell.in_flight);
+fn append_and_sync(file: &File, record_bytes: usize, in_flight: usize, times: Times) -> anyhow::Result<Sample> {
+    let group = Payload::new(record_bytes).bytes.repeat(in_flight);
     let mut micros = new_histogram()?;
     let counted_from = clock::now() + times.warm_up;
     let end = counted_from + times.counted;
@@ -70,7 +74,7 @@ fn append_and_sync(file: &File, cell: Cell, times: Times) -> anyhow::Result<Samp
         at += group.len() as u64;
         let ended = clock::now();
         if ended >= counted_from && ended < end {
-            micros.record_n(((ended - began).as_micros() as u64).max(1), cell.in_flight as u64)?;
+            micros.record_n(((ended - began).as_micros() as u64).max(1), in_flight as u64)?;
         }
         began = ended;
     }
@@ -147,8 +151,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let log = RawLog::new(folder.path().join("log")).expect("a file");
         let times = Times { warm_up: Duration::ZERO, counted: Duration::from_millis(200) };
-        let cell = Cell { workload: Workload::Send, in_flight: 64, payload_bytes: 256 };
-        let sample = append_and_sync(&log.file, cell, times).expect("a disk");
+        let sample = append_and_sync(&log.file, 300, 64, times).expect("a disk");
         assert!(sample.micros.len() >= 64 && sample.micros.len().is_multiple_of(64), "{}", sample.micros.len());
         assert_eq!(log.file.metadata().expect("a file").len(), FILE_BYTES, "it never grows");
     }

@@ -31,6 +31,7 @@ struct Running {
     task: JoinSet<ExitReport>,
 }
 
+#[derive(Clone)]
 struct EngineClient {
     mailbox: Mailbox,
     by: Subject,
@@ -50,7 +51,30 @@ impl Target for Engine {
     async fn prepare(&mut self) -> anyhow::Result<()> {
         self.finish().await?;
         std::fs::create_dir_all(&self.folder)?;
-        let options = MailboxOptions { place: Place::Directory(self.folder.clone()), ..MailboxOptions::default() };
+        self.running = Some(Running::start(Place::Directory(self.folder.clone())).await?);
+        Ok(())
+    }
+
+    async fn clients(&mut self, count: usize, payload: &Payload) -> anyhow::Result<Vec<EngineClient>> {
+        let running = self.running.as_ref().context("prepared before")?;
+        let client = running.client(payload)?;
+        Ok(std::iter::repeat_with(|| client.clone()).take(count).collect())
+    }
+
+    async fn finish(&mut self) -> anyhow::Result<()> {
+        if let Some(running) = self.running.take() {
+            running.stop().await?;
+        }
+        match std::fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Running {
+    async fn start(place: Place) -> anyhow::Result<Running> {
+        let options = MailboxOptions { place, ..MailboxOptions::default() };
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
         let authority = Authority::new(RootKey::generate(), None, clock::unix_millis);
         let live = Snapshot::new(LiveOptions::default());
@@ -62,33 +86,42 @@ impl Target for Engine {
         let mut status = handle.watch_status();
         let ready = status.wait_for(|status| status.is_ready());
         Deadline::after(PATIENCE).run("engine", ready).await??;
-        self.running = Some(Running { mailbox, kernel: handle, task });
+        Ok(Running { mailbox, kernel: handle, task })
+    }
+
+    fn client(&self, payload: &Payload) -> anyhow::Result<EngineClient> {
+        let message = Outgoing { payload: payload.bytes.clone(), ..Outgoing::default() };
+        Ok(EngineClient { mailbox: self.mailbox.clone(), by: operator(), topic: TOPIC.parse()?, message })
+    }
+
+    fn log_bytes(&self) -> anyhow::Result<u64> {
+        Ok(self.mailbox.node_stats().log.context("the log is open")?.bytes_total)
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        let Running { mailbox, kernel, mut task } = self;
+        drop(mailbox);
+        kernel.drain().await?;
+        Deadline::after(PATIENCE).run("engine", task.join_next()).await?;
         Ok(())
     }
+}
 
-    async fn clients(&mut self, count: usize, payload: &Payload) -> anyhow::Result<Vec<EngineClient>> {
-        let running = self.running.as_ref().context("prepared before")?;
-        let topic: TopicName = TOPIC.parse()?;
-        let client = || EngineClient {
-            mailbox: running.mailbox.clone(),
-            by: operator(),
-            topic: topic.clone(),
-            message: Outgoing { payload: payload.bytes.clone(), ..Outgoing::default() },
-        };
-        Ok(std::iter::repeat_with(client).take(count).collect())
+/// What the engine's log takes for one message with this payload.
+pub async fn log_bytes_each(payload: &Payload) -> anyhow::Result<usize> {
+    const MESSAGES: u64 = 32;
+    let running = Running::start(Place::Memory).await?;
+    let mut client = running.client(payload)?;
+    // The first one makes the topic, too.
+    client.send().await?;
+    let before = running.log_bytes()?;
+    for _ in 0..MESSAGES {
+        client.send().await?;
     }
-
-    async fn finish(&mut self) -> anyhow::Result<()> {
-        if let Some(Running { mailbox, kernel, mut task }) = self.running.take() {
-            drop(mailbox);
-            kernel.drain().await?;
-            Deadline::after(PATIENCE).run("engine", task.join_next()).await?;
-        }
-        match std::fs::remove_dir_all(&self.folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
+    let bytes = running.log_bytes()? - before;
+    drop(client);
+    running.stop().await?;
+    Ok(usize::try_from(bytes / MESSAGES)?)
 }
 
 fn operator() -> Subject {
@@ -120,5 +153,18 @@ impl Client for EngineClient {
         let settled = self.mailbox.ack(vec![receipt], Deadline::after(PATIENCE)).await;
         settled.into_iter().collect::<Result<(), _>>()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_log_takes_a_little_more_than_the_payload() {
+        for payload_bytes in [256, 4096] {
+            let bytes = log_bytes_each(&Payload::new(payload_bytes)).await.expect("an engine in memory");
+            assert!((payload_bytes + 32..payload_bytes + 256).contains(&bytes), "{bytes} for {payload_bytes}");
+        }
     }
 }

@@ -102,7 +102,7 @@ fn single_row(results: &Results) -> Row {
         ratio: None,
         target: Target::Below(sync.unwrap_or_default() + BEYOND_SYNC_MS, "ms"),
         meaning: format!(
-            "One sync of 256 B into a file already written, and at most {BEYOND_SYNC_MS} ms for the rest."
+            "One sync of one record into a file already written, and at most {BEYOND_SYNC_MS} ms for the rest."
         ),
     }
 }
