@@ -45,7 +45,7 @@ impl Options {
             url: url.into(),
             token: token.into(),
             root_pem: None,
-            connections: 2,
+            connections: 4,
             patience: Duration::from_secs(10),
             pending_max: 10_000,
         }
