@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::error::{Error, Refusal};
 use crate::link::Link;
 use crate::node::Node;
-use crate::words::Sent;
+use crate::words::{Durability, Sent};
 
 /// What can share a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,8 +53,7 @@ struct Outcome<'a> {
     msg_id: Option<Cow<'a, str>>,
     #[serde(default)]
     duplicate: bool,
-    #[serde(borrow, default)]
-    durability: Option<Cow<'a, str>>,
+    durability: Option<Durability>,
     error: Option<Refusal>,
 }
 
@@ -128,14 +127,12 @@ impl Outcome<'_> {
         if let Some(refusal) = self.error {
             return Err(refusal.into());
         }
-        match (line, self.msg_id) {
-            (Line::Ack, _) => Ok(Done::Acked),
-            (Line::Send(_), Some(msg_id)) => Ok(Done::Sent(Sent {
-                msg_id: msg_id.into_owned(),
-                duplicate: self.duplicate,
-                durability: self.durability.unwrap_or_default().into_owned(),
-            })),
-            (Line::Send(_), None) => Err(Error::senseless("a send without an id")),
+        match (line, self.msg_id, self.durability) {
+            (Line::Ack, ..) => Ok(Done::Acked),
+            (Line::Send(_), Some(msg_id), Some(durability)) => {
+                Ok(Done::Sent(Sent { msg_id: msg_id.into_owned(), duplicate: self.duplicate, durability }))
+            }
+            (Line::Send(_), ..) => Err(Error::senseless("a send without an id or without its durability")),
         }
     }
 }

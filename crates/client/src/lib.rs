@@ -29,7 +29,7 @@ mod words;
 pub use error::Error;
 pub use mailbox::Mailbox;
 pub use node::Options;
-pub use words::{Message, Receive, Received, Sent};
+pub use words::{Durability, Message, Receive, Received, Sent};
 
 /// The connections beneath, for programs that ask a node for something else.
 pub mod http {

@@ -37,8 +37,20 @@ pub struct Sent {
     pub msg_id: String,
     /// It was there already, under the same key.
     pub duplicate: bool,
-    /// How safe it is: `fsynced`, `written` or `ram`.
-    pub durability: String,
+    /// How safe it is.
+    pub durability: Durability,
+}
+
+/// How safe a message is when the answer leaves the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// In memory only.
+    Ram,
+    /// Given to the operating system.
+    Written,
+    /// On the disk.
+    Fsynced,
 }
 
 /// How much to receive, for how long, and how long to wait for it.
@@ -115,6 +127,16 @@ impl Receive {
     #[must_use]
     pub fn holding(self, visibility: Duration) -> Receive {
         Receive { visibility: Some(visibility), ..self }
+    }
+}
+
+impl std::fmt::Display for Durability {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Durability::Ram => "ram",
+            Durability::Written => "written",
+            Durability::Fsynced => "fsynced",
+        })
     }
 }
 

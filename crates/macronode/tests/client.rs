@@ -8,7 +8,7 @@ mod process;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use macronode_client::{Error, Mailbox, Message, Options, Receive};
+use macronode_client::{Durability, Error, Mailbox, Message, Options, Receive};
 use rustix::process::Signal;
 use testkit::{Node, NodeOptions, Plane, ask, eventually};
 use tokio::task::JoinSet;
@@ -57,7 +57,7 @@ async fn many_tasks_share_a_client_and_each_has_its_own_answer() {
         tasks.spawn(async move {
             for number in 0..20 {
                 let sent = mailbox.send("orders", format!("{task}-{number}")).await.expect("sent");
-                assert_eq!((sent.durability.as_str(), sent.duplicate), ("fsynced", false));
+                assert_eq!((sent.durability, sent.duplicate), (Durability::Fsynced, false));
             }
         });
     }

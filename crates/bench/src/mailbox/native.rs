@@ -1,7 +1,7 @@
 //! This node driven by its own Rust client: tasks share few connections, and what they send at once shares requests.
 
 use anyhow::Context as _;
-use macronode_client::{Mailbox, Message, Options};
+use macronode_client::{Durability, Mailbox, Message, Options};
 
 use super::cell::{Payload, Workload};
 use super::drive::Client;
@@ -45,7 +45,7 @@ impl Target for NativeNode {
 impl Client for NativeClient {
     async fn send(&mut self) -> anyhow::Result<()> {
         let sent = self.mailbox.send(TOPIC, self.message.clone()).await?;
-        anyhow::ensure!(sent.durability == "fsynced", "only {}", sent.durability);
+        anyhow::ensure!(sent.durability == Durability::Fsynced, "only {}", sent.durability);
         Ok(())
     }
 
