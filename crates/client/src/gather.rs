@@ -16,6 +16,7 @@ const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 #[derive(Default)]
 pub struct Gather {
     pending: Mutex<Pending>,
+    /// Calls one idle connection.
     work: Notify,
 }
 
@@ -24,38 +25,46 @@ struct Pending {
     lines: HashMap<Line, VecDeque<Item>>,
     /// Lines with something in them, the next one first.
     order: VecDeque<Line>,
-    /// Connections with nothing to do that have not been woken.
+    /// Connections with nothing to do that have not been called.
     idle: usize,
+    /// One was called and has not come yet. It takes what has come by then, so that nobody else need be called.
+    is_called: bool,
 }
 
 impl Gather {
     /// Adds a call.
     pub fn push(&self, line: Line, item: Item) {
-        let wakes = {
+        let calls = {
             let mut pending = self.lock();
             pending.push(line, item);
-            let wakes = pending.idle > 0;
-            pending.idle -= usize::from(wakes);
-            wakes
+            pending.calls()
         };
-        if wakes {
+        if calls {
             self.work.notify_one();
         }
     }
 
     /// What travels next. Waits until there is something.
     pub async fn next(&self) -> Batch {
+        let mut was_called = false;
         loop {
             // Those who were just set free come first: what they bring travels along.
             tokio::task::yield_now().await;
-            {
+            let (batch, calls) = {
                 let mut pending = self.lock();
-                if let Some(batch) = pending.take(now()) {
-                    return batch;
-                }
-                pending.idle += 1;
+                pending.is_called &= !was_called;
+                let batch = pending.take(now());
+                pending.idle += usize::from(batch.is_none());
+                (batch, pending.calls())
+            };
+            if calls {
+                self.work.notify_one();
+            }
+            if let Some(batch) = batch {
+                return batch;
             }
             self.work.notified().await;
+            was_called = true;
         }
     }
 
@@ -65,6 +74,16 @@ impl Gather {
 }
 
 impl Pending {
+    /// Whether an idle connection has to be called.
+    fn calls(&mut self) -> bool {
+        let calls = !self.order.is_empty() && self.idle > 0 && !self.is_called;
+        if calls {
+            self.idle -= 1;
+            self.is_called = true;
+        }
+        calls
+    }
+
     fn push(&mut self, line: Line, item: Item) {
         match self.lines.get_mut(&line) {
             Some(items) => items.push_back(item),

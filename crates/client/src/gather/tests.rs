@@ -1,8 +1,10 @@
 //! What travels together, in which order, and what is left behind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::batch::Done;
@@ -84,22 +86,30 @@ async fn a_request_has_a_size() {
     assert_eq!(sizes, [1, 2, 1], "one that is too long travels alone, and the node says so");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_free_connection_takes_what_came_together() {
-    let gather = std::sync::Arc::new(Gather::default());
-    let next = {
-        let gather = std::sync::Arc::clone(&gather);
-        let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(async move { gather.next().await.items.len() });
-        tasks
-    };
-    tokio::task::yield_now().await;
-    tokio::task::yield_now().await;
-    let mut answers = Vec::new();
-    for number in 0..5 {
-        let (item, answer) = item(&number.to_string());
-        gather.push(Line::Ack, item);
-        answers.push(answer);
+#[tokio::test]
+async fn one_connection_takes_what_came_together_and_another_what_is_left() {
+    for (count, expected) in [(5, vec![5]), (150, vec![100, 50])] {
+        let gather = Arc::new(Gather::default());
+        let mut connections = JoinSet::new();
+        for _ in 0..3 {
+            let gather = Arc::clone(&gather);
+            connections.spawn(async move { gather.next().await.items.len() });
+        }
+        while gather.lock().idle < 3 {
+            tokio::task::yield_now().await;
+        }
+        let mut answers = Vec::new();
+        for number in 0..count {
+            let (item, answer) = item(&number.to_string());
+            gather.push(Line::Ack, item);
+            answers.push(answer);
+        }
+        let mut taken = Vec::new();
+        for _ in &expected {
+            taken.push(connections.join_next().await.expect("a connection").expect("it goes on"));
+        }
+        taken.sort_unstable_by(|a, b| b.cmp(a));
+        assert_eq!(taken, expected);
+        assert!(gather.lock().lines.is_empty());
     }
-    assert_eq!(next.join_all().await, [5]);
 }
