@@ -60,7 +60,7 @@ struct Outcome<'a> {
 impl Batch {
     /// Carries it to the node and gives each item its answer.
     pub async fn deliver(self, node: &Node, link: &mut Link) {
-        let answer = node.post(link, self.path(), self.body(&self.items), node.patience).await;
+        let answer = node.post(link, self.path(), self.body(), node.patience).await;
         match answer.and_then(|body| self.read(&body)) {
             Ok(outcomes) => self.answer(outcomes),
             // What the node finds wrong with one must not be told to the others.
@@ -85,8 +85,8 @@ impl Batch {
         }
     }
 
-    fn body(&self, items: &[Item]) -> Vec<u8> {
-        let bytes: usize = items.iter().map(|item| item.text.len() + 1).sum();
+    fn body(&self) -> Vec<u8> {
+        let bytes: usize = self.items.iter().map(|item| item.text.len() + 1).sum();
         let mut body = Vec::with_capacity(bytes + 128);
         match &self.line {
             Line::Send(topic) => {
@@ -96,7 +96,7 @@ impl Batch {
             }
             Line::Ack => body.extend_from_slice(br#"{"receipts":["#),
         }
-        for (number, item) in items.iter().enumerate() {
+        for (number, item) in self.items.iter().enumerate() {
             if number > 0 {
                 body.push(b',');
             }

@@ -34,7 +34,7 @@ pub enum Error {
     /// There was no time left to ask. Nothing was sent.
     #[error("not sent within {} ms", .0.as_millis())]
     NotSent(Duration),
-    /// The request went out and its answer did not come: nobody knows whether it was done.
+    /// The request went out, and its answer did not come or says that the node broke: nobody knows whether it was done.
     #[error("no answer, and nobody knows whether it was done: {0}")]
     Unknown(String),
 }
@@ -122,9 +122,11 @@ impl Error {
 
 impl From<Refusal> for Error {
     fn from(Refusal { code, status, detail, retry_after_ms }: Refusal) -> Self {
-        // Only of these it is said that the same request may succeed.
-        let is_busy = matches!(status, 429 | 503);
-        let retry_after = retry_after_ms.filter(|_| is_busy).map(Duration::from_millis);
+        // What broke may have been done: a deadline that passed, a shard that was lost before it could answer.
+        if status >= 500 {
+            return Error::Unknown(format!("{code}: {detail}"));
+        }
+        let retry_after = retry_after_ms.filter(|_| status == 429).map(Duration::from_millis);
         Error::Refused { status, code, detail, retry_after }
     }
 }

@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, Request};
 use http_body_util::Full;
 
 use crate::door::Door;
-use crate::error::Error;
+use crate::error::{Error, LinkError};
 use crate::link::Link;
 
 /// What a request may take on its way, beyond the node's own time.
@@ -71,9 +71,7 @@ impl Node {
 
     /// A first connection, so that a wrong address is known early.
     pub async fn link(&self) -> Result<Link, Error> {
-        let silent = || Err(Error::Unreachable { address: self.address(), cause: "it is silent".to_owned() });
-        let opened = within(self.patience, Link::opened(&self.door)).await;
-        opened.map_or_else(silent, |opened| opened.map_err(|error| Error::unanswered(self.door.address(), &error)))
+        self.in_time(self.patience, Link::opened(&self.door), LinkError::Closed).await
     }
 
     /// The body of a good answer. The node is given `patience`; the rest is travel.
@@ -87,25 +85,25 @@ impl Node {
             .header("x-request-deadline-ms", HeaderValue::from(patience.as_millis() as u64))
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Error::Options(error.to_string()))?;
-        let silent = || Err(Error::Unknown(format!("{} was silent for {:?}", self.address(), patience + TRAVEL)));
-        let exchanged = within(patience + TRAVEL, link.exchange(&self.door, request)).await;
-        let exchanged =
-            exchanged.map(|exchanged| exchanged.map_err(|error| Error::unanswered(self.door.address(), &error)));
-        let response = exchanged.unwrap_or_else(silent)?;
+        let response = self.in_time(patience + TRAVEL, link.exchange(&self.door, request), LinkError::Lost).await?;
         if response.status().is_success() {
             return Ok(response.into_body());
         }
         Err(Error::refused(response.status(), response.body()))
     }
 
-    fn address(&self) -> String {
-        self.door.address().to_owned()
+    /// What came of the work; if its time ran out first, that is an error of the kind given.
+    #[expect(clippy::disallowed_methods, reason = "whoever uses a client has no kernel that names waits")]
+    async fn in_time<T>(
+        &self,
+        time: Duration,
+        work: impl Future<Output = Result<T, LinkError>>,
+        too_late: fn(String) -> LinkError,
+    ) -> Result<T, Error> {
+        let done = tokio::time::timeout(time, work).await;
+        let done = done.unwrap_or_else(|_| Err(too_late(format!("it was silent for {time:?}"))));
+        done.map_err(|error| Error::unanswered(self.door.address(), &error))
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "whoever uses a client has no kernel that names waits")]
-async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(time, work).await.ok()
 }
 
 #[cfg(test)]

@@ -138,6 +138,34 @@ async fn an_answer_that_is_lost_is_unknown_and_a_key_makes_it_safe_to_repeat() {
 }
 
 #[tokio::test]
+async fn what_broke_in_the_node_may_have_been_done() {
+    let (listener, options) = node().await;
+    let node = async {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let lost = json!({"code": "E_DEGRADED", "status": 503, "detail": "not known", "retry_after_ms": 1});
+        request(&mut stream).await.expect("a send");
+        answer(&mut stream, 200, &json!({"results": [{"error": lost}]})).await;
+        request(&mut stream).await.expect("another send");
+        answer(&mut stream, 503, &lost).await;
+        let (_, body) = request(&mut stream).await.expect("the one with a key, not those before");
+        assert_eq!(body["messages"][0]["idem_key"], "k", "{body}");
+        answer(&mut stream, 503, &lost).await;
+        request(&mut stream).await.expect("the same again");
+        answer(&mut stream, 200, &json!({"results": [sent("1")]})).await;
+    };
+    let client = async {
+        let mailbox = Mailbox::connect(options).await.expect("a node");
+        for _ in 0..2 {
+            let lost = mailbox.send("a", "x").await.expect_err("lost");
+            assert!(matches!(lost, Error::Unknown(_)), "{lost}");
+        }
+        let keyed = Message { idem_key: Some("k".to_owned()), ..Message::new("x") };
+        assert_eq!(mailbox.send("a", keyed).await.expect("the second try").msg_id, "1");
+    };
+    both(node, client).await;
+}
+
+#[tokio::test]
 async fn a_busy_node_is_asked_again_and_a_closed_connection_is_opened_anew() {
     let (listener, options) = node().await;
     let closed = Notify::new();

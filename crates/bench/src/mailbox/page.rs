@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Outcome;
-use super::cell::{Cell, IN_FLIGHT, MAIN_CYCLE, MAIN_SEND, Workload};
+use super::cell::{Cell, IN_FLIGHT, MAIN_CYCLE, MAIN_SEND, Plan, Workload};
 use super::chart::{self, Bar, Group};
 use super::results::Results;
 use super::target::{Id, Label};
@@ -88,9 +88,17 @@ impl Outcome {
     fn commands(&self) -> String {
         let (feature, peers) = if self.peers { (" --features macronode-bench/peers", " --peers") } else { ("", "") };
         let quick = self.plan.size.pick(" --quick", "");
+        let usual = Plan::new(self.plan.size, None, None, self.plan.connections_max);
+        let mut asked = String::new();
+        if self.plan.rounds != usual.rounds {
+            let _ = write!(asked, " --rounds {}", self.plan.rounds);
+        }
+        if self.plan.times.counted != usual.times.counted {
+            let _ = write!(asked, " --seconds {}", self.plan.times.counted.as_secs_f64());
+        }
         format!(
             "cargo build --release -p macronode -p macronode-bench{feature}\n\
-             target/release/macronode-bench mailbox{peers}{quick} --write"
+             target/release/macronode-bench mailbox{peers}{quick}{asked} --write"
         )
     }
 
