@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use macronode_client::{Durability, Error, Mailbox, Message, Options, Receive};
 use rustix::process::Signal;
-use testkit::{Node, NodeOptions, Plane, ask, eventually};
+use testkit::{Node, NodeOptions, Plane, ask, eventually, own_address};
 use tokio::task::JoinSet;
 
 use crate::process::Process;
@@ -110,8 +110,8 @@ async fn a_token_that_does_not_open_says_so() {
     assert!(matches!(refused, Error::Refused { status: 401, .. }), "{refused}");
 }
 
-/// The same node again, at the same address.
-async fn again(folder: &std::path::Path, data: &std::path::Path, api: std::net::SocketAddr) -> Process {
+/// The node of this folder, at this address.
+async fn start_at(folder: &std::path::Path, data: &std::path::Path, api: std::net::SocketAddr) -> Process {
     let arguments = process::run_arguments(data);
     let place = arguments.iter().position(|argument| argument == "--api").expect("it has an address") + 1;
     let mut command = process::command(process::BINARY, folder);
@@ -129,8 +129,8 @@ async fn sends_with_keys_outlast_a_kill_and_are_there_once() {
     const TASKS: usize = 16;
     let folder = tempfile::tempdir().expect("a scratch folder");
     let data = folder.path().join("data");
-    let mut node = Process::start(folder.path(), &data, &[]).await;
-    let api = node.api;
+    let api = own_address();
+    let mut node = start_at(folder.path(), &data, api).await;
     let patient =
         Options { patience: Duration::from_secs(30), ..Options::new(format!("http://{api}"), node.token.clone()) };
     let mailbox = Mailbox::connect(patient).await.expect("the node listens");
@@ -151,7 +151,7 @@ async fn sends_with_keys_outlast_a_kill_and_are_there_once() {
         seen.wait_for(|sent| *sent >= kill * 400).await.expect("the tasks run");
         node.signal(Signal::KILL);
         node.wait_exit().await;
-        node = again(folder.path(), &data, api).await;
+        node = start_at(folder.path(), &data, api).await;
     }
     tasks.join_all().await;
     let received = drain(&mailbox, "orders").await;

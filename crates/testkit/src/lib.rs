@@ -1,6 +1,7 @@
 //! Scratch nodes and HTTP clients for black-box tests and benches of the real binary.
 #![allow(clippy::disallowed_methods, reason = "the kernel's clocks, deadlines and tasks are what is under test")]
 
+mod address;
 mod alone;
 mod client;
 mod load;
@@ -9,6 +10,7 @@ mod node;
 mod options;
 mod wait;
 
+pub use address::own_address;
 pub use alone::{Alone, alone};
 pub use client::{CallError, Client, PATIENCE, Reply};
 pub use load::{Load, LoadReport, LoadShape, percentile};

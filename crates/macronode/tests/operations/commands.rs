@@ -4,6 +4,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
+use testkit::own_address;
+
 use crate::process::{Process, command, finish, run};
 
 fn write(folder: &Path, name: &str, text: &str) -> String {
@@ -89,7 +91,7 @@ async fn commands_without_a_node() {
     doctor.expect(0, &[]);
     serde_json::from_str::<serde_json::Value>(&doctor.stdout).expect("the doctor's report is JSON");
 
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound").to_string();
+    let nobody = own_address().to_string();
     for words in [vec!["status"], vec!["topology"], vec!["drain", "--dry-run"], vec!["status", "--json"]] {
         let outcome = run(here, &[words.as_slice(), &["--admin", &nobody]].concat()).await;
         outcome.expect(70, &["MN0017", &nobody, "macronode run"]);

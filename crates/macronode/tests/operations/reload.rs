@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::Method;
 use ron_kernel::{Deadline, clock};
 use rustix::process::Signal;
-use testkit::{Load, LoadShape};
+use testkit::{Load, LoadShape, own_address};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -233,14 +233,10 @@ async fn exchange_frame(frames: &mut TcpStream) {
     assert_eq!(reply, [0, 0, 0, 2, 0, 42]);
 }
 
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("bound")
-}
-
 #[tokio::test]
 async fn a_new_address_moves_only_its_own_plane() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let (old, new) = (free_address(), free_address());
+    let (old, new) = (own_address(), own_address());
     let (mut file, mut node, mut frames) = start_with_address(scratch.path(), old).await;
     assert_eq!(echo(old).await.expect("an answer").status, 200);
     file.rename_into_place(&format!("[api]\naddr = \"{new}\"\n"));
@@ -259,7 +255,7 @@ async fn a_new_address_moves_only_its_own_plane() {
 async fn an_address_that_is_taken_does_not_end_the_node() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let holder = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let (old, taken) = (free_address(), holder.local_addr().expect("bound"));
+    let (old, taken) = (own_address(), holder.local_addr().expect("bound"));
     let (mut file, node, mut frames) = start_with_address(scratch.path(), old).await;
     file.rename_into_place(&format!("[api]\naddr = \"{taken}\"\n"));
     node.control("/reload").await;
