@@ -21,7 +21,7 @@ pub mod target;
 
 use std::path::{Path, PathBuf};
 
-use self::ceiling::{BareHttp, RawLog};
+use self::ceiling::{BareHttp, GroupCommit, RawLog};
 use self::cell::{Cell, Workload};
 use self::node::{FreshNode, NodeOptions};
 use self::results::Results;
@@ -141,7 +141,7 @@ impl Outcome {
     }
 }
 
-/// This node by its client and in both modes over HTTP, its engine, and the two ceilings.
+/// This node by its client and in both modes over HTTP, its engine, and the ceilings.
 async fn own_systems(options: &Options, scratch: &Scratch, outcome: &mut Outcome) -> anyhow::Result<Vec<System>> {
     let mut systems = Vec::new();
     if options.wants("macronode") {
@@ -165,7 +165,10 @@ async fn own_systems(options: &Options, scratch: &Scratch, outcome: &mut Outcome
         systems.push(engine::start(&scratch.folder("engine")?));
     }
     if options.wants("ceiling") {
-        let raw = RawLog::new(scratch.folder("raw")?.join("log"))?;
+        let commit = GroupCommit::new(&scratch.folder("commit")?.join("log"))?;
+        let setting = "tasks append and wait, a thread syncs";
+        systems.push(System::new(Id::GroupCommit, "bare group commit", setting, Promise::Ceiling, commit));
+        let raw = RawLog::new(&scratch.folder("raw")?.join("log"))?;
         let setting = "write and fdatasync of all in flight";
         systems.push(System::new(Id::RawLog, "bare loop", setting, Promise::Ceiling, raw));
         let bare = BareHttp::start()?;

@@ -1,21 +1,25 @@
-//! The ceilings: the same bytes appended and synced by a bare loop, and axum that only parses and answers.
+//! The ceilings: the same bytes appended and synced by a bare loop, alone or for tasks that wait, and axum that only
+//! parses and answers.
 
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use anyhow::Context as _;
 use axum::routing::post;
 use axum::{Json, Router};
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use ron_kernel::clock;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 use super::cell::{Cell, Payload, Times, Workload};
-use super::drive::{Sample, new_histogram};
+use super::drive::{Client, Sample, new_histogram};
 use super::engine;
 use super::http::{Door, HttpClient, Requests};
 use super::target::{Measurable, Target};
@@ -23,6 +27,28 @@ use crate::process::Server;
 
 /// Written once with zeros, then again and again, so that a sync has no blocks to allocate.
 const FILE_BYTES: u64 = 64 << 20;
+
+/// A file full of zeros.
+fn filled(path: &Path) -> anyhow::Result<Arc<File>> {
+    let file = File::options().create(true).write(true).truncate(true).open(path)?;
+    let zeros = vec![0; 1 << 20];
+    for at in (0..FILE_BYTES).step_by(zeros.len()) {
+        file.write_all_at(&zeros, at)?;
+    }
+    file.sync_all()?;
+    Ok(Arc::new(file))
+}
+
+/// Writes the group behind the last one, or at the start again, and syncs.
+fn commit(file: &File, at: &mut u64, group: &[u8]) -> std::io::Result<()> {
+    if *at + group.len() as u64 > FILE_BYTES {
+        *at = 0;
+    }
+    file.write_all_at(group, *at)?;
+    file.sync_data()?;
+    *at += group.len() as u64;
+    Ok(())
+}
 
 /// Groups of records written and synced one after the other; a group is what is in flight, and each record has as many
 /// bytes as the engine's log takes for the message.
@@ -32,14 +58,8 @@ pub struct RawLog {
 
 impl RawLog {
     /// Fills the file.
-    pub fn new(path: PathBuf) -> anyhow::Result<RawLog> {
-        let file = File::options().create(true).write(true).truncate(true).open(path)?;
-        let zeros = vec![0; 1 << 20];
-        for at in (0..FILE_BYTES).step_by(zeros.len()) {
-            file.write_all_at(&zeros, at)?;
-        }
-        file.sync_all()?;
-        Ok(RawLog { file: Arc::new(file) })
+    pub fn new(path: &Path) -> anyhow::Result<RawLog> {
+        Ok(RawLog { file: filled(path)? })
     }
 }
 
@@ -66,12 +86,7 @@ fn append_and_sync(file: &File, record_bytes: usize, in_flight: usize, times: Ti
     let end = counted_from + times.counted;
     let (mut at, mut began) = (0, clock::now());
     while began < end {
-        if at + group.len() as u64 > FILE_BYTES {
-            at = 0;
-        }
-        file.write_all_at(&group, at)?;
-        file.sync_data()?;
-        at += group.len() as u64;
+        commit(file, &mut at, &group)?;
         let ended = clock::now();
         if ended >= counted_from && ended < end {
             micros.record_n(((ended - began).as_micros() as u64).max(1), in_flight as u64)?;
@@ -79,6 +94,125 @@ fn append_and_sync(file: &File, record_bytes: usize, in_flight: usize, times: Ti
         began = ended;
     }
     Ok(Sample::of(micros, times.counted))
+}
+
+/// A group commit and nothing else: tasks append as many bytes as the engine's log takes for a message and wait; one
+/// thread writes and syncs what has gathered whenever the disk is free.
+pub struct GroupCommit {
+    file: Arc<File>,
+    running: Option<(Arc<Gathering>, JoinHandle<std::io::Result<()>>)>,
+}
+
+/// What the tasks and the thread share.
+#[derive(Default)]
+struct Gathering {
+    gathered: Mutex<Gathered>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    waiting: Vec<oneshot::Sender<()>>,
+    sleeps: bool,
+    is_over: bool,
+}
+
+/// One task that appends and waits.
+pub struct Appending {
+    gathering: Arc<Gathering>,
+    record: Bytes,
+}
+
+impl GroupCommit {
+    /// Fills the file.
+    pub fn new(path: &Path) -> anyhow::Result<GroupCommit> {
+        Ok(GroupCommit { file: filled(path)?, running: None })
+    }
+}
+
+impl Target for GroupCommit {
+    type Client = Appending;
+
+    async fn prepare(&mut self) -> anyhow::Result<()> {
+        self.finish().await?;
+        let gathering = Arc::new(Gathering::default());
+        let (file, shared) = (Arc::clone(&self.file), Arc::clone(&gathering));
+        self.running = Some((gathering, thread::spawn(move || shared.commit_again_and_again(&file))));
+        Ok(())
+    }
+
+    async fn clients(&mut self, count: usize, payload: &Payload) -> anyhow::Result<Vec<Appending>> {
+        let (gathering, _) = self.running.as_ref().context("prepared before")?;
+        let record = Payload::new(engine::log_bytes_each(payload).await?).bytes;
+        let client = || Appending { gathering: Arc::clone(gathering), record: record.clone() };
+        Ok(std::iter::repeat_with(client).take(count).collect())
+    }
+
+    async fn finish(&mut self) -> anyhow::Result<()> {
+        if let Some((gathering, thread)) = self.running.take() {
+            gathering.lock().is_over = true;
+            gathering.work.notify_one();
+            let ended = tokio::task::spawn_blocking(|| thread.join()).await?;
+            ended.map_err(|_panic| anyhow::anyhow!("the thread panicked"))??;
+        }
+        Ok(())
+    }
+
+    fn can(&self, workload: Workload) -> bool {
+        workload == Workload::Send
+    }
+}
+
+impl Gathering {
+    fn lock(&self) -> MutexGuard<'_, Gathered> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn commit_again_and_again(&self, file: &File) -> std::io::Result<()> {
+        let (mut at, mut group) = (0, Vec::new());
+        loop {
+            let waiting = {
+                let mut gathered = self.lock();
+                while gathered.bytes.is_empty() && !gathered.is_over {
+                    gathered.sleeps = true;
+                    gathered = self.work.wait(gathered).unwrap_or_else(PoisonError::into_inner);
+                }
+                gathered.sleeps = false;
+                if gathered.bytes.is_empty() {
+                    return Ok(());
+                }
+                std::mem::swap(&mut gathered.bytes, &mut group);
+                std::mem::take(&mut gathered.waiting)
+            };
+            commit(file, &mut at, &group)?;
+            group.clear();
+            for task in waiting {
+                // A task whose time was up has gone.
+                let _ = task.send(());
+            }
+        }
+    }
+}
+
+impl Client for Appending {
+    async fn send(&mut self) -> anyhow::Result<()> {
+        let (done, is_durable) = oneshot::channel();
+        let sleeps = {
+            let mut gathered = self.gathering.lock();
+            gathered.bytes.extend_from_slice(&self.record);
+            gathered.waiting.push(done);
+            std::mem::take(&mut gathered.sleeps)
+        };
+        if sleeps {
+            self.gathering.work.notify_one();
+        }
+        is_durable.await.context("the thread has ended")
+    }
+
+    async fn settle(&mut self) -> anyhow::Result<()> {
+        anyhow::bail!("nothing can be taken out")
+    }
 }
 
 /// What a send carries.
@@ -149,10 +283,22 @@ mod tests {
     #[test]
     fn a_group_counts_as_all_its_records() {
         let folder = tempfile::tempdir().expect("a folder");
-        let log = RawLog::new(folder.path().join("log")).expect("a file");
+        let log = RawLog::new(&folder.path().join("log")).expect("a file");
         let times = Times { warm_up: Duration::ZERO, counted: Duration::from_millis(200) };
         let sample = append_and_sync(&log.file, 300, 64, times).expect("a disk");
         assert!(sample.micros.len() >= 64 && sample.micros.len().is_multiple_of(64), "{}", sample.micros.len());
         assert_eq!(log.file.metadata().expect("a file").len(), FILE_BYTES, "it never grows");
+    }
+    #[tokio::test]
+    async fn a_group_commit_answers_everybody_who_waits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut bare = GroupCommit::new(&folder.path().join("log")).expect("a file");
+        let cell = Cell { workload: Workload::Send, in_flight: 64, payload_bytes: 256 };
+        let times = Times { warm_up: Duration::ZERO, counted: Duration::from_millis(200) };
+        let sample = bare.measure(cell, times).await.expect("a disk").expect("it can send");
+        assert!(sample.micros.len() >= 64, "{}", sample.micros.len());
+        assert_eq!(bare.file.metadata().expect("a file").len(), FILE_BYTES, "it never grows");
+        let cycle = Cell { workload: Workload::Cycle, ..cell };
+        assert!(bare.measure(cycle, times).await.expect("no failure").is_none(), "nothing can be taken out");
     }
 }

@@ -27,7 +27,8 @@ more out of it, too, so both are shown.
 never answers: its full cycle promises less than the others'.
 - PostgreSQL: a lease is an UPDATE with SKIP LOCKED over an index, an acknowledgement a DELETE; each is a commit.
 - The bare loop writes as many records as are in flight into a file already filled with zeros and calls fdatasync; its \
-latency with one in flight is the price of one sync.
+latency with one in flight is the price of one sync. The bare group commit does the same for tasks that append and wait, \
+with whatever has gathered when the disk is free.
 ";
 
 impl Outcome {

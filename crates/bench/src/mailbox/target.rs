@@ -45,7 +45,9 @@ pub enum Id {
     PostgresOn,
     /// PostgreSQL that answers before it syncs.
     PostgresOff,
-    /// Bytes appended and synced in groups.
+    /// Bytes appended by tasks that wait, synced in groups.
+    GroupCommit,
+    /// Bytes appended and synced in groups by a loop alone.
     RawLog,
     /// axum that only parses and answers.
     BareHttp,
