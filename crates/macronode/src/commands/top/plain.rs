@@ -1,7 +1,7 @@
 //! One snapshot as plain text, for pipes and files.
 
 use super::figures::{age, count, rate};
-use super::view::{LogRow, QueueRow, View};
+use super::view::{LogRow, QueueRow, TopicRow, View};
 use crate::commands::mailbox::words::{bytes, counted};
 use crate::commands::table::{row, table};
 
@@ -37,6 +37,11 @@ pub fn fill(queue: Option<&QueueRow>) -> String {
     queue.map_or_else(|| "-".to_owned(), |queue| format!("{}/{}", queue.depth, queue.capacity))
 }
 
+/// What leaves a topic in a second, or what holds it back.
+pub fn outward(topic: &TopicRow) -> String {
+    topic.held().map_or_else(|| rate(topic.out_per_second), str::to_owned)
+}
+
 /// The whole snapshot.
 pub fn show(view: &View) -> String {
     let View { address, durability, topics_total, .. } = view;
@@ -50,7 +55,8 @@ pub fn show(view: &View) -> String {
     let mut topics = vec![row(["topic", "ready", "leased", "delayed", "in/s", "out/s", "ack/s", "dead", "oldest"])];
     topics.extend(view.topics.iter().take(TOPICS_MAX).map(|topic| {
         let [ready, leased, delayed, dead] = [topic.ready, topic.leased, topic.delayed, topic.dead].map(count);
-        let [inward, outward, acked] = [topic.in_per_second, topic.out_per_second, topic.acked_per_second].map(rate);
+        let [inward, acked] = [topic.in_per_second, topic.acked_per_second].map(rate);
+        let outward = outward(topic);
         let oldest = age(topic.oldest_age_ms);
         row([&topic.name, &ready, &leased, &delayed, &inward, &outward, &acked, &dead, &oldest])
     }));
@@ -95,6 +101,14 @@ telemetry   0/100   9     0
 work        0/100   4     0
 ";
         assert_eq!(show(&view), expected);
+    }
+
+    #[test]
+    fn a_breaker_takes_the_place_of_what_it_holds_back() {
+        for (breaker, shown) in [("", "70"), ("closed", "70"), ("half_open", "probe"), ("open", "held")] {
+            let topic = TopicRow { breaker: breaker.to_owned(), out_per_second: Some(70.0), ..TopicRow::default() };
+            assert_eq!(outward(&topic), shown, "{breaker}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
 
 use super::figures::{age, count, rate};
-use super::plain::{fill, log_line, standing};
+use super::plain::{fill, log_line, outward, standing};
 use super::view::{QueueRow, Sort, TopicRow, View};
 use crate::commands::mailbox::words::shortened;
 
@@ -35,7 +35,8 @@ const HELP: &str = "\x20q, Esc, Ctrl-C   leave
  ?                this help
 
  in/s     messages taken in a second
- out/s    messages delivered a second
+ out/s    messages delivered a second; while the breaker is
+          open: held, and probe when it tries with one
  ack/s    messages acknowledged a second
  dead     messages that became dead letters
  oldest   age of the oldest message
@@ -156,12 +157,13 @@ fn draw_topics(frame: &mut Frame<'_>, area: Rect, view: &View, chosen: &mut Chos
 
 fn topic_row(topic: &TopicRow, name_width: u16, columns: usize) -> Row<'static> {
     let dead = Style::new().fg(if topic.dead > 0 { Color::Yellow } else { Color::Reset });
+    let held = Style::new().fg(if topic.held().is_some() { Color::Red } else { Color::Reset });
     let cells = [
         right(count(topic.ready)),
         right(count(topic.leased)),
         right(count(topic.delayed)),
         right(rate(topic.in_per_second)),
-        right(rate(topic.out_per_second)),
+        right(outward(topic)).style(held),
         right(rate(topic.acked_per_second)),
         right(count(topic.dead)).style(dead),
         right(age(topic.oldest_age_ms)),

@@ -187,6 +187,8 @@ pub struct TopicRow {
     pub dead: u64,
     /// Age of the oldest message.
     pub oldest_age_ms: Option<u64>,
+    /// Whether the breaker lets messages out: `closed`, `half_open` or `open`.
+    pub breaker: String,
 }
 
 /// A queue as it is shown.
@@ -290,6 +292,7 @@ impl View {
             acked_per_second: rates.acked,
             dead: numbers.died,
             oldest_age_ms: (numbers.oldest_ts > 0).then(|| unix_ms.saturating_sub(numbers.oldest_ts)),
+            breaker: numbers.breaker.clone(),
         });
         View {
             address: address.to_owned(),
@@ -301,6 +304,17 @@ impl View {
             shards: now.stats.shards.iter().map(|shard| ShardRow::of(shard, &now.queues)).collect(),
             topics: topics.collect(),
             queues: fullest(&now.queues),
+        }
+    }
+}
+
+impl TopicRow {
+    /// What the breaker does instead of delivering, unless it is closed.
+    pub fn held(&self) -> Option<&'static str> {
+        match self.breaker.as_str() {
+            "open" => Some("held"),
+            "half_open" => Some("probe"),
+            _ => None,
         }
     }
 }
