@@ -16,8 +16,22 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! Many tasks that work on one topic share a [`Consumer`], which takes messages ahead:
+//!
+//! ```no_run
+//! # use macronode_client::{Error, Mailbox, Receive};
+//! # async fn example(mailbox: Mailbox) -> Result<(), Error> {
+//! let consumer = mailbox.consumer("orders", Receive::up_to(32));
+//! loop {
+//!     let message = consumer.next().await?;
+//!     mailbox.ack(&message.receipt).await?;
+//! }
+//! # }
+//! ```
 
 mod batch;
+mod consumer;
 mod door;
 mod error;
 mod gather;
@@ -26,6 +40,7 @@ mod mailbox;
 mod node;
 mod words;
 
+pub use consumer::Consumer;
 pub use error::Error;
 pub use mailbox::Mailbox;
 pub use node::Options;

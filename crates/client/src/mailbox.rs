@@ -16,7 +16,7 @@ use crate::node::{Node, Options};
 use crate::words::{Message, Receive, Received, Sent};
 
 /// Between two tries while the node is away.
-const AWAY_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const AWAY_PAUSE: Duration = Duration::from_millis(100);
 /// Connections kept for receives to come.
 const SPARE_LINKS_MAX: usize = 16;
 
@@ -184,6 +184,11 @@ impl Mailbox {
         serde_json::from_slice(&answer?).map_err(Error::senseless)
     }
 
+    /// How long a call may take.
+    pub(crate) fn patience(&self) -> Duration {
+        self.shared.node.patience
+    }
+
     fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
         self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -204,7 +209,7 @@ async fn carry(shared: Arc<Shared>, mut link: Link) {
 }
 
 /// How long to wait before the same is asked again; endless if there is no use in it, or harm.
-fn pause_after(error: &Error) -> Duration {
+pub(crate) fn pause_after(error: &Error) -> Duration {
     match error {
         Error::Unreachable { .. } => AWAY_PAUSE,
         error => error.retry_after().unwrap_or(Duration::MAX),
@@ -212,7 +217,7 @@ fn pause_after(error: &Error) -> Duration {
 }
 
 /// Waits, unless the time would be over by then.
-async fn rest(pause: Duration, until: Instant) -> Option<()> {
+pub(crate) async fn rest(pause: Duration, until: Instant) -> Option<()> {
     let wake = now().checked_add(pause).filter(|wake| *wake < until)?;
     tokio::time::sleep_until(wake).await;
     Some(())

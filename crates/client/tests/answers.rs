@@ -266,3 +266,93 @@ async fn a_call_that_is_given_up_before_its_turn_is_never_sent() {
     };
     both(node, client).await;
 }
+
+fn delivered(receipt: &str) -> Value {
+    json!({"msg_id": "01", "topic": "a", "ts": 1, "payload_b64": "MA==", "attempt": 1, "receipt": receipt, "fence": 1})
+}
+
+#[tokio::test]
+async fn a_consumer_takes_ahead_and_asks_again_only_when_nothing_is_left() {
+    let (listener, options) = node().await;
+    let node = async {
+        // The first connection is for sends and acknowledgements.
+        let (_carrier, _) = listener.accept().await.expect("a client");
+        let (mut stream, _) = listener.accept().await.expect("a receiver");
+        for answered in [json!([]), json!([delivered("r1"), delivered("r2")]), json!([delivered("r3")])] {
+            let (path, body) = request(&mut stream).await.expect("a receive");
+            let asked =
+                json!({"topic": "a", "max_messages": 2, "max_bytes": 524288, "visibility_ms": 30000, "wait_ms": 20000});
+            assert_eq!((path.as_str(), body), ("/v1/recv", asked));
+            answer(&mut stream, 200, &json!({"messages": answered})).await;
+        }
+    };
+    let client = async {
+        let mailbox = Mailbox::connect(options).await.expect("a node");
+        let consumer = mailbox.consumer("a", Receive::up_to(2));
+        let (left, right) = (consumer.clone(), consumer.clone());
+        let (first, second) = tokio::join!(left.next(), right.next());
+        let third = consumer.next().await;
+        [first, second, third].map(|message| message.expect("a message").receipt)
+    };
+    assert_eq!(Box::pin(both(node, client)).await, ["r1", "r2", "r3"]);
+}
+
+#[tokio::test]
+async fn what_lay_too_long_is_held_anew_and_left_out_if_it_is_lost() {
+    let (listener, options) = node().await;
+    let node = async {
+        let (_carrier, _) = listener.accept().await.expect("a client");
+        let (mut stream, _) = listener.accept().await.expect("a receiver");
+        request(&mut stream).await.expect("a receive");
+        let messages = ["fresh", "held", "lost", "kept"].map(delivered);
+        answer(&mut stream, 200, &json!({"messages": messages})).await;
+        let lost = json!({"error": {"code": "E_NOT_FOUND", "status": 404, "detail": "the lease has ended"}});
+        let ok = json!({"receipt": "x", "ok": true});
+        for (receipt, result) in [("held", ok.clone()), ("lost", lost), ("kept", ok)] {
+            let (path, body) = request(&mut stream).await.expect("an extension");
+            let asked = json!({"receipts": [receipt], "visibility_ms": 600_000});
+            assert_eq!((path.as_str(), body), ("/v1/extend", asked));
+            answer(&mut stream, 200, &json!({"results": [result]})).await;
+        }
+    };
+    let client = async {
+        let mailbox = Mailbox::connect(options).await.expect("a node");
+        let consumer = mailbox.consumer("a", Receive::up_to(4).holding(Duration::from_mins(10)));
+        let first = consumer.next().await.expect("a message").receipt;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_mins(5)).await;
+        tokio::time::resume();
+        let [second, third] = [consumer.next().await, consumer.next().await];
+        [first, second.expect("a message").receipt, third.expect("a message").receipt]
+    };
+    assert_eq!(both(node, client).await, ["fresh", "held", "kept"]);
+}
+
+#[tokio::test]
+async fn a_consumer_outlasts_a_node_that_is_away_and_hears_a_refusal() {
+    let (listener, options) = node().await;
+    let node = async {
+        let (_carrier, _) = listener.accept().await.expect("a client");
+        let (mut stream, _) = listener.accept().await.expect("a receiver");
+        request(&mut stream).await.expect("a receive");
+        drop(stream);
+        let (mut stream, _) = listener.accept().await.expect("the same receiver");
+        request(&mut stream).await.expect("a receive");
+        answer(&mut stream, 200, &json!({"messages": [delivered("r1"), delivered("r2")]})).await;
+        let (path, body) = request(&mut stream).await.expect("something given back");
+        assert_eq!((path.as_str(), body), ("/v1/extend", json!({"receipts": ["r2"], "visibility_ms": 0})));
+        answer(&mut stream, 200, &json!({"results": [{"receipt": "r2", "ok": true}]})).await;
+        request(&mut stream).await.expect("a receive");
+        let refusal = json!({"error": {"code": "E_FORBIDDEN", "status": 403, "detail": "not yours"}});
+        answer(&mut stream, 403, &refusal).await;
+    };
+    let client = async {
+        let mailbox = Mailbox::connect(options).await.expect("a node");
+        let consumer = mailbox.consumer("a", Receive::up_to(2));
+        assert_eq!(consumer.next().await.expect("a message").receipt, "r1");
+        consumer.give_back().await.expect("given back");
+        consumer.next().await.expect_err("refused")
+    };
+    let refused = both(node, client).await;
+    assert!(matches!(refused, Error::Refused { status: 403, .. }), "{refused}");
+}

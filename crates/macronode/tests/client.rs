@@ -9,8 +9,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use macronode_client::{Durability, Error, Mailbox, Message, Options, Receive};
+use ron_kernel::Deadline;
 use rustix::process::Signal;
-use testkit::{Node, NodeOptions, Plane, ask, eventually, own_address};
+use testkit::{Node, NodeOptions, PATIENCE_MAX, Plane, ask, eventually, own_address};
 use tokio::task::JoinSet;
 
 use crate::process::Process;
@@ -157,4 +158,45 @@ async fn sends_with_keys_outlast_a_kill_and_are_there_once() {
     let received = drain(&mailbox, "orders").await;
     let expected: HashSet<String> = (0..TASKS).flat_map(|task| (0..100).map(move |n| format!("{task}-{n}"))).collect();
     assert_eq!((received.len(), received.into_iter().collect::<HashSet<_>>()), (expected.len(), expected));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_share_a_consumer_and_nothing_is_lost_by_a_kill() {
+    const MESSAGES: usize = 400;
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (data, api) = (folder.path().join("data"), own_address());
+    let mut node = start_at(folder.path(), &data, api).await;
+    let patient =
+        Options { patience: Duration::from_secs(30), ..Options::new(format!("http://{api}"), node.token.clone()) };
+    let mailbox = Mailbox::connect(patient).await.expect("the node listens");
+    let sends = (0..MESSAGES).map(|number| mailbox.send("orders", number.to_string()));
+    futures_util::future::try_join_all(sends).await.expect("sent");
+
+    // A lease that is lost with its node ends soon.
+    let consumer = mailbox.consumer("orders", Receive::up_to(20).holding(Duration::from_secs(2)));
+    let (seen, mut watched) = tokio::sync::watch::channel((HashSet::new(), HashSet::new()));
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let (mailbox, consumer, seen) = (mailbox.clone(), consumer.clone(), seen.clone());
+        tasks.spawn(async move {
+            loop {
+                let message = consumer.next().await.expect("a message, now or after the kill");
+                seen.send_modify(|(delivered, acked)| {
+                    assert!(!acked.contains(&message.payload), "delivered after its acknowledgement");
+                    delivered.insert(message.payload.clone());
+                });
+                if mailbox.ack(&message.receipt).await.is_ok() {
+                    seen.send_modify(|(_, acked)| assert!(acked.insert(message.payload), "acknowledged twice"));
+                }
+            }
+        });
+    }
+    watched.wait_for(|(_, acked)| acked.len() >= MESSAGES / 4).await.expect("the tasks run");
+    node.signal(Signal::KILL);
+    node.wait_exit().await;
+    node = start_at(folder.path(), &data, api).await;
+    let all = watched.wait_for(|(delivered, _)| delivered.len() == MESSAGES);
+    Deadline::after(PATIENCE_MAX).run("every message", all).await.expect("in time").expect("the tasks run");
+    tasks.shutdown().await;
+    drop(node);
 }

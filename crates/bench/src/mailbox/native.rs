@@ -1,12 +1,18 @@
 //! This node driven by its own Rust client: tasks share few connections, and what they send at once shares requests.
 
-use anyhow::Context as _;
-use macronode_client::{Durability, Mailbox, Message, Options};
+use std::time::Duration;
 
-use super::cell::{Payload, Workload};
+use anyhow::Context as _;
+use macronode_client::{Consumer, Durability, Mailbox, Message, Options, Receive};
+
+use super::cell::Payload;
 use super::drive::Client;
 use super::node::{FreshNode, TOPIC};
 use super::target::Target;
+
+/// Messages that all tasks together take with one request; the RabbitMQ and NATS clients fetch ahead, too.
+const TAKEN_AHEAD_MAX: usize = 64;
+const HOLD: Duration = Duration::from_mins(2);
 
 /// A new node for each cell.
 pub struct NativeNode(pub FreshNode);
@@ -15,6 +21,7 @@ pub struct NativeNode(pub FreshNode);
 #[derive(Clone)]
 pub struct NativeClient {
     mailbox: Mailbox,
+    consumer: Consumer,
     message: Message,
 }
 
@@ -29,16 +36,13 @@ impl Target for NativeNode {
         let door = &self.0.node().context("prepared before")?.door;
         let options = Options::new(format!("http://{}", door.address), door.token.clone());
         let mailbox = Mailbox::connect(options).await?;
-        let client = NativeClient { mailbox, message: Message::new(payload.bytes.clone()) };
+        let consumer = mailbox.consumer(TOPIC, Receive::up_to(TAKEN_AHEAD_MAX).holding(HOLD));
+        let client = NativeClient { mailbox, consumer, message: Message::new(payload.bytes.clone()) };
         Ok(vec![client; count])
     }
 
     async fn finish(&mut self) -> anyhow::Result<()> {
         self.0.finish().await
-    }
-
-    fn can(&self, workload: Workload) -> bool {
-        workload == Workload::Send
     }
 }
 
@@ -50,6 +54,8 @@ impl Client for NativeClient {
     }
 
     async fn settle(&mut self) -> anyhow::Result<()> {
-        anyhow::bail!("receives do not share requests, so there is nothing to compare")
+        let message = self.consumer.next().await?;
+        self.mailbox.ack(&message.receipt).await?;
+        Ok(())
     }
 }

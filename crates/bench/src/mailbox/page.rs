@@ -15,7 +15,8 @@ const NOTES: &str = "\
 - Every system runs alone on loopback with its data on the same disk, is driven from one process that shares the cores \
 with it, and keeps one queue. Clients wait for each answer; a rate is operations completed in a second.
 - macronode: HTTP/1.1, JSON and base64, a new node for each cell. By its Rust client: tasks share four connections, and \
-what waits when one of them is free goes into one request. Otherwise one request a message and one keep-alive connection \
+what waits when one of them is free goes into one request; one of them at a time receives up to 64 messages for all. \
+Otherwise one request a message and one keep-alive connection \
 for each client (the limit of connections from one address is raised for 512).
 - beanstalkd: one connection for each client, and a new server for each cell.
 - NATS: work-queue stream in files; a publish waits for its acknowledgement; one pull consumer that fetches ahead; an \
