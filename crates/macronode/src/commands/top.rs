@@ -26,6 +26,8 @@ use crate::errors::{Code, Failure};
 
 /// How long a key may wait to be seen.
 const KEY_WAIT: Duration = Duration::from_millis(50);
+/// As the shell reports a process that ended with its terminal.
+const HUNG_UP: i32 = 129;
 const INTERVAL_MIN_MS: u64 = 100;
 const INTERVAL_MAX_MS: u64 = 60_000;
 
@@ -125,7 +127,8 @@ async fn watch(mut collector: Collector, interval: Duration, shared: &Mutex<Shar
         () = looking => {}
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        _ = hang_up.recv() => {}
+        // The terminal is gone: there is nothing to restore, and the thread that waits for its keys would wait forever.
+        _ = hang_up.recv() => std::process::exit(HUNG_UP),
     }
     lock(shared).is_over = true;
     Ok(Report::clean(""))

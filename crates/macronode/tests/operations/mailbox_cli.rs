@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
+use crate::eventually;
 use crate::process::{BINARY, Outcome, Process, command, finish, run};
 
 /// A node with its data in a folder, and commands for it.
@@ -238,4 +240,39 @@ async fn the_node_is_watched_once_where_there_is_no_terminal() {
     let json: Value = serde_json::from_str(&top(&["--once", "--json"]).await.stdout).expect("JSON");
     assert_eq!((&json["topics"][0]["ready"], &json["topics"][0]["in_per_second"]), (&1.into(), &0.0.into()));
     top(&["--interval", "0s"]).await.expect(64, &["interval"]);
+}
+
+/// Ends what nobody else would.
+struct Stray(Pid);
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+#[tokio::test]
+async fn watching_ends_with_its_terminal() {
+    let node = Node::start().await;
+    let screen = tempfile::tempdir().expect("a scratch folder");
+    let mut terminal = command("script", screen.path());
+    let watching = format!("stty rows 24 columns 80; exec {BINARY} top --data-dir {}", node.data);
+    terminal.args(["--quiet", "--flush", "--command", &watching, "/dev/null"]).env("TERM", "xterm");
+    terminal.stdin(Stdio::piped());
+    let mut terminal = Process::spawn(terminal, screen.path());
+    eventually("a screen", async || {
+        let shown = fs::read(screen.path().join("stdout.log")).expect("there");
+        String::from_utf8_lossy(&shown).contains("fsynced").then_some(())
+    })
+    .await;
+    let watcher = Stray(*terminal.children().first().expect("it runs in the terminal"));
+    terminal.signal(Signal::KILL);
+    terminal.wait_exit().await;
+    // Whoever adopts it may not ask how it ended.
+    let state = || fs::read_to_string(format!("/proc/{}/stat", watcher.0.as_raw_nonzero())).unwrap_or_default();
+    eventually("the end of the watching", async || {
+        let is_over = test_kill_process(watcher.0).is_err() || state().contains(") Z ");
+        is_over.then_some(())
+    })
+    .await;
 }

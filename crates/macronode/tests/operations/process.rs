@@ -131,6 +131,11 @@ impl Process {
         Process { api: nowhere, admin: nowhere, oap: nowhere, token: String::new(), child, output: output.to_owned() }
     }
 
+    /// What it has started.
+    pub fn children(&self) -> Vec<Pid> {
+        children_of(self.child.0.id())
+    }
+
     /// Starts a node on free ports and waits until it is ready.
     pub async fn start(folder: &Path, data_dir: &Path, more: &[&str]) -> Process {
         let mut prepared = command(BINARY, folder);
