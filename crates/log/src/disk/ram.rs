@@ -84,13 +84,14 @@ impl Disk for RamDisk {
     }
 }
 
-/// Chunks, so that growing moves nothing.
+/// Chunks of fixed room, so that growing moves nothing.
 #[derive(Default)]
 struct RamFile(RwLock<Content>);
 
 #[derive(Default)]
 struct Content {
-    chunks: Vec<Zeroizing<Box<[u8]>>>,
+    /// All but the last are full.
+    chunks: Vec<Zeroizing<Vec<u8>>>,
     len: u64,
 }
 
@@ -111,6 +112,16 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, usize)
         at += taken;
         (taken > 0).then_some(piece)
     })
+}
+
+/// Puts bytes into a chunk; what was skipped before them is zero.
+fn put(chunk: &mut Vec<u8>, start: usize, bytes: &[u8]) {
+    if chunk.len() < start {
+        chunk.resize(start, 0);
+    }
+    let (over, beyond) = bytes.split_at(bytes.len().min(chunk.len() - start));
+    chunk[start..start + over.len()].copy_from_slice(over);
+    chunk.extend_from_slice(beyond);
 }
 
 impl DiskFile for RamFile {
@@ -136,9 +147,12 @@ impl DiskFile for RamFile {
         let mut done = 0;
         for (chunk, start, len) in pieces(offset, bytes.len()) {
             while content.chunks.len() <= chunk {
-                content.chunks.push(Zeroizing::new(vec![0; CHUNK_BYTES].into_boxed_slice()));
+                if let Some(last) = content.chunks.last_mut() {
+                    last.resize(CHUNK_BYTES, 0);
+                }
+                content.chunks.push(Zeroizing::new(Vec::with_capacity(CHUNK_BYTES)));
             }
-            content.chunks[chunk][start..start + len].copy_from_slice(&bytes[done..done + len]);
+            put(&mut content.chunks[chunk], start, &bytes[done..done + len]);
             done += len;
         }
         content.len = content.len.max(offset + bytes.len() as u64);
@@ -147,5 +161,35 @@ impl DiskFile for RamFile {
 
     fn sync(&self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_what_was_skipped_is_zero() {
+        let file = RamFile::default();
+        let mut expected = Vec::new();
+        let chunk = CHUNK_BYTES;
+        for (offset, len, byte) in [
+            (0, 10, 1),
+            (10, 5, 2),
+            (4, 20, 3),
+            (chunk - 3, 8, 4),
+            (3 * chunk + 7, 2, 5),
+            (chunk + 1, 2 * chunk, 6),
+            (0, 4 * chunk, 7),
+        ] {
+            file.write_at(offset as u64, &vec![byte; len]).expect("memory");
+            expected.resize(expected.len().max(offset + len), 0);
+            expected[offset..offset + len].fill(byte);
+            let mut read = vec![0xff; expected.len()];
+            file.read_at(0, &mut read).expect("all of it");
+            assert!(read == expected, "after {len} bytes at {offset}");
+            assert_eq!(file.len().expect("memory"), expected.len() as u64);
+        }
+        assert!(file.read_at(1, &mut vec![0; expected.len()]).is_err(), "past the end");
     }
 }
