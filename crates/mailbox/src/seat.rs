@@ -116,14 +116,14 @@ impl Seat {
         clerk.last = written.unwrap_or(clerk.last);
         clerk.publish(place, shard);
         engine.tell_of_breakers(shard.take_breaker_turns());
-        let last = clerk.last;
-        clerk.answers.extend(clerk.fresh.drain(..).map(|answer| (last, answer)));
         let in_memory = opened.log.durability() == Durability::Ram;
-        clerk.may_leave(if in_memory {
-            opened.log.settle_in_memory().unwrap_or_default()
-        } else {
-            opened.log.durable()
-        })
+        let durable = if in_memory { opened.log.settle_in_memory().unwrap_or_default() } else { opened.log.durable() };
+        let last = clerk.last;
+        if last <= durable && !clerk.owes_answers() {
+            return clerk.fresh.drain(..).collect();
+        }
+        clerk.answers.extend(clerk.fresh.drain(..).map(|answer| (last, answer)));
+        clerk.may_leave(durable)
     }
 }
 

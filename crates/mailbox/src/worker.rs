@@ -196,7 +196,10 @@ impl Cell {
 impl Lane {
     /// Lets answers go.
     fn say(&self, answers: Vec<Answer>) {
-        let unclaimed: Vec<_> = answers.into_iter().flat_map(Answer::say).collect();
+        let mut unclaimed = Vec::new();
+        for answer in answers {
+            unclaimed.extend(answer.say());
+        }
         if !unclaimed.is_empty() {
             lock(&self.cell.seat).clerk.take_back(unclaimed);
             // The next turn undoes them; a wake-up makes sure there is one, and a full queue already holds it.
