@@ -1,8 +1,9 @@
 //! The seat of a shard: its state and all that a turn needs. Whoever holds it may run a turn; answers leave once the
 //! log is durable.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use hashbrown::HashMap;
 use ron_log::{Durability, Lsn, Position};
 use ron_types::Error;
 
