@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use ron_kernel::Deadline;
 use ron_types::Error;
 
@@ -36,15 +36,20 @@ impl FromRequestParts<Call> for Call {
     }
 }
 
+/// A header few requests have: a look along the few names there are costs less than the hash of one more.
+pub(crate) fn seldom<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    headers.keys().find(|known| *known == name).and_then(|name| headers.get(name))
+}
+
 /// The time a request has: what its caller asks for, up to the limit, or the route's own.
 pub(crate) fn budget(headers: &HeaderMap, route: Option<Duration>, limits: &HttpLimits) -> Result<Duration, Error> {
     let asked =
-        if let Some(value) = headers.get(DEADLINE_HEADER) {
+        if let Some(value) = seldom(headers, &DEADLINE_HEADER) {
             let millis = value.to_str().ok().and_then(plain_number).filter(|millis| *millis > 0);
             Some(millis.map(Duration::from_millis).ok_or_else(|| {
                 Error::schema("X-Request-Deadline-Ms must be a whole number of milliseconds, at least 1")
             })?)
-        } else if let Some(value) = headers.get(GRPC_TIMEOUT_HEADER) {
+        } else if let Some(value) = seldom(headers, &GRPC_TIMEOUT_HEADER) {
             let timeout = value.to_str().ok().and_then(grpc_timeout).filter(|timeout| !timeout.is_zero());
             Some(timeout.ok_or_else(|| {
                 Error::schema("grpc-timeout must be 1 to 8 digits followed by one of H, M, S, m, u, n, and above zero")
@@ -79,8 +84,6 @@ fn grpc_timeout(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn budget_of(name: HeaderName, value: &'static str) -> Option<Duration> {

@@ -7,6 +7,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ron_kernel::clock;
 
+use crate::call::seldom;
+
 /// The header in which the id comes and goes.
 pub(crate) const CORR_ID_HEADER: HeaderName = HeaderName::from_static("x-corr-id");
 
@@ -46,7 +48,8 @@ impl CorrId {
 
     /// The id a request carries, or a new one.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        headers.get(&CORR_ID_HEADER).and_then(|value| CorrId::parse(value.as_bytes())).unwrap_or_else(CorrId::fresh)
+        let given = seldom(headers, &CORR_ID_HEADER);
+        given.and_then(|value| CorrId::parse(value.as_bytes())).unwrap_or_else(CorrId::fresh)
     }
 
     pub(crate) fn header_value(&self) -> HeaderValue {

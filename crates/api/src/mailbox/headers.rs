@@ -5,6 +5,7 @@ use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use svc_mailbox::Durability;
 
+use crate::call::seldom;
 use crate::problem::Problem;
 
 /// How durable an answer must be, if the caller says: `Min-Durability: fsynced`.
@@ -17,7 +18,7 @@ impl<S: Sync> FromRequestParts<S> for Minimum {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        let Some(value) = parts.headers.get(MIN_DURABILITY_HEADER) else { return Ok(Minimum(None)) };
+        let Some(value) = seldom(&parts.headers, &MIN_DURABILITY_HEADER) else { return Ok(Minimum(None)) };
         let wanted = value.to_str().ok().and_then(|text| text.parse().ok());
         let refusal = || Problem::schema(StatusCode::BAD_REQUEST, "Min-Durability must be fsynced, written or ram");
         wanted.map(|wanted| Minimum(Some(wanted))).ok_or_else(refusal)
