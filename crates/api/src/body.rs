@@ -55,12 +55,6 @@ impl Reading {
     }
 }
 
-/// True if the caller says beforehand that the body is over the cap.
-pub(crate) fn declares_too_much(headers: &HeaderMap, body_bytes_max: usize) -> bool {
-    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    declared.is_some_and(|bytes| bytes > body_bytes_max as u64)
-}
-
 pub(crate) fn too_large(body_bytes_max: usize) -> Problem {
     Problem::too_large(format!("the body is over {body_bytes_max} bytes"), Counted::LargeBody)
 }

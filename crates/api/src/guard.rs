@@ -9,7 +9,8 @@ use axum::extract::Request;
 use axum::handler::Handler;
 use axum::response::Response;
 use futures_util::FutureExt as _;
-use http::{HeaderMap, Method, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Uri, Version};
+use http_body::Body as _;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use ron_cells::Pass;
@@ -164,7 +165,7 @@ where
     let Some(pass) = route.shared.entrance.enter() else { return Err(draining()) };
     let Ok(permit) = Arc::clone(&route.permits).try_acquire_owned() else { return Err(route.refuse_busy()) };
     let limits = route.shared.limits.get();
-    check_head(request.headers(), request.uri(), &limits.value)?;
+    check_size(&request, &limits.value)?;
     let deadline = Deadline::at(started + call::budget(request.headers(), route.deadline, &limits.value)?);
     let call = Call { corr_id: origin.corr_id, deadline, endpoint: route.endpoint, limits: limits.value.of_body() };
     Ok(Admitted { deadline, answer: handler.call(request, call), _pass: pass, _permit: permit })
@@ -183,16 +184,18 @@ impl<F: Future<Output = Response>> Admitted<F> {
     }
 }
 
-fn check_head(headers: &HeaderMap, uri: &Uri, limits: &HttpLimits) -> Result<(), Problem> {
+fn check_size(request: &Request, limits: &HttpLimits) -> Result<(), Problem> {
+    let uri = request.uri();
     // Each line also has a colon, a space and an end of two bytes.
-    let lines: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let lines: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let target = uri.path().len() + uri.query().map_or(0, str::len);
     if lines + target > limits.header_bytes_max {
         let detail = format!("target and headers are over {} bytes", limits.header_bytes_max);
         let problem = Problem::too_large(detail, Counted::LargeHead);
         return Err(Problem { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ..problem });
     }
-    if body::declares_too_much(headers, limits.body_bytes_max) {
+    // What the caller says beforehand.
+    if request.body().size_hint().lower() > limits.body_bytes_max as u64 {
         return Err(body::too_large(limits.body_bytes_max));
     }
     Ok(())
