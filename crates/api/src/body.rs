@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use ron_kernel::Deadline;
+use ron_kernel::deadline;
 use ron_types::limits::CHUNK_BYTES;
 
 use crate::call::Call;
@@ -83,7 +83,7 @@ async fn collect(mut body: Body, limits: &BodyLimits) -> Result<Bytes, Problem> 
     let mut all = BytesMut::new();
     // A body whose length was declared is known to be over without being asked again.
     while !body.is_end_stream() {
-        let reading = Deadline::after(limits.read_timeout).run("read", body.frame());
+        let reading = deadline::within(limits.read_timeout, "read", body.frame());
         let Some(frame) = reading.await.map_err(|_| stalled(limits))? else { break };
         let Ok(data) = frame.map_err(|_| broken())?.into_data() else { continue };
         if first.len() + all.len() + data.len() > limits.body_bytes_max {

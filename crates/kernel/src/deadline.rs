@@ -52,23 +52,37 @@ impl Deadline {
     }
 
     /// Waits for `future` no longer than the deadline; `op` names the wait in the error and in `io_timeouts_total`.
-    pub async fn run<F: Future>(self, op: &'static str, future: F) -> Result<F::Output, Error> {
-        let mut future = pin!(future);
-        // Most waits are over when they begin, and do without a timer.
-        let mut timer = pin!(None);
-        poll_fn(|cx| {
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(Ok(output));
-            }
-            if timer.is_none() {
-                // A future that has used up its share of the thread must not keep its deadline from being seen.
-                timer.set(Some(unconstrained(sleep_until(self.0))));
-            }
-            let elapsed = timer.as_mut().as_pin_mut().expect("it was set").poll(cx);
-            elapsed.map(|()| Err(Error::timeout(op)))
-        })
-        .await
+    pub fn run<F: Future>(self, op: &'static str, future: F) -> impl Future<Output = Result<F::Output, Error>> {
+        wait(op, future, move || self.0)
     }
+}
+
+/// Waits for `future` no longer than this, reckoned from when it is first found to need waiting for; else the same as
+/// [`Deadline::run`].
+pub fn within<F: Future>(
+    budget: Duration,
+    op: &'static str,
+    future: F,
+) -> impl Future<Output = Result<F::Output, Error>> {
+    wait(op, future, move || clock::now() + budget)
+}
+
+async fn wait<F: Future>(op: &'static str, future: F, until: impl Fn() -> Instant) -> Result<F::Output, Error> {
+    let mut future = pin!(future);
+    // Most waits are over when they begin, and do without a timer.
+    let mut timer = pin!(None);
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        if timer.is_none() {
+            // A future that has used up its share of the thread must not keep its deadline from being seen.
+            timer.set(Some(unconstrained(sleep_until(until()))));
+        }
+        let elapsed = timer.as_mut().as_pin_mut().expect("it was set").poll(cx);
+        elapsed.map(|()| Err(Error::timeout(op)))
+    })
+    .await
 }
 
 #[cfg(test)]
@@ -83,6 +97,9 @@ mod tests {
         assert_eq!(error.kind, Kind::Timeout);
         assert!(error.detail.contains("read"));
         assert!(deadline.has_passed());
+        let began = clock::now();
+        let error = within(Duration::from_secs(3), "write", std::future::pending::<()>()).await.expect_err("nor here");
+        assert_eq!((error.kind, clock::now() - began), (Kind::Timeout, Duration::from_secs(3)));
     }
 
     #[tokio::test(start_paused = true)]
