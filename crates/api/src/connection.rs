@@ -156,6 +156,8 @@ struct Watchdog<'a> {
     pace: &'a Pace,
     limits: &'a HttpLimits,
     timer: Pin<Box<tokio::time::Sleep>>,
+    /// The timer will wake the connection's task.
+    is_armed: bool,
     seen: (Phase, u64),
     since: tokio::time::Instant,
     hurried: bool,
@@ -164,7 +166,7 @@ struct Watchdog<'a> {
 impl<'a> Watchdog<'a> {
     fn new(pace: &'a Pace, limits: &'a HttpLimits) -> Self {
         let timer = Box::pin(tokio::time::sleep(limits.handshake_timeout));
-        Watchdog { pace, limits, timer, seen: pace.look(), since: clock::now(), hurried: false }
+        Watchdog { pace, limits, timer, is_armed: false, seen: pace.look(), since: clock::now(), hurried: false }
     }
 
     /// From here on the connection is to end.
@@ -187,8 +189,14 @@ impl<'a> Watchdog<'a> {
                 && due < self.timer.deadline()
             {
                 self.timer.as_mut().reset(due);
+                self.is_armed = false;
             }
-            ready!(self.timer.as_mut().poll(cx));
+            if !self.is_armed || self.timer.is_elapsed() {
+                self.is_armed = self.timer.as_mut().poll(cx).is_pending();
+            }
+            if self.is_armed {
+                return Poll::Pending;
+            }
             let now = clock::now();
             match due {
                 Some(due) if due <= now => return Poll::Ready(self.seen.0),
