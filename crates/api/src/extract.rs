@@ -163,6 +163,10 @@ fn not_json() -> Problem {
 
 fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return false };
+    // As nearly everybody writes it.
+    if value == "application/json" {
+        return true;
+    }
     let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     essence.eq_ignore_ascii_case(b"application/json")
         || (essence.len() > 17
