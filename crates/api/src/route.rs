@@ -1,6 +1,5 @@
 //! Routes as declared, and the plane put together from them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use axum::extract::{MatchedPath, Request};
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, on};
 use axum::{Extension, Router};
+use hashbrown::HashMap;
 use http::{Method, StatusCode, Uri};
 use prometheus_client::metrics::counter::Counter;
 use ron_cells::Turnstile;
