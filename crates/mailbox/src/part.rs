@@ -174,9 +174,11 @@ impl Part {
 
     /// When something is due.
     pub(crate) fn next_deadline(&self) -> Option<Millis> {
-        let keep = (self.keep.next_ms < Millis::MAX).then_some(self.keep.next_ms);
         let breaker = self.breaker.as_ref().and_then(|breaker| breaker.deadline());
-        [self.timers.first(), self.keep.own.first(), keep, self.keys.deadline(), breaker].into_iter().flatten().min()
+        let others = [self.timers.first(), self.keep.own.first(), self.keys.deadline(), breaker];
+        let next_ms =
+            others.into_iter().fold(self.keep.next_ms, |next_ms, other| next_ms.min(other.unwrap_or(Millis::MAX)));
+        (next_ms < Millis::MAX).then_some(next_ms)
     }
 
     /// Its numbers.
