@@ -40,7 +40,7 @@ pub(crate) struct Clerk {
     last: Lsn,
     /// The routing it last saw: with another, partitions have come whose records others wrote.
     routing: u64,
-    waiting: HashMap<PartKey, VecDeque<Wanted>>,
+    waiting: HashMap<PartKey, VecDeque<Box<Wanted>>>,
     waiters: usize,
     /// Deliveries whose receiver had gone when they were to be handed out.
     unclaimed: Vec<Leased>,
@@ -53,7 +53,7 @@ pub(crate) struct Clerk {
 /// Something to say to a caller.
 pub(crate) enum Answer {
     Done(Box<dyn Work>),
-    Delivered(Wanted, Result<Vec<Leased>, Error>),
+    Delivered(Box<Wanted>, Result<Vec<Leased>, Error>),
 }
 
 /// Where a turn happens.
@@ -201,11 +201,11 @@ impl Clerk {
                 work.run(turn);
                 self.fresh.push(Answer::Done(work));
             }
-            Job::Recv(wanted) => self.receive(*wanted, turn),
+            Job::Recv(wanted) => self.receive(wanted, turn),
         }
     }
 
-    fn receive(&mut self, wanted: Wanted, turn: &mut Turn<'_>) {
+    fn receive(&mut self, wanted: Box<Wanted>, turn: &mut Turn<'_>) {
         if wanted.reply.is_closed() {
             return;
         }
@@ -230,7 +230,7 @@ impl Clerk {
         }
     }
 
-    fn wait(&mut self, wanted: Wanted, turn: &Turn<'_>) {
+    fn wait(&mut self, wanted: Box<Wanted>, turn: &Turn<'_>) {
         if turn.engine.routing.get().value.moving {
             // Its partition may be about to go; it asks again where that will be.
             self.fresh.push(Answer::Delivered(wanted, Ok(Vec::new())));

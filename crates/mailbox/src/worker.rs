@@ -198,7 +198,7 @@ impl Lane {
     fn say(&self, answers: Vec<Answer>) {
         let mut unclaimed = Vec::new();
         for answer in answers {
-            unclaimed.extend(answer.say());
+            unclaimed.append(&mut answer.say());
         }
         if !unclaimed.is_empty() {
             lock(&self.cell.seat).clerk.take_back(unclaimed);
