@@ -8,6 +8,7 @@ mod load;
 mod mailbox;
 mod node;
 mod options;
+mod pulse;
 mod wait;
 
 pub use address::own_address;
@@ -17,6 +18,7 @@ pub use load::{Load, LoadReport, LoadShape, percentile};
 pub use mailbox::{Delivered, MailboxClient, MailboxError, Outgoing, Sent, Take};
 pub use node::{Node, Plane, Signal, metric_in};
 pub use options::NodeOptions;
+pub use pulse::Pulse;
 pub use wait::{PATIENCE_MAX, ask, eventually};
 
 /// Whether this run was asked to take longer and try more often (`MACRO_SOAK=1`).

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use http::Method;
-use testkit::{Client, Load, LoadShape, Node, Reply, percentile};
+use testkit::{Client, Load, LoadShape, Node, Pulse, Reply, percentile};
 use tokio::task::JoinSet;
 
 use crate::{alone, dev_node};
@@ -34,7 +34,9 @@ async fn ask(node: &Node, at_once: usize, what: Ask) -> Vec<(Reply, f64)> {
     requests.join_all().await
 }
 
-fn check_deadline(answers: &[(Reply, f64)], deadline_ms: f64) {
+/// On time means on time by the machine's own reckoning: what it stood still is not the node's delay.
+fn check_deadline(answers: &[(Reply, f64)], deadline_ms: f64, pulse: Pulse) {
+    let still_ms = pulse.stop().as_secs_f64() * 1e3;
     for (reply, _) in answers {
         assert_eq!(reply.status, 504, "{}", reply.text());
         assert_eq!(reply.header("content-type"), "application/problem+json");
@@ -42,8 +44,12 @@ fn check_deadline(answers: &[(Reply, f64)], deadline_ms: f64) {
     }
     let mut off: Vec<f64> = answers.iter().map(|(_, took_ms)| (took_ms - deadline_ms).abs()).collect();
     let p99 = percentile(&mut off, 0.99);
-    println!("deadline {deadline_ms} ms: {} requests, p50 {:.1}, p99 {p99:.1} ms off", off.len(), off[off.len() / 2]);
-    assert!(p99 <= 100.0, "p99 of the distance to the deadline is {p99} ms");
+    let p50 = off[off.len() / 2];
+    println!(
+        "deadline {deadline_ms} ms: {} requests, p50 {p50:.1}, p99 {p99:.1} ms off, still {still_ms:.1}",
+        off.len()
+    );
+    assert!(p99 <= 100.0 + still_ms, "p99 of the distance to the deadline is {p99} ms, still for {still_ms} ms");
 }
 
 #[tokio::test]
@@ -53,16 +59,13 @@ async fn every_request_ends_at_its_deadline() {
     let hasty = Ask { headers: &[("x-request-deadline-ms", "300")], ..slow };
     let _alone = alone().await;
     let node = dev_node().start().await.expect("started");
-    let mut answers = Vec::new();
-    for _ in 0..4 {
-        answers.extend(ask(&node, AT_ONCE, slow).await);
+    for (what, deadline_ms) in [(slow, 2_000.0), (hasty, 300.0)] {
+        let (pulse, mut answers) = (Pulse::start(), Vec::new());
+        for _ in 0..4 {
+            answers.extend(ask(&node, AT_ONCE, what).await);
+        }
+        check_deadline(&answers, deadline_ms, pulse);
     }
-    check_deadline(&answers, 2_000.0);
-    let mut answers = Vec::new();
-    for _ in 0..4 {
-        answers.extend(ask(&node, AT_ONCE, hasty).await);
-    }
-    check_deadline(&answers, 300.0);
 }
 
 #[tokio::test]
@@ -73,6 +76,7 @@ async fn a_request_that_waits_for_a_worker_ends_at_its_deadline_too() {
     let json = &[("content-type", "application/json")];
     let echo = Ask { method: "POST", path: "/v1/echo", body: r#"{"message":"late"}"#, headers: json };
     let taken = r#"queue_high_water{queue="work"}"#;
+    let pulse = Pulse::start();
     let (hogged, echoed) = tokio::join!(ask(&node, 1, hog), async {
         while node.metric(taken).await < 1.0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -80,7 +84,7 @@ async fn a_request_that_waits_for_a_worker_ends_at_its_deadline_too() {
         ask(&node, 10, echo).await
     });
     assert_eq!(hogged[0].0.status, 200, "a caller may ask for more time: {}", hogged[0].0.text());
-    check_deadline(&echoed, 2_000.0);
+    check_deadline(&echoed, 2_000.0, pulse);
 }
 
 #[tokio::test]
