@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::gather::now;
-use crate::mailbox::{AWAY_PAUSE, Mailbox, pause_after, rest};
+use crate::mailbox::{Mailbox, pause_after, rest};
 use crate::words::{Receive, Received};
 
 /// How long messages are held if nothing else is said.
@@ -40,9 +40,8 @@ impl Mailbox {
     /// Takes the messages of a topic one by one. One request takes up to `max_messages` ahead. They are held for 30
     /// seconds unless `receive` says otherwise; a request waits for 20 seconds, or as long as `receive` says.
     pub fn consumer(&self, topic: &str, receive: Receive) -> Consumer {
-        let visibility = receive.visibility.or(Some(HOLD));
         let wait = if receive.wait.is_zero() { WAIT } else { receive.wait };
-        let receive = Receive { visibility, wait, ..receive };
+        let receive = Receive { wait, ..receive };
         Consumer { mailbox: self.clone(), topic: topic.into(), receive, ahead: Arc::default() }
     }
 }
@@ -68,7 +67,7 @@ impl Consumer {
     }
 
     /// Gives back what was taken ahead and handed to nobody, so that others get it at once. Otherwise they get it when
-    /// the time is over for which it is held.
+    /// the time is over for which it is held. Comes after a receive that is under way: end the tasks first.
     pub async fn give_back(&self) -> Result<(), Error> {
         let mut ahead = self.ahead.lock().await;
         while let Some(first) = ahead.front() {
@@ -94,7 +93,8 @@ impl Consumer {
     /// Receives until there is something.
     async fn take(&self) -> Result<Vec<Received>, Error> {
         loop {
-            let messages = self.patiently(|| self.mailbox.receive(&self.topic, self.receive)).await?;
+            let messages =
+                self.patiently(|| self.mailbox.receive(&self.topic, self.receive.holding(self.hold()))).await?;
             if !messages.is_empty() {
                 return Ok(messages);
             }
@@ -114,8 +114,7 @@ impl Consumer {
                 Err(error) => error,
             };
             let until = *failing_since.get_or_insert_with(now) + self.mailbox.patience();
-            let is_lost = matches!(error, Error::Unknown(_));
-            rest(if is_lost { AWAY_PAUSE } else { pause_after(&error) }, until).await.ok_or(error)?;
+            rest(pause_after(&error, true), until).await.ok_or(error)?;
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::node::{Node, Options};
 use crate::words::{Message, Receive, Received, Sent};
 
 /// Between two tries while the node is away.
-pub(crate) const AWAY_PAUSE: Duration = Duration::from_millis(100);
+const AWAY_PAUSE: Duration = Duration::from_millis(100);
 /// Connections kept for receives to come.
 const SPARE_LINKS_MAX: usize = 16;
 
@@ -102,8 +102,7 @@ impl Mailbox {
                 Err(error) => error,
             };
             // The key makes both of them one message.
-            let is_safe = message.idem_key.is_some() && matches!(error, Error::Unknown(_));
-            rest(if is_safe { AWAY_PAUSE } else { pause_after(&error) }, until).await.ok_or(error)?;
+            rest(pause_after(&error, message.idem_key.is_some()), until).await.ok_or(error)?;
         }
     }
 
@@ -114,7 +113,7 @@ impl Mailbox {
         loop {
             match self.ask(Line::Ack, text.clone(), until).await {
                 Ok(_) => return Ok(()),
-                Err(error) => rest(pause_after(&error), until).await.ok_or(error)?,
+                Err(error) => rest(pause_after(&error, false), until).await.ok_or(error)?,
             }
         }
     }
@@ -209,9 +208,10 @@ async fn carry(shared: Arc<Shared>, mut link: Link) {
 }
 
 /// How long to wait before the same is asked again; endless if there is no use in it, or harm.
-pub(crate) fn pause_after(error: &Error) -> Duration {
+pub(crate) fn pause_after(error: &Error, may_be_done_twice: bool) -> Duration {
     match error {
         Error::Unreachable { .. } => AWAY_PAUSE,
+        Error::Unknown(_) if may_be_done_twice => AWAY_PAUSE,
         error => error.retry_after().unwrap_or(Duration::MAX),
     }
 }

@@ -16,6 +16,13 @@ async fn node() -> (TcpListener, Options) {
     (listener, Options { connections: 1, patience: Duration::from_secs(5), ..Options::new(url, "secret") })
 }
 
+/// The connection that carries sends and acknowledgements, and the one that a receive has for itself.
+async fn connections(listener: &TcpListener) -> [TcpStream; 2] {
+    let (carrier, _) = listener.accept().await.expect("a client");
+    let (receiver, _) = listener.accept().await.expect("a receive has its own connection");
+    [carrier, receiver]
+}
+
 /// The next request: its path and its body. None when the client has gone.
 async fn request(stream: &mut TcpStream) -> Option<(String, Value)> {
     let mut bytes = Vec::new();
@@ -203,8 +210,7 @@ async fn a_busy_node_is_asked_again_and_a_closed_connection_is_opened_anew() {
 async fn refusals_carry_the_nodes_own_words() {
     let (listener, options) = node().await;
     let node = async {
-        let (_first, _) = listener.accept().await.expect("a client");
-        let (mut stream, _) = listener.accept().await.expect("a receive has its own connection");
+        let [_carrier, mut stream] = connections(&listener).await;
         let (path, body) = request(&mut stream).await.expect("a receive");
         let expected =
             json!({"topic": "a", "max_messages": 3, "max_bytes": 524_288, "visibility_ms": 7000, "wait_ms": 1000});
@@ -275,9 +281,7 @@ fn delivered(receipt: &str) -> Value {
 async fn a_consumer_takes_ahead_and_asks_again_only_when_nothing_is_left() {
     let (listener, options) = node().await;
     let node = async {
-        // The first connection is for sends and acknowledgements.
-        let (_carrier, _) = listener.accept().await.expect("a client");
-        let (mut stream, _) = listener.accept().await.expect("a receiver");
+        let [_carrier, mut stream] = connections(&listener).await;
         for answered in [json!([]), json!([delivered("r1"), delivered("r2")]), json!([delivered("r3")])] {
             let (path, body) = request(&mut stream).await.expect("a receive");
             let asked =
@@ -301,8 +305,7 @@ async fn a_consumer_takes_ahead_and_asks_again_only_when_nothing_is_left() {
 async fn what_lay_too_long_is_held_anew_and_left_out_if_it_is_lost() {
     let (listener, options) = node().await;
     let node = async {
-        let (_carrier, _) = listener.accept().await.expect("a client");
-        let (mut stream, _) = listener.accept().await.expect("a receiver");
+        let [_carrier, mut stream] = connections(&listener).await;
         request(&mut stream).await.expect("a receive");
         let messages = ["fresh", "held", "lost", "kept"].map(delivered);
         answer(&mut stream, 200, &json!({"messages": messages})).await;
@@ -332,8 +335,7 @@ async fn what_lay_too_long_is_held_anew_and_left_out_if_it_is_lost() {
 async fn a_consumer_outlasts_a_node_that_is_away_and_hears_a_refusal() {
     let (listener, options) = node().await;
     let node = async {
-        let (_carrier, _) = listener.accept().await.expect("a client");
-        let (mut stream, _) = listener.accept().await.expect("a receiver");
+        let [_carrier, mut stream] = connections(&listener).await;
         request(&mut stream).await.expect("a receive");
         drop(stream);
         let (mut stream, _) = listener.accept().await.expect("the same receiver");

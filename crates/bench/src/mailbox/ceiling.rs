@@ -289,6 +289,7 @@ mod tests {
         assert!(sample.micros.len() >= 64 && sample.micros.len().is_multiple_of(64), "{}", sample.micros.len());
         assert_eq!(log.file.metadata().expect("a file").len(), FILE_BYTES, "it never grows");
     }
+
     #[tokio::test]
     async fn a_group_commit_answers_everybody_who_waits() {
         let folder = tempfile::tempdir().expect("a folder");
