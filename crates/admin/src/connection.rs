@@ -28,7 +28,7 @@ const STOP_GRACE: Duration = Duration::from_millis(600);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What every connection is served with.
-pub(crate) struct Door {
+pub(crate) struct ConnectionSettings {
     pub router: Router,
     pub tls: Option<TlsAcceptor>,
     pub connections_max: usize,
@@ -36,8 +36,8 @@ pub(crate) struct Door {
 }
 
 /// Accepts until told to stop, then gives the answers in hand a moment.
-pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
-    let mut children = Children::new("admin_connection", door.connections_max, &door.metrics);
+pub(crate) async fn serve(listener: TcpListener, settings: Arc<ConnectionSettings>, mut stop: watch::Receiver<bool>) {
+    let mut children = Children::new("admin_connection", settings.connections_max, &settings.metrics);
     let told = stop.clone();
     loop {
         let accepted = tokio::select! {
@@ -47,13 +47,13 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, mut stop: watc
         };
         match accepted {
             Ok((stream, _)) => {
-                if !children.spawn(connection(stream, Arc::clone(&door), told.clone())) {
-                    door.metrics.connections_refused.at("admin_connections_max").inc();
+                if !children.spawn(connection(stream, Arc::clone(&settings), told.clone())) {
+                    settings.metrics.connections_refused.at("admin_connections_max").inc();
                 }
             }
             Err(error) => {
                 tracing::warn!(%error, "the admin listener could not accept");
-                door.metrics.io_errors.at("accept").inc();
+                settings.metrics.io_errors.at("accept").inc();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -61,28 +61,28 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, mut stop: watc
     children.finish(Deadline::after(STOP_GRACE)).await;
 }
 
-async fn connection(stream: TcpStream, door: Arc<Door>, stop: watch::Receiver<bool>) {
-    let _open = Open::count(&door.metrics);
+async fn connection(stream: TcpStream, settings: Arc<ConnectionSettings>, stop: watch::Receiver<bool>) {
+    let _open = Open::count(&settings.metrics);
     // Only latency is lost if the option cannot be set.
     let _ = stream.set_nodelay(true);
-    let Some(acceptor) = &door.tls else { return talk(stream, &door, stop).await };
+    let Some(acceptor) = &settings.tls else { return talk(stream, &settings, stop).await };
     match Deadline::after(HANDSHAKE_TIMEOUT).run("tls_handshake", acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => talk(stream, &door, stop).await,
+        Ok(Ok(stream)) => talk(stream, &settings, stop).await,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a TLS handshake with the admin plane failed");
-            door.metrics.io_errors.at("tls_handshake").inc();
+            settings.metrics.io_errors.at("tls_handshake").inc();
         }
         Err(_) => {
-            door.metrics.io_timeouts.at("tls_handshake").inc();
+            settings.metrics.io_timeouts.at("tls_handshake").inc();
         }
     }
 }
 
-async fn talk<S>(stream: S, door: &Door, mut stop: watch::Receiver<bool>)
+async fn talk<S>(stream: S, settings: &ConnectionSettings, mut stop: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = TowerToHyperService::new(door.router.clone());
+    let service = TowerToHyperService::new(settings.router.clone());
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HANDSHAKE_TIMEOUT)

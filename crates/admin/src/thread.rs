@@ -11,7 +11,7 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::connection::{Door, serve};
+use crate::connection::{ConnectionSettings, serve};
 use crate::control::Control;
 use crate::process::ProcessNumbers;
 use crate::routes::{Plane, router};
@@ -36,7 +36,7 @@ pub struct AdminOptions {
 
 /// The admin plane on its own thread with its own runtime.
 pub struct AdminThread {
-    door: Arc<Door>,
+    settings: Arc<ConnectionSettings>,
     life: Mutex<Life>,
 }
 
@@ -60,14 +60,14 @@ impl AdminThread {
         let metrics = Arc::clone(kernel.metrics());
         metrics.register_collector(Box::new(ProcessNumbers::new()));
         let plane = Arc::new(Plane { kernel, control, token: options.token });
-        let door = Door {
+        let settings = ConnectionSettings {
             router: router(plane, options.chaos),
             tls: options.tls.map(|config| TlsAcceptor::from(http1_only(&config))),
             connections_max: options.connections_max,
             metrics,
         };
         let life = Life { listener: Some(options.listener), running: None };
-        let admin = AdminThread { door: Arc::new(door), life: Mutex::new(life) };
+        let admin = AdminThread { settings: Arc::new(settings), life: Mutex::new(life) };
         admin.restart()?;
         Ok(admin)
     }
@@ -95,7 +95,7 @@ impl AdminThread {
             running.end();
         }
         let listener = life.listener.as_ref().ok_or_else(|| io::Error::other("the admin plane was stopped"))?;
-        life.running = Some(Running::start(listener.try_clone()?, Arc::clone(&self.door))?);
+        life.running = Some(Running::start(listener.try_clone()?, Arc::clone(&self.settings))?);
         Ok(())
     }
 
@@ -120,7 +120,7 @@ impl AdminThread {
 }
 
 impl Running {
-    fn start(listener: TcpListener, door: Arc<Door>) -> io::Result<Running> {
+    fn start(listener: TcpListener, settings: Arc<ConnectionSettings>) -> io::Result<Running> {
         let (stop, told) = watch::channel(false);
         let (alive, gone) = watch::channel(());
         let (said, heard) = std::sync::mpsc::sync_channel(1);
@@ -129,7 +129,7 @@ impl Running {
             match runtime_and_listener(listener) {
                 Ok((runtime, listener)) => {
                     let _ = said.send(Ok(()));
-                    runtime.block_on(serve(listener, door, told));
+                    runtime.block_on(serve(listener, settings, told));
                 }
                 Err(error) => {
                     let _ = said.send(Err(error));

@@ -20,8 +20,8 @@ use ron_kernel::{Metrics, clock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
+use crate::connection_state::{ConnectionPhase, ConnectionState, InFlight, Paced};
 use crate::limits::HttpLimits;
-use crate::pace::{InFlight, Pace, Paced, Phase};
 use crate::route::Api;
 
 /// The HTTP library's own bound on a head; the guard's is lower and answers with a problem body.
@@ -41,10 +41,10 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 const LINGER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves one connection until the peer leaves, falls silent, stops reading, or `draining` turns true and its requests
-/// are answered. The pace is that of the [`Outflow`](crate::outflow::Outflow) beneath.
+/// are answered. The pace is that of the [`WriteStallGuard`](crate::write_stall::WriteStallGuard) beneath.
 pub(crate) async fn serve_connection<S>(
     stream: S,
-    pace: Arc<Pace>,
+    pace: Arc<ConnectionState>,
     api: Api,
     limits: &HttpLimits,
     mut draining: watch::Receiver<bool>,
@@ -77,11 +77,11 @@ pub(crate) async fn serve_connection<S>(
             // given before this connection came.
             let hears = !std::mem::replace(&mut listens, true) || told.has_changed().unwrap_or(true);
             let verdict = if !closing && hears && drained.as_mut().poll(cx).is_ready() {
-                Phase::Quiet
+                ConnectionPhase::Quiet
             } else {
                 ready!(watchdog.as_mut().poll_silence(cx))
             };
-            if closing || verdict != Phase::Quiet {
+            if closing || verdict != ConnectionPhase::Quiet {
                 return Poll::Ready(Some(verdict));
             }
             closing = true;
@@ -91,8 +91,8 @@ pub(crate) async fn serve_connection<S>(
     })
     .await;
     let op = match silent {
-        Some(Phase::Head) => "header",
-        Some(Phase::Blocked) => "write",
+        Some(ConnectionPhase::Head) => "header",
+        Some(ConnectionPhase::Blocked) => "write",
         _ => return,
     };
     metrics.io_timeouts.at(op).inc();
@@ -153,18 +153,18 @@ impl http_body::Body for Tracked {
 
 /// Measures the silence of one connection with one timer, which is moved only when it would ring too late.
 struct Watchdog<'a> {
-    pace: &'a Pace,
+    pace: &'a ConnectionState,
     limits: &'a HttpLimits,
     timer: Pin<Box<tokio::time::Sleep>>,
     /// The timer will wake the connection's task.
     is_armed: bool,
-    seen: (Phase, u64),
+    seen: (ConnectionPhase, u64),
     since: tokio::time::Instant,
     hurried: bool,
 }
 
 impl<'a> Watchdog<'a> {
-    fn new(pace: &'a Pace, limits: &'a HttpLimits) -> Self {
+    fn new(pace: &'a ConnectionState, limits: &'a HttpLimits) -> Self {
         let timer = Box::pin(tokio::time::sleep(limits.handshake_timeout));
         Watchdog { pace, limits, timer, is_armed: false, seen: pace.look(), since: clock::now(), hurried: false }
     }
@@ -177,7 +177,7 @@ impl<'a> Watchdog<'a> {
     }
 
     /// Ready with the phase that lasted too long.
-    fn poll_silence(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Phase> {
+    fn poll_silence(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectionPhase> {
         let looked = self.pace.look();
         if looked != self.seen {
             self.seen = looked;
@@ -211,14 +211,14 @@ impl<'a> Watchdog<'a> {
 
     fn patience(&self) -> Option<Duration> {
         match self.seen.0 {
-            Phase::Busy => None,
+            ConnectionPhase::Busy => None,
             // Even in a drain, a request that is worked on has its time.
-            Phase::Blocked if self.pace.is_busy() => Some(self.limits.write_stall),
+            ConnectionPhase::Blocked if self.pace.is_busy() => Some(self.limits.write_stall),
             _ if self.hurried => Some(CLOSING_PATIENCE),
-            Phase::Head => Some(self.limits.handshake_timeout),
-            Phase::Quiet => Some(self.limits.idle_timeout),
-            Phase::Linger => Some(LINGER_PATIENCE),
-            Phase::Blocked => Some(self.limits.write_stall),
+            ConnectionPhase::Head => Some(self.limits.handshake_timeout),
+            ConnectionPhase::Quiet => Some(self.limits.idle_timeout),
+            ConnectionPhase::Linger => Some(LINGER_PATIENCE),
+            ConnectionPhase::Blocked => Some(self.limits.write_stall),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::call::{self, Call};
 use crate::corr::{CORR_ID_HEADER, CorrId};
 use crate::limits::HttpLimits;
 use crate::problem::{Counted, Problem};
-use crate::route::{RouteSpec, Shared, Verb, Voice};
+use crate::route::{ErrorFormat, RouteSpec, Shared, Verb};
 use crate::sqs::{self, Protocol, REQUEST_ID_HEADER};
 
 /// A handler with its layers.
@@ -40,7 +40,7 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 /// Everything a route needs at each request, found once.
 pub(crate) struct RouteState {
     endpoint: &'static str,
-    voice: Voice,
+    error_format: ErrorFormat,
     deadline: Option<Duration>,
     permits: Arc<Semaphore>,
     busy: Counter,
@@ -56,9 +56,9 @@ enum Latency {
 }
 
 impl RouteState {
-    pub(crate) fn new(spec: &'static RouteSpec, voice: Voice, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(spec: &'static RouteSpec, error_format: ErrorFormat, shared: Arc<Shared>) -> Self {
         let latency = Latency::Route(shared.metrics.request_latency.at(spec.pattern, spec.method.name()));
-        RouteState { voice, ..RouteState::of(spec.pattern, spec.deadline, spec.concurrency, latency, shared) }
+        RouteState { error_format, ..RouteState::of(spec.pattern, spec.deadline, spec.concurrency, latency, shared) }
     }
 
     pub(crate) fn unmatched(shared: Arc<Shared>) -> Self {
@@ -84,7 +84,7 @@ impl RouteState {
         let permits = concurrency.unwrap_or_else(|| shared.limits.get().value.route_concurrency_max);
         let permits = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         let busy = shared.metrics.busy_rejections.at(endpoint);
-        RouteState { endpoint, voice: Voice::Native, deadline, permits, busy, latency, shared }
+        RouteState { endpoint, error_format: ErrorFormat::Native, deadline, permits, busy, latency, shared }
     }
 
     fn latency(&self, method: &Method) -> &Histogram {
@@ -119,7 +119,7 @@ where
     fn call(self, request: Request, (): ()) -> Answering {
         let started = clock::now();
         let Guarded { handler, route } = self;
-        let origin = Origin::new(route.voice, &request);
+        let origin = Origin::new(route.error_format, &request);
         let admitted = admit(&route, handler, request, &origin, started);
         Box::pin(async move {
             let answer = match admitted {
@@ -207,9 +207,9 @@ fn draining() -> Problem {
 }
 
 impl Origin {
-    fn new(voice: Voice, request: &Request) -> Self {
+    fn new(error_format: ErrorFormat, request: &Request) -> Self {
         let corr_id = CorrId::of(request.headers());
-        let is_sqs = voice == Voice::Sqs && sqs::is_sqs_path(request.uri().path());
+        let is_sqs = error_format == ErrorFormat::Sqs && sqs::is_sqs_path(request.uri().path());
         let sqs = is_sqs.then(|| Protocol::of(request.headers()));
         let (method, uri) = (request.method().clone(), request.uri().clone());
         Origin { corr_id, method, uri, version: request.version(), sqs }

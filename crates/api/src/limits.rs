@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ron_kernel::door::ConnectionLimits;
+use ron_kernel::connection_limiter::ConnectionLimits;
 use ron_types::limits;
 
 /// The bounds of the public plane.

@@ -45,7 +45,7 @@ pub(crate) struct App {
 }
 
 /// Every handler answers with one of these.
-pub(crate) type Answer = Result<Response, Problem>;
+pub(crate) type HandlerResult = Result<Response, Problem>;
 
 const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
 

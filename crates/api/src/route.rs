@@ -10,7 +10,7 @@ use axum::{Extension, Router};
 use hashbrown::HashMap;
 use http::{Method, StatusCode, Uri};
 use prometheus_client::metrics::counter::Counter;
-use ron_cells::Turnstile;
+use ron_cells::DrainGuard;
 use ron_kernel::{KernelHandle, Metrics, Snapshot};
 use ron_types::{Error, Kind};
 use tower::Service as _;
@@ -86,7 +86,7 @@ pub struct RouteSpec {
 
 /// In whose words a route refuses what never gets to its handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Voice {
+pub(crate) enum ErrorFormat {
     /// Problem bodies.
     Native,
     /// Errors of SQS, in the protocol of the request.
@@ -129,7 +129,7 @@ pub(crate) struct Shared {
     pub limits: Snapshot<HttpLimits>,
     pub metrics: Arc<Metrics>,
     /// Closed while the plane drains.
-    pub entrance: Turnstile,
+    pub entrance: DrainGuard,
     pub counters: Counters,
 }
 
@@ -148,7 +148,7 @@ impl ApiBuilder {
     pub fn new(kernel: KernelHandle, limits: Snapshot<HttpLimits>) -> Self {
         let metrics = Arc::clone(kernel.metrics());
         let counters = Counters::new(&metrics);
-        let shared = Shared { kernel, limits, metrics, entrance: Turnstile::default(), counters };
+        let shared = Shared { kernel, limits, metrics, entrance: DrainGuard::default(), counters };
         ApiBuilder { shared: Arc::new(shared), specs: Vec::new(), router: Router::new(), plain: PlainRoutes::new() }
     }
 
@@ -158,16 +158,16 @@ impl ApiBuilder {
         H: Handler<T, Call>,
         T: 'static,
     {
-        self.route_in(Voice::Native, spec, handler)
+        self.route_in(ErrorFormat::Native, spec, handler)
     }
 
     /// Adds a route that refuses in these words.
-    pub(crate) fn route_in<H, T>(mut self, voice: Voice, spec: &'static RouteSpec, handler: H) -> Self
+    pub(crate) fn route_in<H, T>(mut self, error_format: ErrorFormat, spec: &'static RouteSpec, handler: H) -> Self
     where
         H: Handler<T, Call>,
         T: 'static,
     {
-        let state = RouteState::new(spec, voice, Arc::clone(&self.shared));
+        let state = RouteState::new(spec, error_format, Arc::clone(&self.shared));
         let guarded = Guarded::new(handler, Arc::new(state));
         self.router = self.router.route(spec.pattern, on(spec.method.filter(), guarded.clone()));
         if !spec.pattern.contains('{') {

@@ -5,7 +5,7 @@ use std::net::TcpListener as StdListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ron_kernel::door::{Door, Slot};
+use ron_kernel::connection_limiter::{ConnectionLimiter, Slot};
 use ron_kernel::scope::Children;
 use ron_kernel::snapshot::Versioned;
 use ron_kernel::{Deadline, TaskContext, TaskError, TaskResult};
@@ -14,13 +14,13 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::connection::serve_connection;
+use crate::connection_state::ConnectionState;
 use crate::limits::HttpLimits;
-use crate::outflow::Outflow;
-use crate::pace::Pace;
 use crate::refusal::Refusals;
 use crate::route::Api;
+use crate::write_stall::WriteStallGuard;
 
-/// The door bounds connections by limits that change while it runs; this only catches what the door cannot.
+/// The limiter bounds connections by limits that change while it runs; this only catches what the limiter cannot.
 const CONNECTION_TASKS_MAX: usize = 1 << 20;
 
 /// How long the loop rests when the system has no file descriptor or memory for a connection.
@@ -38,7 +38,7 @@ pub async fn serve(
     let listener = listen(listener).map_err(|error| TaskError::Failed(format!("the listener is unusable: {error}")))?;
     let (drain, draining) = watch::channel(false);
     let mut plane = Plane {
-        door: Door::new("http", &api.shared.metrics, api.shared.limits.get().value.connections()),
+        limiter: ConnectionLimiter::new("http", &api.shared.metrics, api.shared.limits.get().value.connections()),
         refusals: Refusals::new(),
         children: Children::new("http_connection", CONNECTION_TASKS_MAX, &api.shared.metrics),
         api: api.secured(tls.is_some()),
@@ -64,7 +64,7 @@ fn listen(listener: StdListener) -> io::Result<TcpListener> {
 struct Plane {
     api: Api,
     tls: Option<TlsAcceptor>,
-    door: Door,
+    limiter: ConnectionLimiter,
     refusals: Refusals,
     children: Children,
     draining: watch::Receiver<bool>,
@@ -82,7 +82,7 @@ impl Plane {
                 _ = tidy.tick() => {
                     // Under a flood of connections the last branch may never get its turn.
                     context.beat();
-                    self.door.tidy();
+                    self.limiter.tidy();
                     self.refusals.tidy();
                 }
                 accepted = listener.accept() => match accepted {
@@ -101,7 +101,7 @@ impl Plane {
 
     fn take(&mut self, stream: TcpStream, ip: std::net::IpAddr) {
         let limits = self.api.shared.limits.keep();
-        let Some(slot) = self.door.admit(ip, limits.value.connections()) else {
+        let Some(slot) = self.limiter.admit(ip, limits.value.connections()) else {
             // Without the handshake there is nothing a TLS client could read.
             if self.tls.is_none() {
                 self.refusals.refuse(stream);
@@ -124,8 +124,8 @@ async fn connection(
     let limits = &limits.value;
     // Fails only on a socket that is already gone.
     let _ = stream.set_nodelay(true);
-    let pace = Pace::new();
-    let stream = Outflow::new(stream, Arc::clone(&pace));
+    let pace = ConnectionState::new();
+    let stream = WriteStallGuard::new(stream, Arc::clone(&pace));
     let Some(tls) = tls else {
         return serve_connection(stream, pace, api, limits, draining).await;
     };
@@ -136,12 +136,12 @@ async fn connection(
 }
 
 async fn shake_hands(
-    stream: Outflow<TcpStream>,
+    stream: WriteStallGuard<TcpStream>,
     tls: &TlsAcceptor,
     api: &Api,
     limits: &HttpLimits,
     mut draining: watch::Receiver<bool>,
-) -> Option<tokio_rustls::server::TlsStream<Outflow<TcpStream>>> {
+) -> Option<tokio_rustls::server::TlsStream<WriteStallGuard<TcpStream>>> {
     let deadline = Deadline::after(limits.handshake_timeout);
     let outcome = tokio::select! {
         outcome = deadline.run("handshake", tls.accept(stream)) => outcome,

@@ -38,11 +38,11 @@ use svc_mailbox::Mailbox;
 use crate::body;
 use crate::call::Call;
 use crate::problem::Problem;
-use crate::route::{ApiBuilder, RouteSpec, Verb, Voice};
+use crate::route::{ApiBuilder, ErrorFormat, RouteSpec, Verb};
 pub(crate) use attributes::{lost_target, reattach};
 use caller::Caller;
 pub(crate) use error::SqsError;
-use model::Answer;
+use model::ActionOutput;
 pub(crate) use protocol::{Protocol, REQUEST_ID_HEADER};
 use query::{Form, FromForm};
 
@@ -91,7 +91,7 @@ pub fn sqs_routes(
     let app = Arc::new(App { mailbox, authority, keyring, options, state: state::State::default(), anyone });
     ROUTES.iter().fold(builder, |builder, spec| {
         let app = Arc::clone(&app);
-        builder.route_in(Voice::Sqs, spec, move |call, request| handle(app, call, request))
+        builder.route_in(ErrorFormat::Sqs, spec, move |call, request| handle(app, call, request))
     })
 }
 
@@ -130,7 +130,7 @@ async fn perform(
     call: Call,
     parts: &Parts,
     body: &Bytes,
-) -> Result<(Action, Answer), SqsError> {
+) -> Result<(Action, ActionOutput), SqsError> {
     let (action, mut form) = match protocol {
         Protocol::Json => (json::action_of(&parts.headers)?, None),
         Protocol::Query => {
@@ -192,7 +192,7 @@ macro_rules! actions {
                 match self { $(Action::$action => stringify!($action)),* }
             }
 
-            async fn perform(self, app: &App, caller: &Caller, source: Source<'_>) -> Result<Answer, SqsError> {
+            async fn perform(self, app: &App, caller: &Caller, source: Source<'_>) -> Result<ActionOutput, SqsError> {
                 match self {
                     $(Action::$action => $module::$function(app, caller, source.decode()?).await,)*
                 }

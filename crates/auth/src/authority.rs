@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 use crate::cache::{Bounds, Cache, KINDS};
 use crate::key::{PublicKey, RootKey};
 use crate::token;
+use crate::types::{AuthError, Grant, Op, Subject};
 use crate::verified::{Examiner, Ruling, Verified, unauthenticated};
-use crate::words::{AuthError, Grant, Op, Subject};
 
 const BOUNDS: Bounds = Bounds {
     tokens_max: limits::CAPABILITY_CACHE_TOKENS_MAX,

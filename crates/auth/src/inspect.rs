@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::key::PublicKey;
 use crate::token::{expiry_in, name, parse, refused};
+use crate::types::AuthError;
 use crate::verified::{hex, signed_by};
-use crate::words::AuthError;
 
 /// What a token says about itself; true only if it verifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -96,7 +96,7 @@ fn harmless(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::token::mint;
-    use crate::words::{Grant, Narrowing, Op};
+    use crate::types::{Grant, Narrowing, Op};
     use crate::{RootKey, attenuate};
 
     fn token(key: &RootKey) -> String {

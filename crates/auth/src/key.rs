@@ -8,7 +8,7 @@ use biscuit_auth::{Algorithm, KeyPair, PrivateKey};
 use zeroize::Zeroizing;
 
 use crate::file;
-use crate::words::AuthError;
+use crate::types::AuthError;
 
 /// Signs tokens; whoever has it can mint any. Cheap to clone.
 #[derive(Clone)]

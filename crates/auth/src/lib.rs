@@ -13,15 +13,15 @@ mod inspect;
 mod key;
 mod revocations;
 mod token;
+mod types;
 mod verified;
-mod words;
 
 pub use authority::Authority;
 pub use inspect::{BlockText, Inspection, inspect, inspect_with};
 pub use key::{PublicKey, RootKey};
 pub use revocations::Revocations;
 pub use token::attenuate;
-pub use words::{AuthError, Grant, Narrowing, Op, Subject, TopicScope};
+pub use types::{AuthError, Grant, Narrowing, Op, Subject, TopicScope};
 
 /// Name of the file with the signing key in a data directory.
 pub const KEY_FILE: &str = "auth.key";

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use crate::file;
-use crate::words::AuthError;
+use crate::types::AuthError;
 
 /// Bytes of the shortest and the longest id: signatures of the kinds a token may carry.
 const ID_BYTES: std::ops::RangeInclusive<usize> = 16..=128;

@@ -8,7 +8,7 @@ use biscuit_auth::{Biscuit, UnverifiedBiscuit, error};
 use ron_types::limits::CAPABILITY_BYTES_MAX;
 
 use crate::key::RootKey;
-use crate::words::{AuthError, Grant, Narrowing, Op, TopicScope};
+use crate::types::{AuthError, Grant, Narrowing, Op, TopicScope};
 
 /// Names of facts and checks in tokens.
 pub(crate) mod name {

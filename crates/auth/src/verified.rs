@@ -10,7 +10,7 @@ use ron_types::{Error, Kind, limits};
 
 use crate::key::PublicKey;
 use crate::token::{expiry_in, name};
-use crate::words::{Op, Subject};
+use crate::types::{Op, Subject};
 
 /// Who may do what: only the first block and the node itself can state a right, whatever later blocks say.
 const POLICIES: [&str; 3] = [

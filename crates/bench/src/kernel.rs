@@ -10,7 +10,7 @@ use crate::report::Row;
 
 /// What can be measured alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
+pub enum KernelPart {
     /// Queues against raw channels.
     Queue,
     /// The HTTP layers against bare axum.
@@ -43,20 +43,20 @@ impl Size {
 }
 
 /// Measures the parts in order, one after the other.
-pub fn measure(size: Size, only: Option<Part>) -> anyhow::Result<Vec<Row>> {
+pub fn measure(size: Size, only: Option<KernelPart>) -> anyhow::Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut rows = Vec::new();
-    for part in [Part::Queue, Part::Http, Part::Restart, Part::Start, Part::Memory] {
+    for part in [KernelPart::Queue, KernelPart::Http, KernelPart::Restart, KernelPart::Start, KernelPart::Memory] {
         if only.is_some_and(|only| only != part) {
             continue;
         }
         eprintln!("measuring {part:?}");
         rows.extend(match part {
-            Part::Queue => queue::measure(&runtime, size)?,
-            Part::Http => http::measure(&runtime, size)?,
-            Part::Restart => runtime.block_on(restart::measure(size))?,
-            Part::Start => start::measure(size)?,
-            Part::Memory => runtime.block_on(memory::measure(size))?,
+            KernelPart::Queue => queue::measure(&runtime, size)?,
+            KernelPart::Http => http::measure(&runtime, size)?,
+            KernelPart::Restart => runtime.block_on(restart::measure(size))?,
+            KernelPart::Start => start::measure(size)?,
+            KernelPart::Memory => runtime.block_on(memory::measure(size))?,
         });
     }
     Ok(rows)

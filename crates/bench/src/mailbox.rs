@@ -35,7 +35,7 @@ pub use self::cell::Plan;
 
 /// What can be measured alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
+pub enum MailboxPart {
     /// Sending.
     Send,
     /// Sending, receiving and acknowledging.
@@ -54,7 +54,7 @@ pub struct Options {
     /// How much of it.
     pub plan: Plan,
     /// One part alone.
-    pub only: Option<Part>,
+    pub only: Option<MailboxPart>,
     /// Whether the peers take part.
     pub peers: bool,
     /// Systems whose name contains one of these; everybody if empty.
@@ -78,7 +78,7 @@ pub struct Outcome {
 }
 
 impl Options {
-    fn has(&self, part: Part) -> bool {
+    fn has(&self, part: MailboxPart) -> bool {
         self.only.is_none_or(|only| only == part)
     }
 
@@ -87,7 +87,7 @@ impl Options {
     }
 
     fn cells(&self) -> Vec<Cell> {
-        let parts = [(Part::Send, Workload::Send), (Part::Cycle, Workload::Cycle)];
+        let parts = [(MailboxPart::Send, Workload::Send), (MailboxPart::Cycle, Workload::Cycle)];
         let parts = parts.into_iter().filter(|(part, _)| self.has(*part));
         parts.flat_map(|(_, workload)| self.plan.cells(workload)).collect()
     }
@@ -108,17 +108,17 @@ async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {
         let mut systems = own_systems(options, &scratch, &mut outcome).await?;
         systems.extend(peer_systems(options, &scratch, &mut outcome).await?);
         measure_cells(&options.plan, &cells, &mut systems, &mut outcome.results).await;
-        if options.has(Part::Send) && options.systems.is_empty() {
+        if options.has(MailboxPart::Send) && options.systems.is_empty() {
             outcome.rows.extend(goals::rows(&outcome.results, options.peers));
         }
     }
-    if options.has(Part::Backlog) && options.wants("macronode") {
+    if options.has(MailboxPart::Backlog) && options.wants("macronode") {
         let rows = backlog::measure(&options.plan, &options.node, &scratch).await;
         outcome.take("backlog", rows);
     }
-    if (options.has(Part::Memory) || options.has(Part::Restart)) && options.wants("macronode") {
+    if (options.has(MailboxPart::Memory) || options.has(MailboxPart::Restart)) && options.wants("macronode") {
         let mut rows = memory::measure(&options.plan, &options.node, &scratch).await;
-        if let (Ok(rows), Some(Part::Restart)) = (&mut rows, options.only) {
+        if let (Ok(rows), Some(MailboxPart::Restart)) = (&mut rows, options.only) {
             rows.retain(|row| row.name.starts_with("restart"));
         }
         outcome.take("memory", rows);

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::kernel::{Part, Size};
+use crate::kernel::{KernelPart, Size};
 use crate::report::Section;
 
 /// The same as the node's, so that its engine in this process is the node's engine.
@@ -83,7 +83,7 @@ struct CellArgs {
 struct KernelArgs {
     /// Measure one part only
     #[arg(long, value_name = "NAME", conflicts_with = "write")]
-    only: Option<Part>,
+    only: Option<KernelPart>,
     #[command(flatten)]
     section: SectionArgs,
 }
@@ -95,7 +95,7 @@ struct MailboxArgs {
     peers: bool,
     /// Measure one part only
     #[arg(long, value_name = "NAME", conflicts_with = "write")]
-    only: Option<mailbox::Part>,
+    only: Option<mailbox::MailboxPart>,
     /// Only systems of these names: macronode, engine, ceiling, nats, redis, rabbitmq, beanstalkd, postgresql
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "write")]
     systems: Vec<String>,
@@ -118,7 +118,7 @@ struct SqsArgs {
     given: Vec<sqs::Given>,
     /// Measure one part only
     #[arg(long, value_name = "NAME", conflicts_with = "write")]
-    only: Option<sqs::Part>,
+    only: Option<sqs::SqsPart>,
     #[command(flatten)]
     cells: CellArgs,
     #[command(flatten)]

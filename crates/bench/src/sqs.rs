@@ -32,7 +32,7 @@ const CELLS: [Cell; 6] =
 
 /// What can be measured alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
+pub enum SqsPart {
     /// Sending, one and ten at a time.
     Send,
     /// Receiving and deleting what waits.
@@ -51,7 +51,7 @@ pub struct Options {
     /// How much of it.
     pub plan: Plan,
     /// One part alone.
-    pub only: Option<Part>,
+    pub only: Option<SqsPart>,
     /// Whether other servers take part.
     pub peers: bool,
     /// Servers that are running already.
@@ -71,15 +71,15 @@ pub struct Outcome {
 }
 
 impl Options {
-    fn has(&self, part: Part) -> bool {
+    fn has(&self, part: SqsPart) -> bool {
         self.only.is_none_or(|only| only == part)
     }
 
     fn cells(&self) -> Vec<Cell> {
         let part = |workload| match workload {
-            Workload::Send | Workload::Batch => Part::Send,
-            Workload::Settle => Part::Settle,
-            Workload::Cycle => Part::Cycle,
+            Workload::Send | Workload::Batch => SqsPart::Send,
+            Workload::Settle => SqsPart::Settle,
+            Workload::Cycle => SqsPart::Cycle,
         };
         CELLS.into_iter().filter(|cell| self.has(part(cell.workload))).collect()
     }
@@ -109,10 +109,10 @@ async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {
             options.only.is_none() || row.ratio.is_some()
         }));
     }
-    if options.has(Part::Held) {
+    if options.has(SqsPart::Held) {
         outcome.take("messages in flight", held::measure(&options.node, &scratch, SEND_64.payload_bytes).await);
     }
-    if options.has(Part::Listing) {
+    if options.has(SqsPart::Listing) {
         outcome.take("listing", listing::measure(&options.node, &scratch).await);
     }
     outcome.refusals = http::refusals();

@@ -2,14 +2,14 @@
 //! (`tests/loom.rs`); everything else is built from channels and locks that others have already proven.
 
 mod budget;
+mod drain_guard;
 mod monotone;
 mod sequence;
-mod turnstile;
 
 pub use budget::{Budget, Share};
+pub use drain_guard::{DrainGuard, Pass};
 pub use monotone::Monotone;
 pub use sequence::Sequence;
-pub use turnstile::{Pass, Turnstile};
 
 /// The atomics in use: loom's under `--cfg loom`, shuttle's under `--cfg shuttle`, the standard ones otherwise.
 pub(crate) mod sync {

@@ -4,13 +4,13 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use ron_cells::{Budget, Monotone, Sequence, Turnstile};
+use ron_cells::{Budget, DrainGuard, Monotone, Sequence};
 
 /// Producer, shutdown and drain: whoever was let in finished before the drain was seen as complete.
 #[test]
 fn a_drained_turnstile_has_nobody_at_work() {
     loom::model(|| {
-        let entrance = Turnstile::default();
+        let entrance = DrainGuard::default();
         let finished = Arc::new(AtomicUsize::new(0));
         let workers: Vec<_> = (0..2)
             .map(|_| {
@@ -37,7 +37,7 @@ fn a_drained_turnstile_has_nobody_at_work() {
 #[test]
 fn close_is_final_for_later_entrants() {
     loom::model(|| {
-        let entrance = Turnstile::default();
+        let entrance = DrainGuard::default();
         let other = entrance.clone();
         let closer = thread::spawn(move || other.close());
         let early = entrance.enter();

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::error::{Error, Refusal};
 use crate::link::Link;
 use crate::node::Node;
-use crate::words::{Durability, Sent};
+use crate::types::{Durability, Sent};
 
 /// What can share a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ pub struct Batch {
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct BatchAnswer<'a> {
     #[serde(borrow)]
     results: Vec<Outcome<'a>>,
 }
@@ -107,7 +107,7 @@ impl Batch {
     }
 
     fn read(&self, body: &[u8]) -> Result<Vec<Result<Done, Error>>, Error> {
-        let Answer { results } = serde_json::from_slice(body).map_err(Error::senseless)?;
+        let BatchAnswer { results } = serde_json::from_slice(body).map_err(Error::senseless)?;
         if results.len() != self.items.len() {
             return Err(Error::senseless(format_args!("{} results for {} items", results.len(), self.items.len())));
         }

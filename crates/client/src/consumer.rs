@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::error::Error;
 use crate::gather::now;
 use crate::mailbox::{Mailbox, pause_after, rest};
-use crate::words::{Receive, Received};
+use crate::types::{Receive, Received};
 
 /// How long messages are held if nothing else is said.
 const HOLD: Duration = Duration::from_secs(30);

@@ -32,23 +32,23 @@
 
 mod batch;
 mod consumer;
-mod door;
+mod endpoint;
 mod error;
 mod gather;
 mod link;
 mod mailbox;
 mod node;
-mod words;
+mod types;
 
 pub use consumer::Consumer;
 pub use error::Error;
 pub use mailbox::Mailbox;
 pub use node::Options;
-pub use words::{Durability, Message, Receive, Received, Sent};
+pub use types::{Durability, Message, Receive, Received, Sent};
 
 /// The connections beneath, for programs that ask a node for something else.
 pub mod http {
-    pub use crate::door::Door;
+    pub use crate::endpoint::Endpoint;
     pub use crate::error::LinkError;
     pub use crate::link::Link;
 }

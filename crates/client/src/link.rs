@@ -10,7 +10,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use ron_types::limits::mailbox::RECV_BYTES_MAX;
 
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::error::LinkError;
 
 /// A receive of the largest size, in base64 and with envelopes, is well below.
@@ -37,13 +37,17 @@ enum Outcome {
 
 impl Link {
     /// With its connection open, so that a wrong address is known early.
-    pub async fn opened(door: &Door) -> Result<Link, LinkError> {
-        Ok(Link { open: Some(Open::new(door).await?) })
+    pub async fn opened(endpoint: &Endpoint) -> Result<Link, LinkError> {
+        Ok(Link { open: Some(Open::new(endpoint).await?) })
     }
 
     /// Sends a request over the connection that is open, or over a new one if the node has closed it. Whoever gives up
     /// waiting closes the connection by that.
-    pub async fn exchange(&mut self, door: &Door, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, LinkError> {
+    pub async fn exchange(
+        &mut self,
+        endpoint: &Endpoint,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Bytes>, LinkError> {
         let mut request = request;
         if let Some(open) = self.open.take() {
             match self.exchange_over(open, request).await? {
@@ -51,7 +55,7 @@ impl Link {
                 Outcome::Unsent(unsent) => request = *unsent,
             }
         }
-        let open = Open::new(door).await?;
+        let open = Open::new(endpoint).await?;
         match self.exchange_over(open, request).await? {
             Outcome::Answered(response) => Ok(response),
             Outcome::Unsent(_) => Err(LinkError::Closed("it closed the connection at once".to_owned())),
@@ -86,8 +90,8 @@ impl Link {
 }
 
 impl Open {
-    async fn new(door: &Door) -> Result<Open, LinkError> {
-        let stream = TokioIo::new(door.connect().await?);
+    async fn new(endpoint: &Endpoint) -> Result<Open, LinkError> {
+        let stream = TokioIo::new(endpoint.connect().await?);
         let shaken = http1::handshake(stream).await;
         let (sender, connection) = shaken.map_err(|error| LinkError::Closed(error.to_string()))?;
         let connection = Box::pin(async {

@@ -13,7 +13,7 @@ use crate::error::{Error, Refusal};
 use crate::gather::{Gather, now};
 use crate::link::Link;
 use crate::node::{Node, Options};
-use crate::words::{Message, Receive, Received, Sent};
+use crate::types::{Message, Receive, Received, Sent};
 
 /// Between two tries while the node is away.
 const AWAY_PAUSE: Duration = Duration::from_millis(100);
@@ -195,7 +195,7 @@ impl Mailbox {
 
 impl std::fmt::Debug for Mailbox {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Mailbox").field("address", &self.shared.node.door.address()).finish_non_exhaustive()
+        formatter.debug_struct("Mailbox").field("address", &self.shared.node.endpoint.address()).finish_non_exhaustive()
     }
 }
 

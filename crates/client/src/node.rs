@@ -7,7 +7,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderValue, Method, Request};
 use http_body_util::Full;
 
-use crate::door::Door;
+use crate::endpoint::Endpoint;
 use crate::error::{Error, LinkError};
 use crate::link::Link;
 
@@ -33,7 +33,7 @@ pub struct Options {
 
 /// A node as every request needs it.
 pub struct Node {
-    pub door: Door,
+    pub endpoint: Endpoint,
     pub patience: Duration,
     bearer: HeaderValue,
 }
@@ -61,17 +61,17 @@ impl std::fmt::Debug for Options {
 
 impl Node {
     pub fn new(options: &Options) -> Result<Node, Error> {
-        let door = Door::new(&options.url, options.root_pem.as_deref());
-        let door = door.map_err(|error| Error::unanswered(&options.url, &error))?;
+        let endpoint = Endpoint::new(&options.url, options.root_pem.as_deref());
+        let endpoint = endpoint.map_err(|error| Error::unanswered(&options.url, &error))?;
         let bearer = HeaderValue::from_str(&format!("Bearer {}", options.token.trim()));
         let mut bearer = bearer.map_err(|_| Error::Options("this is not a token".to_owned()))?;
         bearer.set_sensitive(true);
-        Ok(Node { door, patience: options.patience, bearer })
+        Ok(Node { endpoint, patience: options.patience, bearer })
     }
 
     /// A first connection, so that a wrong address is known early.
     pub async fn link(&self) -> Result<Link, Error> {
-        self.in_time(self.patience, Link::opened(&self.door), LinkError::Closed).await
+        self.in_time(self.patience, Link::opened(&self.endpoint), LinkError::Closed).await
     }
 
     /// The body of a good answer. The node is given `patience`; the rest is travel.
@@ -79,13 +79,13 @@ impl Node {
         let request = Request::builder()
             .method(Method::POST)
             .uri(path)
-            .header(HOST, self.door.address())
+            .header(HOST, self.endpoint.address())
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .header(AUTHORIZATION, self.bearer.clone())
             .header("x-request-deadline-ms", HeaderValue::from(patience.as_millis() as u64))
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Error::Options(error.to_string()))?;
-        let response = self.in_time(patience + TRAVEL, link.exchange(&self.door, request), LinkError::Lost).await?;
+        let response = self.in_time(patience + TRAVEL, link.exchange(&self.endpoint, request), LinkError::Lost).await?;
         if response.status().is_success() {
             return Ok(response.into_body());
         }
@@ -102,7 +102,7 @@ impl Node {
     ) -> Result<T, Error> {
         let done = tokio::time::timeout(time, work).await;
         let done = done.unwrap_or_else(|_| Err(too_late(format!("it was silent for {time:?}"))));
-        done.map_err(|error| Error::unanswered(self.door.address(), &error))
+        done.map_err(|error| Error::unanswered(self.endpoint.address(), &error))
     }
 }
 

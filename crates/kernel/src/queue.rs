@@ -29,13 +29,13 @@ pub trait Payload: Send + 'static {
 
 /// The sending half. Clones share the queue.
 pub struct QueueSender<T> {
-    lane: Lane<T>,
+    side: SendSide<T>,
     shared: Arc<Shared>,
 }
 
 /// The receiving half. It survives its task: a restarted consumer goes on with what is waiting.
 pub struct QueueReceiver<T> {
-    lane: ReceiveLane<T>,
+    side: ReceiveSide<T>,
     shared: Arc<Shared>,
     /// Bytes of items taken out, not yet given back to the budget: nothing while it waits, little while it works.
     owed: usize,
@@ -66,14 +66,14 @@ struct ByteBound {
     owed_max: usize,
 }
 
-enum Lane<T> {
+enum SendSide<T> {
     Many(channel::Sender<T>),
     /// The same channel where the oldest item makes room.
     Evicting(channel::Sender<T>),
     One(mpsc::Sender<T>),
 }
 
-enum ReceiveLane<T> {
+enum ReceiveSide<T> {
     Many(channel::Receiver<T>),
     One(OneConsumer<T>),
 }
@@ -107,25 +107,25 @@ pub(crate) fn queue<T: Payload>(
         busy: metrics.busy_rejections.at(spec.name),
         dropped: metrics.queue_dropped.at(spec.name),
     });
-    let (lane, receive, depth): (_, _, Arc<dyn Fn() -> usize + Send + Sync>) =
+    let (side, receive, depth): (_, _, Arc<dyn Fn() -> usize + Send + Sync>) =
         if spec.kind == QueueKind::Mpsc && spec.overflow != Overflow::DropOldest {
             let (sender, receiver) = mpsc::channel(capacity);
             let probe = sender.clone();
             let depth = move || probe.max_capacity() - probe.capacity();
             let consumer = OneConsumer { channel: Arc::new(Mutex::new(receiver)), held: None };
-            (Lane::One(sender), ReceiveLane::One(consumer), Arc::new(depth))
+            (SendSide::One(sender), ReceiveSide::One(consumer), Arc::new(depth))
         } else {
             let awaits_room = matches!(spec.overflow, Overflow::AwaitSend | Overflow::PermitThenSend);
             let (sender, receiver) = channel::channel(capacity, awaits_room);
             let probe = receiver.clone();
-            let lane = match spec.overflow {
-                Overflow::DropOldest => Lane::Evicting(sender),
-                _ => Lane::Many(sender),
+            let side = match spec.overflow {
+                Overflow::DropOldest => SendSide::Evicting(sender),
+                _ => SendSide::Many(sender),
             };
-            (lane, ReceiveLane::Many(receiver), Arc::new(move || probe.len()))
+            (side, ReceiveSide::Many(receiver), Arc::new(move || probe.len()))
         };
     let probe = QueueProbe { shared: Arc::clone(&shared), depth };
-    (QueueSender { lane, shared: Arc::clone(&shared) }, QueueReceiver { lane: receive, shared, owed: 0 }, probe)
+    (QueueSender { side, shared: Arc::clone(&shared) }, QueueReceiver { side: receive, shared, owed: 0 }, probe)
 }
 
 impl<T: Payload> QueueSender<T> {
@@ -150,7 +150,7 @@ impl<T: Payload> QueueSender<T> {
     /// Waits for room for an item of so many bytes within the deadline; the permit's send cannot fail. Only for queues
     /// with one consumer.
     pub async fn reserve(&self, bytes: usize, deadline: Deadline) -> Result<Permit<'_, T>, Error> {
-        let Lane::One(sender) = &self.lane else {
+        let SendSide::One(sender) = &self.side else {
             return Err(Error::schema(format!("queue {} hands out no permits", self.shared.spec.name)));
         };
         let share = self.shared.wait_for_bytes(bytes, deadline).await?;
@@ -161,7 +161,7 @@ impl<T: Payload> QueueSender<T> {
 
     /// Lets nothing more in; what is waiting can still be received.
     pub fn close(&self) {
-        if let Lane::Many(sender) | Lane::Evicting(sender) = &self.lane {
+        if let SendSide::Many(sender) | SendSide::Evicting(sender) = &self.side {
             sender.close();
         }
     }
@@ -177,8 +177,8 @@ impl<T: Payload> QueueSender<T> {
         };
         // From here on the bytes belong to the item; whoever takes it out of the channel gives them back.
         keep(share);
-        match &self.lane {
-            Lane::Evicting(sender) => match sender.force_send(value) {
+        match &self.side {
+            SendSide::Evicting(sender) => match sender.force_send(value) {
                 Ok(None) => {}
                 Ok(Some(oldest)) => {
                     self.shared.give_back(&oldest);
@@ -186,12 +186,12 @@ impl<T: Payload> QueueSender<T> {
                 }
                 Err(closed) => return Err(self.shared.refuse_closed(closed.0)),
             },
-            Lane::Many(sender) => match sender.try_send(value) {
+            SendSide::Many(sender) => match sender.try_send(value) {
                 Ok(()) => self.shared.see_depth(sender.len()),
                 Err(PushError::Full(value)) => return Err(self.shared.refuse_full(value)),
                 Err(PushError::Closed(value)) => return Err(self.shared.refuse_closed(value)),
             },
-            Lane::One(sender) => match sender.try_send(value) {
+            SendSide::One(sender) => match sender.try_send(value) {
                 Ok(()) => self.shared.see_depth(self.shared.capacity - sender.capacity()),
                 Err(mpsc::error::TrySendError::Full(value)) => return Err(self.shared.refuse_full(value)),
                 Err(mpsc::error::TrySendError::Closed(value)) => return Err(self.shared.refuse_closed(value)),
@@ -222,11 +222,13 @@ impl<T: Payload> QueueSender<T> {
 
     async fn wait_for_room(&self, value: T, deadline: Deadline) -> Result<(), Error> {
         let share = self.shared.wait_for_bytes(value.bytes(), deadline).await?;
-        let sent = match &self.lane {
-            Lane::Many(sender) | Lane::Evicting(sender) => {
+        let sent = match &self.side {
+            SendSide::Many(sender) | SendSide::Evicting(sender) => {
                 deadline.run("queue_send", sender.send(value)).await.map(|sent| sent.map_err(drop))
             }
-            Lane::One(sender) => deadline.run("queue_send", sender.send(value)).await.map(|sent| sent.map_err(drop)),
+            SendSide::One(sender) => {
+                deadline.run("queue_send", sender.send(value)).await.map(|sent| sent.map_err(drop))
+            }
         };
         sent.map_err(|_| self.shared.backpressure())?.map_err(|()| self.shared.closed())?;
         keep(share);
@@ -244,9 +246,9 @@ impl<T: Payload> QueueReceiver<T> {
                 return Some(item);
             }
         }
-        let item = match &mut self.lane {
-            ReceiveLane::Many(receiver) => receiver.recv().await,
-            ReceiveLane::One(consumer) => consumer.recv().await,
+        let item = match &mut self.side {
+            ReceiveSide::Many(receiver) => receiver.recv().await,
+            ReceiveSide::One(consumer) => consumer.recv().await,
         };
         item.inspect(|item| self.owe(item))
     }
@@ -254,9 +256,9 @@ impl<T: Payload> QueueReceiver<T> {
     /// An item that is already waiting.
     #[inline]
     pub fn try_recv(&mut self) -> Option<T> {
-        let item = match &mut self.lane {
-            ReceiveLane::Many(receiver) => receiver.try_recv(),
-            ReceiveLane::One(consumer) => consumer.try_recv(),
+        let item = match &mut self.side {
+            ReceiveSide::Many(receiver) => receiver.try_recv(),
+            ReceiveSide::One(consumer) => consumer.try_recv(),
         };
         match item {
             Some(item) => {
@@ -502,24 +504,24 @@ impl QueueProbe {
 
 impl<T> Clone for QueueSender<T> {
     fn clone(&self) -> Self {
-        let lane = match &self.lane {
-            Lane::Many(sender) => Lane::Many(sender.clone()),
-            Lane::Evicting(sender) => Lane::Evicting(sender.clone()),
-            Lane::One(sender) => Lane::One(sender.clone()),
+        let side = match &self.side {
+            SendSide::Many(sender) => SendSide::Many(sender.clone()),
+            SendSide::Evicting(sender) => SendSide::Evicting(sender.clone()),
+            SendSide::One(sender) => SendSide::One(sender.clone()),
         };
-        QueueSender { lane, shared: Arc::clone(&self.shared) }
+        QueueSender { side, shared: Arc::clone(&self.shared) }
     }
 }
 
 impl<T> Clone for QueueReceiver<T> {
     fn clone(&self) -> Self {
-        let lane = match &self.lane {
-            ReceiveLane::Many(receiver) => ReceiveLane::Many(receiver.clone()),
-            ReceiveLane::One(consumer) => {
-                ReceiveLane::One(OneConsumer { channel: Arc::clone(&consumer.channel), held: None })
+        let side = match &self.side {
+            ReceiveSide::Many(receiver) => ReceiveSide::Many(receiver.clone()),
+            ReceiveSide::One(consumer) => {
+                ReceiveSide::One(OneConsumer { channel: Arc::clone(&consumer.channel), held: None })
             }
         };
-        QueueReceiver { lane, shared: Arc::clone(&self.shared), owed: 0 }
+        QueueReceiver { side, shared: Arc::clone(&self.shared), owed: 0 }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use ron_cells::Turnstile;
+use ron_cells::DrainGuard;
 use ron_kernel::bus::{BusItem, KernelEvent};
 use ron_kernel::queue::{Payload, QueueReceiver, QueueSender};
 use ron_kernel::spec::{Fate, Overflow, QueueKind, QueueSpec};
@@ -49,7 +49,7 @@ async fn work_off(mut receiver: QueueReceiver<Job>) {
 }
 
 /// Intake: admitted jobs are counted; a closed turnstile or a full queue refuses them.
-async fn take_in(entrance: Turnstile, sender: QueueSender<Job>, answered: Arc<AtomicUsize>) -> usize {
+async fn take_in(entrance: DrainGuard, sender: QueueSender<Job>, answered: Arc<AtomicUsize>) -> usize {
     let mut admitted = 0;
     for _ in 0..3 {
         let Some(_pass) = entrance.enter() else { return admitted };
@@ -66,7 +66,7 @@ fn a_drain_answers_every_admitted_job_exactly_once() {
         block_on(async {
             let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
             let (sender, receiver) = builder.queue::<Job>(&WORK);
-            let entrance = Turnstile::default();
+            let entrance = DrainGuard::default();
             let answered = Arc::new(AtomicUsize::new(0));
             let workers: Vec<_> = (0..2).map(|_| spawn(work_off(receiver.clone()))).collect();
             let intakes: Vec<_> =

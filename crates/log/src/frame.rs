@@ -93,7 +93,7 @@ impl Frame {
     }
 
     /// Decodes and checks the header alone.
-    pub fn decode(place: Place, bytes: &[u8]) -> Option<(Frame, u32)> {
+    pub fn decode(place: FrameAddress, bytes: &[u8]) -> Option<(Frame, u32)> {
         let header = bytes.get(..HEADER_LEN as usize)?;
         if header[..2] != FRAME_MAGIC || header[3] != 0 || !matches!(header[2], KIND_RECORD | KIND_MARK) {
             return None;
@@ -114,7 +114,7 @@ impl Frame {
         Some((frame, crc))
     }
 
-    fn encode(&self, place: Place) -> [u8; HEADER_LEN as usize] {
+    fn encode(&self, place: FrameAddress) -> [u8; HEADER_LEN as usize] {
         let mut header = [0_u8; HEADER_LEN as usize];
         header[..2].copy_from_slice(&FRAME_MAGIC);
         header[2] = if self.is_mark { KIND_MARK } else { KIND_RECORD };
@@ -132,13 +132,13 @@ impl Frame {
 
 /// Where a frame lies; part of what its checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FrameAddress {
     pub seed: u32,
     pub segment: u32,
     pub offset: u32,
 }
 
-impl Place {
+impl FrameAddress {
     fn header_checksum(self, header: &[u8]) -> u32 {
         let mut covered = [0_u8; 36];
         covered[..4].copy_from_slice(&self.seed.to_le_bytes());
@@ -150,7 +150,15 @@ impl Place {
 }
 
 /// Appends a record to `out` and returns its checksum, which the next record carries on.
-pub fn put_record(out: &mut Vec<u8>, place: Place, lsn: u64, prev: u32, synced: u64, head: &[u8], body: &[u8]) -> u32 {
+pub fn put_record(
+    out: &mut Vec<u8>,
+    place: FrameAddress,
+    lsn: u64,
+    prev: u32,
+    synced: u64,
+    head: &[u8],
+    body: &[u8],
+) -> u32 {
     let head_len = u16::try_from(head.len()).expect("the length of a head was checked");
     let body_len = u32::try_from(body.len()).expect("the length of a body was checked");
     let header = Frame { is_mark: false, lsn, prev, synced, head_len, body_len }.encode(place);
@@ -163,7 +171,7 @@ pub fn put_record(out: &mut Vec<u8>, place: Place, lsn: u64, prev: u32, synced: 
 }
 
 /// The bytes of a mark.
-pub fn mark(place: Place, next_lsn: u64, prev: u32, synced: u64) -> [u8; MARK_LEN as usize] {
+pub fn mark(place: FrameAddress, next_lsn: u64, prev: u32, synced: u64) -> [u8; MARK_LEN as usize] {
     Frame { is_mark: true, lsn: next_lsn, prev, synced, head_len: 0, body_len: 0 }.encode(place)
 }
 
@@ -179,7 +187,7 @@ pub enum Found {
 }
 
 /// Looks at the start of `bytes`.
-pub fn look(place: Place, bytes: &[u8]) -> Found {
+pub fn look(place: FrameAddress, bytes: &[u8]) -> Found {
     let Some((frame, header_crc)) = Frame::decode(place, bytes) else { return Found::Nothing };
     if frame.is_mark {
         return Found::Whole(frame, header_crc);
@@ -205,7 +213,7 @@ pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { seed: 7, segment: 3, offset: 4096 };
+    const PLACE: FrameAddress = FrameAddress { seed: 7, segment: 3, offset: 4096 };
 
     fn record() -> Vec<u8> {
         let mut out = Vec::new();
@@ -240,7 +248,11 @@ mod tests {
     #[test]
     fn a_record_is_good_in_its_place_only() {
         let bytes = record();
-        for place in [Place { seed: 8, ..PLACE }, Place { segment: 4, ..PLACE }, Place { offset: 4097, ..PLACE }] {
+        for place in [
+            FrameAddress { seed: 8, ..PLACE },
+            FrameAddress { segment: 4, ..PLACE },
+            FrameAddress { offset: 4097, ..PLACE },
+        ] {
             assert_eq!(look(place, &bytes), Found::Nothing);
         }
     }

@@ -2,7 +2,7 @@
 //! drive it.
 
 use crate::error::LogError;
-use crate::frame::{self, MARK_LEN, Place, RECORD_OVERHEAD, SEGMENT_HEADER_LEN};
+use crate::frame::{self, FrameAddress, MARK_LEN, RECORD_OVERHEAD, SEGMENT_HEADER_LEN};
 use crate::model::{Class, LogOptions, Position};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct Tail {
 
 /// What one group writes into one segment: a mark, then records.
 #[derive(Debug)]
-pub struct Part {
+pub struct SegmentWrite {
     pub segment: u32,
     pub offset: u32,
     pub bytes: Vec<u8>,
@@ -34,7 +34,7 @@ pub struct Part {
     last_lsn: u64,
 }
 
-impl Part {
+impl SegmentWrite {
     /// The bytes of a record, if it is in this part.
     fn record(&self, position: Position) -> Option<&[u8]> {
         if position.segment != self.segment {
@@ -48,7 +48,7 @@ impl Part {
 /// What goes to the disk together.
 #[derive(Debug)]
 pub struct Group {
-    pub parts: Vec<Part>,
+    pub parts: Vec<SegmentWrite>,
     pub last_lsn: u64,
     bytes: usize,
 }
@@ -61,7 +61,7 @@ pub struct Gather {
     tail: Tail,
     durable: u64,
     durable_segment: u32,
-    parts: Vec<Part>,
+    parts: Vec<SegmentWrite>,
     bytes: usize,
     /// Taken and not yet committed: still readable here.
     in_flight: Option<Arc<Group>>,
@@ -153,7 +153,7 @@ impl Gather {
             self.begin_part();
         }
         let part = self.parts.last_mut().expect("a part was begun");
-        let place = Place { seed: self.seed, segment: self.tail.segment, offset: self.tail.offset };
+        let place = FrameAddress { seed: self.seed, segment: self.tail.segment, offset: self.tail.offset };
         let lsn = self.tail.lsn + 1;
         self.tail.chain = frame::put_record(&mut part.bytes, place, lsn, self.tail.chain, self.durable, head, body);
         part.last_lsn = lsn;
@@ -233,7 +233,7 @@ impl Gather {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.resize(MARK_LEN as usize, 0);
         let Tail { segment, offset, lsn, chain, .. } = self.tail;
-        self.parts.push(Part { segment, offset, bytes, first_lsn: lsn + 1, prev: chain, last_lsn: lsn });
+        self.parts.push(SegmentWrite { segment, offset, bytes, first_lsn: lsn + 1, prev: chain, last_lsn: lsn });
         self.tail.offset += MARK_LEN;
         self.bytes += MARK_LEN as usize;
     }
@@ -250,7 +250,7 @@ impl Gather {
         let mut parts = std::mem::take(&mut self.parts);
         let mut synced = self.durable;
         for part in &mut parts {
-            let place = Place { seed: self.seed, segment: part.segment, offset: part.offset };
+            let place = FrameAddress { seed: self.seed, segment: part.segment, offset: part.offset };
             let mark = frame::mark(place, part.first_lsn, part.prev, synced);
             part.bytes[..MARK_LEN as usize].copy_from_slice(&mark);
             synced = part.last_lsn;
@@ -287,7 +287,7 @@ impl Gather {
         if !idle || segment_bytes - offset < MARK_LEN {
             return None;
         }
-        let place = Place { seed: self.seed, segment, offset };
+        let place = FrameAddress { seed: self.seed, segment, offset };
         Some((segment, offset, frame::mark(place, lsn + 1, chain, self.durable)))
     }
 

@@ -4,7 +4,7 @@ use crate::append::Appender;
 use crate::core::Core;
 use crate::disk::{Disk, DiskFile, Durability};
 use crate::error::LogError;
-use crate::frame::{self, Found, HEADER_LEN, Place};
+use crate::frame::{self, Found, FrameAddress, HEADER_LEN};
 use crate::model::{LogOptions, Lsn, Position, Record, Recovery, Replayed, Usage};
 use crate::recover;
 use crate::table::Live;
@@ -121,7 +121,7 @@ impl Log {
     }
 
     fn record_of(&self, position: Position, bytes: Vec<u8>) -> Result<Record, LogError> {
-        let place = Place { seed: self.core.seed, segment: position.segment, offset: position.offset };
+        let place = FrameAddress { seed: self.core.seed, segment: position.segment, offset: position.offset };
         let Found::Whole(frame, _) = frame::look(place, &bytes) else { return Err(LogError::Corrupt { position }) };
         if frame.is_mark || frame.len() != u64::from(position.len) {
             return Err(LogError::Corrupt { position });

@@ -8,7 +8,7 @@
 use crate::core::{Claimed, Core, log_name, parse_name, sidecar_name};
 use crate::disk::{Disk, DiskFile, read_segment, read_up_to};
 use crate::error::LogError;
-use crate::frame::{MARK_LEN, Place, SEGMENT_HEADER_LEN, SegmentHeader, mark};
+use crate::frame::{FrameAddress, MARK_LEN, SEGMENT_HEADER_LEN, SegmentHeader, mark};
 use crate::gather::{Gather, Tail};
 use crate::model::{LogOptions, Lsn, Recovery, Replayed};
 use crate::scan::{Contents, Cursor, scan, trailing_zeros};
@@ -273,7 +273,7 @@ impl<'a> Recovering<'a> {
         }
         for gap in contents.scan.take_torn_marks() {
             // A group is written when all before it is durable, so this is what its mark said.
-            let place = Place { seed: self.seed, segment: number, offset: gap.offset };
+            let place = FrameAddress { seed: self.seed, segment: number, offset: gap.offset };
             let bytes = mark(place, gap.first, gap.chain.unwrap_or(0), gap.first - 1);
             file.write_at(u64::from(gap.offset), &bytes)?;
             self.report.marks_mended += 1;
@@ -298,7 +298,7 @@ impl<'a> Recovering<'a> {
     /// left.
     fn make_durable(&self, file: &dyn DiskFile, tail: Tail) -> io::Result<()> {
         if tail.segment_bytes - tail.offset >= MARK_LEN {
-            let place = Place { seed: self.seed, segment: tail.segment, offset: tail.offset };
+            let place = FrameAddress { seed: self.seed, segment: tail.segment, offset: tail.offset };
             file.write_at(u64::from(tail.offset), &mark(place, tail.lsn + 1, tail.chain, tail.lsn))?;
         }
         file.sync()

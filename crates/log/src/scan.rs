@@ -1,6 +1,6 @@
 //! Walks the bytes of one segment: whole records, gaps between them, and what was known durable.
 
-use crate::frame::{self, Found, Frame, HEADER_LEN, MARK_LEN, Place, SEGMENT_HEADER_LEN};
+use crate::frame::{self, Found, Frame, FrameAddress, HEADER_LEN, MARK_LEN, SEGMENT_HEADER_LEN};
 use crate::model::{Damage, Lsn, Position, Replayed};
 
 /// One whole record.
@@ -185,7 +185,7 @@ impl Walk<'_> {
 
     /// What stands at `at`, if it may stand there: it fits, and its number does not go back.
     fn look(&self, at: usize) -> Found {
-        let place = Place { seed: self.seed, segment: self.segment, offset: as_u32(at) };
+        let place = FrameAddress { seed: self.seed, segment: self.segment, offset: as_u32(at) };
         let found = frame::look(place, &self.bytes[at..]);
         let (Found::Whole(frame, _) | Found::Broken(frame)) = found else { return Found::Nothing };
         let fits = frame.len() <= (self.bytes.len() - at) as u64;

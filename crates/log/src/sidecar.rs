@@ -97,14 +97,14 @@ fn count(value: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{Place, SEGMENT_HEADER_LEN, put_record};
+    use crate::frame::{FrameAddress, SEGMENT_HEADER_LEN, put_record};
     use crate::scan::scan;
 
     fn contents() -> Contents {
         let mut bytes = vec![0; SEGMENT_HEADER_LEN as usize];
         let mut chain = 0;
         for lsn in 1..20_u64 {
-            let place = Place { seed: 4, segment: 2, offset: u32::try_from(bytes.len()).unwrap() };
+            let place = FrameAddress { seed: 4, segment: 2, offset: u32::try_from(bytes.len()).unwrap() };
             let head = vec![7; usize::try_from(lsn).unwrap()];
             chain = put_record(&mut bytes, place, lsn, chain, 0, &head, &[1; 100]);
         }

@@ -5,16 +5,16 @@ use futures_util::future::BoxFuture;
 use ron_admin::{Control, ReloadReport};
 use ron_api::{HttpLimits, SqsOptions};
 use ron_kernel::coalesce::Coalesce;
-use ron_kernel::door::ConnectionLimits;
+use ron_kernel::connection_limiter::ConnectionLimits;
 use ron_kernel::retry::RetryLimits;
 use ron_kernel::spec::{QueueSpec, ServiceSpec};
 use ron_kernel::{Builder, KernelOptions, Snapshot};
 use ron_types::Error;
 use ron_types::limits::mailbox::SHARDS_MAX;
-use svc_mailbox::words::TopicSettings;
-use svc_mailbox::{LiveOptions, MailboxOptions, Place};
+use svc_mailbox::types::TopicSettings;
+use svc_mailbox::{LiveOptions, LogLocation, MailboxOptions};
 
-use crate::config::{Config, KNOWN_SERVICES, Millis, Runtime, SqsAuth, cpus};
+use crate::config::{Config, KNOWN_SERVICES, Runtime, SqsAuth, TimeSpan, cpus};
 use crate::config_watch::ReloadPort;
 use crate::data_dir::{ACCESS_KEYS_FILE, DataDir};
 use crate::logging::LogControl;
@@ -69,9 +69,9 @@ impl Config {
     /// What of the mailbox is fixed while the node runs.
     pub fn mailbox_options(&self, data: &DataDir, secret: [u8; 32]) -> MailboxOptions {
         MailboxOptions {
-            place: match data {
-                DataDir::Kept(folder) => Place::Directory(folder.join("mailbox")),
-                DataDir::Nowhere => Place::Memory,
+            location: match data {
+                DataDir::Kept(folder) => LogLocation::Directory(folder.join("mailbox")),
+                DataDir::Nowhere => LogLocation::Memory,
             },
             secret,
             shard_capacity: self.mailbox.shard_capacity,
@@ -83,7 +83,7 @@ impl Config {
     /// What of the mailbox a reload may change.
     pub fn mailbox_live(&self) -> LiveOptions {
         let mailbox = &self.mailbox;
-        let millis = |millis: Millis| millis.duration().as_millis() as u64;
+        let millis = |millis: TimeSpan| millis.duration().as_millis() as u64;
         LiveOptions {
             ready_shards: match mailbox.ready_shards {
                 0 => cpus().clamp(1, SHARDS_MAX),

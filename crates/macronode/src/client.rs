@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST};
 use http::{Method, Request, Response};
 use http_body_util::Full;
-use macronode_client::http::{Door, Link, LinkError};
+use macronode_client::http::{Endpoint, Link, LinkError};
 use ron_kernel::Deadline;
 use serde::Deserialize;
 use zeroize::Zeroizing;
@@ -27,7 +27,7 @@ const TOKEN_VARIABLE: &str = "MACRO_TOKEN";
 
 /// One node, as the command line named it.
 pub struct Client {
-    door: Door,
+    endpoint: Endpoint,
     token_file: PathBuf,
     /// Which of the node's planes, for messages.
     plane: &'static str,
@@ -35,7 +35,7 @@ pub struct Client {
 
 /// What the node said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct NodeAnswer {
     /// The status of HTTP.
     pub status: u16,
     /// The body.
@@ -71,30 +71,30 @@ impl Client {
         };
         let pem = root.filter(|_| written.starts_with("https://")).map(std::fs::read).transpose();
         let pem = pem.map_err(|error| named(error.to_string()))?;
-        let door = Door::new(written, pem.as_deref()).map_err(|error| match error {
+        let endpoint = Endpoint::new(written, pem.as_deref()).map_err(|error| match error {
             LinkError::Root(cause) => named(cause),
             error => Failure::new(Code::NoNode, error.to_string()),
         })?;
-        Ok(Client { door, token_file, plane: "admin" })
+        Ok(Client { endpoint, token_file, plane: "admin" })
     }
 
     /// Where it asks, for messages.
     pub fn address(&self) -> &str {
-        self.door.address()
+        self.endpoint.address()
     }
 
     /// Where it asks, as an address of the web.
     pub fn url(&self) -> String {
-        self.door.url()
+        self.endpoint.url()
     }
 
     /// Reads something; needs no token.
-    pub async fn get(&self, path: &str) -> Result<Answer, Failure> {
+    pub async fn get(&self, path: &str) -> Result<NodeAnswer, Failure> {
         self.send(self.request(Method::GET, path)?).await
     }
 
     /// Asks for something to be done, with the operator token.
-    pub async fn post(&self, path: &str) -> Result<Answer, Failure> {
+    pub async fn post(&self, path: &str) -> Result<NodeAnswer, Failure> {
         let token = read_token(&self.token_file)?;
         let mut request = self.request(Method::POST, path)?;
         let value = Zeroizing::new(format!("Bearer {}", token.trim()));
@@ -128,7 +128,7 @@ impl Client {
             .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot ask for {path}: {error}")))
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<NodeAnswer, Failure> {
         let mut link = Link::default();
         self.exchange(&mut link, "admin request", request, DEADLINE).await
     }
@@ -140,8 +140,8 @@ impl Client {
         what: &'static str,
         request: Request<Full<Bytes>>,
         within: Duration,
-    ) -> Result<Answer, Failure> {
-        let exchange = Box::pin(link.exchange(&self.door, request));
+    ) -> Result<NodeAnswer, Failure> {
+        let exchange = Box::pin(link.exchange(&self.endpoint, request));
         match Deadline::after(within).run(what, exchange).await {
             Ok(Ok(response)) => Ok(response.into()),
             Ok(Err(error)) => Err(self.unanswered(&error)),
@@ -177,13 +177,13 @@ impl Client {
     }
 }
 
-impl From<Response<Bytes>> for Answer {
+impl From<Response<Bytes>> for NodeAnswer {
     fn from(response: Response<Bytes>) -> Self {
-        Answer { status: response.status().as_u16(), body: response.into_body() }
+        NodeAnswer { status: response.status().as_u16(), body: response.into_body() }
     }
 }
 
-impl Answer {
+impl NodeAnswer {
     /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -198,7 +198,7 @@ impl Answer {
     }
 
     /// An error unless the status says success.
-    pub fn expect_success(self, path: &str) -> Result<Answer, Failure> {
+    pub fn expect_success(self, path: &str) -> Result<NodeAnswer, Failure> {
         if (200..300).contains(&self.status) {
             return Ok(self);
         }
@@ -268,7 +268,7 @@ mod tests {
         let (asked, answer) = tokio::join!(serve_once(listener, answer), client.get("/readyz"));
         assert!(asked.starts_with("GET /readyz HTTP/1.1\r\n"), "{asked}");
         assert!(!asked.contains("authorization"), "{asked}");
-        assert_eq!(answer, Ok(Answer { status: 503, body: Bytes::from_static(b"{}") }));
+        assert_eq!(answer, Ok(NodeAnswer { status: 503, body: Bytes::from_static(b"{}") }));
     }
 
     #[tokio::test]
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn a_refusal_carries_the_nodes_reason() {
         let body = Bytes::from_static(br#"{"title":"Not Found","detail":"no service htpp"}"#);
-        let failure = Answer { status: 404, body }.expect_success("/services/htpp/restart").expect_err("refused");
+        let failure = NodeAnswer { status: 404, body }.expect_success("/services/htpp/restart").expect_err("refused");
         assert_eq!(failure.to_string(), "MN0019 the node refused /services/htpp/restart: 404 no service htpp");
     }
 }

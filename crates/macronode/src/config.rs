@@ -11,7 +11,6 @@ mod print;
 mod rules;
 #[cfg(test)]
 mod tests;
-mod values;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZero;
@@ -29,7 +28,7 @@ pub use keys::KEYS;
 pub use keys::{Key, Reload};
 pub use layers::{Loaded, Sources, load};
 pub use print::print;
-pub use values::{Millis, Permits, Size};
+pub use ron_types::{Permits, Size, TimeSpan};
 
 /// The services this build knows.
 pub const KNOWN_SERVICES: &[&str] = &["http", "oap", "mailbox"];
@@ -135,15 +134,15 @@ pub struct Oap {
 #[serde(deny_unknown_fields, default)]
 pub struct Io {
     /// A started frame or body must arrive within this time.
-    pub read_timeout: Millis,
+    pub read_timeout: TimeSpan,
     /// A reply must be taken by the peer within this time.
-    pub write_timeout: Millis,
+    pub write_timeout: TimeSpan,
     /// A connection with nothing in flight is closed after this time.
-    pub idle_timeout: Millis,
+    pub idle_timeout: TimeSpan,
     /// The total time of a drain; what still runs is then aborted.
-    pub drain_deadline: Millis,
+    pub drain_deadline: TimeSpan,
     /// The ceiling of `io.drain_deadline`, so that raising it is a deliberate act.
-    pub drain_deadline_max: Millis,
+    pub drain_deadline_max: TimeSpan,
     /// What one read from a stream asks for.
     pub chunk_bytes: Size,
     /// A compressed body may grow at most this many times.
@@ -155,9 +154,9 @@ pub struct Io {
 #[serde(deny_unknown_fields, default)]
 pub struct Http {
     /// The total time of a request that asks for no other.
-    pub request_deadline: Millis,
+    pub request_deadline: TimeSpan,
     /// The longest deadline a caller may ask for.
-    pub request_deadline_max: Millis,
+    pub request_deadline_max: TimeSpan,
     /// The largest body, before and after decompression.
     pub max_body_bytes: Size,
     /// All header lines of a request together.
@@ -171,7 +170,7 @@ pub struct Http {
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
     /// A handshake must be complete within this time.
-    pub handshake_timeout: Millis,
+    pub handshake_timeout: TimeSpan,
 }
 
 /// Limits of connections.
@@ -185,7 +184,7 @@ pub struct Connections {
     /// New connections one address may open in a second, sustained.
     pub accepts_per_ip_per_second: u32,
     /// An HTTP connection is closed when bytes wait for its peer and none are taken for this time.
-    pub write_stall: Millis,
+    pub write_stall: TimeSpan,
 }
 
 /// Capacities of the queues.
@@ -227,7 +226,7 @@ pub struct Retry {
     /// The first wait is drawn from this window of milliseconds.
     pub initial_jitter_ms: [u64; 2],
     /// No wait is longer than this.
-    pub cap: Millis,
+    pub cap: TimeSpan,
     /// Tries in all, the first one included.
     pub max_tries: u32,
 }
@@ -245,19 +244,19 @@ pub struct Mailbox {
     /// The first send to a topic makes it.
     pub auto_create: bool,
     /// How long a lease lasts where neither receiver nor topic says.
-    pub visibility: Millis,
+    pub visibility: TimeSpan,
     /// The shortest lease a receiver may ask for.
-    pub visibility_min: Millis,
+    pub visibility_min: TimeSpan,
     /// Deliveries before a message is dead, where its topic does not say; 0 means any number.
     pub max_attempts: u32,
     /// How long an idempotency key is remembered, where its topic does not say.
-    pub replay_window: Millis,
+    pub replay_window: TimeSpan,
     /// How long a message is kept, where its topic does not say.
-    pub retention: Millis,
+    pub retention: TimeSpan,
     /// First bound of the wait after a failed delivery, where its topic does not say.
-    pub backoff_base: Millis,
+    pub backoff_base: TimeSpan,
     /// Last bound of the wait after a failed delivery, where its topic does not say.
-    pub backoff_max: Millis,
+    pub backoff_max: TimeSpan,
     /// Disk (or, with amnesia, memory) the mailbox's log may take; sends are refused before it is full.
     pub disk_bytes_max: Size,
     /// Bytes of one file of the log.
@@ -278,7 +277,7 @@ pub struct Sqs {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
     /// How long the name of a deleted queue cannot be used again; the service itself has 60s.
-    pub deleted_name_cooldown: Millis,
+    pub deleted_name_cooldown: TimeSpan,
     /// Take signatures that stand in the query of a URL.
     pub presigned: bool,
 }
@@ -374,11 +373,11 @@ impl Default for Oap {
 impl Default for Io {
     fn default() -> Self {
         Io {
-            read_timeout: Millis::from_duration(limits::READ_TIMEOUT),
-            write_timeout: Millis::from_duration(limits::WRITE_TIMEOUT),
-            idle_timeout: Millis::from_duration(limits::IDLE_TIMEOUT),
-            drain_deadline: Millis::from_duration(limits::DRAIN_DEADLINE),
-            drain_deadline_max: Millis::from_duration(limits::DRAIN_DEADLINE_MAX),
+            read_timeout: TimeSpan::from_duration(limits::READ_TIMEOUT),
+            write_timeout: TimeSpan::from_duration(limits::WRITE_TIMEOUT),
+            idle_timeout: TimeSpan::from_duration(limits::IDLE_TIMEOUT),
+            drain_deadline: TimeSpan::from_duration(limits::DRAIN_DEADLINE),
+            drain_deadline_max: TimeSpan::from_duration(limits::DRAIN_DEADLINE_MAX),
             chunk_bytes: Size(limits::CHUNK_BYTES),
             decompress_ratio_max: limits::INFLATE_RATIO_MAX,
         }
@@ -388,8 +387,8 @@ impl Default for Io {
 impl Default for Http {
     fn default() -> Self {
         Http {
-            request_deadline: Millis::from_duration(limits::REQUEST_DEADLINE),
-            request_deadline_max: Millis::from_duration(limits::REQUEST_DEADLINE_MAX),
+            request_deadline: TimeSpan::from_duration(limits::REQUEST_DEADLINE),
+            request_deadline_max: TimeSpan::from_duration(limits::REQUEST_DEADLINE_MAX),
             max_body_bytes: Size(limits::BODY_BYTES_MAX),
             max_header_bytes: Size(limits::HEADER_BYTES_MAX),
             route_concurrency: limits::ROUTE_CONCURRENCY_MAX,
@@ -399,7 +398,7 @@ impl Default for Http {
 
 impl Default for Tls {
     fn default() -> Self {
-        Tls { handshake_timeout: Millis::from_duration(limits::HANDSHAKE_TIMEOUT) }
+        Tls { handshake_timeout: TimeSpan::from_duration(limits::HANDSHAKE_TIMEOUT) }
     }
 }
 
@@ -409,7 +408,7 @@ impl Default for Connections {
             max: limits::CONNECTIONS_MAX,
             per_ip_max: limits::CONNECTIONS_PER_IP_MAX,
             accepts_per_ip_per_second: limits::ACCEPTS_PER_IP_PER_SECOND,
-            write_stall: Millis::from_duration(limits::WRITE_STALL),
+            write_stall: TimeSpan::from_duration(limits::WRITE_STALL),
         }
     }
 }
@@ -443,7 +442,7 @@ impl Default for Retry {
         let (low, high) = limits::RETRY_JITTER;
         Retry {
             initial_jitter_ms: [low.as_millis() as u64, high.as_millis() as u64],
-            cap: Millis::from_duration(limits::RETRY_CAP),
+            cap: TimeSpan::from_duration(limits::RETRY_CAP),
             max_tries: limits::RETRY_TRIES_MAX,
         }
     }
@@ -457,13 +456,13 @@ impl Default for Mailbox {
             shard_capacity: m::SHARD_CAPACITY,
             global_inflight: m::GLOBAL_INFLIGHT_MAX,
             auto_create: true,
-            visibility: Millis::from_duration(m::VISIBILITY),
-            visibility_min: Millis::from_duration(m::VISIBILITY_MIN),
+            visibility: TimeSpan::from_duration(m::VISIBILITY),
+            visibility_min: TimeSpan::from_duration(m::VISIBILITY_MIN),
             max_attempts: m::MAX_ATTEMPTS,
-            replay_window: Millis::from_duration(m::REPLAY_WINDOW),
-            retention: Millis::from_duration(m::RETENTION),
-            backoff_base: Millis::from_duration(m::BACKOFF_BASE),
-            backoff_max: Millis::from_duration(m::BACKOFF_MAX),
+            replay_window: TimeSpan::from_duration(m::REPLAY_WINDOW),
+            retention: TimeSpan::from_duration(m::RETENTION),
+            backoff_base: TimeSpan::from_duration(m::BACKOFF_BASE),
+            backoff_max: TimeSpan::from_duration(m::BACKOFF_MAX),
             disk_bytes_max: Size(m::DISK_BYTES_MAX),
             segment_bytes: Size(m::SEGMENT_BYTES),
             tenant_sends_per_second: 0,
@@ -475,7 +474,7 @@ impl Default for Mailbox {
 impl Default for Sqs {
     fn default() -> Self {
         let SqsOptions { account_id, base_url, deleted_name_cooldown, presigned, .. } = SqsOptions::default();
-        Sqs { account_id, base_url, deleted_name_cooldown: Millis::from_duration(deleted_name_cooldown), presigned }
+        Sqs { account_id, base_url, deleted_name_cooldown: TimeSpan::from_duration(deleted_name_cooldown), presigned }
     }
 }
 

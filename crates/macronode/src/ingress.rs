@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use ron_kernel::door::{Door, Slot};
+use ron_kernel::connection_limiter::{ConnectionLimiter, Slot};
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
 use ron_types::{Error, Kind};
@@ -43,8 +43,8 @@ pub async fn transport_ingress(
 ) -> TaskResult {
     let listener = TcpListener::from_std(listener).map_err(|error| TaskError::Failed(error.to_string()))?;
     let metrics = Arc::clone(context.kernel().metrics());
-    let mut door = Door::new("oap", &metrics, config.get().value.connection_limits());
-    // The door bounds connections by limits that may change; this only catches what the door cannot.
+    let mut limiter = ConnectionLimiter::new("oap", &metrics, config.get().value.connection_limits());
+    // The limiter bounds connections by limits that may change; this only catches what the limiter cannot.
     let mut connections = Children::new("oap_connection", usize::MAX, &metrics);
     let mut tidy = tokio::time::interval(TIDY_EVERY);
     context.ready().await;
@@ -54,14 +54,14 @@ pub async fn transport_ingress(
             () = context.stopping() => break,
             _ = tidy.tick() => {
                 context.beat();
-                door.tidy();
+                limiter.tidy();
                 continue;
             }
             accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(slot) = door.admit(peer.ip(), config.get().value.connection_limits()) else {
+                let Some(slot) = limiter.admit(peer.ip(), config.get().value.connection_limits()) else {
                     // One try: a refusal must not wait for whoever is refused.
                     let _ = stream.try_write(&reply_frame(Err(Error::busy("the listener, or your address's share,"))));
                     continue;

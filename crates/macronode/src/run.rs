@@ -270,27 +270,27 @@ impl Node {
         builder.service(&specs::WORKERS).task(&specs::WORKER, workers, move |context| {
             worker(context, work_receiver.clone(), telemetry.clone(), frames)
         });
-        let doors = Doors { listeners: Arc::clone(&listeners), data, config: live.config.clone() };
+        let sockets = PlaneSockets { listeners: Arc::clone(&listeners), data, config: live.config.clone() };
         if config.runs("http") {
             let mailbox = mailbox.map(|mailbox| (mailbox, keys.authority, keys.sqs));
             let api = api(builder.handle(), &live, &work, config.dev, mailbox);
-            let doors = doors.clone();
+            let sockets = sockets.clone();
             builder.service(&specs::HTTP).task(&specs::OVERLAY_HTTP, 1, move |context| {
-                let (api, doors) = (api.clone(), doors.clone());
+                let (api, sockets) = (api.clone(), sockets.clone());
                 async move {
-                    let (listener, tls) = doors.open_http()?;
+                    let (listener, tls) = sockets.open_http()?;
                     let serving = ron_api::serve(context.clone(), listener, tls, api);
-                    doors.closed_by_drain("api", &context, serving).await
+                    sockets.closed_by_drain("api", &context, serving).await
                 }
             });
         }
         if config.runs("oap") {
             let live_config = live.config.clone();
             builder.service(&specs::OAP).task(&specs::TRANSPORT_INGRESS, 1, move |context| {
-                let (work, config, doors) = (work.clone(), live_config.clone(), doors.clone());
+                let (work, config, sockets) = (work.clone(), live_config.clone(), sockets.clone());
                 async move {
-                    let serving = transport_ingress(context.clone(), doors.open_oap()?, config, work);
-                    doors.closed_by_drain("oap", &context, serving).await
+                    let serving = transport_ingress(context.clone(), sockets.open_oap()?, config, work);
+                    sockets.closed_by_drain("oap", &context, serving).await
                 }
             });
         }
@@ -328,7 +328,7 @@ async fn root() -> ron_api::Json<serde_json::Value> {
 
 /// Opens the planes' sockets for each life of their tasks, on the addresses configured at that time.
 #[derive(Clone)]
-struct Doors {
+struct PlaneSockets {
     listeners: Arc<Listeners>,
     data: DataDir,
     config: Snapshot<Config>,
@@ -336,7 +336,7 @@ struct Doors {
 
 type Tls = Option<Arc<rustls::ServerConfig>>;
 
-impl Doors {
+impl PlaneSockets {
     fn open_http(&self) -> Result<(std::net::TcpListener, Tls), TaskError> {
         let config = self.config.get();
         let api = &config.value.api;

@@ -6,7 +6,7 @@
 use ron_kernel::clock;
 use tokio::time::Instant;
 
-use crate::words::Millis;
+use crate::types::Millis;
 
 /// Tells the time of this run. Copies tell the same time.
 #[derive(Clone, Copy, Debug)]

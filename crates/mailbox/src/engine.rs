@@ -21,10 +21,10 @@ use crate::quotas::Quotas;
 use crate::receipt::Secret;
 use crate::record::Record;
 use crate::reprocessor::Redrives;
-use crate::seat::Seat;
 use crate::shard::Handover;
+use crate::slot::ShardSlot;
 use crate::topics::{StoredTopic, Topic, Topics};
-use crate::words::{Millis, PartKey, TopicId, TopicName, TopicSettings};
+use crate::types::{Millis, PartKey, TopicId, TopicName, TopicSettings};
 
 /// Shared by the handle and every task of the mailbox.
 pub(crate) struct Engine {
@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     pub live: Snapshot<LiveOptions>,
     pub topics: Topics,
     pub secret: Secret,
-    pub lanes: Vec<Lane>,
+    pub shards: Vec<ShardHandle>,
     pub routing: Snapshot<Routing>,
     pub numbers: Sequence,
     pub kernel: KernelHandle,
@@ -54,17 +54,17 @@ pub(crate) struct Opened {
 }
 
 /// One shard as seen from outside.
-pub(crate) struct Lane {
+pub(crate) struct ShardHandle {
     pub jobs: QueueSender<Job>,
     pub wakes: QueueSender<Wake>,
-    pub cell: Cell,
+    pub shared: SharedShard,
 }
 
 /// A shard's state, kept outside of its worker: callers run turns of their own while nobody else does. Whoever panics
 /// in the middle of a change poisons the lock; the worker's next life then rebuilds the shard from the log.
 #[derive(Default)]
-pub(crate) struct Cell {
-    pub seat: Mutex<Seat>,
+pub(crate) struct SharedShard {
+    pub slot: Mutex<ShardSlot>,
     /// Somebody waits for the log since the worker last looked.
     pub owing: Notify,
     /// Messages moved here by other shards, with the number of the record that says so.
@@ -114,19 +114,19 @@ impl Engine {
     pub fn new(
         options: MailboxOptions,
         live: Snapshot<LiveOptions>,
-        lanes: Vec<Lane>,
+        shards: Vec<ShardHandle>,
         kernel: KernelHandle,
         events: Events,
         redrives: Redrives,
     ) -> Engine {
-        let shards = live.get().value.ready_shards.clamp(1, SHARDS_MAX);
+        let ready_shards = live.get().value.ready_shards.clamp(1, SHARDS_MAX);
         Engine {
             secret: Secret::new(options.secret),
             options,
             live,
             topics: Topics::default(),
-            lanes,
-            routing: Snapshot::new(Routing { shards, moving: false }),
+            shards,
+            routing: Snapshot::new(Routing { shards: ready_shards, moving: false }),
             numbers: Sequence::new(1),
             kernel,
             counts: Counts::default(),
@@ -180,8 +180,8 @@ impl Engine {
 
     /// Puts a moved message where the owner of its partition takes it in on its next turn.
     pub fn pass_on(&self, lsn: Lsn, handover: Handover) {
-        let lane = &self.lanes[self.routing.get().value.shard_of(handover.to)];
-        lock(&lane.cell.adopted).push((lsn, handover));
+        let lane = &self.shards[self.routing.get().value.shard_of(handover.to)];
+        lock(&lane.shared.adopted).push((lsn, handover));
         // A full queue already holds a wake-up.
         let _ = lane.wakes.offer(Wake);
     }
@@ -335,7 +335,7 @@ impl Engine {
 
     /// Leases of the whole node.
     pub fn leased(&self) -> u64 {
-        self.lanes.iter().map(|lane| lock(&lane.cell.numbers).leased).sum()
+        self.shards.iter().map(|lane| lock(&lane.shared.numbers).leased).sum()
     }
 }
 

@@ -3,7 +3,7 @@
 use ron_kernel::bus::Broadcast;
 use serde::Serialize;
 
-use crate::words::{DeadReason, Millis, TopicName};
+use crate::types::{DeadReason, Millis, TopicName};
 
 /// Tells the events.
 pub type Events = Broadcast<Event>;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ron_log::Position;
 
-use crate::words::{Millis, Seq, State};
+use crate::types::{Millis, Seq, State};
 
 /// Messages in one piece of the index.
 const CHUNK: usize = 1024;

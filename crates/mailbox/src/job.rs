@@ -9,15 +9,15 @@ use tokio::sync::oneshot;
 
 use crate::engine::{Engine, log_error};
 use crate::shard::{Journal, Shard};
-use crate::topics::{Told, Topic};
-use crate::words::{Leased, Millis, PartKey};
+use crate::topics::{SettingsSeen, Topic};
+use crate::types::{Leased, Millis, PartKey};
 
 /// A job on its way to a shard.
 pub(crate) enum Job {
     /// Work that is done at once.
     Do(Box<dyn Work>),
     /// A receive, which may wait for a message.
-    Recv(Box<Wanted>),
+    Recv(Box<PendingReceive>),
     /// Sends waiting receivers away, then does the work: partitions are about to move.
     Scatter(Box<dyn Work>),
 }
@@ -47,7 +47,7 @@ pub(crate) trait Work: Send {
 }
 
 /// A receive.
-pub(crate) struct Wanted {
+pub(crate) struct PendingReceive {
     pub part: PartKey,
     pub max_messages: usize,
     pub max_bytes: usize,
@@ -103,7 +103,7 @@ pub(crate) struct Turn<'a> {
     pub now: Millis,
     pub engine: &'a Engine,
     pub index: usize,
-    pub told: &'a mut Told,
+    pub settings_seen: &'a mut SettingsSeen,
 }
 
 impl Turn<'_> {
@@ -118,9 +118,9 @@ impl Turn<'_> {
         Ok(topic)
     }
 
-    /// Tells the shard a topic's settings if they have changed since it was last told.
+    /// Tells the shard a topic's settings if they have changed since it was last settings_seen.
     pub fn tell(&mut self, topic: &Topic) {
-        self.engine.topics.tell_if_new(self.shard, self.told, topic);
+        self.engine.topics.tell_if_new(self.shard, self.settings_seen, topic);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::job::{Asked, Job, Turn};
 use crate::record::Record;
 use crate::recovery;
 use crate::shard::{Journal, Shard};
-use crate::words::{Millis, PartKey, Seq, TopicId};
+use crate::types::{Millis, PartKey, Seq, TopicId};
 
 /// How often it looks whether a segment can go.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -43,7 +43,7 @@ pub(crate) async fn log_keeper(context: TaskContext, engine: Arc<Engine>) -> Tas
     };
     if let Some(error) = stopped {
         engine.events.publish(Event::LogFailed { detail: error.to_string() });
-        let place = &engine.options.place;
+        let place = &engine.options.location;
         tracing::error!(%error, %place, "the log has failed: nothing more is acknowledged, the node leaves");
         return Err(TaskError::Fatal { code: FAILED_DISK, detail: error.to_string() });
     }
@@ -73,8 +73,8 @@ async fn recover(engine: Arc<Engine>) -> TaskResult {
             "the mailbox's log is read"
         );
         engine.numbers.skip_past(recovered.seq_max);
-        for (lane, shard) in engine.lanes.iter().zip(recovered.shards) {
-            lock(&lane.cell.seat).install(shard, recovered.opened.log.durable());
+        for (lane, shard) in engine.shards.iter().zip(recovered.shards) {
+            lock(&lane.shared.slot).install(shard, recovered.opened.log.durable());
         }
         engine.set_opened(recovered.opened);
         Ok(())
@@ -173,7 +173,7 @@ async fn copy_forward(engine: &Engine, log: &Log, batch: &[Old]) -> Result<u64, 
     let mut left = batch.to_vec();
     loop {
         let routing = engine.routing.get().version;
-        for index in 0..engine.lanes.len() {
+        for index in 0..engine.shards.len() {
             let asked = left.clone();
             let held =
                 on_shard(engine, index, move |turn| sort_out(turn.shard, turn.journal, turn.now, &asked)).await?;
@@ -196,12 +196,12 @@ async fn copy_forward(engine: &Engine, log: &Log, batch: &[Old]) -> Result<u64, 
 
 /// Nobody holds any of these, asked of all shards at once.
 fn is_clear(engine: &Engine, asked: &[Old]) -> Result<bool, Error> {
-    let held: Result<Vec<_>, _> = engine.lanes.iter().map(|lane| lane.cell.seat.lock()).collect();
+    let held: Result<Vec<_>, _> = engine.shards.iter().map(|lane| lane.shared.slot.lock()).collect();
     let held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
-    let is_held = |old: &Old| held.iter().any(|seat| seat.shard.as_ref().is_some_and(|shard| old.is_in(shard)));
+    let is_held = |old: &Old| held.iter().any(|slot| slot.shard.as_ref().is_some_and(|shard| old.is_in(shard)));
     let is_on_its_way = |old: &Old| {
-        let mut lanes = engine.lanes.iter();
-        lanes.any(|lane| old.is_among(lock(&lane.cell.adopted).iter().map(|(_, handover)| handover.seq)))
+        let mut shards = engine.shards.iter();
+        shards.any(|lane| old.is_among(lock(&lane.shared.adopted).iter().map(|(_, handover)| handover.seq)))
     };
     Ok(!asked.iter().any(|old| is_held(old) || is_on_its_way(old)))
 }

@@ -10,17 +10,17 @@ extern crate self as svc_mailbox;
 
 // the words, and the pure core
 pub mod envelope;
-mod facts;
+mod group_queues;
 mod index;
-mod lines;
-mod part;
+mod partition;
 pub mod record;
+mod record_meta;
 pub mod shard;
 mod timers;
-pub mod words;
+pub mod types;
 
 // what the shell is made of
-mod alarm;
+mod breaker_events;
 mod clock;
 mod engine;
 pub mod events;
@@ -41,7 +41,7 @@ mod recovery;
 mod refresher;
 mod reprocessor;
 mod scanner;
-mod seat;
+mod slot;
 pub mod specs;
 mod worker;
 
@@ -49,16 +49,16 @@ mod worker;
 mod crash;
 
 pub use engine::ShardNumbers;
-pub use mailbox::look::{Explained, Filter, Page, Seen};
+pub use mailbox::inspect::{Explained, Filter, Page, Seen};
 pub use mailbox::receive::{DeadInfo, Delivery, Receive};
 pub use mailbox::send::{Outgoing, Receipted};
 pub use mailbox::topics::TopicStats;
 pub use mailbox::{Durability, LogView, Mailbox, NodeStats, ShardView, install};
 pub use metrics::METRICS;
 pub use moves::{MoveFailure, MoveOrder, MoveState, MoveTask, MoveView};
-pub use options::{LiveOptions, MailboxOptions, Place};
+pub use options::{LiveOptions, LogLocation, MailboxOptions};
 pub use receipt::{Receipt, Secret};
 pub use reprocessor::{RedriveControl, RedriveOrder, RedriveState, RedriveView};
 pub use shard::Nacked as NackOutcome;
 pub use topics::TopicView;
-pub use words::Dedup;
+pub use types::Dedup;

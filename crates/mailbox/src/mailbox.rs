@@ -1,6 +1,6 @@
 //! The handle of the mailbox: what planes and commands call. It parses, admits and queues; shards do the rest.
 
-pub mod look;
+pub mod inspect;
 pub mod moves;
 pub mod receive;
 pub mod send;
@@ -19,7 +19,7 @@ use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARDS_MAX};
 use ron_types::{Error, Kind};
 use serde::Serialize;
 
-use crate::engine::{Cell, Engine, Lane, ShardNumbers, lock};
+use crate::engine::{Engine, ShardHandle, ShardNumbers, SharedShard, lock};
 use crate::job::{Asked, Job, Turn};
 use crate::keeper::log_keeper;
 use crate::metrics::MailboxMetrics;
@@ -30,7 +30,7 @@ use crate::refresher::capability_refresher;
 use crate::reprocessor::{Redrives, dlq_reprocessor};
 use crate::scanner::visibility_scanner;
 use crate::topics::Topic;
-use crate::words::{MessageId, Millis, PartKey, TopicName};
+use crate::types::{MessageId, Millis, PartKey, TopicName};
 use crate::worker::shard_worker;
 use crate::{specs, topics::TopicView};
 
@@ -110,18 +110,18 @@ pub fn install(
     authority: Authority,
     revocations: Option<PathBuf>,
 ) -> Mailbox {
-    let mut lanes = Vec::new();
+    let mut shards = Vec::new();
     let mut receivers = Vec::new();
     let requeue_capacity = specs::requeue_capacity(options.shard_capacity);
     for index in 0..SHARDS_MAX {
         let (jobs, taken) = builder.queue_of(&specs::WORK[index], options.shard_capacity, Some(SHARD_BYTES_MAX));
         let (wakes, woken) = builder.queue_of(&specs::REQUEUE[index], requeue_capacity, None);
-        lanes.push(Lane { jobs, wakes, cell: Cell::default() });
+        shards.push(ShardHandle { jobs, wakes, shared: SharedShard::default() });
         receivers.push((taken, woken));
     }
     let (orders, ordered) = builder.queue(&specs::REPROCESS);
     let events = builder.broadcast(&specs::EVENTS);
-    let engine = Arc::new(Engine::new(options, live, lanes, builder.handle(), events, Redrives::new(orders)));
+    let engine = Arc::new(Engine::new(options, live, shards, builder.handle(), events, Redrives::new(orders)));
     let probes = builder.queue_probes();
     builder.handle().metrics().register_collector(Box::new(MailboxMetrics::new(&engine, probes)));
 
@@ -158,14 +158,14 @@ impl Mailbox {
 
     /// What an answer of this node means.
     pub fn durability(&self) -> Durability {
-        match self.engine.options.place {
-            crate::options::Place::Memory => Durability::Ram,
-            crate::options::Place::Directory(_) => Durability::Fsynced,
+        match self.engine.options.location {
+            crate::options::LogLocation::Memory => Durability::Ram,
+            crate::options::LogLocation::Directory(_) => Durability::Fsynced,
         }
     }
 
     /// What a topic has that does not say otherwise.
-    pub fn default_settings(&self) -> crate::words::TopicSettings {
+    pub fn default_settings(&self) -> crate::types::TopicSettings {
         self.engine.live.get().value.defaults.clone()
     }
 
@@ -187,8 +187,8 @@ impl Mailbox {
     /// The whole mailbox at a glance.
     pub fn node_stats(&self) -> NodeStats {
         let active = self.engine.routing.get().value.shards;
-        let shards = self.engine.lanes.iter().take(active).enumerate();
-        let shards = shards.map(|(shard, lane)| ShardView { shard, numbers: *lock(&lane.cell.numbers) });
+        let shards = self.engine.shards.iter().take(active).enumerate();
+        let shards = shards.map(|(shard, lane)| ShardView { shard, numbers: *lock(&lane.shared.numbers) });
         NodeStats {
             shards: shards.collect(),
             log: self.engine.opened().ok().map(|opened| {

@@ -15,7 +15,7 @@ use ron_kernel::queue::QueueProbe;
 
 use crate::engine::{Engine, lock};
 use crate::specs::SHARD_NAMES;
-use crate::words::DeadReason;
+use crate::types::DeadReason;
 
 /// Topics that a counter names; others are counted under `other`.
 const TOPICS_NAMED_MAX: usize = 32;
@@ -167,8 +167,8 @@ impl Collector for MailboxMetrics {
             .map(|(probe, shard)| (vec![("queue", "work_tx"), ("shard", shard)], f64::from(probe.fill())))
             .collect();
         scrape.gauges("saturation", &fills)?;
-        let lanes = engine.lanes.iter().zip(SHARD_NAMES).take(active);
-        let numbers: Vec<_> = lanes.map(|(lane, shard)| (shard, *lock(&lane.cell.numbers))).collect();
+        let shards = engine.shards.iter().zip(SHARD_NAMES).take(active);
+        let numbers: Vec<_> = shards.map(|(lane, shard)| (shard, *lock(&lane.shared.numbers))).collect();
         let by_shard = |read: fn(&crate::engine::ShardNumbers) -> u64| {
             numbers.iter().map(|(shard, numbers)| (vec![("shard", *shard)], read(numbers) as f64)).collect::<Vec<_>>()
         };

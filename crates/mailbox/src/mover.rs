@@ -12,7 +12,7 @@ use crate::job::Turn;
 use crate::mailbox::Mailbox;
 use crate::mailbox::topics::place_in;
 use crate::moves::{self, MoveFailure, MoveState, MoveTask, Moves};
-use crate::words::{Millis, PartKey, Seq, State, Summary, TopicId};
+use crate::types::{Millis, PartKey, Seq, State, Summary, TopicId};
 
 /// Messages moved in one turn of a shard.
 const STEP: usize = 100;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::engine::lock;
-use crate::words::{Millis, TopicId, TopicName};
+use crate::types::{Millis, TopicId, TopicName};
 
 /// Tasks remembered of one topic, the running one included.
 pub(crate) const REMEMBERED_MAX: usize = 10;

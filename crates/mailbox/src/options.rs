@@ -7,18 +7,18 @@ use ron_types::limits::mailbox as limits;
 
 /// Where the log is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum LogLocation {
     /// In this directory.
     Directory(PathBuf),
     /// In memory only: gone with the process.
     Memory,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for LogLocation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Directory(path) => path.display().fmt(formatter),
-            Place::Memory => formatter.write_str("memory"),
+            LogLocation::Directory(path) => path.display().fmt(formatter),
+            LogLocation::Memory => formatter.write_str("memory"),
         }
     }
 }
@@ -27,7 +27,7 @@ impl std::fmt::Display for Place {
 #[derive(Clone, Debug)]
 pub struct MailboxOptions {
     /// Where the log is kept.
-    pub place: Place,
+    pub location: LogLocation,
     /// The node's key for receipts and message ids.
     pub secret: [u8; 32],
     /// Jobs waiting for one shard.
@@ -50,7 +50,7 @@ pub struct LiveOptions {
     /// The shortest lease a receiver may ask for.
     pub visibility_min: Duration,
     /// What a topic has that does not say otherwise.
-    pub defaults: crate::words::TopicSettings,
+    pub defaults: crate::types::TopicSettings,
     /// Messages one capability may send in a second; 0 means any number.
     pub tenant_sends_per_second: u32,
     /// Bytes a second that compaction and scrubbing may move.
@@ -60,7 +60,7 @@ pub struct LiveOptions {
 impl Default for MailboxOptions {
     fn default() -> Self {
         MailboxOptions {
-            place: Place::Memory,
+            location: LogLocation::Memory,
             secret: [0; 32],
             shard_capacity: limits::SHARD_CAPACITY,
             disk_bytes_max: limits::DISK_BYTES_MAX as u64,
@@ -76,7 +76,7 @@ impl Default for LiveOptions {
             global_inflight: limits::GLOBAL_INFLIGHT_MAX,
             auto_create: true,
             visibility_min: limits::VISIBILITY_MIN,
-            defaults: crate::words::TopicSettings::default(),
+            defaults: crate::types::TopicSettings::default(),
             tenant_sends_per_second: 0,
             upkeep_bytes_per_second: limits::UPKEEP_BYTES_PER_SECOND as u64,
         }

@@ -13,7 +13,7 @@ use ron_types::limits::mailbox::SHARDS_MAX;
 use crate::engine::{Engine, Routing, lock};
 use crate::events::Event;
 use crate::job::{Asked, Job, Turn};
-use crate::part::Part;
+use crate::partition::Partition;
 use crate::shard::Shard;
 use crate::topics::Topics;
 
@@ -54,7 +54,7 @@ pub(crate) async fn rebalance(engine: &Engine, shards: usize) -> Result<(), Erro
     engine.routing.publish(Routing { moving: true, ..before });
     // Every queue is worked off and every waiting receiver sent away, so that no job finds its partition gone.
     let mut quiet = Ok(());
-    for index in 0..engine.lanes.len() {
+    for index in 0..engine.shards.len() {
         quiet = quiet.and(work_off(engine, index).await);
     }
     let moved = quiet.and_then(|()| move_parts(engine, shards));
@@ -68,17 +68,17 @@ pub(crate) async fn rebalance(engine: &Engine, shards: usize) -> Result<(), Erro
 
 /// All shards are held at once, so partitions and routing change in one step: nobody sees one without the other.
 fn move_parts(engine: &Engine, shards: usize) -> Result<(), Error> {
-    let held: Result<Vec<_>, _> = engine.lanes.iter().map(|lane| lane.cell.seat.lock()).collect();
+    let held: Result<Vec<_>, _> = engine.shards.iter().map(|lane| lane.shared.slot.lock()).collect();
     let mut held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
     let after = Routing { shards, moving: false };
-    let mut owned: Vec<&mut Shard> = held.iter_mut().filter_map(|seat| seat.shard.as_mut()).collect();
-    if owned.len() < engine.lanes.len() {
+    let mut owned: Vec<&mut Shard> = held.iter_mut().filter_map(|slot| slot.shard.as_mut()).collect();
+    if owned.len() < engine.shards.len() {
         return Err(Error::canceled("a shard has not been read yet"));
     }
     rehouse(&mut owned, &engine.topics, after);
     // Messages on their way to a partition follow it.
     let on_their_way: Vec<_> =
-        engine.lanes.iter().flat_map(|lane| std::mem::take(&mut *lock(&lane.cell.adopted))).collect();
+        engine.shards.iter().flat_map(|lane| std::mem::take(&mut *lock(&lane.shared.adopted))).collect();
     engine.routing.publish(after);
     for (lsn, handover) in on_their_way {
         engine.pass_on(lsn, handover);
@@ -89,7 +89,7 @@ fn move_parts(engine: &Engine, shards: usize) -> Result<(), Error> {
 /// Gives every partition to the shard that owns it from now on, which is told its rules: what it heard of the topic
 /// when it last had some of it may be old.
 pub(crate) fn rehouse(shards: &mut [&mut Shard], topics: &Topics, after: Routing) {
-    let mut homeless: Vec<(usize, Box<Part>)> = Vec::new();
+    let mut homeless: Vec<(usize, Box<Partition>)> = Vec::new();
     for (index, shard) in shards.iter_mut().enumerate() {
         let leaving: Vec<_> = shard.parts().filter(|part| after.shard_of(*part) != index).collect();
         for key in leaving {
@@ -108,6 +108,6 @@ async fn work_off(engine: &Engine, index: usize) -> Result<(), Error> {
     let deadline = Deadline::after(PATIENCE);
     let (work, answer) = Asked::new(0, |_: &mut Turn<'_>| ());
     // Through the queue, behind everything that is in it.
-    engine.lanes[index].jobs.offer(Job::Scatter(work))?;
+    engine.shards[index].jobs.offer(Job::Scatter(work))?;
     deadline.run("rebalance", answer).await?.map_err(|_| Error::canceled("the shard's worker ended"))
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ron_types::{Error, Kind};
 
-use crate::words::{MessageId, Millis, PartKey, Seq, TopicId};
+use crate::types::{MessageId, Millis, PartKey, Seq, TopicId};
 
 const FIELDS_BYTES: usize = 26;
 const MAC_BYTES: usize = 16;

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use ron_types::Error;
 
 use crate::shard::Key;
-use crate::words::{DeadReason, Millis, PartKey, Seq, TopicId};
+use crate::types::{DeadReason, Millis, PartKey, Seq, TopicId};
 
 mod codec;
 

@@ -10,18 +10,18 @@ use ron_types::limits::mailbox as limits;
 
 use crate::clock::Steady;
 use crate::engine::{Engine, Opened, Routing, lock};
-use crate::options::{MailboxOptions, Place};
+use crate::options::{LogLocation, MailboxOptions};
 use crate::record::Record;
 use crate::shard::Shard;
-use crate::topics::{StoredTopic, Told, Topics};
-use crate::words::{Millis, PartKey, Seq, TopicId, TopicName, TopicSettings};
+use crate::topics::{SettingsSeen, StoredTopic, Topics};
+use crate::types::{Millis, PartKey, Seq, TopicId, TopicName, TopicSettings};
 
 /// What a log says, gathered record by record: the same for a start, a rebuild and a simulation.
 pub(crate) struct Replay<'a> {
     topics: &'a Topics,
     routing: Routing,
     shards: Vec<Shard>,
-    told: Vec<Told>,
+    told: Vec<SettingsSeen>,
     now: Millis,
     seq_max: Seq,
     /// Records that could be read but not understood: written by a newer version.
@@ -38,7 +38,7 @@ impl<'a> Replay<'a> {
         Replay {
             topics,
             routing,
-            told: shards.iter().map(|_| Told::new()).collect(),
+            told: shards.iter().map(|_| SettingsSeen::new()).collect(),
             shards,
             now,
             seq_max: 0,
@@ -161,15 +161,15 @@ pub(crate) struct Recovered {
 
 /// Opens the log and builds every shard from it. Blocking, and as long as the log.
 pub(crate) fn open(options: &MailboxOptions, topics: &Topics, routing: Routing) -> Result<Recovered, TaskError> {
-    let disk: Arc<dyn Disk> = match &options.place {
-        Place::Memory => Arc::new(RamDisk::new()),
-        Place::Directory(path) => {
-            let disk = RealDisk::open(path).map_err(|error| cannot_open(&options.place, &error))?;
+    let disk: Arc<dyn Disk> = match &options.location {
+        LogLocation::Memory => Arc::new(RamDisk::new()),
+        LogLocation::Directory(path) => {
+            let disk = RealDisk::open(path).map_err(|error| cannot_open(&options.location, &error))?;
             Arc::new(disk)
         }
     };
     let recovered = open_on(disk, options, topics, routing, clock::unix_millis());
-    let mut recovered = recovered.map_err(|error| cannot_open(&options.place, &error))?;
+    let mut recovered = recovered.map_err(|error| cannot_open(&options.location, &error))?;
     // Reading took its time; a clock that stayed behind by it would end the next run's delays early.
     recovered.opened.clock = Steady::start(clock::unix_millis(), recovered.opened.clock.now());
     Ok(recovered)
@@ -202,7 +202,7 @@ pub(crate) fn open_on(
 }
 
 fn log_options(options: &MailboxOptions) -> LogOptions {
-    let in_memory = options.place == Place::Memory;
+    let in_memory = options.location == LogLocation::Memory;
     LogOptions {
         segment_bytes: options.segment_bytes,
         quota_bytes: options.disk_bytes_max,
@@ -216,7 +216,7 @@ fn log_options(options: &MailboxOptions) -> LogOptions {
     }
 }
 
-fn cannot_open(place: &Place, error: &impl std::fmt::Display) -> TaskError {
+fn cannot_open(place: &LogLocation, error: &impl std::fmt::Display) -> TaskError {
     TaskError::Init { code: 70, detail: format!("the mailbox's log in {place} cannot be opened: {error}") }
 }
 
@@ -225,7 +225,7 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
     tracing::warn!(shard = index, "the shard's worker broke in mid-change: its state is read from the log again");
     let work = move || -> Result<(), LogError> {
         let opened = engine.opened().map_err(|_| LogError::Closed)?;
-        let lane = &engine.lanes[index];
+        let lane = &engine.shards[index];
         // Nobody writes for this shard now, so what is in the log is all there is.
         let known = opened.log.appender().lsn();
         let mut replay = Replay::new(&engine.topics, engine.routing.get().value, true, opened.clock.now());
@@ -237,9 +237,9 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
         replay.finish(&mut ignored);
         // Moves come from other shards, so all were built; one is kept.
         let shard = replay.shards.into_iter().nth(index).ok_or(LogError::Closed)?;
-        lock(&lane.cell.adopted).retain(|(lsn, _)| *lsn > known);
-        lock(&lane.cell.seat).install(shard, known);
-        lane.cell.seat.clear_poison();
+        lock(&lane.shared.adopted).retain(|(lsn, _)| *lsn > known);
+        lock(&lane.shared.slot).install(shard, known);
+        lane.shared.slot.clear_poison();
         Ok(())
     };
     let done = tokio::task::spawn_blocking(work).await;

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::lock;
 use crate::mailbox::Mailbox;
-use crate::mailbox::look::{Filter, Seen};
+use crate::mailbox::inspect::{Filter, Seen};
 use crate::mover::move_all;
-use crate::words::{MessageId, Millis, TopicName};
+use crate::types::{MessageId, Millis, TopicName};
 
 /// Orders remembered after they ended.
 const REMEMBERED_MAX: usize = 256;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::engine::Engine;
 use crate::job::Wake;
-use crate::words::Millis;
+use crate::types::Millis;
 
 /// Spread between the wake-ups of many nodes or shards.
 const JITTER: Duration = Duration::from_millis(5);
@@ -52,7 +52,7 @@ fn wake_at(last_scan: Instant, nearest: Option<Instant>) -> Instant {
 
 async fn wake_due(engine: &Engine, now: Millis) {
     let deadlines = *engine.deadlines.borrow();
-    for (lane, _) in engine.lanes.iter().zip(deadlines).filter(|(_, deadline)| *deadline <= now) {
+    for (lane, _) in engine.shards.iter().zip(deadlines).filter(|(_, deadline)| *deadline <= now) {
         match lane.wakes.offer(Wake) {
             Ok(()) => {}
             Err(full) if full.kind == Kind::Busy => {

@@ -8,21 +8,21 @@ use ron_log::{Class, Position};
 use ron_types::limits::mailbox::PARTITIONS_MAX;
 use ron_types::{Error, Kind};
 
-use crate::part::Part;
-use crate::part::apply::Parcel;
-use crate::words::{BreakerTurn, Dead, Dedup, Millis, PartKey, Seq, TopicId, TopicSettings};
+use crate::partition::Partition;
+use crate::partition::apply::Parcel;
+use crate::types::{BreakerTurn, Dead, Dedup, Millis, PartKey, Seq, TopicId, TopicSettings};
 
 mod change;
-mod desk;
+mod context;
 mod due;
 mod hot;
+mod inspect;
 mod lease;
-mod look;
 mod relocate;
 mod replay;
 mod send;
 
-use desk::Desk;
+use context::ShardContext;
 
 /// What the core needs of the log.
 pub trait Journal {
@@ -137,15 +137,15 @@ impl Handover {
 
 /// The partitions one worker owns.
 pub struct Shard {
-    parts: HashMap<PartKey, Box<Part>>,
+    parts: HashMap<PartKey, Box<Partition>>,
     topics: HashMap<TopicId, (Arc<TopicSettings>, Option<PartKey>)>,
-    desk: Desk,
+    context: ShardContext,
 }
 
 impl Shard {
     /// No partitions yet; this many bytes of payload may stay in memory for deliveries to come.
     pub fn new(hot_bytes_max: usize) -> Self {
-        Shard { parts: HashMap::new(), topics: HashMap::new(), desk: Desk::new(hot_bytes_max) }
+        Shard { parts: HashMap::new(), topics: HashMap::new(), context: ShardContext::new(hot_bytes_max) }
     }
 
     /// The rules of a topic and where its dead messages go: told before its first message, and at every change.
@@ -153,7 +153,7 @@ impl Shard {
         for partition in 0..PARTITIONS_MAX {
             if let Some(part) = self.parts.get_mut(&PartKey { topic, partition }) {
                 part.set_settings(settings.clone(), dlq);
-                self.desk.finish(part);
+                self.context.finish(part);
             }
         }
         self.topics.insert(topic, (settings, dlq));
@@ -161,12 +161,12 @@ impl Shard {
 
     /// When [`Shard::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Millis> {
-        self.desk.agenda.first()
+        self.context.agenda.first()
     }
 
     /// The partitions where something became deliverable since this was last asked.
     pub fn take_ready(&mut self, out: &mut Vec<PartKey>) {
-        for key in self.desk.woken.drain(..) {
+        for key in self.context.woken.drain(..) {
             if let Some(part) = self.parts.get_mut(&key) {
                 part.woken = false;
                 out.push(key);
@@ -176,64 +176,64 @@ impl Shard {
 
     /// Breakers that have opened or closed since this was last asked.
     pub fn take_breaker_turns(&mut self) -> Vec<BreakerTurn> {
-        std::mem::take(&mut self.desk.turns)
+        std::mem::take(&mut self.context.turns)
     }
 
     /// Messages that left a partition: each is to be given to [`Shard::adopt`] of the shard that owns `to`.
     pub fn take_outbox(&mut self) -> Vec<Handover> {
-        std::mem::take(&mut self.desk.outbox)
+        std::mem::take(&mut self.context.outbox)
     }
 
     /// A message that left another partition arrives; its record is already written.
     pub fn adopt(&mut self, _now: Millis, handover: Handover) {
         let Handover { to, seq, parcel, hot } = handover;
-        let (part, desk) = self.part_mut(to);
+        let (part, context) = self.part_mut(to);
         part.remove(seq);
         part.apply_arrival(seq, parcel);
-        desk.homes.insert(seq, to);
+        context.homes.insert(seq, to);
         if let Some(body) = hot {
-            desk.hot.put(seq, body);
+            context.hot.put(seq, body);
         }
-        desk.finish(part);
+        context.finish(part);
     }
 
     /// Takes a whole partition away, for another shard.
-    pub fn take_part(&mut self, key: PartKey) -> Option<Box<Part>> {
+    pub fn take_part(&mut self, key: PartKey) -> Option<Box<Partition>> {
         let mut part = self.parts.remove(&key)?;
-        self.desk.disarm(&mut part);
-        self.desk.count(&mut part, [0; 4]);
-        self.desk.hot.retain(|seq| part.index.get(seq).is_none());
+        self.context.disarm(&mut part);
+        self.context.count(&mut part, [0; 4]);
+        self.context.hot.retain(|seq| part.index.get(seq).is_none());
         for seq in part.moved.keys() {
-            self.desk.homes.remove(seq);
+            self.context.homes.remove(seq);
         }
         part.woken = false;
         Some(part)
     }
 
     /// Takes over a whole partition.
-    pub fn put_part(&mut self, mut part: Box<Part>) {
+    pub fn put_part(&mut self, mut part: Box<Partition>) {
         if let Some((settings, dlq)) = self.topics.get(&part.key.topic) {
             part.set_settings(settings.clone(), *dlq);
         }
-        self.desk.homes.extend(part.moved.keys().map(|seq| (*seq, part.key)));
+        self.context.homes.extend(part.moved.keys().map(|seq| (*seq, part.key)));
         part.stirred = true;
-        self.desk.finish(&mut part);
+        self.context.finish(&mut part);
         self.parts.insert(part.key, part);
     }
 
     /// The partition, made if it is new, and the rest of the shard.
-    fn part_mut(&mut self, key: PartKey) -> (&mut Part, &mut Desk) {
+    fn part_mut(&mut self, key: PartKey) -> (&mut Partition, &mut ShardContext) {
         let part = self.parts.entry(key).or_insert_with(|| {
             let (settings, dlq) = self.topics.get(&key.topic).cloned().unwrap_or_default();
-            Box::new(Part::new(key, settings, dlq))
+            Box::new(Partition::new(key, settings, dlq))
         });
-        (part, &mut self.desk)
+        (part, &mut self.context)
     }
 
     /// The partition if it has ever had a message, and the rest of the shard.
-    fn known_part(&mut self, key: PartKey) -> Result<(&mut Part, &mut Desk), Error> {
+    fn known_part(&mut self, key: PartKey) -> Result<(&mut Partition, &mut ShardContext), Error> {
         let part = self.parts.get_mut(&key).ok_or_else(no_message)?;
-        Ok((part, &mut self.desk))
+        Ok((part, &mut self.context))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::words::Millis;
+use crate::types::Millis;
 
 /// Things with the times they are due.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::moves::Moves;
 use crate::shard::Shard;
-use crate::words::{BreakerSettings, Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
+use crate::types::{BreakerSettings, Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
 
 /// Which version of each topic's settings a shard has been told.
-pub(crate) type Told = HashMap<TopicId, u64>;
+pub(crate) type SettingsSeen = HashMap<TopicId, u64>;
 
 /// The number of a topic's own dead letters is the topic's with this bit set: they exist as long as the topic does,
 /// need no record, and live on the same shard.
@@ -212,7 +212,7 @@ impl Topics {
     }
 
     /// Tells a shard a topic's settings if they have changed since it was last told.
-    pub(crate) fn tell_if_new(&self, shard: &mut Shard, told: &mut Told, topic: &Topic) {
+    pub(crate) fn tell_if_new(&self, shard: &mut Shard, told: &mut SettingsSeen, topic: &Topic) {
         if told.insert(topic.id, topic.version) != Some(topic.version) {
             self.tell(shard, topic);
         }

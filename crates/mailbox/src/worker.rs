@@ -7,10 +7,10 @@ use std::sync::{Arc, MutexGuard, TryLockError};
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::{TaskContext, TaskError, TaskResult};
 
-use crate::engine::{Cell, Engine, Lane, lock};
+use crate::engine::{Engine, ShardHandle, SharedShard, lock};
 use crate::job::{Job, Wake};
 use crate::recovery;
-use crate::seat::{Answer, Place, Seat};
+use crate::slot::{Reply, ShardSlot, TurnSite};
 
 /// One life of a shard's worker.
 pub(crate) async fn shard_worker(
@@ -24,12 +24,12 @@ pub(crate) async fn shard_worker(
         opened = context.beating(engine.until_opened()) => opened,
         () = context.stopping() => return Ok(()),
     };
-    if engine.lanes[index].cell.seat.is_poisoned() {
+    if engine.shards[index].shared.slot.is_poisoned() {
         context.beating(recovery::rebuild(Arc::clone(&engine), index)).await?;
     }
     context.ready().await;
     let mut durable = opened.log.watch();
-    let worker = Worker::attend(Place { index, engine: &engine, opened })?;
+    let worker = Worker::attend(TurnSite { index, engine: &engine, opened })?;
     let mut stopping = pin!(context.stopping());
     let mut heartbeat = pin!(context.heartbeat());
     // What the last life left undone.
@@ -42,50 +42,50 @@ pub(crate) async fn shard_worker(
             () = &mut stopping => break,
             // Answers first: they set callers free, who then have more to ask.
             reached = durable.changed(), if owes_answers => match reached {
-                Ok(lsn) => worker.answer(|seat| seat.clerk.may_leave(lsn))?,
+                Ok(lsn) => worker.answer(|slot| slot.pending.may_leave(lsn))?,
                 Err(error) => return worker.log_failed(&context, &mut jobs, &error).await,
             },
             job = jobs.recv(), if has_room => worker.turn(job, false, &mut jobs)?,
             _ = wakes.recv() => worker.turn(None, true, &mut jobs)?,
-            () = worker.lane().cell.owing.notified(), if !owes_answers => {}
+            () = worker.lane().shared.owing.notified(), if !owes_answers => {}
             () = &mut heartbeat => heartbeat.set(context.heartbeat()),
         }
     }
     worker.leave(&context, &mut jobs, &mut durable).await
 }
 
-/// A worker at its shard's seat; while it is there, callers may run turns of their own.
+/// A worker at its shard's slot; while it is there, callers may run turns of their own.
 struct Worker<'a> {
-    place: Place<'a>,
+    site: TurnSite<'a>,
 }
 
 impl<'a> Worker<'a> {
-    fn attend(place: Place<'a>) -> Result<Self, TaskError> {
-        let worker = Worker { place };
-        worker.seat()?.clerk.is_attended = true;
+    fn attend(site: TurnSite<'a>) -> Result<Self, TaskError> {
+        let worker = Worker { site };
+        worker.slot()?.pending.is_attended = true;
         Ok(worker)
     }
 
-    fn lane(&self) -> &Lane {
-        &self.place.engine.lanes[self.place.index]
+    fn lane(&self) -> &ShardHandle {
+        &self.site.engine.shards[self.site.index]
     }
 
-    fn seat(&self) -> Result<MutexGuard<'_, Seat>, TaskError> {
-        self.lane().cell.seat.lock().map_err(|_| TaskError::Failed("the shard must be rebuilt".to_owned()))
+    fn slot(&self) -> Result<MutexGuard<'_, ShardSlot>, TaskError> {
+        self.lane().shared.slot.lock().map_err(|_| TaskError::Failed("the shard must be rebuilt".to_owned()))
     }
 
     /// Whether answers wait for the log, and whether more may.
     fn look(&self) -> Result<(bool, bool), TaskError> {
-        let seat = self.seat()?;
-        Ok((seat.clerk.owes_answers(), seat.clerk.has_room(self.place.engine)))
+        let slot = self.slot()?;
+        Ok((slot.pending.owes_answers(), slot.pending.has_room(self.site.engine)))
     }
 
     fn turn(&self, first: Option<Job>, tick: bool, jobs: &mut QueueReceiver<Job>) -> TaskResult {
-        self.answer(|seat| seat.turn(self.place, first, tick, || jobs.try_recv()))
+        self.answer(|slot| slot.turn(self.site, first, tick, || jobs.try_recv()))
     }
 
-    fn answer(&self, take: impl FnOnce(&mut Seat) -> Vec<Answer>) -> TaskResult {
-        let answers = take(&mut *self.seat()?);
+    fn answer(&self, take: impl FnOnce(&mut ShardSlot) -> Vec<Reply>) -> TaskResult {
+        let answers = take(&mut *self.slot()?);
         self.lane().say(answers);
         Ok(())
     }
@@ -97,11 +97,11 @@ impl<'a> Worker<'a> {
         jobs: &mut QueueReceiver<Job>,
         error: &ron_log::LogError,
     ) -> TaskResult {
-        tracing::error!(shard = self.place.index, %error, "the log has failed");
+        tracing::error!(shard = self.site.index, %error, "the log has failed");
         {
-            let mut seat = lock(&self.lane().cell.seat);
-            seat.clerk.is_attended = false;
-            seat.clerk.abandon();
+            let mut slot = lock(&self.lane().shared.slot);
+            slot.pending.is_attended = false;
+            slot.pending.abandon();
         }
         // Whoever still asks is not to wait until its deadline: a job that is dropped ends its reply.
         let refusing = async { while jobs.recv().await.is_some() {} };
@@ -120,9 +120,9 @@ impl<'a> Worker<'a> {
         durable: &mut ron_log::Watch,
     ) -> TaskResult {
         {
-            let mut seat = self.seat()?;
-            seat.clerk.is_attended = false;
-            seat.clerk.scatter();
+            let mut slot = self.slot()?;
+            slot.pending.is_attended = false;
+            slot.pending.scatter();
         }
         self.turn(None, false, jobs)?;
         let deadline = context.stop_deadline();
@@ -134,7 +134,7 @@ impl<'a> Worker<'a> {
                 return Ok(());
             }
             match deadline.run("log_commit", durable.changed()).await {
-                Ok(Ok(lsn)) => self.answer(|seat| seat.clerk.may_leave(lsn))?,
+                Ok(Ok(lsn)) => self.answer(|slot| slot.pending.may_leave(lsn))?,
                 Ok(Err(_)) | Err(_) => return Ok(()),
             }
         }
@@ -143,7 +143,7 @@ impl<'a> Worker<'a> {
 
 impl Drop for Worker<'_> {
     fn drop(&mut self) {
-        lock(&self.lane().cell.seat).clerk.is_attended = false;
+        lock(&self.lane().shared.slot).pending.is_attended = false;
     }
 }
 
@@ -152,39 +152,39 @@ impl Engine {
     pub fn ask(&self, index: usize, job: Job) -> Result<(), ron_types::Error> {
         match self.do_now(index, job)? {
             None => Ok(()),
-            Some(job) => self.lanes[index].jobs.offer(job),
+            Some(job) => self.shards[index].jobs.offer(job),
         }
     }
 
-    /// Gives the job back if the seat is taken, or if nobody is there who would let the answer go.
+    /// Gives the job back if the slot is taken, or if nobody is there who would let the answer go.
     fn do_now(&self, index: usize, job: Job) -> Result<Option<Job>, ron_types::Error> {
         let opened = self.opened()?;
-        let lane = &self.lanes[index];
-        let Some(mut seat) = lane.cell.take_seat() else { return Ok(Some(job)) };
-        if !seat.clerk.is_attended || !seat.clerk.has_room(self) {
+        let lane = &self.shards[index];
+        let Some(mut slot) = lane.shared.try_take() else { return Ok(Some(job)) };
+        if !slot.pending.is_attended || !slot.pending.has_room(self) {
             return Ok(Some(job));
         }
-        let owed_before = seat.clerk.owes_answers();
-        let answers = seat.turn(Place { index, engine: self, opened }, Some(job), false, || None);
-        let owes_now = seat.clerk.owes_answers();
-        drop(seat);
+        let owed_before = slot.pending.owes_answers();
+        let answers = slot.turn(TurnSite { index, engine: self, opened }, Some(job), false, || None);
+        let owes_now = slot.pending.owes_answers();
+        drop(slot);
         if owes_now && !owed_before {
-            lane.cell.owing.notify_one();
+            lane.shared.owing.notify_one();
         }
         lane.say(answers);
         Ok(None)
     }
 }
 
-/// How often a caller looks whether the seat is free before it leaves its job to the worker: a turn takes a few
+/// How often a caller looks whether the slot is free before it leaves its job to the worker: a turn takes a few
 /// microseconds, and so does waking the worker.
 const LOOKS_MAX: usize = 200;
 
-impl Cell {
-    fn take_seat(&self) -> Option<MutexGuard<'_, Seat>> {
+impl SharedShard {
+    fn try_take(&self) -> Option<MutexGuard<'_, ShardSlot>> {
         for _ in 0..LOOKS_MAX {
-            match self.seat.try_lock() {
-                Ok(seat) => return Some(seat),
+            match self.slot.try_lock() {
+                Ok(slot) => return Some(slot),
                 Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
                 Err(TryLockError::Poisoned(_)) => return None,
             }
@@ -193,15 +193,15 @@ impl Cell {
     }
 }
 
-impl Lane {
+impl ShardHandle {
     /// Lets answers go.
-    fn say(&self, answers: Vec<Answer>) {
+    fn say(&self, answers: Vec<Reply>) {
         let mut unclaimed = Vec::new();
         for answer in answers {
             unclaimed.append(&mut answer.say());
         }
         if !unclaimed.is_empty() {
-            lock(&self.cell.seat).clerk.take_back(unclaimed);
+            lock(&self.shared.slot).pending.take_back(unclaimed);
             // The next turn undoes them; a wake-up makes sure there is one, and a full queue already holds it.
             let _ = self.wakes.offer(Wake);
         }

@@ -8,15 +8,15 @@ use ron_auth::{Authority, RootKey, Subject};
 use ron_kernel::handle::ChaosOrder;
 use ron_kernel::{Builder, Deadline, KernelHandle, KernelOptions, Metrics, Snapshot};
 use ron_types::Kind;
-use svc_mailbox::words::{Groups, TopicName, TopicSettings};
+use svc_mailbox::types::{Groups, TopicName, TopicSettings};
 use svc_mailbox::{
-    Delivery, Filter, LiveOptions, Mailbox, MailboxOptions, Outgoing, Place, Receive, RedriveOrder, RedriveState,
+    Delivery, Filter, LiveOptions, LogLocation, Mailbox, MailboxOptions, Outgoing, Receive, RedriveOrder, RedriveState,
 };
 
 #[path = "engine/breaker.rs"]
 mod breaker;
 #[path = "engine/lines.rs"]
-mod lines;
+mod group_queues;
 #[path = "engine/moves.rs"]
 mod moves;
 
@@ -29,8 +29,8 @@ struct Rig {
 }
 
 impl Rig {
-    async fn start(place: Place) -> Rig {
-        Rig::with(MailboxOptions { place, segment_bytes: 2 << 20, ..MailboxOptions::default() }).await
+    async fn start(location: LogLocation) -> Rig {
+        Rig::with(MailboxOptions { location, segment_bytes: 2 << 20, ..MailboxOptions::default() }).await
     }
 
     #[expect(clippy::disallowed_methods, reason = "a test has no kernel to run its kernel on")]
@@ -125,13 +125,13 @@ fn once() -> Receive {
     }
 }
 
-fn on_disk(folder: &Path) -> Place {
-    Place::Directory(folder.to_owned())
+fn on_disk(folder: &Path) -> LogLocation {
+    LogLocation::Directory(folder.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_sent_is_received_once_and_gone_when_acknowledged() {
-    let rig = Rig::start(Place::Memory).await;
+    let rig = Rig::start(LogLocation::Memory).await;
     let sent = rig.send("orders", "hello").await;
     let [delivery] = &rig.recv("orders", 10).await[..] else { panic!("one message") };
     assert_eq!((delivery.msg_id, &delivery.payload[..], delivery.attempt), (sent.msg_id, &b"hello"[..], 1));
@@ -172,7 +172,7 @@ async fn everything_answered_survives_a_restart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_receiver_is_woken_by_a_send_and_by_the_end_of_a_lease() {
-    let rig = Arc::new(Rig::start(Place::Memory).await);
+    let rig = Arc::new(Rig::start(LogLocation::Memory).await);
     rig.mailbox.create_topic(&name("t"), TopicSettings::default(), soon()).await.expect("made");
     let waiting = rig.recv_as("t", Receive { wait_ms: 10_000, visibility_ms: Some(300), ..once() });
     let (received, _) = tokio::join!(waiting, async {
@@ -190,7 +190,7 @@ async fn a_waiting_receiver_is_woken_by_a_send_and_by_the_end_of_a_lease() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_poll_ends_at_once_when_the_node_drains() {
-    let rig = Rig::start(Place::Memory).await;
+    let rig = Rig::start(LogLocation::Memory).await;
     rig.send("t", "x").await;
     let delivery = rig.recv("t", 1).await.remove(0);
     rig.ack(&delivery).await;
@@ -205,7 +205,7 @@ async fn a_long_poll_ends_at_once_when_the_node_drains() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back() {
-    let rig = Rig::start(Place::Memory).await;
+    let rig = Rig::start(LogLocation::Memory).await;
     let settings = TopicSettings { max_attempts: 2, ..TopicSettings::default() };
     rig.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made");
     let sent = rig.send("jobs", "poison").await;
@@ -236,7 +236,7 @@ async fn a_message_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_number_of_shards_loses_nothing() {
-    let rig = Rig::start(Place::Memory).await;
+    let rig = Rig::start(LogLocation::Memory).await;
     let fifo = TopicSettings { groups: Groups::Fifo, partitions: 4, ..TopicSettings::default() };
     rig.mailbox.create_topic(&name("lines"), fifo, soon()).await.expect("made");
     for n in 0..200 {
@@ -324,7 +324,7 @@ async fn room_is_made_while_stragglers_keep_their_place() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_that_another_names_for_its_dead_letters_cannot_go() {
-    let rig = Rig::start(Place::Memory).await;
+    let rig = Rig::start(LogLocation::Memory).await;
     let settings = TopicSettings { dlq: Some("grave".to_owned()), ..TopicSettings::default() };
     rig.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made, and the grave with it");
     let refused = rig.mailbox.delete_topic(&name("grave"), soon()).await.expect_err("it is named");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use svc_mailbox::record::Record;
-use svc_mailbox::words::Seq;
+use svc_mailbox::types::Seq;
 
 #[path = "model/journal.rs"]
 mod journal;

@@ -11,7 +11,7 @@ use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
 use svc_mailbox::record::Record;
 use svc_mailbox::shard::{Journal, Recv, Send, Shard};
-use svc_mailbox::words::{Dedup, Groups, Leased, Millis, PartKey, Seq, TopicId, TopicSettings};
+use svc_mailbox::types::{Dedup, Groups, Leased, Millis, PartKey, Seq, TopicId, TopicSettings};
 
 const PART: PartKey = PartKey { topic: TopicId(1), partition: 0 };
 const MESSAGES: Seq = 3;
@@ -20,17 +20,17 @@ const TICKS: u64 = 3;
 
 /// What the records say of each message: how often it was leased, came back and was acknowledged.
 #[derive(Default)]
-struct Told {
+struct SettingsSeen {
     counts: BTreeMap<Seq, [u32; 3]>,
 }
 
-impl Told {
+impl SettingsSeen {
     fn count(&mut self, what: usize, seq: Seq) {
         self.counts.entry(seq).or_default()[what] += 1;
     }
 }
 
-impl Journal for Told {
+impl Journal for SettingsSeen {
     fn append(&mut self, _: Class, head: &[u8], _: &[u8]) -> Result<Position, Error> {
         match Record::decode(head).expect("a record that was just written can be read") {
             Record::Lease { items, .. } => items.iter().for_each(|(seq, _)| self.count(0, *seq)),
@@ -45,31 +45,31 @@ impl Journal for Told {
 }
 
 /// What the worker's lock guards.
-struct Cell {
+struct SharedShard {
     shard: Shard,
-    journal: Told,
+    journal: SettingsSeen,
     now: Millis,
     /// Acknowledgements that were told to have worked.
     acked: Vec<Seq>,
 }
 
-struct Lane {
-    cell: Mutex<Cell>,
+struct ShardHandle {
+    cell: Mutex<SharedShard>,
     ready: Condvar,
 }
 
-impl Lane {
-    fn new(groups: Groups) -> Lane {
+impl ShardHandle {
+    fn new(groups: Groups) -> ShardHandle {
         let mut shard = Shard::new(1 << 20);
         let settings = TopicSettings { groups, max_attempts: 0, ..TopicSettings::default() };
         shard.settings(PART.topic, Arc::new(settings), None);
-        let cell = Cell { shard, journal: Told::default(), now: 1_000, acked: Vec::new() };
-        Lane { cell: Mutex::new(cell), ready: Condvar::new() }
+        let cell = SharedShard { shard, journal: SettingsSeen::default(), now: 1_000, acked: Vec::new() };
+        ShardHandle { cell: Mutex::new(cell), ready: Condvar::new() }
     }
 
     /// One turn under the lock; whoever waits is woken if something became ready, and only then.
-    fn turn<R>(&self, work: impl FnOnce(&mut Cell) -> R) -> R {
-        let mut cell = self.cell.lock().unwrap();
+    fn turn<R>(&self, work: impl FnOnce(&mut SharedShard) -> R) -> R {
+        let mut cell = self.shared.lock().unwrap();
         let result = work(&mut cell);
         let mut ready = Vec::new();
         cell.shard.take_ready(&mut ready);
@@ -99,12 +99,12 @@ impl Lane {
 
     /// The next message, waited for; none once all are acknowledged.
     fn receive(&self) -> Option<Leased> {
-        let mut cell = self.cell.lock().unwrap();
+        let mut cell = self.shared.lock().unwrap();
         loop {
             if cell.acked.len() as u64 == MESSAGES {
                 return None;
             }
-            let Cell { shard, journal, now, .. } = &mut *cell;
+            let SharedShard { shard, journal, now, .. } = &mut *cell;
             let mut out = Vec::new();
             let (max_bytes, visibility_ms) = (usize::MAX, Some(LEASE_MS));
             let recv = Recv { max_messages: 1, max_bytes, visibility_ms, consumer: "c" };
@@ -148,20 +148,20 @@ fn check(groups: Groups) {
 }
 
 fn model(groups: Groups) {
-    let lane = Arc::new(Lane::new(groups));
-    let spawn = |work: fn(&Lane)| {
+    let lane = Arc::new(ShardHandle::new(groups));
+    let spawn = |work: fn(&ShardHandle)| {
         let lane = Arc::clone(&lane);
         thread::spawn(move || work(&lane))
     };
     let threads = [
         spawn(|lane| (1..=MESSAGES).for_each(|seq| lane.send(seq))),
         spawn(|lane| (0..TICKS).for_each(|_| lane.scan())),
-        spawn(Lane::consume),
-        spawn(Lane::consume),
+        spawn(ShardHandle::consume),
+        spawn(ShardHandle::consume),
     ];
     // A consumer that is never woken again is reported as a deadlock.
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let mut cell = lane.cell.lock().unwrap();
+    let mut cell = lane.shared.lock().unwrap();
     cell.acked.sort_unstable();
     assert_eq!(cell.acked, (1..=MESSAGES).collect::<Vec<_>>(), "each exactly once");
     assert_eq!(cell.shard.stats(PART).held(), 0);

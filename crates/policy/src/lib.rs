@@ -23,7 +23,6 @@ pub use mutation::Mutation;
 pub use plan::{Phase, Plan, PlanError, ServicePlan, TaskId, TaskPlan};
 pub use pressure::{PressureLimits, PressureMeter};
 pub use readiness::{NodeState, NodeView, PressureView, ServiceView, TaskState, TaskView};
+/// Here always of one monotonic clock.
+pub use ron_types::Millis;
 pub use supervisor::Supervisor;
-
-/// A moment or a span, in milliseconds of one monotonic clock.
-pub type Millis = u64;

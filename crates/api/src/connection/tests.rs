@@ -4,8 +4,8 @@ use ron_kernel::{Builder, KernelOptions, Snapshot};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
-use crate::outflow::Outflow;
 use crate::route::{ApiBuilder, RouteSpec, Verb};
+use crate::write_stall::WriteStallGuard;
 
 const SOCKET_BYTES: usize = 1024;
 const ANSWER_BYTES: usize = 256 * 1024;
@@ -47,8 +47,8 @@ impl Rig {
         let (client, socket) = duplex(SOCKET_BYTES);
         let (drain, draining) = watch::channel(false);
         let served = Box::pin(async move {
-            let pace = Pace::new();
-            let socket = Outflow::new(socket, Arc::clone(&pace));
+            let pace = ConnectionState::new();
+            let socket = WriteStallGuard::new(socket, Arc::clone(&pace));
             serve_connection(socket, pace, api, &limits, draining).await;
         });
         Rig { client, served, drain, metrics, _kernel: kernel }

@@ -1,4 +1,4 @@
-//! The layers around a handler, and the voice in which they refuse.
+//! The layers around a handler, and the error_format in which they refuse.
 
 use axum::body::Body;
 use axum::response::IntoResponse as _;
@@ -52,7 +52,7 @@ impl Rig {
         let kernel = Builder::new(KernelOptions::default(), Metrics::new());
         let shared = ApiBuilder::new(kernel.handle(), Snapshot::new(limits)).build().shared;
         shared.entrance.open();
-        Rig { route: Arc::new(RouteState::new(&QUEUE, Voice::Sqs, shared)), _kernel: kernel }
+        Rig { route: Arc::new(RouteState::new(&QUEUE, ErrorFormat::Sqs, shared)), _kernel: kernel }
     }
 
     async fn ask<H: Handler<T, Call>, T: 'static>(&self, sample: Sample, handler: H) -> Response {

@@ -8,7 +8,7 @@ use ron_auth::Op;
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_mailbox::words::{MessageId, TopicName};
+use svc_mailbox::types::{MessageId, TopicName};
 use svc_mailbox::{Filter, RedriveControl, RedriveOrder, RedriveState, RedriveView};
 use utoipa::ToSchema;
 
@@ -16,7 +16,7 @@ use super::dto::{self, FilterFields};
 use super::fields::Topic;
 use super::messages::{PAGE_DEFAULT, PageAnswer};
 use super::openapi::Operation;
-use super::{Answer, App, Routes, with};
+use super::{App, HandlerResult, Routes, with};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText, Path, Query};
@@ -164,7 +164,13 @@ pub(super) fn routes(routes: Routes) -> Routes {
     })
 }
 
-async fn list(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, query: Query<ListQuery>) -> Answer {
+async fn list(
+    app: Arc<App>,
+    call: Call,
+    bearer: Bearer,
+    topic: Path<String>,
+    query: Query<ListQuery>,
+) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     let letters = app.letters(&bearer, &name)?;
     let ListQuery { cursor, limit } = query.0;
@@ -177,7 +183,7 @@ async fn list(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, qu
     Ok(Json(PageAnswer::from(&page)).into_response())
 }
 
-async fn reprocess(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> Answer {
+async fn reprocess(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     let from = app.letters(&bearer, &name)?;
     let request: ReprocessRequest = body.parse_or_default()?;
@@ -195,7 +201,7 @@ async fn reprocess(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn tasks(app: Arc<App>, bearer: Bearer) -> Answer {
+async fn tasks(app: Arc<App>, bearer: Bearer) -> HandlerResult {
     bearer.is_known(&app.authority)?;
     let mut views = app.mailbox.redrives();
     views.retain(|view| app.allow_admin(&bearer, view.from.as_str()).is_ok());
@@ -203,7 +209,7 @@ async fn tasks(app: Arc<App>, bearer: Bearer) -> Answer {
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn task(app: Arc<App>, bearer: Bearer, id: Path<String>) -> Answer {
+async fn task(app: Arc<App>, bearer: Bearer, id: Path<String>) -> HandlerResult {
     let view = app.task(&bearer, &id.0)?;
     Ok(Json(TaskAnswer { task: Task::from(&view) }).into_response())
 }
@@ -229,7 +235,7 @@ impl App {
         Ok(view)
     }
 
-    fn control(&self, bearer: &Bearer, id: &str, control: RedriveControl) -> Answer {
+    fn control(&self, bearer: &Bearer, id: &str, control: RedriveControl) -> HandlerResult {
         let view = self.task(bearer, id)?;
         let view = self.mailbox.control_redrive(view.id, control)?;
         Ok(Json(TaskAnswer { task: Task::from(&view) }).into_response())

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_mailbox::words::{Attempt, BreakerState, DeadReason, State};
+use svc_mailbox::types::{Attempt, BreakerState, DeadReason, State};
 use svc_mailbox::{DeadInfo, Delivery, Filter, Seen};
 use utoipa::ToSchema;
 

@@ -13,7 +13,7 @@ use ron_types::limits::mailbox as limits;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use svc_mailbox::words::{MessageId, TopicName};
+use svc_mailbox::types::{MessageId, TopicName};
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};

@@ -8,14 +8,14 @@ use ron_auth::Op;
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_mailbox::words::{Attempt, MessageId};
+use svc_mailbox::types::{Attempt, MessageId};
 use svc_mailbox::{Explained, Filter, Page};
 use utoipa::ToSchema;
 
 use super::dto::{self, BreakerWord, FilterFields, Past, SeenMessage};
 use super::fields::{Attrs, Base64, Id};
 use super::openapi::Operation;
-use super::{Answer, App, Routes, with};
+use super::{App, HandlerResult, Routes, with};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText, Path};
@@ -140,7 +140,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&CHANGE, with!(app, change(call, bearer, id, body)))
 }
 
-async fn browse(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> Answer {
+async fn browse(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     let BrowseRequest { filter, cursor, limit } = body.parse_or_default()?;
     let limit = dto::check_limit(limit, PAGE_DEFAULT, limits::BATCH_MAX)?;
@@ -149,7 +149,7 @@ async fn browse(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, 
     Ok(Json(PageAnswer::from(&page)).into_response())
 }
 
-async fn explain(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) -> Answer {
+async fn explain(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) -> HandlerResult {
     let id = app.located(&call, &bearer, &id.0).await?;
     let explained = app.mailbox.explain(id, call.deadline).await?;
     let topic = app.mailbox.topic(&explained.seen.topic)?;
@@ -157,13 +157,13 @@ async fn explain(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) ->
     Ok(Json(ExplainAnswer { dlq_missing, ..ExplainAnswer::from(&explained) }).into_response())
 }
 
-async fn cancel(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) -> Answer {
+async fn cancel(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) -> HandlerResult {
     let id = app.located(&call, &bearer, &id.0).await?;
     app.mailbox.cancel(id, call.deadline).await?;
     Ok(app.done())
 }
 
-async fn change(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>, body: JsonText) -> Answer {
+async fn change(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>, body: JsonText) -> HandlerResult {
     let ChangeRequest { delay_ms, payload_b64, attrs } = body.parse()?;
     let delay_ms = dto::check_delay(delay_ms)?;
     let is_edit = payload_b64.is_some() || attrs.is_some();

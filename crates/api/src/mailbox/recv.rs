@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::dto::{self, Message};
 use super::fields::Topic;
 use super::openapi::Operation;
-use super::{Answer, App, Routes, with};
+use super::{App, HandlerResult, Routes, with};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText};
@@ -70,7 +70,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     routes.add(&RECV, with!(app, recv(call, bearer, body)))
 }
 
-async fn recv(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Answer {
+async fn recv(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> HandlerResult {
     let RecvRequest { topic, visibility_ms, max_messages, max_bytes, wait_ms } = body.parse()?;
     let subject = app.allow(&bearer, Op::Recv, topic.0.as_str())?;
     visibility_ms.map_or(Ok(()), |visibility_ms| app.mailbox.check_visibility(visibility_ms))?;

@@ -6,7 +6,7 @@ use http::StatusCode;
 use ron_auth::Op;
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
-use svc_mailbox::words::Dedup;
+use svc_mailbox::types::Dedup;
 use svc_mailbox::{Outgoing, Receipted};
 use utoipa::ToSchema;
 
@@ -14,7 +14,7 @@ use super::dto::{self, Failed};
 use super::fields::{Attrs, Base64, Id, Key, Topic};
 use super::headers::Minimum;
 use super::openapi::Operation;
-use super::{Answer, App, Routes, with};
+use super::{App, HandlerResult, Routes, with};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::JsonText;
@@ -116,7 +116,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&SEND_BATCH, with!(app, send_batch(call, bearer, minimum, body)))
 }
 
-async fn send(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> Answer {
+async fn send(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let request: SendRequest = body.parse()?;
     let subject = app.allow(&bearer, Op::Send, request.topic.0.as_str())?;
@@ -127,7 +127,7 @@ async fn send(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body:
     Ok(app.changed(StatusCode::OK, &SendAnswer::from(receipted)))
 }
 
-async fn send_batch(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> Answer {
+async fn send_batch(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let BatchRequest { topic, messages } = body.parse()?;
     dto::check_batch("messages", messages.len())?;

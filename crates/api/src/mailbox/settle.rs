@@ -6,7 +6,7 @@ use http::StatusCode;
 use ron_auth::Op;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_mailbox::words::MessageId;
+use svc_mailbox::types::MessageId;
 use svc_mailbox::{NackOutcome, Receipt};
 use utoipa::ToSchema;
 
@@ -14,7 +14,7 @@ use super::dto::{self, ItemError};
 use super::fields::Text;
 use super::headers::Minimum;
 use super::openapi::Operation;
-use super::{Answer, App, Routes, with};
+use super::{App, HandlerResult, Routes, with};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{JsonText, Path};
@@ -151,7 +151,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&EXTEND, with!(app, extend(call, bearer, minimum, body)))
 }
 
-async fn ack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> Answer {
+async fn ack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let request: AckRequest = body.parse()?;
     let batch = app.receipts(&bearer, Op::Ack, &request.receipts)?;
@@ -159,7 +159,7 @@ async fn ack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: 
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(|()| Done::Acked))))
 }
 
-async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> Answer {
+async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let NackRequest { receipts, reason, delay_ms, reject } = body.parse()?;
     let delay_ms = dto::check_delay(delay_ms)?;
@@ -168,7 +168,7 @@ async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body:
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(Done::Nacked))))
 }
 
-async fn extend(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> Answer {
+async fn extend(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let ExtendRequest { receipts, visibility_ms } = body.parse()?;
     let batch = app.receipts(&bearer, Op::Ack, &receipts)?;
@@ -177,7 +177,7 @@ async fn extend(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, bod
     Ok(batch.answer(&app, outcomes.into_iter().map(done)))
 }
 
-async fn ack_one(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, id: Path<String>) -> Answer {
+async fn ack_one(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, id: Path<String>) -> HandlerResult {
     app.require(minimum)?;
     let receipt = app.current(&call, &bearer, Op::Ack, &id.0).await?;
     only(app.mailbox.ack(vec![receipt], call.deadline).await)?;
@@ -191,7 +191,7 @@ async fn nack_one(
     minimum: Minimum,
     id: Path<String>,
     body: JsonText,
-) -> Answer {
+) -> HandlerResult {
     app.require(minimum)?;
     let NackFields { reason, delay_ms, reject } = body.parse_or_default()?;
     let delay_ms = dto::check_delay(delay_ms)?;

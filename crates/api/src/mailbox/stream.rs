@@ -17,7 +17,7 @@ use ron_kernel::{Deadline, clock};
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_mailbox::words::TopicName;
+use svc_mailbox::types::TopicName;
 use svc_mailbox::{Delivery, Receive};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -27,7 +27,7 @@ use super::dto::{self, ItemError, Message};
 use super::fields::Topic;
 use super::openapi::Operation;
 use super::recv::{bytes_default, consumer};
-use super::{Answer, App, Routes, with};
+use super::{App, HandlerResult, Routes, with};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::corr::CorrId;
@@ -190,7 +190,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Answer {
+async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> HandlerResult {
     let StreamRequest { topic: Topic(topic), credit, visibility_ms, max_bytes } = body.parse()?;
     let subject = app.allow(&bearer, Op::Recv, topic.as_str())?;
     let max_bytes = dto::check_max_bytes(max_bytes)?;
@@ -216,7 +216,7 @@ async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Answ
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn grant(app: Arc<App>, bearer: Bearer, id: Path<String>, body: JsonText) -> Answer {
+async fn grant(app: Arc<App>, bearer: Bearer, id: Path<String>, body: JsonText) -> HandlerResult {
     let CreditRequest { credit } = body.parse()?;
     bearer.is_known(&app.authority)?;
     let no_stream = || Error::new(Kind::NotFound, "no stream of this id is open");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::openapi::Operation;
-use super::{Answer, App, Routes, with};
+use super::{App, HandlerResult, Routes, with};
 use crate::auth::Bearer;
 use crate::extract::{Json, JsonText};
 
@@ -54,7 +54,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn mint(app: Arc<App>, bearer: Bearer, body: JsonText) -> Answer {
+async fn mint(app: Arc<App>, bearer: Bearer, body: JsonText) -> HandlerResult {
     app.allow_operator(&bearer)?;
     let request: MintRequest = body.parse()?;
     let grant = request.grant(clock::unix_millis())?;

@@ -8,13 +8,13 @@ use http::StatusCode;
 use ron_auth::Op;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Deserializer, Serialize};
-use svc_mailbox::words::{BreakerSettings, Expired, Groups, PartStats, TopicName, TopicSettings};
+use svc_mailbox::types::{BreakerSettings, Expired, Groups, PartStats, TopicName, TopicSettings};
 use svc_mailbox::{NodeStats, TopicView};
 use utoipa::ToSchema;
 
 use super::dto::{self, BreakerWord};
 use super::openapi::Operation;
-use super::{Answer, App, Routes, with};
+use super::{App, HandlerResult, Routes, with};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText, Path, Query};
@@ -269,7 +269,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> Answer {
+async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> HandlerResult {
     let ListQuery { after, prefix, limit } = query.0;
     // A right on `jobs.*` covers the name `jobs.*`, so it covers the list of what begins with `jobs.`.
     let covered = if prefix.is_empty() { String::new() } else { format!("{prefix}*") };
@@ -281,7 +281,7 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> Answer 
     Ok(Json(ListAnswer { topics: views.iter().map(|view| app.shown(view)).collect(), next }).into_response())
 }
 
-async fn create(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> Answer {
+async fn create(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     let asked: Settings = body.parse_or_default()?;
     asked.check(&app, &bearer)?;
@@ -293,12 +293,12 @@ async fn create(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, 
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn show(app: Arc<App>, bearer: Bearer, topic: Path<String>) -> Answer {
+async fn show(app: Arc<App>, bearer: Bearer, topic: Path<String>) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     Ok(Json(app.shown(&app.mailbox.topic(&name)?)).into_response())
 }
 
-async fn change(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> Answer {
+async fn change(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     let asked: Settings = body.parse()?;
     asked.check(&app, &bearer)?;
@@ -318,19 +318,19 @@ async fn change(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, 
     Ok(app.changed(StatusCode::OK, &app.shown(&view)))
 }
 
-async fn delete(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> Answer {
+async fn delete(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     app.mailbox.delete_topic(&name, call.deadline).await?;
     Ok(app.done())
 }
 
-async fn purge(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> Answer {
+async fn purge(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     let purged = app.mailbox.purge(&name, call.deadline).await?;
     Ok(app.changed(StatusCode::OK, &PurgeAnswer { purged }))
 }
 
-async fn stats(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> Answer {
+async fn stats(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     let stats = app.mailbox.stats(&name, call.deadline).await?;
     let partitions = stats.partitions.into_iter();
@@ -341,7 +341,7 @@ async fn stats(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn node_stats(app: Arc<App>, bearer: Bearer) -> Answer {
+async fn node_stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
     app.allow_admin(&bearer, "")?;
     Ok(Json(NodeStatsAnswer(app.mailbox.node_stats())).into_response())
 }

@@ -6,7 +6,7 @@ mod tests;
 
 use std::ops::RangeInclusive;
 
-use svc_mailbox::words::{Expired, Groups, TopicName, TopicSettings};
+use svc_mailbox::types::{Expired, Groups, TopicName, TopicSettings};
 
 use super::error::SqsError;
 use super::model::Map;

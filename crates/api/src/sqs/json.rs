@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Action;
 use super::error::SqsError;
-use super::model::{Answer, OfQueue};
+use super::model::{ActionOutput, OfQueue};
 use super::protocol::{TARGET_HEADER, media_type};
 use crate::extract;
 
@@ -75,9 +75,9 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, SqsError> {
 }
 
 /// The body of an answer; nothing at all where there is nothing to say.
-pub(super) fn answer(answer: &Answer) -> Vec<u8> {
+pub(super) fn answer(answer: &ActionOutput) -> Vec<u8> {
     match answer {
-        Answer::Nothing => Vec::new(),
+        ActionOutput::Nothing => Vec::new(),
         answer => serde_json::to_vec(answer).expect("strings, numbers and maps of strings can be written"),
     }
 }

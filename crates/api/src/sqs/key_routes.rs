@@ -16,7 +16,7 @@ use crate::auth::Bearer;
 use crate::extract::{Json, JsonText, Path};
 use crate::mailbox::openapi::Operation;
 use crate::mailbox::tokens::{all, expiry};
-use crate::mailbox::{Answer, App, Routes, with};
+use crate::mailbox::{App, HandlerResult, Routes, with};
 
 const NOTE_CHARS_MAX: usize = 256;
 
@@ -94,7 +94,7 @@ pub(crate) fn routes(routes: Routes) -> Routes {
         .add(&REVOKE, with!(app, revoke(bearer, id)))
 }
 
-async fn create(app: Arc<App>, bearer: Bearer, body: JsonText) -> Answer {
+async fn create(app: Arc<App>, bearer: Bearer, body: JsonText) -> HandlerResult {
     app.allow_operator(&bearer)?;
     let request: KeyRequest = body.parse()?;
     let now_ms = clock::unix_millis();
@@ -113,13 +113,13 @@ async fn create(app: Arc<App>, bearer: Bearer, body: JsonText) -> Answer {
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn list(app: Arc<App>, bearer: Bearer) -> Answer {
+async fn list(app: Arc<App>, bearer: Bearer) -> HandlerResult {
     app.allow_operator(&bearer)?;
     let keys = app.keyring.list().iter().map(|key| shown(key)).collect();
     Ok(Json(KeysAnswer { keys }).into_response())
 }
 
-async fn revoke(app: Arc<App>, bearer: Bearer, Path(id): Path<String>) -> Answer {
+async fn revoke(app: Arc<App>, bearer: Bearer, Path(id): Path<String>) -> HandlerResult {
     app.allow_operator(&bearer)?;
     let revoked = id.clone();
     match change(&app.keyring, move |keyring| keyring.revoke(&id)).await? {

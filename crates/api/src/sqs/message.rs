@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use svc_mailbox::Outgoing;
-use svc_mailbox::words::{Dedup, Groups, TopicSettings};
+use svc_mailbox::types::{Dedup, Groups, TopicSettings};
 
 use super::attributes::{self, CONTENT_BASED, DEDUPLICATION_SCOPE};
 use super::digest::{self, AttributesDigest};

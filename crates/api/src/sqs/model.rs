@@ -126,7 +126,7 @@ requests! {
 /// An answer: every member that is empty is left out, because clients take an empty list for a different thing.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Answer {
+pub(crate) enum ActionOutput {
     /// Nothing to say.
     #[default]
     Nothing,

@@ -6,13 +6,13 @@ use http::StatusCode;
 use ron_auth::Op;
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
-use svc_mailbox::words::TopicName;
+use svc_mailbox::types::TopicName;
 use svc_mailbox::{MoveFailure, MoveOrder, MoveState, MoveView, TopicView};
 
 use super::App;
 use super::caller::Caller;
 use super::error::SqsError;
-use super::model::{self, Answer, MoveCanceled, MoveStarted, MoveTask, Moves};
+use super::model::{self, ActionOutput, MoveCanceled, MoveStarted, MoveTask, Moves};
 use super::{names, queues};
 
 const RATE_MAX: i64 = 500;
@@ -22,7 +22,7 @@ pub(super) async fn start_message_move_task(
     app: &App,
     caller: &Caller,
     request: model::StartMessageMoveTask,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let source = queue_for(app, caller, Op::Admin, "SourceArn", request.source_arn.as_deref())?;
     let target = request.destination_arn.as_deref().filter(|arn| !arn.is_empty());
     let target = target.map(|arn| queue_for(app, caller, Op::Send, "DestinationArn", Some(arn))).transpose()?;
@@ -47,7 +47,7 @@ pub(super) async fn start_message_move_task(
         ),
         _ => error.into(),
     })?;
-    Ok(Answer::MoveStarted(MoveStarted { task_handle: handle_of(app, caller, &started) }))
+    Ok(ActionOutput::MoveStarted(MoveStarted { task_handle: handle_of(app, caller, &started) }))
 }
 
 fn check_target(source: &TopicView, target: &TopicView) -> Result<(), SqsError> {
@@ -65,7 +65,7 @@ pub(super) async fn list_message_move_tasks(
     app: &App,
     caller: &Caller,
     request: model::ListMessageMoveTasks,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let source = queue_for(app, caller, Op::Admin, "SourceArn", request.source_arn.as_deref())?;
     let count = request.max_results.unwrap_or(1);
     if !(1..=RESULTS_MAX).contains(&count) {
@@ -73,14 +73,14 @@ pub(super) async fn list_message_move_tasks(
     }
     let views = app.mailbox.moves(&source.name);
     let results = views.iter().take(count as usize).map(|view| shown(app, caller, view)).collect();
-    Ok(Answer::Moves(Moves { results }))
+    Ok(ActionOutput::Moves(Moves { results }))
 }
 
 pub(super) async fn cancel_message_move_task(
     app: &App,
     caller: &Caller,
     request: model::CancelMessageMoveTask,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let handle = request.task_handle.filter(|handle| !handle.is_empty());
     let handle = handle.ok_or_else(|| SqsError::missing("TaskHandle"))?;
     let (source, id) = read_handle(&app.options.account_id, &handle)
@@ -95,7 +95,7 @@ pub(super) async fn cancel_message_move_task(
         Kind::Conflict => SqsError::unsupported("Only active tasks can be cancelled."),
         _ => error.into(),
     })?;
-    Ok(Answer::MoveCanceled(MoveCanceled { approximate_number_of_messages_moved: canceled.task.moved }))
+    Ok(ActionOutput::MoveCanceled(MoveCanceled { approximate_number_of_messages_moved: canceled.task.moved }))
 }
 
 /// The queue a request names by its ARN, if its caller may do this to it.

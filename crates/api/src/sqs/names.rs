@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ron_auth::{Op, Subject};
 use std::sync::Arc;
 use svc_mailbox::TopicView;
-use svc_mailbox::words::TopicName;
+use svc_mailbox::types::TopicName;
 
 use super::App;
 use super::caller::Caller;

@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::error::SqsError;
-use super::model::Answer;
+use super::model::ActionOutput;
 use super::{json, xml};
 use crate::corr::CorrId;
 use crate::problem::whole_seconds;
@@ -34,7 +34,7 @@ impl Protocol {
     }
 
     /// The answer to an action that was done.
-    pub(super) fn answer(self, action: &str, answer: &Answer, corr_id: &CorrId) -> Response {
+    pub(super) fn answer(self, action: &str, answer: &ActionOutput, corr_id: &CorrId) -> Response {
         match self {
             Protocol::Json => response(StatusCode::OK, json::MEDIA_TYPE, json::answer(answer)),
             Protocol::Query => response(StatusCode::OK, xml::MEDIA_TYPE, xml::answer(action, answer, corr_id)),

@@ -47,8 +47,8 @@ impl Form {
         self.0.entry("QueueUrl".to_owned()).or_insert_with(|| queue_url.to_owned());
     }
 
-    fn all(&self) -> Part<'_> {
-        Part { form: self, prefix: String::new() }
+    fn all(&self) -> FieldPath<'_> {
+        FieldPath { form: self, prefix: String::new() }
     }
 }
 
@@ -66,12 +66,12 @@ fn decoded(text: &[u8]) -> Result<String, SqsError> {
 type Member<T> = Result<Option<T>, SqsError>;
 
 /// Everything in a form that begins alike.
-struct Part<'a> {
+struct FieldPath<'a> {
     form: &'a Form,
     prefix: String,
 }
 
-impl<'a> Part<'a> {
+impl<'a> FieldPath<'a> {
     fn text(&self, name: &str) -> Member<String> {
         Ok(self.owned(name))
     }
@@ -102,8 +102,8 @@ impl<'a> Part<'a> {
     }
 
     /// `Name.1.…`, `Name.2.…` and so on; one alone may come without its number.
-    fn parts(&self, name: &str) -> Vec<Part<'a>> {
-        let under = |suffix: &str| Part { form: self.form, prefix: format!("{}{name}.{suffix}", self.prefix) };
+    fn parts(&self, name: &str) -> Vec<FieldPath<'a>> {
+        let under = |suffix: &str| FieldPath { form: self.form, prefix: format!("{}{name}.{suffix}", self.prefix) };
         let numbers = self.numbers(name);
         if !numbers.is_empty() {
             return numbers.into_iter().map(|number| under(&format!("{number}."))).collect();
@@ -114,7 +114,7 @@ impl<'a> Part<'a> {
 
     /// The numbers behind a name, in their order: digits only, as `Name.10` comes after `Name.9`.
     fn numbers(&self, name: &str) -> BTreeSet<u32> {
-        let list = Part { form: self.form, prefix: format!("{}{name}.", self.prefix) };
+        let list = FieldPath { form: self.form, prefix: format!("{}{name}.", self.prefix) };
         list.names().filter_map(|rest| rest.split('.').next()?.parse().ok()).collect()
     }
 
@@ -126,12 +126,12 @@ impl<'a> Part<'a> {
     }
 
     fn map(&self, name: &str, key_name: &str) -> Member<Map> {
-        let entry = |part: Part<'a>| Some((part.owned(key_name)?, part.owned("Value").unwrap_or_default()));
+        let entry = |part: FieldPath<'a>| Some((part.owned(key_name)?, part.owned("Value").unwrap_or_default()));
         some_map(self.parts(name).into_iter().filter_map(entry).collect())
     }
 
     fn attributes(&self, name: &str) -> Member<MessageAttributes> {
-        let entry = |part: Part<'a>| {
+        let entry = |part: FieldPath<'a>| {
             let value = AttributeValue {
                 data_type: part.owned("Value.DataType"),
                 string_value: part.owned("Value.StringValue"),
@@ -160,7 +160,7 @@ pub(super) fn decode<T: FromForm>(form: &Form) -> Result<T, SqsError> {
 /// What can be read from a form.
 pub(super) trait FromForm: Sized {
     #[expect(private_interfaces)]
-    fn from_part(part: &Part<'_>) -> Result<Self, SqsError>;
+    fn from_part(part: &FieldPath<'_>) -> Result<Self, SqsError>;
 }
 
 /// How each member of each request is found in a form.
@@ -168,7 +168,7 @@ macro_rules! forms {
     ($($request:ident { $($field:ident: $how:ident($($argument:literal),+)),* $(,)? })*) => {$(
         impl FromForm for $request {
             #[expect(private_interfaces)]
-            fn from_part(part: &Part<'_>) -> Result<Self, SqsError> {
+            fn from_part(part: &FieldPath<'_>) -> Result<Self, SqsError> {
                 Ok($request { $($field: part.$how($($argument),+)?),* })
             }
         }

@@ -3,13 +3,13 @@
 use ron_auth::Op;
 use ron_types::{Error, Kind};
 use svc_mailbox::TopicView;
-use svc_mailbox::words::{TopicName, TopicSettings};
+use svc_mailbox::types::{TopicName, TopicSettings};
 
 use super::App;
 use super::attributes::{self, COUNTS, Change, FIXED, SETTABLE};
 use super::caller::Caller;
 use super::error::SqsError;
-use super::model::{self, Answer, Attributes, DeadLetterSources, Map, QueueUrl, Queues};
+use super::model::{self, ActionOutput, Attributes, DeadLetterSources, Map, QueueUrl, Queues};
 use super::state::PURGE_MS;
 use super::{names, tags};
 
@@ -19,7 +19,11 @@ const PAGE_MAX: i64 = 1000;
 const LOOK_STEP: usize = 64;
 const LOOK_MAX: usize = 2000;
 
-pub(super) async fn create_queue(app: &App, caller: &Caller, request: model::CreateQueue) -> Result<Answer, SqsError> {
+pub(super) async fn create_queue(
+    app: &App,
+    caller: &Caller,
+    request: model::CreateQueue,
+) -> Result<ActionOutput, SqsError> {
     let name = request.queue_name.filter(|name| !name.is_empty()).ok_or_else(|| SqsError::missing("QueueName"))?;
     let given = request.attributes.unwrap_or_default();
     let is_fifo = is_fifo(&given)?;
@@ -29,7 +33,7 @@ pub(super) async fn create_queue(app: &App, caller: &Caller, request: model::Cre
     let mut wanted = attributes::defaults(app.mailbox.default_settings(), is_fifo);
     change.apply(&mut wanted)?;
     tags::add(&mut wanted, request.tags.unwrap_or_default(), &name)?;
-    let url = || Ok(Answer::QueueUrl(QueueUrl { queue_url: names::url_of(app, caller, &name) }));
+    let url = || Ok(ActionOutput::QueueUrl(QueueUrl { queue_url: names::url_of(app, caller, &name) }));
     if is_there(app, &name, &given, &wanted)? {
         return url();
     }
@@ -82,7 +86,11 @@ fn check_target(app: &App, name: &TopicName, settings: &TopicSettings, change: &
 }
 
 #[expect(clippy::unused_async, reason = "an action")]
-pub(super) async fn get_queue_url(app: &App, caller: &Caller, request: model::GetQueueUrl) -> Result<Answer, SqsError> {
+pub(super) async fn get_queue_url(
+    app: &App,
+    caller: &Caller,
+    request: model::GetQueueUrl,
+) -> Result<ActionOutput, SqsError> {
     let name = request.queue_name.filter(|name| !name.is_empty()).ok_or_else(|| SqsError::missing("QueueName"))?;
     if request.owner.is_some_and(|owner| !owner.is_empty() && owner != app.options.account_id) {
         return Err(SqsError::no_queue());
@@ -90,10 +98,14 @@ pub(super) async fn get_queue_url(app: &App, caller: &Caller, request: model::Ge
     let name: TopicName = name.parse().map_err(|_| SqsError::no_queue())?;
     names::may_see(app, caller, name.as_str())?;
     let queue = app.mailbox.topic(&name)?;
-    Ok(Answer::QueueUrl(QueueUrl { queue_url: names::url_of(app, caller, &queue.name) }))
+    Ok(ActionOutput::QueueUrl(QueueUrl { queue_url: names::url_of(app, caller, &queue.name) }))
 }
 
-pub(super) async fn list_queues(app: &App, caller: &Caller, request: model::ListQueues) -> Result<Answer, SqsError> {
+pub(super) async fn list_queues(
+    app: &App,
+    caller: &Caller,
+    request: model::ListQueues,
+) -> Result<ActionOutput, SqsError> {
     let prefix = request.queue_name_prefix.unwrap_or_default();
     let page = Page::read(request.max_results, request.next_token.as_deref())?;
     // The empty name stands for every queue; who has a right to that need not be asked about each.
@@ -119,7 +131,7 @@ pub(super) async fn list_queues(app: &App, caller: &Caller, request: model::List
     shown.truncate(page.size);
     let queue_urls = shown.iter().map(|name| names::url_of(app, caller, name)).collect();
     let next_token = next.filter(|_| page.has_next).as_ref().map(names::page_token);
-    Ok(Answer::Queues(Queues { queue_urls, next_token }))
+    Ok(ActionOutput::Queues(Queues { queue_urls, next_token }))
 }
 
 #[expect(clippy::unused_async, reason = "an action")]
@@ -127,7 +139,7 @@ pub(super) async fn list_dead_letter_source_queues(
     app: &App,
     caller: &Caller,
     request: model::ListDeadLetterSourceQueues,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let queue = names::queue_to_look_at(app, caller, request.queue_url.as_deref())?;
     let page = Page::read(request.max_results, request.next_token.as_deref())?;
     let mut sources = sources_of(app, &queue);
@@ -135,7 +147,7 @@ pub(super) async fn list_dead_letter_source_queues(
         page.after.as_ref().is_none_or(|after| name > after) && names::may_see(app, caller, name.as_str()).is_ok()
     });
     let (queue_urls, next_token) = page.cut(app, caller, sources);
-    Ok(Answer::DeadLetterSources(DeadLetterSources { queue_urls, next_token }))
+    Ok(ActionOutput::DeadLetterSources(DeadLetterSources { queue_urls, next_token }))
 }
 
 /// The queues whose dead go to this one, in the order of their names.
@@ -175,7 +187,11 @@ impl Page {
     }
 }
 
-pub(super) async fn delete_queue(app: &App, caller: &Caller, request: model::OfQueue) -> Result<Answer, SqsError> {
+pub(super) async fn delete_queue(
+    app: &App,
+    caller: &Caller,
+    request: model::OfQueue,
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
     check_is_own(&queue)?;
     // Here a queue may go though others send it their dead; they keep their policy, which does nothing then.
@@ -198,10 +214,10 @@ pub(super) async fn delete_queue(app: &App, caller: &Caller, request: model::OfQ
         let cooldown_ms = app.options.deleted_name_cooldown.as_millis() as u64;
         app.state.deleted.enter(&queue.name, app.mailbox.now(), cooldown_ms);
     }
-    Ok(Answer::Nothing)
+    Ok(ActionOutput::Nothing)
 }
 
-pub(super) async fn purge_queue(app: &App, caller: &Caller, request: model::OfQueue) -> Result<Answer, SqsError> {
+pub(super) async fn purge_queue(app: &App, caller: &Caller, request: model::OfQueue) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
     if !app.state.purged.enter(&queue.name, app.mailbox.now(), PURGE_MS) {
         return Err(SqsError::purge_in_progress(queue.name.as_str()));
@@ -210,14 +226,14 @@ pub(super) async fn purge_queue(app: &App, caller: &Caller, request: model::OfQu
     if purged.is_err() {
         app.state.purged.forget(&queue.name);
     }
-    Ok(purged.map(|_| Answer::Nothing)?)
+    Ok(purged.map(|_| ActionOutput::Nothing)?)
 }
 
 pub(super) async fn get_queue_attributes(
     app: &App,
     caller: &Caller,
     request: model::GetQueueAttributes,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let queue = names::queue_to_look_at(app, caller, request.queue_url.as_deref())?;
     let asked = request.attribute_names.unwrap_or_default();
     let known = || COUNTS.iter().chain(&FIXED).chain(&SETTABLE);
@@ -247,20 +263,20 @@ pub(super) async fn get_queue_attributes(
             counts.filter(|(name, _)| is_wanted(name)).map(|(name, count)| (name.to_owned(), count.to_string())),
         );
     }
-    Ok(Answer::Attributes(Attributes { attributes: shown }))
+    Ok(ActionOutput::Attributes(Attributes { attributes: shown }))
 }
 
 pub(super) async fn set_queue_attributes(
     app: &App,
     caller: &Caller,
     request: model::SetQueueAttributes,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
     let given = request.attributes.filter(|given| !given.is_empty()).ok_or_else(|| SqsError::missing("Attributes"))?;
-    let change = attributes::read(&given, queue.settings.groups == svc_mailbox::words::Groups::Fifo)?;
+    let change = attributes::read(&given, queue.settings.groups == svc_mailbox::types::Groups::Fifo)?;
     check_target(app, &queue.name, &queue.settings, &change)?;
     edit(app, caller, &queue, |settings| change.apply(settings)).await?;
-    Ok(Answer::Nothing)
+    Ok(ActionOutput::Nothing)
 }
 
 /// Changes the settings of a queue with nobody in between.

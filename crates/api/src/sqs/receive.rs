@@ -3,7 +3,7 @@
 mod shown;
 
 use ron_auth::{Op, Subject};
-use svc_mailbox::words::{Groups, TopicSettings};
+use svc_mailbox::types::{Groups, TopicSettings};
 use svc_mailbox::{Delivery, Receive, TopicView};
 
 use super::App;
@@ -11,9 +11,9 @@ use super::attributes::{VISIBILITY_SECONDS, WAIT_SECONDS, WAIT_SECONDS_RANGE};
 use super::caller::Caller;
 use super::error::SqsError;
 use super::message::checked_id;
-use super::model::{self, Answer, Received};
+use super::model::{self, ActionOutput, Received};
 use super::names;
-use shown::Wanted;
+use shown::RequestedFields;
 
 /// Messages of one receive.
 const MESSAGES_MAX: i64 = 10;
@@ -29,16 +29,16 @@ pub(super) async fn receive_message(
     app: &App,
     caller: &Caller,
     request: model::ReceiveMessage,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let (queue, subject) = names::queue_for(app, caller, Op::Recv, request.queue_url.as_deref())?;
     let asked = Asked::read(&request, &queue.settings)?;
-    let wanted = Wanted::read(&request)?;
+    let wanted = RequestedFields::read(&request)?;
     let deliveries = match attempt_id(request.receive_request_attempt_id, &queue.settings)? {
         Some(id) => receive_again(app, caller, &queue, &subject, &asked, id).await?,
         None => receive(app, caller, &queue, &subject, &asked).await?,
     };
     let messages = deliveries.into_iter().map(|delivery| wanted.show(app, caller, &queue.settings, delivery));
-    Ok(Answer::Received(Received { messages: messages.collect() }))
+    Ok(ActionOutput::Received(Received { messages: messages.collect() }))
 }
 
 impl Asked {

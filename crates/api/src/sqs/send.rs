@@ -2,32 +2,36 @@
 
 use ron_auth::Op;
 use svc_mailbox::Receipted;
-use svc_mailbox::words::{Groups, TopicSettings};
+use svc_mailbox::types::{Groups, TopicSettings};
 
 use super::App;
 use super::attributes::MESSAGE_BYTES_MAX;
 use super::caller::Caller;
 use super::error::SqsError;
 use super::message::Draft;
-use super::model::{self, Answer, Batch, Done, Failed, Sent};
+use super::model::{self, ActionOutput, Batch, Done, Failed, Sent};
 use super::names;
 
 /// Entries of a batch.
 const ENTRIES_MAX: usize = 10;
 
-pub(super) async fn send_message(app: &App, caller: &Caller, request: model::SendMessage) -> Result<Answer, SqsError> {
+pub(super) async fn send_message(
+    app: &App,
+    caller: &Caller,
+    request: model::SendMessage,
+) -> Result<ActionOutput, SqsError> {
     let (queue, subject) = names::queue_for(app, caller, Op::Send, request.queue_url.as_deref())?;
     let corr_id = caller.call.corr_id.as_str();
     let (outgoing, sent) = Draft::from(request).outgoing(&queue.settings, &caller.sender, corr_id)?;
     let receipted = app.mailbox.send(&subject, &queue.name, outgoing, caller.call.deadline).await?;
-    Ok(Answer::Sent(answered(sent, &receipted, &queue.settings)))
+    Ok(ActionOutput::Sent(answered(sent, &receipted, &queue.settings)))
 }
 
 pub(super) async fn send_message_batch(
     app: &App,
     caller: &Caller,
     request: model::SendMessageBatch,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let (queue, subject) = names::queue_for(app, caller, Op::Send, request.queue_url.as_deref())?;
     let entries = request.entries.unwrap_or_default();
     check_ids("SendMessageBatchRequestEntry", entries.iter().map(|entry| entry.id.as_deref()))?;
@@ -65,7 +69,7 @@ pub(super) async fn send_message_batch(
             }
         }
     }
-    Ok(Answer::Batch(batch))
+    Ok(ActionOutput::Batch(batch))
 }
 
 fn answered(sent: Sent, receipted: &Receipted, settings: &TopicSettings) -> Sent {

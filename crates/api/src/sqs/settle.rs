@@ -2,14 +2,14 @@
 
 use ron_auth::Op;
 use ron_types::{Error, Kind};
-use svc_mailbox::words::Groups;
+use svc_mailbox::types::Groups;
 use svc_mailbox::{Receipt, TopicView};
 
 use super::App;
 use super::attributes::VISIBILITY_SECONDS;
 use super::caller::Caller;
 use super::error::SqsError;
-use super::model::{self, Answer, Batch, Done, ReceiptEntry};
+use super::model::{self, ActionOutput, Batch, Done, ReceiptEntry};
 use super::names;
 use super::send::{check_ids, failed};
 
@@ -25,19 +25,19 @@ pub(super) async fn delete_message(
     app: &App,
     caller: &Caller,
     request: model::DeleteMessage,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Ack, request.queue_url.as_deref())?;
     let given = given(app, &queue, request.receipt_handle.as_deref())?;
     let outcome = app.mailbox.ack(vec![given.receipt], caller.call.deadline).await.pop();
     deleted(app, caller, &queue, &given, outcome).await?;
-    Ok(Answer::Nothing)
+    Ok(ActionOutput::Nothing)
 }
 
 pub(super) async fn delete_message_batch(
     app: &App,
     caller: &Caller,
     request: model::DeleteMessageBatch,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Ack, request.queue_url.as_deref())?;
     let entries = request.entries.unwrap_or_default();
     check_ids("DeleteMessageBatchRequestEntry", entries.iter().map(|entry| entry.id.as_deref()))?;
@@ -58,20 +58,20 @@ pub(super) async fn change_message_visibility(
     app: &App,
     caller: &Caller,
     request: model::ChangeMessageVisibility,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Ack, request.queue_url.as_deref())?;
     let given = given(app, &queue, request.receipt_handle.as_deref())?;
     let visibility_ms = visibility_ms(app, request.visibility_timeout, &given)?;
     let outcome = app.mailbox.extend(vec![given.receipt], visibility_ms, caller.call.deadline).await.pop();
     changed(app, caller, &queue, &given, outcome).await?;
-    Ok(Answer::Nothing)
+    Ok(ActionOutput::Nothing)
 }
 
 pub(super) async fn change_message_visibility_batch(
     app: &App,
     caller: &Caller,
     request: model::ChangeMessageVisibilityBatch,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Ack, request.queue_url.as_deref())?;
     let entries = request.entries.unwrap_or_default();
     check_ids("ChangeMessageVisibilityBatchRequestEntry", entries.iter().map(|entry| entry.id.as_deref()))?;
@@ -181,7 +181,7 @@ fn unanswered<T>() -> Result<T, Error> {
     Err(Error::new(Kind::Degraded, "the mailbox did not say what became of it"))
 }
 
-fn batch_of(entries: Vec<ReceiptEntry>, results: Vec<Result<(), SqsError>>) -> Answer {
+fn batch_of(entries: Vec<ReceiptEntry>, results: Vec<Result<(), SqsError>>) -> ActionOutput {
     let mut batch = Batch::default();
     for (entry, result) in entries.into_iter().zip(results) {
         let id = entry.id.unwrap_or_default();
@@ -190,5 +190,5 @@ fn batch_of(entries: Vec<ReceiptEntry>, results: Vec<Result<(), SqsError>>) -> A
             Err(error) => batch.failed.push(failed(id, error)),
         }
     }
-    Answer::Batch(batch)
+    ActionOutput::Batch(batch)
 }

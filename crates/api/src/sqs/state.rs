@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use svc_mailbox::words::{Millis, TopicName};
+use svc_mailbox::types::{Millis, TopicName};
 use svc_mailbox::{Delivery, Receipt};
 
 /// Names remembered for a while; more are forgotten early.
@@ -159,7 +159,7 @@ impl Table {
 mod tests {
     use bytes::Bytes;
     use svc_mailbox::Secret;
-    use svc_mailbox::words::{MessageId, PartKey, TopicId};
+    use svc_mailbox::types::{MessageId, PartKey, TopicId};
 
     use super::*;
 

@@ -2,13 +2,13 @@
 
 use ron_auth::Op;
 use serde_json::{Value, json};
-use svc_mailbox::words::{TopicName, TopicSettings};
+use svc_mailbox::types::{TopicName, TopicSettings};
 
 use super::App;
 use super::attributes::{POLICY, TAG};
 use super::caller::Caller;
 use super::error::SqsError;
-use super::model::{self, Answer, Map, Tags};
+use super::model::{self, ActionOutput, Map, Tags};
 use super::{names, queues};
 
 const TAGS_MAX: usize = 50;
@@ -44,15 +44,19 @@ const OWNERS_ACTIONS: [&str; 12] = [
     "UntagQueue",
 ];
 
-pub(super) async fn tag_queue(app: &App, caller: &Caller, request: model::TagQueue) -> Result<Answer, SqsError> {
+pub(super) async fn tag_queue(app: &App, caller: &Caller, request: model::TagQueue) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
     let tags = request.tags.filter(|tags| !tags.is_empty()).ok_or_else(|| SqsError::missing("Tags"))?;
     let name = queue.name.clone();
     queues::edit(app, caller, &queue, |settings| add(settings, tags, &name)).await?;
-    Ok(Answer::Nothing)
+    Ok(ActionOutput::Nothing)
 }
 
-pub(super) async fn untag_queue(app: &App, caller: &Caller, request: model::UntagQueue) -> Result<Answer, SqsError> {
+pub(super) async fn untag_queue(
+    app: &App,
+    caller: &Caller,
+    request: model::UntagQueue,
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
     let keys = request.tag_keys.filter(|keys| !keys.is_empty()).ok_or_else(|| SqsError::missing("TagKeys"))?;
     let remove = |settings: &mut TopicSettings| {
@@ -62,15 +66,19 @@ pub(super) async fn untag_queue(app: &App, caller: &Caller, request: model::Unta
         Ok(())
     };
     queues::edit(app, caller, &queue, remove).await?;
-    Ok(Answer::Nothing)
+    Ok(ActionOutput::Nothing)
 }
 
 #[expect(clippy::unused_async, reason = "an action")]
-pub(super) async fn list_queue_tags(app: &App, caller: &Caller, request: model::OfQueue) -> Result<Answer, SqsError> {
+pub(super) async fn list_queue_tags(
+    app: &App,
+    caller: &Caller,
+    request: model::OfQueue,
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
     let labels = queue.settings.labels.iter();
     let tags = labels.filter_map(|(key, value)| Some((key.strip_prefix(TAG)?.to_owned(), value.clone())));
-    Ok(Answer::Tags(Tags { tags: tags.collect() }))
+    Ok(ActionOutput::Tags(Tags { tags: tags.collect() }))
 }
 
 /// Adds tags to a queue, new and old.
@@ -97,23 +105,23 @@ pub(super) async fn add_permission(
     app: &App,
     caller: &Caller,
     request: model::AddPermission,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
     let arn = names::arn_of(app, caller, queue.name.as_str());
     let permission = Permission::read(request)?;
     queues::edit(app, caller, &queue, |settings| permission.add_to(settings, &arn)).await?;
-    Ok(Answer::Nothing)
+    Ok(ActionOutput::Nothing)
 }
 
 pub(super) async fn remove_permission(
     app: &App,
     caller: &Caller,
     request: model::RemovePermission,
-) -> Result<Answer, SqsError> {
+) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
     let label = request.label.filter(|label| !label.is_empty()).ok_or_else(|| SqsError::missing("Label"))?;
     queues::edit(app, caller, &queue, |settings| remove_from(settings, &label)).await?;
-    Ok(Answer::Nothing)
+    Ok(ActionOutput::Nothing)
 }
 
 /// A statement to be added to a policy.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::error::SqsError;
 use super::model::{
-    Answer, AttributeValue, Batch, Done, Failed, Map, Message, MessageAttributes, MoveTask, Queues, Sent,
+    ActionOutput, AttributeValue, Batch, Done, Failed, Map, Message, MessageAttributes, MoveTask, Queues, Sent,
 };
 use crate::corr::CorrId;
 
@@ -16,10 +16,10 @@ const NAMESPACE: &str = "http://queue.amazonaws.com/doc/2012-11-05/";
 const NO_QUEUE: &str = "The specified queue does not exist for this wsdl version.";
 
 /// The document of an answer.
-pub(super) fn answer(action: &str, answer: &Answer, corr_id: &CorrId) -> Vec<u8> {
+pub(super) fn answer(action: &str, answer: &ActionOutput, corr_id: &CorrId) -> Vec<u8> {
     let mut xml = Xml::new();
     xml.root(format_args!("{action}Response"), |xml| {
-        if !matches!(answer, Answer::Nothing) {
+        if !matches!(answer, ActionOutput::Nothing) {
             xml.within(&format!("{action}Result"), |xml| result(xml, action, answer));
         }
         xml.within("ResponseMetadata", |xml| xml.text("RequestId", corr_id.as_str()));
@@ -43,28 +43,28 @@ pub(super) fn error(error: &SqsError, corr_id: &CorrId) -> Vec<u8> {
     xml.into_bytes()
 }
 
-fn result(xml: &mut Xml, action: &str, answer: &Answer) {
+fn result(xml: &mut Xml, action: &str, answer: &ActionOutput) {
     match answer {
-        Answer::Nothing => {}
-        Answer::QueueUrl(answer) => xml.text("QueueUrl", &answer.queue_url),
-        Answer::Queues(Queues { queue_urls, next_token }) => urls(xml, queue_urls, next_token.as_deref()),
-        Answer::DeadLetterSources(answer) => urls(xml, &answer.queue_urls, answer.next_token.as_deref()),
-        Answer::Attributes(answer) => map(xml, "Attribute", "Name", &answer.attributes),
-        Answer::Tags(answer) => map(xml, "Tag", "Key", &answer.tags),
-        Answer::Sent(answer) => sent(xml, answer),
-        Answer::Batch(answer) => batch(xml, action, answer),
-        Answer::Received(answer) => {
+        ActionOutput::Nothing => {}
+        ActionOutput::QueueUrl(answer) => xml.text("QueueUrl", &answer.queue_url),
+        ActionOutput::Queues(Queues { queue_urls, next_token }) => urls(xml, queue_urls, next_token.as_deref()),
+        ActionOutput::DeadLetterSources(answer) => urls(xml, &answer.queue_urls, answer.next_token.as_deref()),
+        ActionOutput::Attributes(answer) => map(xml, "Attribute", "Name", &answer.attributes),
+        ActionOutput::Tags(answer) => map(xml, "Tag", "Key", &answer.tags),
+        ActionOutput::Sent(answer) => sent(xml, answer),
+        ActionOutput::Batch(answer) => batch(xml, action, answer),
+        ActionOutput::Received(answer) => {
             for one in &answer.messages {
                 xml.within("Message", |xml| message(xml, one));
             }
         }
-        Answer::MoveStarted(answer) => xml.text("TaskHandle", &answer.task_handle),
-        Answer::Moves(answer) => {
+        ActionOutput::MoveStarted(answer) => xml.text("TaskHandle", &answer.task_handle),
+        ActionOutput::Moves(answer) => {
             for task in &answer.results {
                 xml.within("ListMessageMoveTasksResultEntry", |xml| move_task(xml, task));
             }
         }
-        Answer::MoveCanceled(answer) => {
+        ActionOutput::MoveCanceled(answer) => {
             xml.number("ApproximateNumberOfMessagesMoved", answer.approximate_number_of_messages_moved);
         }
     }

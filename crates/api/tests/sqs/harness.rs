@@ -6,7 +6,7 @@ use ron_api::{HttpLimits, Keyring, SqsOptions, sqs_routes};
 use ron_auth::{Authority, Op, RootKey, TopicScope};
 use ron_kernel::{ExitReport, Metrics};
 use serde_json::{Value, json};
-use svc_mailbox::words::TopicName;
+use svc_mailbox::types::TopicName;
 use svc_mailbox::{LiveOptions, Mailbox};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ron_auth::Subject;
 use ron_kernel::Deadline;
 use serde_json::json;
-use svc_mailbox::words::{Groups, TopicSettings};
+use svc_mailbox::types::{Groups, TopicSettings};
 use svc_mailbox::{Outgoing, Receive};
 
 use crate::harness::{ARN, Node, name, text};

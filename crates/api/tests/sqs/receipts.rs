@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use svc_mailbox::LiveOptions;
-use svc_mailbox::words::TopicSettings;
+use svc_mailbox::types::TopicSettings;
 
 use crate::harness::{Node, Refusal, invalid, missing, open, text};
 

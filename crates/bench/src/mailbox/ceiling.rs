@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use super::cell::{Cell, Payload, Times, Workload};
 use super::drive::{Client, Sample, new_histogram};
 use super::engine;
-use super::http::{Door, HttpClient, Requests};
+use super::http::{HttpClient, NodeAccess, Requests};
 use super::target::{Measurable, Target};
 use crate::process::Server;
 
@@ -265,8 +265,8 @@ impl Target for BareHttp {
     }
 
     async fn clients(&mut self, count: usize, payload: &Payload) -> anyhow::Result<Vec<HttpClient>> {
-        let door = Door { address: self.address(), token: String::new() };
-        HttpClient::open(count, Requests::new(door, "bench", payload)).await
+        let node = NodeAccess { address: self.address(), token: String::new() };
+        HttpClient::open(count, Requests::new(node, "bench", payload)).await
     }
 
     fn can(&self, workload: Workload) -> bool {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ron_auth::{Authority, RootKey, Subject};
 use ron_kernel::{Builder, Deadline, ExitReport, KernelHandle, KernelOptions, Metrics, Snapshot, clock};
-use svc_mailbox::words::TopicName;
-use svc_mailbox::{LiveOptions, Mailbox, MailboxOptions, Outgoing, Place, Receive};
+use svc_mailbox::types::TopicName;
+use svc_mailbox::{LiveOptions, LogLocation, Mailbox, MailboxOptions, Outgoing, Receive};
 use tokio::task::JoinSet;
 
 use super::cell::Payload;
@@ -51,7 +51,7 @@ impl Target for Engine {
     async fn prepare(&mut self) -> anyhow::Result<()> {
         self.finish().await?;
         std::fs::create_dir_all(&self.folder)?;
-        self.running = Some(Running::start(Place::Directory(self.folder.clone())).await?);
+        self.running = Some(Running::start(LogLocation::Directory(self.folder.clone())).await?);
         Ok(())
     }
 
@@ -73,8 +73,8 @@ impl Target for Engine {
 }
 
 impl Running {
-    async fn start(place: Place) -> anyhow::Result<Running> {
-        let options = MailboxOptions { place, ..MailboxOptions::default() };
+    async fn start(location: LogLocation) -> anyhow::Result<Running> {
+        let options = MailboxOptions { location, ..MailboxOptions::default() };
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
         let authority = Authority::new(RootKey::generate(), None, clock::unix_millis);
         let live = Snapshot::new(LiveOptions::default());
@@ -110,7 +110,7 @@ impl Running {
 /// What the engine's log takes for one message with this payload.
 pub async fn log_bytes_each(payload: &Payload) -> anyhow::Result<usize> {
     const MESSAGES: u64 = 32;
-    let running = Running::start(Place::Memory).await?;
+    let running = Running::start(LogLocation::Memory).await?;
     let mut client = running.client(payload)?;
     // The first one makes the topic, too.
     client.send().await?;

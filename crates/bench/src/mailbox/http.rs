@@ -32,7 +32,7 @@ pub fn refusals() -> u64 {
 
 /// Where a node is and what opens it.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct NodeAccess {
     /// Its public plane.
     pub address: SocketAddr,
     /// The operator token; empty where none is asked for.
@@ -59,7 +59,7 @@ struct Head {
     closes: bool,
 }
 
-impl Door {
+impl NodeAccess {
     /// A whole POST request.
     pub fn post(&self, path: &str, json: &str) -> Vec<u8> {
         let mut request = self.head(path, json.len()).into_bytes();
@@ -173,18 +173,18 @@ pub fn text_field<'a>(body: &'a [u8], quoted_name: &str) -> Option<&'a str> {
 
 /// The requests every client of a cell repeats.
 pub struct Requests {
-    door: Door,
+    node: NodeAccess,
     send: Vec<u8>,
     receive: Vec<u8>,
 }
 
 impl Requests {
     /// For one topic and payload.
-    pub fn new(door: Door, topic: &str, payload: &Payload) -> Requests {
+    pub fn new(node: NodeAccess, topic: &str, payload: &Payload) -> Requests {
         let send = format!(r#"{{"topic":"{topic}","payload_b64":"{}"}}"#, payload.base64);
         let receive =
             format!(r#"{{"topic":"{topic}","visibility_ms":{VISIBILITY_MS},"max_messages":1,"wait_ms":1000}}"#);
-        Requests { send: door.post("/v1/send", &send), receive: door.post("/v1/recv", &receive), door }
+        Requests { send: node.post("/v1/send", &send), receive: node.post("/v1/recv", &receive), node }
     }
 }
 
@@ -200,7 +200,7 @@ impl HttpClient {
         let requests = Arc::new(requests);
         let mut clients = Vec::with_capacity(count);
         for _ in 0..count {
-            let connection = Connection::open(requests.door.address).await?;
+            let connection = Connection::open(requests.node.address).await?;
             clients.push(HttpClient { connection, requests: Arc::clone(&requests) });
         }
         Ok(clients)
@@ -218,7 +218,7 @@ impl Client for HttpClient {
         let acknowledge = loop {
             let body = self.connection.ask(&self.requests.receive).await?;
             if let Some(receipt) = text_field(body, "\"receipt\"") {
-                break self.requests.door.post("/v1/ack", &format!(r#"{{"receipts":["{receipt}"]}}"#));
+                break self.requests.node.post("/v1/ack", &format!(r#"{{"receipts":["{receipt}"]}}"#));
             }
         };
         let body = self.connection.ask(&acknowledge).await?;
@@ -228,15 +228,15 @@ impl Client for HttpClient {
 }
 
 /// Sends `count` messages in batches over several connections.
-pub async fn fill(door: &Door, topic: &str, payload: &Payload, count: u64) -> anyhow::Result<()> {
+pub async fn fill(node: &NodeAccess, topic: &str, payload: &Payload, count: u64) -> anyhow::Result<()> {
     const CONNECTIONS: u64 = 8;
     const BATCH: u64 = 100;
-    let request: Arc<[u8]> = Arc::from(batch_request(door, topic, payload, BATCH as usize));
+    let request: Arc<[u8]> = Arc::from(batch_request(node, topic, payload, BATCH as usize));
     let batches = count.div_ceil(BATCH);
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..CONNECTIONS {
         let share = batches / CONNECTIONS + u64::from(number < batches % CONNECTIONS);
-        let (request, address) = (Arc::clone(&request), door.address);
+        let (request, address) = (Arc::clone(&request), node.address);
         tasks.spawn(async move {
             let mut connection = Connection::open(address).await?;
             for _ in 0..share {
@@ -249,18 +249,18 @@ pub async fn fill(door: &Door, topic: &str, payload: &Payload, count: u64) -> an
     tasks.join_all().await.into_iter().collect()
 }
 
-fn batch_request(door: &Door, topic: &str, payload: &Payload, messages: usize) -> Vec<u8> {
+fn batch_request(node: &NodeAccess, topic: &str, payload: &Payload, messages: usize) -> Vec<u8> {
     let message = format!(r#"{{"payload_b64":"{}"}}"#, payload.base64);
     let all = vec![message; messages].join(",");
-    door.post("/v1/send:batch", &format!(r#"{{"topic":"{topic}","messages":[{all}]}}"#))
+    node.post("/v1/send:batch", &format!(r#"{{"topic":"{topic}","messages":[{all}]}}"#))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn door() -> Door {
-        Door { address: SocketAddr::from(([127, 0, 0, 1], 80)), token: "secret".to_owned() }
+    fn node() -> NodeAccess {
+        NodeAccess { address: SocketAddr::from(([127, 0, 0, 1], 80)), token: "secret".to_owned() }
     }
 
     #[test]
@@ -297,9 +297,9 @@ mod tests {
 
     #[test]
     fn requests_are_valid_json_of_the_stated_length() {
-        let (payload, door) = (Payload::new(10), door());
-        let requests = Requests::new(door.clone(), "orders", &payload);
-        let batch = batch_request(&door, "orders", &payload, 3);
+        let (payload, node) = (Payload::new(10), node());
+        let requests = Requests::new(node.clone(), "orders", &payload);
+        let batch = batch_request(&node, "orders", &payload, 3);
         for request in [&requests.send, &requests.receive, &batch] {
             let text = std::str::from_utf8(request).expect("text");
             let (head, body) = text.split_once("\r\n\r\n").expect("a head");
@@ -314,7 +314,7 @@ mod tests {
     #[tokio::test]
     async fn a_busy_server_is_asked_again() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let door = Door { address: listener.local_addr().expect("bound"), token: String::new() };
+        let node = NodeAccess { address: listener.local_addr().expect("bound"), token: String::new() };
         let server = async {
             let (mut stream, _) = listener.accept().await.expect("a client");
             let mut request = [0; 4096];
@@ -329,7 +329,7 @@ mod tests {
             }
         };
         let client = async {
-            let requests = Requests::new(door, "orders", &Payload::new(1));
+            let requests = Requests::new(node, "orders", &Payload::new(1));
             let mut clients = HttpClient::open(1, requests).await.expect("open");
             clients[0].send().await.expect("accepted at the second try");
             let error = clients[0].send().await.expect_err("refused for good");

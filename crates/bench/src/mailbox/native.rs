@@ -33,8 +33,8 @@ impl Target for NativeNode {
     }
 
     async fn clients(&mut self, count: usize, payload: &Payload) -> anyhow::Result<Vec<NativeClient>> {
-        let door = &self.0.node().context("prepared before")?.door;
-        let options = Options::new(format!("http://{}", door.address), door.token.clone());
+        let node = &self.0.node().context("prepared before")?.node;
+        let options = Options::new(format!("http://{}", node.address), node.token.clone());
         let mailbox = Mailbox::connect(options).await?;
         let consumer = mailbox.consumer(TOPIC, Receive::up_to(TAKEN_AHEAD_MAX).holding(HOLD));
         let client = NativeClient { mailbox, consumer, message: Message::new(payload.bytes.clone()) };

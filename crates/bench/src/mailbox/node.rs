@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use super::cell::{Payload, Workload};
 use super::child::{Running, Start};
-use super::http::{Door, HttpClient, Requests, fill};
+use super::http::{HttpClient, NodeAccess, Requests, fill};
 use super::target::Target;
 use crate::machine;
 use crate::process::{free_address, is_ready};
@@ -38,7 +38,7 @@ pub struct NodeOptions {
 /// A node that is ready.
 pub struct Node {
     /// Where it is and what opens it.
-    pub door: Door,
+    pub node: NodeAccess,
     /// How long it took from being spawned to being ready.
     pub took: Duration,
     process: Running,
@@ -60,7 +60,7 @@ impl NodeOptions {
         } else {
             fs::read_to_string(self.data().join("operator.token"))?.trim().to_owned()
         };
-        Ok(Node { door: Door { address: api, token }, took, process })
+        Ok(Node { node: NodeAccess { address: api, token }, took, process })
     }
 
     fn process(&self, config: &Path, api: SocketAddr, admin: SocketAddr) -> Start<'_> {
@@ -113,12 +113,12 @@ impl Node {
 
     /// Puts that many messages into the topic of the bench.
     pub async fn fill(&self, payload: &Payload, count: u64) -> anyhow::Result<()> {
-        fill(&self.door, TOPIC, payload, count).await
+        fill(&self.node, TOPIC, payload, count).await
     }
 
     /// Clients for the topic of the bench.
     pub async fn clients(&self, count: usize, payload: &Payload) -> anyhow::Result<Vec<HttpClient>> {
-        HttpClient::open(count, Requests::new(self.door.clone(), TOPIC, payload)).await
+        HttpClient::open(count, Requests::new(self.node.clone(), TOPIC, payload)).await
     }
 }
 

@@ -32,11 +32,11 @@ impl SqsNode {
     /// Starts it and makes a key that may do everything.
     pub async fn start(options: &NodeOptions) -> anyhow::Result<SqsNode> {
         let node = options.start().await?;
-        let mut connection = Connection::open(node.door.address).await?;
-        let answer = connection.ask(&node.door.post("/v1/sqs/keys", r#"{"note":"bench"}"#)).await?;
+        let mut connection = Connection::open(node.node.address).await?;
+        let answer = connection.ask(&node.node.post("/v1/sqs/keys", r#"{"note":"bench"}"#)).await?;
         let key: Value = serde_json::from_slice(answer)?;
         let text = |name: &str| key[name].as_str().with_context(|| format!("the key has no {name}"));
-        let signer = Signer::new(node.door.address, text("access_key_id")?, text("secret_access_key")?);
+        let signer = Signer::new(node.node.address, text("access_key_id")?, text("secret_access_key")?);
         Ok(SqsNode { node, signer: Arc::new(signer) })
     }
 

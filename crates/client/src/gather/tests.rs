@@ -10,9 +10,9 @@ use super::*;
 use crate::batch::Done;
 use crate::error::Error;
 
-type Answer = oneshot::Receiver<Result<Done, Error>>;
+type Outcome = oneshot::Receiver<Result<Done, Error>>;
 
-fn item(text: &str) -> (Item, Answer) {
+fn item(text: &str) -> (Item, Outcome) {
     let (reply, answer) = oneshot::channel();
     (Item { text: text.into(), until: now() + Duration::from_secs(1), reply }, answer)
 }

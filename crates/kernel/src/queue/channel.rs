@@ -251,11 +251,11 @@ mod tests {
         for (capacity, awaits_room) in [(1, true), (3, true), (64, true), (2, false)] {
             let (sender, receiver) = channel(capacity, awaits_room);
             let mut senders = JoinSet::new();
-            for lane in 0..4 {
+            for side in 0..4 {
                 let sender = sender.clone();
                 senders.spawn(async move {
                     for number in 0..ITEMS / 4 {
-                        let item = lane * ITEMS + number;
+                        let item = side * ITEMS + number;
                         if awaits_room {
                             sender.send(item).await.expect("open");
                         } else {

@@ -62,7 +62,7 @@ fn the_mark_of_a_group_says_what_is_durable_when_it_is_written() {
     gather.committed(first);
     let second = gather.take().unwrap().unwrap();
     let part = &second.parts[0];
-    let place = Place { seed: 7, segment: part.segment, offset: part.offset };
+    let place = FrameAddress { seed: 7, segment: part.segment, offset: part.offset };
     let (mark, _) = frame::Frame::decode(place, &part.bytes).expect("a mark");
     assert!(mark.is_mark);
     assert_eq!((mark.lsn, mark.synced), (2, 1));

@@ -20,9 +20,9 @@ impl Builder {
         Builder { bytes: vec![0; SEGMENT_HEADER_LEN as usize], lsn: 0, chain: 0, starts: Vec::new() }
     }
 
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> FrameAddress {
         self.starts.push(self.bytes.len());
-        Place { seed: SEED, segment: SEGMENT, offset: as_u32(self.bytes.len()) }
+        FrameAddress { seed: SEED, segment: SEGMENT, offset: as_u32(self.bytes.len()) }
     }
 
     /// A mark and as many records; all before it are durable.
@@ -153,7 +153,7 @@ fn records_missing_without_a_trace_are_counted_from_the_numbers() {
 fn a_body_that_imitates_a_record_is_not_believed() {
     // The forger knows segment, offset and number, but not the secret.
     let mut forged = Vec::new();
-    let place = Place { seed: SEED + 1, segment: SEGMENT, offset: SEGMENT_HEADER_LEN + 32 + 32 };
+    let place = FrameAddress { seed: SEED + 1, segment: SEGMENT, offset: SEGMENT_HEADER_LEN + 32 + 32 };
     put_record(&mut forged, place, 2, 0, 0, b"", b"gotcha");
     let mut built = Builder::new().group(0);
     let place = built.place();

@@ -11,7 +11,7 @@ use macronode_client::http::Link;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::{Answer, Client, TOKEN_VARIABLE, addresses, configured, read_token};
+use super::{Client, NodeAnswer, TOKEN_VARIABLE, addresses, configured, read_token};
 use crate::cli::ApiArgs;
 use crate::data_dir::TOKEN_FILE;
 use crate::errors::{Code, Failure};
@@ -75,18 +75,18 @@ impl ApiClient {
     }
 
     /// Reads something.
-    pub async fn get(&mut self, path: &str) -> Result<Answer, Failure> {
+    pub async fn get(&mut self, path: &str) -> Result<NodeAnswer, Failure> {
         let answer = self.ask(Method::GET, path, None, PATIENCE).await?;
         self.accepted(path, answer)
     }
 
     /// Asks for something to be done.
-    pub async fn post(&mut self, path: &str, body: &Value) -> Result<Answer, Failure> {
+    pub async fn post(&mut self, path: &str, body: &Value) -> Result<NodeAnswer, Failure> {
         self.post_within(path, body, PATIENCE).await
     }
 
     /// Asks for something that may take this long.
-    pub async fn post_within(&mut self, path: &str, body: &Value, patience: Duration) -> Result<Answer, Failure> {
+    pub async fn post_within(&mut self, path: &str, body: &Value, patience: Duration) -> Result<NodeAnswer, Failure> {
         let answer = self.ask(Method::POST, path, Some(body), patience).await?;
         self.accepted(path, answer)
     }
@@ -98,7 +98,7 @@ impl ApiClient {
         path: &str,
         body: Option<&Value>,
         patience: Duration,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<NodeAnswer, Failure> {
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder()
             .method(method)
@@ -113,7 +113,7 @@ impl ApiClient {
     }
 
     /// The answer, unless it is a refusal.
-    pub fn accepted(&self, path: &str, answer: Answer) -> Result<Answer, Failure> {
+    pub fn accepted(&self, path: &str, answer: NodeAnswer) -> Result<NodeAnswer, Failure> {
         if (200..300).contains(&answer.status) {
             return Ok(answer);
         }
@@ -135,7 +135,7 @@ impl ApiClient {
     }
 }
 
-impl Answer {
+impl NodeAnswer {
     /// When the node wants the same request again, if it is only busy.
     pub fn retry_after(&self) -> Option<Duration> {
         let problem: Problem = serde_json::from_slice(&self.body).unwrap_or_default();

@@ -5,7 +5,7 @@ use super::table::{row, table};
 use super::view::Topology;
 use crate::cli::DrainArgs;
 use crate::client::Client;
-use crate::config::Millis;
+use crate::config::TimeSpan;
 use crate::errors::Failure;
 
 /// Drains, or rehearses it.
@@ -29,11 +29,11 @@ fn steps_json(topology: &str) -> String {
 fn rehearse(live: &Topology) -> String {
     let mut rows = vec![row(["step", "phase", "over after", "services", "tasks"])];
     for (index, step) in live.drain.iter().enumerate() {
-        let after = Millis(step.deadline_ms).to_string();
+        let after = TimeSpan(step.deadline_ms).to_string();
         let number = (index + 1).to_string();
         rows.push(row([&number, &step.phase, &after, &step.services.join(", "), &step.tasks.join(", ")]));
     }
-    let total = Millis(live.drain.iter().map(|step| step.deadline_ms).max().unwrap_or(0));
+    let total = TimeSpan(live.drain.iter().map(|step| step.deadline_ms).max().unwrap_or(0));
     let waiting = live.queues.iter().filter(|queue| queue.depth > 0);
     let waiting: Vec<Vec<String>> = waiting
         .map(|queue| {

@@ -10,8 +10,8 @@ mod settle;
 mod stats;
 mod tail;
 mod topics;
+pub mod types;
 mod verify;
-pub mod words;
 
 pub use args::MailboxCommand;
 use serde_json::Value;

@@ -9,7 +9,7 @@ use ron_auth::TopicScope;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::mailbox::words::{one_line, relative, segment};
+use super::mailbox::types::{one_line, relative, segment};
 use super::table::{row, table};
 use super::token::args::merged;
 use super::{Report, wait};

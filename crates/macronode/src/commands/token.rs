@@ -17,7 +17,7 @@ use toml::Table;
 
 use super::Report;
 use super::table::{row, table};
-use crate::config::{self, Config, Millis, Sources};
+use crate::config::{self, Config, Sources, TimeSpan};
 use crate::data_dir::DataDir;
 use crate::errors::{Code, Failure};
 
@@ -213,7 +213,7 @@ fn folder_to_read(args: &NodeArgs) -> PathBuf {
     args.data_dir.clone().unwrap_or_else(configured)
 }
 
-fn from_now(time: Millis) -> u64 {
+fn from_now(time: TimeSpan) -> u64 {
     clock::unix_millis().saturating_add(time.0)
 }
 

@@ -21,7 +21,7 @@ use view::{Sample, Sort, View};
 
 use super::{Report, wait};
 use crate::cli::ApiArgs;
-use crate::config::Millis;
+use crate::config::TimeSpan;
 use crate::errors::{Code, Failure};
 
 /// How long a key may wait to be seen.
@@ -36,7 +36,7 @@ const INTERVAL_MAX_MS: u64 = 60_000;
 pub struct TopArgs {
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
-    pub interval: Millis,
+    pub interval: TimeSpan,
     /// Print one snapshot in plain text, as is done when the output is no terminal
     #[arg(long)]
     pub once: bool,
@@ -59,8 +59,8 @@ struct Shared {
     is_over: bool,
 }
 
-fn interval(text: &str) -> Result<Millis, String> {
-    let time = text.parse::<Millis>().map_err(|error| error.to_string())?;
+fn interval(text: &str) -> Result<TimeSpan, String> {
+    let time = text.parse::<TimeSpan>().map_err(|error| error.to_string())?;
     match time.0 {
         INTERVAL_MIN_MS..=INTERVAL_MAX_MS => Ok(time),
         _ => Err("must be between 100ms and 1m".to_owned()),

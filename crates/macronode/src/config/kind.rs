@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use toml::Value;
 use tracing_subscriber::EnvFilter;
 
-use super::values::{Millis, Permits, Size};
+use ron_types::{Permits, Size, TimeSpan};
 
 /// The most permits a gate may have, and the most for each core.
 const PERMITS_MAX: usize = 65_536;
@@ -105,7 +105,7 @@ impl Kind {
             Kind::WholeOrAuto { max, auto } => format!("1 to {max}, or 0 for {auto}"),
             Kind::Size { min, max } => format!("{} to {}", Size(min), Size(max)),
             Kind::Time { min_ms, max_ms } => {
-                format!("{} to {}, written like \"5s\", \"150ms\" or \"2m\"", Millis(min_ms), Millis(max_ms))
+                format!("{} to {}, written like \"5s\", \"150ms\" or \"2m\"", TimeSpan(min_ms), TimeSpan(max_ms))
             }
             Kind::Address => "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"".to_owned(),
             Kind::Path => "a path that is not empty".to_owned(),
@@ -151,7 +151,7 @@ impl Kind {
             Kind::WholeOrAuto { max, .. } => inside(whole_in(value, 0, max)?),
             Kind::Size { min, max } => inside((min..=max).contains(&parsed::<Size>(value)?.bytes())),
             Kind::Time { min_ms, max_ms } => {
-                inside((min_ms..=max_ms).contains(&text(value)?.parse::<Millis>().map_err(|_| Fault::WrongType)?.0))
+                inside((min_ms..=max_ms).contains(&text(value)?.parse::<TimeSpan>().map_err(|_| Fault::WrongType)?.0))
             }
             Kind::Address => text(value)?.parse::<SocketAddr>().map(|_| ()).map_err(|_| Fault::WrongType),
             Kind::Path => inside(!text(value)?.is_empty()),

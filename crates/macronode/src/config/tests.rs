@@ -74,7 +74,7 @@ fn later_layers_win_and_every_value_knows_its_origin() {
     let env = [("MACRO_HTTP__ROUTE_CONCURRENCY", "6"), ("MACRO_API__ADDR", "127.0.0.1:2"), ("HOME", "x")];
     let loaded = attempt(file, &env, "api.addr = \"127.0.0.1:3\"").expect("valid");
     let config = &loaded.config;
-    assert_eq!((config.workers, config.http.request_deadline), (7, Millis(1_000)));
+    assert_eq!((config.workers, config.http.request_deadline), (7, TimeSpan(1_000)));
     assert_eq!((config.http.route_concurrency, config.api.addr.port()), (6, 3));
     assert_eq!(config.oap.addr.port(), 9500);
     let origin = |key: &str| loaded.origins.of(key).to_string();
@@ -113,7 +113,7 @@ fn every_kind_can_be_set_from_the_environment() {
     assert_eq!(config.runtime, Runtime::Current);
     assert_eq!(config.data_dir, Path::new("/var/lib/node"));
     assert_eq!((config.oap.max_frame_bytes, config.http.max_body_bytes), (Size(65_536), Size(1_000)));
-    assert_eq!(config.io.idle_timeout, Millis(120_000));
+    assert_eq!(config.io.idle_timeout, TimeSpan(120_000));
     assert_eq!(config.retry.initial_jitter_ms, [10, 20]);
     assert_eq!((config.facets.search_qps, config.facets.mailbox_ops), (Permits::Fixed(12), Permits::PerCpu(2)));
     assert_eq!(config.log.filter, "info,ron_kernel=debug");

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use svc_mailbox::words::MessageId;
+use svc_mailbox::types::MessageId;
 use svc_mailbox::{Receipt, Secret};
 
 fuzz_target!(|bytes: &[u8]| {

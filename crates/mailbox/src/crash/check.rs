@@ -9,7 +9,7 @@ use super::world::{World, open, routing};
 use crate::moves::MoveTask;
 use crate::recovery::Recovered;
 use crate::topics::Topics;
-use crate::words::{Content, Seq, TopicId, TopicSettings};
+use crate::types::{Content, Seq, TopicId, TopicSettings};
 
 /// Everything found, message by message. A body that cannot be read is left out and counted.
 pub fn found_in(recovered: &Recovered, shards: usize) -> (BTreeMap<Seq, View>, Vec<Seq>) {

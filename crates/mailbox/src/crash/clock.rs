@@ -9,7 +9,7 @@ use super::workloads::settings;
 use super::world::{Letter, START_MS, World, open, routing};
 use crate::clock::Steady;
 use crate::topics::Topics;
-use crate::words::{Expired, Millis, State, TopicSettings};
+use crate::types::{Expired, Millis, State, TopicSettings};
 
 const HOUR_MS: Millis = 3600 * 1000;
 const LEASE_MS: u64 = 30_000;
@@ -60,7 +60,7 @@ fn restarted(disk: &SimDisk, memory: &Memory, wall_ms: Millis) -> World {
 fn held(world: &World, topic: &str) -> Vec<(u64, State, Option<Millis>)> {
     let part = world.part(topic, 0);
     let mut out = Vec::new();
-    world.lanes[world.routing.shard_of(part)].shard.browse(part, None, 10, &mut out);
+    world.shards[world.routing.shard_of(part)].shard.browse(part, None, 10, &mut out);
     out.iter().map(|one| (one.seq, one.state, one.due_ms)).collect()
 }
 

@@ -11,7 +11,7 @@ use super::workloads;
 use super::world::{START_MS, World, open};
 use crate::record::Record;
 use crate::topics::Topics;
-use crate::words::{Seq, TopicId};
+use crate::types::{Seq, TopicId};
 
 /// A record of a sealed segment, and the messages it speaks of.
 struct Target {

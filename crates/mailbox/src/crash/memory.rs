@@ -6,7 +6,7 @@ use ron_log::Lsn;
 
 use super::reference::{Message, Reference, Stand};
 use crate::moves::MoveTask;
-use crate::words::{DeadReason, Millis, PartKey, Seq, State, TopicId, TopicSettings};
+use crate::types::{DeadReason, Millis, PartKey, Seq, State, TopicId, TopicSettings};
 
 /// Everything that a recovery has to bring back.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use ron_log::SimDisk;
 use super::check::check;
 use super::workloads::{make_topics, settings};
 use super::world::{Letter, World, routing};
-use crate::words::{PartKey, Seq, TopicSettings};
+use crate::types::{PartKey, Seq, TopicSettings};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
 

@@ -13,7 +13,7 @@ use crate::rebalancer::rehouse;
 use crate::record::Record;
 use crate::shard::Shard;
 use crate::topics::StoredTopic;
-use crate::words::{PartKey, Seq, TopicId};
+use crate::types::{PartKey, Seq, TopicId};
 
 impl World {
     fn message(&self, seq: Seq) -> Message {
@@ -91,7 +91,7 @@ impl World {
     pub fn tick(&mut self) {
         let before = self.model.reference.clone();
         for _ in 0..3 {
-            for index in 0..self.lanes.len() {
+            for index in 0..self.shards.len() {
                 self.turn(index, None, |shard, journal, now| shard.tick(now, journal, &mut || 0));
             }
         }
@@ -106,15 +106,15 @@ impl World {
     pub fn rebalance(&mut self, shards: usize) -> Result<(), LogError> {
         self.flush()?;
         let after = routing(shards);
-        let mut owned: Vec<&mut Shard> = self.lanes.iter_mut().map(|lane| &mut lane.shard).collect();
+        let mut owned: Vec<&mut Shard> = self.shards.iter_mut().map(|lane| &mut lane.shard).collect();
         rehouse(&mut owned, &self.topics, after);
-        let on_their_way: Vec<_> = self.lanes.iter_mut().flat_map(|lane| std::mem::take(&mut lane.adopted)).collect();
+        let on_their_way: Vec<_> = self.shards.iter_mut().flat_map(|lane| std::mem::take(&mut lane.adopted)).collect();
         self.routing = after;
         for handover in on_their_way {
-            self.lanes[after.shard_of(handover.to)].adopted.push(handover);
+            self.shards[after.shard_of(handover.to)].adopted.push(handover);
         }
         let last = self.lsn();
-        self.lanes.iter_mut().for_each(|lane| lane.last = last);
+        self.shards.iter_mut().for_each(|lane| lane.last = last);
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl World {
         let log: Log = self.log.clone();
         loop {
             let routing = self.routing;
-            for index in 0..self.lanes.len() {
+            for index in 0..self.shards.len() {
                 between(self, index);
                 let (held, _) =
                     self.turn(index, None, |shard, journal, now| keeper::sort_out(shard, journal, now, batch));
@@ -164,7 +164,7 @@ impl World {
                 written.expect("the log takes it");
             }
             let is_held = |old: &Old| {
-                self.lanes
+                self.shards
                     .iter()
                     .any(|lane| old.is_in(&lane.shard) || old.is_among(lane.adopted.iter().map(|one| one.seq)))
             };

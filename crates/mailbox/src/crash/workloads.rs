@@ -5,7 +5,7 @@ use ron_log::LogError;
 use super::Dice;
 use super::world::{Letter, World};
 use crate::moves::{self, MoveState, MoveTask};
-use crate::words::{Expired, Groups, PartKey, Seq, TopicSettings};
+use crate::types::{Expired, Groups, PartKey, Seq, TopicSettings};
 
 pub fn settings() -> TopicSettings {
     TopicSettings {

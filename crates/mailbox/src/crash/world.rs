@@ -9,21 +9,21 @@ use super::memory::{Memory, Model, Promise};
 use super::reference::{End, Known, Message, Rules, Stand};
 use crate::engine::{Routing, head_of, topic_head};
 use crate::job::LogJournal;
-use crate::options::{MailboxOptions, Place};
+use crate::options::{LogLocation, MailboxOptions};
 use crate::record::Record;
 use crate::recovery::{self, Recovered};
 use crate::shard::{Handover, Key, Nack, Nacked, Recv, Send, Shard};
-use crate::topics::{StoredTopic, Told, Topic, Topics};
-use crate::words::{DeadReason, Dedup, Millis, PartKey, Seq, TopicName, TopicSettings};
+use crate::topics::{SettingsSeen, StoredTopic, Topic, Topics};
+use crate::types::{DeadReason, Dedup, Millis, PartKey, Seq, TopicName, TopicSettings};
 
 pub const SEGMENT_BYTES: u32 = 8192;
 pub const START_MS: Millis = 1_700_000_000_000;
 
 /// A shard with what its worker keeps beside it.
-pub struct Lane {
+pub struct ShardHandle {
     pub shard: Shard,
     pub adopted: Vec<Handover>,
-    told: Told,
+    told: SettingsSeen,
     last: Lsn,
 }
 
@@ -31,7 +31,7 @@ pub struct World {
     pub log: Log,
     pub topics: Topics,
     pub routing: Routing,
-    pub lanes: Vec<Lane>,
+    pub shards: Vec<ShardHandle>,
     pub now: Millis,
     pub seq: Seq,
     pub model: Model,
@@ -49,8 +49,8 @@ pub struct Letter<'a> {
 }
 
 pub fn options() -> MailboxOptions {
-    let place = Place::Directory("simulated".into());
-    MailboxOptions { place, segment_bytes: SEGMENT_BYTES, disk_bytes_max: 4 << 20, ..MailboxOptions::default() }
+    let location = LogLocation::Directory("simulated".into());
+    MailboxOptions { location, segment_bytes: SEGMENT_BYTES, disk_bytes_max: 4 << 20, ..MailboxOptions::default() }
 }
 
 pub fn routing(shards: usize) -> Routing {
@@ -77,14 +77,18 @@ impl World {
     /// A mailbox after a recovery.
     pub fn resume(recovered: Recovered, topics: Topics, routing: Routing, memory: Memory) -> World {
         let last = recovered.opened.recovery.last;
-        let lanes =
-            recovered.shards.into_iter().map(|shard| Lane { shard, adopted: Vec::new(), told: Told::new(), last });
+        let shards = recovered.shards.into_iter().map(|shard| ShardHandle {
+            shard,
+            adopted: Vec::new(),
+            told: SettingsSeen::new(),
+            last,
+        });
         let model = memory.past.last().map_or_else(Model::new, |(_, model)| model.clone());
         World {
             log: recovered.opened.log,
             topics,
             routing,
-            lanes: lanes.collect(),
+            shards: shards.collect(),
             now: memory.now,
             seq: recovered.seq_max,
             model,
@@ -112,7 +116,7 @@ impl World {
         work: impl FnOnce(&mut Shard, &mut LogJournal<'_>, Millis) -> R,
     ) -> (R, Vec<Seq>) {
         let mut released = Vec::new();
-        let lane = &mut self.lanes[index];
+        let lane = &mut self.shards[index];
         let (result, moved) = {
             let mut journal = LogJournal::new(&self.log, &mut released);
             for handover in std::mem::take(&mut lane.adopted) {
@@ -130,7 +134,7 @@ impl World {
         released.into_iter().for_each(|position| self.log.release(position));
         let seqs = moved.iter().map(|handover| handover.seq).collect();
         for handover in moved {
-            self.lanes[self.routing.shard_of(handover.to)].adopted.push(handover);
+            self.shards[self.routing.shard_of(handover.to)].adopted.push(handover);
         }
         (result, seqs)
     }
@@ -145,7 +149,7 @@ impl World {
 
     /// A step is done: its answer waits for the log.
     pub fn done(&mut self, part: PartKey, promise: Promise) {
-        let lsn = self.lanes[self.routing.shard_of(part)].last;
+        let lsn = self.shards[self.routing.shard_of(part)].last;
         self.remember(lsn, promise);
     }
 
@@ -190,7 +194,7 @@ impl World {
             let rules = Rules { settings: (*topic.settings).clone(), dlq: self.topics.dead_letters_of(topic) };
             topic.parts().for_each(|part| drop(self.model.reference.rules.insert(part, rules.clone())));
         }
-        // Told at once, as the handle does.
+        // SettingsSeen at once, as the handle does.
         topic.parts().for_each(|part| drop(self.on_part(part, |_, _, _| ())));
         self.remember(lsn, Promise::Other);
     }
@@ -214,7 +218,7 @@ impl World {
     pub fn purge(&mut self, part: PartKey) {
         let (purged, _) = self.on_part(part, |shard, journal, now| shard.purge(now, journal, part));
         purged.expect("the log takes it");
-        let lsn = self.lanes[self.routing.shard_of(part)].last;
+        let lsn = self.shards[self.routing.shard_of(part)].last;
         self.clear(part, lsn);
         self.done(part, Promise::Other);
     }

@@ -5,7 +5,7 @@ use ron_types::Error;
 
 use super::Mailbox;
 use crate::moves::{self, MoveOrder, MoveState, MoveTask, MoveView, RUNNING_MAX};
-use crate::words::TopicName;
+use crate::types::TopicName;
 
 impl Mailbox {
     /// Begins to move the messages of a topic; a conflict while another move of that topic has not ended.

@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use super::Mailbox;
 use crate::engine::log_error;
 use crate::envelope::{Envelope, hash_chain};
-use crate::job::{Job, Wanted};
+use crate::job::{Job, PendingReceive};
 use crate::receipt::Receipt;
 use crate::topics::Topic;
-use crate::words::{Attempt, Content, Dead, DeadReason, Leased, MessageId, Millis, PartKey, TopicName};
+use crate::types::{Attempt, Content, Dead, DeadReason, Leased, MessageId, Millis, PartKey, TopicName};
 
 /// What a receiver asks for.
 #[derive(Clone, Debug)]
@@ -140,7 +140,7 @@ impl Mailbox {
 
     fn ask(&self, part: PartKey, receive: &Receive, waits: bool) -> Result<oneshot::Receiver<Leases>, Error> {
         let (reply, answer) = oneshot::channel();
-        let wanted = Wanted {
+        let wanted = PendingReceive {
             part,
             max_messages: receive.max_messages,
             max_bytes: receive.max_bytes.clamp(1, limits::RECV_BYTES_MAX),

@@ -13,7 +13,7 @@ use crate::envelope::{Envelope, payload_hash};
 use crate::job::Turn;
 use crate::shard::{Key, Send};
 use crate::topics::Topic;
-use crate::words::{Dedup, MessageId, PartKey, Seq, TopicName};
+use crate::types::{Dedup, MessageId, PartKey, Seq, TopicName};
 
 /// A message to be sent.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use super::Mailbox;
 use crate::job::Turn;
 use crate::receipt::Receipt;
 use crate::shard::{Nack, Nacked};
-use crate::words::{MessageId, Millis, PartKey, TopicName};
+use crate::types::{MessageId, Millis, PartKey, TopicName};
 
 impl Mailbox {
     /// Acknowledges deliveries: the messages are gone for good. Each has its own outcome, in order.

@@ -10,7 +10,7 @@ use super::Mailbox;
 use super::send::partition_of_group;
 use crate::events::Event;
 use crate::topics::{Topic, TopicView};
-use crate::words::{MessageId, PartKey, PartStats, Summary, TopicName, TopicSettings};
+use crate::types::{MessageId, PartKey, PartStats, Summary, TopicName, TopicSettings};
 
 /// How soon a busy shard is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -78,7 +78,7 @@ impl Mailbox {
     ) -> Result<TopicView, Error> {
         let (lsn, topic) = self.engine.edit_topic(name, change)?;
         self.engine.durable(lsn, deadline).await?;
-        // Told at once, so that a pause or a shorter retention does not wait for the next message.
+        // SettingsSeen at once, so that a pause or a shorter retention does not wait for the next message.
         for part in topic.parts() {
             self.on_part(part, deadline, |_| Ok(())).await?;
         }

@@ -5,12 +5,12 @@ use ron_log::Class;
 use ron_types::limits::mailbox::REASON_BYTES_MAX;
 use ron_types::{Error, Kind};
 
-use super::desk::Desk;
+use super::context::ShardContext;
 use super::{Journal, Shard, cut, no_message};
 use crate::index::Entry;
-use crate::part::Part;
+use crate::partition::Partition;
 use crate::record::Record;
-use crate::words::{DeadReason, Millis, PartKey, Seq, State};
+use crate::types::{DeadReason, Millis, PartKey, Seq, State};
 
 impl Shard {
     /// Moves a message to the dead letters, whatever its state.
@@ -23,23 +23,23 @@ impl Shard {
         reason: DeadReason,
         error: &str,
     ) -> Result<(), Error> {
-        let (part, desk) = self.known_part(part)?;
+        let (part, context) = self.known_part(part)?;
         part.index.get(seq).ok_or_else(no_message)?;
         if part.dlq.is_none() {
             return Err(Error::new(Kind::Conflict, "the topic has no dead letter topic to move the message to"));
         }
-        part.die(desk, journal, now, seq, reason, cut(error, REASON_BYTES_MAX))?;
-        desk.finish(part);
+        part.die(context, journal, now, seq, reason, cut(error, REASON_BYTES_MAX))?;
+        context.finish(part);
         Ok(())
     }
 
     /// Takes a message back that nobody has seen yet.
     pub fn cancel(&mut self, _now: Millis, journal: &mut dyn Journal, part: PartKey, seq: Seq) -> Result<(), Error> {
-        let (part, desk) = self.known_part(part)?;
+        let (part, context) = self.known_part(part)?;
         part.unseen(seq)?;
-        desk.write(journal, &Record::Cancel { part: part.key, seq })?;
-        part.drop_message(desk, journal, seq);
-        desk.finish(part);
+        context.write(journal, &Record::Cancel { part: part.key, seq })?;
+        part.drop_message(context, journal, seq);
+        context.finish(part);
         Ok(())
     }
 
@@ -52,14 +52,14 @@ impl Shard {
         seq: Seq,
         due_ms: Millis,
     ) -> Result<(), Error> {
-        let (part, desk) = self.known_part(part)?;
+        let (part, context) = self.known_part(part)?;
         let entry = part.unseen(seq)?;
         if due_ms > part.kept_until(&entry) {
             return Err(Error::schema("due_ms: it is later than the topic keeps the message"));
         }
-        desk.write(journal, &Record::Reschedule { part: part.key, seq, due_ms, now_ms: now })?;
+        context.write(journal, &Record::Reschedule { part: part.key, seq, due_ms, now_ms: now })?;
         part.apply_reschedule(seq, (due_ms, now), now);
-        desk.finish(part);
+        context.finish(part);
         Ok(())
     }
 
@@ -73,19 +73,19 @@ impl Shard {
         body: Bytes,
         payload_len: u32,
     ) -> Result<(), Error> {
-        let (part, desk) = self.known_part(part)?;
+        let (part, context) = self.known_part(part)?;
         let mut entry = part.unseen(seq)?;
         part.admit_bytes(u64::from(payload_len.saturating_sub(entry.payload_len())))?;
         entry.set_payload_len(payload_len);
         let group = part.group_of(seq);
         let record = Record::Edit(Box::new(part.whole(&entry, group.as_deref(), now)));
-        let position = desk.write_with(journal, Class::Data, &record, &body)?;
+        let position = context.write_with(journal, Class::Data, &record, &body)?;
         part.resize(seq, payload_len);
         if let Some(old) = part.set_position(seq, position) {
             journal.release(old);
         }
-        desk.hot.put(seq, body);
-        desk.finish(part);
+        context.hot.put(seq, body);
+        context.finish(part);
         Ok(())
     }
 
@@ -98,7 +98,7 @@ impl Shard {
         seq: Seq,
         to: PartKey,
     ) -> Result<(), Error> {
-        let (part, desk) = self.known_part(from)?;
+        let (part, context) = self.known_part(from)?;
         let entry = part.index.get(seq).ok_or_else(no_message)?;
         if from == to {
             return Err(Error::new(Kind::Conflict, "the message is already where it should go"));
@@ -107,33 +107,33 @@ impl Shard {
             return Err(Error::new(Kind::Conflict, "the message is with a consumer"));
         }
         let attempts = entry.attempts();
-        desk.write(journal, &Record::Move { from, to, seq, reason: None, now_ms: now, attempts, error: "" })?;
+        context.write(journal, &Record::Move { from, to, seq, reason: None, now_ms: now, attempts, error: "" })?;
         if let Some(parcel) = part.apply_move(seq, None, now, attempts, "") {
-            desk.hand_over(to, seq, parcel);
+            context.hand_over(to, seq, parcel);
         }
-        desk.finish(part);
+        context.finish(part);
         Ok(())
     }
 
     /// Throws away everything in a partition, leased messages and remembered keys too; how many messages.
     pub fn purge(&mut self, _now: Millis, journal: &mut dyn Journal, part: PartKey) -> Result<u64, Error> {
-        let Ok((part, desk)) = self.known_part(part) else { return Ok(0) };
+        let Ok((part, context)) = self.known_part(part) else { return Ok(0) };
         let upto = part.index.last().map_or(0, |last| last.seq);
-        desk.write(journal, &Record::Purge { part: part.key, upto })?;
+        context.write(journal, &Record::Purge { part: part.key, upto })?;
         let count = part.index.len() as u64;
-        part.clear(desk, &mut |position| journal.release(position));
+        part.clear(context, &mut |position| journal.release(position));
         Ok(count)
     }
 
     /// Forgets a partition whose topic is gone; the engine has written that.
     pub fn drop_part(&mut self, journal: &mut dyn Journal, part: PartKey) {
         if let Some(mut part) = self.parts.remove(&part) {
-            part.clear(&mut self.desk, &mut |position| journal.release(position));
+            part.clear(&mut self.context, &mut |position| journal.release(position));
         }
     }
 }
 
-impl Part {
+impl Partition {
     /// A message that was never delivered.
     fn unseen(&self, seq: Seq) -> Result<Entry, Error> {
         let entry = self.index.get(seq).ok_or_else(no_message)?;
@@ -143,9 +143,9 @@ impl Part {
         Ok(*entry)
     }
 
-    pub(super) fn drop_message(&mut self, desk: &mut Desk, journal: &mut dyn Journal, seq: Seq) {
+    pub(super) fn drop_message(&mut self, context: &mut ShardContext, journal: &mut dyn Journal, seq: Seq) {
         if let Some(leaving) = self.remove(seq) {
-            journal.release(desk.forget(&leaving.entry));
+            journal.release(context.forget(&leaving.entry));
         }
     }
 
@@ -156,13 +156,13 @@ impl Part {
     }
 
     /// As new, with the same rules and counters.
-    pub(super) fn clear(&mut self, desk: &mut Desk, release: &mut dyn FnMut(ron_log::Position)) {
-        desk.disarm(self);
-        desk.count(self, [0; 4]);
+    pub(super) fn clear(&mut self, context: &mut ShardContext, release: &mut dyn FnMut(ron_log::Position)) {
+        context.disarm(self);
+        context.count(self, [0; 4]);
         for entry in self.index.from(0) {
-            release(desk.forget(entry));
+            release(context.forget(entry));
         }
-        let empty = Part::new(self.key, self.settings.clone(), self.dlq);
+        let empty = Partition::new(self.key, self.settings.clone(), self.dlq);
         let old = std::mem::replace(self, empty);
         self.counts = old.counts;
         self.woken = old.woken;

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use ron_types::Error;
 
-use super::desk::Desk;
+use super::context::ShardContext;
 use super::{Journal, Shard};
-use crate::part::Part;
-use crate::part::apply::RAN_OUT;
+use crate::partition::Partition;
+use crate::partition::apply::RAN_OUT;
 use crate::record::{Record, Stand};
-use crate::words::{DeadReason, Expired, Millis, Seq, State};
+use crate::types::{DeadReason, Expired, Millis, Seq, State};
 
 /// Messages one call settles at most.
 pub(super) const DUE_MAX: usize = 1000;
@@ -19,14 +19,14 @@ impl Shard {
     pub fn tick(&mut self, now: Millis, journal: &mut dyn Journal, _draw: &mut dyn FnMut() -> u64) {
         let mut left = DUE_MAX;
         while left > 0 {
-            let Some((at, key)) = self.desk.agenda.due(now).next() else { return };
+            let Some((at, key)) = self.context.agenda.due(now).next() else { return };
             let Some(part) = self.parts.get_mut(&key) else {
-                self.desk.agenda.clear(at, key);
+                self.context.agenda.clear(at, key);
                 continue;
             };
-            let settled = part.settle_due(&mut self.desk, journal, now, left);
-            self.desk.arm(part);
-            self.desk.finish(part);
+            let settled = part.settle_due(&mut self.context, journal, now, left);
+            self.context.arm(part);
+            self.context.finish(part);
             // Without the log nothing more can be settled; it is still due at the next tick.
             let Ok(settled) = settled else { return };
             left = left.saturating_sub(settled.max(1));
@@ -34,11 +34,11 @@ impl Shard {
     }
 }
 
-impl Part {
+impl Partition {
     /// Settles what is due, at most so many of each sort; how many it settled.
     pub(super) fn settle_due(
         &mut self,
-        desk: &mut Desk,
+        context: &mut ShardContext,
         journal: &mut dyn Journal,
         now: Millis,
         max: usize,
@@ -46,10 +46,10 @@ impl Part {
         if let Some(breaker) = &mut self.breaker {
             self.stirred |= breaker.end_pause(now);
         }
-        let ended = self.end_waits(desk, journal, now, max)?;
+        let ended = self.end_waits(context, journal, now, max)?;
         let overdue = self.overdue(now, max);
         if !overdue.is_empty()
-            && let Err(error) = self.expire(desk, journal, now, &overdue)
+            && let Err(error) = self.expire(context, journal, now, &overdue)
         {
             self.retry_overdue(&overdue);
             return Err(error);
@@ -60,7 +60,7 @@ impl Part {
     /// Ends delays and leases whose time has come.
     fn end_waits(
         &mut self,
-        desk: &mut Desk,
+        context: &mut ShardContext,
         journal: &mut dyn Journal,
         now: Millis,
         max: usize,
@@ -72,9 +72,9 @@ impl Part {
             match entry.state() {
                 State::Leased if self.is_spent(&entry) => {
                     if self.is_spared(&entry) {
-                        self.spare(desk, journal, *seq)?;
+                        self.spare(context, journal, *seq)?;
                     } else {
-                        self.die(desk, journal, now, *seq, DeadReason::MaxAttempts, RAN_OUT)?;
+                        self.die(context, journal, now, *seq, DeadReason::MaxAttempts, RAN_OUT)?;
                     }
                     self.counts.failed += 1;
                     self.delivery_ended(now, (*seq, entry.fence), false);
@@ -84,7 +84,7 @@ impl Part {
             }
         }
         if !returned.is_empty() {
-            desk.write_step(journal, &Record::Returned { part: self.key, seqs: Cow::Borrowed(&returned) })?;
+            context.write_step(journal, &Record::Returned { part: self.key, seqs: Cow::Borrowed(&returned) })?;
             self.counts.failed += returned.len() as u64;
             for seq in returned {
                 self.lease_ended(now, seq, false);
@@ -97,7 +97,7 @@ impl Part {
     /// Moves messages to the dead letters or drops them, as the topic says; the dead are dropped.
     fn expire(
         &mut self,
-        desk: &mut Desk,
+        context: &mut ShardContext,
         journal: &mut dyn Journal,
         now: Millis,
         overdue: &[Seq],
@@ -107,18 +107,18 @@ impl Part {
         for seq in overdue {
             let dead = self.moved.get(seq).is_some_and(|moved| moved.dead.is_some());
             if buries && !dead {
-                self.die(desk, journal, now, *seq, DeadReason::Expired, "")?;
+                self.die(context, journal, now, *seq, DeadReason::Expired, "")?;
             } else {
                 dropped.push(*seq);
             }
         }
         if !dropped.is_empty() {
-            desk.write(journal, &Record::Expired { part: self.key, seqs: Cow::Borrowed(&dropped) })?;
+            context.write(journal, &Record::Expired { part: self.key, seqs: Cow::Borrowed(&dropped) })?;
             self.counts.expired += dropped.len() as u64;
         }
         for seq in dropped {
             if let Some(leaving) = self.remove(seq) {
-                journal.release(desk.forget(&leaving.entry));
+                journal.release(context.forget(&leaving.entry));
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::words::Seq;
+use crate::types::Seq;
 
 /// What a body takes beside its bytes.
 const OVERHEAD: usize = 64;

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use ron_types::Error;
 use ron_types::limits::mailbox as limits;
 
-use super::desk::Desk;
+use super::context::ShardContext;
 use super::{Journal, Nack, Nacked, Recv, Shard, cut, lease_ended, no_message};
 use crate::index::Entry;
-use crate::part::Part;
+use crate::partition::Partition;
 use crate::record::{ITEMS_MAX, Record, Stand};
-use crate::words::{Content, DeadReason, Leased, Millis, PartKey, Seq, State};
+use crate::types::{Content, DeadReason, Leased, Millis, PartKey, Seq, State};
 
 /// Messages one receive may bury that were delivered too often.
 const SPENT_MAX: usize = 100;
@@ -25,15 +25,15 @@ impl Shard {
         recv: Recv<'_>,
         out: &mut Vec<Leased>,
     ) -> Result<(), Error> {
-        let Ok((part, desk)) = self.known_part(part) else { return Ok(()) };
-        let mut items = std::mem::take(&mut desk.items);
+        let Ok((part, context)) = self.known_part(part) else { return Ok(()) };
+        let mut items = std::mem::take(&mut context.items);
         let is_due = part.next_deadline().is_some_and(|at| at <= now);
         let settled =
-            if is_due { part.settle_due(desk, journal, now, super::due::DUE_MAX).map(|_| ()) } else { Ok(()) };
-        let result = settled.and_then(|()| part.lease_some(desk, journal, now, &recv, &mut items, out));
+            if is_due { part.settle_due(context, journal, now, super::due::DUE_MAX).map(|_| ()) } else { Ok(()) };
+        let result = settled.and_then(|()| part.lease_some(context, journal, now, &recv, &mut items, out));
         items.clear();
-        desk.items = items;
-        desk.finish(part);
+        context.items = items;
+        context.finish(part);
         result
     }
 
@@ -45,14 +45,14 @@ impl Shard {
         part: PartKey,
         items: &[(Seq, u32)],
     ) -> Vec<Result<(), Error>> {
-        let Ok((part, desk)) = self.known_part(part) else {
+        let Ok((part, context)) = self.known_part(part) else {
             return items.iter().map(|_| Err(lease_ended())).collect();
         };
         let mut answers = Vec::with_capacity(items.len());
         for items in items.chunks(ITEMS_MAX) {
-            part.ack_some(desk, journal, now, items, &mut answers);
+            part.ack_some(context, journal, now, items, &mut answers);
         }
-        desk.finish(part);
+        context.finish(part);
         answers
     }
 
@@ -68,7 +68,7 @@ impl Shard {
         nack: Nack<'_>,
         draw: u64,
     ) -> Result<Nacked, Error> {
-        let (part, desk) = self.known_part(part)?;
+        let (part, context) = self.known_part(part)?;
         let entry = part.leased_entry(now, seq, fence)?;
         let reason = cut(nack.reason, limits::REASON_BYTES_MAX);
         let died = match () {
@@ -77,21 +77,21 @@ impl Shard {
             () => None,
         };
         let nacked = if let Some(why) = died {
-            part.die(desk, journal, now, seq, why, reason)?;
+            part.die(context, journal, now, seq, why, reason)?;
             Nacked::Died
         } else if part.is_spent(&entry) {
-            part.spare(desk, journal, seq)?;
+            part.spare(context, journal, seq)?;
             Nacked::Requeued { due_ms: now }
         } else {
             let delay_ms = nack.delay_ms.unwrap_or_else(|| part.backoff_ms(entry.attempts(), draw));
             let due_ms = now.saturating_add(delay_ms);
-            desk.write_step(journal, &Record::Nack { part: part.key, seq, due_ms, now_ms: now, reason })?;
+            context.write_step(journal, &Record::Nack { part: part.key, seq, due_ms, now_ms: now, reason })?;
             part.apply_nack(seq, (due_ms, now), reason, now);
             Nacked::Requeued { due_ms }
         };
         part.counts.failed += 1;
         part.delivery_ended(now, (seq, fence), false);
-        desk.finish(part);
+        context.finish(part);
         Ok(nacked)
     }
 
@@ -105,32 +105,32 @@ impl Shard {
         fence: u32,
         visibility_ms: u64,
     ) -> Result<Millis, Error> {
-        let (part, desk) = self.known_part(part)?;
+        let (part, context) = self.known_part(part)?;
         part.leased_entry(now, seq, fence)?;
         let until_ms = now.saturating_add(visibility_ms.min(limits::VISIBILITY_MAX.as_millis() as u64));
-        desk.write_step(journal, &Record::Extend { part: part.key, seq, until_ms, now_ms: now })?;
+        context.write_step(journal, &Record::Extend { part: part.key, seq, until_ms, now_ms: now })?;
         part.apply_extend(seq, (until_ms, now), now);
-        desk.finish(part);
+        context.finish(part);
         Ok(until_ms)
     }
 
     /// The answer with this lease never left: the delivery did not happen and does not count.
     pub fn release_lease(&mut self, now: Millis, journal: &mut dyn Journal, part: PartKey, seq: Seq, fence: u32) {
-        let Ok((part, desk)) = self.known_part(part) else { return };
+        let Ok((part, context)) = self.known_part(part) else { return };
         let undone = part
             .leased_entry(now, seq, fence)
-            .and_then(|_| desk.write_step(journal, &Record::Unlease { part: part.key, seq }));
+            .and_then(|_| context.write_step(journal, &Record::Unlease { part: part.key, seq }));
         if undone.is_ok() {
             part.apply_unlease(seq);
-            desk.finish(part);
+            context.finish(part);
         }
     }
 }
 
-impl Part {
+impl Partition {
     fn lease_some(
         &mut self,
-        desk: &mut Desk,
+        context: &mut ShardContext,
         journal: &mut dyn Journal,
         now: Millis,
         recv: &Recv<'_>,
@@ -142,14 +142,14 @@ impl Part {
         }
         let visibility_ms = recv.visibility_ms.unwrap_or(self.settings.visibility_ms);
         let until_ms = now.saturating_add(visibility_ms.min(limits::VISIBILITY_MAX.as_millis() as u64));
-        self.choose(desk, journal, now, recv, until_ms, items)?;
+        self.choose(context, journal, now, recv, until_ms, items)?;
         if items.is_empty() {
             return Ok(());
         }
         let consumer = cut(recv.consumer, limits::KEY_BYTES_MAX);
         let record =
             Record::Lease { part: self.key, until_ms, now_ms: now, consumer, items: Cow::Borrowed(items.as_slice()) };
-        if let Err(error) = desk.write_step(journal, &record) {
+        if let Err(error) = context.write_step(journal, &record) {
             self.unchoose(items);
             return Err(error);
         }
@@ -158,7 +158,7 @@ impl Part {
             breaker.let_out(items);
         }
         for (seq, _) in items {
-            out.extend(self.leased(desk, now, *seq, consumer));
+            out.extend(self.leased(context, now, *seq, consumer));
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Part {
     /// Leases messages in memory, the next in turn first.
     fn choose(
         &mut self,
-        desk: &mut Desk,
+        context: &mut ShardContext,
         journal: &mut dyn Journal,
         now: Millis,
         recv: &Recv<'_>,
@@ -190,7 +190,7 @@ impl Part {
                         return Ok(());
                     }
                     spent += 1;
-                    self.bury_spent(desk, journal, now, seq)?;
+                    self.bury_spent(context, journal, now, seq)?;
                     continue;
                 }
                 bytes += entry.payload_len() as usize;
@@ -229,13 +229,13 @@ impl Part {
     }
 
     /// What a consumer is told of a message just leased.
-    fn leased(&mut self, desk: &mut Desk, now: Millis, seq: Seq, consumer: &str) -> Option<Leased> {
+    fn leased(&mut self, context: &mut ShardContext, now: Millis, seq: Seq, consumer: &str) -> Option<Leased> {
         let entry = *self.index.get(seq)?;
         let past = self.pasts.begin(seq, entry.attempts(), consumer, now);
         let earlier = past.tries.len() - 1;
         let history = past.tries[..earlier].iter().map(|one| one.attempt()).collect();
         let first_leased_ms = past.first_leased_ms;
-        let body = desk.hot.take(seq);
+        let body = context.hot.take(seq);
         Some(Leased {
             part: self.key,
             seq,
@@ -254,7 +254,7 @@ impl Part {
 
     fn ack_some(
         &mut self,
-        desk: &mut Desk,
+        context: &mut ShardContext,
         journal: &mut dyn Journal,
         now: Millis,
         items: &[(Seq, u32)],
@@ -276,7 +276,7 @@ impl Part {
             return;
         }
         let record = Record::Ack { part: self.key, seqs: Cow::Borrowed(&seqs) };
-        if let Err(error) = desk.write(journal, &record) {
+        if let Err(error) = context.write(journal, &record) {
             for answer in answers[before..].iter_mut().filter(|answer| answer.is_ok()) {
                 *answer = Err(error.clone());
             }
@@ -287,7 +287,7 @@ impl Part {
             self.lease_ended(now, seq, true);
             self.end_try(seq, now, "");
             if let Some(leaving) = self.remove(seq) {
-                journal.release(desk.forget(&leaving.entry));
+                journal.release(context.forget(&leaving.entry));
             }
         }
     }
@@ -311,15 +311,26 @@ impl Part {
         draw % bound.saturating_add(1).max(1)
     }
 
-    fn bury_spent(&mut self, desk: &mut Desk, journal: &mut dyn Journal, now: Millis, seq: Seq) -> Result<(), Error> {
+    fn bury_spent(
+        &mut self,
+        context: &mut ShardContext,
+        journal: &mut dyn Journal,
+        now: Millis,
+        seq: Seq,
+    ) -> Result<(), Error> {
         let last = self.pasts.get(seq).and_then(|past| past.tries.last());
         let error = last.map_or_else(String::new, |last| last.outcome.to_string());
-        self.die(desk, journal, now, seq, DeadReason::MaxAttempts, &error)
+        self.die(context, journal, now, seq, DeadReason::MaxAttempts, &error)
     }
 
     /// Gives a message back that would die of this delivery: it does not count, because its topic is paused.
-    pub(super) fn spare(&mut self, desk: &mut Desk, journal: &mut dyn Journal, seq: Seq) -> Result<(), Error> {
-        desk.write_step(journal, &Record::Unlease { part: self.key, seq })?;
+    pub(super) fn spare(
+        &mut self,
+        context: &mut ShardContext,
+        journal: &mut dyn Journal,
+        seq: Seq,
+    ) -> Result<(), Error> {
+        context.write_step(journal, &Record::Unlease { part: self.key, seq })?;
         self.apply_unlease(seq);
         Ok(())
     }
@@ -336,7 +347,7 @@ impl Part {
     /// Moves a message to the dead letters.
     pub(super) fn die(
         &mut self,
-        desk: &mut Desk,
+        context: &mut ShardContext,
         journal: &mut dyn Journal,
         now: Millis,
         seq: Seq,
@@ -346,9 +357,9 @@ impl Part {
         let (from, to) = (self.key, self.dlq.ok_or_else(no_message)?);
         let attempts = self.index.get(seq).ok_or_else(no_message)?.attempts();
         let reason = Some(reason);
-        desk.write(journal, &Record::Move { from, to, seq, reason, now_ms: now, attempts, error })?;
+        context.write(journal, &Record::Move { from, to, seq, reason, now_ms: now, attempts, error })?;
         if let Some(parcel) = self.apply_move(seq, reason, now, attempts, error) {
-            desk.hand_over(to, seq, parcel);
+            context.hand_over(to, seq, parcel);
             self.counts.died += 1;
         }
         Ok(())

@@ -3,12 +3,12 @@
 use ron_log::{Class, Position};
 use ron_types::Error;
 
-use super::desk::Desk;
+use super::context::ShardContext;
 use super::{Journal, Shard};
 use crate::index::Entry;
-use crate::part::Part;
+use crate::partition::Partition;
 use crate::record::Record;
-use crate::words::{Millis, PartKey, Seq};
+use crate::types::{Millis, PartKey, Seq};
 
 impl Shard {
     /// Asked for every record that [`Record::keeps`] something, in every shard, before the record's segment may go.
@@ -24,26 +24,26 @@ impl Shard {
         old: Position,
         body: &[u8],
     ) -> Result<(), Error> {
-        let home = self.desk.homes.get(&seq).copied().unwrap_or(part);
-        let desk = &mut self.desk;
+        let home = self.context.homes.get(&seq).copied().unwrap_or(part);
+        let context = &mut self.context;
         if let Some(holder) = self.parts.get_mut(&home) {
-            holder.relocate(desk, journal, now, seq, old, body)?;
+            holder.relocate(context, journal, now, seq, old, body)?;
         }
         // A message that never left carries its key with its body.
         if let Some(origin) = self.parts.get(&part)
             && origin.index.get(seq).is_none_or(Entry::is_moved)
             && let Some(memo) = origin.keys.of(now, seq)
         {
-            desk.write(journal, &Record::Remember { part, seq, memo })?;
+            context.write(journal, &Record::Remember { part, seq, memo })?;
         }
         Ok(())
     }
 }
 
-impl Part {
+impl Partition {
     fn relocate(
         &mut self,
-        desk: &mut Desk,
+        context: &mut ShardContext,
         journal: &mut dyn Journal,
         now: Millis,
         seq: Seq,
@@ -53,7 +53,7 @@ impl Part {
         let Some(entry) = self.index.get(seq).filter(|entry| entry.position == old).copied() else { return Ok(()) };
         let group = self.group_of(seq);
         let record = Record::Relocated(Box::new(self.whole(&entry, group.as_deref(), now)));
-        let position = desk.write_with(journal, Class::Settle, &record, body)?;
+        let position = context.write_with(journal, Class::Settle, &record, body)?;
         self.set_position(seq, position);
         journal.release(old);
         Ok(())

@@ -5,7 +5,7 @@ use ron_types::{Error, Kind};
 
 use super::{Journal, Shard};
 use crate::record::Record;
-use crate::words::{Millis, PartKey, Seq, TopicId};
+use crate::types::{Millis, PartKey, Seq, TopicId};
 
 impl Shard {
     /// Does again what a record of a partition of this shard says. What a `Move` takes out is in the outbox afterwards
@@ -22,7 +22,7 @@ impl Shard {
                 self.replace(whole.part, whole.seq);
                 self.part_mut(whole.part).0.apply_whole(whole, position, now);
                 if whole.moved_ms.is_some() {
-                    self.desk.homes.insert(whole.seq, whole.part);
+                    self.context.homes.insert(whole.seq, whole.part);
                 }
             }
             Record::Remember { part, seq, memo } => {
@@ -37,8 +37,8 @@ impl Shard {
             Record::Purge { part, .. } => {
                 if let Some(part) = self.parts.get_mut(part) {
                     let mut released = Vec::new();
-                    part.clear(&mut self.desk, &mut |position| released.push(position));
-                    self.desk.released.append(&mut released);
+                    part.clear(&mut self.context, &mut |position| released.push(position));
+                    self.context.released.append(&mut released);
                 }
             }
             other => self.replay_step(now, other),
@@ -48,7 +48,7 @@ impl Shard {
 
     /// Positions that replaying found to be no longer needed: the log is to be told.
     pub fn take_released(&mut self, out: &mut Vec<Position>) {
-        out.append(&mut self.desk.released);
+        out.append(&mut self.context.released);
     }
 
     /// Steps of messages that stay, or leave for another partition.
@@ -67,7 +67,7 @@ impl Shard {
             Record::Reschedule { seq, due_ms, now_ms, .. } => part.apply_reschedule(*seq, (*due_ms, *now_ms), now),
             Record::Move { to, seq, reason, now_ms, attempts, error, .. } => {
                 if let Some(parcel) = part.apply_move(*seq, *reason, *now_ms, *attempts, error) {
-                    self.desk.hand_over(*to, *seq, parcel);
+                    self.context.hand_over(*to, *seq, parcel);
                 }
             }
             _ => {}
@@ -85,20 +85,20 @@ impl Shard {
         for key in gone {
             self.drop_part(&mut released, key);
         }
-        self.desk.released.append(&mut released.0);
+        self.context.released.append(&mut released.0);
     }
 
     /// Takes a message out if it is there.
     fn replace(&mut self, part: PartKey, seq: Seq) {
         if let Some(leaving) = self.parts.get_mut(&part).and_then(|part| part.remove(seq)) {
-            let position = self.desk.forget(&leaving.entry);
-            self.desk.released.push(position);
+            let position = self.context.forget(&leaving.entry);
+            self.context.released.push(position);
         }
     }
 
     fn replay_finish(&mut self, part: Option<PartKey>) {
         if let Some(part) = part.and_then(|key| self.parts.get_mut(&key)) {
-            self.desk.finish(part);
+            self.context.finish(part);
         }
     }
 }

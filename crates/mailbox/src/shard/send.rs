@@ -5,9 +5,9 @@ use ron_types::limits::mailbox::KEY_BYTES_MAX;
 use ron_types::{Error, Kind};
 
 use super::{Journal, Send, Sent, Shard};
-use crate::part::Part;
+use crate::partition::Partition;
 use crate::record::{Record, Taken};
-use crate::words::{Dedup, Millis};
+use crate::types::{Dedup, Millis};
 
 /// Keys a send forgets beside its own work, so that forgetting keeps up with remembering.
 const SWEEP: usize = 2;
@@ -17,7 +17,7 @@ const SWEEP_FULL: usize = 1000;
 impl Shard {
     /// Takes a message in, unless its key says that it was taken in before.
     pub fn send(&mut self, now: Millis, journal: &mut dyn Journal, send: Send<'_>) -> Result<Sent, Error> {
-        let (part, desk) = self.part_mut(send.part);
+        let (part, context) = self.part_mut(send.part);
         if let Some(sent) = part.sent_before(now, &send)? {
             return Ok(sent);
         }
@@ -33,18 +33,18 @@ impl Shard {
             key: send.key.map(|key| (key, send.sent_ms.saturating_add(part.settings.replay_window_ms))),
         };
         let record = Record::Send(taken);
-        let position = desk.write_with(journal, Class::Data, &record, &send.body)?;
+        let position = context.write_with(journal, Class::Data, &record, &send.body)?;
         if let Record::Send(taken) = &record {
             part.apply_send(taken, position, now);
         }
         part.counts.sent += 1;
-        desk.hot.put(send.seq, send.body);
-        desk.finish(part);
+        context.hot.put(send.seq, send.body);
+        context.finish(part);
         Ok(Sent { seq: send.seq, sent_ms: send.sent_ms, duplicate: false })
     }
 }
 
-impl Part {
+impl Partition {
     fn sent_before(&mut self, now: Millis, send: &Send<'_>) -> Result<Option<Sent>, Error> {
         let Some(key) = send.key else { return Ok(None) };
         let Some((seq, memo)) = self.keys.get(now, key.hash) else { return Ok(None) };

@@ -4,7 +4,7 @@ use ron_types::limits::mailbox as limits;
 
 use super::*;
 use crate::record::Record;
-use crate::words::{Content, DeadReason, Expired, Groups, Leased, State};
+use crate::types::{Content, DeadReason, Expired, Groups, Leased, State};
 
 mod breaker;
 mod order;

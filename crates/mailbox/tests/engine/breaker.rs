@@ -2,7 +2,7 @@
 
 use ron_kernel::bus::{BroadcastReceiver, Heard};
 use svc_mailbox::events::Event;
-use svc_mailbox::words::{BreakerSettings, BreakerState};
+use svc_mailbox::types::{BreakerSettings, BreakerState};
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn settings() -> TopicSettings {
 
 impl Rig {
     async fn poisoned() -> Rig {
-        let rig = Rig::start(Place::Memory).await;
+        let rig = Rig::start(LogLocation::Memory).await;
         rig.mailbox.create_topic(&name("jobs"), settings(), soon()).await.expect("made");
         for n in 0..MESSAGES {
             rig.send("jobs", &n.to_string()).await;

@@ -143,7 +143,7 @@ async fn settings_edited_by_many_at_once_lose_no_change() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_received_for_no_time_is_there_for_the_next_and_may_still_be_acknowledged() {
-    let rig = Rig::start(Place::Memory).await;
+    let rig = Rig::start(LogLocation::Memory).await;
     rig.send("t", "x").await;
     let short = || Receive { visibility_ms: Some(0), ..once() };
     let first = rig.recv_as("t", short()).await.remove(0);
@@ -181,12 +181,12 @@ async fn attributes_may_be_as_large_as_other_surfaces_allow() {
         payload: vec![7; 1 << 20].into(),
         ..Outgoing::default()
     };
-    let rig = Rig::with(MailboxOptions { place: on_disk(folder.path()), ..MailboxOptions::default() }).await;
+    let rig = Rig::with(MailboxOptions { location: on_disk(folder.path()), ..MailboxOptions::default() }).await;
     rig.send_as("t", with(max - 262)).await;
     let refused = rig.mailbox.send(&anybody(), &name("t"), with(max - 261), soon()).await;
     assert_eq!(refused.expect_err("one byte too many").kind, Kind::Schema);
     assert_eq!(rig.stop().await, 0);
-    let rig = Rig::with(MailboxOptions { place: on_disk(folder.path()), ..MailboxOptions::default() }).await;
+    let rig = Rig::with(MailboxOptions { location: on_disk(folder.path()), ..MailboxOptions::default() }).await;
     let delivery = rig.recv("t", 1).await.remove(0);
     assert_eq!((delivery.attrs[0].1.len(), delivery.payload.len()), (max - 262, 1 << 20));
     assert_eq!(rig.stop().await, 0);

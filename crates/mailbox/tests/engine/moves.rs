@@ -66,7 +66,7 @@ fn numbers(count: usize) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_dead_go_back_to_where_they_were_for_several_topics_at_once() {
-    let rig = Rig::start(Place::Memory).await;
+    let rig = Rig::start(LogLocation::Memory).await;
     rig.bury("orders", "grave", 250).await;
     rig.bury("bills", "grave", 50).await;
     rig.bury("mails", "mails.grave", 120).await;
@@ -182,7 +182,7 @@ async fn a_move_wanted_to_end_ends_after_a_restart_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_fails_where_a_message_cannot_go_and_the_message_stays() {
-    let rig = Rig::start(Place::Memory).await;
+    let rig = Rig::start(LogLocation::Memory).await;
     rig.bury("jobs", "grave", 20).await;
     rig.mailbox.delete_topic(&name("jobs"), soon()).await.expect("deleted");
     rig.start_move(order("grave", None, None)).await;
@@ -215,7 +215,7 @@ async fn a_move_fails_where_a_message_cannot_go_and_the_message_stays() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_leaves_what_is_with_a_consumer_and_only_the_last_ones_are_remembered() {
-    let rig = Rig::start(Place::Memory).await;
+    let rig = Rig::start(LogLocation::Memory).await;
     rig.bury("jobs", "jobs.grave", 5).await;
     let leased = rig.recv("jobs.grave", 1).await.remove(0);
     rig.start_move(order("jobs.grave", None, None)).await;

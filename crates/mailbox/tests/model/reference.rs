@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use svc_mailbox::words::{DeadReason, Expired, Groups, Millis, PartKey, Seq, TopicSettings};
+use svc_mailbox::types::{DeadReason, Expired, Groups, Millis, PartKey, Seq, TopicSettings};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stand {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ron_types::Kind;
 use svc_mailbox::record::Record;
 use svc_mailbox::shard::{Key, Nack, Nacked, Recv, Send, Shard};
-use svc_mailbox::words::{
+use svc_mailbox::types::{
     Content, DeadReason, Dedup, Expired, Groups, Millis, PartKey, Seq, State, Summary, TopicId, TopicSettings,
 };
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use svc_mailbox::Secret;
-use svc_mailbox::words::{PartKey, TopicId};
+use svc_mailbox::types::{PartKey, TopicId};
 
 use super::super::fields::{Text, Topic};
 use super::super::recv::RecvRequest;

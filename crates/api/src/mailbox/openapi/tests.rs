@@ -118,7 +118,7 @@ fn every_example_is_a_request_that_its_route_reads() {
 
 #[test]
 fn settings_are_described_as_they_are_shown() {
-    let shown = serde_json::to_value(svc_mailbox::words::TopicSettings::default()).expect("json");
+    let shown = serde_json::to_value(svc_mailbox::types::TopicSettings::default()).expect("json");
     let document = document();
     let described = document["components"]["schemas"]["Settings"]["properties"].as_object().expect("fields");
     let names = |fields: &serde_json::Map<String, Value>| fields.keys().cloned().collect::<BTreeSet<String>>();

@@ -1,7 +1,7 @@
 //! Where dead messages go, and which queues may send theirs.
 
 use serde_json::{Map, Value};
-use svc_mailbox::words::{TopicName, TopicSettings};
+use svc_mailbox::types::{TopicName, TopicSettings};
 
 use super::REDRIVE_ALLOW;
 use crate::sqs::error::SqsError;

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use svc_mailbox::Delivery;
-use svc_mailbox::words::{Groups, TopicSettings};
+use svc_mailbox::types::{Groups, TopicSettings};
 
 use crate::sqs::App;
 use crate::sqs::attributes::{COUNTS, FIXED, SETTABLE};
@@ -31,7 +31,7 @@ const SYSTEM: [&str; 9] = [
 ];
 
 /// What a receiver wants to see of each message.
-pub(super) struct Wanted {
+pub(super) struct RequestedFields {
     /// A bit for each name in the list of them.
     system: u16,
     attributes: Names,
@@ -44,7 +44,7 @@ enum Names {
     Some(Vec<String>),
 }
 
-impl Wanted {
+impl RequestedFields {
     pub fn read(request: &ReceiveMessage) -> Result<Self, SqsError> {
         let mut system = 0;
         let (old, new) = (&request.attribute_names, &request.message_system_attribute_names);
@@ -63,7 +63,7 @@ impl Wanted {
             names if names.iter().any(|name| name == "All" || name == ".*") => Names::All,
             names => Names::Some(names.to_vec()),
         };
-        Ok(Wanted { system, attributes })
+        Ok(RequestedFields { system, attributes })
     }
 
     pub fn show(&self, app: &App, caller: &Caller, settings: &TopicSettings, delivery: Delivery) -> Message {
@@ -186,7 +186,7 @@ mod tests {
     fn shown(asked: &[&str], attrs: &[(&str, &str)]) -> (Vec<(String, String)>, Option<String>) {
         let request = ReceiveMessage { message_attribute_names: Some(names(asked)), ..ReceiveMessage::default() };
         let attrs: Vec<_> = attrs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let wanted = Wanted::read(&request).expect("any names are taken");
+        let wanted = RequestedFields::read(&request).expect("any names are taken");
         let (shown, digest) = wanted.attributes.show(&attrs, false);
         let shown = shown.into_iter().map(|(name, value)| (name, value.data_type.unwrap_or_default()));
         (shown.collect(), digest)
@@ -230,7 +230,7 @@ mod tests {
                 message_system_attribute_names: Some(names(new)),
                 ..ReceiveMessage::default()
             };
-            Wanted::read(&request).map(|wanted| wanted.system)
+            RequestedFields::read(&request).map(|wanted| wanted.system)
         };
         assert_eq!(read(&[], &[]), Ok(0));
         assert_eq!(read(&["SenderId"], &["SentTimestamp"]), Ok(3));

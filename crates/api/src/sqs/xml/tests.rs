@@ -8,38 +8,38 @@ fn map(pairs: &[(&str, &str)]) -> Map {
 }
 
 /// An action, its answer and the XML of that.
-type Row = (&'static str, Answer, &'static str);
+type Row = (&'static str, ActionOutput, &'static str);
 
 fn of_queues() -> Vec<Row> {
     let url = || "http://node/000000000000/jobs".to_owned();
     vec![
-        ("DeleteQueue", Answer::Nothing, ""),
+        ("DeleteQueue", ActionOutput::Nothing, ""),
         (
             "CreateQueue",
-            Answer::QueueUrl(QueueUrl { queue_url: url() }),
+            ActionOutput::QueueUrl(QueueUrl { queue_url: url() }),
             "<CreateQueueResult><QueueUrl>http://node/000000000000/jobs</QueueUrl></CreateQueueResult>",
         ),
         (
             "ListQueues",
-            Answer::Queues(Queues { queue_urls: vec![url(), url()], next_token: Some("t".into()) }),
+            ActionOutput::Queues(Queues { queue_urls: vec![url(), url()], next_token: Some("t".into()) }),
             "<ListQueuesResult><QueueUrl>http://node/000000000000/jobs</QueueUrl>\
              <QueueUrl>http://node/000000000000/jobs</QueueUrl><NextToken>t</NextToken></ListQueuesResult>",
         ),
         (
             "ListDeadLetterSourceQueues",
-            Answer::DeadLetterSources(DeadLetterSources { queue_urls: vec![url()], next_token: None }),
+            ActionOutput::DeadLetterSources(DeadLetterSources { queue_urls: vec![url()], next_token: None }),
             "<ListDeadLetterSourceQueuesResult><QueueUrl>http://node/000000000000/jobs</QueueUrl>\
              </ListDeadLetterSourceQueuesResult>",
         ),
         (
             "GetQueueAttributes",
-            Answer::Attributes(Attributes { attributes: map(&[("DelaySeconds", "0"), ("Policy", "{\"a\":1}")]) }),
+            ActionOutput::Attributes(Attributes { attributes: map(&[("DelaySeconds", "0"), ("Policy", "{\"a\":1}")]) }),
             "<GetQueueAttributesResult><Attribute><Name>DelaySeconds</Name><Value>0</Value></Attribute>\
              <Attribute><Name>Policy</Name><Value>{&quot;a&quot;:1}</Value></Attribute></GetQueueAttributesResult>",
         ),
         (
             "ListQueueTags",
-            Answer::Tags(Tags { tags: map(&[("team", "a&b")]) }),
+            ActionOutput::Tags(Tags { tags: map(&[("team", "a&b")]) }),
             "<ListQueueTagsResult><Tag><Key>team</Key><Value>a&amp;b</Value></Tag></ListQueueTagsResult>",
         ),
     ]
@@ -75,12 +75,12 @@ fn of_messages() -> Vec<Row> {
     vec![
         (
             "SendMessage",
-            Answer::Sent(plain),
+            ActionOutput::Sent(plain),
             "<SendMessageResult><MessageId>m</MessageId><MD5OfMessageBody>b</MD5OfMessageBody></SendMessageResult>",
         ),
         (
             "SendMessageBatch",
-            Answer::Batch(Batch { successful: vec![Done::Sent(full)], failed: vec![failed] }),
+            ActionOutput::Batch(Batch { successful: vec![Done::Sent(full)], failed: vec![failed] }),
             "<SendMessageBatchResult><SendMessageBatchResultEntry><Id>a</Id><MessageId>m</MessageId>\
              <MD5OfMessageBody>b</MD5OfMessageBody><MD5OfMessageAttributes>c</MD5OfMessageAttributes>\
              <MD5OfMessageSystemAttributes>d</MD5OfMessageSystemAttributes>\
@@ -90,19 +90,19 @@ fn of_messages() -> Vec<Row> {
         ),
         (
             "DeleteMessageBatch",
-            Answer::Batch(Batch { successful: vec![settled.clone()], failed: Vec::new() }),
+            ActionOutput::Batch(Batch { successful: vec![settled.clone()], failed: Vec::new() }),
             "<DeleteMessageBatchResult><DeleteMessageBatchResultEntry><Id>a</Id></DeleteMessageBatchResultEntry>\
              </DeleteMessageBatchResult>",
         ),
         (
             "ChangeMessageVisibilityBatch",
-            Answer::Batch(Batch { successful: vec![settled], failed: Vec::new() }),
+            ActionOutput::Batch(Batch { successful: vec![settled], failed: Vec::new() }),
             "<ChangeMessageVisibilityBatchResult><ChangeMessageVisibilityBatchResultEntry><Id>a</Id>\
              </ChangeMessageVisibilityBatchResultEntry></ChangeMessageVisibilityBatchResult>",
         ),
         (
             "ReceiveMessage",
-            Answer::Received(Received { messages: vec![message, short] }),
+            ActionOutput::Received(Received { messages: vec![message, short] }),
             "<ReceiveMessageResult><Message><MessageId>m</MessageId><ReceiptHandle>r+/=</ReceiptHandle>\
              <MD5OfBody>b</MD5OfBody><Body>a &amp; &lt;b&gt;&#13;\n\t&quot;é&quot; 😀</Body>\
              <Attribute><Name>SenderId</Name><Value>AKID</Value></Attribute>\
@@ -115,7 +115,11 @@ fn of_messages() -> Vec<Row> {
              <Message><MessageId>n</MessageId><ReceiptHandle></ReceiptHandle><MD5OfBody></MD5OfBody><Body></Body>\
              </Message></ReceiveMessageResult>",
         ),
-        ("ReceiveMessage", Answer::Received(Received::default()), "<ReceiveMessageResult></ReceiveMessageResult>"),
+        (
+            "ReceiveMessage",
+            ActionOutput::Received(Received::default()),
+            "<ReceiveMessageResult></ReceiveMessageResult>",
+        ),
     ]
 }
 
@@ -135,12 +139,12 @@ fn of_moves() -> Vec<Row> {
     vec![
         (
             "StartMessageMoveTask",
-            Answer::MoveStarted(MoveStarted { task_handle: "t".into() }),
+            ActionOutput::MoveStarted(MoveStarted { task_handle: "t".into() }),
             "<StartMessageMoveTaskResult><TaskHandle>t</TaskHandle></StartMessageMoveTaskResult>",
         ),
         (
             "ListMessageMoveTasks",
-            Answer::Moves(Moves { results: vec![running, ended] }),
+            ActionOutput::Moves(Moves { results: vec![running, ended] }),
             "<ListMessageMoveTasksResult><ListMessageMoveTasksResultEntry><TaskHandle>t</TaskHandle>\
              <Status>RUNNING</Status><SourceArn>arn:1</SourceArn><DestinationArn>arn:2</DestinationArn>\
              <MaxNumberOfMessagesPerSecond>5</MaxNumberOfMessagesPerSecond>\
@@ -154,7 +158,7 @@ fn of_moves() -> Vec<Row> {
         ),
         (
             "CancelMessageMoveTask",
-            Answer::MoveCanceled(MoveCanceled { approximate_number_of_messages_moved: 7 }),
+            ActionOutput::MoveCanceled(MoveCanceled { approximate_number_of_messages_moved: 7 }),
             "<CancelMessageMoveTaskResult><ApproximateNumberOfMessagesMoved>7</ApproximateNumberOfMessagesMoved>\
              </CancelMessageMoveTaskResult>",
         ),

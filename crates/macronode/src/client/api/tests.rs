@@ -68,7 +68,7 @@ async fn a_connection_the_node_has_closed_is_opened_again() {
 async fn a_refusal_is_told_with_its_code_and_detail() {
     let client = listen().await.1;
     let refused = |status: u16, body: &'static str| {
-        let answer = Answer { status, body: Bytes::from_static(body.as_bytes()) };
+        let answer = NodeAnswer { status, body: Bytes::from_static(body.as_bytes()) };
         client.accepted("/v1/send", answer).expect_err("refused").to_string()
     };
     let schema = r#"{"title":"the request is not understood","detail":"topic: no","code":"E_SCHEMA"}"#;
@@ -81,7 +81,7 @@ async fn a_refusal_is_told_with_its_code_and_detail() {
 
 #[test]
 fn a_busy_node_says_when_to_come_back() {
-    let answer = |status: u16, body: &'static str| Answer { status, body: Bytes::from_static(body.as_bytes()) };
+    let answer = |status: u16, body: &'static str| NodeAnswer { status, body: Bytes::from_static(body.as_bytes()) };
     let busy = r#"{"code":"E_SATURATED","retry_after_ms":250}"#;
     assert_eq!(answer(429, busy).retry_after(), Some(Duration::from_millis(250)));
     assert_eq!(answer(429, "").retry_after(), Some(Duration::from_secs(1)));

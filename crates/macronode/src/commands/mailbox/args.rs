@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use crate::cli::ApiArgs;
-use crate::config::Millis;
+use crate::config::TimeSpan;
 
 /// What to do with the mailbox.
 #[derive(Debug, Subcommand)]
@@ -53,7 +53,7 @@ pub struct SendArgs {
     pub group: Option<String>,
     /// When it may be received at the earliest, from now
     #[arg(long, value_name = "TIME")]
-    pub delay: Option<Millis>,
+    pub delay: Option<TimeSpan>,
     /// An attribute; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]
     pub attrs: Vec<(String, String)>,
@@ -75,10 +75,10 @@ pub struct RecvArgs {
     pub max: u16,
     /// How long to wait for the first one, up to 20s
     #[arg(long, value_name = "TIME", default_value = "0s")]
-    pub wait: Millis,
+    pub wait: TimeSpan,
     /// How long they are ours [default: as the topic says]
     #[arg(long, value_name = "TIME")]
-    pub visibility: Option<Millis>,
+    pub visibility: Option<TimeSpan>,
     /// Acknowledge them once they are printed
     #[arg(long)]
     pub ack: bool,
@@ -122,7 +122,7 @@ pub struct NackArgs {
     pub reason: Option<String>,
     /// When it may be received again, from now [default: the topic's backoff]
     #[arg(long, value_name = "TIME")]
-    pub delay: Option<Millis>,
+    pub delay: Option<TimeSpan>,
     /// Which node.
     #[command(flatten)]
     pub node: ApiArgs,

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::args::BrowseArgs;
-use super::words::{counted, decoded, one_line, payload_line, relative, segment, shortened, span};
-use crate::client::{Answer, ApiClient};
+use super::types::{counted, decoded, one_line, payload_line, relative, segment, shortened, span};
+use crate::client::{ApiClient, NodeAnswer};
 use crate::commands::Report;
 use crate::commands::table::{row, table};
 use crate::errors::Failure;
@@ -83,7 +83,7 @@ pub async fn browse(args: &BrowseArgs) -> Result<Report, Failure> {
 }
 
 /// One page, as the node gave it and as it is read.
-pub async fn ask(client: &mut ApiClient, topic: &str, body: &Value) -> Result<(Answer, Page), Failure> {
+pub async fn ask(client: &mut ApiClient, topic: &str, body: &Value) -> Result<(NodeAnswer, Page), Failure> {
     let path = format!("/v1/topics/{}/browse", segment(topic));
     let answer = client.post(&path, body).await?;
     let page = answer.read(&path)?;

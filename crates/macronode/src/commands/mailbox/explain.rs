@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::args::ExplainArgs;
 use super::browse::Seen;
-use super::words::{attributes, decoded, missing_dlq, one_line, payload_line, relative, segment};
+use super::types::{attributes, decoded, missing_dlq, one_line, payload_line, relative, segment};
 use crate::client::ApiClient;
 use crate::commands::Report;
 use crate::commands::table::{row, table};

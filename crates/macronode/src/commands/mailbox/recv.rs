@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::args::RecvArgs;
 use super::settle;
-use super::words::{attributes, decoded, one_line, payload_text, relative};
+use super::types::{attributes, decoded, one_line, payload_text, relative};
 use crate::client::{ApiClient, PATIENCE};
 use crate::commands::Report;
 use crate::commands::table::{row, table};
-use crate::config::Millis;
+use crate::config::TimeSpan;
 use crate::errors::{Exit, Failure};
 
 /// A message as it is received or looked at.
@@ -73,8 +73,8 @@ pub async fn ask(
     client: &mut ApiClient,
     topic: &str,
     max: u16,
-    wait: Millis,
-    visibility: Option<Millis>,
+    wait: TimeSpan,
+    visibility: Option<TimeSpan>,
 ) -> Result<(String, Vec<Message>), Failure> {
     const PATH: &str = "/v1/recv";
     let mut body = json!({"topic": topic, "max_messages": max, "wait_ms": wait.0});

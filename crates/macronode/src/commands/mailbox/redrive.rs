@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::args::{RedriveArgs, RedriveCommand, RedriveTarget};
-use super::words::{counted, one_line, relative, segment, span};
-use crate::client::{Answer, ApiClient};
+use super::types::{counted, one_line, relative, segment, span};
+use crate::client::{ApiClient, NodeAnswer};
 use crate::commands::Report;
 use crate::commands::table::{row, table};
 use crate::errors::{Code, Exit, Failure};
@@ -150,7 +150,7 @@ fn progress_bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn read_task(answer: &Answer, path: &str) -> Result<Task, Failure> {
+fn read_task(answer: &NodeAnswer, path: &str) -> Result<Task, Failure> {
     let ordered: Ordered = answer.read(path)?;
     ordered.task.ok_or_else(|| Failure::new(Code::NodeRefused, format!("the answer to {path} names no order")))
 }

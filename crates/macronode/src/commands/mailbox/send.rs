@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::args::SendArgs;
-use super::words::{counted, encoded};
+use super::types::{counted, encoded};
 use crate::client::ApiClient;
 use crate::commands::Report;
 use crate::errors::{Code, Exit, Failure};

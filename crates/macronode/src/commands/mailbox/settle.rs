@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::args::{AckArgs, NackArgs};
 use super::error_of;
-use super::words::counted;
+use super::types::counted;
 use crate::client::{ApiClient, PATIENCE};
 use crate::commands::Report;
 use crate::errors::{Code, Exit, Failure};

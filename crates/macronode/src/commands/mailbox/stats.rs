@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::args::StatsArgs;
-use super::words::{bytes, counted, relative, segment};
+use super::types::{bytes, counted, relative, segment};
 use crate::client::ApiClient;
 use crate::commands::Report;
 use crate::commands::table::{row, table};

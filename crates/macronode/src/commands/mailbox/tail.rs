@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::args::TailArgs;
-use super::words::{decoded, one_line, payload_line, segment, time_of_day};
+use super::types::{decoded, one_line, payload_line, segment, time_of_day};
 use super::{browse, recv, settle};
 use crate::client::ApiClient;
 use crate::commands::Report;
-use crate::config::Millis;
+use crate::config::TimeSpan;
 use crate::errors::{Code, Failure};
 
 /// Messages of one receive, or of one page.
@@ -59,7 +59,7 @@ fn interrupt() -> Result<Signal, Failure> {
 
 /// Receives, prints and acknowledges. What was printed is acknowledged before the command ends.
 async fn receive(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal) -> Result<(), End> {
-    let wait = Millis::from_duration(LONG_POLL_MAX);
+    let wait = TimeSpan::from_duration(LONG_POLL_MAX);
     loop {
         let asked = tokio::select! {
             _ = interrupt.recv() => return Ok(()),
@@ -83,7 +83,7 @@ async fn receive(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal)
 async fn look(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal) -> Result<(), End> {
     let path = format!("/v1/topics/{}", segment(&args.topic));
     let topic: Value = client.get(&path).await?.read(&path)?;
-    let mut place = Place::new(clock::unix_millis(), topic["settings"]["partitions"] == 1);
+    let mut place = TailCursor::new(clock::unix_millis(), topic["settings"]["partitions"] == 1);
     loop {
         let request = place.request();
         let asked = tokio::select! {
@@ -114,7 +114,7 @@ async fn look(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal) ->
 }
 
 /// How far a topic was looked through.
-struct Place {
+struct TailCursor {
     /// Messages sent before this are not wanted.
     since_ms: u64,
     /// Where the next look begins.
@@ -125,9 +125,9 @@ struct Place {
     shown: BTreeMap<String, u64>,
 }
 
-impl Place {
+impl TailCursor {
     fn new(since_ms: u64, is_one_line: bool) -> Self {
-        Place { since_ms, cursor: None, is_one_line, shown: BTreeMap::new() }
+        TailCursor { since_ms, cursor: None, is_one_line, shown: BTreeMap::new() }
     }
 
     fn request(&self) -> Value {
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn each_message_is_shown_once_however_often_it_is_seen() {
-        let mut place = Place::new(100_000, true);
+        let mut place = TailCursor::new(100_000, true);
         assert!(place.is_new("01", 100_000) && !place.is_new("01", 100_000));
         assert!(place.advance(Some("c".to_owned())), "a page that was cut has a next one");
         assert!(!place.advance(None));
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn several_partitions_are_looked_through_from_the_start() {
-        let mut place = Place::new(0, false);
+        let mut place = TailCursor::new(0, false);
         place.advance(Some("c".to_owned()));
         assert_eq!(place.request()["cursor"], "c");
         place.advance(None);

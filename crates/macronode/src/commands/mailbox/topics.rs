@@ -5,12 +5,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::args::{ListArgs, TopicsArgs, TopicsCommand};
-use super::words::{counted, missing_dlq, one_line, relative, segment};
+use super::types::{counted, missing_dlq, one_line, relative, segment};
 use crate::cli::ApiArgs;
-use crate::client::{Answer, ApiClient, PATIENCE};
+use crate::client::{ApiClient, NodeAnswer, PATIENCE};
 use crate::commands::Report;
 use crate::commands::table::{row, table};
-use crate::config::{Millis, Size};
+use crate::config::{Size, TimeSpan};
 use crate::errors::Failure;
 
 const PATH: &str = "/v1/topics";
@@ -67,7 +67,7 @@ fn path_of(name: &str) -> String {
     format!("{PATH}/{}", segment(name))
 }
 
-async fn ask(node: &ApiArgs, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Failure> {
+async fn ask(node: &ApiArgs, method: Method, path: &str, body: Option<&Value>) -> Result<NodeAnswer, Failure> {
     let mut client = ApiClient::find(node)?;
     let answer = client.ask(method, path, body, PATIENCE).await?;
     client.accepted(path, answer)
@@ -144,7 +144,7 @@ fn in_words(name: &str, value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::String(text) => one_line(text),
-        Value::Number(number) if name.ends_with("_ms") => Millis(number.as_u64().unwrap_or(0)).to_string(),
+        Value::Number(number) if name.ends_with("_ms") => TimeSpan(number.as_u64().unwrap_or(0)).to_string(),
         other => other.to_string(),
     }
 }
@@ -173,7 +173,8 @@ fn changed(settings: &[(String, String)]) -> Value {
 
 /// A number, a time, a size, a switch, nothing, or a word; the node says whether it fits.
 fn setting(name: &str, text: &str) -> Value {
-    let time = || name.ends_with("_ms").then(|| text.parse::<Millis>().ok()).flatten().map(|time| Value::from(time.0));
+    let time =
+        || name.ends_with("_ms").then(|| text.parse::<TimeSpan>().ok()).flatten().map(|time| Value::from(time.0));
     let size = || name.contains("bytes").then(|| text.parse::<Size>().ok()).flatten().map(|size| Value::from(size.0));
     let number = || text.parse::<u64>().ok().map(Value::from);
     let word = match text {

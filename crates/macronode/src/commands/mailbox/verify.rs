@@ -9,7 +9,7 @@ use ron_log::{Damage, LogError, SegmentReport, VerifyReport};
 use serde_json::{Value, json};
 
 use super::args::VerifyArgs;
-use super::words::{bytes, counted};
+use super::types::{bytes, counted};
 use crate::client::configured;
 use crate::commands::Report;
 use crate::commands::table::{row, table};

@@ -5,7 +5,7 @@ use ron_auth::TopicScope;
 
 use crate::cli::ApiArgs;
 use crate::commands::token::args::{Ops, lifetime, operations};
-use crate::config::Millis;
+use crate::config::TimeSpan;
 
 /// What to do about SQS.
 #[derive(Debug, Subcommand)]
@@ -53,7 +53,7 @@ pub struct CreateArgs {
     pub prefixes: Vec<String>,
     /// How long it is good, as in 90s, 15m, 1h or 30d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
-    pub expires: Option<Millis>,
+    pub expires: Option<TimeSpan>,
     /// Messages it may send in a second
     #[arg(long, visible_alias = "quota", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub sends_per_second: Option<u32>,

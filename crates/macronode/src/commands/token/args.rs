@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use ron_auth::{Op, TopicScope};
 
-use crate::config::Millis;
+use crate::config::TimeSpan;
 
 /// What to do with a token.
 #[derive(Debug, Subcommand)]
@@ -34,7 +34,7 @@ pub struct MintArgs {
     pub topics: Vec<TopicScope>,
     /// How long it is good, as in 90s, 15m, 1h or 30d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
-    pub expires: Option<Millis>,
+    pub expires: Option<TimeSpan>,
     /// Messages it may send in a second
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub sends_per_second: Option<u32>,
@@ -60,7 +60,7 @@ pub struct AttenuateArgs {
     pub topics: Vec<TopicScope>,
     /// How much longer it is good at most, as in 90s, 15m, 1h or 30d
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
-    pub expires: Option<Millis>,
+    pub expires: Option<TimeSpan>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -128,11 +128,11 @@ pub fn operations(text: &str) -> Result<Ops, String> {
 }
 
 /// A time as in the configuration, or in days.
-pub fn lifetime(text: &str) -> Result<Millis, String> {
+pub fn lifetime(text: &str) -> Result<TimeSpan, String> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok()?.checked_mul(24 * 3_600_000));
     let malformed = "expected a time such as \"90s\", \"15m\", \"1h\" or \"30d\"";
-    match days.map_or_else(|| text.parse().map_err(|_| malformed), |days| Ok(Millis(days)))? {
-        Millis(0) => Err("a token must be good for some time".to_owned()),
+    match days.map_or_else(|| text.parse().map_err(|_| malformed), |days| Ok(TimeSpan(days)))? {
+        TimeSpan(0) => Err("a token must be good for some time".to_owned()),
         time => Ok(time),
     }
 }
@@ -147,7 +147,7 @@ mod tests {
         for (text, expected) in
             [("1h", Some(hour)), ("30d", Some(720 * hour)), ("5ms", Some(5)), ("0s", None), ("0d", None)]
         {
-            assert_eq!(lifetime(text).ok(), expected.map(Millis), "{text}");
+            assert_eq!(lifetime(text).ok(), expected.map(TimeSpan), "{text}");
         }
         for text in ["", "d", "1", "soon", "-1h", "99999999999999999999d", "18446744073709551615d"] {
             assert!(lifetime(text).is_err(), "{text:?}");

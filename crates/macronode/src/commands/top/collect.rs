@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::view::{NodeStats, Sample, TopicRates, TopicSample};
 use crate::cli::{ApiArgs, ClientArgs};
 use crate::client::{ApiClient, Client};
-use crate::commands::mailbox::{Numbers, TopicStats, stats_path, words::segment};
+use crate::commands::mailbox::{Numbers, TopicStats, stats_path, types::segment};
 use crate::commands::view::{Status, Topology};
 use crate::errors::Failure;
 

@@ -2,7 +2,7 @@
 
 use super::figures::{age, count, rate};
 use super::view::{LogRow, QueueRow, TopicRow, View};
-use crate::commands::mailbox::words::{bytes, counted};
+use crate::commands::mailbox::types::{bytes, counted};
 use crate::commands::table::{row, table};
 
 /// Topics that are listed.

@@ -9,7 +9,7 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table};
 use super::figures::{age, count, rate};
 use super::plain::{fill, log_line, outward, standing};
 use super::view::{QueueRow, Sort, TopicRow, View};
-use crate::commands::mailbox::words::shortened;
+use crate::commands::mailbox::types::shortened;
 
 /// From this width on, shards and queues stand side by side.
 const WIDE: u16 = 110;

@@ -1,7 +1,7 @@
 //! The breaker: when it opens, what it holds back, how it closes.
 
 use super::*;
-use crate::words::{BreakerSettings, BreakerState, BreakerView};
+use crate::types::{BreakerSettings, BreakerState, BreakerView};
 
 const BREAKER: BreakerSettings =
     BreakerSettings { failing_percent: 50, window_ms: 40_000, deliveries_min: 4, pause_ms: 5_000 };

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::events::Event;
-use crate::words::{BreakerState, BreakerTurn};
+use crate::types::{BreakerState, BreakerTurn};
 
 impl Engine {
     /// Tells that breakers have opened or closed.
@@ -14,7 +14,7 @@ impl Engine {
         }
     }
 
-    fn tell_of_breaker(&self, topic: crate::words::TopicName, turn: BreakerTurn) {
+    fn tell_of_breaker(&self, topic: crate::types::TopicName, turn: BreakerTurn) {
         let BreakerTurn { part, view, failing, deliveries } = turn;
         let partition = part.partition;
         if view.state == BreakerState::Closed {

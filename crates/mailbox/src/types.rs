@@ -17,7 +17,7 @@ pub use breaker::{BreakerSettings, BreakerState, BreakerTurn, BreakerView};
 pub type Seq = u64;
 
 /// A point in time: milliseconds since 1970 on the steady clock, which never jumps within a run.
-pub type Millis = u64;
+pub use ron_types::Millis;
 
 /// Number of a topic, given once and never again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

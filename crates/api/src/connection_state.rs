@@ -17,7 +17,7 @@ const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ConnectionPhase {
     /// A header block has begun, or the first one is awaited.
     Head,
     /// At least one request is worked on.
@@ -31,10 +31,10 @@ pub(crate) enum Phase {
 }
 
 /// The shared state of one connection: its socket, its service and its watchdog.
-pub(crate) struct Pace(Mutex<State>);
+pub(crate) struct ConnectionState(Mutex<State>);
 
 struct State {
-    phase: Phase,
+    phase: ConnectionPhase,
     /// Tells a phase from its next return.
     changes: u64,
     in_flight: usize,
@@ -46,12 +46,12 @@ struct State {
 }
 
 /// One request in flight; ended by dropping it.
-pub(crate) struct InFlight(Arc<Pace>);
+pub(crate) struct InFlight(Arc<ConnectionState>);
 
-impl Pace {
+impl ConnectionState {
     pub(crate) fn new() -> Arc<Self> {
         let state = State {
-            phase: Phase::Head,
+            phase: ConnectionPhase::Head,
             changes: 0,
             in_flight: 0,
             blocked: false,
@@ -59,18 +59,18 @@ impl Pace {
             multiplexed: false,
             unread_body: false,
         };
-        Arc::new(Pace(Mutex::new(state)))
+        Arc::new(ConnectionState(Mutex::new(state)))
     }
 
     /// The phase, and a number that differs each time it is entered.
-    pub(crate) fn look(&self) -> (Phase, u64) {
+    pub(crate) fn look(&self) -> (ConnectionPhase, u64) {
         let state = self.state();
-        if state.blocked { (Phase::Blocked, state.blocks) } else { (state.phase, state.changes) }
+        if state.blocked { (ConnectionPhase::Blocked, state.blocks) } else { (state.phase, state.changes) }
     }
 
     /// True while a request is worked on, even if nothing of its answer can be written.
     pub(crate) fn is_busy(&self) -> bool {
-        self.state().phase == Phase::Busy
+        self.state().phase == ConnectionPhase::Busy
     }
 
     /// The socket takes no more bytes, or takes them again.
@@ -90,14 +90,14 @@ impl Pace {
         let mut state = self.state();
         state.in_flight += 1;
         state.unread_body = false;
-        state.enter(Phase::Busy);
+        state.enter(ConnectionPhase::Busy);
         InFlight(Arc::clone(self))
     }
 
     /// The connection is to end. One that rests has read the whole of its last request, or it would be closed already.
     pub(crate) fn hurry(&self) {
         let mut state = self.state();
-        if state.phase == Phase::Quiet {
+        if state.phase == ConnectionPhase::Quiet {
             state.unread_body = false;
         }
     }
@@ -105,21 +105,21 @@ impl Pace {
     fn received(&self) {
         let mut state = self.state();
         // Streams share the bytes of an HTTP/2 connection: there, bytes are not the beginning of a header block.
-        if state.phase == Phase::Quiet && !state.multiplexed {
-            state.enter(Phase::Head);
+        if state.phase == ConnectionPhase::Quiet && !state.multiplexed {
+            state.enter(ConnectionPhase::Head);
         }
     }
 
     fn multiplexed(&self) {
         let mut state = self.state();
         state.multiplexed = true;
-        state.enter(Phase::Quiet);
+        state.enter(ConnectionPhase::Quiet);
     }
 
     fn lingers(&self) -> bool {
         let mut state = self.state();
         if state.unread_body {
-            state.enter(Phase::Linger);
+            state.enter(ConnectionPhase::Linger);
         }
         state.unread_body
     }
@@ -130,7 +130,7 @@ impl Pace {
 }
 
 impl State {
-    fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: ConnectionPhase) {
         if self.phase != phase {
             self.phase = phase;
             self.changes += 1;
@@ -150,7 +150,7 @@ impl Drop for InFlight {
         let mut state = self.0.state();
         state.in_flight -= 1;
         if state.in_flight == 0 {
-            state.enter(Phase::Quiet);
+            state.enter(ConnectionPhase::Quiet);
         }
     }
 }
@@ -158,7 +158,7 @@ impl Drop for InFlight {
 /// A stream that tells its connection's pace what arrives, and closes without cutting off its own last words.
 pub(crate) struct Paced<S> {
     stream: S,
-    pace: Arc<Pace>,
+    pace: Arc<ConnectionState>,
     /// How much of the preface was seen; none once it is known whether this is HTTP/2.
     preface_seen: Option<usize>,
     peer_finished: bool,
@@ -167,7 +167,7 @@ pub(crate) struct Paced<S> {
 }
 
 impl<S> Paced<S> {
-    pub(crate) fn new(stream: S, pace: Arc<Pace>) -> Self {
+    pub(crate) fn new(stream: S, pace: Arc<ConnectionState>) -> Self {
         Paced { stream, pace, preface_seen: Some(0), peer_finished: false, linger_bytes: None }
     }
 
@@ -250,33 +250,33 @@ mod tests {
 
     #[test]
     fn bytes_after_a_rest_begin_a_header_block_unless_streams_share_the_connection() {
-        let pace = Pace::new();
+        let pace = ConnectionState::new();
         let mut stream = Paced::new((), Arc::clone(&pace));
         stream.arrived(b"GET / HT");
-        assert_eq!(pace.look().0, Phase::Head);
+        assert_eq!(pace.look().0, ConnectionPhase::Head);
         drop(pace.begin());
-        assert_eq!(pace.look().0, Phase::Quiet);
+        assert_eq!(pace.look().0, ConnectionPhase::Quiet);
         stream.arrived(b"G");
-        assert_eq!(pace.look().0, Phase::Head);
+        assert_eq!(pace.look().0, ConnectionPhase::Head);
 
-        let pace = Pace::new();
+        let pace = ConnectionState::new();
         let mut stream = Paced::new((), Arc::clone(&pace));
         let (begin, end) = HTTP2_PREFACE.split_at(10);
         stream.arrived(begin);
-        assert_eq!(pace.look().0, Phase::Head, "an unfinished preface is an unfinished head");
+        assert_eq!(pace.look().0, ConnectionPhase::Head, "an unfinished preface is an unfinished head");
         stream.arrived(&[end, b"more"].concat());
         stream.arrived(b"a ping");
-        assert_eq!(pace.look().0, Phase::Quiet);
+        assert_eq!(pace.look().0, ConnectionPhase::Quiet);
     }
 
     #[test]
     fn a_connection_rests_only_when_its_last_request_has_ended() {
-        let pace = Pace::new();
+        let pace = ConnectionState::new();
         let (first, second) = (pace.begin(), pace.begin());
         drop(first);
-        assert_eq!(pace.look().0, Phase::Busy);
+        assert_eq!(pace.look().0, ConnectionPhase::Busy);
         drop(second);
-        assert_eq!(pace.look().0, Phase::Quiet);
+        assert_eq!(pace.look().0, ConnectionPhase::Quiet);
         let before = pace.look();
         drop(pace.begin());
         assert_ne!(pace.look(), before, "the same phase, entered anew");

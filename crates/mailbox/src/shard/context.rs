@@ -7,13 +7,13 @@ use ron_types::Error;
 use super::hot::Hot;
 use super::{Handover, Journal};
 use crate::index::Entry;
-use crate::part::apply::Parcel;
-use crate::part::{Held, Part};
+use crate::partition::apply::Parcel;
+use crate::partition::{Held, Partition};
 use crate::record::Record;
 use crate::timers::Deadlines;
-use crate::words::{BreakerTurn, PartKey, Seq};
+use crate::types::{BreakerTurn, PartKey, Seq};
 
-pub(super) struct Desk {
+pub(super) struct ShardContext {
     /// When each partition has something due.
     pub agenda: Deadlines<PartKey>,
     pub hot: Hot,
@@ -33,9 +33,9 @@ pub(super) struct Desk {
     head: Vec<u8>,
 }
 
-impl Desk {
+impl ShardContext {
     pub fn new(hot_bytes_max: usize) -> Self {
-        Desk {
+        ShardContext {
             agenda: Deadlines::new(),
             hot: Hot::new(hot_bytes_max),
             homes: HashMap::new(),
@@ -90,7 +90,7 @@ impl Desk {
     }
 
     /// After any change: the agenda is true and waiters will be woken.
-    pub fn finish(&mut self, part: &mut Part) {
+    pub fn finish(&mut self, part: &mut Partition) {
         let next = part.next_deadline();
         if let Some(next_ms) = next
             && part.armed_ms.is_none_or(|armed_ms| next_ms < armed_ms)
@@ -110,7 +110,7 @@ impl Desk {
     }
 
     /// Puts a partition into the agenda with its very next time.
-    pub fn arm(&mut self, part: &mut Part) {
+    pub fn arm(&mut self, part: &mut Partition) {
         self.disarm(part);
         part.armed_ms = part.next_deadline();
         if let Some(at) = part.armed_ms {
@@ -119,7 +119,7 @@ impl Desk {
     }
 
     /// Counts what a partition holds as so many from now on.
-    pub fn count(&mut self, part: &mut Part, held: Held) {
+    pub fn count(&mut self, part: &mut Partition, held: Held) {
         for (total, (now, before)) in self.held.iter_mut().zip(held.into_iter().zip(part.counted)) {
             *total = *total + now - before;
         }
@@ -127,7 +127,7 @@ impl Desk {
     }
 
     /// Takes a partition out of the agenda.
-    pub fn disarm(&mut self, part: &mut Part) {
+    pub fn disarm(&mut self, part: &mut Partition) {
         if let Some(at) = part.armed_ms.take() {
             self.agenda.clear(at, part.key);
         }

@@ -7,19 +7,19 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 
 /// A counted entrance. Clones are the same entrance.
 #[derive(Clone, Debug)]
-pub struct Turnstile(Arc<AtomicUsize>);
+pub struct DrainGuard(Arc<AtomicUsize>);
 
 /// Proof of having been let in; leaving is dropping it.
 #[derive(Debug)]
 pub struct Pass(Arc<AtomicUsize>);
 
-impl Default for Turnstile {
+impl Default for DrainGuard {
     fn default() -> Self {
-        Turnstile(Arc::new(AtomicUsize::new(0)))
+        DrainGuard(Arc::new(AtomicUsize::new(0)))
     }
 }
 
-impl Turnstile {
+impl DrainGuard {
     /// Lets one in, unless closed.
     pub fn enter(&self) -> Option<Pass> {
         // Adding first and looking after keeps the open path to one instruction; the closed path takes it back.
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn nobody_enters_once_closed_and_the_last_to_leave_drains_it() {
-        let entrance = Turnstile::default();
+        let entrance = DrainGuard::default();
         let pass = entrance.enter().expect("open");
         entrance.close();
         assert!(entrance.enter().is_none());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A duration in whole milliseconds, written like `5s`, `150ms`, `2m` or `1h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Millis(pub u64);
+pub struct TimeSpan(pub u64);
 
 /// A number of bytes, written as an integer or like `64KiB`, `4MiB` or `1GiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +32,7 @@ pub struct Malformed(pub &'static str);
 const TIME_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 const SIZE_UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
-impl Millis {
+impl TimeSpan {
     /// As the standard library's duration.
     pub fn duration(self) -> Duration {
         Duration::from_millis(self.0)
@@ -40,7 +40,7 @@ impl Millis {
 
     /// From a constant of the limits, all of which are whole milliseconds.
     pub const fn from_duration(duration: Duration) -> Self {
-        Millis(duration.as_millis() as u64)
+        TimeSpan(duration.as_millis() as u64)
     }
 }
 
@@ -61,14 +61,14 @@ impl Permits {
     }
 }
 
-impl FromStr for Millis {
+impl FromStr for TimeSpan {
     type Err = Malformed;
 
     fn from_str(text: &str) -> Result<Self, Malformed> {
         let malformed = Malformed("a duration such as \"5s\", \"150ms\", \"2m\" or \"1h\"");
         let (number, unit) = split_number(text).ok_or(malformed)?;
         let scale = TIME_UNITS.iter().find(|(name, _)| *name == unit).ok_or(malformed)?.1;
-        number.checked_mul(scale).map(Millis).ok_or(malformed)
+        number.checked_mul(scale).map(TimeSpan).ok_or(malformed)
     }
 }
 
@@ -107,7 +107,7 @@ fn split_number(text: &str) -> Option<(u64, &str)> {
     Some((text[..end].parse().ok()?, text[end..].trim_start()))
 }
 
-impl fmt::Display for Millis {
+impl fmt::Display for TimeSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             // A minute reads as the seconds it is usually written in.
@@ -156,7 +156,7 @@ impl Written {
     }
 }
 
-impl<'de> Deserialize<'de> for Millis {
+impl<'de> Deserialize<'de> for TimeSpan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
@@ -174,7 +174,7 @@ impl<'de> Deserialize<'de> for Permits {
     }
 }
 
-impl Serialize for Millis {
+impl Serialize for TimeSpan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -195,7 +195,7 @@ impl Serialize for Permits {
     }
 }
 
-impl JsonSchema for Millis {
+impl JsonSchema for TimeSpan {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Duration".into()
     }
@@ -232,10 +232,10 @@ mod tests {
     #[test]
     fn durations() {
         for (text, millis) in [("5s", 5_000), ("150ms", 150), ("2m", 120_000), ("1h", 3_600_000), ("10 s", 10_000)] {
-            assert_eq!(text.parse(), Ok(Millis(millis)), "{text}");
+            assert_eq!(text.parse(), Ok(TimeSpan(millis)), "{text}");
         }
         for text in ["", "5", "s", "-5s", "1.5s", "5sec", "5S", "18446744073709551615h", "99999999999999999999s"] {
-            assert!(text.parse::<Millis>().is_err(), "{text}");
+            assert!(text.parse::<TimeSpan>().is_err(), "{text}");
         }
     }
 
@@ -260,10 +260,10 @@ mod tests {
     #[test]
     fn what_is_printed_reads_back_and_is_the_shortest_usual_form() {
         for (millis, text) in [(0, "0ms"), (1, "1ms"), (1_500, "1500ms"), (5_000, "5s"), (60_000, "60s")] {
-            assert_eq!(Millis(millis).to_string(), text);
-            assert_eq!(text.parse(), Ok(Millis(millis)));
+            assert_eq!(TimeSpan(millis).to_string(), text);
+            assert_eq!(text.parse(), Ok(TimeSpan(millis)));
         }
-        assert_eq!((Millis(120_000).to_string(), Millis(3_600_000).to_string()), ("2m".into(), "1h".into()));
+        assert_eq!((TimeSpan(120_000).to_string(), TimeSpan(3_600_000).to_string()), ("2m".into(), "1h".into()));
         for (bytes, text) in [(0, "0"), (1_000, "1000"), (65_536, "64KiB"), (1 << 20, "1MiB"), (3 << 30, "3GiB")] {
             assert_eq!(Size(bytes).to_string(), text);
             assert_eq!(text.parse(), Ok(Size(bytes)));

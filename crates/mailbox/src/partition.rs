@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use crate::group_queues::GroupQueues;
 use crate::index::{Entry, Index};
-use crate::lines::Lines;
 use crate::record::Stand;
 use crate::timers::Deadlines;
-use crate::words::{BreakerState, BreakerView, Groups, Millis, PartKey, PartStats, Seq, State, TopicSettings};
+use crate::types::{BreakerState, BreakerView, Groups, Millis, PartKey, PartStats, Seq, State, TopicSettings};
 
 pub(crate) mod apply;
 pub(crate) mod breaker;
@@ -20,13 +20,13 @@ use keys::Keys;
 use past::{Moved, Past, Pasts};
 
 /// One partition with everything known of it, so that it can move to another shard whole.
-pub struct Part {
+pub struct Partition {
     pub(crate) key: PartKey,
     pub(crate) settings: Arc<TopicSettings>,
     /// Where its dead messages go.
     pub(crate) dlq: Option<PartKey>,
     pub(crate) index: Index,
-    pub(crate) lines: Lines,
+    pub(crate) lines: GroupQueues,
     /// Ends of leases and delays.
     pub(crate) timers: Deadlines<Seq>,
     pub(crate) keys: Keys,
@@ -72,12 +72,12 @@ pub(crate) struct Leaving {
     pub past: Option<Past>,
 }
 
-impl Part {
+impl Partition {
     /// An empty partition.
     pub(crate) fn new(key: PartKey, settings: Arc<TopicSettings>, dlq: Option<PartKey>) -> Self {
-        let lines = Lines::new(settings.groups == Groups::Fifo);
+        let lines = GroupQueues::new(settings.groups == Groups::Fifo);
         let breaker = settings.breaker.map(|breaker| Box::new(Breaker::new(breaker)));
-        Part {
+        Partition {
             key,
             settings,
             dlq: dlq.filter(|dlq| *dlq != key),

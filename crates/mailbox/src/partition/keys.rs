@@ -7,7 +7,7 @@ use ron_types::limits;
 
 use crate::record::Memo;
 use crate::shard::Key;
-use crate::words::{Millis, Seq};
+use crate::types::{Millis, Seq};
 
 /// Forgetting waits this long, so that it is done for many keys at once; a key is not honoured meanwhile.
 const SWEEP_LAG_MS: Millis = 1000;

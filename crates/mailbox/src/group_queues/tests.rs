@@ -1,8 +1,8 @@
-//! Lines in order, fair and blocked.
+//! GroupQueues in order, fair and blocked.
 
 use super::*;
 
-fn line(lines: &mut Lines, name: &str, seqs: &[Seq]) -> u32 {
+fn line(lines: &mut GroupQueues, name: &str, seqs: &[Seq]) -> u32 {
     let id = lines.line_of(Some(name));
     for seq in seqs {
         lines.join(id);
@@ -13,7 +13,7 @@ fn line(lines: &mut Lines, name: &str, seqs: &[Seq]) -> u32 {
 
 #[test]
 fn a_group_without_messages_is_forgotten() {
-    let mut lines = Lines::new(false);
+    let mut lines = GroupQueues::new(false);
     let index = Index::default();
     for round in 0..1000 {
         let id = line(&mut lines, &format!("g{round}"), &[round]);
@@ -25,7 +25,7 @@ fn a_group_without_messages_is_forgotten() {
 
 #[test]
 fn followed_groups_are_bounded() {
-    let mut lines = Lines::new(false);
+    let mut lines = GroupQueues::new(false);
     for round in 0..3 * TIMED_MAX as u64 {
         let id = lines.line_of(Some(&format!("g{round}")));
         lines.join(id);
@@ -39,7 +39,7 @@ fn followed_groups_are_bounded() {
 
 #[test]
 fn the_oldest_first_message_goes_first_and_blocked_groups_are_not_asked() {
-    let mut lines = Lines::new(true);
+    let mut lines = GroupQueues::new(true);
     let index = Index::default();
     let late = line(&mut lines, "late", &[5, 6]);
     let early = line(&mut lines, "early", &[4, 7]);

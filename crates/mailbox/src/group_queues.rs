@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::index::{Entry, Index};
-use crate::words::{Millis, Seq};
+use crate::types::{Millis, Seq};
 
 mod queue;
 
@@ -52,11 +52,11 @@ struct Line {
 
 /// All lines of one partition.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct GroupQueues {
     lines: Vec<Line>,
     free: Vec<u32>,
     names: HashMap<Arc<str>, u32>,
-    /// Lines with messages.
+    /// GroupQueues with messages.
     occupied: u64,
     quiet: BTreeSet<(Seq, u32)>,
     noisy: BTreeSet<(Seq, u32)>,
@@ -69,10 +69,10 @@ pub(crate) struct Lines {
     pub opened: bool,
 }
 
-impl Lines {
+impl GroupQueues {
     /// No groups yet.
     pub fn new(fifo: bool) -> Self {
-        Lines {
+        GroupQueues {
             lines: vec![Line::default()],
             free: Vec::new(),
             names: HashMap::new(),

@@ -26,7 +26,7 @@ pub struct ConnectionLimits {
 }
 
 /// The doorkeeper of one listener.
-pub struct Door {
+pub struct ConnectionLimiter {
     held: Arc<Mutex<Held>>,
     open: Gauge,
     rate: DefaultKeyedRateLimiter<IpAddr>,
@@ -53,10 +53,10 @@ pub struct Slot {
     ip: IpAddr,
 }
 
-impl Door {
+impl ConnectionLimiter {
     /// Nobody inside; `listener` labels `connections_open`.
     pub fn new(listener: &'static str, metrics: &Metrics, limits: ConnectionLimits) -> Self {
-        Door {
+        ConnectionLimiter {
             held: Arc::default(),
             open: metrics.connections_open.at(listener),
             rate: limiter(limits.per_ip_per_second),
@@ -148,19 +148,19 @@ mod tests {
     #[test]
     fn places_are_bounded_in_total_and_for_each_address_and_given_back() {
         let metrics = Metrics::new();
-        let mut door = Door::new("http", &metrics, LIMITS);
-        let first = door.admit(HOME, LIMITS).expect("empty");
-        let second = door.admit(HOME, LIMITS).expect("two are allowed");
-        assert!(door.admit(HOME, LIMITS).is_none());
-        let third = door.admit(AWAY, LIMITS).expect("another address");
-        assert!(door.admit(AWAY, LIMITS).is_none());
+        let mut limiter = ConnectionLimiter::new("http", &metrics, LIMITS);
+        let first = limiter.admit(HOME, LIMITS).expect("empty");
+        let second = limiter.admit(HOME, LIMITS).expect("two are allowed");
+        assert!(limiter.admit(HOME, LIMITS).is_none());
+        let third = limiter.admit(AWAY, LIMITS).expect("another address");
+        assert!(limiter.admit(AWAY, LIMITS).is_none());
         assert_eq!(metrics.connections_open.at("http").get(), 3);
         drop(third);
         drop(first);
-        assert!(door.admit(HOME, LIMITS).is_some());
+        assert!(limiter.admit(HOME, LIMITS).is_some());
         drop(second);
         assert_eq!(metrics.connections_open.at("http").get(), 0);
-        assert!(lock(&door.held).by_ip.is_empty());
+        assert!(lock(&limiter.held).by_ip.is_empty());
         let refused = |reason| metrics.connections_refused.at(reason).get();
         assert_eq!((refused("per_ip"), refused("total"), refused("rate")), (1, 1, 0));
     }
@@ -169,12 +169,12 @@ mod tests {
     fn the_rate_is_for_each_address_and_follows_the_limits() {
         let metrics = Metrics::new();
         let slow = ConnectionLimits { per_ip_per_second: 1, ..LIMITS };
-        let mut door = Door::new("http", &metrics, slow);
-        let admitted = |door: &mut Door, ip, limits| door.admit(ip, limits).is_some();
-        assert!(admitted(&mut door, HOME, slow));
-        assert!(!admitted(&mut door, HOME, slow));
-        assert!(admitted(&mut door, AWAY, slow));
-        assert!(admitted(&mut door, HOME, LIMITS), "raised at run time");
+        let mut limiter = ConnectionLimiter::new("http", &metrics, slow);
+        let admitted = |limiter: &mut ConnectionLimiter, ip, limits| limiter.admit(ip, limits).is_some();
+        assert!(admitted(&mut limiter, HOME, slow));
+        assert!(!admitted(&mut limiter, HOME, slow));
+        assert!(admitted(&mut limiter, AWAY, slow));
+        assert!(admitted(&mut limiter, HOME, LIMITS), "raised at run time");
         assert_eq!(metrics.connections_refused.at("rate").get(), 1);
     }
 

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use ron_types::limits::mailbox::HISTORY_MAX;
 
 use crate::record::Tried;
-use crate::words::{Attempt, Dead, Millis, Seq};
+use crate::types::{Attempt, Dead, Millis, Seq};
 
 /// One delivery.
 #[derive(Clone, Debug)]

@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::pace::Pace;
+use crate::connection_state::ConnectionState;
 
 /// A socket under everything else, TLS included: above it, bytes taken into a buffer look like bytes sent.
-pub(crate) struct Outflow<S> {
+pub(crate) struct WriteStallGuard<S> {
     stream: S,
-    pace: Arc<Pace>,
+    pace: Arc<ConnectionState>,
     /// What the pace was told; it is told only of changes, so that a write that goes through costs nothing.
     blocked: Option<Step>,
 }
@@ -25,9 +25,9 @@ enum Step {
     Shutdown,
 }
 
-impl<S> Outflow<S> {
-    pub(crate) fn new(stream: S, pace: Arc<Pace>) -> Self {
-        Outflow { stream, pace, blocked: None }
+impl<S> WriteStallGuard<S> {
+    pub(crate) fn new(stream: S, pace: Arc<ConnectionState>) -> Self {
+        WriteStallGuard { stream, pace, blocked: None }
     }
 
     fn note<T>(&mut self, step: Step, outcome: Poll<T>) -> Poll<T> {
@@ -47,13 +47,13 @@ impl<S> Outflow<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Outflow<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteStallGuard<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Outflow<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteStallGuard<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.note(Step::Write, outcome)

@@ -6,9 +6,9 @@ use ron_log::Position;
 
 use super::Shard;
 use crate::index::Entry;
-use crate::part::Part;
-use crate::part::past::{Past, Try};
-use crate::words::{Content, Explanation, Millis, PartKey, PartStats, Seq, State, Summary};
+use crate::partition::Partition;
+use crate::partition::past::{Past, Try};
+use crate::types::{Content, Explanation, Millis, PartKey, PartStats, Seq, State, Summary};
 
 impl Shard {
     /// The partitions it owns that ever had a message, in no order.
@@ -34,24 +34,24 @@ impl Shard {
 
     /// The partition a message is in.
     pub fn find(&self, seq: Seq) -> Option<PartKey> {
-        let home = self.desk.homes.get(&seq).copied();
+        let home = self.context.homes.get(&seq).copied();
         home.or_else(|| self.parts.values().find(|part| part.index.get(seq).is_some()).map(|part| part.key))
     }
 
     /// Ready, delayed and leased messages of all its partitions, and the deepest reordering.
     pub fn totals(&self) -> PartStats {
-        let [ready, delayed, leased, _] = self.desk.held;
-        PartStats { ready, delayed, leased, reorder_depth_max: self.desk.reorder_depth_max, ..PartStats::default() }
+        let [ready, delayed, leased, _] = self.context.held;
+        PartStats { ready, delayed, leased, reorder_depth_max: self.context.reorder_depth_max, ..PartStats::default() }
     }
 
     /// Partitions whose breaker is not closed.
     pub fn breakers_open(&self) -> u64 {
-        self.desk.held[3]
+        self.context.held[3]
     }
 
     /// Whether the body at this place is a message's of this shard: only then [`Shard::relocate`] needs it.
     pub fn holds(&self, part: PartKey, seq: Seq, position: Position) -> bool {
-        let home = self.desk.homes.get(&seq).copied().unwrap_or(part);
+        let home = self.context.homes.get(&seq).copied().unwrap_or(part);
         let entry = self.parts.get(&home).and_then(|part| part.index.get(seq));
         entry.is_some_and(|entry| entry.position == position)
     }
@@ -98,8 +98,8 @@ impl Shard {
         text
     }
 
-    fn summary(&self, part: &Part, entry: &Entry) -> Summary {
-        let hot = self.desk.hot.get(entry.seq).cloned();
+    fn summary(&self, part: &Partition, entry: &Entry) -> Summary {
+        let hot = self.context.hot.get(entry.seq).cloned();
         let moved = part.moved.get(&entry.seq);
         Summary {
             part: part.key,
@@ -116,7 +116,7 @@ impl Shard {
     }
 }
 
-impl Part {
+impl Partition {
     /// The oldest message of its group that has to go before it.
     fn blocked_by(&self, entry: &Entry) -> Option<Seq> {
         if !self.is_fifo() || entry.state() != State::Ready || entry.is_freed() {

@@ -1,4 +1,4 @@
-//! The seat of a shard: its state and all that a turn needs. Whoever holds it may run a turn; answers leave once the
+//! The slot of a shard: its state and all that a turn needs. Whoever holds it may run a turn; answers leave once the
 //! log is durable.
 
 use std::collections::VecDeque;
@@ -8,39 +8,39 @@ use ron_log::{Durability, Lsn, Position};
 use ron_types::Error;
 
 use crate::engine::{Engine, Opened, ShardNumbers, lock};
-use crate::job::{Job, LogJournal, Turn, Wanted, Work};
+use crate::job::{Job, LogJournal, PendingReceive, Turn, Work};
 use crate::shard::{Recv, Shard};
-use crate::topics::Told;
-use crate::words::{Leased, Millis, PartKey};
+use crate::topics::SettingsSeen;
+use crate::types::{Leased, Millis, PartKey};
 
 /// Jobs of one turn: many enough to share a commit, few enough that the log is not kept from other shards for long.
 const TURN_JOBS_MAX: usize = 64;
 /// Receivers that may wait at one shard.
 const WAITERS_MAX: usize = 8192;
 
-/// A shard and its clerk. It outlives its worker, so that the next life of the worker goes on where the last one was.
+/// A shard and its pending. It outlives its worker, so that the next life of the worker goes on where the last one was.
 #[derive(Default)]
-pub(crate) struct Seat {
+pub(crate) struct ShardSlot {
     /// None until the log has been read.
     pub shard: Option<Shard>,
-    pub clerk: Clerk,
+    pub pending: PendingReplies,
 }
 
 /// What the turns of a shard keep beside its state.
 #[derive(Default)]
-pub(crate) struct Clerk {
+pub(crate) struct PendingReplies {
     /// A worker lives that will let answers go: callers may run turns of their own.
     pub is_attended: bool,
-    told: Told,
+    settings_seen: SettingsSeen,
     /// Answers that wait for the log, in the order of the records they wait for.
-    answers: VecDeque<(Lsn, Answer)>,
+    answers: VecDeque<(Lsn, Reply)>,
     /// Answers of this turn.
-    fresh: Vec<Answer>,
+    fresh: Vec<Reply>,
     /// The newest record this shard wrote or its state was built from: whatever it says depends on no later one.
     last: Lsn,
     /// The routing it last saw: with another, partitions have come whose records others wrote.
     routing: u64,
-    waiting: HashMap<PartKey, VecDeque<Box<Wanted>>>,
+    waiting: HashMap<PartKey, VecDeque<Box<PendingReceive>>>,
     waiters: usize,
     /// Deliveries whose receiver had gone when they were to be handed out.
     unclaimed: Vec<Leased>,
@@ -51,84 +51,91 @@ pub(crate) struct Clerk {
 }
 
 /// Something to say to a caller.
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     Done(Box<dyn Work>),
-    Delivered(Box<Wanted>, Result<Vec<Leased>, Error>),
+    Delivered(Box<PendingReceive>, Result<Vec<Leased>, Error>),
 }
 
 /// Where a turn happens.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct TurnSite<'a> {
     pub index: usize,
     pub engine: &'a Engine,
     pub opened: &'a Opened,
 }
 
-impl Seat {
+impl ShardSlot {
     /// Takes a state that was built from the log up to its end.
     pub fn install(&mut self, shard: Shard, last: Lsn) {
-        self.clerk.abandon();
-        self.clerk.last = last;
+        self.pending.abandon();
+        self.pending.last = last;
         self.shard = Some(shard);
     }
 
     /// One turn: a job and what waits behind it, under one hold of the log. What may be said at once is returned.
     pub fn turn(
         &mut self,
-        place: Place<'_>,
+        site: TurnSite<'_>,
         first: Option<Job>,
         tick: bool,
         mut next: impl FnMut() -> Option<Job>,
-    ) -> Vec<Answer> {
-        let Seat { shard: Some(shard), clerk } = self else { return Vec::new() };
-        let Place { engine, opened, .. } = place;
+    ) -> Vec<Reply> {
+        let ShardSlot { shard: Some(shard), pending } = self else { return Vec::new() };
+        let TurnSite { engine, opened, .. } = site;
         let routing = engine.routing.get().version;
-        if std::mem::replace(&mut clerk.routing, routing) != routing {
-            clerk.last = opened.log.appender().lsn();
+        if std::mem::replace(&mut pending.routing, routing) != routing {
+            pending.last = opened.log.appender().lsn();
         }
         let now = opened.clock.now();
-        let mut released = std::mem::take(&mut clerk.released);
-        let mut told = std::mem::take(&mut clerk.told);
+        let mut released = std::mem::take(&mut pending.released);
+        let mut settings_seen = std::mem::take(&mut pending.settings_seen);
         let written = {
             let mut journal = LogJournal::new(&opened.log, &mut released);
-            let mut turn = Turn { shard, journal: &mut journal, now, engine, index: place.index, told: &mut told };
-            clerk.chores(&mut turn, tick);
+            let mut turn = Turn {
+                shard,
+                journal: &mut journal,
+                now,
+                engine,
+                index: site.index,
+                settings_seen: &mut settings_seen,
+            };
+            pending.chores(&mut turn, tick);
             let mut job = first;
             for _ in 0..TURN_JOBS_MAX {
                 let Some(taken) = job else { break };
-                clerk.perform(taken, &mut turn);
-                job = if clerk.has_room(engine) { next() } else { None };
+                pending.perform(taken, &mut turn);
+                job = if pending.has_room(engine) { next() } else { None };
             }
             if let Some(left) = job {
-                clerk.perform(left, &mut turn);
+                pending.perform(left, &mut turn);
             }
-            clerk.serve_waiters(&mut turn);
+            pending.serve_waiters(&mut turn);
             let moved = turn.shard.take_outbox();
             let written = journal.written();
             engine.counts.steps_unwritten(journal.unwritten);
             if !moved.is_empty() {
-                engine.hand_over(written.unwrap_or(clerk.last), moved);
+                engine.hand_over(written.unwrap_or(pending.last), moved);
             }
             written
         };
-        clerk.told = told;
+        pending.settings_seen = settings_seen;
         opened.log.release_all(released.drain(..));
-        clerk.released = released;
-        clerk.last = written.unwrap_or(clerk.last);
-        clerk.publish(place, shard);
+        pending.released = released;
+        pending.last = written.unwrap_or(pending.last);
+        pending.publish(site, shard);
         engine.tell_of_breakers(shard.take_breaker_turns());
         let in_memory = opened.log.durability() == Durability::Ram;
         let durable = if in_memory { opened.log.settle_in_memory().unwrap_or_default() } else { opened.log.durable() };
-        let last = clerk.last;
-        if last <= durable && !clerk.owes_answers() {
-            return clerk.fresh.drain(..).collect();
+        let last = pending.last;
+        if last <= durable && !pending.owes_answers() {
+            return pending.fresh.drain(..).collect();
         }
-        clerk.answers.extend(clerk.fresh.drain(..).map(|answer| (last, answer)));
-        clerk.may_leave(durable)
+        pending.answers.extend(pending.fresh.drain(..).map(|answer| (last, answer)));
+        pending.may_leave(durable)
     }
 }
 
-impl Clerk {
+impl PendingReplies {
     /// Whether somebody waits for the log.
     pub fn owes_answers(&self) -> bool {
         !self.answers.is_empty()
@@ -141,7 +148,7 @@ impl Clerk {
     }
 
     /// Answers whose records are durable.
-    pub fn may_leave(&mut self, durable: Lsn) -> Vec<Answer> {
+    pub fn may_leave(&mut self, durable: Lsn) -> Vec<Reply> {
         let count = self.answers.iter().take_while(|(lsn, _)| *lsn <= durable).count();
         self.answers.drain(..count).map(|(_, answer)| answer).collect()
     }
@@ -154,7 +161,7 @@ impl Clerk {
     /// Sends waiting receivers away.
     pub fn scatter(&mut self) {
         let waiting = self.waiting.drain().flat_map(|(_, line)| line);
-        self.fresh.extend(waiting.map(|wanted| Answer::Delivered(wanted, Ok(Vec::new()))));
+        self.fresh.extend(waiting.map(|wanted| Reply::Delivered(wanted, Ok(Vec::new()))));
         self.waiters = 0;
     }
 
@@ -163,18 +170,18 @@ impl Clerk {
     pub fn abandon(&mut self) {
         let answers = self.answers.drain(..).map(|(_, answer)| answer).chain(self.fresh.drain(..));
         let leased = answers.filter_map(|answer| match answer {
-            Answer::Delivered(_, Ok(leased)) => Some(leased),
+            Reply::Delivered(_, Ok(leased)) => Some(leased),
             _ => None,
         });
         self.unclaimed.extend(leased.flatten());
         self.waiting.clear();
         self.waiters = 0;
-        self.told.clear();
+        self.settings_seen.clear();
     }
 
     /// What is done before the jobs: moved messages taken in, unclaimed deliveries undone, what is due.
     fn chores(&mut self, turn: &mut Turn<'_>, tick: bool) {
-        let adopted = std::mem::take(&mut *lock(&turn.engine.lanes[turn.index].cell.adopted));
+        let adopted = std::mem::take(&mut *lock(&turn.engine.shards[turn.index].shared.adopted));
         for (_, handover) in adopted {
             if let Some(topic) = turn.engine.topics.by_id(handover.to.topic) {
                 turn.tell(&topic);
@@ -194,23 +201,23 @@ impl Clerk {
         match job {
             Job::Do(mut work) => {
                 work.run(turn);
-                self.fresh.push(Answer::Done(work));
+                self.fresh.push(Reply::Done(work));
             }
             Job::Scatter(mut work) => {
                 self.scatter();
                 work.run(turn);
-                self.fresh.push(Answer::Done(work));
+                self.fresh.push(Reply::Done(work));
             }
             Job::Recv(wanted) => self.receive(wanted, turn),
         }
     }
 
-    fn receive(&mut self, wanted: Box<Wanted>, turn: &mut Turn<'_>) {
+    fn receive(&mut self, wanted: Box<PendingReceive>, turn: &mut Turn<'_>) {
         if wanted.reply.is_closed() {
             return;
         }
         if let Err(error) = turn.enter(wanted.part) {
-            self.fresh.push(Answer::Delivered(wanted, Err(error)));
+            self.fresh.push(Reply::Delivered(wanted, Err(error)));
             return;
         }
         // Whoever came first is served first, if still there.
@@ -226,14 +233,14 @@ impl Clerk {
         let delivered = if nobody_waits { deliver(&wanted, turn) } else { Ok(Vec::new()) };
         match delivered {
             Ok(leased) if leased.is_empty() && wanted.waits => self.wait(wanted, turn),
-            delivered => self.fresh.push(Answer::Delivered(wanted, delivered)),
+            delivered => self.fresh.push(Reply::Delivered(wanted, delivered)),
         }
     }
 
-    fn wait(&mut self, wanted: Box<Wanted>, turn: &Turn<'_>) {
+    fn wait(&mut self, wanted: Box<PendingReceive>, turn: &Turn<'_>) {
         if turn.engine.routing.get().value.moving {
             // Its partition may be about to go; it asks again where that will be.
-            self.fresh.push(Answer::Delivered(wanted, Ok(Vec::new())));
+            self.fresh.push(Reply::Delivered(wanted, Ok(Vec::new())));
             return;
         }
         if self.waiters >= WAITERS_MAX {
@@ -241,7 +248,7 @@ impl Clerk {
         }
         if self.waiters >= WAITERS_MAX {
             let busy = Err(Error::busy(format_args!("the line of waiting receivers at shard {}", turn.index)));
-            self.fresh.push(Answer::Delivered(wanted, busy));
+            self.fresh.push(Reply::Delivered(wanted, busy));
             return;
         }
         self.waiters += 1;
@@ -266,7 +273,7 @@ impl Clerk {
                     }
                     delivered => {
                         self.waiters -= 1;
-                        self.fresh.push(Answer::Delivered(wanted, delivered));
+                        self.fresh.push(Reply::Delivered(wanted, delivered));
                     }
                 }
             }
@@ -286,10 +293,10 @@ impl Clerk {
     }
 
     /// Tells the scanner and whoever looks what has changed.
-    fn publish(&mut self, place: Place<'_>, shard: &Shard) {
+    fn publish(&mut self, site: TurnSite<'_>, shard: &Shard) {
         let deadline = shard.next_deadline();
         if std::mem::replace(&mut self.deadline, deadline) != deadline {
-            place.engine.publish_deadline(place.index, deadline);
+            site.engine.publish_deadline(site.index, deadline);
         }
         let totals = shard.totals();
         let numbers = ShardNumbers {
@@ -300,16 +307,16 @@ impl Clerk {
             reorder_depth_max: totals.reorder_depth_max,
             breakers_open: shard.breakers_open(),
         };
-        *lock(&place.engine.lanes[place.index].cell.numbers) = numbers;
+        *lock(&site.engine.shards[site.index].shared.numbers) = numbers;
     }
 }
 
-impl Answer {
+impl Reply {
     /// Says it; deliveries that found nobody come back.
     pub fn say(self) -> Vec<Leased> {
         match self {
-            Answer::Done(work) => work.answer(),
-            Answer::Delivered(wanted, delivered) => {
+            Reply::Done(work) => work.answer(),
+            Reply::Delivered(wanted, delivered) => {
                 if let Err(Ok(unclaimed)) = wanted.reply.send(delivered) {
                     return unclaimed;
                 }
@@ -319,7 +326,7 @@ impl Answer {
     }
 }
 
-fn deliver(wanted: &Wanted, turn: &mut Turn<'_>) -> Result<Vec<Leased>, Error> {
+fn deliver(wanted: &PendingReceive, turn: &mut Turn<'_>) -> Result<Vec<Leased>, Error> {
     let recv = Recv {
         max_messages: wanted.max_messages,
         max_bytes: wanted.max_bytes,

@@ -1,7 +1,7 @@
 //! The breaker of a partition: counts how deliveries end, and decides how many may go out.
 
 use crate::index::{Entry, Index};
-use crate::words::{BreakerSettings, BreakerState, BreakerTurn, BreakerView, Millis, PartKey, Seq, State};
+use crate::types::{BreakerSettings, BreakerState, BreakerTurn, BreakerView, Millis, PartKey, Seq, State};
 
 /// The window is as many pieces, which are forgotten one by one.
 const PIECES: u64 = 4;
@@ -13,14 +13,14 @@ pub(crate) type Lease = (Seq, u32);
 #[derive(Debug)]
 pub(crate) struct Breaker {
     settings: BreakerSettings,
-    phase: Phase,
+    phase: BreakerPhase,
     pieces: [Piece; PIECES as usize],
     /// It opened or closed since this was last asked: how many failed, of how many.
     turned: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+enum BreakerPhase {
     Closed,
     Open {
         opened_ms: Millis,
@@ -45,7 +45,7 @@ struct Piece {
 impl Breaker {
     /// Closed, with nothing counted.
     pub fn new(settings: BreakerSettings) -> Self {
-        Breaker { settings, phase: Phase::Closed, pieces: [Piece::default(); PIECES as usize], turned: None }
+        Breaker { settings, phase: BreakerPhase::Closed, pieces: [Piece::default(); PIECES as usize], turned: None }
     }
 
     /// Messages that may go out now, as far as it is concerned.
@@ -54,16 +54,16 @@ impl Breaker {
             index.get(seq).is_some_and(|entry| entry.state() == State::Leased && entry.fence == fence)
         };
         match self.phase {
-            Phase::Closed => u64::MAX,
-            Phase::Open { .. } => 0,
-            Phase::HalfOpen { probe, .. } => u64::from(!probe.is_some_and(is_out)),
+            BreakerPhase::Closed => u64::MAX,
+            BreakerPhase::Open { .. } => 0,
+            BreakerPhase::HalfOpen { probe, .. } => u64::from(!probe.is_some_and(is_out)),
         }
     }
 
     /// When it lets the next message out.
     pub fn deadline(&self) -> Option<Millis> {
         match self.phase {
-            Phase::Open { until_ms, .. } => Some(until_ms),
+            BreakerPhase::Open { until_ms, .. } => Some(until_ms),
             _ => None,
         }
     }
@@ -71,8 +71,8 @@ impl Breaker {
     /// Ends a pause whose time is over; whether there was one.
     pub fn end_pause(&mut self, now: Millis) -> bool {
         match self.phase {
-            Phase::Open { opened_ms, until_ms } if until_ms <= now => {
-                self.phase = Phase::HalfOpen { opened_ms, probe: None };
+            BreakerPhase::Open { opened_ms, until_ms } if until_ms <= now => {
+                self.phase = BreakerPhase::HalfOpen { opened_ms, probe: None };
                 true
             }
             _ => false,
@@ -81,7 +81,7 @@ impl Breaker {
 
     /// Messages went out.
     pub fn let_out(&mut self, leases: &[Lease]) {
-        if let (Phase::HalfOpen { probe, .. }, Some(lease)) = (&mut self.phase, leases.first()) {
+        if let (BreakerPhase::HalfOpen { probe, .. }, Some(lease)) = (&mut self.phase, leases.first()) {
             *probe = Some(*lease);
         }
     }
@@ -89,7 +89,7 @@ impl Breaker {
     /// A delivery ended; whether that changed anything.
     pub fn count(&mut self, now: Millis, lease: Lease, good: bool) -> bool {
         match self.phase {
-            Phase::Closed => {
+            BreakerPhase::Closed => {
                 let (failing, ended) = self.counted(now, good);
                 let opens = ended >= u64::from(self.settings.deliveries_min)
                     && failing * 100 > u64::from(self.settings.failing_percent) * ended;
@@ -98,7 +98,7 @@ impl Breaker {
                 }
                 opens
             }
-            Phase::HalfOpen { probe: Some(probe), .. } if probe == lease => {
+            BreakerPhase::HalfOpen { probe: Some(probe), .. } if probe == lease => {
                 if good {
                     *self = Breaker { turned: Some((0, 1)), ..Breaker::new(self.settings) };
                 } else {
@@ -107,27 +107,27 @@ impl Breaker {
                 true
             }
             // What went out before it opened says nothing new.
-            Phase::Open { .. } | Phase::HalfOpen { .. } => false,
+            BreakerPhase::Open { .. } | BreakerPhase::HalfOpen { .. } => false,
         }
     }
 
     /// A failed delivery does not kill its message: it is one of those that opened it, not the one that decides.
     pub fn spares(&self, entry: &Entry) -> bool {
         match self.phase {
-            Phase::Closed => false,
-            Phase::Open { .. } => true,
-            Phase::HalfOpen { probe, .. } => probe != Some((entry.seq, entry.fence)),
+            BreakerPhase::Closed => false,
+            BreakerPhase::Open { .. } => true,
+            BreakerPhase::HalfOpen { probe, .. } => probe != Some((entry.seq, entry.fence)),
         }
     }
 
     /// How it stands.
     pub fn view(&self) -> BreakerView {
         match self.phase {
-            Phase::Closed => BreakerView::default(),
-            Phase::Open { opened_ms, until_ms } => {
+            BreakerPhase::Closed => BreakerView::default(),
+            BreakerPhase::Open { opened_ms, until_ms } => {
                 BreakerView { state: BreakerState::Open, opened_ms: Some(opened_ms), until_ms: Some(until_ms) }
             }
-            Phase::HalfOpen { opened_ms, .. } => {
+            BreakerPhase::HalfOpen { opened_ms, .. } => {
                 BreakerView { state: BreakerState::HalfOpen, opened_ms: Some(opened_ms), until_ms: None }
             }
         }
@@ -142,7 +142,8 @@ impl Breaker {
     fn open(&mut self, now: Millis, failing: u64, ended: u64) {
         let until_ms = now.saturating_add(self.settings.pause_ms);
         let turned = Some((failing, ended));
-        *self = Breaker { phase: Phase::Open { opened_ms: now, until_ms }, turned, ..Breaker::new(self.settings) };
+        *self =
+            Breaker { phase: BreakerPhase::Open { opened_ms: now, until_ms }, turned, ..Breaker::new(self.settings) };
     }
 
     /// Counts one more; how many failed, of how many in the window.

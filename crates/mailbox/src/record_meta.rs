@@ -1,7 +1,7 @@
 //! What can be said of a record without applying it: the newest message number and the time it tells.
 
 use crate::record::Record;
-use crate::words::{Millis, Seq};
+use crate::types::{Millis, Seq};
 
 impl Record<'_> {
     /// The highest message number it says is given out.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ron_log::Position;
 
 use super::past::{Moved, Past};
-use super::{Leaving, Part};
+use super::{Leaving, Partition};
 use crate::index::Entry;
 use crate::record::{Death, Memo, Stand, Taken, Whole};
-use crate::words::{Dead, DeadReason, Millis, Seq, State};
+use crate::types::{Dead, DeadReason, Millis, Seq, State};
 
 /// What history says of a lease that ran out.
 pub(crate) const RAN_OUT: &str = "the lease ran out";
@@ -48,7 +48,7 @@ fn waiting(due_ms: Millis, now: Millis) -> Stand {
     if due_ms > now { Stand::Delayed(due_ms) } else { Stand::Ready }
 }
 
-impl Part {
+impl Partition {
     pub(crate) fn apply_send(&mut self, taken: &Taken<'_>, position: Position, now: Millis) {
         let line = self.lines.line_of(taken.group);
         let entry = Entry::new(taken.seq, taken.sent_ms, position, taken.payload_len, line);
@@ -105,7 +105,7 @@ impl Part {
         self.shift(seq, waiting(granted(due_ms, from_ms, now), now), |_| ());
     }
 
-    /// The message goes; it is to be taken in with [`Part::apply_arrival`].
+    /// The message goes; it is to be taken in with [`Partition::apply_arrival`].
     pub(crate) fn apply_move(
         &mut self,
         seq: Seq,

@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use crate::error::LinkError;
 
 /// A plane of a node: its address, and whom to trust there.
-pub struct Door {
+pub struct Endpoint {
     address: String,
     host: ServerName<'static>,
     tls: Option<TlsConnector>,
@@ -23,9 +23,9 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-impl Door {
+impl Endpoint {
     /// At `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`; the last one needs the root certificates to trust, in PEM.
-    pub fn new(url: &str, root_pem: Option<&[u8]>) -> Result<Door, LinkError> {
+    pub fn new(url: &str, root_pem: Option<&[u8]>) -> Result<Endpoint, LinkError> {
         let misspelled = || LinkError::Address(url.to_owned());
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
         let address = rest.trim_end_matches('/').to_owned();
@@ -38,7 +38,7 @@ impl Door {
             "https" => Some(connector(root_pem)?),
             _ => return Err(misspelled()),
         };
-        Ok(Door { address, host, tls })
+        Ok(Endpoint { address, host, tls })
     }
 
     /// Host and port.
@@ -87,23 +87,23 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_written() {
-        let door = |url: &str| Door::new(url, None).map(|door| (door.url(), door.address));
+        let endpoint = |url: &str| Endpoint::new(url, None).map(|endpoint| (endpoint.url(), endpoint.address));
         for (url, address) in [
             ("127.0.0.1:1", "127.0.0.1:1"),
             ("http://127.0.0.1:8080/", "127.0.0.1:8080"),
             ("http://node.example:80", "node.example:80"),
             ("[::1]:9600", "[::1]:9600"),
         ] {
-            assert_eq!(door(url).expect("an address"), (format!("http://{address}"), address.to_owned()));
+            assert_eq!(endpoint(url).expect("an address"), (format!("http://{address}"), address.to_owned()));
         }
         for wrong in ["127.0.0.1", "http://node", "ftp://x:1", ":80", "http://:80", "x:99999", ""] {
-            assert!(matches!(door(wrong), Err(LinkError::Address(_))), "{wrong}");
+            assert!(matches!(endpoint(wrong), Err(LinkError::Address(_))), "{wrong}");
         }
     }
 
     #[test]
     fn https_needs_a_root() {
-        let refused = |root| Door::new("https://127.0.0.1:1", root).map(|_| ()).expect_err("refused").to_string();
+        let refused = |root| Endpoint::new("https://127.0.0.1:1", root).map(|_| ()).expect_err("refused").to_string();
         assert_eq!(refused(None), "https needs the root to trust");
         assert_eq!(refused(Some(b"")), "no certificate in it");
     }

@@ -12,7 +12,7 @@ use super::receive::{DeadInfo, owned};
 use super::send::check_attributes;
 use crate::envelope::{Envelope, payload_hash};
 use crate::reprocessor::{RedriveControl, RedriveOrder, RedriveView};
-use crate::words::{
+use crate::types::{
     Attempt, BreakerState, BreakerView, DeadReason, Explanation, MessageId, Millis, PartKey, Seq, State, Summary,
     TopicName,
 };

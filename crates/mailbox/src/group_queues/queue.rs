@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::words::Seq;
+use crate::types::Seq;
 
 const BLOCK: usize = 512;
 
