@@ -31,7 +31,7 @@ Exit codes:
 
 Errors have codes such as MN0003, each with a page in docs/errors.";
 
-/// One node: a queue that any SQS client can use, and peer-to-peer plumbing, on one supervised kernel.
+/// One node: its services on one supervised kernel.
 ///
 /// Without a command the node runs.
 #[derive(Debug, Parser)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ron_auth::{Authority, RootKey, Subject};
+use ron_auth::Subject;
 use ron_kernel::{Builder, Deadline, KernelOptions, Metrics, Snapshot};
 
 use crate::{LiveOptions, Mailbox, MailboxOptions, Outgoing};
