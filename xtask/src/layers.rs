@@ -14,6 +14,9 @@ enum Siblings {
     Apart,
 }
 
+/// The step of the services: whatever package is called `svc-…` stands on it, without being listed.
+const SERVICES: usize = 5;
+
 /// The ladder, lowest step first; a crate may use every crate of a lower step. Names are folders under `crates/`.
 const LADDER: &[(Siblings, &[&str])] = &[
     (Siblings::InOrder, &["types"]),
@@ -115,7 +118,7 @@ pub fn dependency_tables(manifest: &toml::Table) -> impl Iterator<Item = (Kind, 
 fn check(manifests: &[Manifest]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for manifest in manifests {
-        if step_of(&manifest.folder).is_none() && !BESIDE.contains(&manifest.folder.as_str()) {
+        if step_of(manifest).is_none() && !BESIDE.contains(&manifest.folder.as_str()) {
             let message = format!("{} has no place in the ladder of xtask/src/layers.rs", manifest.folder);
             findings.push(Finding::whole(&manifest.path, message));
         }
@@ -132,16 +135,17 @@ fn check(manifests: &[Manifest]) -> Vec<Finding> {
 }
 
 /// The step and the place on it.
-fn step_of(folder: &str) -> Option<(usize, usize)> {
+fn step_of(manifest: &Manifest) -> Option<(usize, usize)> {
     let on_step = |(step, (_, crates)): (usize, &(Siblings, &[&str]))| {
-        crates.iter().position(|name| *name == folder).map(|place| (step, place))
+        crates.iter().position(|name| *name == manifest.folder).map(|place| (step, place))
     };
-    LADDER.iter().enumerate().find_map(on_step)
+    let service = || manifest.package.starts_with("svc-").then_some((SERVICES, usize::MAX));
+    LADDER.iter().enumerate().find_map(on_step).or_else(service)
 }
 
 fn complaint_about_ours(user: &Manifest, kind: Kind, used: &Manifest) -> Option<String> {
-    let (user_step, user_place) = step_of(&user.folder)?;
-    let Some((used_step, used_place)) = step_of(&used.folder) else {
+    let (user_step, user_place) = step_of(user)?;
+    let Some((used_step, used_place)) = step_of(used) else {
         let is_beside = BESIDE.contains(&used.folder.as_str());
         return (is_beside && kind == Kind::Normal)
             .then(|| format!("{} is for development: only a dev-dependency of {}", used.folder, user.folder));

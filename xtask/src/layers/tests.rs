@@ -49,6 +49,13 @@ fn a_good_tree_is_quiet() {
 }
 
 #[test]
+fn a_new_service_stands_beside_the_others_without_being_listed() {
+    assert_eq!(messages("kernel:\n svc-chat: kernel\n macronode: svc-chat"), Vec::<String>::new());
+    assert_eq!(messages("mailbox:\n svc-chat: mailbox"), ["svc-chat must not use mailbox: it is not below it"]);
+    assert_eq!(messages("chat: "), ["chat has no place in the ladder of xtask/src/layers.rs"]);
+}
+
+#[test]
 fn each_bad_edge_is_found() {
     for (tree, culprit) in [
         ("types: cells\n cells:", "types must not use cells"),
