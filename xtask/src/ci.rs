@@ -5,6 +5,7 @@ use crate::{clients, layers, tidy};
 use anyhow::{Context, Result};
 use clap::Args;
 
+mod maps;
 mod specs;
 mod steps;
 mod tools;
@@ -33,6 +34,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", about: "lints, warnings are errors", action: clippy },
     Step { name: "tidy", about: "house style", action: |_| tidy::run() },
     Step { name: "layers", about: "dependency order of the crates", action: |_| layers::run() },
+    Step { name: "maps", about: "the generated map under the real Mermaid parser", action: maps::check },
     Step { name: "deny", about: "licences, bans, sources", action: |s| s.run_line(DENY) },
     Step { name: "test", about: "every unit and black-box test", action: test },
     Step { name: "doctest", about: "the examples in the documentation", action: doctest },

@@ -16,6 +16,7 @@ mod readme;
 use job::Ended;
 use node::Node;
 use packages::Packages;
+pub use packages::{Unready, npm_packages};
 
 /// Which clients to run, and on which build.
 #[derive(Args, Default)]

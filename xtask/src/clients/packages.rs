@@ -74,15 +74,20 @@ fn python(folders: &Folders, environment: &str, requirements: &str, script: &str
     Ok(command)
 }
 
-/// Modules are looked for beside the script, so the scripts are copied to where the modules are.
+/// Installs what the lock file pins, without running any of it, and puts the scripts beside it: a script looks for
+/// modules where it lies.
+pub fn npm_packages(sources: &Path, home: &Path) -> Result<(), Unready> {
+    install(home, &sources.join("package-lock.json"), || {
+        copy(sources, home)?;
+        quietly(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(home))
+    })?;
+    Ok(copy(sources, home)?)
+}
+
 fn npm(folders: &Folders, script: &str) -> Result<Command, Unready> {
     let sources = folders.sources.join("node");
     let home = folders.cache.join("node");
-    install(&home, &sources.join("package-lock.json"), || {
-        copy(&sources, &home)?;
-        quietly(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&home))
-    })?;
-    copy(&sources, &home)?;
+    npm_packages(&sources, &home)?;
     let mut command = Command::new("node");
     command.arg(script).current_dir(home);
     Ok(command)
