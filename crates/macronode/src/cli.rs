@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use toml::{Table, Value};
 
 use crate::commands::{MailboxCommand, SqsCommand, TokenCommand, TopArgs};
@@ -232,6 +232,11 @@ pub struct DoctorArgs {
     pub run: RunArgs,
 }
 
+/// The whole definition, for what describes it.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Reads the command line. On `Err` everything has been printed and the process ends like that.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Exit> {
     match Cli::try_parse_from(arguments) {
@@ -278,8 +283,6 @@ impl RunArgs {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
     use crate::config::KEYS;
 

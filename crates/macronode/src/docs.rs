@@ -11,7 +11,15 @@ use serde::Serialize;
 
 use crate::specs::{GATES, SERVICES, queues};
 
+mod cli;
+
+pub use cli::cli;
+
 const NOTE: &str = "Generated from the specs by `cargo xtask docgen`; edits here are overwritten.\n";
+
+/// Every generated document: its path below docs/ and what writes it.
+pub const PAGES: &[(&str, fn() -> String)] =
+    &[("cli.md", cli), ("concurrency.md", concurrency), ("config.md", config), ("metrics.md", metrics)];
 
 /// docs/concurrency.md
 pub fn concurrency() -> String {
@@ -155,15 +163,22 @@ fn map() -> String {
     }
     let known = |name: &&str| name == &"supervisor" || SERVICES.iter().any(|s| s.tasks.iter().any(|t| t.name == *name));
     for queue in queues().filter(|queue| queue.kind != QueueKind::Watch) {
-        let _ = writeln!(map, "  q_{0}([\"{0} ({1})\"])", queue.name, queue.capacity);
+        let id = node_id(queue.name);
+        let _ = writeln!(map, "  {id}([\"{} ({})\"])", queue.name, queue.capacity);
         for from in queue.from.split(", ").filter(known) {
-            let _ = writeln!(map, "  {from} --> q_{}", queue.name);
+            let _ = writeln!(map, "  {from} --> {id}");
         }
         for to in queue.to.split(", ").filter(known) {
-            let _ = writeln!(map, "  q_{} --> {to}", queue.name);
+            let _ = writeln!(map, "  {id} --> {to}");
         }
     }
     map
+}
+
+/// Mermaid takes letters, digits and `_` in the id of a node; `work_tx[0]` has more.
+fn node_id(queue: &str) -> String {
+    let plain = queue.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+    format!("q_{}", plain.trim_end_matches('_'))
 }
 
 /// A unit variant as it is written in JSON.
