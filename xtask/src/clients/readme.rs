@@ -14,9 +14,7 @@ const SENT: &str = "hello";
 /// Writes the examples out and builds the one that needs it; the command that runs them all.
 pub fn ready(folders: &Folders) -> Result<Command, Unready> {
     let text = std::fs::read_to_string(&folders.readme).with_context(|| folders.readme.display().to_string())?;
-    let Some(section) = section(&text) else {
-        return Err(Unready::NotInstalled(format!("{} has no section `{SECTION}`", folders.readme.display())));
-    };
+    let section = section(&text).with_context(|| format!("{} has no section `{SECTION}`", folders.readme.display()))?;
     let python = Packages::PYTHON.ready(folders, "")?;
     Packages::Npm.ready(folders, "")?;
     Packages::Cargo.ready(folders, "")?;

@@ -3,7 +3,7 @@
 //! The names are those of the list in `services.rs` of the binary, so a new service is guarded from its first line.
 
 use crate::finding::Finding;
-use crate::source::{code_only, line_of};
+use crate::source::code_only;
 use crate::tree::SourceFile;
 
 /// Where the list of services stands.
@@ -97,7 +97,7 @@ fn is_named(line: &str, name: &str) -> bool {
         return [format!("svc_{name}"), format!("svc-{name}")].iter().any(|package| line.contains(package))
             || begins_a_string(&line, name);
     }
-    words(line).any(|word| word.eq_ignore_ascii_case(name))
+    words(line).iter().any(|word| word.eq_ignore_ascii_case(name))
 }
 
 /// `"index"`, `"index:resolve"`, `"index.max"`, `"index_ingest"`, but not `"indexes"`.
@@ -108,17 +108,18 @@ fn begins_a_string(line: &str, name: &str) -> bool {
 }
 
 /// The words of a line, those inside identifiers too: cut at what is no letter and before a capital after a small one.
-fn words(line: &str) -> impl Iterator<Item = &str> {
-    line.split(|c: char| !c.is_ascii_alphabetic()).flat_map(|run| {
-        let is_cut = |index: &usize| {
-            let bytes = run.as_bytes();
-            *index > 0 && bytes[*index].is_ascii_uppercase() && bytes[*index - 1].is_ascii_lowercase()
-        };
-        let mut cuts: Vec<usize> = (0..run.len()).filter(is_cut).collect();
-        cuts.push(run.len());
+fn words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    for run in line.split(|c: char| !c.is_ascii_alphabetic()) {
+        let is_cut = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
         let mut start = 0;
-        cuts.into_iter().map(move |end| &run[std::mem::replace(&mut start, end)..end])
-    })
+        for (_, end) in run.as_bytes().windows(2).zip(1..).filter(|(pair, _)| is_cut(pair)) {
+            words.push(&run[start..end]);
+            start = end;
+        }
+        words.push(&run[start..]);
+    }
+    words
 }
 
 #[cfg(test)]
