@@ -55,6 +55,9 @@ fn about_in_a_line(command: &Command) -> String {
 fn help(argument: &Arg) -> String {
     let said = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let mut help = in_a_line(&said);
+    for alias in argument.get_visible_aliases().unwrap_or_default() {
+        let _ = write!(help, " [also: --{alias}]");
+    }
     let defaults: Vec<String> =
         argument.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect();
     if argument.get_action().takes_values() {
@@ -93,7 +96,14 @@ mod tests {
         let say = Command::new("say")
             .about("Say a word.")
             .arg(Arg::new("word").required(true).help("The word | the name"))
-            .arg(Arg::new("how").long("how").value_parser(["loud", "low"]).default_value("low").help("How\nto"))
+            .arg(
+                Arg::new("how")
+                    .long("how")
+                    .value_parser(["loud", "low"])
+                    .default_value("low")
+                    .help("How\nto")
+                    .visible_alias("as"),
+            )
             .arg(Arg::new("secret").long("secret").hide(true));
         let root = Command::new("x").about("A tool.").after_help("Examples").subcommand(say);
         let page = page(root);
@@ -103,10 +113,10 @@ mod tests {
             "```text\nExamples\n```",
             "## x say\n\nSay a word.\n\n```text\nx say [OPTIONS] <word>\n```\n",
             "| `<word>` | The word \\| the name |",
-            "| `--how <how>` | How to [default: low] [possible values: loud, low] |",
+            "| `--how <how>` | How to [also: --as] [default: low] [possible values: loud, low] |",
         ] {
             assert!(page.contains(expected), "{expected}\nin\n{page}");
         }
-        assert!(!page.contains("secret") && !page.contains("`--help`") && page.ends_with("|\n"), "{page}");
+        assert!(!page.contains("secret") && !page.contains("Print help") && page.ends_with("|\n"), "{page}");
     }
 }
