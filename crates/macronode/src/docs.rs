@@ -17,8 +17,11 @@ pub use cli::cli;
 
 const NOTE: &str = "Generated from the specs by `cargo xtask docgen`; edits here are overwritten.\n";
 
-/// Every generated document: its path below docs/ and what writes it.
-pub const PAGES: &[(&str, fn() -> String)] =
+/// A generated document: its path below docs/ and the function that writes it.
+pub type Page = (&'static str, fn() -> String);
+
+/// Every generated document.
+pub const PAGES: &[Page] =
     &[("cli.md", cli), ("concurrency.md", concurrency), ("config.md", config), ("metrics.md", metrics)];
 
 /// docs/concurrency.md

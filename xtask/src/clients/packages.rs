@@ -96,17 +96,16 @@ fn npm(folders: &Folders, script: &str) -> Result<Command, Unready> {
 /// Fetching may fail for want of a registry; building what was fetched may not.
 fn cargo(folders: &Folders) -> Result<Command, Unready> {
     let sources = folders.sources.join("rust");
-    let home = folders.cache.join("rust");
     let fetched = quietly(Command::new("cargo").args(["fetch", "--locked", "--quiet"]).current_dir(&sources));
     fetched.map_err(|error| Unready::NotInstalled(format!("{error:#}")))?;
     quietly(&mut cargo_build(folders, &sources))?;
-    Ok(Command::new(home.join("debug/sqs-client-job")))
+    Ok(Command::new(folders.target.join("debug/sqs-client-job")))
 }
 
-/// Builds what was fetched, in the one folder all Rust clients share.
+/// Builds what was fetched, in the target folder of the node: half of the SDK's crates are the node's, too.
 pub fn cargo_build(folders: &Folders, sources: &Path) -> Command {
     let mut command = Command::new("cargo");
-    command.args(["build", "--locked", "--offline", "--quiet", "--target-dir"]).arg(folders.cache.join("rust"));
+    command.args(["build", "--locked", "--offline", "--quiet", "--target-dir"]).arg(&folders.target);
     command.current_dir(sources);
     command
 }

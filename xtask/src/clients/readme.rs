@@ -56,7 +56,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 fn all(folders: &Folders, home: &Path) -> String {
-    let cache = folders.cache.display();
+    let (cache, target) = (folders.cache.display(), folders.target.display());
     let home = home.display();
     // The environment of every example is what the node prints with a new key, and nothing more.
     let mut script = "unset ${!AWS_*}\nexport $(\"$MACRONODE\" sqs key create)\n".to_owned();
@@ -66,7 +66,7 @@ fn all(folders: &Folders, home: &Path) -> String {
         format!("bash -eu '{home}/example.sh'"),
         format!("python '{home}/example.py'"),
         format!("node '{cache}/node/example.mjs'"),
-        format!("'{cache}/rust/debug/sqs-client-example'"),
+        format!("'{target}/debug/sqs-client-example'"),
     ]) {
         script += &format!("try {language} {run}\n");
     }
