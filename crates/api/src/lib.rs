@@ -32,5 +32,5 @@ pub use mailbox::{mailbox_routes, read_any_mailbox_body};
 pub use problem::{Failure, Problem};
 pub use route::{Api, ApiBuilder, RouteSpec, Verb};
 pub use serve::serve;
-pub use sqs::{AccessKey, Keyring, SqsOptions, sqs_routes};
+pub use sqs::{AccessKey, AuthSection, Keyring, SqsAuth, SqsOptions, SqsSection, sqs_routes};
 pub use tls::{TlsError, tls_config};

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod caller;
+mod config;
 mod digest;
 mod error;
 mod json;
@@ -46,6 +47,7 @@ use model::ActionOutput;
 pub(crate) use protocol::{Protocol, REQUEST_ID_HEADER};
 use query::{Form, FromForm};
 
+pub use config::{AuthSection, SqsAuth, SqsSection};
 pub use keys::{AccessKey, Keyring};
 pub use options::SqsOptions;
 

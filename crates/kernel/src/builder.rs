@@ -63,6 +63,7 @@ pub struct Builder {
 
 struct BuiltService {
     spec: &'static ServiceSpec,
+    depends_on: Vec<&'static str>,
     tasks: Vec<BuiltTask>,
 }
 
@@ -166,7 +167,7 @@ impl Builder {
 
     /// A service of the readiness DAG.
     pub fn service(&mut self, spec: &'static ServiceSpec) -> ServiceBuilder<'_> {
-        self.services.push(BuiltService { spec, tasks: Vec::new() });
+        self.services.push(BuiltService { spec, depends_on: spec.depends_on.to_vec(), tasks: Vec::new() });
         ServiceBuilder { service: self.services.last_mut().expect("just pushed") }
     }
 
@@ -181,7 +182,7 @@ impl Builder {
         let live = LiveNumbers { queues: self.queues.clone(), gates: self.gates.clone() };
         self.handle.metrics().register_collector(Box::new(live));
         let declared = Declared {
-            services: self.services.iter().map(|service| service.spec).collect(),
+            services: self.services.iter().map(|service| (service.spec, service.needs(&running))).collect(),
             queues: self.queues,
             gates: self.gates,
             drain: drain_plan(&plan),
@@ -193,6 +194,12 @@ impl Builder {
 }
 
 impl ServiceBuilder<'_> {
+    /// Adds what it needs beside what its spec says: a plane needs the services that it serves.
+    pub fn depends_on(self, services: impl IntoIterator<Item = &'static str>) -> Self {
+        self.service.depends_on.extend(services);
+        self
+    }
+
     /// Adds a task: `life` is called for every start.
     pub fn task<F, L>(self, spec: &'static TaskSpec, instances: u16, life: L) -> Self
     where
@@ -206,7 +213,12 @@ impl ServiceBuilder<'_> {
 }
 
 impl BuiltService {
-    /// What policy needs to know; a service that this node does not run is not waited for.
+    /// The services it waits for; one that this node does not run is not waited for.
+    fn needs(&self, running: &[&'static str]) -> Vec<&'static str> {
+        self.depends_on.iter().copied().filter(|name| running.contains(name)).collect()
+    }
+
+    /// What policy needs to know.
     fn plan(&self, running: &[&'static str]) -> ServicePlan {
         let tasks = self.tasks.iter().map(|task| TaskPlan {
             name: task.spec.name,
@@ -217,7 +229,7 @@ impl BuiltService {
         ServicePlan {
             name: self.spec.name,
             required: self.spec.required,
-            depends_on: self.spec.depends_on.iter().copied().filter(|name| running.contains(name)).collect(),
+            depends_on: self.needs(running),
             law: self.spec.law,
             tasks: tasks.collect(),
         }

@@ -27,7 +27,7 @@ pub const SUPERVISOR_INBOX: QueueSpec = QueueSpec {
     kind: QueueKind::Mpsc,
     capacity: 256,
     bytes_max: None,
-    from: "tasks, admin plane",
+    from: "every task, admin plane",
     to: "supervisor",
     overflow: Overflow::AwaitSend,
     answer: "the asker waits up to a second, then Backpressure",

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod coalesce;
 pub mod connection_limiter;
 pub mod deadline;
+pub mod flowchart;
 pub mod gate;
 pub mod handle;
 pub mod kernel;

@@ -16,7 +16,7 @@ pub const SHUTDOWN: QueueSpec = QueueSpec {
     capacity: 1,
     bytes_max: None,
     from: "supervisor",
-    to: "N",
+    to: "every task",
     overflow: Overflow::LastWriteWins,
     answer: "every task watches it",
     on_restart: Fate::Kept,

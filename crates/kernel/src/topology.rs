@@ -1,7 +1,5 @@
 //! The live picture: every declared task, queue and gate with its numbers, as JSON and as a Mermaid map.
 
-use std::fmt::Write as _;
-
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
@@ -9,10 +7,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use ron_policy::{DrainStep, ServiceView};
 use serde::Serialize;
 
+use crate::builder::SUPERVISOR;
+use crate::flowchart::Flowchart;
 use crate::gate::Gate;
 use crate::metrics::COLLECTED;
 use crate::queue::QueueProbe;
-use crate::spec::{QueueKind, QueueSpec, ServiceSpec};
+use crate::spec::{QueueSpec, ServiceSpec};
 use crate::status::{NodeStatus, TaskStatus};
 
 /// One node of the readiness DAG.
@@ -22,7 +22,7 @@ pub struct ServiceRow {
     #[serde(flatten)]
     pub view: ServiceView,
     /// Names of the services it depends on.
-    pub depends_on: &'static [&'static str],
+    pub depends_on: Vec<&'static str>,
     /// One sentence on what the service does.
     pub does: &'static str,
 }
@@ -84,7 +84,8 @@ pub struct Topology {
 /// Everything declared to the builder: the live objects and their specs.
 #[derive(Default)]
 pub(crate) struct Declared {
-    pub services: Vec<&'static ServiceSpec>,
+    /// Each with what it needs of those that run.
+    pub services: Vec<(&'static ServiceSpec, Vec<&'static str>)>,
     pub queues: Vec<QueueProbe>,
     pub gates: Vec<Gate>,
     pub drain: Vec<DrainStep>,
@@ -93,8 +94,8 @@ pub(crate) struct Declared {
 impl Declared {
     pub(crate) fn topology(&self, status: &NodeStatus) -> Topology {
         let services = status.view.services.iter().filter_map(|view| {
-            let spec = self.services.iter().find(|spec| spec.name == view.name)?;
-            Some(ServiceRow { view: view.clone(), depends_on: spec.depends_on, does: spec.does })
+            let (spec, needs) = self.services.iter().find(|(spec, _)| spec.name == view.name)?;
+            Some(ServiceRow { view: view.clone(), depends_on: needs.clone(), does: spec.does })
         });
         Topology {
             state: status.view.state,
@@ -133,35 +134,20 @@ fn gate_row(gate: &Gate) -> GateRow {
 impl Topology {
     /// The topology as a Mermaid flowchart.
     pub fn mermaid(&self) -> String {
-        let mut map = String::from("flowchart LR\n");
+        let mut map = Flowchart::default();
+        map.service("kernel", "kernel", [(SUPERVISOR.name, SUPERVISOR.name.to_owned())]);
         for service in &self.services {
-            let _ = writeln!(map, "  subgraph {0}[\"{0}: {1}\"]", service.view.name, word(&service.view.state));
-            for (task, running, all) in self.task_counts(service.view.name) {
-                let _ = writeln!(map, "    {task}[\"{task} {running}/{all}\"]");
-            }
-            map.push_str("  end\n");
+            let counts = self.task_counts(service.view.name).into_iter();
+            let tasks = counts.map(|(task, running, all)| (task, format!("{task} {running}/{all}")));
+            map.service(service.view.name, &format!("{}: {}", service.view.name, word(&service.view.state)), tasks);
         }
         for service in &self.services {
-            for dependency in service.depends_on {
-                let _ = writeln!(map, "  {} -. needs .-> {dependency}", service.view.name);
-            }
+            service.depends_on.iter().for_each(|dependency| map.need(service.view.name, dependency));
         }
-        for queue in self.queues.iter().filter(|queue| queue.spec.kind != QueueKind::Watch) {
-            let name = queue.spec.name;
-            let _ = writeln!(map, "  q_{name}([\"{name} {}/{}\"])", queue.depth, queue.capacity);
-            for task in self.known_tasks(queue.spec.from) {
-                let _ = writeln!(map, "  {task} --> q_{name}");
-            }
-            for task in self.known_tasks(queue.spec.to) {
-                let _ = writeln!(map, "  q_{name} --> {task}");
-            }
+        for queue in &self.queues {
+            map.queue(queue.spec, &format!("{}/{}", queue.depth, queue.capacity));
         }
-        map
-    }
-
-    /// The ends of a queue that are tasks; others are named in words.
-    fn known_tasks<'a>(&'a self, ends: &'static str) -> impl Iterator<Item = &'static str> + 'a {
-        ends.split(", ").filter(|end| self.tasks.iter().any(|task| task.name == *end))
+        map.finish()
     }
 
     fn task_counts(&self, unit: &str) -> Vec<(&'static str, usize, usize)> {

@@ -3,22 +3,17 @@
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use ron_admin::{Control, ReloadReport};
-use ron_api::{HttpLimits, SqsOptions};
-use ron_kernel::coalesce::Coalesce;
+use ron_api::HttpLimits;
 use ron_kernel::connection_limiter::ConnectionLimits;
 use ron_kernel::retry::RetryLimits;
-use ron_kernel::spec::{QueueSpec, ServiceSpec};
-use ron_kernel::{Builder, KernelOptions, Snapshot};
+use ron_kernel::spec::ServiceSpec;
+use ron_kernel::{KernelOptions, Snapshot};
 use ron_types::Error;
-use ron_types::limits::mailbox::SHARDS_MAX;
-use svc_mailbox::types::TopicSettings;
-use svc_mailbox::{LiveOptions, LogLocation, MailboxOptions};
 
-use crate::config::{Config, KNOWN_SERVICES, Runtime, SqsAuth, TimeSpan, cpus};
+use crate::config::{Config, Runtime, known_services};
 use crate::config_watch::ReloadPort;
-use crate::data_dir::{ACCESS_KEYS_FILE, DataDir};
 use crate::logging::LogControl;
-use crate::specs;
+use crate::{services, specs};
 
 impl Config {
     /// The bounds of the HTTP plane.
@@ -64,73 +59,6 @@ impl Config {
     pub fn retry_limits(&self) -> RetryLimits {
         let [low, high] = self.retry.initial_jitter_ms.map(std::time::Duration::from_millis);
         RetryLimits { first_wait: (low, high), cap: self.retry.cap.duration(), tries_max: self.retry.max_tries }
-    }
-
-    /// What of the mailbox is fixed while the node runs.
-    pub fn mailbox_options(&self, data: &DataDir, secret: [u8; 32]) -> MailboxOptions {
-        MailboxOptions {
-            location: match data {
-                DataDir::Kept(folder) => LogLocation::Directory(folder.join("mailbox")),
-                DataDir::Nowhere => LogLocation::Memory,
-            },
-            secret,
-            shard_capacity: self.mailbox.shard_capacity,
-            disk_bytes_max: self.mailbox.disk_bytes_max.bytes() as u64,
-            segment_bytes: u32::try_from(self.mailbox.segment_bytes.bytes()).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// What of the mailbox a reload may change.
-    pub fn mailbox_live(&self) -> LiveOptions {
-        let mailbox = &self.mailbox;
-        let millis = |millis: TimeSpan| millis.duration().as_millis() as u64;
-        LiveOptions {
-            ready_shards: match mailbox.ready_shards {
-                0 => cpus().clamp(1, SHARDS_MAX),
-                shards => shards,
-            },
-            global_inflight: mailbox.global_inflight,
-            auto_create: mailbox.auto_create,
-            visibility_min: mailbox.visibility_min.duration(),
-            defaults: TopicSettings {
-                visibility_ms: millis(mailbox.visibility),
-                max_attempts: mailbox.max_attempts,
-                replay_window_ms: millis(mailbox.replay_window),
-                retention_ms: millis(mailbox.retention),
-                backoff_base_ms: millis(mailbox.backoff_base),
-                backoff_max_ms: millis(mailbox.backoff_max),
-                ..TopicSettings::default()
-            },
-            tenant_sends_per_second: mailbox.tenant_sends_per_second,
-            upkeep_bytes_per_second: mailbox.upkeep_bytes_per_second.bytes() as u64,
-        }
-    }
-
-    /// What the surface that speaks SQS takes from the configuration.
-    pub fn sqs_options(&self, data: &DataDir) -> SqsOptions {
-        SqsOptions {
-            account_id: self.sqs.account_id.clone(),
-            base_url: self.sqs.base_url.as_ref().map(|url| url.trim_end_matches('/').to_owned()),
-            deleted_name_cooldown: self.sqs.deleted_name_cooldown.duration(),
-            signatures: self.auth.sqs == SqsAuth::SigV4,
-            presigned: self.sqs.presigned,
-            keys_file: match data {
-                DataDir::Kept(folder) => Some(folder.join(ACCESS_KEYS_FILE)),
-                DataDir::Nowhere => None,
-            },
-        }
-    }
-
-    /// Permits of a facet gate on this machine.
-    pub fn permits(&self, gate: &str, cpus: usize) -> usize {
-        let permits = match gate {
-            "feed_fanout" => self.facets.feed_fanout,
-            "graph_expand" => self.facets.graph_expand,
-            "search_qps" => self.facets.search_qps,
-            "index_ingest" => self.facets.index_ingest,
-            _ => self.facets.mailbox_ops,
-        };
-        permits.on(cpus)
     }
 }
 
@@ -184,48 +112,18 @@ pub fn build_facts() -> serde_json::Value {
 }
 
 /// Everything a node with these services declares, as (kind, name), for the comparison with what runs.
-pub fn declared(services: &[String]) -> Vec<(&'static str, &'static str)> {
-    // A service that nobody can choose is always there.
-    let runs = |spec: &&&ServiceSpec| {
-        !KNOWN_SERVICES.contains(&spec.name) || services.iter().any(|chosen| chosen == spec.name)
-    };
-    let running = specs::SERVICES.iter().filter(runs);
-    let services_rows = running.clone().map(|spec| ("service", spec.name));
-    let supervisor = ("task", ron_kernel::builder::SUPERVISOR.name);
-    let tasks = running.flat_map(|spec| spec.tasks).map(|task| ("task", task.name));
-    let chosen = |spec: &&'static QueueSpec| spec.service != "mailbox" || services_run(services, "mailbox");
-    let queues = specs::queues().filter(chosen).map(|spec| ("queue", spec.name));
-    let gates = specs::GATES.iter().map(|spec| ("gate", spec.name));
-    services_rows.chain([supervisor]).chain(tasks).chain(queues).chain(gates).collect()
-}
-
-fn services_run(services: &[String], name: &str) -> bool {
-    services.iter().any(|chosen| chosen == name)
-}
-
-/// An update of the index on its way to the ingester, by the name or hash it concerns: the newest one wins.
-#[derive(Debug)]
-pub struct IndexUpdate(String);
-
-impl Coalesce for IndexUpdate {
-    type Key = String;
-
-    fn key(&self) -> String {
-        self.0.clone()
-    }
-
-    fn absorb(&mut self, newer: Self) {
-        *self = newer;
-    }
-}
-
-/// Makes the facets' gates and queue: bounded and shown from the start, for the services that will use them.
-pub fn declare_facets(builder: &mut Builder, config: &Config) {
-    for gate in &specs::GATES {
-        builder.gate(gate, config.permits(gate.name, cpus()));
-    }
-    let absorbed = builder.handle().metrics().queue_dropped.at(specs::INDEX_INGEST.name);
-    builder.coalescing::<IndexUpdate>(&specs::INDEX_INGEST, absorbed);
+pub fn declared(chosen: &[String]) -> Vec<(&'static str, &'static str)> {
+    // A unit that nobody can choose is always there.
+    let runs = |name: &str| !known_services().any(|known| known == name) || chosen.iter().any(|chosen| chosen == name);
+    let units: Vec<&ServiceSpec> = specs::units().filter(|unit| runs(unit.name)).collect();
+    let queues = specs::queues().filter(|queue| runs(queue.service)).map(|queue| ("queue", queue.name));
+    let services = services::all().filter(|service| runs(service.spec().name));
+    let gates = services.flat_map(|service| service.gates().iter().map(|gate| ("gate", gate.name)));
+    let mut parts: Vec<(&'static str, &'static str)> = vec![("task", ron_kernel::builder::SUPERVISOR.name)];
+    parts.extend(units.iter().map(|unit| ("service", unit.name)));
+    parts.extend(units.iter().flat_map(|unit| unit.tasks).map(|task| ("task", task.name)));
+    parts.extend(queues.chain(gates));
+    parts
 }
 
 #[cfg(test)]
@@ -244,5 +142,9 @@ mod tests {
         );
         assert!(!only_http.contains(&"oap") && !only_http.contains(&"transport_ingress"));
         assert!(names(&["http", "oap"]).contains(&"transport_ingress"));
+        for service in services::all() {
+            let spec = service.spec();
+            assert!(!only_http.contains(&spec.name) && names(&[spec.name]).contains(&spec.tasks[0].name));
+        }
     }
 }

@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use toml::{Table, Value};
 
-use crate::commands::{MailboxCommand, SqsCommand, TokenCommand, TopArgs};
+use crate::commands::{TokenCommand, TopArgs};
 use crate::config::{Key, Sources};
 use crate::errors::Exit;
+use crate::services::{self, ServiceCommand};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,10 +19,10 @@ Examples:
   macronode config print --sources       every value and where it came from
   macronode status                       how the running node stands
   macronode drain --dry-run              what a drain would wait for
-  macronode mailbox send orders hello    send a message; then: mailbox recv orders --ack
-  macronode sqs key create               let programs in that speak SQS
   macronode top                          watch the node at work
+";
 
+const EXITS: &str = "
 Exit codes:
    0  done; for run: left cleanly
   64  wrong command line or configuration
@@ -30,11 +31,11 @@ Exit codes:
 
 Errors have codes such as MN0003, each with a page in docs/errors.";
 
-/// One node: mailbox, index, overlay and rewarder on one supervised kernel.
+/// One node: its services on one supervised kernel.
 ///
 /// Without a command the node runs.
 #[derive(Debug, Parser)]
-#[command(name = "macronode", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(name = "macronode", version, args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -62,20 +63,17 @@ pub enum Command {
     Drain(DrainArgs),
     /// Act on one service of the running node.
     #[command(subcommand)]
-    Service(ServiceCommand),
+    Service(UnitCommand),
     /// Make, narrow, read and revoke tokens that let clients use the node.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Send and receive messages, look after topics, check the log.
-    #[command(subcommand)]
-    Mailbox(MailboxCommand),
-    /// Look after the access keys of programs that speak SQS.
-    #[command(subcommand)]
-    Sqs(SqsCommand),
-    /// Watch the node at work: shards, topics, queues, rates.
+    /// Watch the node at work: its queues, and what its services do.
     Top(TopArgs),
     /// Examine this machine: ports, limits, clock, disk, memory, TLS files.
     Doctor(DoctorArgs),
+    /// Do what a service offers.
+    #[command(skip)]
+    OfService(ServiceCommand, ArgMatches),
 }
 
 /// What to do with the configuration.
@@ -101,7 +99,7 @@ pub enum ConfigCommand {
 
 /// What to do with a service.
 #[derive(Debug, Subcommand)]
-pub enum ServiceCommand {
+pub enum UnitCommand {
     /// Restart its tasks; also clears a service that stays failed.
     Restart {
         /// Its name, as `macronode status` shows it.
@@ -232,21 +230,40 @@ pub struct DoctorArgs {
     pub run: RunArgs,
 }
 
-/// The whole definition, for what describes it.
-pub fn command() -> clap::Command {
-    Cli::command()
-}
-
 /// Reads the command line. On `Err` everything has been printed and the process ends like that.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Exit> {
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => Ok(cli.command.unwrap_or(Command::Run(cli.run))),
+    match try_parse(arguments) {
+        Ok(command) => Ok(command),
         Err(error) => {
             // Nobody is left to be told that the terminal is gone.
             let _ = error.print();
             Err(if error.use_stderr() { Exit::Usage } else { Exit::Clean })
         }
     }
+}
+
+fn try_parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
+    let mut matches = parser().try_get_matches_from(arguments)?;
+    let of_service = matches.subcommand().and_then(|(name, inside)| {
+        let command = services::commands().find(|command| command.name == name)?;
+        Some(Command::OfService(command, inside.clone()))
+    });
+    if let Some(command) = of_service {
+        return Ok(command);
+    }
+    let cli = Cli::from_arg_matches_mut(&mut matches)?;
+    Ok(cli.command.unwrap_or(Command::Run(cli.run)))
+}
+
+/// The whole command line: the node's own commands and those of services.
+pub fn parser() -> clap::Command {
+    let examples: String =
+        services::commands().flat_map(|command| command.examples).fold(EXAMPLES.to_owned(), |mut examples, line| {
+            examples.extend(["  ", line, "\n"]);
+            examples
+        });
+    let commands = services::commands().map(|command| command.parser());
+    Cli::command().subcommands(commands).after_help(examples + EXITS)
 }
 
 impl RunArgs {
@@ -284,7 +301,7 @@ impl RunArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::KEYS;
+    use crate::config::keys;
 
     fn parsed(line: &str) -> Result<Command, Exit> {
         parse(line.split_whitespace().map(OsString::from))
@@ -299,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        parser().debug_assert();
     }
 
     #[test]
@@ -313,8 +330,8 @@ mod tests {
 
     #[test]
     fn every_key_with_a_flag_is_set_by_that_flag() {
-        for key in KEYS {
-            let Some(flag) = key.flag else { continue };
+        for key in keys() {
+            let Some(flag) = key.flag.as_deref() else { continue };
             let value = match flag {
                 "--amnesia" | "--dev" | "--chaos" => "",
                 "--runtime" => " multi",
@@ -354,32 +371,6 @@ mod tests {
             "macronode token attenuate --token x --topic t",
             "macronode token inspect --json",
             "macronode token revoke --id 00 --data-dir d",
-            "macronode mailbox send t hello --key k --group g --delay 5s --attr a=b --attr c=d",
-            "macronode mailbox send t --lines --api 127.0.0.1:1 --token x",
-            "macronode mailbox send t -",
-            "macronode mailbox recv t --max 10 --wait 5s --visibility 30s --ack --json",
-            "macronode mailbox tail t --ack",
-            "macronode mailbox ack r1 r2",
-            "macronode mailbox nack r1 --reason x --delay 1s",
-            "macronode mailbox topics",
-            "macronode mailbox topics --prefix a --json",
-            "macronode mailbox topics list --json",
-            "macronode mailbox topics create t --set visibility_ms=30s --set groups=fifo",
-            "macronode mailbox topics set t paused=true max_attempts=3",
-            "macronode mailbox topics delete t",
-            "macronode mailbox stats",
-            "macronode mailbox stats t --data-dir d",
-            "macronode mailbox browse t --limit 5 --state ready --group g --contains x --attr k=v --cursor c",
-            "macronode mailbox explain 01ARZ3NDEKTSV4RRFFQ69G5FAV",
-            "macronode mailbox redrive t --to u --contains-error boom --rate 5 --limit 9 --follow",
-            "macronode mailbox redrive t --dry-run",
-            "macronode mailbox redrive list",
-            "macronode mailbox redrive pause 3 --json",
-            "macronode mailbox verify --data-dir d",
-            "macronode sqs key create",
-            "macronode sqs key create --note n --op send,recv --topic t --prefix p --quota 5 --expires 1h --json",
-            "macronode sqs key list --json",
-            "macronode sqs key revoke MNSQABC --data-dir d",
             "macronode top --interval 2s --once",
             "macronode doctor --json --amnesia",
         ] {
@@ -389,7 +380,7 @@ mod tests {
 
     #[test]
     fn help_names_the_exit_codes() {
-        let help = Cli::command().render_long_help().to_string();
+        let help = parser().render_long_help().to_string();
         for exit in [Exit::Clean, Exit::Usage, Exit::Failed, Exit::Aborted] {
             assert!(help.contains(&format!("{:>4}  ", exit.number())), "{exit:?}");
         }

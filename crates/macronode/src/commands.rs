@@ -1,9 +1,9 @@
 //! What the binary does besides running: each command makes a report, and one place prints it and ends the process.
 
 mod drain;
-mod mailbox;
+pub mod mailbox;
 mod settings;
-mod sqs;
+pub mod sqs;
 mod status;
 mod table;
 mod token;
@@ -14,12 +14,10 @@ mod view;
 
 use std::io::Write as _;
 
-pub use mailbox::MailboxCommand;
-pub use sqs::SqsCommand;
 pub use token::TokenCommand;
 pub use top::TopArgs;
 
-use crate::cli::{Command, ConfigCommand, RunArgs, ServiceCommand};
+use crate::cli::{Command, ConfigCommand, RunArgs, UnitCommand};
 use crate::client::Client;
 use crate::doctor;
 use crate::errors::{Code, Exit, Failure};
@@ -52,7 +50,7 @@ pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Fai
         Command::Status(args) => wait(status::status(&args)),
         Command::Topology(args) => wait(topology::topology(&args)),
         Command::Drain(args) => wait(drain::drain(&args)),
-        Command::Service(ServiceCommand::Restart { name, client }) => {
+        Command::Service(UnitCommand::Restart { name, client }) => {
             let asked = async {
                 let path = format!("/services/{name}/restart");
                 let answer = Client::find(&client)?.post(&path).await?.expect_success(&path)?;
@@ -62,8 +60,7 @@ pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Fai
             wait(asked)
         }
         Command::Token(command) => token::token(&command),
-        Command::Mailbox(command) => mailbox::mailbox(&command),
-        Command::Sqs(command) => sqs::sqs(&command),
+        Command::OfService(command, matches) => command.run(&matches),
         Command::Top(args) => top::top(&args),
         Command::Doctor(args) => Ok(doctor::doctor(&args.run.sources(), args.json)),
     };

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use notify::Watcher as _;
 use ron_admin::ReloadReport;
-use ron_api::HttpLimits;
 use ron_kernel::coalesce::{Coalesce, Coalescing};
 use ron_kernel::kernel::ConfigChange;
 use ron_kernel::{KernelHandle, Snapshot, TaskContext, TaskError, TaskResult};
 use ron_types::Error;
-use svc_mailbox::LiveOptions;
+use ron_types::settings::Reload;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::config::{self, Config, Reload, Sources};
+use crate::config::{self, Config, Sources};
 use crate::errors::Code;
 use crate::logging::LogControl;
+use crate::specs;
 
 /// The file is read again at least this often, for file systems that tell nobody about changes.
 const POLL_EVERY: Duration = Duration::from_secs(1);
@@ -50,12 +50,8 @@ impl Coalesce for ReloadRequest {
 pub struct LiveConfig {
     /// Where the configuration comes from; read again at every reload.
     pub sources: Sources,
-    /// The configuration in force.
+    /// The configuration in force; parts of it are derived from it by those who read them.
     pub config: Snapshot<Config>,
-    /// The part of it that the HTTP plane reads.
-    pub http_limits: Snapshot<HttpLimits>,
-    /// The part of it that the mailbox reads.
-    pub mailbox: Snapshot<LiveOptions>,
     /// The log filter.
     pub log: LogControl,
     /// Tells the supervisor.
@@ -160,9 +156,11 @@ impl LiveConfig {
         }
         let mut restart = Vec::new();
         for change in &changes {
-            match change.reload {
+            match &change.reload {
                 Reload::Live => {}
-                Reload::Restart(service) => restart.push(service),
+                Reload::Restart(service) => {
+                    restart.extend(specs::units().map(|unit| unit.name).find(|name| name == service));
+                }
                 Reload::Process => tracing::warn!(key = %change.key, "takes effect when the process is restarted"),
             }
         }
@@ -171,8 +169,6 @@ impl LiveConfig {
         if current.value.log.filter != loaded.config.log.filter {
             self.log.set_filter(&loaded.config.log.filter).map_err(Error::schema)?;
         }
-        self.http_limits.publish(loaded.config.http_limits());
-        self.mailbox.publish(loaded.config.mailbox_live());
         let version = self.config.publish(loaded.config);
         kernel.metrics().config_updates.inc();
         kernel.metrics().config_version.set(version as i64);

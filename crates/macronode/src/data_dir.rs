@@ -12,13 +12,8 @@ use zeroize::Zeroizing;
 
 /// Name of the file with the operator token.
 pub const TOKEN_FILE: &str = "operator.token";
-/// Name of the file with the access keys of SQS clients.
-pub const ACCESS_KEYS_FILE: &str = "sqs.keys";
 /// Name of the file with the bound addresses.
 pub const ADDRESSES_FILE: &str = "addresses.json";
-
-/// Name of the file with the key of receipts and message ids.
-const MAILBOX_KEY_FILE: &str = "mailbox.key";
 
 /// Where the node keeps things, or nowhere.
 #[derive(Clone, Debug)]
@@ -62,10 +57,18 @@ impl DataDir {
         }
     }
 
-    /// The key of receipts and message ids: read, or made at the first run; fresh in amnesia mode.
-    pub fn mailbox_key(&self) -> io::Result<[u8; 32]> {
+    /// The path of a file or folder in it; none in amnesia mode.
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
+        match self {
+            DataDir::Kept(folder) => Some(folder.join(name)),
+            DataDir::Nowhere => None,
+        }
+    }
+
+    /// The secret key of a service, in a file called after it: read, or made at the first run; fresh in amnesia mode.
+    pub fn key(&self, service: &str) -> io::Result<[u8; 32]> {
         let DataDir::Kept(folder) = self else { return random_key() };
-        let path = folder.join(MAILBOX_KEY_FILE);
+        let path = folder.join(format!("{service}.key"));
         match fs::read(&path) {
             Ok(bytes) => bytes
                 .try_into()

@@ -3,13 +3,15 @@
 use std::fmt::Write as _;
 
 use ron_kernel::builder::SUPERVISOR;
+use ron_kernel::flowchart::Flowchart;
 use ron_kernel::metrics::{COLLECTED, METRICS, MetricSpec};
-use ron_kernel::spec::{QueueKind, ServiceSpec, TaskSpec};
+use ron_kernel::spec::{ServiceSpec, TaskSpec};
 use ron_policy::{Plan, ServicePlan, TaskPlan, drain_plan};
 use ron_types::limits;
 use serde::Serialize;
 
-use crate::specs::{GATES, SERVICES, queues};
+use crate::services::{self, Service};
+use crate::specs::{HTTP, queues, served_by_http, units};
 
 mod cli;
 
@@ -54,7 +56,8 @@ pub fn metrics() -> String {
     page.push_str(
         "Scraped from `/metrics` on the admin plane. Label values come from the specs, so every set is bounded.\n\n",
     );
-    let specs = METRICS.iter().chain(COLLECTED).chain(ron_admin::PROCESS_METRICS).chain(svc_mailbox::METRICS);
+    let specs = METRICS.iter().chain(COLLECTED).chain(ron_admin::PROCESS_METRICS);
+    let specs = specs.chain(services::all().flat_map(Service::metrics));
     table(&mut page, &["metric", "kind", "labels", "what it says"], specs.map(metric_row).collect());
     page
 }
@@ -77,18 +80,18 @@ fn table(page: &mut String, head: &[&str], rows: Vec<Vec<String>>) {
 }
 
 fn service_rows() -> Vec<Vec<String>> {
-    let row = |spec: &&ServiceSpec| {
+    let row = |spec: &ServiceSpec| {
         let tasks: Vec<&str> = spec.tasks.iter().map(|task| task.name).collect();
         vec![
             spec.name.to_owned(),
             if spec.required { "yes" } else { "no" }.to_owned(),
-            spec.depends_on.join(", "),
+            needs(spec).join(", "),
             tasks.join(", "),
             word(&spec.law.then),
             spec.does.to_owned(),
         ]
     };
-    SERVICES.iter().map(row).collect()
+    units().map(row).collect()
 }
 
 fn task_rows() -> Vec<Vec<String>> {
@@ -97,7 +100,7 @@ fn task_rows() -> Vec<Vec<String>> {
         let phase = task.phase.number().to_string();
         vec![task.name.to_owned(), service.to_owned(), task.count.to_owned(), phase, heartbeat, task.does.to_owned()]
     };
-    let declared = SERVICES.iter().flat_map(|spec| spec.tasks.iter().map(move |task| row(spec.name, task)));
+    let declared = units().flat_map(|spec| spec.tasks.iter().map(move |task| row(spec.name, task)));
     std::iter::once(row("kernel", &SUPERVISOR)).chain(declared).collect()
 }
 
@@ -121,17 +124,16 @@ fn queue_rows() -> Vec<Vec<String>> {
 
 fn gate_rows() -> Vec<Vec<String>> {
     let permits = |per_cpu| format!("{per_cpu} for each core");
-    GATES
-        .iter()
+    services::gates()
         .map(|g| vec![g.facet.to_owned(), g.name.to_owned(), permits(g.permits_per_cpu), g.does.to_owned()])
         .collect()
 }
 
 fn drain_rows() -> Vec<Vec<String>> {
-    let services = SERVICES.iter().map(|spec| ServicePlan {
+    let services = units().map(|spec| ServicePlan {
         name: spec.name,
         required: spec.required,
-        depends_on: spec.depends_on.to_vec(),
+        depends_on: needs(spec),
         law: spec.law,
         tasks: spec.tasks.iter().map(|task| task_plan(task)).collect(),
     });
@@ -148,40 +150,24 @@ fn task_plan(task: &TaskSpec) -> TaskPlan {
     TaskPlan { name: task.name, instances: 1, phase: task.phase, heartbeat_ms: None }
 }
 
-/// The declared map: services with their tasks, queues between tasks.
-fn map() -> String {
-    let mut map = String::from("flowchart LR\n");
-    for spec in SERVICES {
-        let _ = writeln!(map, "  subgraph {}", spec.name);
-        for task in spec.tasks {
-            let _ = writeln!(map, "    {}", task.name);
-        }
-        map.push_str("  end\n");
-    }
-    map.push_str("  subgraph kernel\n    supervisor\n  end\n");
-    for spec in SERVICES {
-        for dependency in spec.depends_on {
-            let _ = writeln!(map, "  {} -. needs .-> {dependency}", spec.name);
-        }
-    }
-    let known = |name: &&str| name == &"supervisor" || SERVICES.iter().any(|s| s.tasks.iter().any(|t| t.name == *name));
-    for queue in queues().filter(|queue| queue.kind != QueueKind::Watch) {
-        let id = node_id(queue.name);
-        let _ = writeln!(map, "  {id}([\"{} ({})\"])", queue.name, queue.capacity);
-        for from in queue.from.split(", ").filter(known) {
-            let _ = writeln!(map, "  {from} --> {id}");
-        }
-        for to in queue.to.split(", ").filter(known) {
-            let _ = writeln!(map, "  {id} --> {to}");
-        }
-    }
-    map
+/// What a unit needs on a node that runs everything, without the development routes.
+fn needs(spec: &ServiceSpec) -> Vec<&'static str> {
+    let served = served_by_http(false).filter(|_| spec.name == HTTP.name);
+    spec.depends_on.iter().copied().chain(served).collect()
 }
 
-/// Mermaid takes letters, digits and `_` in the id of a node; `work_tx[0]` has more.
-fn node_id(queue: &str) -> String {
-    let plain = queue.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-    format!("q_{}", plain.trim_end_matches('_'))
+/// The declared map: units with their tasks, queues between tasks.
+fn map() -> String {
+    let mut map = Flowchart::default();
+    map.service("kernel", "kernel", [(SUPERVISOR.name, SUPERVISOR.name.to_owned())]);
+    for spec in units() {
+        map.service(spec.name, spec.name, spec.tasks.iter().map(|task| (task.name, task.name.to_owned())));
+    }
+    for spec in units() {
+        needs(spec).iter().for_each(|dependency| map.need(spec.name, dependency));
+    }
+    queues().for_each(|queue| map.queue(queue, &format!("({})", queue.capacity)));
+    map.finish()
 }
 
 /// A unit variant as it is written in JSON.

@@ -84,7 +84,7 @@ pub enum Code {
     /// MN0023
     SigningKeyUnusable,
     /// MN0024
-    PublicSqs,
+    OpenPlane,
 }
 
 impl Code {
@@ -114,7 +114,7 @@ impl Code {
         Code::DoctorFailed,
         Code::CapabilityUnusable,
         Code::SigningKeyUnusable,
-        Code::PublicSqs,
+        Code::OpenPlane,
     ];
 
     /// One line saying what happened.
@@ -143,7 +143,7 @@ impl Code {
             Code::DoctorFailed => "this machine is not fit to run the node as configured",
             Code::CapabilityUnusable => "a capability token cannot be made or read as asked",
             Code::SigningKeyUnusable => "the key that signs tokens is missing or cannot be used",
-            Code::PublicSqs => "requests of SQS may go unsigned on loopback addresses only",
+            Code::OpenPlane => "requests may go unsigned on loopback addresses only",
         }
     }
 
@@ -151,7 +151,7 @@ impl Code {
     pub fn exit(self) -> Exit {
         match self {
             code if code <= Code::SharedAddress => Exit::Usage,
-            Code::CapabilityUnusable | Code::PublicSqs => Exit::Usage,
+            Code::CapabilityUnusable | Code::OpenPlane => Exit::Usage,
             Code::DrainAborted => Exit::Aborted,
             _ => Exit::Failed,
         }
@@ -215,7 +215,7 @@ mod tests {
             (Code::CannotBind, 70),
             (Code::DrainAborted, 75),
             (Code::CapabilityUnusable, 64),
-            (Code::PublicSqs, 64),
+            (Code::OpenPlane, 64),
         ] {
             assert_eq!(code.exit().number(), number, "{code}");
         }

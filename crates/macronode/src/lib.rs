@@ -1,9 +1,11 @@
 //! macronode: one binary that composes the services and supervises them on one kernel.
 //!
-//! The story of one life is in `run.rs`; what exists is declared in `specs.rs`.
+//! The story of one life is in `run.rs`; the services are the list in `services.rs`; what the node itself has is
+//! declared in `specs.rs`.
 
 mod adapters;
 mod banner;
+mod capability_refresher;
 mod cli;
 mod client;
 mod commands;
@@ -18,6 +20,7 @@ mod ingress;
 mod listeners;
 mod logging;
 mod run;
+pub mod services;
 mod specs;
 mod work;
 
@@ -31,6 +34,16 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Ok(command) => commands::dispatch(command, start),
         Err(exit) => exit,
     }
+}
+
+/// The same with services beside those of the binary, for the test of the recipe for services.
+#[doc(hidden)]
+pub fn main_with_guests(
+    guests: &'static [&'static dyn services::Service],
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Exit {
+    services::add_guests(guests);
+    main(arguments)
 }
 
 fn start(flags: &cli::RunArgs) -> Result<Exit, Failure> {

@@ -7,21 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ron_admin::{AdminOptions, AdminThread};
-use ron_api::{Api, ApiBuilder, Keyring, RouteSpec, SqsOptions, Verb, dev_routes};
+use ron_api::{Api, ApiBuilder, RouteSpec, Verb, dev_routes};
 use ron_auth::{Authority, RootKey};
 use ron_kernel::builder::Builder;
 use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
-use svc_mailbox::Mailbox;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::adapters::{ProcessControl, declare_facets};
+use crate::adapters::ProcessControl;
+use crate::capability_refresher::capability_refresher;
 use crate::config::{Config, Loaded, Runtime, Sources};
 use crate::config_watch::{LiveConfig, ReloadPort, config_watcher};
-use crate::data_dir::{ACCESS_KEYS_FILE, DataDir};
+use crate::data_dir::DataDir;
 use crate::errors::{Code, Exit, Failure};
 use crate::health::health_reporter;
 use crate::ingress::transport_ingress;
 use crate::listeners::Listeners;
+use crate::services::{self, Parts, Routes};
 use crate::work::{FrameAnswer, Job, WorkPort, worker};
 use crate::{banner, logging, specs};
 
@@ -45,10 +46,10 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
     let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
     data.note_addresses(&listeners.addresses());
-    let keys = Keys::load(&config, &data, &token)?;
+    let access = Access::load(&data, &token)?;
     let node = Node::new(sources, config, log, Arc::clone(&listeners), data);
     let admin = node.start_admin(token)?;
-    let (kernel, watched) = node.build(Arc::clone(&admin), keys)?;
+    let (kernel, watched) = node.build(Arc::clone(&admin), access)?;
 
     banner::print(&watched.config.get().value, &watched.listeners.addresses());
     let report = runtime.block_on(serve(kernel));
@@ -142,38 +143,22 @@ fn farewell(report: &ExitReport) -> Exit {
     }
 }
 
-/// What only this node has: the authority behind capabilities, and the key of receipts and message ids.
-struct Keys {
+/// Who may do what on this node.
+struct Access {
     authority: Authority,
-    revocations: Option<PathBuf>,
-    mailbox: [u8; 32],
-    sqs: Sqs,
+    /// The list of revoked capabilities; none in amnesia mode.
+    revocations: Option<Arc<PathBuf>>,
 }
 
-/// Who may speak SQS to this node, and how.
-struct Sqs {
-    keyring: Keyring,
-    options: SqsOptions,
-}
-
-impl Keys {
-    fn load(config: &Config, data: &DataDir, token: &ron_admin::OperatorToken) -> Result<Keys, Failure> {
+impl Access {
+    fn load(data: &DataDir, token: &ron_admin::OperatorToken) -> Result<Access, Failure> {
         let unusable = |error: &dyn std::fmt::Display| Failure::new(Code::TokenUnusable, error.to_string());
-        let (root, revocations) = match data {
-            DataDir::Kept(folder) => {
-                let root = RootKey::load_or_create(&folder.join(ron_auth::KEY_FILE));
-                (root.map_err(|error| unusable(&error))?, Some(folder.join(ron_auth::REVOKED_FILE)))
-            }
-            DataDir::Nowhere => (RootKey::generate(), None),
+        let root = match data.path(ron_auth::KEY_FILE) {
+            Some(file) => RootKey::load_or_create(&file).map_err(|error| unusable(&error))?,
+            None => RootKey::generate(),
         };
         let authority = Authority::new(root, Some(token.expose()), ron_kernel::clock::unix_millis);
-        let mailbox = data.mailbox_key().map_err(|error| unusable(&error))?;
-        let options = config.sqs_options(data);
-        let keyring = Keyring::open(options.keys_file.clone()).map_err(|error| {
-            let message = format!("data_dir = {}: {ACCESS_KEYS_FILE}: {error}", config.data_dir.display());
-            Failure::new(Code::DataDirUnusable, message)
-        })?;
-        Ok(Keys { authority, revocations, mailbox, sqs: Sqs { keyring, options } })
+        Ok(Access { authority, revocations: data.path(ron_auth::REVOKED_FILE).map(Arc::new) })
     }
 }
 
@@ -208,14 +193,7 @@ impl Node {
         let mut builder = Builder::new(config.kernel_options(u64::from_le_bytes(seed)), metrics);
         let absorbed = builder.handle().metrics().config_coalesced.clone();
         let reloads = ReloadPort(builder.coalescing(&specs::RELOADS, absorbed));
-        let live = LiveConfig {
-            sources,
-            http_limits: Snapshot::new(config.http_limits()),
-            mailbox: Snapshot::new(config.mailbox_live()),
-            config: Snapshot::new(config),
-            log,
-            updates: builder.config_updates(),
-        };
+        let live = LiveConfig { sources, config: Snapshot::new(config), log, updates: builder.config_updates() };
         Node { live, builder, listeners, data, reloads }
     }
 
@@ -240,18 +218,18 @@ impl Node {
         started.map(Arc::new).map_err(|error| Failure::new(Code::CannotStart, format!("admin thread: {error}")))
     }
 
-    fn build(self, admin: Arc<AdminThread>, keys: Keys) -> Result<(Kernel, Watched), Failure> {
+    fn build(self, admin: Arc<AdminThread>, access: Access) -> Result<(Kernel, Watched), Failure> {
         let Node { live, mut builder, listeners, data, reloads } = self;
-        let config = live.config.get();
+        let config = live.config.keep();
         let config = &config.value;
         let work_bytes_max = Some(config.queues.work_bytes_max.bytes());
         let (work_sender, work_receiver) = builder.queue_of::<Job>(&specs::WORK, config.queues.work, work_bytes_max);
         let (telemetry, measurements) = builder.queue_of(&specs::TELEMETRY, config.queues.telemetry, None);
-        declare_facets(&mut builder, config);
-        let mailbox = config.runs("mailbox").then(|| {
-            let options = config.mailbox_options(&data, keys.mailbox);
-            svc_mailbox::install(&mut builder, options, live.mailbox.clone(), keys.authority.clone(), keys.revocations)
-        });
+        let mut routes: Vec<Routes> = Vec::new();
+        for service in services::chosen(config) {
+            let (config, authority) = (&live.config, &access.authority);
+            routes.push(service.install(&mut Parts { builder: &mut builder, config, data: &data, authority })?);
+        }
         let work = WorkPort::new(work_sender, live.config.clone(), Arc::clone(builder.handle().metrics()));
 
         let probes = builder.queue_probes();
@@ -265,6 +243,10 @@ impl Node {
         builder.service(&specs::CONFIG).task(&specs::CONFIG_WATCHER, 1, move |context| {
             config_watcher(context, watcher_live.clone(), requests.clone())
         });
+        let Access { authority, revocations } = access;
+        builder.service(&specs::ACCESS).task(&specs::CAPABILITY_REFRESHER, 1, move |context| {
+            capability_refresher(context, authority.clone(), revocations.clone())
+        });
         let frames = if config.dev { FrameAnswer::Echo } else { FrameAnswer::Nobody };
         let workers = u16::try_from(config.worker_count()).unwrap_or(u16::MAX);
         builder.service(&specs::WORKERS).task(&specs::WORKER, workers, move |context| {
@@ -272,10 +254,10 @@ impl Node {
         });
         let sockets = PlaneSockets { listeners: Arc::clone(&listeners), data, config: live.config.clone() };
         if config.runs("http") {
-            let mailbox = mailbox.map(|mailbox| (mailbox, keys.authority, keys.sqs));
-            let api = api(builder.handle(), &live, &work, config.dev, mailbox);
+            let api = api(builder.handle(), &live, &work, config.dev, routes);
             let sockets = sockets.clone();
-            builder.service(&specs::HTTP).task(&specs::OVERLAY_HTTP, 1, move |context| {
+            let http = builder.service(&specs::HTTP).depends_on(specs::served_by_http(config.dev));
+            http.task(&specs::OVERLAY_HTTP, 1, move |context| {
                 let (api, sockets) = (api.clone(), sockets.clone());
                 async move {
                     let (listener, tls) = sockets.open_http()?;
@@ -299,26 +281,14 @@ impl Node {
     }
 }
 
-fn api(
-    kernel: KernelHandle,
-    live: &LiveConfig,
-    work: &WorkPort,
-    dev: bool,
-    mailbox: Option<(Mailbox, Authority, Sqs)>,
-) -> Api {
-    let builder = ApiBuilder::new(kernel, live.http_limits.clone());
+fn api(kernel: KernelHandle, live: &LiveConfig, work: &WorkPort, dev: bool, routes: Vec<Routes>) -> Api {
+    let builder = ApiBuilder::new(kernel, live.config.derive(Config::http_limits));
     let builder = if dev { dev_routes(builder, Arc::new(work.clone())) } else { builder };
-    let builder = match mailbox {
-        Some((mailbox, authority, Sqs { keyring, options })) => {
-            let native = ron_api::mailbox_routes(builder, mailbox.clone(), authority.clone(), keyring.clone());
-            ron_api::sqs_routes(native, mailbox, authority, keyring, options)
-        }
-        None => builder.route(&ROOT, root),
-    };
-    builder.build()
+    let builder = if routes.is_empty() { builder.route(&ROOT, root) } else { builder };
+    routes.into_iter().fold(builder, |builder, add| add(builder)).build()
 }
 
-/// So that whoever opens the API's address sees what it is; with the mailbox, that address speaks SQS.
+/// So that whoever opens the address of a plane without services sees what it is.
 static ROOT: RouteSpec =
     RouteSpec { pattern: "/", method: Verb::Get, deadline: None, concurrency: None, does: "says what this is" };
 

@@ -1,4 +1,4 @@
-//! Everything this node declares: services, tasks, queues, gates. What is not here does not exist.
+//! What the node itself declares: its own units, tasks and queues. Services declare theirs: `services.rs`.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use ron_kernel::bus::BUS;
 use ron_kernel::handle::SUPERVISOR_INBOX;
 use ron_kernel::kernel::CONFIG_UPDATES;
 use ron_kernel::shutdown::SHUTDOWN;
-use ron_kernel::spec::{Fate, GateSpec, Overflow, QueueKind, QueueSpec, ServiceSpec, TaskSpec};
+use ron_kernel::spec::{Fate, Overflow, QueueKind, QueueSpec, ServiceSpec, TaskSpec};
 use ron_policy::{Phase, RestartLaw};
 use ron_types::limits;
-use svc_mailbox::specs::MAILBOX;
+
+use crate::services::{self, Service};
 
 const OWNER: &str = "macronode";
 /// Long enough for a loaded two-core machine to get round to every task, short enough to notice a dead one.
@@ -54,6 +55,10 @@ pub static HEALTH_REPORTER: TaskSpec = task(
     "measures pressure, aggregates telemetry, reports health, keeps the service manager informed",
 );
 
+/// Keeps verdicts about capabilities fresh.
+pub static CAPABILITY_REFRESHER: TaskSpec =
+    task("capability_refresher", "1", Phase::Work, "forgets old verdicts, takes up revocations");
+
 /// Seeing and being seen.
 pub static OBSERVE: ServiceSpec = ServiceSpec {
     name: "observe",
@@ -79,13 +84,13 @@ pub static WORKERS: ServiceSpec = ServiceSpec {
     depends_on: &[],
     law: RestartLaw::MACRONODE,
     tasks: &[&WORKER],
-    does: "the pool that does the work of every plane",
+    does: "the pool that answers frames and does the work of the development routes",
 };
 /// The HTTP plane.
 pub static HTTP: ServiceSpec = ServiceSpec {
     name: "http",
     required: true,
-    depends_on: &["workers", "mailbox"],
+    depends_on: &["access"],
     law: RestartLaw::MACRONODE,
     tasks: &[&OVERLAY_HTTP],
     does: "the public HTTP plane",
@@ -100,8 +105,27 @@ pub static OAP: ServiceSpec = ServiceSpec {
     does: "the framed plane between nodes",
 };
 
-/// Every service, in start order.
-pub static SERVICES: [&ServiceSpec; 6] = [&OBSERVE, &CONFIG, &WORKERS, &MAILBOX, &HTTP, &OAP];
+/// Who may do what.
+pub static ACCESS: ServiceSpec = ServiceSpec {
+    name: "access",
+    required: true,
+    depends_on: &[],
+    law: RestartLaw::MACRONODE,
+    tasks: &[&CAPABILITY_REFRESHER],
+    does: "capabilities: takes up revocations",
+};
+
+/// Every unit of the node in start order: its own, the services, and the planes that serve them.
+pub fn units() -> impl Iterator<Item = &'static ServiceSpec> {
+    let own = [&OBSERVE, &CONFIG, &ACCESS, &WORKERS];
+    own.into_iter().chain(services::all().map(Service::spec)).chain([&HTTP, &OAP])
+}
+
+/// What the HTTP plane needs: the services that it serves, and the pool only while the development routes use it.
+pub fn served_by_http(is_dev: bool) -> impl Iterator<Item = &'static str> {
+    let served = services::all().filter(|service| service.serves_http()).map(|service| service.spec().name);
+    served.chain(is_dev.then_some(WORKERS.name))
+}
 
 /// Jobs of every plane on their way to a worker.
 pub static WORK: QueueSpec = QueueSpec {
@@ -148,40 +172,10 @@ pub static RELOADS: QueueSpec = QueueSpec {
     on_restart: Fate::Kept,
     on_drain: Fate::Discarded,
 };
-/// Index updates on their way to the ingester.
-pub static INDEX_INGEST: QueueSpec = QueueSpec {
-    owner: OWNER,
-    service: "workers",
-    name: "index_ingest",
-    kind: QueueKind::Mpsc,
-    capacity: limits::INDEX_INGEST_CAPACITY,
-    bytes_max: None,
-    from: "N",
-    to: "1",
-    overflow: Overflow::Coalesce,
-    answer: "the newest update of a key wins",
-    on_restart: Fate::Kept,
-    on_drain: Fate::Drained,
-};
-
 /// The channels of the node itself, the kernel's own included.
-static OWN_QUEUES: [&QueueSpec; 8] =
-    [&BUS, &WORK, &SHUTDOWN, &CONFIG_UPDATES, &TELEMETRY, &INDEX_INGEST, &RELOADS, &SUPERVISOR_INBOX];
+static OWN_QUEUES: [&QueueSpec; 7] = [&BUS, &WORK, &SHUTDOWN, &CONFIG_UPDATES, &TELEMETRY, &RELOADS, &SUPERVISOR_INBOX];
 
 /// Every channel of a node with every service.
 pub fn queues() -> impl Iterator<Item = &'static QueueSpec> {
-    OWN_QUEUES.iter().copied().chain(svc_mailbox::specs::queues())
+    OWN_QUEUES.iter().copied().chain(services::all().flat_map(Service::queues))
 }
-
-const fn gate(facet: &'static str, name: &'static str, permits_per_cpu: usize, does: &'static str) -> GateSpec {
-    GateSpec { facet, name, permits_per_cpu, does }
-}
-
-/// Every facet gate.
-pub static GATES: [GateSpec; 5] = [
-    gate("feed", "feed_fanout", 4, "fan-out of feed entries"),
-    gate("graph", "graph_expand", 2, "neighbour expansion"),
-    gate("search", "search_qps", 4, "queries at once"),
-    gate("index", "index_ingest", 1, "index writes at once"),
-    gate("mailbox", "mailbox_ops", 4, "mailbox operations at once"),
-];

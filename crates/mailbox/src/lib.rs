@@ -22,6 +22,7 @@ pub mod types;
 // what the shell is made of
 mod breaker_events;
 mod clock;
+mod config;
 mod engine;
 pub mod events;
 mod job;
@@ -38,7 +39,6 @@ pub mod mailbox;
 mod mover;
 mod rebalancer;
 mod recovery;
-mod refresher;
 mod reprocessor;
 mod scanner;
 mod slot;
@@ -48,6 +48,7 @@ mod worker;
 #[cfg(test)]
 mod crash;
 
+pub use config::Options;
 pub use engine::ShardNumbers;
 pub use mailbox::inspect::{Explained, Filter, Page, Seen};
 pub use mailbox::receive::{DeadInfo, Delivery, Receive};

@@ -8,11 +8,9 @@ pub mod settle;
 pub mod topics;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use ron_auth::Authority;
 use ron_kernel::{Builder, Deadline, Snapshot};
 use ron_log::Usage;
 use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARDS_MAX};
@@ -26,7 +24,6 @@ use crate::metrics::MailboxMetrics;
 use crate::options::{LiveOptions, MailboxOptions};
 use crate::rebalancer::rebalancer;
 use crate::receipt::Receipt;
-use crate::refresher::capability_refresher;
 use crate::reprocessor::{Redrives, dlq_reprocessor};
 use crate::scanner::visibility_scanner;
 use crate::topics::Topic;
@@ -103,13 +100,8 @@ pub struct LogView {
 }
 
 /// Adds the mailbox to a node: its queues, its tasks and its metrics.
-pub fn install(
-    builder: &mut Builder,
-    options: MailboxOptions,
-    live: Snapshot<LiveOptions>,
-    authority: Authority,
-    revocations: Option<PathBuf>,
-) -> Mailbox {
+pub fn install(builder: &mut Builder, options: MailboxOptions, live: Snapshot<LiveOptions>) -> Mailbox {
+    builder.gate(&specs::MAILBOX_OPS, options.ops_permits);
     let mut shards = Vec::new();
     let mut receivers = Vec::new();
     let requeue_capacity = specs::requeue_capacity(options.shard_capacity);
@@ -129,7 +121,6 @@ pub fn install(
     let (keeper, workers, scanner, moves) =
         (Arc::clone(&engine), Arc::clone(&engine), Arc::clone(&engine), Arc::clone(&engine));
     let redriver = mailbox.clone();
-    let revocations = revocations.map(Arc::new);
     builder
         .service(&specs::MAILBOX)
         .task(&specs::LOG_KEEPER, 1, move |context| log_keeper(context, Arc::clone(&keeper)))
@@ -139,9 +130,6 @@ pub fn install(
         })
         .task(&specs::VISIBILITY_SCANNER, 1, move |context| visibility_scanner(context, Arc::clone(&scanner)))
         .task(&specs::DLQ_REPROCESSOR, 1, move |context| dlq_reprocessor(context, redriver.clone(), ordered.clone()))
-        .task(&specs::CAPABILITY_REFRESHER, 1, move |context| {
-            capability_refresher(context, authority.clone(), revocations.clone())
-        })
         .task(&specs::REBALANCER, 1, move |context| rebalancer(context, Arc::clone(&moves)));
     mailbox
 }

@@ -36,6 +36,8 @@ pub struct MailboxOptions {
     pub disk_bytes_max: u64,
     /// Bytes of one segment of the log.
     pub segment_bytes: u32,
+    /// Operations of callers that may use a core at once.
+    pub ops_permits: usize,
 }
 
 /// What a reload may change.
@@ -65,6 +67,7 @@ impl Default for MailboxOptions {
             shard_capacity: limits::SHARD_CAPACITY,
             disk_bytes_max: limits::DISK_BYTES_MAX as u64,
             segment_bytes: limits::SEGMENT_BYTES as u32,
+            ops_permits: limits::OPS_PERMITS,
         }
     }
 }

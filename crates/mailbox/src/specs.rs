@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ron_kernel::spec::{Fate, Overflow, QueueKind, QueueSpec, ServiceSpec, TaskSpec};
+use ron_kernel::spec::{Fate, GateSpec, Overflow, QueueKind, QueueSpec, ServiceSpec, TaskSpec};
 use ron_policy::{Phase, RestartLaw};
 use ron_types::limits;
 use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARD_CAPACITY, SHARDS_MAX};
@@ -40,9 +40,6 @@ pub static VISIBILITY_SCANNER: TaskSpec = task(
 /// Moves dead letters back.
 pub static DLQ_REPROCESSOR: TaskSpec =
     task("dlq_reprocessor", "0-1", Phase::Work, "moves dead letters back by order: filter, rate, progress, pause");
-/// Keeps verdicts about capabilities fresh.
-pub static CAPABILITY_REFRESHER: TaskSpec =
-    task("capability_refresher", "1", Phase::Work, "forgets old verdicts, takes up revocations");
 /// Changes how many shards own partitions.
 pub static REBALANCER: TaskSpec =
     task("rebalancer", "0-1", Phase::Work, "on a change of shard count: drain, move, rebind, without loss");
@@ -53,7 +50,7 @@ pub static MAILBOX: ServiceSpec = ServiceSpec {
     required: true,
     depends_on: &[],
     law: RestartLaw { jitter_ms: (100, 500), ..RestartLaw::MACRONODE },
-    tasks: &[&LOG_KEEPER, &SHARD_WORKER, &VISIBILITY_SCANNER, &DLQ_REPROCESSOR, &CAPABILITY_REFRESHER, &REBALANCER],
+    tasks: &[&LOG_KEEPER, &SHARD_WORKER, &VISIBILITY_SCANNER, &DLQ_REPROCESSOR, &REBALANCER],
     does: "a durable at-least-once queue",
 };
 
@@ -166,3 +163,7 @@ pub static EVENTS: QueueSpec = QueueSpec {
 pub fn queues() -> impl Iterator<Item = &'static QueueSpec> {
     WORK.iter().chain(&REQUEUE).chain([&REPROCESS, &EVENTS])
 }
+
+/// Bounds the operations at work.
+pub static MAILBOX_OPS: GateSpec =
+    GateSpec { facet: SERVICE, name: "mailbox_ops", permits_per_cpu: 4, does: "mailbox operations at once" };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ron_auth::{Authority, RootKey, Subject};
+use ron_auth::Subject;
 use ron_kernel::handle::ChaosOrder;
 use ron_kernel::{Builder, Deadline, KernelHandle, KernelOptions, Metrics, Snapshot};
 use ron_types::Kind;
@@ -37,8 +37,7 @@ impl Rig {
     async fn with(options: MailboxOptions) -> Rig {
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
         let live = Snapshot::new(LiveOptions::default());
-        let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
-        let mailbox = svc_mailbox::install(&mut builder, options, live.clone(), authority, None);
+        let mailbox = svc_mailbox::install(&mut builder, options, live.clone());
         let kernel = builder.build().expect("a valid plan");
         let handle = kernel.handle();
         let running = tokio::spawn(kernel.run());

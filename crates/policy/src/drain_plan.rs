@@ -105,8 +105,8 @@ mod tests {
         let plan = Plan {
             services: vec![
                 service("log", &[], &[("writer", Phase::Flush), ("janitor", Phase::Work)]),
-                service("mailbox", &["log"], &[("listener", Phase::Intake), ("shard", Phase::Work)]),
-                service("api", &["mailbox", "log"], &[("http", Phase::Intake)]),
+                service("queue", &["log"], &[("listener", Phase::Intake), ("shard", Phase::Work)]),
+                service("api", &["queue", "log"], &[("http", Phase::Intake)]),
                 service("admin", &[], &[("server", Phase::Observe)]),
             ],
             drain_deadline_ms: 3_000,
@@ -117,8 +117,8 @@ mod tests {
             .collect();
         let expected = [
             (1, vec!["api"], vec!["http"], 2_250),
-            (1, vec!["mailbox"], vec!["listener"], 2_250),
-            (2, vec!["mailbox"], vec!["shard"], 2_700),
+            (1, vec!["queue"], vec!["listener"], 2_250),
+            (2, vec!["queue"], vec!["shard"], 2_700),
             (2, vec!["log"], vec!["janitor"], 2_700),
             (3, vec!["log"], vec!["writer"], 2_910),
             (4, vec!["admin"], vec!["server"], 3_000),

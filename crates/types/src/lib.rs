@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod limits;
+pub mod settings;
 pub mod values;
 
 pub use error::{Error, Kind};

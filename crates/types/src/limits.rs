@@ -83,6 +83,9 @@ pub mod mailbox {
 
     use super::MIB;
 
+    /// Operations of callers that may use a core at once where nobody says.
+    pub const OPS_PERMITS: usize = 64;
+
     /// How long a lease lasts where nobody says.
     pub const VISIBILITY: Duration = Duration::from_secs(5);
     /// The shortest lease.

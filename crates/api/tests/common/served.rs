@@ -44,7 +44,7 @@ pub async fn serve_mailbox(
     let mut builder = Builder::new(KernelOptions::default(), metrics);
     let handle = builder.handle();
     let options = MailboxOptions { segment_bytes: 2 << 20, ..MailboxOptions::default() };
-    let mailbox = svc_mailbox::install(&mut builder, options, Snapshot::new(live), authority.clone(), None);
+    let mailbox = svc_mailbox::install(&mut builder, options, Snapshot::new(live));
     let api = routes(ApiBuilder::new(handle.clone(), Snapshot::new(limits)), mailbox.clone()).build();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ron_auth::{Authority, RootKey, Subject};
+use ron_auth::Subject;
 use ron_kernel::{Builder, Deadline, ExitReport, KernelHandle, KernelOptions, Metrics, Snapshot, clock};
 use svc_mailbox::types::TopicName;
 use svc_mailbox::{LiveOptions, LogLocation, Mailbox, MailboxOptions, Outgoing, Receive};
@@ -76,9 +76,8 @@ impl Running {
     async fn start(location: LogLocation) -> anyhow::Result<Running> {
         let options = MailboxOptions { location, ..MailboxOptions::default() };
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
-        let authority = Authority::new(RootKey::generate(), None, clock::unix_millis);
         let live = Snapshot::new(LiveOptions::default());
-        let mailbox = svc_mailbox::install(&mut builder, options, live, authority, None);
+        let mailbox = svc_mailbox::install(&mut builder, options, live);
         let kernel = builder.build()?;
         let handle = kernel.handle();
         let mut task = JoinSet::new();

@@ -27,8 +27,6 @@ pub struct ApiClient {
     bearer: HeaderValue,
     /// Where the token came from, for messages.
     token_source: String,
-    /// Where others reach it, if the configuration says so.
-    base_url: Option<String>,
     link: Link,
 }
 
@@ -59,9 +57,7 @@ impl ApiClient {
         let mut bearer = HeaderValue::from_str(&text)
             .map_err(|_| Failure::new(Code::TokenUnusable, format!("{token_source} holds no token")))?;
         bearer.set_sensitive(true);
-        // An address that was named is another node's, as far as this configuration can tell.
-        let base_url = config.sqs.base_url.filter(|_| args.api.is_none());
-        Ok(ApiClient { client, bearer, token_source, base_url, link: Link::default() })
+        Ok(ApiClient { client, bearer, token_source, link: Link::default() })
     }
 
     /// Where it asks, for messages.
@@ -69,9 +65,9 @@ impl ApiClient {
         self.client.address()
     }
 
-    /// Where clients reach it, as an address of the web.
+    /// Where it asks, as an address of the web.
     pub fn url(&self) -> String {
-        self.base_url.as_ref().map_or_else(|| self.client.url(), |url| url.trim_end_matches('/').to_owned())
+        self.client.url()
     }
 
     /// Reads something.

@@ -5,6 +5,7 @@ mod args;
 pub use args::SqsCommand;
 use args::{CreateArgs, KeyCommand};
 use http::Method;
+use ron_api::SqsSection;
 use ron_auth::TopicScope;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -14,7 +15,7 @@ use super::table::{row, table};
 use super::token::args::merged;
 use super::{Report, wait};
 use crate::cli::ApiArgs;
-use crate::client::{ApiClient, PATIENCE};
+use crate::client::{ApiClient, PATIENCE, configured};
 use crate::errors::Failure;
 
 const PATH: &str = "/v1/sqs/keys";
@@ -58,7 +59,14 @@ async fn create(args: &CreateArgs) -> Result<Report, Failure> {
     if args.node.json {
         return Ok(Report::clean(answer.text() + "\n"));
     }
-    Ok(Report::clean(variables(&answer.read(PATH)?, &client.url())))
+    Ok(Report::clean(variables(&answer.read(PATH)?, &endpoint(&args.node, &client))))
+}
+
+/// Where programs reach the queues: the configured beginning of their URLs, else where the node was asked. An address
+/// that was named is another node's, as far as this configuration can tell.
+fn endpoint(args: &ApiArgs, client: &ApiClient) -> String {
+    let configured = configured().section::<SqsSection>().base_url.clone().filter(|_| args.api.is_none());
+    configured.map_or_else(|| client.url(), |url| url.trim_end_matches('/').to_owned())
 }
 
 /// What is to be made, as the node reads it; what is not said is left to the node.

@@ -2,24 +2,24 @@
 
 use std::fmt::Write as _;
 
-use schemars::generate::SchemaSettings;
+use ron_types::settings::{SCHEMA_PROPERTY, ValueKind};
 use serde_json::{Value, json};
 
 use super::Config;
-use super::keys::{KEYS, Key, sections};
-use super::kind::Kind;
+use super::keys::{Key, declared_schema, keys, sections};
+use super::kind::Checks as _;
 
 /// The JSON schema of the file; `x-reload` says what a change of a key takes, `x-env` names its variable.
 pub fn schema() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    let mut schema = settings.into_generator().into_root_schema_for::<Config>().to_value();
-    for key in KEYS {
+    let mut schema = declared_schema();
+    for key in keys() {
         let Some(property) = schema.pointer_mut(&pointer(key)).and_then(Value::as_object_mut) else { continue };
+        property.remove(SCHEMA_PROPERTY);
         property.insert("x-reload".to_owned(), Value::String(key.reload.words()));
         property.insert("x-env".to_owned(), Value::String(key.env_name()));
         property.insert("x-allowed".to_owned(), Value::String(key.kind.allowed()));
         property.remove("format");
-        for (word, bound) in bounds(key.kind) {
+        for (word, bound) in bounds(&key.kind) {
             property.insert(word.to_owned(), bound);
         }
     }
@@ -32,14 +32,14 @@ pub fn markdown() -> String {
     let defaults = Config::default().to_table();
     let mut text = String::from(INTRODUCTION);
     for section in sections() {
-        let (title, about) = match section {
+        let (title, about) = match section.as_str() {
             "" => ("Top of the file".to_owned(), "Before the first section."),
             section => (format!("[{section}]"), described(&schema, &format!("/properties/{section}"))),
         };
         let _ = write!(text, "\n## {title}\n\n{about}\n\n{TABLE_HEAD}");
-        for key in KEYS.iter().filter(|key| key.section() == section) {
-            let default = match (key.kind, key.value_in(&defaults)) {
-                (Kind::WholeOrAuto { auto, .. }, _) => format!("0: {auto}"),
+        for key in keys().iter().filter(|key| key.section() == section) {
+            let default = match (&key.kind, key.value_in(&defaults)) {
+                (ValueKind::WholeOrAuto { auto, .. }, _) => format!("0: {auto}"),
                 (_, Some(value)) => format!("`{value}`"),
                 (_, None) => "not set".to_owned(),
             };
@@ -61,7 +61,7 @@ pub fn markdown() -> String {
 const INTRODUCTION: &str = "\
 # Configuration
 
-This page is generated from the code; edit the comments in `config.rs` instead.
+This page is generated from the code: a key is stated once, in the Options type of its owner.
 
 A value is taken from the first of these that has it: a flag, the environment, the file, the default. The file is the one
 named by `--config`, else `macronode.toml` in the working directory if there is one. `macronode config print --sources`
@@ -92,18 +92,23 @@ fn described<'a>(schema: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// What JSON schema can say about the range of a kind.
-fn bounds(kind: Kind) -> Vec<(&'static str, Value)> {
+fn bounds(kind: &ValueKind) -> Vec<(&'static str, Value)> {
     match kind {
-        Kind::Whole { min, max } => vec![("minimum", json!(min)), ("maximum", json!(max))],
-        Kind::WholeOrAuto { max, .. } => vec![("minimum", json!(0)), ("maximum", json!(max))],
-        Kind::Size { min, max } => vec![("minimum", json!(min)), ("maximum", json!(max))],
-        Kind::Path => vec![("minLength", json!(1))],
-        Kind::Names(names) => {
+        ValueKind::Whole { min, max } => vec![("minimum", json!(min)), ("maximum", json!(max))],
+        ValueKind::WholeOrAuto { max, .. } => vec![("minimum", json!(0)), ("maximum", json!(max))],
+        ValueKind::Size { min, max } => vec![("minimum", json!(min)), ("maximum", json!(max))],
+        ValueKind::Path => vec![("minLength", json!(1))],
+        ValueKind::Names(names) => {
             vec![("items", json!({"enum": names})), ("minItems", json!(1)), ("uniqueItems", json!(true))]
         }
-        Kind::Window { max_ms } => vec![("items", json!({"type": "integer", "minimum": 1, "maximum": max_ms}))],
-        Kind::AccountId => vec![("pattern", json!("^[0-9]{12}$"))],
-        Kind::Origin => vec![("pattern", json!("^https?://[^/?#@]+/?$"))],
-        Kind::Switch | Kind::Time { .. } | Kind::Address | Kind::Choice(_) | Kind::Permits | Kind::Filter => Vec::new(),
+        ValueKind::Window { max_ms } => vec![("items", json!({"type": "integer", "minimum": 1, "maximum": max_ms}))],
+        ValueKind::Digits { count } => vec![("pattern", json!(format!("^[0-9]{{{count}}}$")))],
+        ValueKind::Origin => vec![("pattern", json!("^https?://[^/?#@]+/?$"))],
+        ValueKind::Switch
+        | ValueKind::Time { .. }
+        | ValueKind::Address
+        | ValueKind::Choice(_)
+        | ValueKind::Permits
+        | ValueKind::Filter => Vec::new(),
     }
 }

@@ -139,16 +139,19 @@ pub enum ConfigError {
         /// The switch.
         chaos: Setting,
     },
-    /// Strangers could do everything to every queue.
-    #[error(
-        "{setting} is not a loopback address, but {auth} allows loopback only; \
-         bind it to 127.0.0.1, or set `auth.sqs` to \"sigv4\" and make keys with `macronode sqs key create`"
-    )]
-    PublicSqs {
-        /// The address.
+    /// A rule of a service does not hold.
+    #[error("{setting} {relation} {other} {advice}")]
+    OfService {
+        /// The value that is wrong.
         setting: Setting,
-        /// The switch.
-        auth: Setting,
+        /// What is wrong with it.
+        relation: &'static str,
+        /// The value it does not go with.
+        other: Setting,
+        /// Why, and what to do.
+        advice: &'static str,
+        /// What to look up.
+        code: Code,
     },
     /// Two listeners on one address.
     #[error("{setting} is the same address as {other}; give each its own port, or port 0 for a free one")]
@@ -177,7 +180,7 @@ impl ConfigError {
             ConfigError::TlsHalf { .. } => Code::TlsHalf,
             ConfigError::PublicAdmin { .. } => Code::PublicAdmin,
             ConfigError::PublicChaos { .. } => Code::PublicChaos,
-            ConfigError::PublicSqs { .. } => Code::PublicSqs,
+            ConfigError::OfService { code, .. } => *code,
             ConfigError::SharedAddress { .. } => Code::SharedAddress,
         }
     }
@@ -193,7 +196,7 @@ impl ConfigError {
             ConfigError::TlsHalf { setting, missing } => vec![&setting.key, missing],
             ConfigError::Contradiction { setting, other, .. }
             | ConfigError::SharedAddress { setting, other }
-            | ConfigError::PublicSqs { setting, auth: other }
+            | ConfigError::OfService { setting, other, .. }
             | ConfigError::PublicChaos { setting, chaos: other } => vec![&setting.key, &other.key],
         }
     }

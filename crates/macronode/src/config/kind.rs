@@ -2,72 +2,13 @@
 
 use std::net::SocketAddr;
 
+use ron_types::settings::ValueKind;
+use ron_types::{Permits, Size, TimeSpan};
 use toml::Value;
 use tracing_subscriber::EnvFilter;
 
-use ron_types::{Permits, Size, TimeSpan};
-
 /// The most permits a gate may have, and the most for each core.
 const PERMITS_MAX: usize = 65_536;
-/// Digits of an account id of the service.
-const ACCOUNT_ID_DIGITS: usize = 12;
-
-/// What may be written at a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// True or false.
-    Switch,
-    /// A whole number.
-    Whole {
-        /// The least.
-        min: u64,
-        /// The most.
-        max: u64,
-    },
-    /// A whole number from 1, or 0 for a number chosen by the node.
-    WholeOrAuto {
-        /// The most.
-        max: u64,
-        /// What the node chooses, in words.
-        auto: &'static str,
-    },
-    /// A number of bytes.
-    Size {
-        /// The least.
-        min: usize,
-        /// The most.
-        max: usize,
-    },
-    /// A duration.
-    Time {
-        /// The shortest.
-        min_ms: u64,
-        /// The longest.
-        max_ms: u64,
-    },
-    /// An IP address and a port.
-    Address,
-    /// The path of a file or directory.
-    Path,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// Some of these names, each once.
-    Names(&'static [&'static str]),
-    /// Permits of a gate.
-    Permits,
-    /// Two whole numbers of milliseconds, the lower first.
-    Window {
-        /// The most either may be.
-        max_ms: u64,
-    },
-    /// A filter of the log.
-    Filter,
-    /// The number of an account, as text.
-    AccountId,
-    /// Where clients reach a plane: scheme, host and port.
-    Origin,
-}
-
 /// What is wrong with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -77,93 +18,112 @@ pub enum Fault {
     OutOfRange,
 }
 
-impl Kind {
+/// What the configuration does with a kind of value.
+pub trait Checks {
     /// What it is called, with its article.
-    pub fn noun(self) -> &'static str {
-        match self {
-            Kind::Switch => "a switch",
-            Kind::Whole { .. } | Kind::WholeOrAuto { .. } => "a whole number",
-            Kind::Size { .. } => "a size",
-            Kind::Time { .. } => "a duration",
-            Kind::Address => "an address",
-            Kind::Path => "a path",
-            Kind::Choice(_) => "a word",
-            Kind::Names(_) => "a list of names",
-            Kind::Permits => "a number of permits",
-            Kind::Window { .. } => "a window of milliseconds",
-            Kind::Filter => "a log filter",
-            Kind::AccountId => "an account id",
-            Kind::Origin => "an address of the web",
-        }
-    }
-
+    fn noun(&self) -> &'static str;
     /// What is allowed, in words.
-    pub fn allowed(self) -> String {
+    fn allowed(&self) -> String;
+    /// A value from an environment variable. Text that does not fit is kept as text, for `check` to refuse.
+    fn read_text(&self, text: &str) -> Value;
+    /// Whether the value may stand at a key of this kind.
+    fn check(&self, value: &Value) -> Result<(), Fault>;
+}
+
+impl Checks for ValueKind {
+    fn noun(&self) -> &'static str {
         match self {
-            Kind::Switch => "true or false".to_owned(),
-            Kind::Whole { min, max } => format!("{min} to {max}"),
-            Kind::WholeOrAuto { max, auto } => format!("1 to {max}, or 0 for {auto}"),
-            Kind::Size { min, max } => format!("{} to {}", Size(min), Size(max)),
-            Kind::Time { min_ms, max_ms } => {
-                format!("{} to {}, written like \"5s\", \"150ms\" or \"2m\"", TimeSpan(min_ms), TimeSpan(max_ms))
-            }
-            Kind::Address => "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"".to_owned(),
-            Kind::Path => "a path that is not empty".to_owned(),
-            Kind::Choice(words) => words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or "),
-            Kind::Names(names) => format!("one or more of {}, each once", names.join(", ")),
-            Kind::Permits => format!("1 to {PERMITS_MAX}, or so many for each core such as \"4xcpu\""),
-            Kind::Window { max_ms } => format!("two numbers from 1 to {max_ms}, the lower first, such as [50, 100]"),
-            Kind::AccountId => format!("{ACCOUNT_ID_DIGITS} digits in quotation marks, such as \"000000000000\""),
-            Kind::Origin => "http:// or https:// with a host and perhaps a port, and no path".to_owned(),
-            Kind::Filter => "a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"".to_owned(),
+            ValueKind::Switch => "a switch",
+            ValueKind::Whole { .. } | ValueKind::WholeOrAuto { .. } => "a whole number",
+            ValueKind::Size { .. } => "a size",
+            ValueKind::Time { .. } => "a duration",
+            ValueKind::Address => "an address",
+            ValueKind::Path => "a path",
+            ValueKind::Choice(_) => "a word",
+            ValueKind::Names(_) => "a list of names",
+            ValueKind::Permits => "a number of permits",
+            ValueKind::Window { .. } => "a window of milliseconds",
+            ValueKind::Filter => "a log filter",
+            ValueKind::Digits { .. } => "a text of digits",
+            ValueKind::Origin => "an address of the web",
         }
     }
 
-    /// A value from an environment variable. Text that does not fit is kept as text, for `check` to refuse.
-    pub fn read_text(self, text: &str) -> Value {
+    fn allowed(&self) -> String {
+        match self {
+            ValueKind::Switch => "true or false".to_owned(),
+            ValueKind::Whole { min, max } => format!("{min} to {max}"),
+            ValueKind::WholeOrAuto { max, auto } => format!("1 to {max}, or 0 for {auto}"),
+            ValueKind::Size { min, max } => format!("{} to {}", Size(*min), Size(*max)),
+            ValueKind::Time { min_ms, max_ms } => {
+                format!("{} to {}, written like \"5s\", \"150ms\" or \"2m\"", TimeSpan(*min_ms), TimeSpan(*max_ms))
+            }
+            ValueKind::Address => "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"".to_owned(),
+            ValueKind::Path => "a path that is not empty".to_owned(),
+            ValueKind::Choice(words) => words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" or "),
+            ValueKind::Names(names) => format!("one or more of {}, each once", names.join(", ")),
+            ValueKind::Permits => format!("1 to {PERMITS_MAX}, or so many for each core such as \"4xcpu\""),
+            ValueKind::Window { max_ms } => {
+                format!("two numbers from 1 to {max_ms}, the lower first, such as [50, 100]")
+            }
+            ValueKind::Digits { count } => {
+                format!("{count} digits in quotation marks, such as \"{}\"", "0".repeat(*count))
+            }
+            ValueKind::Origin => "http:// or https:// with a host and perhaps a port, and no path".to_owned(),
+            ValueKind::Filter => "a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"".to_owned(),
+        }
+    }
+
+    fn read_text(&self, text: &str) -> Value {
         let text = text.trim();
         let whole = |text: &str| text.parse().map_or_else(|_| Value::String(text.to_owned()), Value::Integer);
         let list = |each: &dyn Fn(&str) -> Value| {
             Value::Array(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(each).collect())
         };
         match self {
-            Kind::Switch => match text.to_ascii_lowercase().as_str() {
+            ValueKind::Switch => match text.to_ascii_lowercase().as_str() {
                 "1" | "true" | "yes" | "on" => Value::Boolean(true),
                 "0" | "false" | "no" | "off" => Value::Boolean(false),
                 _ => Value::String(text.to_owned()),
             },
-            Kind::Whole { .. } | Kind::WholeOrAuto { .. } | Kind::Size { .. } | Kind::Permits => whole(text),
-            Kind::Names(_) => list(&|name| Value::String(name.to_owned())),
-            Kind::Window { .. } => list(&whole),
-            Kind::Time { .. } | Kind::Address | Kind::Path | Kind::Choice(_) | Kind::Filter => {
-                Value::String(text.to_owned())
+            ValueKind::Whole { .. } | ValueKind::WholeOrAuto { .. } | ValueKind::Size { .. } | ValueKind::Permits => {
+                whole(text)
             }
-            Kind::AccountId | Kind::Origin => Value::String(text.to_owned()),
+            ValueKind::Names(_) => list(&|name| Value::String(name.to_owned())),
+            ValueKind::Window { .. } => list(&whole),
+            ValueKind::Time { .. }
+            | ValueKind::Address
+            | ValueKind::Path
+            | ValueKind::Choice(_)
+            | ValueKind::Filter => Value::String(text.to_owned()),
+            ValueKind::Digits { .. } | ValueKind::Origin => Value::String(text.to_owned()),
         }
     }
 
-    /// Whether the value may stand at this key.
-    pub fn check(self, value: &Value) -> Result<(), Fault> {
+    fn check(&self, value: &Value) -> Result<(), Fault> {
         let inside = |fits: bool| if fits { Ok(()) } else { Err(Fault::OutOfRange) };
         match self {
-            Kind::Switch => value.as_bool().map(|_| ()).ok_or(Fault::WrongType),
-            Kind::Whole { min, max } => inside(whole_in(value, min, max)?),
-            Kind::WholeOrAuto { max, .. } => inside(whole_in(value, 0, max)?),
-            Kind::Size { min, max } => inside((min..=max).contains(&parsed::<Size>(value)?.bytes())),
-            Kind::Time { min_ms, max_ms } => {
-                inside((min_ms..=max_ms).contains(&text(value)?.parse::<TimeSpan>().map_err(|_| Fault::WrongType)?.0))
+            ValueKind::Switch => value.as_bool().map(|_| ()).ok_or(Fault::WrongType),
+            ValueKind::Whole { min, max } => inside(whole_in(value, *min, *max)?),
+            ValueKind::WholeOrAuto { max, .. } => inside(whole_in(value, 0, *max)?),
+            ValueKind::Size { min, max } => inside((*min..=*max).contains(&parsed::<Size>(value)?.bytes())),
+            ValueKind::Time { min_ms, max_ms } => {
+                inside((*min_ms..=*max_ms).contains(&text(value)?.parse::<TimeSpan>().map_err(|_| Fault::WrongType)?.0))
             }
-            Kind::Address => text(value)?.parse::<SocketAddr>().map(|_| ()).map_err(|_| Fault::WrongType),
-            Kind::Path => inside(!text(value)?.is_empty()),
-            Kind::Choice(words) => inside(words.contains(&text(value)?)),
-            Kind::Names(names) => inside(are_names(value, names)?),
-            Kind::Permits => match parsed::<Permits>(value)? {
+            ValueKind::Address => text(value)?.parse::<SocketAddr>().map(|_| ()).map_err(|_| Fault::WrongType),
+            ValueKind::Path => inside(!text(value)?.is_empty()),
+            ValueKind::Choice(words) => {
+                let word = text(value)?;
+                inside(words.iter().any(|known| known == word))
+            }
+            ValueKind::Names(names) => inside(are_names(value, names)?),
+            ValueKind::Permits => match parsed::<Permits>(value)? {
                 Permits::Fixed(count) | Permits::PerCpu(count) => inside((1..=PERMITS_MAX).contains(&count)),
             },
-            Kind::Window { max_ms } => inside(is_window(value, max_ms)?),
-            Kind::Filter => inside(is_filter(text(value)?)),
-            Kind::AccountId => inside(is_account_id(text(value)?)),
-            Kind::Origin => inside(is_origin(text(value)?)),
+            ValueKind::Window { max_ms } => inside(is_window(value, *max_ms)?),
+            ValueKind::Filter => inside(is_filter(text(value)?)),
+            ValueKind::Digits { count } => inside(is_digits(text(value)?, *count)),
+            ValueKind::Origin => inside(is_origin(text(value)?)),
         }
     }
 }
@@ -187,9 +147,10 @@ fn whole_in(value: &Value, min: u64, max: u64) -> Result<bool, Fault> {
     Ok(u64::try_from(number).is_ok_and(|number| (min..=max).contains(&number)))
 }
 
-fn are_names(value: &Value, known: &[&str]) -> Result<bool, Fault> {
+fn are_names(value: &Value, known: &[String]) -> Result<bool, Fault> {
     let names = value.as_array().ok_or(Fault::WrongType)?.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-    let once = |(index, name): (usize, &&str)| known.contains(name) && !names[..index].contains(name);
+    let once =
+        |(index, name): (usize, &&str)| known.iter().any(|known| known == *name) && !names[..index].contains(name);
     Ok(!names.is_empty() && names.iter().enumerate().all(once))
 }
 
@@ -200,8 +161,8 @@ fn is_window(value: &Value, max_ms: u64) -> Result<bool, Fault> {
     Ok(fit && low.as_integer() < high.as_integer())
 }
 
-fn is_account_id(text: &str) -> bool {
-    text.len() == ACCOUNT_ID_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
+fn is_digits(text: &str, count: usize) -> bool {
+    text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn is_origin(text: &str) -> bool {

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use ron_types::settings::ValueKind;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::Config;
 use super::error::{ConfigError, ConfigErrors, Origin, Setting};
-use super::keys::{KEYS, Key, sections};
-use super::kind::{Fault, Kind};
+use super::keys::{Key, keys, sections};
+use super::kind::{Checks as _, Fault};
 use super::nearest::nearest;
 use super::rules;
+use super::{Config, PERMITS_SECTION, Permits, SectionValue};
+use crate::services;
 
 /// The file that is read when none is named, if it exists.
 pub const FILE_DEFAULT: &str = "macronode.toml";
@@ -123,10 +125,10 @@ impl Layers {
         let ignored = |name: &str| ENV_IGNORED.contains(&name) || name.starts_with(ENV_IGNORED_PREFIX);
         for (name, text) in env.iter().filter(|(name, _)| name.starts_with("MACRO_") && !ignored(name)) {
             let origin = Origin::Env(name.clone());
-            match KEYS.iter().find(|key| key.env_name() == *name) {
+            match keys().iter().find(|key| key.env_name() == *name) {
                 Some(key) => self.set(key, key.kind.read_text(text), origin),
                 None => {
-                    let known: Vec<String> = KEYS.iter().map(Key::env_name).collect();
+                    let known: Vec<String> = keys().iter().map(Key::env_name).collect();
                     let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
                     self.errors.push(ConfigError::Unknown { what: "variable", name: name.clone(), origin, nearest });
                 }
@@ -136,7 +138,7 @@ impl Layers {
 
     fn add_flags(&mut self, flags: &Table) {
         self.add_table(flags, &|name| {
-            let flag = Key::find(name).and_then(|key| key.flag).unwrap_or(name);
+            let flag = Key::find(name).and_then(|key| key.flag.as_deref()).unwrap_or(name);
             Origin::Flag(flag.to_owned())
         });
     }
@@ -144,7 +146,7 @@ impl Layers {
     fn add_table(&mut self, table: &Table, origin: &dyn Fn(&str) -> Origin) {
         for (name, value) in table {
             match value {
-                Value::Table(section) if sections().contains(&name.as_str()) => {
+                Value::Table(section) if sections().contains(name) => {
                     for (inner, value) in section {
                         self.add_value(&format!("{name}.{inner}"), value, origin);
                     }
@@ -159,12 +161,12 @@ impl Layers {
             return self.set(key, value.clone(), origin(name));
         }
         let origin = origin(name);
-        self.errors.push(if sections().contains(&name) {
+        self.errors.push(if sections().iter().any(|section| section == name) {
             let setting = Setting { key: name.to_owned(), value: value.to_string(), origin };
             let allowed = format!("a heading [{name}] with its keys on the lines below");
             ConfigError::WrongType { setting, noun: "a section", allowed }
         } else if value.is_table() {
-            let nearest = nearest(name, sections()).map(str::to_owned);
+            let nearest = nearest(name, sections().iter().map(String::as_str)).map(str::to_owned);
             ConfigError::Unknown { what: "section", name: name.to_owned(), origin, nearest }
         } else {
             let nearest = nearest_key(name).map(str::to_owned);
@@ -175,7 +177,7 @@ impl Layers {
     fn set(&mut self, key: &Key, value: Value, origin: Origin) {
         match key.kind.check(&value) {
             Ok(()) => {
-                self.origins.0.insert(key.path.to_owned(), origin);
+                self.origins.0.insert(key.path.clone(), origin);
                 key.put(&mut self.merged, value);
             }
             Err(fault) => self.errors.push(refusal(key, &value, origin, fault)),
@@ -183,7 +185,7 @@ impl Layers {
     }
 
     fn finish(mut self, file: Option<PathBuf>) -> Result<Loaded, ConfigErrors> {
-        let config: Config = match self.merged.clone().try_into() {
+        let config = match compose(self.merged.clone()) {
             Ok(config) => config,
             Err(error) => {
                 let place = Origin::File { path: file.unwrap_or_default(), line: None };
@@ -204,31 +206,49 @@ impl Layers {
     }
 }
 
+/// The node's own part of the table as one type, and each section of a service as the type of its owner.
+fn compose(mut merged: Table) -> Result<Config, toml::de::Error> {
+    let mut config = Config::default();
+    let take = |merged: &mut Table, name: &str| match merged.remove(name) {
+        Some(Value::Table(section)) => section,
+        _ => Table::new(),
+    };
+    let mut sections: BTreeMap<&'static str, SectionValue> = BTreeMap::new();
+    for section in services::sections() {
+        sections.insert(section.name, (section.read)(take(&mut merged, section.name))?);
+    }
+    let permits: BTreeMap<String, Permits> = take(&mut merged, PERMITS_SECTION).try_into()?;
+    config.permits.extend(permits);
+    let permits = config.permits;
+    config = merged.try_into()?;
+    Ok(Config { permits, sections, ..config })
+}
+
 fn refusal(key: &Key, value: &Value, origin: Origin, fault: Fault) -> ConfigError {
-    let setting = Setting { key: key.path.to_owned(), value: value.to_string(), origin };
+    let setting = Setting { key: key.path.clone(), value: value.to_string(), origin };
     let allowed = key.kind.allowed();
     match fault {
         Fault::WrongType => ConfigError::WrongType { setting, noun: key.kind.noun(), allowed },
-        Fault::OutOfRange => ConfigError::OutOfRange { setting, allowed, nearest: nearest_word(key.kind, value) },
+        Fault::OutOfRange => ConfigError::OutOfRange { setting, allowed, nearest: nearest_word(&key.kind, value) },
     }
 }
 
 /// The word that was probably meant, for kinds that take words.
-fn nearest_word(kind: Kind, value: &Value) -> Option<String> {
+fn nearest_word(kind: &ValueKind, value: &Value) -> Option<String> {
     let known = match kind {
-        Kind::Choice(words) | Kind::Names(words) => words,
+        ValueKind::Choice(words) | ValueKind::Names(words) => words,
         _ => return None,
     };
     let list = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
-    let stranger = list.iter().filter_map(Value::as_str).find(|word| !known.contains(word))?;
-    nearest(stranger, known.iter().copied()).map(str::to_owned)
+    let stranger = list.iter().filter_map(Value::as_str).find(|word| !known.iter().any(|known| known == word))?;
+    nearest(stranger, known.iter().map(String::as_str)).map(str::to_owned)
 }
 
 /// A key spelled nearly like this one, or a key of the same name in another section.
 fn nearest_key(name: &str) -> Option<&'static str> {
     let last = name.rsplit('.').next().unwrap_or(name);
-    let elsewhere = KEYS.iter().find(|key| key.name() == last);
-    elsewhere.map(|key| key.path).or_else(|| nearest(name, KEYS.iter().map(|key| key.path)))
+    let elsewhere = keys().iter().find(|key| key.name() == last);
+    elsewhere.map(|key| key.path.as_str()).or_else(|| nearest(name, keys().iter().map(|key| key.path.as_str())))
 }
 
 /// Notes the line of every key, by its path.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{KEYS, sections};
+use super::keys::{keys, sections};
 use super::layers::Loaded;
 
 /// The effective values as TOML; with a comment saying where each came from if asked.
@@ -13,13 +13,13 @@ pub fn print(loaded: &Loaded, with_sources: bool) -> String {
         if !section.is_empty() {
             let _ = writeln!(text, "\n[{section}]");
         }
-        for key in KEYS.iter().filter(|key| key.section() == section) {
+        for key in keys().iter().filter(|key| key.section() == *section) {
             let line = match key.value_in(&table) {
                 Some(value) => format!("{} = {value}", key.name()),
                 None => format!("# {} is not set", key.name()),
             };
             let _ = match with_sources {
-                true => writeln!(text, "{line:<44} # {}", loaded.origins.of(key.path)),
+                true => writeln!(text, "{line:<44} # {}", loaded.origins.of(&key.path)),
                 false => writeln!(text, "{line}"),
             };
         }

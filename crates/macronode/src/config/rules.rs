@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 
 use toml::{Table, Value};
 
+use super::Config;
 use super::error::{ConfigError, Setting};
 use super::keys::Key;
 use super::layers::Origins;
-use super::{Config, SqsAuth};
+use crate::errors::Code;
+use crate::services;
 
 /// Every rule between values that does not hold.
 pub fn broken(config: &Config, origins: &Origins) -> Vec<ConfigError> {
@@ -17,7 +19,7 @@ pub fn broken(config: &Config, origins: &Origins) -> Vec<ConfigError> {
     errors.extend(rules.tls_halves());
     errors.extend(rules.public_admin());
     errors.extend(rules.public_chaos());
-    errors.extend(rules.public_sqs());
+    errors.extend(rules.of_services());
     errors.extend(rules.shared_addresses());
     errors
 }
@@ -53,22 +55,29 @@ impl Config {
         warnings
     }
 
-    /// What whoever looks at the node should know, though it is well; shown on /readyz as long as it is so.
+    /// What an operator should know though the node is well; shown on /readyz as long as it is so.
     pub fn notes(&self) -> Vec<String> {
-        let is_open = self.auth.sqs == SqsAuth::Off && self.runs("http") && self.runs("mailbox");
-        let open = || {
-            let address = self.api.addr;
-            format!(
-                "`auth.sqs` is off: whoever reaches {address} may do everything to every queue, without a signature"
-            )
-        };
-        is_open.then(open).into_iter().collect()
+        services::chosen(self).flat_map(|service| service.notes(self)).collect()
     }
 
     /// The three listeners by key, in the order they are bound.
     pub fn addresses(&self) -> [(&'static str, SocketAddr); 3] {
         [("admin.addr", self.admin.addr), ("api.addr", self.api.addr), ("oap.addr", self.oap.addr)]
     }
+}
+
+/// Two values of which a service says that they cannot stand together: `key relation other advice`.
+pub struct BrokenRule {
+    /// The error code.
+    pub code: Code,
+    /// The key that is wrong.
+    pub key: &'static str,
+    /// What is wrong with it, up to the name of the other key.
+    pub relation: &'static str,
+    /// The key it does not go with.
+    pub other: &'static str,
+    /// The end of the sentence: why, and what to do.
+    pub advice: &'static str,
 }
 
 struct Rules<'a> {
@@ -145,9 +154,13 @@ impl Rules<'_> {
         public.filter(|_| self.config.chaos).map(refusal).collect()
     }
 
-    fn public_sqs(&self) -> Option<ConfigError> {
-        let refused = self.config.auth.sqs == SqsAuth::Off && !self.config.api.addr.ip().is_loopback();
-        refused.then(|| ConfigError::PublicSqs { setting: self.setting("api.addr"), auth: self.setting("auth.sqs") })
+    fn of_services(&self) -> Vec<ConfigError> {
+        let broken = services::all().flat_map(|service| service.broken_rules(self.config));
+        let error = |rule: BrokenRule| {
+            let (setting, other) = (self.setting(rule.key), self.setting(rule.other));
+            ConfigError::OfService { setting, relation: rule.relation, other, advice: rule.advice, code: rule.code }
+        };
+        broken.map(error).collect()
     }
 
     fn shared_addresses(&self) -> Vec<ConfigError> {

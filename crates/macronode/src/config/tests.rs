@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use super::diff::ChangedKey;
+use super::kind::Checks as _;
 use super::*;
+use ron_types::settings::Reload;
 
 fn sources(file: Option<&Path>, env: &[(&str, &str)], flags: &str) -> Sources {
     Sources {
@@ -50,7 +52,7 @@ fn defaults_are_those_of_the_contract() {
         |path: &str| if path == "io.max_frame_bytes" { "oap.max_frame_bytes".into() } else { path.to_owned() };
     let defaults = Config::default().to_table();
     let mut compared = 0;
-    for section in ["io", "http", "tls", "retry", "queues", "facets"] {
+    for section in ["io", "http", "tls", "retry", "queues"] {
         for (name, expected) in contract[section].as_table().expect("a section") {
             let path = elsewhere(&format!("{section}.{name}"));
             let Some(key) = Key::find(&path) else {
@@ -65,7 +67,7 @@ fn defaults_are_those_of_the_contract() {
             compared += 1;
         }
     }
-    assert!(compared > 20, "{compared}");
+    assert!(compared > 15, "{compared}");
 }
 
 #[test]
@@ -97,12 +99,7 @@ fn every_kind_can_be_set_from_the_environment() {
         ("MACRO_HTTP__MAX_BODY_BYTES", "1000"),
         ("MACRO_IO__IDLE_TIMEOUT", "2m"),
         ("MACRO_RETRY__INITIAL_JITTER_MS", "10,20"),
-        ("MACRO_FACETS__SEARCH_QPS", "12"),
-        ("MACRO_FACETS__MAILBOX_OPS", "2xcpu"),
         ("MACRO_LOG__FILTER", "info,ron_kernel=debug"),
-        ("MACRO_SQS__ACCOUNT_ID", "000000000001"),
-        ("MACRO_SQS__BASE_URL", "https://queues.example.com:8443"),
-        ("MACRO_AUTH__SQS", "off"),
         ("MACRO_TEST_ANYTHING", "x"),
         ("MACRO_SOAK", "1"),
         ("MACRO_DOCGEN", "1"),
@@ -115,10 +112,7 @@ fn every_kind_can_be_set_from_the_environment() {
     assert_eq!((config.oap.max_frame_bytes, config.http.max_body_bytes), (Size(65_536), Size(1_000)));
     assert_eq!(config.io.idle_timeout, TimeSpan(120_000));
     assert_eq!(config.retry.initial_jitter_ms, [10, 20]);
-    assert_eq!((config.facets.search_qps, config.facets.mailbox_ops), (Permits::Fixed(12), Permits::PerCpu(2)));
     assert_eq!(config.log.filter, "info,ron_kernel=debug");
-    assert_eq!((config.sqs.account_id.as_str(), config.auth.sqs), ("000000000001", SqsAuth::Off));
-    assert_eq!(config.sqs.base_url.as_deref(), Some("https://queues.example.com:8443"));
 }
 
 #[test]
@@ -173,7 +167,7 @@ fn a_value_of_the_wrong_kind_is_refused() {
     );
     refuse("", &[("MACRO_HTTP__REQUEST_DEADLINE", "soon")], "", &[&soon]);
     let number = "MN0004 `workers` = \"many\" (f.toml:1) is not a whole number; \
-                  allowed: 1 to 1024, or 0 for max(20, 4 x cpu)";
+                  allowed: 1 to 1024, or 0 for one for each core, with `dev` max(20, 4 x cpu)";
     refuse("workers = \"many\"", &[], "", &[number]);
     let address = "MN0004 `api.addr` = \"localhost\" (flag --api) is not an address; \
                    allowed: an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"";
@@ -192,7 +186,10 @@ fn a_value_of_the_wrong_kind_is_refused() {
 #[test]
 fn a_value_out_of_range_is_refused() {
     for (text, what) in [
-        ("workers = 1025", "`workers` = 1025 (f.toml:1) is not allowed; allowed: 1 to 1024, or 0 for max(20, 4 x cpu)"),
+        (
+            "workers = 1025",
+            "`workers` = 1025 (f.toml:1) is not allowed; allowed: 1 to 1024, or 0 for one for each core, with `dev` max(20, 4 x cpu)",
+        ),
         ("queues.work = 0", "`queues.work` = 0 (f.toml:1) is not allowed; allowed: 1 to 65536"),
         ("queues.work = -1", "`queues.work` = -1 (f.toml:1) is not allowed; allowed: 1 to 65536"),
         ("retry.max_tries = 11", "`retry.max_tries` = 11 (f.toml:1) is not allowed; allowed: 1 to 10"),
@@ -207,35 +204,13 @@ fn a_value_out_of_range_is_refused() {
         (
             "services = [\"http\", \"opa\"]",
             "`services` = [\"http\", \"opa\"] (f.toml:1) is not allowed; \
-             allowed: one or more of http, oap, mailbox, each once; did you mean `oap`?",
+             allowed: one or more of KNOWN, each once; did you mean `oap`?",
         ),
-        (
-            "services = []",
-            "`services` = [] (f.toml:1) is not allowed; allowed: one or more of http, oap, mailbox, each once",
-        ),
+        ("services = []", "`services` = [] (f.toml:1) is not allowed; allowed: one or more of KNOWN, each once"),
         (
             "retry.initial_jitter_ms = [100, 50]",
             "`retry.initial_jitter_ms` = [100, 50] (f.toml:1) is not allowed; \
              allowed: two numbers from 1 to 60000, the lower first, such as [50, 100]",
-        ),
-        (
-            "facets.feed_fanout = \"0xcpu\"",
-            "`facets.feed_fanout` = \"0xcpu\" (f.toml:1) is not allowed; \
-             allowed: 1 to 65536, or so many for each core such as \"4xcpu\"",
-        ),
-        (
-            "sqs.account_id = \"12345\"",
-            "`sqs.account_id` = \"12345\" (f.toml:1) is not allowed; \
-             allowed: 12 digits in quotation marks, such as \"000000000000\"",
-        ),
-        (
-            "sqs.base_url = \"https://host/path\"",
-            "`sqs.base_url` = \"https://host/path\" (f.toml:1) is not allowed; \
-             allowed: http:// or https:// with a host and perhaps a port, and no path",
-        ),
-        (
-            "auth.sqs = \"of\"",
-            "`auth.sqs` = \"of\" (f.toml:1) is not allowed; allowed: \"sigv4\" or \"off\"; did you mean `off`?",
         ),
         (
             "log.filter = \"a=nonsense\"",
@@ -243,7 +218,8 @@ fn a_value_out_of_range_is_refused() {
              allowed: a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"",
         ),
     ] {
-        refuse(text, &[], "", &[&format!("MN0005 {what}")]);
+        let known = known_services().collect::<Vec<_>>().join(", ");
+        refuse(text, &[], "", &[&format!("MN0005 {}", what.replace("KNOWN", &known))]);
     }
 }
 
@@ -289,12 +265,6 @@ fn values_that_contradict_each_other_are_refused() {
              but `chaos` = true (f.toml:1) allows loopback only; bind it to 127.0.0.1",
         ),
         (
-            "auth.sqs = \"off\"\napi.addr = \"10.0.0.1:80\"",
-            "MN0024 `api.addr` = \"10.0.0.1:80\" (f.toml:2) is not a loopback address, \
-             but `auth.sqs` = \"off\" (f.toml:1) allows loopback only; bind it to 127.0.0.1, \
-             or set `auth.sqs` to \"sigv4\" and make keys with `macronode sqs key create`",
-        ),
-        (
             "oap.addr = \"127.0.0.1:9600\"",
             "MN0010 `oap.addr` = \"127.0.0.1:9600\" (f.toml:1) is the same address as \
              `admin.addr` = \"127.0.0.1:9600\" (default); give each its own port, or port 0 for a free one",
@@ -312,8 +282,6 @@ fn what_looks_similar_but_is_allowed_passes() {
         "api.addr = \"127.0.0.1:0\"\nadmin.addr = \"127.0.0.1:0\"\noap.addr = \"127.0.0.1:0\"",
         "api.addr = \"127.0.0.2:9600\"",
         "chaos = true",
-        "auth.sqs = \"off\"\napi.addr = \"[::1]:80\"",
-        "sqs.base_url = \"http://127.0.0.1:8080/\"\nsqs.deleted_name_cooldown = \"0s\"",
         "workers = 0",
     ] {
         assert!(attempt(text, &[], "").is_ok(), "{text}: {:?}", attempt(text, &[], ""));
@@ -335,7 +303,6 @@ fn warnings_name_what_is_allowed_but_risky() {
     for (text, start) in [
         ("api.addr = \"0.0.0.0:80\"", "`api.addr` = 0.0.0.0:80 is public without TLS"),
         ("chaos = true", "`chaos` is on"),
-        ("auth.sqs = \"off\"", "`auth.sqs` is off: whoever reaches 127.0.0.1:8080 may do everything"),
         ("http.request_deadline = \"3s\"", "`http.request_deadline` = 3s is not shorter"),
         ("connections.max = 10", "`connections.per_ip_max` = 256 is above"),
     ] {
@@ -353,8 +320,8 @@ fn a_difference_knows_what_it_takes() {
         ("http.request_deadline = \"1s\"", "http.request_deadline", Reload::Live),
         ("log.filter = \"debug\"", "log.filter", Reload::Live),
         ("connections.max = 500", "connections.max", Reload::Live),
-        ("api.addr = \"127.0.0.1:1\"", "api.addr", Reload::Restart("http")),
-        ("oap.addr = \"127.0.0.1:1\"", "oap.addr", Reload::Restart("oap")),
+        ("api.addr = \"127.0.0.1:1\"", "api.addr", Reload::Restart("http".to_owned())),
+        ("oap.addr = \"127.0.0.1:1\"", "oap.addr", Reload::Restart("oap".to_owned())),
         ("admin.addr = \"127.0.0.1:1\"", "admin.addr", Reload::Process),
         ("data_dir = \"/x\"", "data_dir", Reload::Process),
         ("queues.work = 3", "queues.work", Reload::Process),
@@ -370,9 +337,9 @@ fn a_difference_knows_what_it_takes() {
 
 #[test]
 fn a_restart_names_a_service_that_exists() {
-    for key in KEYS {
-        if let Reload::Restart(service) = key.reload {
-            assert!(KNOWN_SERVICES.contains(&service), "{}", key.path);
+    for key in keys() {
+        if let Reload::Restart(service) = &key.reload {
+            assert!(known_services().any(|known| known == service), "{}", key.path);
         }
     }
 }
@@ -393,7 +360,7 @@ fn every_key_of_the_schema_has_a_reload_class_and_a_meaning() {
     let mut found = Vec::new();
     leaves("", &schema(), &mut found);
     let in_schema: BTreeSet<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
-    let in_table: BTreeSet<&str> = KEYS.iter().map(|key| key.path).collect();
+    let in_table: BTreeSet<&str> = keys().iter().map(|key| key.path.as_str()).collect();
     assert_eq!(in_schema, in_table);
     for (path, property) in &found {
         assert!(property["x-reload"].is_string(), "{path}");
@@ -404,7 +371,7 @@ fn every_key_of_the_schema_has_a_reload_class_and_a_meaning() {
 #[test]
 fn every_default_passes_its_own_check() {
     let defaults = Config::default().to_table();
-    for key in KEYS {
+    for key in keys() {
         if let Some(value) = key.value_in(&defaults) {
             assert_eq!(key.kind.check(value), Ok(()), "{}", key.path);
         }
@@ -415,19 +382,23 @@ fn every_default_passes_its_own_check() {
 fn the_page_is_stable_and_has_a_row_for_every_key() {
     let page = markdown();
     assert_eq!(page, markdown());
-    for key in KEYS {
+    for key in keys() {
         let row = format!("| `{}` | `{}` | ", key.path, key.env_name());
         assert_eq!(page.matches(&row).count(), 1, "{row}");
     }
-    assert!(page.contains("| 0: max(20, 4 x cpu) |"), "defaults that depend on the machine are words");
+    assert!(
+        page.contains("| 0: one for each core, with `dev` max(20, 4 x cpu) |"),
+        "defaults that depend on the machine are words"
+    );
     let columns = |line: &str| line.matches(" | ").count();
     assert!(page.lines().filter(|line| line.starts_with("| ")).all(|line| columns(line) == 6));
 }
 
 #[test]
 fn what_is_printed_loads_as_the_same_configuration() {
-    let text = "workers = 9\n[api]\ntls_cert = \"c\"\ntls_key = \"k\"\n[facets]\nsearch_qps = 3\n";
-    let loaded = attempt(text, &[("MACRO_AMNESIA", "true")], "").expect("valid");
+    let gate = services::gates().next().expect("a service has a gate").name;
+    let text = format!("workers = 9\n[api]\ntls_cert = \"c\"\ntls_key = \"k\"\n[facets]\n{gate} = 3\n");
+    let loaded = attempt(&text, &[("MACRO_AMNESIA", "true")], "").expect("valid");
     for with_sources in [false, true] {
         let again = attempt(&print(&loaded, with_sources), &[], "").expect("what is printed is valid");
         assert_eq!(again.config, loaded.config);
@@ -439,7 +410,8 @@ fn what_is_printed_loads_as_the_same_configuration() {
 
 #[test]
 fn workers_are_chosen_by_the_number_of_cores() {
-    assert_eq!(Config::default().worker_count(), (4 * cpus()).clamp(20, 1024));
+    assert_eq!(Config::default().worker_count(), cpus());
+    assert_eq!(Config { dev: true, ..Config::default() }.worker_count(), (4 * cpus()).clamp(20, 1024));
     assert_eq!(Config { workers: 3, ..Config::default() }.worker_count(), 3);
 }
 
@@ -451,4 +423,18 @@ fn many_problems_become_one_failure_with_each_code_once() {
     let text = failure.to_string();
     assert_eq!(text.matches("MN0005").count(), 2, "{text}");
     assert!(text.lines().all(|line| line.starts_with("MN0005 `")), "{text}");
+}
+
+#[test]
+fn every_gate_of_a_service_has_a_key_and_the_permits_of_the_contract() {
+    let contract = include_str!("../../../../contract/defaults.toml").parse::<toml::Table>().expect("TOML");
+    for gate in services::gates() {
+        let promised = contract[PERMITS_SECTION].get(gate.name).unwrap_or_else(|| panic!("{} has a row", gate.name));
+        let key = Key::find(&format!("{PERMITS_SECTION}.{}", gate.name)).expect("a gate is a key");
+        assert_eq!(key.value_in(&Config::default().to_table()), Some(promised), "{}", gate.name);
+        let set = attempt(&format!("facets.{} = 7", gate.name), &[], "").expect("valid").config;
+        assert_eq!(set.permits_of(gate), 7);
+    }
+    let errors = attempt("facets.nobody = 1", &[], "").map(|_| ()).expect_err("no gate is called so");
+    assert!(errors[0].starts_with("MN0003 unknown key `facets.nobody`"), "{errors:?}");
 }

@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 
 /// docs/cli.md
 pub fn cli() -> String {
-    page(crate::cli::command())
+    page(crate::cli::parser())
 }
 
 fn page(mut root: Command) -> String {

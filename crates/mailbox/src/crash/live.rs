@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ron_auth::{Authority, RootKey, Subject};
+use ron_auth::Subject;
 use ron_kernel::{Builder, Deadline, KernelOptions, Metrics, Snapshot};
 
 use crate::{LiveOptions, Mailbox, MailboxOptions, Outgoing};
@@ -29,9 +29,8 @@ async fn send(mailbox: &Mailbox, topic: usize) {
 #[expect(clippy::disallowed_methods, reason = "a test has no kernel to run its kernel on")]
 async fn the_first_senders_of_a_topic_all_meet_in_one() {
     let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
-    let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
     let live = Snapshot::new(LiveOptions::default());
-    let mailbox = crate::install(&mut builder, MailboxOptions::default(), live, authority, None);
+    let mailbox = crate::install(&mut builder, MailboxOptions::default(), live);
     let kernel = builder.build().expect("a valid plan");
     let handle = kernel.handle();
     let running = tokio::spawn(kernel.run());

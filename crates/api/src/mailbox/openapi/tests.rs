@@ -19,7 +19,7 @@ fn routes_before() -> Routes {
     let kernel = builder.handle();
     let authority = Authority::new(RootKey::generate(), None, || 0);
     let live = Snapshot::new(LiveOptions::default());
-    let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live, authority.clone(), None);
+    let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live);
     let api = ApiBuilder::new(kernel.clone(), Snapshot::new(HttpLimits::default()));
     let keyring = Keyring::open(None).expect("no file");
     let app = App { mailbox, authority, keyring, kernel, streams: std::sync::Arc::default() };

@@ -28,7 +28,7 @@ impl Rig {
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
         let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
         let (live, limits) = (Snapshot::new(LiveOptions::default()), Snapshot::new(HttpLimits::default()));
-        let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live, authority.clone(), None);
+        let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live);
         let keyring = Keyring::open(None).expect("no file");
         let plane = ApiBuilder::new(builder.handle(), limits);
         let plane = mailbox_routes(plane, mailbox.clone(), authority.clone(), keyring.clone());

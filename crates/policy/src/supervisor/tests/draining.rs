@@ -19,12 +19,12 @@ fn all(services: &[u16], state: State) -> Vec<Action> {
     services.iter().map(|service| publish(*service, state)).collect()
 }
 
-/// log: flush; mailbox on log: intake, work; api on mailbox: intake.
+/// log: flush; queue on log: intake, work; api on queue: intake.
 fn three() -> Plan {
     plan(vec![
         service("log", &[], &[Phase::Work, Phase::Flush]),
-        service("mailbox", &["log"], &[Phase::Intake, Phase::Work]),
-        service("api", &["mailbox"], &[Phase::Intake]),
+        service("queue", &["log"], &[Phase::Intake, Phase::Work]),
+        service("api", &["queue"], &[Phase::Intake]),
     ])
 }
 
@@ -79,7 +79,7 @@ fn tasks_that_stay_are_named_each_second_then_aborted_and_the_code_says_so() {
     let straggler = Action::Straggler { task: id(2, 0, 0) };
     assert_eq!((driven.wake(), driven.now), (vec![straggler.clone()], 2_000));
     assert_eq!((driven.wake(), driven.now), (vec![straggler], 3_000));
-    // The mailbox is told later than the end of its own phase: it has the time of the next one.
+    // The queue is told later than the end of its own phase: it has the time of the next one.
     assert_eq!((driven.wake(), driven.now), (vec![abort(id(2, 0, 0)), stop(Phase::Intake, &[1], 3_700)], 3_250));
     assert_eq!(driven.step(leave(id(2, 0, 0))), [], "the exit of an aborted task is late");
     assert_eq!(driven.step(leave(id(1, 0, 0))), [stop(Phase::Work, &[1], 3_700)]);

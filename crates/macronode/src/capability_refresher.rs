@@ -11,7 +11,7 @@ use ron_kernel::{TaskContext, TaskResult};
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// One life of the refresher.
-pub(crate) async fn capability_refresher(
+pub async fn capability_refresher(
     context: TaskContext,
     authority: Authority,
     revocations: Option<Arc<PathBuf>>,

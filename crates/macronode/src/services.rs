@@ -1,0 +1,168 @@
+//! The list of services, and what one is made of. Everything that speaks of all services walks this list.
+//!
+//! A service is its crate, its surface in `ron-api`, one file below this one, and one line in [`SERVICES`]:
+//! docs/adding-a-service.md.
+
+mod mailbox;
+
+use std::sync::OnceLock;
+
+use clap::{ArgMatches, Subcommand};
+use ron_api::ApiBuilder;
+use ron_auth::Authority;
+use ron_kernel::metrics::MetricSpec;
+use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
+use ron_kernel::{Builder, Snapshot};
+
+pub use crate::commands::Report;
+pub use crate::config::{BrokenRule, Config, Section};
+pub use crate::data_dir::DataDir;
+pub use crate::errors::{Code, Failure};
+
+/// The services of this binary, in start order.
+pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox];
+
+/// One service: what it declares, and how it becomes part of a node.
+pub trait Service: Sync {
+    /// Its node of the readiness DAG, with its tasks.
+    fn spec(&self) -> &'static ServiceSpec;
+
+    /// Its queues and broadcasts.
+    fn queues(&self) -> Vec<&'static QueueSpec> {
+        Vec::new()
+    }
+
+    /// Its gates; the permits of each are a key of the configuration.
+    fn gates(&self) -> &'static [&'static GateSpec] {
+        &[]
+    }
+
+    /// Its metrics.
+    fn metrics(&self) -> &'static [MetricSpec] {
+        &[]
+    }
+
+    /// Its sections of the configuration.
+    fn sections(&self) -> &'static [Section] {
+        &[]
+    }
+
+    /// Rules between values that do not hold.
+    fn broken_rules(&self, _config: &Config) -> Vec<BrokenRule> {
+        Vec::new()
+    }
+
+    /// What an operator should know though the node is well; shown on /readyz as long as it is so.
+    fn notes(&self, _config: &Config) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// True if it has routes on the public HTTP plane, which is ready only while the service is.
+    fn serves_http(&self) -> bool {
+        false
+    }
+
+    /// Its commands: `macronode <name> …`.
+    fn commands(&self) -> Vec<ServiceCommand> {
+        Vec::new()
+    }
+
+    /// Adds it to a node; gives its routes of the public HTTP plane.
+    fn install(&self, node: &mut Parts<'_>) -> Result<Routes, Failure>;
+}
+
+/// Adds the routes of a service to the plane; not called on a node without one.
+pub type Routes = Box<dyn FnOnce(ApiBuilder) -> ApiBuilder>;
+
+/// What a service is installed with.
+pub struct Parts<'a> {
+    /// Makes its tasks, queues and metrics.
+    pub builder: &'a mut Builder,
+    /// The configuration in force; what a reload may change is derived from it.
+    pub config: &'a Snapshot<Config>,
+    /// Where it keeps things, or nowhere.
+    pub data: &'a DataDir,
+    /// Who may do what.
+    pub authority: &'a Authority,
+}
+
+/// A command of a service.
+pub struct ServiceCommand {
+    /// The word on the command line.
+    pub name: &'static str,
+    /// One sentence for the list of commands.
+    pub about: &'static str,
+    /// Lines for the examples of `macronode --help`.
+    pub examples: &'static [&'static str],
+    arguments: fn(clap::Command) -> clap::Command,
+    run: Run,
+}
+
+/// Does a command with what the parser found.
+type Run = Box<dyn Fn(&ArgMatches) -> Result<Report, Failure>>;
+
+impl ServiceCommand {
+    /// A command whose subcommands are the variants of this type.
+    pub fn new<T: Subcommand + 'static>(
+        name: &'static str,
+        about: &'static str,
+        examples: &'static [&'static str],
+        run: fn(&T) -> Result<Report, Failure>,
+    ) -> Self {
+        let run = move |matches: &ArgMatches| {
+            let command = T::from_arg_matches(matches);
+            run(&command.expect("the matches were made by the arguments of this type"))
+        };
+        ServiceCommand { name, about, examples, arguments: T::augment_subcommands, run: Box::new(run) }
+    }
+
+    /// The command as the parser sees it.
+    pub fn parser(&self) -> clap::Command {
+        let command = clap::Command::new(self.name).about(self.about);
+        (self.arguments)(command.subcommand_required(true).arg_required_else_help(true))
+    }
+
+    /// Does what was asked.
+    pub fn run(&self, matches: &ArgMatches) -> Result<Report, Failure> {
+        (self.run)(matches)
+    }
+}
+
+impl std::fmt::Debug for ServiceCommand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ServiceCommand").field(&self.name).finish()
+    }
+}
+
+/// Services that this process has beside those of the binary: a test's example of the recipe.
+static GUESTS: OnceLock<&'static [&'static dyn Service]> = OnceLock::new();
+
+/// Adds services to those of the binary; only the first call counts, and it must come before anything walks the list.
+pub(crate) fn add_guests(guests: &'static [&'static dyn Service]) {
+    let _ = GUESTS.set(guests);
+}
+
+/// Every service, in start order.
+pub fn all() -> impl Iterator<Item = &'static dyn Service> {
+    SERVICES.iter().chain(GUESTS.get().into_iter().copied().flatten()).copied()
+}
+
+/// The services that this configuration runs.
+pub fn chosen(config: &Config) -> impl Iterator<Item = &'static dyn Service> {
+    all().filter(|service| config.runs(service.spec().name))
+}
+
+/// The sections of all services.
+pub fn sections() -> impl Iterator<Item = &'static Section> {
+    all().flat_map(Service::sections)
+}
+
+/// The gates of all services.
+pub fn gates() -> impl Iterator<Item = &'static GateSpec> {
+    all().flat_map(|service| service.gates().iter().copied())
+}
+
+/// The commands of all services.
+pub fn commands() -> impl Iterator<Item = ServiceCommand> {
+    all().flat_map(Service::commands)
+}

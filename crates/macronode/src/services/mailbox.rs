@@ -1,0 +1,207 @@
+//! The mailbox: a durable queue, with its native surface and the one that speaks SQS.
+
+use ron_api::{AuthSection, Keyring, SqsAuth, SqsSection};
+use ron_kernel::metrics::MetricSpec;
+use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
+use svc_mailbox::{LogLocation, Options, specs};
+
+use super::{BrokenRule, Code, Config, DataDir, Failure, Parts, Routes, Section, Service, ServiceCommand};
+use crate::commands::{mailbox, sqs};
+use crate::config::cpus;
+
+/// Name of the file with the access keys of SQS clients in the data directory.
+const ACCESS_KEYS_FILE: &str = "sqs.keys";
+
+/// The mailbox.
+pub struct Mailbox;
+
+impl Service for Mailbox {
+    fn spec(&self) -> &'static ServiceSpec {
+        &specs::MAILBOX
+    }
+
+    fn queues(&self) -> Vec<&'static QueueSpec> {
+        specs::queues().collect()
+    }
+
+    fn gates(&self) -> &'static [&'static GateSpec] {
+        static GATES: [&GateSpec; 1] = [&specs::MAILBOX_OPS];
+        &GATES
+    }
+
+    fn metrics(&self) -> &'static [MetricSpec] {
+        svc_mailbox::METRICS
+    }
+
+    fn sections(&self) -> &'static [Section] {
+        const SECTIONS: &[Section] =
+            &[Section::of::<Options>("mailbox"), Section::of::<SqsSection>("sqs"), Section::of::<AuthSection>("auth")];
+        SECTIONS
+    }
+
+    fn broken_rules(&self, config: &Config) -> Vec<BrokenRule> {
+        let is_open = config.section::<AuthSection>().sqs == SqsAuth::Off;
+        let rule = || BrokenRule {
+            code: Code::OpenPlane,
+            key: "api.addr",
+            relation: "is not a loopback address, but",
+            other: "auth.sqs",
+            advice: "allows loopback only; bind it to 127.0.0.1, or set `auth.sqs` to \"sigv4\" and make keys with \
+                     `macronode sqs key create`",
+        };
+        (is_open && !config.api.addr.ip().is_loopback()).then(rule).into_iter().collect()
+    }
+
+    fn notes(&self, config: &Config) -> Vec<String> {
+        let is_open = config.section::<AuthSection>().sqs == SqsAuth::Off && config.runs("http");
+        let address = config.api.addr;
+        let note = || {
+            format!(
+                "`auth.sqs` is off: whoever reaches {address} may do everything to every queue, without a signature"
+            )
+        };
+        is_open.then(note).into_iter().collect()
+    }
+
+    fn serves_http(&self) -> bool {
+        true
+    }
+
+    fn commands(&self) -> Vec<ServiceCommand> {
+        vec![
+            ServiceCommand::new(
+                "mailbox",
+                "Send and receive messages, look after topics, check the log",
+                &["macronode mailbox send orders hello    send a message; then: mailbox recv orders --ack"],
+                mailbox::mailbox,
+            ),
+            ServiceCommand::new(
+                "sqs",
+                "Look after the access keys of programs that speak SQS",
+                &["macronode sqs key create               let programs in that speak SQS"],
+                sqs::sqs,
+            ),
+        ]
+    }
+
+    fn install(&self, node: &mut Parts<'_>) -> Result<Routes, Failure> {
+        let config = node.config.keep();
+        let secret = node.data.key("mailbox").map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
+        let location = node.data.path("mailbox").map_or(LogLocation::Memory, LogLocation::Directory);
+        let live = node.config.derive(|config| config.section::<Options>().live(cpus()));
+        let ops_permits = config.value.permits_of(&specs::MAILBOX_OPS);
+        let fixed = config.value.section::<Options>().fixed(location, secret, ops_permits);
+        let handle = svc_mailbox::install(node.builder, fixed, live);
+
+        let auth = config.value.section::<AuthSection>();
+        let options = config.value.section::<SqsSection>().options(auth, node.data.path(ACCESS_KEYS_FILE));
+        let keyring = Keyring::open(options.keys_file.clone()).map_err(|error| unusable(node.data, &error))?;
+        let authority = node.authority.clone();
+        Ok(Box::new(move |plane| {
+            let plane = ron_api::mailbox_routes(plane, handle.clone(), authority.clone(), keyring.clone());
+            ron_api::sqs_routes(plane, handle, authority, keyring, options)
+        }))
+    }
+}
+
+fn unusable(data: &DataDir, error: &dyn std::fmt::Display) -> Failure {
+    let folder = data.path("").unwrap_or_default();
+    Failure::new(Code::DataDirUnusable, format!("data_dir = {}: {ACCESS_KEYS_FILE}: {error}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use toml::Table;
+
+    use super::*;
+    use crate::cli;
+    use crate::config::{Sources, load};
+
+    fn loaded(text: &str) -> Result<Config, String> {
+        let flags: Table = text.parse().expect("the text of the test is TOML");
+        load(&Sources { flags, ..Sources::default() }).map(|loaded| loaded.config).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn its_sections_are_read_from_every_layer() {
+        let env =
+            [("MACRO_SQS__ACCOUNT_ID", "000000000001"), ("MACRO_AUTH__SQS", "off"), ("MACRO_MAILBOX__RETENTION", "2h")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let sources = Sources {
+            env,
+            flags: "sqs.base_url = \"https://q.example:8443\"".parse().expect("TOML"),
+            ..Sources::default()
+        };
+        let config = load(&sources).expect("valid").config;
+        let sqs = config.section::<SqsSection>();
+        assert_eq!(
+            (sqs.account_id.as_str(), sqs.base_url.as_deref()),
+            ("000000000001", Some("https://q.example:8443"))
+        );
+        assert_eq!(config.section::<AuthSection>().sqs, SqsAuth::Off);
+        assert_eq!(config.section::<Options>().live(2).defaults.retention_ms, 7_200_000);
+    }
+
+    #[test]
+    fn values_that_cannot_be_are_refused() {
+        for (text, start) in [
+            ("sqs.account_id = \"12345\"", "MN0005 `sqs.account_id` = \"12345\""),
+            ("sqs.base_url = \"https://host/path\"", "MN0005 `sqs.base_url`"),
+            ("auth.sqs = \"of\"", "MN0005 `auth.sqs` = \"of\""),
+            ("facets.mailbox_ops = \"0xcpu\"", "MN0005 `facets.mailbox_ops`"),
+            ("mailbox.retention = \"1ms\"", "MN0005 `mailbox.retention`"),
+            ("mailbox.retenton = \"1s\"", "MN0003 unknown key `mailbox.retenton`"),
+            (
+                "auth.sqs = \"off\"\napi.addr = \"10.0.0.1:80\"",
+                "MN0024 `api.addr` = \"10.0.0.1:80\" (flag --api) is not a loopback address, but `auth.sqs` = \"off\"",
+            ),
+        ] {
+            let error = loaded(text).expect_err(text);
+            assert!(error.starts_with(start), "{text}: {error}");
+        }
+        assert!(loaded("auth.sqs = \"off\"\napi.addr = \"[::1]:80\"").is_ok());
+        assert!(loaded("sqs.base_url = \"http://127.0.0.1:8080/\"\nsqs.deleted_name_cooldown = \"0s\"").is_ok());
+    }
+
+    #[test]
+    fn an_open_surface_is_noted_as_long_as_it_is_open() {
+        let notes = |text: &str| loaded(text).expect("valid").notes();
+        assert!(notes("auth.sqs = \"off\"")[0].starts_with("`auth.sqs` is off: whoever reaches 127.0.0.1:8080"));
+        assert!(notes("").is_empty());
+        assert!(notes("auth.sqs = \"off\"\nservices = [\"mailbox\"]").is_empty(), "nobody can reach it");
+    }
+
+    #[test]
+    fn every_command_parses() {
+        for line in [
+            "macronode mailbox send t hello --key k --group g --delay 5s --attr a=b --attr c=d",
+            "macronode mailbox send t --lines --api 127.0.0.1:1 --token x",
+            "macronode mailbox send t -",
+            "macronode mailbox recv t --max 10 --wait 5s --visibility 30s --ack --json",
+            "macronode mailbox tail t --ack",
+            "macronode mailbox ack r1 r2",
+            "macronode mailbox nack r1 --reason x --delay 1s",
+            "macronode mailbox topics",
+            "macronode mailbox topics --prefix a --json",
+            "macronode mailbox topics list --json",
+            "macronode mailbox topics create t --set visibility_ms=30s --set groups=fifo",
+            "macronode mailbox topics set t paused=true max_attempts=3",
+            "macronode mailbox topics delete t",
+            "macronode mailbox stats",
+            "macronode mailbox stats t --data-dir d",
+            "macronode mailbox browse t --limit 5 --state ready --group g --contains x --attr k=v --cursor c",
+            "macronode mailbox explain 01ARZ3NDEKTSV4RRFFQ69G5FAV",
+            "macronode mailbox redrive t --to u --contains-error boom --rate 5 --limit 9 --follow",
+            "macronode mailbox redrive t --dry-run",
+            "macronode mailbox redrive list",
+            "macronode mailbox redrive pause 3 --json",
+            "macronode mailbox verify --data-dir d",
+            "macronode sqs key create",
+            "macronode sqs key create --note n --op send,recv --topic t --prefix p --quota 5 --expires 1h --json",
+            "macronode sqs key list --json",
+            "macronode sqs key revoke MNSQABC --data-dir d",
+        ] {
+            assert!(cli::parse(line.split_whitespace().map(Into::into)).is_ok(), "{line}");
+        }
+    }
+}
