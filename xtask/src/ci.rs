@@ -5,6 +5,7 @@ use crate::{clients, layers, tidy};
 use anyhow::{Context, Result};
 use clap::Args;
 
+mod maps;
 mod specs;
 mod steps;
 mod tools;
@@ -33,6 +34,7 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", about: "lints, warnings are errors", action: clippy },
     Step { name: "tidy", about: "house style", action: |_| tidy::run() },
     Step { name: "layers", about: "dependency order of the crates", action: |_| layers::run() },
+    Step { name: "maps", about: "the generated map under the real Mermaid parser", action: maps::check },
     Step { name: "deny", about: "licences, bans, sources", action: |s| s.run_line(DENY) },
     Step { name: "test", about: "every unit and black-box test", action: test },
     Step { name: "doctest", about: "the examples in the documentation", action: doctest },
@@ -71,7 +73,7 @@ fn clippy(session: &mut Session) -> Result<()> {
 }
 
 fn test(session: &mut Session) -> Result<()> {
-    let command = test_command(session, "--workspace", "ci");
+    let command = test_command(session, Tests::All, "ci");
     session.run_tests(&command)
 }
 
@@ -80,17 +82,36 @@ fn doctest(session: &mut Session) -> Result<()> {
 }
 
 fn test_current_thread(session: &mut Session) -> Result<()> {
-    let command = test_command(session, "-p macronode", "ci").env("MACRO_TEST_RUNTIME", "current");
+    let command = test_command(session, Tests::BlackBox, "ci").env("MACRO_TEST_RUNTIME", "current");
     session.run_tests(&command)
 }
 
+/// Tests to run.
+#[derive(Clone, Copy)]
+pub enum Tests {
+    /// Every test of the workspace.
+    All,
+    /// Those that run the binary.
+    BlackBox,
+}
+
 /// nextest when it is there, else libtest with one test at a time, so that timing tests stay alone.
-pub fn test_command(session: &Session, packages: &str, profile: &str) -> CommandLine {
+pub fn test_command(session: &Session, tests: Tests, profile: &str) -> CommandLine {
     if CommandLine::new("cargo nextest --version").is_ok(&session.root) {
-        return CommandLine::new(&format!("cargo nextest run {packages} --profile {profile}"));
+        // Always the whole workspace, then a filter: `-p macronode` would choose other features of its dependencies, and
+        // with them build almost everything again.
+        let filter = match tests {
+            Tests::All => "",
+            Tests::BlackBox => " -E package(macronode)&kind(test)",
+        };
+        return CommandLine::new(&format!("cargo nextest run --workspace --profile {profile}{filter}"));
     }
     println!("cargo-nextest is not here: falling back to cargo test");
-    CommandLine::new(&format!("cargo test {packages} --tests --no-fail-fast -- --test-threads=1"))
+    let packages = match tests {
+        Tests::All => "--workspace --tests",
+        Tests::BlackBox => "-p macronode --test *",
+    };
+    CommandLine::new(&format!("cargo test {packages} --no-fail-fast -- --test-threads=1"))
 }
 
 /// The loom models; a target folder of their own, because the flag rebuilds everything.
@@ -101,7 +122,8 @@ pub fn loom() -> CommandLine {
 
 /// The shuttle tests; a target folder of their own, for the same reason.
 pub fn shuttle() -> impl Iterator<Item = CommandLine> {
-    let chosen = ["-p ron-kernel --test shuttle", "-p ron-log --lib commit_model", "-p svc-mailbox --test shuttle"];
+    // Kernel and mailbox together, so that their dependencies have the same features and are built once.
+    let chosen = ["-p ron-kernel -p svc-mailbox --test shuttle", "-p ron-log --lib commit_model"];
     chosen.into_iter().map(|chosen| {
         let command = CommandLine::new(&format!("cargo test {chosen} --release --target-dir target/shuttle"));
         command.env("RUSTFLAGS", "--cfg shuttle")

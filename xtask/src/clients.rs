@@ -16,6 +16,7 @@ mod readme;
 use job::Ended;
 use node::Node;
 use packages::Packages;
+pub use packages::{Unready, npm_packages};
 
 /// Which clients to run, and on which build.
 #[derive(Args, Default)]
@@ -85,8 +86,10 @@ enum Fate {
 pub struct Folders {
     /// The scripts in the repository.
     pub sources: PathBuf,
-    /// What is installed, built and logged.
+    /// What is installed and logged.
     pub cache: PathBuf,
+    /// What is built.
+    pub target: PathBuf,
     /// The text whose examples are run.
     pub readme: PathBuf,
 }
@@ -94,31 +97,33 @@ pub struct Folders {
 /// The command: runs the chosen clients.
 pub fn run(options: &Options) -> Result<()> {
     let mut session = Session::new();
-    let outcome = run_chosen(&mut session, options);
+    if options.list {
+        choose(&options.names)?.iter().for_each(|client| println!("{:<14}{}", client.name, client.about));
+        return Ok(());
+    }
+    let outcome = build(&mut session, options).and_then(|()| run_chosen(&mut session, options));
     println!("{}", session.tally);
     outcome
 }
 
-/// The step of the whole check: every client.
+/// The step of the whole check: every client, on the node that the tests were built with. To build the node alone
+/// would choose other features of its dependencies, and with them build almost everything again.
 pub fn check(session: &mut Session) -> Result<()> {
+    session.run_line("cargo test --workspace --no-run --quiet")?;
     run_chosen(session, &Options::default())
+}
+
+fn build(session: &mut Session, options: &Options) -> Result<()> {
+    session.run_line(if options.release { "cargo build -p macronode --release" } else { "cargo build -p macronode" })
 }
 
 fn run_chosen(session: &mut Session, options: &Options) -> Result<()> {
     let chosen = choose(&options.names)?;
-    if options.list {
-        chosen.iter().for_each(|client| println!("{:<14}{}", client.name, client.about));
-        return Ok(());
-    }
-    session.run_line(if options.release {
-        "cargo build -p macronode --release"
-    } else {
-        "cargo build -p macronode"
-    })?;
     let binary = target(&session.root).join(if options.release { "release" } else { "debug" }).join("macronode");
     let folders = Folders {
         sources: session.root.join("tests/clients"),
         cache: target(&session.root).join("clients"),
+        target: target(&session.root),
         readme: options.readme.clone().unwrap_or_else(|| session.root.join("README.md")),
     };
     std::fs::create_dir_all(&folders.cache).context("the clients' cache")?;

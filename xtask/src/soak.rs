@@ -1,7 +1,7 @@
 //! The complete proofs: the same checks as in `ci`, with far more of everything, and the known vulnerabilities.
 
 use crate::audit;
-use crate::ci::{self, Step, cargo_tool, run_steps};
+use crate::ci::{self, Step, Tests, cargo_tool, run_steps};
 use crate::runner::{CommandLine, Session};
 use anyhow::Result;
 
@@ -36,6 +36,6 @@ fn shuttle(session: &mut Session) -> Result<()> {
 }
 
 fn node(session: &mut Session) -> Result<()> {
-    let command = ci::test_command(session, "-p macronode", "soak").env("MACRO_SOAK", "1");
+    let command = ci::test_command(session, Tests::BlackBox, "soak").env("MACRO_SOAK", "1");
     session.run_tests(&command)
 }

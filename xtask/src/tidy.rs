@@ -8,8 +8,11 @@ use std::path::Path;
 mod allowed;
 mod cross;
 mod functions;
+mod maps;
 mod markdown;
 mod rust;
+mod services;
+mod strays;
 mod text;
 
 /// Checks the tree and prints what is untidy.
@@ -23,11 +26,13 @@ fn check_tree(root: &Path) -> Result<Vec<Finding>> {
     let mut findings: Vec<Finding> = files.iter().flat_map(|file| check_file(file, &exists)).collect();
     findings.extend(functions::stale_allowances(&files, allowed::LONG_FUNCTIONS));
     findings.extend(cross::check(&files));
+    findings.extend(services::check(&files));
     Ok(findings)
 }
 
 fn check_file(file: &SourceFile, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = text::size(&file.path, file.bytes);
+    findings.extend(strays::check(&file.path, file.bytes));
     let Some(content) = &file.text else { return findings };
     findings.extend(text::check(&file.path, content));
     match file.path.rsplit_once('.').map(|(_, extension)| extension) {
@@ -35,7 +40,10 @@ fn check_file(file: &SourceFile, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> 
             findings.extend(rust::check(&file.path, content));
             findings.extend(functions::check(&file.path, content, allowed::LONG_FUNCTIONS));
         }
-        Some("md") => findings.extend(markdown::check(&file.path, content, exists)),
+        Some("md") => {
+            findings.extend(markdown::check(&file.path, content, exists));
+            findings.extend(maps::check(&file.path, content));
+        }
         _ => {}
     }
     findings
@@ -62,5 +70,7 @@ mod tests {
         assert_eq!(check("a.md", "no title\n"), 1);
         assert_eq!(check("a.toml", "a = 1 \n"), 1, "trailing space");
         assert_eq!(check("a.toml", "a = 1\n"), 0);
+        assert_eq!(check("a.md", "# A\n\n```mermaid\nflowchart LR\n  a[0](b)\n```\n"), 1, "an invalid map");
+        assert_eq!(check("a.toml.orig", "a = 1\n"), 1, "a stray");
     }
 }

@@ -18,16 +18,16 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::routes::REQUEST_DEADLINE;
 
-/// The listener's name in metrics.
+/// Name of the listener in metrics.
 const LISTENER: &str = "admin";
 /// A connection is closed after this time, so that a peer that never reads cannot keep its place.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
-/// How long answers in hand may take once the thread is to stop.
+/// Maximum time for answers in hand once the thread is to stop.
 const STOP_GRACE: Duration = Duration::from_millis(600);
-/// How long to wait after a failed accept, which otherwise fails again at once.
+/// Pause after a failed accept, which would otherwise fail again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What every connection is served with.
+/// Settings that all connections share.
 pub(crate) struct ConnectionSettings {
     pub router: Router,
     pub tls: Option<TlsAcceptor>,

@@ -12,16 +12,16 @@ pub trait Control: Send + Sync + 'static {
     /// Sets what is logged; an error says what is wrong with the filter.
     fn set_log_filter(&self, filter: &str) -> Result<(), String>;
 
-    /// What runs here: version, build, engines.
+    /// Version, build and engines of the node, for `/version`.
     fn version(&self) -> serde_json::Value;
 
-    /// What whoever looks at the node should know, though it is well.
+    /// Notes for whoever looks at the node, such as a check that is switched off.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// What a reload did.
+/// Outcome of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReloadReport {
     /// Version of the configuration now in force.

@@ -19,12 +19,12 @@ use crate::control::Control;
 use crate::problem::{problem, refuse};
 use crate::token::OperatorToken;
 
-/// Total time of one request.
+/// Maximum duration of one request.
 pub(crate) const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// Largest request body; nothing here needs more than a filter.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// What the handlers share.
+/// State shared by the handlers.
 pub(crate) struct Plane {
     pub kernel: KernelHandle,
     pub control: Arc<dyn Control>,

@@ -17,16 +17,16 @@ use crate::process::ProcessNumbers;
 use crate::routes::{Plane, router};
 use crate::token::OperatorToken;
 
-/// How often, and how many times, a stopping thread is looked at before it is given up: a second in all.
+/// Interval and number of looks at a stopping thread before it is given up: one second in all.
 const STOP_LOOKS: (Duration, u32) = (Duration::from_millis(5), 200);
 
-/// How the admin plane is set up.
+/// Settings of the admin plane.
 pub struct AdminOptions {
-    /// Bound before anything else starts.
+    /// Listener, bound before anything else starts.
     pub listener: TcpListener,
     /// TLS, where the operator asked for it.
     pub tls: Option<Arc<ServerConfig>>,
-    /// What control requests must show.
+    /// Token that control requests must show.
     pub token: OperatorToken,
     /// Whether tasks may be killed and frozen on request.
     pub chaos: bool,
@@ -72,7 +72,7 @@ impl AdminThread {
         Ok(admin)
     }
 
-    /// True while the thread runs.
+    /// Whether the thread runs.
     pub fn is_alive(&self) -> bool {
         self.life().running.as_ref().is_some_and(|running| !running.thread.is_finished())
     }

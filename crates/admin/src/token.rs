@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 /// Hex digits of a token: 256 random bits.
 const DIGITS: usize = 64;
 
-/// What an operator must show to control the node.
+/// Token that allows control of the node.
 pub struct OperatorToken(Zeroizing<String>);
 
 /// Why a text is no operator token; never quotes the text.

@@ -1,5 +1,6 @@
 //! Measures this node beside its peers in one run, and writes what it found into the documentation.
 
+mod head;
 mod kernel;
 mod load;
 mod machine;
@@ -15,14 +16,14 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::kernel::{KernelPart, Size};
-use crate::report::Section;
+use crate::report::KernelPage;
 
 /// The same as the node's, so that its engine in this process is the node's engine.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The picture of the mailbox section, beside the page.
-const PICTURE: &str = "benchmarks-mailbox.svg";
+/// The picture of the page about the mailbox, beside it.
+const PICTURE: &str = "mailbox.svg";
 
 /// Measures macronode beside its peers; ratios come from alternating rounds of one run.
 #[derive(Debug, Parser)]
@@ -51,21 +52,21 @@ enum Command {
     ServeSend,
 }
 
-/// What every section of the page takes.
+/// What every page takes.
 #[derive(Args, Debug)]
-struct SectionArgs {
+struct PageArgs {
     /// Short and noisy: to see that everything works
     #[arg(long)]
     quick: bool,
-    /// Rewrite the section of the benchmark page, with its picture if it has one
+    /// Rewrite the page, with its picture if it has one, and the rows that the first page takes from it
     #[arg(long)]
     write: bool,
-    /// The benchmark page
-    #[arg(long, value_name = "FILE", default_value = "docs/benchmarks.md")]
-    page: PathBuf,
+    /// The folder of the pages; the first page lies beside it under the same name
+    #[arg(long, value_name = "DIR", default_value = "docs/benchmarks")]
+    folder: PathBuf,
 }
 
-/// What the sections take that measure cells of a node.
+/// What the pages take that measure cells of a node.
 #[derive(Args, Debug)]
 struct CellArgs {
     /// How often each cell is measured
@@ -85,7 +86,7 @@ struct KernelArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "write")]
     only: Option<KernelPart>,
     #[command(flatten)]
-    section: SectionArgs,
+    page: PageArgs,
 }
 
 #[derive(Args, Debug)]
@@ -105,7 +106,7 @@ struct MailboxArgs {
     #[command(flatten)]
     cells: CellArgs,
     #[command(flatten)]
-    section: SectionArgs,
+    page: PageArgs,
 }
 
 #[derive(Args, Debug)]
@@ -122,7 +123,7 @@ struct SqsArgs {
     #[command(flatten)]
     cells: CellArgs,
     #[command(flatten)]
-    section: SectionArgs,
+    page: PageArgs,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -137,21 +138,20 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn measure_kernel(arguments: &KernelArgs) -> anyhow::Result<()> {
-    let size = size_of(arguments.section.quick)?;
+    let size = size_of(arguments.page.quick)?;
     let machine = machine::describe();
     let rows = kernel::measure(size, arguments.only)?;
     println!("\n{machine}\n\n{}", report::plain_table(&rows));
-    if arguments.section.write {
-        let section = Section { machine: &machine, quick: arguments.section.quick, rows: &rows };
-        report::write_section(&arguments.section.page, "kernel", &section.markdown())?;
-        println!("wrote {}", arguments.section.page.display());
+    if arguments.page.write {
+        let page = KernelPage { machine: &machine, quick: arguments.page.quick, rows: &rows };
+        head::write_page(&arguments.page.folder, "kernel", &page.markdown())?;
     }
     Ok(())
 }
 
 fn measure_mailbox(arguments: MailboxArgs) -> anyhow::Result<()> {
     let plan = mailbox::Plan::new(
-        size_of(arguments.section.quick)?,
+        size_of(arguments.page.quick)?,
         arguments.cells.rounds,
         arguments.cells.seconds,
         arguments.connections.max(1),
@@ -166,17 +166,15 @@ fn measure_mailbox(arguments: MailboxArgs) -> anyhow::Result<()> {
     };
     let outcome = mailbox::measure(&options)?;
     println!("\n{machine}\n\n{}", outcome.plain());
-    if arguments.section.write {
-        let picture = arguments.section.page.with_file_name(PICTURE);
-        std::fs::write(&picture, outcome.chart())?;
-        report::write_section(&arguments.section.page, "mailbox", &outcome.markdown(&machine, PICTURE))?;
-        println!("wrote {} and {}", arguments.section.page.display(), picture.display());
+    if arguments.page.write {
+        std::fs::write(arguments.page.folder.join(PICTURE), outcome.chart())?;
+        head::write_page(&arguments.page.folder, "mailbox", &outcome.markdown(&machine, PICTURE))?;
     }
     Ok(())
 }
 
 fn measure_sqs(arguments: SqsArgs) -> anyhow::Result<()> {
-    let size = size_of(arguments.section.quick)?;
+    let size = size_of(arguments.page.quick)?;
     // Single rounds of a shared machine differ by half: only the middle of several says whether a target is met.
     let rounds = arguments.cells.rounds.unwrap_or_else(|| size.pick(1, 7));
     let machine = machine::describe();
@@ -189,9 +187,8 @@ fn measure_sqs(arguments: SqsArgs) -> anyhow::Result<()> {
     };
     let outcome = sqs::measure(&options)?;
     println!("\n{machine}\n\n{}", outcome.plain());
-    if arguments.section.write {
-        report::write_section(&arguments.section.page, "sqs", &outcome.markdown(&machine))?;
-        println!("wrote {}", arguments.section.page.display());
+    if arguments.page.write {
+        head::write_page(&arguments.page.folder, "sqs", &outcome.markdown(&machine))?;
     }
     Ok(())
 }
@@ -215,7 +212,7 @@ mod tests {
         Cli::command().debug_assert();
         assert!(Cli::try_parse_from(["macronode-bench", "kernel", "--quick", "--only", "queue"]).is_ok());
         let partial = Cli::try_parse_from(["macronode-bench", "kernel", "--write", "--only", "queue"]);
-        assert!(partial.is_err(), "a part must not replace the whole section");
+        assert!(partial.is_err(), "a part must not replace the whole page");
         let mailbox = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "mailbox"], more].concat());
         assert!(mailbox(&["--peers", "--quick", "--only", "memory", "--systems", "nats,redis"]).is_ok());
         assert!(mailbox(&["--write", "--systems", "nats"]).is_err());

@@ -1,14 +1,10 @@
-//! The rows of a run as a table for the terminal and as a section of the benchmark page.
+//! The rows of a run as a table for the terminal and as a page of its own.
 
 use std::fmt::Write as _;
-use std::path::Path;
-
-use anyhow::Context as _;
 
 use crate::machine::Machine;
 use crate::stats::Spread;
 
-const TITLE: &str = "# Benchmarks\n\nEvery number here was written by `macronode-bench`; run it to get your own.\n";
 const HEADINGS: [&str; 6] = ["measure", "macronode", "peer", "ratio (min to max)", "target", "met"];
 
 /// What a row should reach.
@@ -43,8 +39,8 @@ pub struct Row {
     pub meaning: String,
 }
 
-/// The whole section.
-pub struct Section<'a> {
+/// The whole page about the kernel.
+pub struct KernelPage<'a> {
     /// Where it was measured.
     pub machine: &'a Machine,
     /// Whether the run was a short one.
@@ -87,10 +83,10 @@ impl Row {
     }
 }
 
-impl Section<'_> {
-    /// The section with its heading, without the markers.
+impl KernelPage<'_> {
+    /// The page with its title.
     pub fn markdown(&self) -> String {
-        let mut text = format!("## Kernel\n\n{}\n\n", self.machine.markdown());
+        let mut text = format!("# Benchmarks: Kernel\n\n{}\n\n", self.machine.markdown());
         let quick = if self.quick { " --quick" } else { "" };
         let _ = writeln!(text, "```sh");
         let _ = writeln!(text, "cargo build --release -p macronode -p macronode-bench");
@@ -152,35 +148,6 @@ pub fn markdown_lines(lines: &[Vec<String>]) -> String {
         }
     }
     text
-}
-
-/// Replaces the section of this name in the page, which is made if it does not exist.
-pub fn write_section(path: &Path, name: &str, section: &str) -> anyhow::Result<()> {
-    let page = match std::fs::read_to_string(path) {
-        Ok(page) => page,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => TITLE.to_owned(),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
-    let page = replace_section(&page, name, section)?;
-    std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Puts the section between its markers; appends both where the page has none.
-fn replace_section(page: &str, name: &str, section: &str) -> anyhow::Result<String> {
-    let (first, last) = markers(name);
-    let block = format!("{first}\n{}\n{last}", section.trim_end());
-    match (page.find(&first), page.find(&last)) {
-        (Some(begin), Some(end)) if begin < end => {
-            Ok(format!("{}{block}{}", &page[..begin], &page[end + last.len()..]))
-        }
-        (None, None) => Ok(format!("{}\n\n{block}\n", page.trim_end())),
-        _ => anyhow::bail!("the page has one marker without the other, or in the wrong order"),
-    }
-}
-
-/// What stands before and after a section.
-fn markers(name: &str) -> (String, String) {
-    (format!("<!-- macronode-bench {name}: begin -->"), format!("<!-- macronode-bench {name}: end -->"))
 }
 
 #[cfg(test)]

@@ -51,12 +51,12 @@ impl Budget {
         }
     }
 
-    /// What is taken now.
+    /// Amount taken now.
     pub fn used(&self) -> usize {
         self.used.0.load(Ordering::Acquire).min(self.limit)
     }
 
-    /// What can be taken in all.
+    /// Greatest amount that can be taken at once.
     pub fn limit(&self) -> usize {
         self.limit
     }

@@ -20,7 +20,7 @@ impl Default for DrainGuard {
 }
 
 impl DrainGuard {
-    /// Lets one in, unless closed.
+    /// Admits one more caller, unless closed.
     pub fn enter(&self) -> Option<Pass> {
         // Adding first and looking after keeps the open path to one instruction; the closed path takes it back.
         let before = self.0.fetch_add(1, Ordering::AcqRel);
@@ -38,12 +38,12 @@ impl DrainGuard {
         self.0.fetch_and(!CLOSED, Ordering::AcqRel);
     }
 
-    /// True once closed.
+    /// Whether no more callers are admitted.
     pub fn is_closed(&self) -> bool {
         self.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// How many are inside.
+    /// Number of callers inside.
     pub fn inside(&self) -> usize {
         self.0.load(Ordering::Acquire) & !CLOSED
     }

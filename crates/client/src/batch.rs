@@ -11,12 +11,12 @@ use crate::link::Link;
 use crate::node::Node;
 use crate::types::{Durability, Sent};
 
-/// What can share a request.
+/// Kind of calls that can share a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Line {
     /// Sends to one topic.
     Send(String),
-    /// Acknowledgements.
+    /// Acknowledgements, of any topic.
     Ack,
 }
 
@@ -27,7 +27,7 @@ pub struct Item {
     pub reply: oneshot::Sender<Result<Done, Error>>,
 }
 
-/// What was done.
+/// Result of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
     Sent(Sent),
@@ -46,7 +46,7 @@ struct BatchAnswer<'a> {
     results: Vec<Outcome<'a>>,
 }
 
-/// Of a send or of an acknowledgement.
+/// One result in the node's answer to a batch.
 #[derive(Deserialize)]
 struct Outcome<'a> {
     #[serde(borrow, default)]

@@ -12,9 +12,9 @@ use crate::gather::now;
 use crate::mailbox::{Mailbox, pause_after, rest};
 use crate::types::{Receive, Received};
 
-/// How long messages are held if nothing else is said.
+/// Lease of received messages unless set.
 const HOLD: Duration = Duration::from_secs(30);
-/// How long one request waits for messages if nothing else is said.
+/// Maximum wait of one request for messages unless set.
 const WAIT: Duration = Duration::from_secs(20);
 
 /// Hands out the messages of one topic. Clones share what was taken, so that many tasks work on one topic with few
@@ -90,7 +90,7 @@ impl Consumer {
         }
     }
 
-    /// Receives until there is something.
+    /// Receives again and again until at least one message came.
     async fn take(&self) -> Result<Vec<Received>, Error> {
         loop {
             let messages =

@@ -41,7 +41,7 @@ impl Endpoint {
         Ok(Endpoint { address, host, tls })
     }
 
-    /// Host and port.
+    /// `HOST:PORT` of the endpoint.
     pub fn address(&self) -> &str {
         &self.address
     }

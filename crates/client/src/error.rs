@@ -5,30 +5,30 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::Deserialize;
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The options make no sense.
+    /// The options contradict each other or cannot be used.
     #[error("{0}")]
     Options(String),
     /// Nobody answers at the address. Nothing was sent.
     #[error("no node answers at {address}: {cause}")]
     Unreachable {
-        /// Where it was looked for.
+        /// Address that was tried.
         address: String,
-        /// What happened instead.
+        /// Error of the connection.
         cause: String,
     },
     /// The node said no. Nothing was done.
     #[error("{code}: {detail}")]
     Refused {
-        /// The status of HTTP.
+        /// HTTP status of the refusal.
         status: u16,
         /// The node's own word for it.
         code: String,
-        /// What happened.
+        /// Explanation by the node.
         detail: String,
-        /// When the same may succeed, if the node is only busy.
+        /// Time until a retry may succeed, if the node is only busy.
         retry_after: Option<Duration>,
     },
     /// There was no time left to ask. Nothing was sent.
@@ -39,19 +39,19 @@ pub enum Error {
     Unknown(String),
 }
 
-/// Why a request has no answer.
+/// Reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// This is no address.
+    /// The text is no address.
     #[error("`{0}` is not an address; write HOST:PORT or https://HOST:PORT")]
     Address(String),
     /// The root certificates cannot be used.
     #[error("{0}")]
     Root(String),
-    /// Nobody is there.
+    /// No connection could be made.
     #[error("{0}")]
     Connect(std::io::Error),
-    /// Somebody is there, but not one to be trusted.
+    /// The peer's certificate is not trusted.
     #[error("no trusted TLS: {0}")]
     Tls(std::io::Error),
     /// Nothing was sent, because the connection did not hold.
@@ -75,7 +75,7 @@ pub struct Refusal {
 }
 
 impl Error {
-    /// When to ask again, if the node said that it is only busy.
+    /// Time until a retry may succeed, if the node said that it is only busy.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Refused { retry_after, .. } => *retry_after,
@@ -91,7 +91,7 @@ impl Error {
         }
     }
 
-    /// A whole request was refused.
+    /// Error for a whole request that was refused.
     pub(crate) fn refused(status: StatusCode, body: &[u8]) -> Error {
         let refusal: Refusal = serde_json::from_slice(body).unwrap_or_else(|_| Refusal {
             code: "E_UNKNOWN".to_owned(),
@@ -102,7 +102,7 @@ impl Error {
         Refusal { status: status.as_u16(), ..refusal }.into()
     }
 
-    /// There is no answer.
+    /// Error for a request without an answer.
     pub(crate) fn unanswered(address: &str, error: &LinkError) -> Error {
         let cause = error.to_string();
         match error {

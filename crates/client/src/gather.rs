@@ -12,11 +12,11 @@ use crate::batch::{Batch, Item, Line};
 /// A request grows no longer than this by adding items; one item may be longer.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 
-/// Where calls wait.
+/// Calls that wait for a free connection.
 #[derive(Default)]
 pub struct Gather {
     pending: Mutex<Pending>,
-    /// Calls one idle connection.
+    /// Wakes one idle connection.
     work: Notify,
 }
 
@@ -32,7 +32,7 @@ struct Pending {
 }
 
 impl Gather {
-    /// Adds a call.
+    /// Adds a call to those that wait.
     pub fn push(&self, line: Line, item: Item) {
         let calls = {
             let mut pending = self.lock();
@@ -44,7 +44,7 @@ impl Gather {
         }
     }
 
-    /// What travels next. Waits until there is something.
+    /// The next batch to send. Waits until there is one.
     pub async fn next(&self) -> Batch {
         let mut was_called = false;
         loop {
@@ -74,7 +74,7 @@ impl Gather {
 }
 
 impl Pending {
-    /// Whether an idle connection has to be called.
+    /// Whether an idle connection has to be woken.
     fn calls(&mut self) -> bool {
         let calls = !self.order.is_empty() && self.idle > 0 && !self.is_called;
         if calls {

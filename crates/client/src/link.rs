@@ -22,13 +22,13 @@ pub struct Link {
     open: Option<Open>,
 }
 
-/// It moves only while a request does.
+/// Open connection; its future is polled only while a request is under way.
 struct Open {
     sender: SendRequest<Full<Bytes>>,
     connection: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// What became of a request.
+/// Fate of a request.
 enum Outcome {
     Answered(Response<Bytes>),
     /// The connection had ended before anything went out.

@@ -118,7 +118,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes messages under a lease.
+    /// Receives messages under a lease.
     pub async fn receive(&self, topic: &str, receive: Receive) -> Result<Vec<Received>, Error> {
         let request = ReceiveRequest {
             topic,
@@ -183,7 +183,7 @@ impl Mailbox {
         serde_json::from_slice(&answer?).map_err(Error::senseless)
     }
 
-    /// How long a call may take.
+    /// Maximum duration of a call.
     pub(crate) fn patience(&self) -> Duration {
         self.shared.node.patience
     }
@@ -207,7 +207,7 @@ async fn carry(shared: Arc<Shared>, mut link: Link) {
     }
 }
 
-/// How long to wait before the same is asked again; endless if there is no use in it, or harm.
+/// Pause before the same is asked again; endless if a retry is useless or harmful.
 pub(crate) fn pause_after(error: &Error, may_be_done_twice: bool) -> Duration {
     match error {
         Error::Unreachable { .. } => AWAY_PAUSE,

@@ -11,10 +11,10 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, LinkError};
 use crate::link::Link;
 
-/// What a request may take on its way, beyond the node's own time.
+/// Time a request may take on its way, beyond the node's own time.
 const TRAVEL: Duration = Duration::from_secs(2);
 
-/// How to reach a node.
+/// Address of a node and how to speak to it.
 #[derive(Clone)]
 pub struct Options {
     /// `http://HOST:PORT` or `https://HOST:PORT`.
@@ -25,7 +25,7 @@ pub struct Options {
     pub root_pem: Option<Vec<u8>>,
     /// Connections that carry sends and acknowledgements.
     pub connections: usize,
-    /// How long a call may take in all, and how long the node may take for a request.
+    /// Maximum duration of a call, and of the node's work on one request.
     pub patience: Duration,
     /// Calls that may wait for a connection; more of them wait to be let in.
     pub pending_max: usize,

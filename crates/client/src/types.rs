@@ -9,85 +9,85 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// About what a message takes beside its payload, when it has no attributes.
 const ENVELOPE_BYTES: usize = 64;
 
-/// A message to be sent.
+/// Message to send.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Message {
-    /// What is sent.
+    /// Payload bytes.
     #[serde(rename = "payload_b64", serialize_with = "write_base64")]
     pub payload: Bytes,
     /// The same key and payload within the topic's replay window are one message. With a key, a send whose answer was
     /// lost is sent again by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idem_key: Option<String>,
-    /// What goes with it.
+    /// Attributes: names and values that travel with the message.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attrs: BTreeMap<String, String>,
     /// The tenant or line it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// How long it stays hidden; the topic's own delay if not given.
+    /// Time until the message can be received; the topic's own delay if not given.
     #[serde(rename = "delay_ms", skip_serializing_if = "Option::is_none", serialize_with = "write_millis")]
     pub delay: Option<Duration>,
 }
 
-/// What the node says of a message it has taken.
+/// Answer of the node to an accepted message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Its id.
+    /// Id of the message.
     pub msg_id: String,
-    /// It was there already, under the same key.
+    /// Whether the message was there already, under the same key.
     pub duplicate: bool,
-    /// How safe it is.
+    /// Durability of the message when the answer left the node.
     pub durability: Durability,
 }
 
-/// How safe a message is when the answer leaves the node.
+/// Durability of a message when the answer leaves the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// In memory only.
+    /// Kept in memory only.
     Ram,
-    /// Given to the operating system.
+    /// Handed to the operating system, not yet synced.
     Written,
-    /// On the disk.
+    /// Synced to the disk.
     Fsynced,
 }
 
-/// How much to receive, for how long, and how long to wait for it.
+/// Size, lease and wait of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receive {
     /// At most this many, up to 100.
     pub max_messages: usize,
     /// At most this many bytes of payload, but at least one message.
     pub max_bytes: usize,
-    /// How long nobody else gets them; the topic's own if not given.
+    /// Duration of the lease; the topic's own if not given.
     pub visibility: Option<Duration>,
-    /// How long to wait for the first, up to 20 s.
+    /// Maximum wait for the first message, up to 20 s.
     pub wait: Duration,
 }
 
-/// A message under a lease.
+/// Message received under a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Received {
-    /// Its id.
+    /// Id of the message.
     pub msg_id: String,
-    /// When it was sent: milliseconds since 1970.
+    /// Time of the send in milliseconds since 1970.
     pub ts: u64,
-    /// What was sent.
+    /// Payload bytes.
     #[serde(rename = "payload_b64", deserialize_with = "read_base64")]
     pub payload: Bytes,
-    /// What went with it.
+    /// Attributes: names and values that travelled with the message.
     #[serde(default)]
     pub attrs: BTreeMap<String, String>,
-    /// Its idempotency key.
+    /// Idempotency key of the send.
     pub idem_key: Option<String>,
     /// The tenant or line it belongs to.
     pub group: Option<String>,
-    /// Which delivery this is, from 1.
+    /// Number of this delivery, from 1.
     pub attempt: u32,
     /// Rises with each delivery: a store can refuse the work of a late consumer by it.
     pub fence: u32,
-    /// What to acknowledge it with.
+    /// Receipt to acknowledge the message with.
     pub receipt: String,
 }
 
@@ -123,7 +123,7 @@ impl Receive {
         Receive { wait, ..self }
     }
 
-    /// Holds them this long.
+    /// The same receive with a lease of this duration.
     #[must_use]
     pub fn holding(self, visibility: Duration) -> Receive {
         Receive { visibility: Some(visibility), ..self }

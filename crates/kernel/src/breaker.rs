@@ -11,20 +11,20 @@ use tokio::time::Instant;
 use crate::clock;
 use crate::metrics::Metrics;
 
-/// When to open and when to try again.
+/// Thresholds of a circuit breaker: when it opens and when it lets a probe through.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakerLimits {
-    /// Outcomes looked at.
+    /// Number of most recent outcomes that are judged.
     pub window: usize,
     /// Fewer outcomes than this never open it.
     pub calls_min: usize,
     /// Share of failures that opens it.
     pub failure_share: f32,
-    /// How long it stays open before a probe is let through.
+    /// Time between opening and the first probe.
     pub cool_down: Duration,
 }
 
-/// The breaker of one target.
+/// Circuit breaker of one call target.
 #[derive(Debug)]
 pub struct Breaker {
     target: &'static str,
@@ -48,7 +48,7 @@ enum Circuit {
 }
 
 impl Breaker {
-    /// A closed circuit.
+    /// A closed breaker for `target`, which labels its metrics.
     pub fn new(target: &'static str, limits: BreakerLimits, metrics: &Metrics) -> Self {
         let state = Mutex::new(Circuit::Closed { outcomes: VecDeque::with_capacity(limits.window) });
         Breaker { target, limits, opened: metrics.circuit_open.at(target), state }
@@ -67,7 +67,7 @@ impl Breaker {
         result
     }
 
-    /// True while calls are refused.
+    /// Whether calls are refused now.
     pub fn is_open(&self) -> bool {
         !matches!(*self.state(), Circuit::Closed { .. })
     }

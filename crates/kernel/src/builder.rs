@@ -23,16 +23,16 @@ use crate::status::NodeStatus;
 use crate::task::{Factory, TaskContext, TaskResult};
 use crate::topology::{Declared, LiveNumbers};
 
-/// What an operator may set about the kernel itself.
+/// Settings of the kernel itself.
 #[derive(Clone, Debug)]
 pub struct KernelOptions {
-    /// Total time of a drain.
+    /// Maximum duration of a drain, all phases together.
     pub drain_deadline: Duration,
     /// Events a bus receiver may be behind.
     pub bus_capacity: usize,
     /// Configuration changes that may wait for the supervisor.
     pub config_updates_capacity: usize,
-    /// Seed of the restart jitter.
+    /// Seed of the random restart delays; the same seed gives the same delays.
     pub seed: u64,
     /// Keep every step for a conformance check; for tests.
     pub record: bool,
@@ -74,13 +74,13 @@ pub(crate) struct BuiltTask {
     pub factory: Factory,
 }
 
-/// Adds tasks to one service.
+/// Registers the tasks of one service.
 pub struct ServiceBuilder<'a> {
     service: &'a mut BuiltService,
 }
 
 impl Builder {
-    /// An empty node.
+    /// A builder without services, queues or gates.
     pub fn new(options: KernelOptions, metrics: Arc<Metrics>) -> Self {
         let view = NodeView {
             state: NodeState::Starting,
@@ -117,7 +117,7 @@ impl Builder {
         self.handle.clone()
     }
 
-    /// Where the configuration watcher hands changes to the supervisor.
+    /// Sender of configuration changes to the supervisor.
     pub fn config_updates(&self) -> Coalescing<ConfigChange> {
         self.config_updates.clone()
     }
@@ -127,7 +127,7 @@ impl Builder {
         self.queue_of(spec, spec.capacity, spec.bytes_max)
     }
 
-    /// A queue with configured bounds.
+    /// A queue whose capacity comes from the configuration instead of its spec.
     pub fn queue_of<T: Payload>(
         &mut self,
         spec: &'static QueueSpec,
@@ -160,7 +160,7 @@ impl Builder {
         gate
     }
 
-    /// What is known of every queue so far, for the pressure meter.
+    /// Probes of all queues made so far, for the pressure meter.
     pub fn queue_probes(&self) -> Vec<QueueProbe> {
         self.queues.clone()
     }
@@ -171,7 +171,7 @@ impl Builder {
         ServiceBuilder { service: self.services.last_mut().expect("just pushed") }
     }
 
-    /// The node, ready to run.
+    /// Checks the plan and makes the kernel, ready to run.
     pub fn build(self) -> Result<Kernel, PlanError> {
         let running: Vec<&'static str> = self.services.iter().map(|service| service.spec.name).collect();
         let plan = Plan {

@@ -28,36 +28,36 @@ pub const BUS: QueueSpec = QueueSpec {
     on_drain: Fate::Discarded,
 };
 
-/// What the kernel tells everybody.
+/// Event that the kernel publishes on the bus.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum KernelEvent {
     /// A service changed its state.
     Health {
-        /// The service.
+        /// Name of the service.
         service: &'static str,
-        /// Its new state.
+        /// State the service has from now on.
         state: State,
     },
     /// A new configuration is in force.
     ConfigUpdated {
-        /// Its version.
+        /// Version of the new configuration; grows by one with each change.
         version: u64,
     },
     /// A task of a service ended although nobody asked it to.
     ServiceCrashed {
-        /// The service.
+        /// Name of the service the task belongs to.
         service: &'static str,
-        /// The task.
+        /// Name of the task.
         task: &'static str,
-        /// How it ended.
+        /// Exit reason in words, such as a panic message.
         reason: String,
     },
     /// The drain has begun.
     Shutdown,
 }
 
-/// What a receiver gets: the next event, or the whole picture if it missed some.
+/// Item that a bus receiver gets: the next event, or a snapshot of everything if it missed some.
 #[derive(Clone, Debug)]
 pub enum BusItem {
     /// The next event in order.
@@ -86,18 +86,18 @@ pub struct Broadcast<T> {
     sender: broadcast::Sender<T>,
 }
 
-/// One receiver of a [`Broadcast`].
+/// Receiving end of a [`Broadcast`].
 pub struct BroadcastReceiver<T> {
     receiver: broadcast::Receiver<T>,
     lagged: Counter,
 }
 
-/// What a receiver of a [`Broadcast`] gets.
+/// Item that a receiver of a [`Broadcast`] gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard<T> {
-    /// The next one.
+    /// The next event in order.
     Event(T),
-    /// So many were missed.
+    /// Number of events that were overwritten before this receiver read them.
     Missed(u64),
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// Now, on the runtime's clock.
+/// The current instant of the runtime's clock, which tests can pause.
 #[expect(clippy::disallowed_methods, reason = "this is the replacement the ban names")]
 pub fn now() -> Instant {
     Instant::now()

@@ -15,7 +15,7 @@ use crate::spec::QueueSpec;
 pub trait Coalesce: Send + 'static {
     /// Items with equal keys become one.
     type Key: PartialEq;
-    /// The key of this item.
+    /// Key under which a newer item replaces an older one.
     fn key(&self) -> Self::Key;
     /// Takes in the newer item; the newer value wins.
     fn absorb(&mut self, newer: Self);
@@ -75,7 +75,7 @@ impl<T: Coalesce> Coalescing<T> {
         Ok(())
     }
 
-    /// The oldest waiting item. Cancel-safe.
+    /// Waits for the oldest item. Cancel-safe.
     pub async fn recv(&self) -> T {
         loop {
             // One notification may stand for several items, so look before waiting.

@@ -14,10 +14,10 @@ use crate::metrics::Metrics;
 /// Addresses whose rate is remembered; beyond this the stale ones are forgotten at once.
 const RATED_ADDRESSES_MAX: usize = 16 * 1024;
 
-/// The bounds of a listener.
+/// Connection limits of one listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Connections held at once.
+    /// Maximum open connections of the listener.
     pub total: usize,
     /// Connections one address may hold at once.
     pub per_ip: usize,
@@ -25,7 +25,7 @@ pub struct ConnectionLimits {
     pub per_ip_per_second: u32,
 }
 
-/// The doorkeeper of one listener.
+/// Counts the connections of one listener and refuses those past its limits.
 pub struct ConnectionLimiter {
     held: Arc<Mutex<Held>>,
     open: Gauge,
@@ -54,7 +54,7 @@ pub struct Slot {
 }
 
 impl ConnectionLimiter {
-    /// Nobody inside; `listener` labels `connections_open`.
+    /// A limiter without connections; `listener` labels the metric `connections_open`.
     pub fn new(listener: &'static str, metrics: &Metrics, limits: ConnectionLimits) -> Self {
         ConnectionLimiter {
             held: Arc::default(),

@@ -16,37 +16,37 @@ use crate::clock;
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// This long from now.
+    /// The deadline `budget` from now.
     pub fn after(budget: Duration) -> Self {
         Deadline(clock::now() + budget)
     }
 
-    /// This moment.
+    /// The deadline at `instant`.
     pub fn at(instant: Instant) -> Self {
         Deadline(instant)
     }
 
-    /// What is left; zero once it has passed.
+    /// Time left; zero once the deadline has passed.
     pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(clock::now())
     }
 
-    /// True once nothing is left.
+    /// Whether no time is left.
     pub fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// The earlier of two.
+    /// The earlier of two deadlines.
     pub fn sooner(self, other: Deadline) -> Deadline {
         self.min(other)
     }
 
-    /// The same deadline, moved forward by `margin`.
+    /// The deadline `margin` before this one.
     pub fn earlier_by(self, margin: Duration) -> Deadline {
         Deadline(self.0.checked_sub(margin).unwrap_or(self.0))
     }
 
-    /// The instant itself, for timers.
+    /// The instant of the deadline, for timers.
     pub fn instant(self) -> Instant {
         self.0
     }

@@ -55,7 +55,7 @@ impl Gate {
         self.spec
     }
 
-    /// Permits in all.
+    /// Number of permits, in use or free.
     pub fn permits(&self) -> usize {
         self.permits
     }
@@ -65,7 +65,7 @@ impl Gate {
         self.permits - self.semaphore.available_permits()
     }
 
-    /// Refusals so far.
+    /// Number of refusals since the start.
     pub fn busy(&self) -> u64 {
         self.busy.get()
     }

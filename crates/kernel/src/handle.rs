@@ -19,7 +19,7 @@ use crate::spec::{Fate, Overflow, QueueKind, QueueSpec};
 use crate::status::NodeStatus;
 use crate::topology::{Declared, Topology};
 
-/// What the supervisor is asked; it has one inbox.
+/// Queue of requests to the supervisor; there is only one.
 pub const SUPERVISOR_INBOX: QueueSpec = QueueSpec {
     owner: "macronode",
     service: "kernel",
@@ -35,7 +35,7 @@ pub const SUPERVISOR_INBOX: QueueSpec = QueueSpec {
     on_drain: Fate::Drained,
 };
 
-/// How long an asker waits for the supervisor's inbox.
+/// Maximum wait for room in the supervisor's inbox.
 const INBOX_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) enum Request {
@@ -49,12 +49,12 @@ pub(crate) enum Request {
 
 impl Payload for Request {}
 
-/// What chaos does to a task.
+/// Fault that chaos injects into a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChaosOrder {
-    /// It panics.
+    /// The task panics.
     Kill,
-    /// It is never polled again.
+    /// The task is never polled again.
     Freeze,
 }
 
@@ -83,17 +83,17 @@ impl KernelHandle {
         clock::now().saturating_duration_since(self.inner.started).as_millis() as u64
     }
 
-    /// How the node stands now.
+    /// Current status of the node.
     pub fn status(&self) -> Arc<NodeStatus> {
         Arc::clone(&self.inner.status.borrow())
     }
 
-    /// Follows the status.
+    /// Receiver of every new status.
     pub fn watch_status(&self) -> watch::Receiver<Arc<NodeStatus>> {
         self.inner.status.subscribe()
     }
 
-    /// Follows the shutdown.
+    /// Receiver of the progress of a shutdown.
     pub fn watch_stopping(&self) -> watch::Receiver<Stopping> {
         self.inner.stopping.subscribe()
     }
@@ -103,24 +103,24 @@ impl KernelHandle {
         self.inner.stopping.borrow().draining
     }
 
-    /// The bus.
+    /// The kernel's event bus.
     pub fn bus(&self) -> &Bus {
         &self.inner.bus
     }
 
-    /// The metrics.
+    /// The kernel's metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.inner.metrics
     }
 
-    /// The live picture.
+    /// Services, tasks, queues and gates with their live numbers.
     pub fn topology(&self) -> Topology {
         static EMPTY: OnceLock<Declared> = OnceLock::new();
         let declared = self.inner.declared.get().unwrap_or_else(|| EMPTY.get_or_init(Declared::default));
         declared.topology(&self.status())
     }
 
-    /// How long ago the supervisor's loop last turned.
+    /// Time since the supervisor's loop last turned.
     pub fn last_turn_age(&self) -> Duration {
         Duration::from_millis(self.now_ms().saturating_sub(self.inner.last_turn_ms.get()))
     }

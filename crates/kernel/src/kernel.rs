@@ -46,7 +46,7 @@ const TURN_EVERY: Duration = Duration::from_millis(500);
 /// A configuration now in force, and whom it concerns.
 #[derive(Debug)]
 pub struct ConfigChange {
-    /// Its version.
+    /// Version of the configuration; grows by one with each change.
     pub version: u64,
     /// Services that must be restarted to take it up.
     pub restart: Vec<&'static str>,
@@ -65,20 +65,20 @@ impl Coalesce for ConfigChange {
     }
 }
 
-/// How a node ended.
+/// Summary of a node's end.
 #[derive(Debug)]
 pub struct ExitReport {
     /// The process exit code.
     pub code: u8,
     /// Tasks that had to be aborted, by name.
     pub aborted: Vec<String>,
-    /// How long the drain took.
+    /// Duration of the drain.
     pub drained_in: Duration,
     /// Every step, if recording was asked for.
     pub record: Vec<(u64, Event, Vec<Action>)>,
 }
 
-/// Everything that can wake the supervisor's loop.
+/// Event that wakes the supervisor's loop.
 enum Happened {
     Ended(TaskId, ExitReason),
     Asked(Request),
@@ -135,7 +135,7 @@ impl Kernel {
         })
     }
 
-    /// The kernel from outside.
+    /// Handle for everything outside the kernel's own loop.
     pub fn handle(&self) -> KernelHandle {
         self.handle.clone()
     }
@@ -493,7 +493,7 @@ impl Kernel {
 }
 
 impl NodeStatus {
-    /// True once the node serves.
+    /// Whether every required service serves.
     pub fn is_ready(&self) -> bool {
         matches!(self.view.state, NodeState::Ready | NodeState::Degraded)
     }

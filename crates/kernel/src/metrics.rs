@@ -17,16 +17,16 @@ type Labels<const N: usize> = [(&'static str, &'static str); N];
 const LATENCY_BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 2.1, 5.0];
 
-/// What a metric is called, how it is labelled, and what it says: the source of docs/metrics.md.
+/// Name, kind, labels and help text of a metric: the source of docs/metrics.md.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricSpec {
-    /// The name as scraped.
+    /// Name as scraped.
     pub name: &'static str,
-    /// counter, gauge or histogram.
+    /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
-    /// Label names.
+    /// Names of the labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// One sentence on what the metric counts.
     pub help: &'static str,
 }
 

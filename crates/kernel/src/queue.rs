@@ -16,10 +16,10 @@ use crate::metrics::Metrics;
 use crate::retry;
 use crate::spec::{Overflow, QueueKind, QueueSpec};
 
-/// How often a sender that waits for bytes asks again.
+/// Interval at which a sender that waits for bytes tries again.
 const BYTES_ASKED_EVERY: Duration = Duration::from_millis(2);
 
-/// What a queue needs to know of its items.
+/// Item of a queue.
 pub trait Payload: Send + 'static {
     /// Bytes it holds on to; zero for items whose count is bound enough. Must stay the same while the item waits.
     fn bytes(&self) -> usize {
@@ -41,7 +41,7 @@ pub struct QueueReceiver<T> {
     owed: usize,
 }
 
-/// What is known of a queue from outside: for topology, metrics and pressure.
+/// View of a queue from outside, for topology, metrics and pressure.
 #[derive(Clone)]
 pub struct QueueProbe {
     shared: Arc<Shared>,
@@ -62,13 +62,13 @@ struct Shared {
 struct ByteBound {
     budget: Budget,
     small: usize,
-    /// What a busy receiver may owe the budget, so that it pays for several items at once.
+    /// Maximum bytes a busy receiver may owe the budget before it pays for several items at once.
     owed_max: usize,
 }
 
 enum SendSide<T> {
     Many(channel::Sender<T>),
-    /// The same channel where the oldest item makes room.
+    /// The same channel, where the oldest item makes room for a new one.
     Evicting(channel::Sender<T>),
     One(mpsc::Sender<T>),
 }
@@ -453,12 +453,12 @@ impl QueueProbe {
         self.shared.spec
     }
 
-    /// Items it holds at most.
+    /// Maximum number of items.
     pub fn capacity(&self) -> usize {
         self.shared.capacity
     }
 
-    /// Items waiting now.
+    /// Number of items waiting now.
     pub fn depth(&self) -> usize {
         let depth = (self.depth)();
         self.shared.high_water.raise(depth as u64);
@@ -475,22 +475,22 @@ impl QueueProbe {
         self.shared.bytes.as_ref().map(|bound| bound.budget.used())
     }
 
-    /// Most items that ever waited.
+    /// Greatest number of items that waited at once.
     pub fn high_water(&self) -> usize {
         self.shared.high_water.get() as usize
     }
 
-    /// Items refused so far.
+    /// Number of items refused since the start.
     pub fn busy(&self) -> u64 {
         self.shared.busy.get()
     }
 
-    /// Items dropped so far.
+    /// Number of items dropped since the start.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.get()
     }
 
-    /// How full it is, from 0 to 1, by count or by bytes, whichever is fuller.
+    /// Fill from 0 to 1, by items or by bytes, whichever is greater.
     pub fn fill(&self) -> f32 {
         let by_count = self.depth() as f32 / self.shared.capacity.max(1) as f32;
         let by_bytes = self

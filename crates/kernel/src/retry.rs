@@ -12,18 +12,18 @@ use crate::metrics::Metrics;
 /// A declaration by the call site that the operation may be done twice. There is no other way to get a retry.
 #[derive(Clone, Copy, Debug)]
 pub struct Idempotent {
-    /// Names the operation in `backoff_retries_total`.
+    /// Label of the operation in `backoff_retries_total`.
     pub op: &'static str,
-    /// Why doing it twice is harmless.
+    /// Reason why doing the operation twice is harmless.
     pub because: &'static str,
 }
 
-/// How often and how slowly to try again.
+/// Number and pace of retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryLimits {
     /// The first wait is drawn from this window.
     pub first_wait: (Duration, Duration),
-    /// No wait is longer.
+    /// Maximum wait between two tries.
     pub cap: Duration,
     /// Tries in all, the first one included.
     pub tries_max: u32,

@@ -30,12 +30,12 @@ impl Children {
         }
     }
 
-    /// How many are alive or not yet reaped.
+    /// Number of tasks that are alive or not yet reaped.
     pub fn len(&self) -> usize {
         self.set.len()
     }
 
-    /// True if there are none.
+    /// Whether no task is left.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty()
     }

@@ -23,12 +23,12 @@ pub const SHUTDOWN: QueueSpec = QueueSpec {
     on_drain: Fate::Kept,
 };
 
-/// How far the drain is.
+/// Progress of a drain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stopping {
     /// True from the moment a drain was asked for.
     pub draining: bool,
-    /// When the phase that is stopping now will be over.
+    /// End of the phase that is stopping now.
     pub deadline: Option<Deadline>,
     stopped: BTreeSet<(u16, Phase)>,
 }

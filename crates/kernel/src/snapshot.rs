@@ -11,7 +11,7 @@ use tokio::sync::watch;
 pub struct Versioned<T> {
     /// Grows by one with each publication.
     pub version: u64,
-    /// The value.
+    /// The configuration or other value of this version.
     pub value: T,
 }
 
@@ -26,7 +26,7 @@ pub struct Snapshot<T> {
 type Follower<T> = Box<dyn Fn(&T) + Send + Sync>;
 
 impl<T> Snapshot<T> {
-    /// Version 1 of the value.
+    /// A snapshot holding version 1.
     pub fn new(value: T) -> Self {
         let current = Arc::new(ArcSwap::from_pointee(Versioned { version: 1, value }));
         Snapshot { current, changed: watch::Sender::new(1), followers: Arc::default() }

@@ -8,17 +8,17 @@ use serde::Serialize;
 /// One node of the readiness DAG: what it consists of and what it needs.
 #[derive(Debug)]
 pub struct ServiceSpec {
-    /// The name operators use.
+    /// Name that operators use.
     pub name: &'static str,
     /// A node is ready only while its required services are.
     pub required: bool,
     /// Services that must serve before this one starts, and that stop after it.
     pub depends_on: &'static [&'static str],
-    /// How its tasks are restarted.
+    /// Restart delays and what a crash loop leads to.
     pub law: RestartLaw,
-    /// Its long-lived tasks.
+    /// Long-lived tasks of the service.
     pub tasks: &'static [&'static TaskSpec],
-    /// One sentence for people.
+    /// One sentence on what the service does.
     pub does: &'static str,
 }
 
@@ -29,17 +29,17 @@ pub struct TaskSpec {
     pub owner: &'static str,
     /// The name in topology, logs and metrics.
     pub name: &'static str,
-    /// How many run, in words.
+    /// Number of instances, in words.
     pub count: &'static str,
-    /// When it stops in a drain.
+    /// Drain phase in which the task stops.
     pub phase: Phase,
     /// Silence longer than this counts as death; none for tasks the kernel cannot ask.
     pub heartbeat: Option<Duration>,
-    /// One sentence for people.
+    /// One sentence on what the task does.
     pub does: &'static str,
 }
 
-/// What kind of channel a spec stands for.
+/// Kind of channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueKind {
@@ -53,7 +53,7 @@ pub enum QueueKind {
     Watch,
 }
 
-/// What a full queue does.
+/// Behaviour of a full queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overflow {
@@ -75,15 +75,15 @@ pub enum Overflow {
     AwaitSend,
 }
 
-/// What becomes of waiting items.
+/// Fate of waiting items when their consumer restarts or drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// They stay and the next consumer takes them.
+    /// Items stay, and the next consumer takes them.
     Kept,
-    /// They are worked off before the consumer leaves.
+    /// Items are worked off before the consumer leaves.
     Drained,
-    /// They are dropped; nobody waits for them.
+    /// Items are dropped; nobody waits for them.
     Discarded,
 }
 
@@ -107,30 +107,30 @@ pub struct QueueSpec {
     /// Bytes it holds, for queues that carry payloads.
     #[serde(skip)]
     pub bytes_max: Option<usize>,
-    /// Who sends, in words or a count.
+    /// Senders, by name or in words.
     pub from: &'static str,
-    /// Who receives.
+    /// Receivers, by name or in words.
     pub to: &'static str,
-    /// What a full queue does.
+    /// Behaviour when the queue is full.
     #[serde(rename = "policy")]
     pub overflow: Overflow,
-    /// What the sender is told, in words.
+    /// Answer to the sender of a refused item, in words.
     pub answer: &'static str,
-    /// What happens to its contents when its consumer is restarted.
+    /// Fate of waiting items when the consumer is restarted.
     pub on_restart: Fate,
-    /// What happens to its contents in a drain.
+    /// Fate of waiting items in a drain.
     pub on_drain: Fate,
 }
 
 /// A facet's permits: asked for without waiting.
 #[derive(Debug)]
 pub struct GateSpec {
-    /// The facet.
+    /// Facet or service the gate belongs to.
     pub facet: &'static str,
     /// The configuration key and contract name.
     pub name: &'static str,
-    /// Permits for each core.
+    /// Default number of permits for each core.
     pub permits_per_cpu: usize,
-    /// One sentence for people.
+    /// One sentence on what the gate bounds.
     pub does: &'static str,
 }

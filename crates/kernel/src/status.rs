@@ -10,13 +10,13 @@ pub struct TaskStatus {
     pub service: &'static str,
     /// The node of the readiness DAG it belongs to.
     pub unit: &'static str,
-    /// The task.
+    /// Name of the task.
     pub name: &'static str,
-    /// Which one of a pool.
+    /// Number of the instance within its pool, from 0.
     pub instance: u16,
-    /// Its drain phase, 1 to 4.
+    /// Drain phase, 1 to 4.
     pub phase: u8,
-    /// Its state, restarts and last exit.
+    /// State, restarts and last exit.
     #[serde(flatten)]
     pub view: TaskView,
 }
@@ -24,12 +24,12 @@ pub struct TaskStatus {
 /// The whole node as it is now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeStatus {
-    /// Grows with every change.
+    /// Number that grows with every change of the status.
     pub sequence: u64,
     /// Readiness, as /readyz answers it.
     #[serde(flatten)]
     pub view: NodeView,
-    /// Every task instance.
+    /// Status of every task instance.
     #[serde(skip)]
     pub tasks: Vec<TaskStatus>,
 }

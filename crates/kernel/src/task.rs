@@ -13,7 +13,7 @@ use crate::handle::KernelHandle;
 use crate::shutdown::Stopping;
 use crate::spec::TaskSpec;
 
-/// How a task ended, if not well.
+/// Error that ends one life of a task.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     /// It could not be set up; on the first start this ends the process with the code.
@@ -21,7 +21,7 @@ pub enum TaskError {
     Init {
         /// The process exit code that says why.
         code: u8,
-        /// One sentence for people.
+        /// One sentence for the operator.
         detail: String,
     },
     /// Going on would do harm: the node drains and the process ends with the code.
@@ -29,10 +29,10 @@ pub enum TaskError {
     Fatal {
         /// The process exit code that says why.
         code: u8,
-        /// One sentence for people.
+        /// One sentence for the operator.
         detail: String,
     },
-    /// It failed while running; it is restarted.
+    /// Failure while running; the task is restarted.
     #[error("{0}")]
     Failed(String),
 }
@@ -43,19 +43,19 @@ impl From<ron_types::Error> for TaskError {
     }
 }
 
-/// What a task returns; returning well while nobody asked it to stop is an exit like any other.
+/// Result of one life of a task; `Ok` while nobody asked it to stop counts as an exit like any other.
 pub type TaskResult = Result<(), TaskError>;
 
 /// Makes the future of one life of a task.
 pub(crate) type Factory = Arc<dyn Fn(TaskContext) -> BoxFuture<'static, TaskResult> + Send + Sync>;
 
-/// What the kernel orders one task instance to do.
+/// Order from the kernel to one task instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Run,
     /// End in an orderly way: this instance is to be restarted.
     Stop,
-    /// Chaos: never polled again.
+    /// Chaos: the task is never polled again.
     Freeze,
     /// Chaos: panic at the next await.
     Panic,
@@ -70,7 +70,7 @@ pub(crate) struct Control {
     pub told: u64,
 }
 
-/// What one life of a task is given. Cheap to clone.
+/// Everything one life of a task is given. Cheap to clone.
 #[derive(Clone)]
 pub struct TaskContext {
     pub(crate) id: TaskId,
@@ -83,17 +83,17 @@ pub struct TaskContext {
 }
 
 impl TaskContext {
-    /// The task's name.
+    /// Name of the task.
     pub fn name(&self) -> &'static str {
         self.spec.name
     }
 
-    /// Which one of a pool this is.
+    /// Number of this instance within its pool, from 0.
     pub fn instance(&self) -> u16 {
         self.id.instance
     }
 
-    /// The kernel.
+    /// Handle of the kernel.
     pub fn kernel(&self) -> &KernelHandle {
         &self.handle
     }
@@ -155,7 +155,7 @@ impl TaskContext {
     }
 }
 
-/// How long an instance that is to be restarted may take to end by itself.
+/// Maximum time an instance that is to be restarted has to end by itself.
 pub(crate) const RESTART_GRACE: Duration = Duration::from_secs(2);
 
 /// One life of a task, obeying chaos orders at its awaits.
@@ -178,7 +178,7 @@ pub(crate) async fn live(context: TaskContext, factory: Factory) -> TaskResult {
     }
 }
 
-/// What the join of a task says about its end.
+/// Exit reason that the join of a task stands for.
 pub(crate) fn exit_reason(joined: Result<TaskResult, tokio::task::JoinError>) -> ExitReason {
     match joined {
         Ok(Ok(())) => ExitReason::Clean,

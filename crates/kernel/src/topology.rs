@@ -18,58 +18,58 @@ use crate::status::{NodeStatus, TaskStatus};
 /// One node of the readiness DAG.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServiceRow {
-    /// Its view in readiness.
+    /// State of the service in the readiness graph.
     #[serde(flatten)]
     pub view: ServiceView,
-    /// What it needs.
+    /// Names of the services it depends on.
     pub depends_on: Vec<&'static str>,
-    /// What it is for.
+    /// One sentence on what the service does.
     pub does: &'static str,
 }
 
-/// One channel.
+/// Queue with its live numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueRow {
-    /// What was declared.
+    /// Declaration of the queue.
     #[serde(flatten)]
     pub spec: &'static QueueSpec,
-    /// Items it holds at most.
+    /// Maximum number of items.
     pub capacity: usize,
-    /// Bytes it holds at most.
+    /// Maximum number of bytes, if they are bounded.
     pub bytes_max: Option<usize>,
-    /// Items waiting.
+    /// Number of items waiting.
     pub depth: usize,
-    /// Bytes waiting.
+    /// Number of bytes waiting, if they are bounded.
     pub bytes: Option<usize>,
-    /// Most items that ever waited.
+    /// Greatest number of items that waited at once.
     pub high_water: usize,
-    /// Items refused.
+    /// Number of items refused.
     pub busy: u64,
-    /// Items dropped.
+    /// Number of items dropped.
     pub dropped: u64,
 }
 
-/// One facet gate.
+/// Gate with its live numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct GateRow {
-    /// The facet.
+    /// Facet or service the gate belongs to.
     pub facet: &'static str,
-    /// Its name.
+    /// Name of the gate.
     pub name: &'static str,
-    /// Permits in all.
+    /// Number of permits, in use or free.
     pub permits: usize,
-    /// Permits in use.
+    /// Number of permits in use.
     pub in_flight: usize,
-    /// Refusals.
+    /// Number of refusals.
     pub busy: u64,
 }
 
-/// Everything at one moment.
+/// Services, tasks, queues and gates at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Topology {
     /// Readiness of the whole node.
     pub state: ron_policy::NodeState,
-    /// The readiness DAG.
+    /// Services with their dependencies.
     pub services: Vec<ServiceRow>,
     /// Every task instance.
     pub tasks: Vec<TaskStatus>,
@@ -81,7 +81,7 @@ pub struct Topology {
     pub drain: Vec<DrainStep>,
 }
 
-/// What was declared to the builder: the live objects and their specs.
+/// Everything declared to the builder: the live objects and their specs.
 #[derive(Default)]
 pub(crate) struct Declared {
     /// Each with what it needs of those that run.
@@ -132,7 +132,7 @@ fn gate_row(gate: &Gate) -> GateRow {
 }
 
 impl Topology {
-    /// The same picture as a Mermaid flowchart.
+    /// The topology as a Mermaid flowchart.
     pub fn mermaid(&self) -> String {
         let mut map = Flowchart::default();
         map.service("kernel", "kernel", [(SUPERVISOR.name, SUPERVISOR.name.to_owned())]);

@@ -13,7 +13,18 @@ use serde::Serialize;
 use crate::services::{self, Service};
 use crate::specs::{HTTP, queues, served_by_http, units};
 
+mod cli;
+
+pub use cli::cli;
+
 const NOTE: &str = "Generated from the specs by `cargo xtask docgen`; edits here are overwritten.\n";
+
+/// A generated document: its path below docs/ and the function that writes it.
+pub type Page = (&'static str, fn() -> String);
+
+/// Every generated document.
+pub const PAGES: &[Page] =
+    &[("cli.md", cli), ("concurrency.md", concurrency), ("config.md", config), ("metrics.md", metrics)];
 
 /// docs/concurrency.md
 pub fn concurrency() -> String {

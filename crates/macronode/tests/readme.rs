@@ -1,4 +1,5 @@
-//! A newcomer's path: every command of the README's "Try it" section, run as it stands against a node run as it says.
+//! A newcomer's path: the commands of the README and of the pages it leads to, run as they stand against a node run as
+//! they say.
 //!
 //! Only the addresses and the path of the binary are put in place of the printed ones, so that the test can run beside
 //! other nodes.
@@ -8,8 +9,10 @@ use std::process::Command;
 use testkit::Node;
 
 /// The commands of one block of a section, comments left out; a line that ends with a backslash goes on.
-fn commands(readme: &str, heading: &str, block: usize) -> Vec<String> {
-    let section = readme.split(heading).nth(1).expect("the section").split("\n## ").next().expect("its text");
+fn commands(page: &str, heading: &str, block: usize) -> Vec<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../").to_owned() + page;
+    let text = std::fs::read_to_string(path).expect("the page");
+    let section = text.split(heading).nth(1).expect("the section").split("\n## ").next().expect("its text");
     let block = section.split("```sh").nth(block).expect("the block").split("```").next().expect("its end");
     let block = block.replace("\\\n", " ");
     block.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
@@ -29,11 +32,10 @@ fn run(node: &Node, shown: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_command_of_the_readme_works_as_it_stands() {
+async fn every_command_for_trying_the_kernel_works_as_it_stands() {
     let binary = env!("CARGO_BIN_EXE_macronode");
     let mut node = Node::options_for(binary).dev().chaos().start().await.expect("the node starts");
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).expect("the README");
-    let commands = commands(&readme, "## Try it", 2);
+    let commands = commands("docs/development.md", "## Try it", 2);
     assert!(commands.len() >= 10, "the section has its commands: {commands:?}");
     for shown in commands {
         let said = run(&node, &shown);
@@ -49,11 +51,12 @@ async fn every_command_of_the_readme_works_as_it_stands() {
 #[tokio::test]
 async fn the_mailbox_of_the_readme_works_as_it_stands() {
     let node = Node::options_for(env!("CARGO_BIN_EXE_macronode")).start().await.expect("the node starts");
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).expect("the README");
     let heading = "## The mailbox in five commands";
-    let shown = [commands(&readme, heading, 1), commands(&readme, heading, 2)].concat();
-    assert_eq!(shown.len(), 6, "five and the one over HTTP: {shown:?}");
-    let promised = ["fsynced", r#"{"order":1}"#, "msg_id", "delayed", "delayed", r#""durability":"fsynced""#];
+    let breaker = commands("docs/deploy.md", "## When consumers fail", 1);
+    let shown = [commands("README.md", heading, 1), commands("README.md", heading, 2), breaker].concat();
+    assert_eq!(shown.len(), 7, "five, the one over HTTP and the breaker: {shown:?}");
+    let promised =
+        ["fsynced", r#"{"order":1}"#, "msg_id", "delayed", "delayed", r#""durability":"fsynced""#, "breaker"];
     for (shown, answer) in shown.iter().zip(promised) {
         let said = run(&node, shown);
         assert!(said.contains(answer), "{shown} answers {answer}: {said}");

@@ -6,18 +6,18 @@ use proptest::prelude::*;
 use svc_mailbox::record::Record;
 use svc_mailbox::types::Seq;
 
+#[path = "model/comparison.rs"]
+mod comparison;
 #[path = "model/journal.rs"]
 mod journal;
 #[path = "model/reference.rs"]
 mod reference;
 #[path = "model/steps.rs"]
 mod steps;
-#[path = "model/world.rs"]
-mod world;
 
+use comparison::{Comparison, browse, replayed};
 use journal::Written;
 use steps::step;
-use world::{World, browse, replayed};
 
 /// Messages that the records say are there.
 fn told(records: &[Written]) -> BTreeSet<Seq> {
@@ -48,8 +48,8 @@ proptest! {
 
     #[test]
     fn it_does_what_the_reference_does(steps in prop::collection::vec(step(true), 1..160)) {
-        let mut world = World::new();
-        steps.iter().for_each(|step| world.step(step));
+        let mut comparison = Comparison::new();
+        steps.iter().for_each(|step| comparison.step(step));
     }
 }
 
@@ -58,20 +58,20 @@ proptest! {
 
     #[test]
     fn every_record_of_a_cut_journal_has_its_effect(steps in prop::collection::vec(step(false), 1..80)) {
-        let mut world = World::new();
+        let mut comparison = Comparison::new();
         let mut marks = Vec::new();
         for step in &steps {
-            world.step(step);
-            marks.push((world.tape.records.len(), world.now, world.reference.clone()));
+            comparison.step(step);
+            marks.push((comparison.tape.records.len(), comparison.now, comparison.reference.clone()));
         }
         for (len, now, mut reference) in marks {
             reference.restart(now);
-            let shards = replayed(&world.tape.records[..len], now);
-            world.check_held(&shards, &reference);
+            let shards = replayed(&comparison.tape.records[..len], now);
+            comparison.check_held(&shards, &reference);
         }
-        for len in 0..=world.tape.records.len() {
-            let records = &world.tape.records[..len];
-            let held: BTreeSet<Seq> = browse(&replayed(records, world.now)).iter().map(|summary| summary.seq).collect();
+        for len in 0..=comparison.tape.records.len() {
+            let records = &comparison.tape.records[..len];
+            let held: BTreeSet<Seq> = browse(&replayed(records, comparison.now)).iter().map(|summary| summary.seq).collect();
             prop_assert_eq!(held, told(records));
         }
     }

@@ -8,13 +8,13 @@ const PHASE_ENDS_PERCENT: [u64; 4] = [75, 90, 97, 100];
 /// One step of a drain, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct DrainStep {
-    /// The phase.
+    /// Drain phase of this step.
     pub phase: Phase,
     /// The services whose tasks of that phase stop together.
     pub services: Vec<&'static str>,
     /// Those tasks, in the order of the plan.
     pub tasks: Vec<&'static str>,
-    /// When what is left is aborted, counted from the request.
+    /// Milliseconds after the request at which tasks still running are aborted.
     pub deadline_ms: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Step {
     pub(crate) services: Vec<u16>,
 }
 
-/// How long after the request a phase is over.
+/// Milliseconds after the request at which a phase is over.
 pub(crate) fn phase_end_ms(drain_deadline_ms: u64, phase: Phase) -> u64 {
     let percent = PHASE_ENDS_PERCENT[usize::from(phase.number() - 1)];
     (u128::from(drain_deadline_ms) * u128::from(percent) / 100) as u64

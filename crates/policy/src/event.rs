@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{Millis, Phase, TaskId};
 
-/// How a task ended.
+/// Reason why one life of a task ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitReason {
@@ -22,14 +22,14 @@ pub enum ExitReason {
     Init {
         /// The exit code of the process.
         code: u8,
-        /// What was wrong.
+        /// Cause of the failure in one sentence.
         detail: String,
     },
     /// Going on would do harm, such as losing what was promised: ends the process with `code`, whenever it happens.
     Fatal {
         /// The exit code of the process.
         code: u8,
-        /// What was wrong.
+        /// Cause of the failure in one sentence.
         detail: String,
     },
 }
@@ -48,31 +48,31 @@ impl std::fmt::Display for ExitReason {
     }
 }
 
-/// Everything that can happen to the supervisor.
+/// Event that can happen to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The first event ever: start what has no dependencies.
     Boot,
     /// The shell spawned the task.
     Started {
-        /// Which.
+        /// Task instance that was spawned.
         task: TaskId,
     },
     /// The task said it is ready.
     BootReady {
-        /// Which.
+        /// Task instance that is ready.
         task: TaskId,
     },
     /// The task is gone.
     Exited {
-        /// Which.
+        /// Task instance that is gone.
         task: TaskId,
-        /// How it ended.
+        /// Reason why it ended.
         reason: ExitReason,
     },
     /// The task is alive.
     Beat {
-        /// Which.
+        /// Task instance that gave a sign of life.
         task: TaskId,
     },
     /// The time that `next_wakeup` named has come.
@@ -83,16 +83,16 @@ pub enum Event {
         service: u16,
         /// Name of the condition.
         name: &'static str,
-        /// Whether it holds now.
+        /// Whether the condition holds now.
         met: bool,
     },
     /// Pressure on a service began or ended. It changes write readiness only.
     Pressure {
         /// Index of the service.
         service: u16,
-        /// What is pressing.
+        /// Name of the queue or resource under pressure.
         cause: &'static str,
-        /// Whether it presses now.
+        /// Whether the pressure is on now.
         on: bool,
     },
     /// An operator wants the service started afresh: clears `Failed` and the restart window.
@@ -104,12 +104,12 @@ pub enum Event {
     DrainRequested,
     /// Nothing of that phase is left besides tasks. Information only; exits decide.
     PhaseDrained {
-        /// Which phase.
+        /// Phase that is drained.
         phase: Phase,
     },
 }
 
-/// Why policy aborts a task.
+/// Reason why policy aborts a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AbortReason {
@@ -121,31 +121,31 @@ pub enum AbortReason {
     Restart,
 }
 
-/// Everything the supervisor can order.
+/// Order that the supervisor can give.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Spawn the task now.
     Start {
-        /// Which.
+        /// Task instance to spawn.
         task: TaskId,
     },
     /// Announcement only: policy keeps the timer, `next_wakeup` says when.
     StartAfter {
-        /// Which.
+        /// Task instance to restart.
         task: TaskId,
-        /// How long until the restart.
+        /// Milliseconds until the restart.
         delay_ms: u64,
     },
     /// The service has a new state.
     Publish {
         /// Index of the service.
         service: u16,
-        /// The state.
+        /// State the service has from now on.
         state: State,
     },
     /// Tell the tasks of this phase in these services to stop.
     StopPhase {
-        /// Which phase.
+        /// Phase that begins.
         phase: Phase,
         /// Indexes of the services that have live tasks in it and whose turn it is.
         services: Vec<u16>,
@@ -154,14 +154,14 @@ pub enum Action {
     },
     /// End the task without asking it.
     Abort {
-        /// Which.
+        /// Task instance to abort.
         task: TaskId,
-        /// Why.
+        /// Reason of the abort.
         why: AbortReason,
     },
     /// Once a second while a task that was told to stop has not left: log it by name.
     Straggler {
-        /// Which.
+        /// Task instance that does not leave.
         task: TaskId,
     },
     /// Everything is over: 0 clean, 75 drained with aborts, or the code of the failed `Init`.

@@ -27,9 +27,9 @@ const RESTARTS_KEPT_MIN: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{id}: {detail}")]
 pub struct Violation {
-    /// `I1` to `I7`.
+    /// Number of the invariant, `I1` to `I7`.
     pub id: &'static str,
-    /// What was seen.
+    /// Events that broke it, in words.
     pub detail: String,
 }
 

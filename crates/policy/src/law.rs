@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{Millis, TaskId};
 
-/// What follows a crash loop.
+/// Consequence of a crash loop for the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Escalation {
@@ -24,13 +24,13 @@ pub enum Escalation {
 pub struct RestartLaw {
     /// The window of the first delay, (lo, hi).
     pub jitter_ms: (u64, u64),
-    /// No delay is longer.
+    /// Maximum delay in milliseconds.
     pub cap_ms: u64,
     /// More restarts than this inside the window are a crash loop.
     pub more_than: u32,
-    /// Length of the window.
+    /// Length of the window in milliseconds.
     pub window_ms: u64,
-    /// What follows a crash loop.
+    /// Consequence of a crash loop.
     pub then: Escalation,
 }
 

@@ -23,7 +23,7 @@ pub enum Mutation {
 
 #[cfg_attr(not(feature = "mutation"), allow(dead_code))]
 impl Mutation {
-    /// All of them.
+    /// All mutations.
     pub const ALL: [Mutation; 8] = [
         Mutation::RestartWhileDraining,
         Mutation::DependentReadyFirst,

@@ -19,10 +19,10 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All of them, in order.
+    /// All phases, in the order of a drain.
     pub const ALL: [Phase; 4] = [Phase::Intake, Phase::Work, Phase::Flush, Phase::Observe];
 
-    /// 1 to 4.
+    /// Number of the phase, 1 to 4.
     pub const fn number(self) -> u8 {
         self as u8
     }
@@ -41,49 +41,49 @@ impl Phase {
 /// One kind of task of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TaskPlan {
-    /// Unique within the service.
+    /// Name, unique within the service.
     pub name: &'static str,
-    /// How many run side by side.
+    /// Number of instances that run side by side.
     pub instances: u16,
-    /// When it stops in a drain.
+    /// Drain phase in which the task stops.
     pub phase: Phase,
     /// The longest silence before it counts as frozen, if it promises to beat.
     pub heartbeat_ms: Option<u64>,
 }
 
-/// One service.
+/// Plan of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServicePlan {
-    /// Unique within the plan.
+    /// Name, unique within the plan.
     pub name: &'static str,
     /// Whether the node is ready only if this service serves.
     pub required: bool,
     /// Names of the services that must serve before this one starts.
     pub depends_on: Vec<&'static str>,
-    /// How its tasks are restarted.
+    /// Restart delays and what a crash loop leads to.
     pub law: RestartLaw,
-    /// Its tasks.
+    /// Tasks of the service.
     pub tasks: Vec<TaskPlan>,
 }
 
-/// Everything that is supervised.
+/// All services under supervision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     /// The services; their order has no meaning besides being the index.
     pub services: Vec<ServicePlan>,
-    /// How long a drain may take in all.
+    /// Maximum duration of a drain in milliseconds.
     pub drain_deadline_ms: u64,
 }
 
-/// Why a plan is not one.
+/// Reason why a plan is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A dependency names no service.
     #[error("service {service} depends on {dependency}, which is not in the plan")]
     UnknownDependency {
-        /// Who depends.
+        /// Name of the service with the dependency.
         service: &'static str,
-        /// On what.
+        /// Name that is not in the plan.
         dependency: &'static str,
     },
     /// Services depend on each other in a circle.
@@ -95,29 +95,29 @@ pub enum PlanError {
     /// Two services have one name.
     #[error("two services are named {service}")]
     DuplicateService {
-        /// The name.
+        /// Name that stands twice.
         service: &'static str,
     },
     /// Two tasks of one service have one name.
     #[error("service {service} has two tasks named {task}")]
     DuplicateTask {
-        /// The service.
+        /// Name of the service.
         service: &'static str,
-        /// The name.
+        /// Task name that stands twice.
         task: &'static str,
     },
     /// A task has no instance.
     #[error("task {task} of service {service} has no instance")]
     NoInstances {
-        /// The service.
+        /// Name of the service.
         service: &'static str,
-        /// The task.
+        /// Name of the task.
         task: &'static str,
     },
     /// There are more services or tasks than an index can name.
     #[error("the plan has more than {max} services or tasks in a service")]
     TooLarge {
-        /// How many there may be.
+        /// Maximum number allowed.
         max: usize,
     },
 }

@@ -2,7 +2,7 @@
 
 use crate::Millis;
 
-/// When pressure begins and ends.
+/// Thresholds at which pressure begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PressureLimits {
     /// Pressure begins at this fill (0.0 to 1.0) or more.
@@ -19,7 +19,7 @@ impl Default for PressureLimits {
     }
 }
 
-/// The pressure of one queue.
+/// Pressure of one queue or resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PressureMeter {
     limits: PressureLimits,
@@ -50,7 +50,7 @@ impl PressureMeter {
         Some(self.on)
     }
 
-    /// Whether there is pressure now.
+    /// Whether the pressure is on now.
     pub fn is_on(&self) -> bool {
         self.on
     }

@@ -17,41 +17,41 @@ pub enum NodeState {
     Degraded,
     /// A required service does not serve, or a crash loop makes the node unready.
     Unready,
-    /// Leaving.
+    /// The drain is under way.
     Draining,
-    /// Gone.
+    /// The drain is over.
     Stopped,
 }
 
 /// The node as `/readyz` shows it.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 pub struct NodeView {
-    /// In one word.
+    /// State of the node in one word.
     pub state: NodeState,
     /// Whether `/readyz` says 200.
     pub accepts_reads: bool,
-    /// The same, and no required service is under pressure.
+    /// Whether `/readyz?writes` says 200: reads are accepted and no required service is under pressure.
     pub accepts_writes: bool,
     /// In the order of the plan.
     pub services: Vec<ServiceView>,
-    /// Why it does not accept reads: `service: reason`.
+    /// Reasons why reads are not accepted, as `service: reason`.
     pub unmet: Vec<String>,
-    /// What presses.
+    /// Causes of pressure now.
     pub pressure: Vec<PressureView>,
 }
 
 /// One service as `/readyz` shows it.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 pub struct ServiceView {
-    /// Its name.
+    /// Name of the service.
     pub name: &'static str,
-    /// As published.
+    /// State as last published.
     pub state: State,
-    /// Whether the node needs it.
+    /// Whether the node is ready only with this service.
     pub required: bool,
     /// Since when it is in that state.
     pub since_ms: Millis,
-    /// Why it is not ready.
+    /// Reason why the service is not ready.
     pub reason: Option<String>,
     /// Restarts of all its tasks within the window of its law.
     pub restarts_60s: u32,
@@ -66,11 +66,11 @@ pub struct ServiceView {
 pub struct PressureView {
     /// Name of the service.
     pub service: &'static str,
-    /// What presses.
+    /// Name of the queue or resource under pressure.
     pub cause: &'static str,
 }
 
-/// Where a task instance is in its life.
+/// Stage in the life of a task instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
@@ -93,20 +93,20 @@ pub enum TaskState {
 /// One task instance as `/topology` shows it.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 pub struct TaskView {
-    /// Where it is in its life.
+    /// Stage in the life of the instance.
     pub state: TaskState,
     /// Restarts within the window of its law.
     pub restarts_60s: u32,
-    /// Restarts ever.
+    /// Number of restarts since the start of the node.
     pub restarts_total: u64,
-    /// How it ended last.
+    /// Exit reason of the last life, in words.
     pub last_exit: Option<String>,
-    /// When it will be started again.
+    /// Time of the next start, while one is waited for.
     pub restart_at: Option<Millis>,
 }
 
 impl Supervisor {
-    /// The node now.
+    /// Readiness of the node now.
     pub fn node_view(&self, now: Millis) -> NodeView {
         let services: Vec<ServiceView> =
             (0..self.services.len() as u16).map(|service| self.service_view(service, now)).collect();

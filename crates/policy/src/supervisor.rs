@@ -26,12 +26,12 @@ pub struct Supervisor {
     mutation: Option<Mutation>,
 }
 
-/// What a step orders, in the parts that are joined at its end.
+/// Orders of one step, kept in the parts that are joined at its end.
 #[derive(Default)]
 struct Orders {
     /// Services that stop being ready, dependents first.
     losses: Vec<Action>,
-    /// What the event and the timers brought about.
+    /// Orders that follow from the event and the timers.
     acts: Vec<Action>,
     /// Services that become ready, providers first.
     gains: Vec<Action>,
@@ -54,7 +54,7 @@ impl Supervisor {
         })
     }
 
-    /// The same supervisor with one deliberate mistake in it.
+    /// The supervisor with one deliberate mistake in it.
     #[cfg(feature = "mutation")]
     pub fn with_mutation(mut self, mutation: Option<Mutation>) -> Self {
         self.mutation = mutation;
@@ -92,7 +92,7 @@ impl Supervisor {
         losses
     }
 
-    /// When to come back with `TimerFired` if nothing else happens before.
+    /// Time at which to come back with `TimerFired` if nothing else happens before.
     pub fn next_wakeup(&self) -> Option<Millis> {
         if self.finished {
             return None;
@@ -106,7 +106,7 @@ impl Supervisor {
         of_tasks.chain(of_services).chain(drain).min()
     }
 
-    /// The plan.
+    /// Plan under supervision.
     pub fn plan(&self) -> &Plan {
         self.table.plan()
     }

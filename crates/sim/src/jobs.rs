@@ -10,7 +10,7 @@ pub type Job = usize;
 pub struct Jobs {
     capacity: usize,
     waiting: VecDeque<Job>,
-    /// How often each admitted job was answered.
+    /// Number of answers to each admitted job.
     answers: Vec<u8>,
     /// A worker found the queue empty in a drain, and left.
     worker_left: bool,
@@ -46,7 +46,7 @@ impl Jobs {
         self.answers[job] = self.answers[job].saturating_add(1);
     }
 
-    /// Whether a worker that was told to stop may leave.
+    /// Whether no job waits, so that a worker told to stop may leave.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -63,7 +63,7 @@ impl Jobs {
         }
     }
 
-    /// How many were admitted.
+    /// Number of jobs admitted.
     pub fn admitted(&self) -> usize {
         self.answers.len()
     }

@@ -27,25 +27,25 @@ pub use shell::{run_seed, trace_seed};
 
 use ron_policy::Millis;
 
-/// What happened in one run, or in many.
+/// Counts of one run or of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Runs.
+    /// Number of runs.
     pub seeds: u64,
-    /// Events given to the policy.
+    /// Number of events given to the policy.
     pub events: u64,
     /// Starts of a task that had been started before.
     pub restarts: u64,
-    /// Drains that ended.
+    /// Number of drains that ended.
     pub drains: u64,
-    /// Tasks aborted, for any reason.
+    /// Number of tasks aborted, for any reason.
     pub aborts: u64,
-    /// Jobs admitted, and so answered.
+    /// Number of jobs admitted, and so answered.
     pub jobs: u64,
 }
 
 impl Stats {
-    /// Adds another run.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: Stats) {
         self.seeds += other.seeds;
         self.events += other.events;
@@ -60,13 +60,13 @@ impl Stats {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed} at {at_ms} ms: {id}: {detail}")]
 pub struct Failure {
-    /// Reproduces it.
+    /// Seed that reproduces the failure.
     pub seed: u64,
-    /// When, in virtual time.
+    /// Virtual time of the failure.
     pub at_ms: Millis,
     /// `I1` to `I7` of the policy; `J1` each admitted job is answered once; `J2` nothing is admitted once a worker
     /// has left; `W1` the next wakeup lies ahead.
     pub id: &'static str,
-    /// What was seen.
+    /// Events that broke the invariant, in words.
     pub detail: String,
 }

@@ -26,7 +26,7 @@ pub fn run_seed(seed: u64, mutation: Option<Mutation>) -> Result<Stats, Failure>
     Shell::new(seed, mutation, Trace::new(seed, None)).run()
 }
 
-/// The same, and hands every line of the trace to `sink`.
+/// Runs a seed and hands every line of its trace to `sink`.
 pub fn trace_seed(seed: u64, mutation: Option<Mutation>, sink: &mut dyn FnMut(&str)) -> Result<Stats, Failure> {
     Shell::new(seed, mutation, Trace::new(seed, Some(sink))).run()
 }
@@ -80,9 +80,9 @@ struct Body {
     up: bool,
     frozen: bool,
     told: bool,
-    /// It decided when to leave, or never to.
+    /// Whether the task has decided when to leave, or never to.
     leaving: bool,
-    /// Crashes soon after every start.
+    /// Whether the task crashes soon after every start.
     cursed: bool,
     job: Option<Job>,
 }
@@ -99,7 +99,7 @@ struct Shell<'a> {
     coming_count: u64,
     jobs: Jobs,
     job_every_ms: u64,
-    /// How many tasks ignore the order to stop; twice as many are slow to follow it.
+    /// Percentage of tasks that ignore the order to stop; twice as many are slow to follow it.
     rude_percent: u64,
     drain_requested: bool,
     offers_after_drain: u64,
@@ -200,7 +200,7 @@ impl<'a> Shell<'a> {
         self.coming.push(Reverse((self.now + delay_ms, self.coming_count, coming)));
     }
 
-    /// What befalls the node from outside, and when it is told to leave.
+    /// Schedules the faults from outside and the order to leave.
     fn schedule_luck(&mut self) {
         let horizon_ms = self.rng.pick(&[500, 5_000, 15_000, 30_000]);
         let drain_at = if self.rng.percent(80) { self.rng.between(0, horizon_ms) } else { horizon_ms };

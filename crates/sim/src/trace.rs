@@ -2,7 +2,7 @@
 
 use ron_policy::{Action, Event, Millis, Plan, TaskId};
 
-/// Where lines go; nothing is formatted when nobody reads.
+/// Receiver of trace lines; nothing is formatted when nobody reads.
 pub(crate) struct Trace<'a> {
     seed: u64,
     sink: Option<&'a mut dyn FnMut(&str)>,

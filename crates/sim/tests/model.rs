@@ -37,7 +37,7 @@ struct Body {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
+struct ModelState {
     supervisor: Supervisor,
     observer: Observer,
     now: Millis,
@@ -64,7 +64,7 @@ enum Choice {
     Drain,
 }
 
-impl World {
+impl ModelState {
     fn ids(&self) -> Vec<TaskId> {
         self.supervisor.tasks().collect()
     }
@@ -120,12 +120,12 @@ impl World {
 }
 
 impl Model for Lifecycle {
-    type State = World;
+    type State = ModelState;
     type Action = Choice;
 
-    fn init_states(&self) -> Vec<World> {
+    fn init_states(&self) -> Vec<ModelState> {
         let supervisor = Supervisor::new(self.plan.clone(), 1).expect("the plan is valid").with_mutation(self.mutation);
-        let mut world = World {
+        let mut state = ModelState {
             observer: Observer::new(self.plan.clone()).expect("the plan is valid"),
             now: 1,
             bodies: vec![Body::default(); supervisor.tasks().count()],
@@ -137,29 +137,29 @@ impl Model for Lifecycle {
             finished: false,
             broken: None,
         };
-        world.feed(Event::Boot);
-        vec![world]
+        state.feed(Event::Boot);
+        vec![state]
     }
 
-    fn actions(&self, world: &World, choices: &mut Vec<Choice>) {
-        if world.finished || world.broken.is_some() {
+    fn actions(&self, state: &ModelState, choices: &mut Vec<Choice>) {
+        if state.finished || state.broken.is_some() {
             return;
         }
-        for (index, body) in world.bodies.iter().enumerate().filter(|(_, body)| body.alive) {
+        for (index, body) in state.bodies.iter().enumerate().filter(|(_, body)| body.alive) {
             let free = !body.aborted && !body.frozen;
             let possible = [
                 (free && !body.up, Choice::Ready(index)),
-                (free && world.crashes_left > 0, Choice::Crash(index)),
-                (free && body.up && world.freezes_left > 0, Choice::Freeze(index)),
+                (free && state.crashes_left > 0, Choice::Crash(index)),
+                (free && body.up && state.freezes_left > 0, Choice::Freeze(index)),
                 (body.aborted || (free && body.told), Choice::Leave(index)),
             ];
             choices.extend(possible.into_iter().filter(|(can, _)| *can).map(|(_, choice)| choice));
         }
-        let draining = world.supervisor.is_draining();
-        if world.operator_restarts_left > 0 && !draining {
+        let draining = state.supervisor.is_draining();
+        if state.operator_restarts_left > 0 && !draining {
             choices.push(Choice::OperatorRestart(0));
         }
-        if world.supervisor.next_wakeup().is_some() && (draining || world.wakeups_left > 0) {
+        if state.supervisor.next_wakeup().is_some() && (draining || state.wakeups_left > 0) {
             choices.push(Choice::Wake);
         }
         if !draining {
@@ -167,48 +167,48 @@ impl Model for Lifecycle {
         }
     }
 
-    fn next_state(&self, last: &World, choice: Choice) -> Option<World> {
-        let mut world = last.clone();
-        let ids = world.ids();
+    fn next_state(&self, last: &ModelState, choice: Choice) -> Option<ModelState> {
+        let mut state = last.clone();
+        let ids = state.ids();
         match choice {
             Choice::Ready(index) => {
-                world.bodies[index].up = true;
-                world.feed(Event::Started { task: ids[index] });
-                world.feed(Event::BootReady { task: ids[index] });
+                state.bodies[index].up = true;
+                state.feed(Event::Started { task: ids[index] });
+                state.feed(Event::BootReady { task: ids[index] });
             }
             Choice::Crash(index) => {
-                world.crashes_left -= 1;
-                world.gone(index, ExitReason::Killed);
+                state.crashes_left -= 1;
+                state.gone(index, ExitReason::Killed);
             }
             Choice::Freeze(index) => {
-                world.freezes_left -= 1;
-                world.bodies[index].frozen = true;
+                state.freezes_left -= 1;
+                state.bodies[index].frozen = true;
             }
-            Choice::Leave(index) => world.gone(index, ExitReason::Clean),
+            Choice::Leave(index) => state.gone(index, ExitReason::Clean),
             Choice::OperatorRestart(service) => {
-                world.operator_restarts_left -= 1;
-                world.feed(Event::RestartRequested { service });
+                state.operator_restarts_left -= 1;
+                state.feed(Event::RestartRequested { service });
             }
             Choice::Wake => {
-                world.wakeups_left = world.wakeups_left.saturating_sub(1);
-                world.wake();
+                state.wakeups_left = state.wakeups_left.saturating_sub(1);
+                state.wake();
             }
-            Choice::Drain => world.feed(Event::DrainRequested),
+            Choice::Drain => state.feed(Event::DrainRequested),
         }
-        Some(world)
+        Some(state)
     }
 
     /// Every choice uses up luck, time, or a step of a life: there is no circle. So a history that is never stuck
     /// ends, and `FINISHES` says the same in the checker's own terms.
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(INVARIANTS, |_, world: &World| world.broken.is_none()),
-            Property::always(NOT_STUCK, |model: &Lifecycle, world: &World| {
+            Property::always(INVARIANTS, |_, state: &ModelState| state.broken.is_none()),
+            Property::always(NOT_STUCK, |model: &Lifecycle, state: &ModelState| {
                 let mut choices = Vec::new();
-                model.actions(world, &mut choices);
-                world.finished || world.broken.is_some() || !choices.is_empty()
+                model.actions(state, &mut choices);
+                state.finished || state.broken.is_some() || !choices.is_empty()
             }),
-            Property::eventually(FINISHES, |_, world: &World| world.finished),
+            Property::eventually(FINISHES, |_, state: &ModelState| state.finished),
         ]
     }
 }

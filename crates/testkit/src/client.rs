@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 /// No single request of a test waits longer than this.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A complete answer.
+/// Complete HTTP answer.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The status.
+    /// HTTP status.
     pub status: u16,
     /// The headers.
     pub headers: HeaderMap,
@@ -43,7 +43,7 @@ impl Reply {
     }
 }
 
-/// Why there is no complete answer.
+/// Reason why there is no complete answer.
 #[derive(Debug)]
 pub enum CallError {
     /// The connection had ended before the request was written.
@@ -52,7 +52,7 @@ pub enum CallError {
     Unanswered(hyper::Error),
     /// The answer began and was cut off.
     Truncated(hyper::Error),
-    /// Nothing happened for [`PATIENCE`].
+    /// No byte came for [`PATIENCE`].
     TimedOut,
 }
 

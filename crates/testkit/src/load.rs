@@ -16,7 +16,7 @@ use crate::client::{CallError, Client, Reply};
 /// A connection that is refused is tried again after this time.
 const RECONNECT_AFTER: Duration = Duration::from_millis(10);
 
-/// What the load looks like.
+/// Number of connections and the request that each repeats.
 #[derive(Clone, Debug)]
 pub struct LoadShape {
     /// Connections, each with one request in flight at most.
@@ -34,7 +34,7 @@ pub struct LoadShape {
 }
 
 impl LoadShape {
-    /// Connections that get this path.
+    /// The shape of this many connections that get `path`.
     pub fn get(connections: usize, path: &str) -> Self {
         LoadShape {
             connections,
@@ -59,7 +59,7 @@ impl LoadShape {
     }
 }
 
-/// What became of the requests.
+/// Counts and latencies of all requests.
 #[derive(Clone, Debug, Default)]
 pub struct LoadReport {
     /// Requests written to an established connection.
@@ -78,19 +78,19 @@ pub struct LoadReport {
     pub without_retry_after: u64,
     /// Times from request to complete answer.
     pub latencies_ms: Vec<f64>,
-    /// The same, by status.
+    /// Latencies in milliseconds, by status.
     pub latencies_ms_by_status: BTreeMap<u16, Vec<f64>>,
     /// One whole answer for each status, the first of its connection.
     pub samples: BTreeMap<u16, Reply>,
 }
 
 impl LoadReport {
-    /// All complete answers.
+    /// Number of complete answers.
     pub fn answered(&self) -> u64 {
         self.by_status.values().sum()
     }
 
-    /// Complete answers with this status.
+    /// Number of complete answers with this status.
     pub fn with_status(&self, status: u16) -> u64 {
         self.by_status.get(&status).copied().unwrap_or(0)
     }

@@ -10,65 +10,65 @@ use serde_json::{Value, json};
 use crate::client::{CallError, Client, Reply};
 use crate::node::Node;
 
-/// A message to be sent.
+/// Message to send.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outgoing<'a> {
-    /// Where to.
+    /// Topic to send to.
     pub topic: &'a str,
     /// The payload.
     pub payload: &'a [u8],
-    /// Its idempotency key.
+    /// Idempotency key.
     pub idem_key: Option<&'a str>,
-    /// Its group.
+    /// Group.
     pub group: Option<&'a str>,
-    /// How long it is held back.
+    /// Delay in milliseconds.
     pub delay_ms: Option<u64>,
 }
 
-/// How much to take, and for how long.
+/// Size, lease and wait of a receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Take {
-    /// Messages at most.
+    /// Maximum number of messages.
     pub max: u64,
-    /// How long the lease lasts.
+    /// Duration of the lease in milliseconds.
     pub visibility_ms: u64,
-    /// How long to wait for the first.
+    /// Maximum wait for the first message in milliseconds.
     pub wait_ms: u64,
 }
 
-/// What became of a message sent.
+/// Answer to a send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Its id.
+    /// Id of the message.
     pub msg_id: String,
-    /// The key was known.
+    /// Whether the key was known already.
     pub duplicate: bool,
-    /// How safe it is.
+    /// Durability as the node names it.
     pub durability: String,
 }
 
-/// A message received.
+/// Message received.
 #[derive(Clone, Debug)]
 pub struct Delivered {
-    /// Its id.
+    /// Id of the message.
     pub msg_id: String,
     /// The payload.
     pub payload: Vec<u8>,
-    /// Its idempotency key.
+    /// Idempotency key.
     pub idem_key: Option<String>,
-    /// Its group.
+    /// Group.
     pub group: Option<String>,
-    /// Which delivery this is.
+    /// Number of this delivery, from 1.
     pub attempt: u64,
-    /// The lease's number.
+    /// Number of the lease.
     pub fence: u64,
-    /// What to settle it with.
+    /// Receipt to settle the message with.
     pub receipt: String,
     /// The whole message as it came.
     pub raw: Value,
 }
 
-/// Why a call has no good answer.
+/// Reason why a call has no good answer.
 #[derive(Debug)]
 pub enum MailboxError {
     /// There is no answer, and nobody knows what was done.

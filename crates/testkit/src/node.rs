@@ -14,20 +14,20 @@ use tokio::time::Instant;
 use crate::client::{Client, Reply};
 use crate::options::NodeOptions;
 
-/// How often something that changes outside is looked at.
+/// Interval at which something outside this process is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// One of the node's two HTTP planes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
-    /// The public one.
+    /// The public plane.
     Api,
-    /// The operator's.
+    /// The operator's plane.
     Admin,
 }
 
-/// What a node can be sent.
+/// Signal that a node can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM.
@@ -59,7 +59,7 @@ pub struct Node {
     amnesia: bool,
 }
 
-/// What a starting node has told about itself.
+/// Addresses and token of a starting node.
 struct Located {
     api: SocketAddr,
     admin: SocketAddr,
@@ -79,7 +79,7 @@ impl Node {
         Node { api: NOWHERE, admin: NOWHERE, oap: NOWHERE, token, dir, pid, child, exit: None, amnesia }
     }
 
-    /// Where the node keeps its files.
+    /// Data directory of the node.
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("macronode-data")
     }
@@ -174,12 +174,12 @@ impl Node {
         }
     }
 
-    /// What the node has said on stderr so far; everything once it has ended.
+    /// Text on stderr so far; all of it once the node has ended.
     pub fn stderr(&self) -> String {
         said(&self.dir.path().join("stderr.log"))
     }
 
-    /// What the node has said on stdout so far; everything once it has ended.
+    /// Text on stdout so far; all of it once the node has ended.
     pub fn stdout(&self) -> String {
         said(&self.dir.path().join("stdout.log"))
     }
@@ -221,7 +221,7 @@ impl Node {
         metric_in(&scrape.text(), series)
     }
 
-    /// Memory the process holds.
+    /// Resident memory of the process in bytes.
     pub fn rss_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

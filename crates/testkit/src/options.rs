@@ -13,7 +13,7 @@ use crate::node::Node;
 /// A node must be ready within this time.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
-/// What a scratch node is started with. All its ports are free ones, its directory is its own.
+/// Arguments and environment of a scratch node. Its ports are free ones, its directory is its own.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     binary: PathBuf,

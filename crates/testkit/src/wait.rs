@@ -8,7 +8,7 @@ use http::Method;
 
 use crate::client::{Client, Reply};
 
-/// What a loaded two-core machine may take for anything that is not measured.
+/// Maximum wait on a loaded two-core machine for anything that is not measured.
 pub const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
 /// One request on a new connection.

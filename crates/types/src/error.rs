@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// What went wrong, as a caller can act on it.
+/// Category of an error, by what a caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A queue was full, a permit refused, admission denied.
@@ -40,7 +40,7 @@ pub enum Kind {
     Conflict,
 }
 
-/// When it makes sense to send the same request again.
+/// Advice on sending the same request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// Never with the same request.
@@ -170,11 +170,11 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", .kind.code())]
 pub struct Error {
-    /// What a caller can do about it.
+    /// Category, by what a caller can do about it.
     pub kind: Kind,
     /// One sentence for a person; never carries a secret.
     pub detail: Cow<'static, str>,
-    /// When to come back, for kinds whose advice is `AfterDelay`.
+    /// Time until a retry makes sense, for kinds whose advice is `AfterDelay`.
     pub retry_after: Option<Duration>,
 }
 

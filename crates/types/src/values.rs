@@ -15,12 +15,12 @@ pub struct TimeSpan(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub usize);
 
-/// How many may pass a gate at once: a fixed number, or so many for each core, written like `4xcpu`.
+/// Number of callers that may pass a gate at once: fixed, or for each core, written like `4xcpu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Permits {
-    /// This many.
+    /// Fixed number of permits.
     Fixed(usize),
-    /// This many for each core.
+    /// Number of permits for each core.
     PerCpu(usize),
 }
 
@@ -33,7 +33,7 @@ const TIME_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_0
 const SIZE_UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 impl TimeSpan {
-    /// As the standard library's duration.
+    /// The value as a `Duration`.
     pub fn duration(self) -> Duration {
         Duration::from_millis(self.0)
     }
@@ -45,7 +45,7 @@ impl TimeSpan {
 }
 
 impl Size {
-    /// As a plain number.
+    /// The value as a number of bytes.
     pub fn bytes(self) -> usize {
         self.0
     }

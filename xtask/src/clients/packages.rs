@@ -74,15 +74,20 @@ fn python(folders: &Folders, environment: &str, requirements: &str, script: &str
     Ok(command)
 }
 
-/// Modules are looked for beside the script, so the scripts are copied to where the modules are.
+/// Installs what the lock file pins, without running any of it, and puts the scripts beside it: a script looks for
+/// modules where it lies.
+pub fn npm_packages(sources: &Path, home: &Path) -> Result<(), Unready> {
+    install(home, &sources.join("package-lock.json"), || {
+        copy(sources, home)?;
+        quietly(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(home))
+    })?;
+    Ok(copy(sources, home)?)
+}
+
 fn npm(folders: &Folders, script: &str) -> Result<Command, Unready> {
     let sources = folders.sources.join("node");
     let home = folders.cache.join("node");
-    install(&home, &sources.join("package-lock.json"), || {
-        copy(&sources, &home)?;
-        quietly(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&home))
-    })?;
-    copy(&sources, &home)?;
+    npm_packages(&sources, &home)?;
     let mut command = Command::new("node");
     command.arg(script).current_dir(home);
     Ok(command)
@@ -91,17 +96,16 @@ fn npm(folders: &Folders, script: &str) -> Result<Command, Unready> {
 /// Fetching may fail for want of a registry; building what was fetched may not.
 fn cargo(folders: &Folders) -> Result<Command, Unready> {
     let sources = folders.sources.join("rust");
-    let home = folders.cache.join("rust");
     let fetched = quietly(Command::new("cargo").args(["fetch", "--locked", "--quiet"]).current_dir(&sources));
     fetched.map_err(|error| Unready::NotInstalled(format!("{error:#}")))?;
     quietly(&mut cargo_build(folders, &sources))?;
-    Ok(Command::new(home.join("debug/sqs-client-job")))
+    Ok(Command::new(folders.target.join("debug/sqs-client-job")))
 }
 
-/// Builds what was fetched, in the one folder all Rust clients share.
+/// Builds what was fetched, in the target folder of the node: half of the SDK's crates are the node's, too.
 pub fn cargo_build(folders: &Folders, sources: &Path) -> Command {
     let mut command = Command::new("cargo");
-    command.args(["build", "--locked", "--offline", "--quiet", "--target-dir"]).arg(folders.cache.join("rust"));
+    command.args(["build", "--locked", "--offline", "--quiet", "--target-dir"]).arg(&folders.target);
     command.current_dir(sources);
     command
 }

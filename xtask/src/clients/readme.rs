@@ -14,9 +14,7 @@ const SENT: &str = "hello";
 /// Writes the examples out and builds the one that needs it; the command that runs them all.
 pub fn ready(folders: &Folders) -> Result<Command, Unready> {
     let text = std::fs::read_to_string(&folders.readme).with_context(|| folders.readme.display().to_string())?;
-    let Some(section) = section(&text) else {
-        return Err(Unready::NotInstalled(format!("{} has no section `{SECTION}`", folders.readme.display())));
-    };
+    let section = section(&text).with_context(|| format!("{} has no section `{SECTION}`", folders.readme.display()))?;
     let python = Packages::PYTHON.ready(folders, "")?;
     Packages::Npm.ready(folders, "")?;
     Packages::Cargo.ready(folders, "")?;
@@ -58,7 +56,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 fn all(folders: &Folders, home: &Path) -> String {
-    let cache = folders.cache.display();
+    let (cache, target) = (folders.cache.display(), folders.target.display());
     let home = home.display();
     // The environment of every example is what the node prints with a new key, and nothing more.
     let mut script = "unset ${!AWS_*}\nexport $(\"$MACRONODE\" sqs key create)\n".to_owned();
@@ -68,7 +66,7 @@ fn all(folders: &Folders, home: &Path) -> String {
         format!("bash -eu '{home}/example.sh'"),
         format!("python '{home}/example.py'"),
         format!("node '{cache}/node/example.mjs'"),
-        format!("'{cache}/rust/debug/sqs-client-example'"),
+        format!("'{target}/debug/sqs-client-example'"),
     ]) {
         script += &format!("try {language} {run}\n");
     }

@@ -40,7 +40,7 @@ pub(super) async fn readyz(State(plane): State<Arc<Plane>>, parameters: Paramete
     serialized(ok_or_unavailable(ok), &Readiness { status: &status, notes: plane.control.notes() })
 }
 
-/// How the node stands, with what is worth knowing beside it.
+/// Answer of `/readyz`.
 #[derive(Serialize)]
 struct Readiness<'a> {
     #[serde(flatten)]

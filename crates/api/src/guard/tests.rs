@@ -41,18 +41,18 @@ impl Sample {
     }
 }
 
-struct Rig {
+struct GuardedRoute {
     route: Arc<RouteState>,
     /// What the plane runs under.
     _kernel: Builder,
 }
 
-impl Rig {
-    fn new(limits: HttpLimits) -> Rig {
+impl GuardedRoute {
+    fn new(limits: HttpLimits) -> GuardedRoute {
         let kernel = Builder::new(KernelOptions::default(), Metrics::new());
         let shared = ApiBuilder::new(kernel.handle(), Snapshot::new(limits)).build().shared;
         shared.entrance.open();
-        Rig { route: Arc::new(RouteState::new(&QUEUE, ErrorFormat::Sqs, shared)), _kernel: kernel }
+        GuardedRoute { route: Arc::new(RouteState::new(&QUEUE, ErrorFormat::Sqs, shared)), _kernel: kernel }
     }
 
     async fn ask<H: Handler<T, Call>, T: 'static>(&self, sample: Sample, handler: H) -> Response {
@@ -105,36 +105,36 @@ async fn check(response: Response, sample: Sample, status: u16, code: &str) {
 #[tokio::test]
 async fn refusals_of_the_layers_are_in_the_words_of_sqs() {
     let limits = HttpLimits { body_bytes_max: 100, header_bytes_max: 1000, ..HttpLimits::default() };
-    let rig = Rig::new(limits);
+    let guarded = GuardedRoute::new(limits);
     for sample in [JSON, QUERY] {
-        let response = rig.ask(sample, fine).await;
+        let response = guarded.ask(sample, fine).await;
         assert_eq!((response.status(), response.headers().contains_key("x-amzn-requestid")), (StatusCode::OK, true));
 
-        check(rig.ask(sample, panics).await, sample, 500, "InternalFailure").await;
-        check(rig.ask(sample, waits).await, sample, 504, "RequestTimeout").await;
+        check(guarded.ask(sample, panics).await, sample, 500, "InternalFailure").await;
+        check(guarded.ask(sample, waits).await, sample, 504, "RequestTimeout").await;
 
-        let permit = rig.route.permits.try_acquire().expect("nobody else is here");
-        check(rig.ask(sample, fine).await, sample, 429, "RequestThrottled").await;
+        let permit = guarded.route.permits.try_acquire().expect("nobody else is here");
+        check(guarded.ask(sample, fine).await, sample, 429, "RequestThrottled").await;
         drop(permit);
 
         let large = Sample { body: "0123456789".repeat(11).leak(), ..sample };
-        let response = rig.ask(large, fine).await;
+        let response = guarded.ask(large, fine).await;
         assert_eq!(response.headers()[header::CONNECTION], "close", "the rest of the body is not read");
         check(response, sample, 413, "RequestEntityTooLarge").await;
 
-        rig.route.shared.entrance.close();
-        let response = rig.ask(sample, fine).await;
+        guarded.route.shared.entrance.close();
+        let response = guarded.ask(sample, fine).await;
         assert_eq!(response.headers()[header::CONNECTION], "close", "the node goes");
         check(response, sample, 503, "ServiceUnavailable").await;
-        rig.route.shared.entrance.open();
+        guarded.route.shared.entrance.open();
     }
 }
 
 #[tokio::test]
 async fn paths_that_only_look_like_a_queue_keep_the_native_words() {
-    let rig = Rig::new(HttpLimits::default());
+    let guarded = GuardedRoute::new(HttpLimits::default());
     let handler = async || Problem::from(Error::new(Kind::NotFound, "no route has this path")).into_response();
-    let response = rig.ask(NATIVE, handler).await;
+    let response = guarded.ask(NATIVE, handler).await;
     assert_eq!(response.status(), 404);
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
     assert!(!response.headers().contains_key("x-amzn-requestid"));

@@ -1,4 +1,4 @@
-//! A run as tables: for the terminal, and as the section of the benchmark page.
+//! A run as tables: for the terminal, and as a page of its own.
 
 use std::fmt::Write as _;
 
@@ -50,9 +50,9 @@ impl Outcome {
         text
     }
 
-    /// The section with its heading, without the markers.
+    /// The page with its title.
     pub fn markdown(&self, machine: &Machine, chart_file: &str) -> String {
-        let mut text = format!("## Mailbox\n\n{}\n\n", machine.markdown());
+        let mut text = format!("# Benchmarks: Mailbox\n\n{}\n\n", machine.markdown());
         let _ = writeln!(text, "```sh\n{}\n```\n", self.commands());
         if self.plan.size.pick(true, false) {
             let _ = writeln!(text, "This was a short run: the numbers are noisy.\n");
@@ -65,13 +65,13 @@ impl Outcome {
             self.plan.times.counted.as_secs_f64()
         );
         let _ = writeln!(text, "![Messages a second, 64 in flight, 256 B]({chart_file})\n");
-        let _ = write!(text, "### Targets\n\n{}", report::markdown_table(&self.rows));
+        let _ = write!(text, "## Targets\n\n{}", report::markdown_table(&self.rows));
         text.push_str(&report::meanings(&self.rows));
         for (title, cells) in self.tables() {
-            let _ = writeln!(text, "\n### {title}\n");
+            let _ = writeln!(text, "\n## {title}\n");
             text.push_str(&report::markdown_lines(&table(&self.results, &cells, Id::Durable)));
         }
-        let _ = write!(text, "\n### How\n\n{NOTES}");
+        let _ = write!(text, "\n## How\n\n{NOTES}");
         let _ = writeln!(
             text,
             "- NATS, Redis, RabbitMQ and PostgreSQL: one connection for each client up to {}, shared beyond that.",
@@ -222,10 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn the_section_says_who_is_missing_and_how_to_measure_again() {
+    fn the_page_says_who_is_missing_and_how_to_measure_again() {
         let text = outcome().markdown(&Machine::for_tests(), "picture.svg");
         for part in [
-            "## Mailbox\n",
+            "# Benchmarks: Mailbox\n",
             "mailbox --peers --quick --write",
             "](picture.svg)",
             "- **Not measured: nats**: not installed",

@@ -1,4 +1,4 @@
-//! Rendering, statistics and the section between its markers.
+//! Rendering and statistics.
 
 use super::*;
 
@@ -51,41 +51,14 @@ fn the_markdown_table_keeps_its_columns_whatever_a_cell_contains() {
 }
 
 #[test]
-fn a_section_is_replaced_between_its_markers_and_nothing_else_changes() {
-    let (begin, end) = markers("kernel");
-    let (other, other_end) = markers("mailbox");
-    let rest = format!("after\n\n{other}\nkept\n{other_end}\n");
-    let page = format!("# Title\n\nbefore\n\n{begin}\nold\nold\n{end}\n\n{rest}");
-    let replaced = replace_section(&page, "kernel", "new\n").expect("both markers");
-    assert_eq!(replaced, format!("# Title\n\nbefore\n\n{begin}\nnew\n{end}\n\n{rest}"));
-    let twice = replace_section(&replaced, "kernel", "new").expect("both markers");
-    assert_eq!(twice, replaced, "writing twice is writing once");
-}
-
-#[test]
-fn a_page_without_markers_gets_them_at_its_end() {
-    let (begin, end) = markers("mailbox");
-    let page = replace_section("# Title\n", "mailbox", "new").expect("no markers");
-    assert_eq!(page, format!("# Title\n\n{begin}\nnew\n{end}\n"));
-}
-
-#[test]
-fn a_damaged_page_is_left_alone() {
-    let (begin, end) = markers("kernel");
-    for page in [begin.clone(), end.clone(), format!("{end}\n{begin}")] {
-        assert!(replace_section(&page, "kernel", "new").is_err(), "{page}");
-    }
-}
-
-#[test]
-fn the_section_says_what_was_missed_and_how_to_measure_again() {
+fn the_page_says_what_was_missed_and_how_to_measure_again() {
     let machine = Machine::for_tests();
     let rows = [row(0.5, Target::RatioAtLeast(0.9)), row(1.0, Target::None)];
-    let text = Section { machine: &machine, quick: true, rows: &rows }.markdown();
-    assert!(text.starts_with("## Kernel\n"), "{text}");
+    let text = KernelPage { machine: &machine, quick: true, rows: &rows }.markdown();
+    assert!(text.starts_with("# Benchmarks: Kernel\n"), "{text}");
     for part in ["kernel --quick --write", "(target missed): It means something.", "(no target)", "a short run"] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    let whole = Section { machine: &machine, quick: false, rows: &rows }.markdown();
+    let whole = KernelPage { machine: &machine, quick: false, rows: &rows }.markdown();
     assert!(!whole.contains("--quick") && !whole.contains("short run"), "{whole}");
 }

@@ -1,4 +1,4 @@
-//! A run as tables: for the terminal, and as the section of the benchmark page.
+//! A run as tables: for the terminal, and as a page of its own.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ Clients wait for each answer; a rate is operations completed in a second, of bat
 - macronode over SQS: JSON 1.0, HTTP/1.1, one keep-alive connection for each client, every request signed with \
 Signature Version 4 and checked by the node. Requests of equal bytes are signed once a minute, deletes each. A new node \
 for each cell, with its data on the disk.
-- macronode over HTTP/JSON: the native surface of the same binary, as in the section about the mailbox.
+- macronode over HTTP/JSON: the native surface of the same binary, as on the page about the mailbox.
 - The other servers get the same requests as ours, check no signature and keep everything in memory. moto closes the \
 connection after each answer, so that each request opens one.
 - Receiving asks for one message and waits for at most a second; the queue of \u{201c}receive, acknowledge\u{201d} was \
@@ -41,9 +41,9 @@ impl Outcome {
         text
     }
 
-    /// The section with its heading, without the markers.
+    /// The page with its title.
     pub fn markdown(&self, machine: &Machine) -> String {
-        let mut text = format!("## SQS\n\n{}\n\n", machine.markdown());
+        let mut text = format!("# Benchmarks: SQS\n\n{}\n\n", machine.markdown());
         let (peers, quick) = (if self.peers { " --peers" } else { "" }, self.plan.size.pick(" --quick", ""));
         let _ = writeln!(text, "```sh\ncargo build --release -p macronode -p macronode-bench");
         let _ = writeln!(text, "target/release/macronode-bench sqs{peers}{quick} --write\n```\n");
@@ -57,13 +57,13 @@ impl Outcome {
             self.plan.rounds,
             self.plan.times.counted.as_secs_f64()
         );
-        let _ = write!(text, "### SQS: targets\n\n{}", report::markdown_table(&self.rows));
+        let _ = write!(text, "## Targets\n\n{}", report::markdown_table(&self.rows));
         text.push_str(&report::meanings(&self.rows));
         for (title, cells) in self.tables() {
-            let _ = writeln!(text, "\n### SQS: {title}\n");
+            let _ = writeln!(text, "\n## {title}\n");
             text.push_str(&report::markdown_lines(&table(&self.results, &cells, Id::Sqs)));
         }
-        let _ = write!(text, "\n### SQS: how\n\n{NOTES}");
+        let _ = write!(text, "\n## How\n\n{NOTES}");
         let _ = writeln!(text, "- {} requests were refused as busy and sent again.", self.refusals);
         for (name, reason) in &self.absent {
             let _ = writeln!(text, "- **Not measured: {name}**: {}", reason.replace('\n', " "));
@@ -98,7 +98,7 @@ mod tests {
     use crate::mailbox::results::tests::{label, sample};
 
     #[test]
-    fn the_section_says_who_is_missing_and_how_to_measure_again() {
+    fn the_page_says_who_is_missing_and_how_to_measure_again() {
         let mut results = Results::default();
         for (id, name) in [(Id::Durable, "native"), (Id::Sqs, "ours"), (Id::Moto, "moto")] {
             results.announce(&label(id, name));
@@ -112,18 +112,18 @@ mod tests {
         let outcome = Outcome { results, rows: Vec::new(), absent, refusals: 3, plan, peers: true };
         let text = outcome.markdown(&Machine::for_tests());
         for part in [
-            "## SQS\n",
+            "# Benchmarks: SQS\n",
             "sqs --peers --quick --write",
-            "### SQS: Send, 256 B",
+            "## Send, 256 B",
             "| moto, as it is | synced to disk | - | 30/s, p50 1.00 ms, p99 1.0 ms, ours 100x (100x to 100x) |",
-            "### SQS: Send ten at once, 256 B",
+            "## Send ten at once, 256 B",
             "- **Not measured: ElasticMQ**: no jar",
             "- **Failed**: it broke badly",
             "short run",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        assert!(!text.contains("### SQS: Receive"), "nobody received: {text}");
+        assert!(!text.contains("## Receive"), "nobody received: {text}");
         assert!(outcome.plain().contains("NOT MEASURED: ElasticMQ: no jar"));
     }
 }

@@ -70,7 +70,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Items waiting.
+    /// Number of items waiting.
     #[inline]
     pub fn len(&self) -> usize {
         self.0.ring.len()
@@ -83,7 +83,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// An item that is waiting.
+    /// The next item, if one is waiting.
     #[inline]
     pub fn try_recv(&self) -> Option<T> {
         self.0.pop().ok()
@@ -107,7 +107,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Items waiting.
+    /// Number of items waiting.
     pub fn len(&self) -> usize {
         self.0.ring.len()
     }

@@ -5,12 +5,12 @@ use crate::drain_plan::phase_end_ms;
 use crate::mutation::Mutation;
 use crate::{AbortReason, Action, Millis, Phase, State};
 
-/// How often a task that does not leave is named.
+/// Interval, in milliseconds, at which a task that does not leave is named.
 const STRAGGLER_EVERY_MS: u64 = 1_000;
 /// The exit code of a drain that had to abort tasks.
 const EXIT_DRAINED_WITH_ABORTS: u8 = 75;
 
-/// A drain under way.
+/// State of a drain under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Drain {
     requested_at: Millis,

@@ -140,7 +140,7 @@ impl Fixed {
     }
 }
 
-/// Why a waiting task will be started.
+/// Reason for the start of a waiting task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum StartKind {
     First,
@@ -150,7 +150,7 @@ pub(crate) enum StartKind {
     Operator,
 }
 
-/// Where a task instance is in its life.
+/// Stage in the life of a task instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
     /// It will be started as soon as the providers of its service serve.
@@ -173,7 +173,7 @@ pub(crate) enum Mode {
     Failed,
 }
 
-/// What is known of one task instance.
+/// State of one task instance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
     pub(crate) mode: Mode,
@@ -280,10 +280,10 @@ impl Task {
     }
 }
 
-/// What is known of one service.
+/// State of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Service {
-    /// As last published.
+    /// State as last published.
     pub(crate) state: State,
     pub(crate) since: Millis,
     /// Every instance has been up once.

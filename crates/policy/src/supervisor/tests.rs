@@ -1,4 +1,4 @@
-//! Tests of the rules; a rig that judges every step by the invariants carries them.
+//! Tests of the rules; a driven that judges every step by the invariants carries them.
 
 mod draining;
 mod random;
@@ -57,28 +57,28 @@ pub(super) fn panic_of(task: TaskId) -> Event {
     Event::Exited { task, reason: ExitReason::Panic("boom".to_owned()) }
 }
 
-pub(super) struct Rig {
+pub(super) struct DrivenSupervisor {
     pub(super) supervisor: Supervisor,
     pub(super) observer: Observer,
     pub(super) now: Millis,
 }
 
-impl Rig {
+impl DrivenSupervisor {
     pub(super) fn new(plan: Plan) -> Self {
         let observer = Observer::new(plan.clone()).unwrap();
-        Rig { supervisor: Supervisor::new(plan, 7).unwrap(), observer, now: 1_000 }
+        DrivenSupervisor { supervisor: Supervisor::new(plan, 7).unwrap(), observer, now: 1_000 }
     }
 
     /// Booted, with every task up.
     pub(super) fn ready(plan: Plan) -> Self {
-        let mut rig = Rig::new(plan);
-        let mut to_start = rig.step(Event::Boot);
+        let mut driven = DrivenSupervisor::new(plan);
+        let mut to_start = driven.step(Event::Boot);
         while !to_start.is_empty() {
             let tasks: Vec<TaskId> = started_in(&to_start);
-            to_start = tasks.into_iter().flat_map(|task| rig.up(task)).collect();
+            to_start = tasks.into_iter().flat_map(|task| driven.up(task)).collect();
         }
-        assert!(rig.supervisor.services.iter().all(|service| service.state == State::Ready));
-        rig
+        assert!(driven.supervisor.services.iter().all(|service| service.state == State::Ready));
+        driven
     }
 
     pub(super) fn step(&mut self, event: Event) -> Vec<Action> {

@@ -40,17 +40,17 @@ fn a_waiting_message_takes_at_most_64_bytes() {
 
 #[test]
 fn a_tick_does_a_bounded_part_and_says_that_there_is_more() {
-    let mut world = World::new(TopicSettings { max_attempts: 0, ..TopicSettings::default() });
+    let mut driver = ShardDriver::new(TopicSettings { max_attempts: 0, ..TopicSettings::default() });
     for _ in 0..2500 {
-        world.send(None);
+        driver.send(None);
     }
-    assert_eq!(world.recv(2500).len(), 2500);
-    world.now += 1000;
+    assert_eq!(driver.recv(2500).len(), 2500);
+    driver.now += 1000;
     let mut ticks = 0;
-    while world.shard.next_deadline().is_some_and(|at| at <= world.now) {
-        world.tick();
+    while driver.shard.next_deadline().is_some_and(|at| at <= driver.now) {
+        driver.tick();
         ticks += 1;
-        assert_eq!(world.shard.stats(MAIN).ready, 2500.min(ticks * 1000));
+        assert_eq!(driver.shard.stats(MAIN).ready, 2500.min(ticks * 1000));
     }
     assert_eq!(ticks, 3);
 }

@@ -30,28 +30,28 @@ fn three() -> Plan {
 
 #[test]
 fn steps_follow_phases_and_then_the_graph_reversed() {
-    let mut rig = Rig::ready(three());
+    let mut driven = DrivenSupervisor::ready(three());
     let mut expected = all(&[2, 1, 0], State::Draining);
     expected.push(stop(Phase::Intake, &[2], 3_250));
-    assert_eq!(rig.step(Event::DrainRequested), expected);
-    assert_eq!(rig.step(Event::DrainRequested), [], "asking again changes nothing");
-    assert_eq!(rig.step(Event::PhaseDrained { phase: Phase::Intake }), [], "exits decide");
-    assert_eq!(rig.at(1_100).step(leave(id(2, 0, 0))), [stop(Phase::Intake, &[1], 3_250)]);
-    assert_eq!(rig.step(leave(id(1, 0, 0))), [stop(Phase::Work, &[1], 3_700)]);
-    assert_eq!(rig.step(leave(id(1, 1, 0))), [stop(Phase::Work, &[0], 3_700)]);
-    assert_eq!(rig.step(leave(id(0, 0, 0))), [stop(Phase::Flush, &[0], 3_910)]);
+    assert_eq!(driven.step(Event::DrainRequested), expected);
+    assert_eq!(driven.step(Event::DrainRequested), [], "asking again changes nothing");
+    assert_eq!(driven.step(Event::PhaseDrained { phase: Phase::Intake }), [], "exits decide");
+    assert_eq!(driven.at(1_100).step(leave(id(2, 0, 0))), [stop(Phase::Intake, &[1], 3_250)]);
+    assert_eq!(driven.step(leave(id(1, 0, 0))), [stop(Phase::Work, &[1], 3_700)]);
+    assert_eq!(driven.step(leave(id(1, 1, 0))), [stop(Phase::Work, &[0], 3_700)]);
+    assert_eq!(driven.step(leave(id(0, 0, 0))), [stop(Phase::Flush, &[0], 3_910)]);
     let mut expected = all(&[2, 1, 0], State::Stopped);
     expected.push(Action::Finish { code: 0 });
-    assert_eq!(rig.step(leave(id(0, 1, 0))), expected);
-    assert_eq!(rig.step(Event::DrainRequested), [], "nothing follows the end");
-    assert_eq!(rig.supervisor.next_wakeup(), None);
+    assert_eq!(driven.step(leave(id(0, 1, 0))), expected);
+    assert_eq!(driven.step(Event::DrainRequested), [], "nothing follows the end");
+    assert_eq!(driven.supervisor.next_wakeup(), None);
 }
 
 #[test]
 fn the_drain_takes_the_very_steps_of_the_rehearsal() {
-    let mut rig = Rig::ready(three());
+    let mut driven = DrivenSupervisor::ready(three());
     let mut taken = Vec::new();
-    let mut actions = rig.step(Event::DrainRequested);
+    let mut actions = driven.step(Event::DrainRequested);
     while let Some(Action::StopPhase { phase, services, deadline }) =
         actions.iter().find(|action| matches!(action, Action::StopPhase { .. })).cloned()
     {
@@ -61,10 +61,10 @@ fn the_drain_takes_the_very_steps_of_the_rehearsal() {
             services.contains(&task.service)
                 && three().services[usize::from(task.service)].tasks[usize::from(task.task)].phase == phase
         };
-        let tasks: Vec<TaskId> = rig.supervisor.tasks().filter(leaves).collect();
+        let tasks: Vec<TaskId> = driven.supervisor.tasks().filter(leaves).collect();
         actions.clear();
         for task in &tasks {
-            actions.extend(rig.step(leave(*task)));
+            actions.extend(driven.step(leave(*task)));
         }
     }
     let rehearsed: Vec<_> =
@@ -74,26 +74,26 @@ fn the_drain_takes_the_very_steps_of_the_rehearsal() {
 
 #[test]
 fn tasks_that_stay_are_named_each_second_then_aborted_and_the_code_says_so() {
-    let mut rig = Rig::ready(three());
-    rig.step(Event::DrainRequested);
+    let mut driven = DrivenSupervisor::ready(three());
+    driven.step(Event::DrainRequested);
     let straggler = Action::Straggler { task: id(2, 0, 0) };
-    assert_eq!((rig.wake(), rig.now), (vec![straggler.clone()], 2_000));
-    assert_eq!((rig.wake(), rig.now), (vec![straggler], 3_000));
+    assert_eq!((driven.wake(), driven.now), (vec![straggler.clone()], 2_000));
+    assert_eq!((driven.wake(), driven.now), (vec![straggler], 3_000));
     // The queue is told later than the end of its own phase: it has the time of the next one.
-    assert_eq!((rig.wake(), rig.now), (vec![abort(id(2, 0, 0)), stop(Phase::Intake, &[1], 3_700)], 3_250));
-    assert_eq!(rig.step(leave(id(2, 0, 0))), [], "the exit of an aborted task is late");
-    assert_eq!(rig.step(leave(id(1, 0, 0))), [stop(Phase::Work, &[1], 3_700)]);
-    assert_eq!((rig.wake(), rig.now), (vec![abort(id(1, 1, 0)), stop(Phase::Work, &[0], 3_910)], 3_700));
-    assert_eq!((rig.wake(), rig.now), (vec![abort(id(0, 0, 0)), stop(Phase::Flush, &[0], 4_000)], 3_910));
-    let actions = rig.step(leave(id(0, 1, 0)));
+    assert_eq!((driven.wake(), driven.now), (vec![abort(id(2, 0, 0)), stop(Phase::Intake, &[1], 3_700)], 3_250));
+    assert_eq!(driven.step(leave(id(2, 0, 0))), [], "the exit of an aborted task is late");
+    assert_eq!(driven.step(leave(id(1, 0, 0))), [stop(Phase::Work, &[1], 3_700)]);
+    assert_eq!((driven.wake(), driven.now), (vec![abort(id(1, 1, 0)), stop(Phase::Work, &[0], 3_910)], 3_700));
+    assert_eq!((driven.wake(), driven.now), (vec![abort(id(0, 0, 0)), stop(Phase::Flush, &[0], 4_000)], 3_910));
+    let actions = driven.step(leave(id(0, 1, 0)));
     assert_eq!(actions.last(), Some(&Action::Finish { code: 75 }));
 }
 
 #[test]
 fn a_wakeup_that_comes_far_too_late_ends_everything_in_one_step() {
-    let mut rig = Rig::ready(three());
-    rig.step(Event::DrainRequested);
-    let actions = rig.at(1_000_000).step(Event::TimerFired);
+    let mut driven = DrivenSupervisor::ready(three());
+    driven.step(Event::DrainRequested);
+    let actions = driven.at(1_000_000).step(Event::TimerFired);
     let aborts = actions.iter().filter(|action| matches!(action, Action::Abort { .. })).count();
     assert_eq!(aborts, 5);
     assert_eq!(actions.last(), Some(&Action::Finish { code: 75 }));
@@ -101,25 +101,25 @@ fn a_wakeup_that_comes_far_too_late_ends_everything_in_one_step() {
 
 #[test]
 fn pending_restarts_are_dropped_and_exits_are_final() {
-    let mut rig = Rig::ready(plan(vec![worker("a", &[]), worker("b", &[])]));
-    rig.step(panic_of(main_of(0)));
-    let restart_at = rig.supervisor.next_wakeup().unwrap();
-    assert_eq!(rig.step(Event::DrainRequested).last(), Some(&stop(Phase::Work, &[1], 3_700)));
-    assert_eq!(rig.at(restart_at).step(Event::TimerFired), []);
-    assert_eq!(rig.step(Event::RestartRequested { service: 0 }), []);
-    assert_eq!(rig.step(panic_of(main_of(1))).last(), Some(&Action::Finish { code: 0 }));
+    let mut driven = DrivenSupervisor::ready(plan(vec![worker("a", &[]), worker("b", &[])]));
+    driven.step(panic_of(main_of(0)));
+    let restart_at = driven.supervisor.next_wakeup().unwrap();
+    assert_eq!(driven.step(Event::DrainRequested).last(), Some(&stop(Phase::Work, &[1], 3_700)));
+    assert_eq!(driven.at(restart_at).step(Event::TimerFired), []);
+    assert_eq!(driven.step(Event::RestartRequested { service: 0 }), []);
+    assert_eq!(driven.step(panic_of(main_of(1))).last(), Some(&Action::Finish { code: 0 }));
 }
 
 #[test]
 fn a_drain_may_come_at_any_time() {
-    let mut unborn = Rig::new(three());
+    let mut unborn = DrivenSupervisor::new(three());
     let mut expected = all(&[2, 1, 0], State::Draining);
     expected.extend(all(&[2, 1, 0], State::Stopped));
     expected.push(Action::Finish { code: 0 });
     assert_eq!(unborn.step(Event::DrainRequested), expected);
     assert_eq!(unborn.step(Event::Boot), []);
 
-    let mut booting = Rig::new(three());
+    let mut booting = DrivenSupervisor::new(three());
     booting.step(Event::Boot);
     assert_eq!(booting.step(Event::DrainRequested).last(), Some(&stop(Phase::Work, &[0], 3_700)));
     assert_eq!(booting.step(Event::BootReady { task: id(0, 0, 0) }), [], "a start that was under way");
@@ -131,23 +131,23 @@ fn a_drain_may_come_at_any_time() {
 fn no_heartbeat_is_missed_while_draining() {
     let mut beating = worker("a", &[]);
     beating.tasks[0].heartbeat_ms = Some(200);
-    let mut rig = Rig::ready(plan(vec![beating]));
-    rig.step(Event::DrainRequested);
-    assert_eq!(rig.at(1_900).step(Event::TimerFired), []);
+    let mut driven = DrivenSupervisor::ready(plan(vec![beating]));
+    driven.step(Event::DrainRequested);
+    assert_eq!(driven.at(1_900).step(Event::TimerFired), []);
 }
 
 #[test]
 fn a_task_that_is_being_aborted_is_waited_for_like_any_other() {
     let mut beating = worker("a", &[]);
     beating.tasks[0].heartbeat_ms = Some(200);
-    let mut rig = Rig::ready(plan(vec![beating]));
-    rig.wake();
-    assert_eq!(rig.step(Event::DrainRequested).last(), Some(&stop(Phase::Work, &[0], rig.now + 2_700)));
-    assert_eq!(rig.step(leave(main_of(0))).last(), Some(&Action::Finish { code: 0 }));
+    let mut driven = DrivenSupervisor::ready(plan(vec![beating]));
+    driven.wake();
+    assert_eq!(driven.step(Event::DrainRequested).last(), Some(&stop(Phase::Work, &[0], driven.now + 2_700)));
+    assert_eq!(driven.step(leave(main_of(0))).last(), Some(&Action::Finish { code: 0 }));
 }
 
 #[test]
 fn no_time_at_all_is_still_an_end() {
-    let mut rig = Rig::ready(Plan { drain_deadline_ms: 0, ..three() });
-    assert_eq!(rig.step(Event::DrainRequested).last(), Some(&Action::Finish { code: 75 }));
+    let mut driven = DrivenSupervisor::ready(Plan { drain_deadline_ms: 0, ..three() });
+    assert_eq!(driven.step(Event::DrainRequested).last(), Some(&Action::Finish { code: 75 }));
 }

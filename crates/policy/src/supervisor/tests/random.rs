@@ -84,29 +84,29 @@ proptest! {
         drain_at in 0_usize..250,
         leaves in any::<u16>(),
     ) {
-        let mut rig = Rig::new(plan);
-        rig.supervisor.seed = seed;
-        rig.step(Event::Boot);
+        let mut driven = DrivenSupervisor::new(plan);
+        driven.supervisor.seed = seed;
+        driven.step(Event::Boot);
         for (index, (wait_ms, event)) in history.into_iter().enumerate() {
-            rig.now += wait_ms;
-            rig.step(event);
+            driven.now += wait_ms;
+            driven.step(event);
             if index == drain_at {
-                rig.step(Event::DrainRequested);
+                driven.step(Event::DrainRequested);
             }
         }
-        rig.step(Event::DrainRequested);
-        let tasks: Vec<TaskId> = rig.supervisor.tasks().collect();
+        driven.step(Event::DrainRequested);
+        let tasks: Vec<TaskId> = driven.supervisor.tasks().collect();
         for (index, task) in tasks.into_iter().enumerate() {
             if leaves & (1 << (index % 16)) != 0 {
-                rig.step(Event::Exited { task, reason: ExitReason::Clean });
+                driven.step(Event::Exited { task, reason: ExitReason::Clean });
             }
         }
         for _ in 0..100 {
-            if rig.supervisor.next_wakeup().is_some() {
-                rig.wake();
+            if driven.supervisor.next_wakeup().is_some() {
+                driven.wake();
             }
         }
-        prop_assert!(rig.observer.is_finished());
-        prop_assert!(rig.observer.ended().is_ok());
+        prop_assert!(driven.observer.is_finished());
+        prop_assert!(driven.observer.ended().is_ok());
     }
 }

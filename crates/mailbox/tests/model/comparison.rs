@@ -85,7 +85,7 @@ pub fn browse(shards: &[Shard; 2]) -> Vec<Summary> {
     out
 }
 
-pub struct World {
+pub struct Comparison {
     pub shards: [Shard; 2],
     pub tape: Tape,
     pub now: Millis,
@@ -97,11 +97,11 @@ pub struct World {
     leases: Vec<(PartKey, Seq, u32)>,
 }
 
-impl World {
+impl Comparison {
     pub fn new() -> Self {
         let rules: BTreeMap<_, _> = PARTS.into_iter().map(|part| (part, rules_of(part))).collect();
         let (reference, tape) = (Reference::new(rules), Tape::default());
-        World { shards: new_shards(), tape, now: 1_000_000, reference, seq: 0, spare: None, leases: Vec::new() }
+        Comparison { shards: new_shards(), tape, now: 1_000_000, reference, seq: 0, spare: None, leases: Vec::new() }
     }
 
     pub fn step(&mut self, step: &Step) {
