@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ron_admin::{AdminOptions, AdminThread};
-use ron_api::{Api, ApiBuilder, Keyring, RouteSpec, SqsOptions, Verb, dev_routes};
+use ron_api::{Api, ApiBuilder, Keyring, SqsOptions, dev_routes};
 use ron_auth::{Authority, RootKey};
 use ron_kernel::builder::Builder;
 use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
@@ -310,20 +310,13 @@ fn api(
     let builder = if dev { dev_routes(builder, Arc::new(work.clone())) } else { builder };
     let builder = match mailbox {
         Some((mailbox, authority, Sqs { keyring, options })) => {
-            let native = ron_api::mailbox_routes(builder, mailbox.clone(), authority.clone(), keyring.clone());
+            let builder = ron_api::node_routes(builder, authority.clone());
+            let native = ron_api::mailbox_routes(builder, mailbox.clone(), authority.clone());
             ron_api::sqs_routes(native, mailbox, authority, keyring, options)
         }
-        None => builder.route(&ROOT, root),
+        None => builder,
     };
     builder.build()
-}
-
-/// So that whoever opens the API's address sees what it is; with the mailbox, that address speaks SQS.
-static ROOT: RouteSpec =
-    RouteSpec { pattern: "/", method: Verb::Get, deadline: None, concurrency: None, does: "says what this is" };
-
-async fn root() -> ron_api::Json<serde_json::Value> {
-    ron_api::Json(crate::adapters::build_facts())
 }
 
 /// Opens the planes' sockets for each life of their tasks, on the addresses configured at that time.
