@@ -12,7 +12,7 @@ use crate::problem::Problem;
 
 /// The token a request carries; a request without one gets no further than this.
 #[derive(Clone)]
-pub(crate) struct Bearer {
+pub struct Bearer {
     header: HeaderValue,
     token_start: usize,
 }
@@ -43,17 +43,25 @@ impl Bearer {
     }
 
     /// The bearer may do this now.
-    pub(crate) fn allow(&self, authority: &Authority, op: Op, topic: &str) -> Result<Arc<Subject>, Error> {
+    pub fn allow(&self, authority: &Authority, op: Op, topic: &str) -> Result<Arc<Subject>, Error> {
         authority.authorize(Some(self.token()), op, topic, None)
     }
 
     /// The bearer was allowed this at a time that may be past.
-    pub(crate) fn allowed_at(&self, authority: &Authority, op: Op, topic: &str, at_ms: u64) -> Result<(), Error> {
+    pub fn allowed_at(&self, authority: &Authority, op: Op, topic: &str, at_ms: u64) -> Result<(), Error> {
         authority.authorize(Some(self.token()), op, topic, Some(at_ms)).map(drop)
     }
 
+    /// The bearer is the operator of the node.
+    pub fn allow_operator(&self, authority: &Authority) -> Result<(), Error> {
+        match self.allow(authority, Op::Admin, "")?.is_operator {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Forbidden, "only the operator of the node may do this")),
+        }
+    }
+
     /// The token is, or was until it ran out, one of this node, whatever it allows: strangers learn nothing.
-    pub(crate) fn is_known(&self, authority: &Authority) -> Result<(), Error> {
+    pub fn is_known(&self, authority: &Authority) -> Result<(), Error> {
         match authority.authorize(Some(self.token()), Op::Ack, "", Some(0)) {
             Err(error) if error.kind == Kind::Forbidden => Ok(()),
             other => other.map(drop),

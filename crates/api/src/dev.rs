@@ -8,11 +8,14 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::call::Call;
 use crate::extract::{Json, Query};
-use crate::problem::Failure;
-use crate::route::{ApiBuilder, RouteSpec, Verb};
+use crate::operation::Operation;
+use crate::problem::Problem;
+use crate::route::ApiBuilder;
+use crate::surface::{NODE, Surface};
 
 /// What the surface needs of the node.
 pub trait Work: Send + Sync + 'static {
@@ -31,46 +34,53 @@ pub enum WorkItem {
     Burn(Duration),
 }
 
-/// `POST /v1/echo`.
-pub static ECHO: RouteSpec = RouteSpec {
-    pattern: "/v1/echo",
-    method: Verb::Post,
-    deadline: None,
-    concurrency: None,
-    does: "sends a message through the work queue and back",
-};
+static ECHO: Operation = Operation::post("/v1/echo", "development", "sends a message through the work queue and back")
+    .body::<EchoRequest>(r#"{"message":"hello"}"#)
+    .answers::<EchoAnswer<'static>>();
 
-/// `GET /v1/work`.
-pub static WORK: RouteSpec = RouteSpec {
-    pattern: "/v1/work",
-    method: Verb::Get,
-    deadline: None,
-    concurrency: None,
-    does: "has a worker sleep or keep a core busy for a time",
+static WORK: Operation = Operation::get("/v1/work", "development", "has a worker sleep or keep a core busy for a time")
+    .query::<WorkRequest>()
+    .answers::<WorkAnswer>();
+
+/// The development surface.
+pub static SURFACE: Surface = Surface {
+    service: NODE,
+    about: "Two routes for development exercise the whole path from socket to worker and back.",
+    tags: &["development"],
+    operations: &[&ECHO, &WORK],
 };
 
 const WORK_MS_MAX: u64 = 60_000;
 
-#[derive(Deserialize)]
+/// What to send through.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct EchoRequest {
+    /// Any text.
     message: String,
 }
 
-#[derive(Serialize)]
+/// What came back.
+#[derive(Serialize, ToSchema)]
 struct EchoAnswer<'a> {
+    /// The text that was sent.
     message: &'a str,
 }
 
-#[derive(Deserialize)]
+/// What a worker is to do.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct WorkRequest {
+    /// Time to work, in milliseconds.
+    #[schema(maximum = 60_000)]
     ms: u64,
+    /// `sleep`, or `cpu` to keep a core busy.
     #[serde(default)]
     kind: WorkKind,
 }
 
-#[derive(Clone, Copy, Default, Deserialize)]
+/// How a worker spends the time.
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum WorkKind {
     #[default]
@@ -78,8 +88,10 @@ enum WorkKind {
     Cpu,
 }
 
-#[derive(Serialize)]
+/// What a worker did.
+#[derive(Serialize, ToSchema)]
 struct WorkAnswer {
+    /// Time worked, in milliseconds.
     worked_ms: u64,
 }
 
@@ -92,17 +104,17 @@ pub fn dev_routes(builder: ApiBuilder, work: Arc<dyn Work>) -> ApiBuilder {
             let message = answered.await?;
             let message = std::str::from_utf8(&message)
                 .map_err(|_| Error::new(Kind::Integrity, "the message came back as something else than text"))?;
-            Ok::<_, Failure>(Json(EchoAnswer { message }).into_response())
+            Ok::<_, Problem>(Json(EchoAnswer { message }).into_response())
         }
     };
     let work = move |call: Call, Query(request): Query<WorkRequest>| {
         let answered = request.item().map(|item| work.submit(item, call));
         async move {
             answered?.await?;
-            Ok::<_, Failure>(Json(WorkAnswer { worked_ms: request.ms }))
+            Ok::<_, Problem>(Json(WorkAnswer { worked_ms: request.ms }))
         }
     };
-    builder.route(&ECHO, echo).route(&WORK, work)
+    builder.surface(&SURFACE).operation(&ECHO, echo).operation(&WORK, work)
 }
 
 impl WorkRequest {

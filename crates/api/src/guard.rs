@@ -22,10 +22,11 @@ use tokio::time::Instant;
 use crate::body;
 use crate::call::{self, Call};
 use crate::corr::{CORR_ID_HEADER, CorrId};
+use crate::error_format::{ErrorFormat, ErrorFormats, ProblemJson, RefusedRequest};
 use crate::limits::HttpLimits;
+use crate::operation::Operation;
 use crate::problem::{Counted, Problem};
-use crate::route::{ErrorFormat, RouteSpec, Shared, Verb};
-use crate::sqs::{self, Protocol, REQUEST_ID_HEADER};
+use crate::route::{HttpMethod, Shared};
 
 /// A handler with its layers.
 #[derive(Clone)]
@@ -40,7 +41,8 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 /// Everything a route needs at each request, found once.
 pub(crate) struct RouteState {
     endpoint: &'static str,
-    error_format: ErrorFormat,
+    error_formats: Option<&'static ErrorFormats>,
+    claims: Option<fn(&str) -> bool>,
     deadline: Option<Duration>,
     permits: Arc<Semaphore>,
     busy: Counter,
@@ -56,19 +58,21 @@ enum Latency {
 }
 
 impl RouteState {
-    pub(crate) fn new(spec: &'static RouteSpec, error_format: ErrorFormat, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(operation: &'static Operation, shared: Arc<Shared>) -> Self {
+        let Operation { spec, error_formats, claims, .. } = operation;
         let latency = Latency::Route(shared.metrics.request_latency.at(spec.pattern, spec.method.name()));
-        RouteState { error_format, ..RouteState::of(spec.pattern, spec.deadline, spec.concurrency, latency, shared) }
+        let state = RouteState::of(spec.pattern, spec.deadline, spec.concurrency, latency, shared);
+        RouteState { error_formats: *error_formats, claims: *claims, ..state }
     }
 
     pub(crate) fn unmatched(shared: Arc<Shared>) -> Self {
         let at = |method| shared.metrics.request_latency.at("unmatched", method);
         let known = [
-            (Method::GET, at(Verb::Get.name())),
-            (Method::POST, at(Verb::Post.name())),
-            (Method::PUT, at(Verb::Put.name())),
-            (Method::DELETE, at(Verb::Delete.name())),
-            (Method::PATCH, at(Verb::Patch.name())),
+            (Method::GET, at(HttpMethod::Get.name())),
+            (Method::POST, at(HttpMethod::Post.name())),
+            (Method::PUT, at(HttpMethod::Put.name())),
+            (Method::DELETE, at(HttpMethod::Delete.name())),
+            (Method::PATCH, at(HttpMethod::Patch.name())),
         ];
         let latency = Latency::Unmatched(known, at("other"));
         RouteState::of("unmatched", None, None, latency, shared)
@@ -84,7 +88,7 @@ impl RouteState {
         let permits = concurrency.unwrap_or_else(|| shared.limits.get().value.route_concurrency_max);
         let permits = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         let busy = shared.metrics.busy_rejections.at(endpoint);
-        RouteState { endpoint, error_format: ErrorFormat::Native, deadline, permits, busy, latency, shared }
+        RouteState { endpoint, error_formats: None, claims: None, deadline, permits, busy, latency, shared }
     }
 
     fn latency(&self, method: &Method) -> &Histogram {
@@ -119,7 +123,7 @@ where
     fn call(self, request: Request, (): ()) -> Answering {
         let started = clock::now();
         let Guarded { handler, route } = self;
-        let origin = Origin::new(route.error_format, &request);
+        let origin = Origin::new(&route, &request);
         let admitted = admit(&route, handler, request, &origin, started);
         Box::pin(async move {
             let answer = match admitted {
@@ -139,8 +143,9 @@ struct Origin {
     method: Method,
     uri: Uri,
     version: Version,
-    /// Set if the answer must be in the words of SQS.
-    sqs: Option<Protocol>,
+    error_format: &'static dyn ErrorFormat,
+    /// Whether the path is one that the operation claims.
+    is_claimed: bool,
 }
 
 /// A request that was let in, and its handler on the way.
@@ -163,6 +168,9 @@ where
     T: 'static,
 {
     let Some(pass) = route.shared.entrance.enter() else { return Err(draining()) };
+    if !origin.is_claimed {
+        return Err(not_found());
+    }
     let Ok(permit) = Arc::clone(&route.permits).try_acquire_owned() else { return Err(route.refuse_busy()) };
     let limits = route.shared.limits.get();
     check_size(&request, &limits.value)?;
@@ -201,18 +209,27 @@ fn check_size(request: &Request, limits: &HttpLimits) -> Result<(), Problem> {
     Ok(())
 }
 
+/// The answer where no route has the path.
+pub(crate) fn not_found() -> Problem {
+    Error::new(Kind::NotFound, "no route has this path").into()
+}
+
 fn draining() -> Problem {
     let error = Error::new(Kind::Canceled, "the node is shutting down; ask another one");
     Problem { retry_after: Some(Duration::from_secs(1)), closes: true, ..error.into() }
 }
 
 impl Origin {
-    fn new(error_format: ErrorFormat, request: &Request) -> Self {
-        let corr_id = CorrId::of(request.headers());
-        let is_sqs = error_format == ErrorFormat::Sqs && sqs::is_sqs_path(request.uri().path());
-        let sqs = is_sqs.then(|| Protocol::of(request.headers()));
+    fn new(route: &RouteState, request: &Request) -> Self {
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        Origin { corr_id, method, uri, version: request.version(), sqs }
+        let is_claimed = route.claims.is_none_or(|claims| claims(uri.path()));
+        // Chosen here, because the handler consumes the request; most routes have nothing to choose.
+        let error_format = match route.error_formats {
+            Some(formats) if is_claimed => (formats.choose)(request),
+            _ => &ProblemJson,
+        };
+        let corr_id = CorrId::of(request.headers());
+        Origin { corr_id, method, uri, version: request.version(), error_format, is_claimed }
     }
 
     fn finish(&self, answer: Result<Response, Problem>, shared: &Shared) -> Response {
@@ -221,21 +238,75 @@ impl Origin {
             response = self.problem(&problem, shared);
         }
         response.headers_mut().insert(CORR_ID_HEADER, self.corr_id.header_value());
-        if self.sqs.is_some() {
-            response.headers_mut().insert(REQUEST_ID_HEADER, self.corr_id.header_value());
-        }
         response
     }
 
     fn problem(&self, problem: &Problem, shared: &Shared) -> Response {
         shared.counters.count(problem.counted);
-        let http1 = self.version < Version::HTTP_2;
-        match self.sqs {
-            None => problem.render(Some(&self.corr_id), Some(self.uri.path()), http1),
-            Some(protocol) => protocol.refusal(&problem.into(), &self.corr_id, problem.closes && http1),
-        }
+        let closes = problem.closes && self.version < Version::HTTP_2;
+        let request = RefusedRequest { corr_id: &self.corr_id, path: self.uri.path(), closes };
+        self.error_format.write(problem, &request)
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use axum::body::Body;
+    use ron_kernel::{Builder, KernelOptions, Metrics, Snapshot};
+
+    use super::*;
+    use crate::route::ApiBuilder;
+    use crate::surface::Surface;
+
+    /// Says only the status and the code.
+    struct Terse;
+
+    impl ErrorFormat for Terse {
+        fn media_type(&self) -> &'static str {
+            "text/plain"
+        }
+
+        fn write(&self, problem: &Problem, request: &RefusedRequest<'_>) -> Response {
+            let mut response = Response::new(Body::from(format!("{} at {}", problem.code, request.path)));
+            *response.status_mut() = problem.status;
+            response
+        }
+    }
+
+    static TERSE: ErrorFormats = ErrorFormats {
+        all: &[&Terse, &ProblemJson],
+        choose: |request| if request.headers().contains_key("x-long") { &ProblemJson } else { &Terse },
+    };
+
+    static SLOW: Operation = Operation::get("/slow/{number}", "tests", "never ends")
+        .deadline(Duration::from_millis(50))
+        .error_formats(&TERSE)
+        .claims(|path| path != "/slow/none");
+
+    static SURFACE: Surface = Surface { service: "tests", about: "", tags: &["tests"], operations: &[&SLOW] };
+
+    async fn refusal(path: &'static str, header: Option<&'static str>) -> (u16, String) {
+        let kernel = Builder::new(KernelOptions::default(), Metrics::new());
+        let builder = ApiBuilder::new(kernel.handle(), Snapshot::new(HttpLimits::default()));
+        let api = builder.surface(&SURFACE).operation(&SLOW, std::future::pending::<&'static str>).build();
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = Uri::from_static(path);
+        if let Some(header) = header {
+            request.headers_mut().insert(header, http::HeaderValue::from_static("1"));
+        }
+        let response = api.answer_to(request).await;
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.expect("a whole body");
+        (status, String::from_utf8(body.to_vec()).expect("text"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_in_the_format_that_was_chosen_for_its_request() {
+        assert_eq!(refusal("/slow/1", None).await, (504, "E_TIMEOUT at /slow/1".to_owned()));
+        let (status, body) = refusal("/slow/1", Some("x-long")).await;
+        assert_eq!((status, body.contains("urn:macronode:error:E_TIMEOUT")), (504, true), "{body}");
+        // A path that nobody claims has no format but the plane's.
+        let (status, body) = refusal("/slow/none", None).await;
+        assert_eq!((status, body.contains("urn:macronode:error:E_NOT_FOUND")), (404, true), "{body}");
+    }
+}

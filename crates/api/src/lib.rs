@@ -1,8 +1,10 @@
 //! The public HTTP plane: the layers every route gets, and the listener that serves them.
 //!
-//! Declare a [`RouteSpec`], give it with its handler to the [`ApiBuilder`], run [`serve`] as a task. Every route then
-//! has a correlation id, one total deadline, admission that a drain closes, a bound on requests in flight, caps on head
-//! and body, inflation that cannot explode, problem bodies, and its latency measured; a handler sees none of it.
+//! A surface is a folder: it declares each [`Operation`] once, lists them in a [`Surface`], and gives them with their
+//! handlers to the [`ApiBuilder`]; [`serve`] runs the result as a task. Every operation then has a correlation id, one
+//! total deadline, admission that a drain closes, a bound on requests in flight, caps on head and body, inflation that
+//! cannot explode, refusals in the format of its surface, its latency measured, and its place in `/openapi.json` and on
+//! the page `/docs`; a handler sees none of it.
 
 mod auth;
 mod body;
@@ -10,27 +12,41 @@ mod call;
 mod connection;
 mod connection_state;
 mod corr;
-pub mod dev;
+mod dev;
+mod error_format;
 mod extract;
 mod guard;
+mod handler;
 mod limits;
 mod mailbox;
+mod openapi;
+mod operation;
 mod problem;
+mod reference;
 mod refusal;
 mod route;
 mod serve;
 mod sqs;
+mod surface;
 mod tls;
+mod tokens;
 mod write_stall;
 
+pub use auth::Bearer;
 pub use call::Call;
 pub use corr::CorrId;
-pub use dev::{Work, WorkItem, dev_routes};
+pub use dev::{SURFACE as DEV_SURFACE, Work, WorkItem, dev_routes};
+pub use error_format::{ErrorFormat, ErrorFormats, ProblemJson, RefusedRequest};
 pub use extract::{Json, JsonText, Path, Payload, Query};
+pub use handler::HandlerResult;
 pub use limits::HttpLimits;
-pub use mailbox::{mailbox_routes, read_any_mailbox_body};
-pub use problem::{Failure, Problem};
-pub use route::{Api, ApiBuilder, RouteSpec, Verb};
+pub use mailbox::{SURFACE as MAILBOX_SURFACE, mailbox_routes, read_any_mailbox_body};
+pub use operation::Operation;
+pub use problem::Problem;
+pub use reference::http_reference;
+pub use route::{Api, ApiBuilder};
 pub use serve::serve;
-pub use sqs::{AccessKey, AuthSection, Keyring, SqsAuth, SqsOptions, SqsSection, sqs_routes};
+pub use sqs::{AccessKey, AuthSection, Keyring, SURFACE as SQS_SURFACE, SqsAuth, SqsOptions, SqsSection, sqs_routes};
+pub use surface::{Surface, joined, operation_count};
 pub use tls::{TlsError, tls_config};
+pub use tokens::{SURFACE as NODE_SURFACE, node_routes};

@@ -5,12 +5,10 @@ mod dto;
 mod fields;
 mod headers;
 mod messages;
-pub(crate) mod openapi;
 mod recv;
 mod send;
 mod settle;
 mod stream;
-pub(crate) mod tokens;
 mod topics;
 
 use std::sync::Arc;
@@ -20,36 +18,51 @@ use axum::response::{IntoResponse as _, Response};
 use http::{HeaderName, HeaderValue, StatusCode};
 use ron_auth::{Authority, Op, Subject};
 use ron_kernel::KernelHandle;
-use ron_types::{Error, Kind};
+use ron_types::Error;
 use serde::Serialize;
 use svc_mailbox::Mailbox;
 
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::Json;
-use crate::problem::Problem;
+use crate::operation::Operation;
 use crate::route::ApiBuilder;
-use crate::sqs::{Keyring, key_routes};
+use crate::surface::{Surface, joined, operation_count};
 use headers::Minimum;
-use openapi::Operation;
 use stream::Streams;
 
+/// The native surface of the mailbox.
+pub static SURFACE: Surface = Surface {
+    service: "mailbox",
+    about: "A durable at-least-once queue with leases, idempotency keys, groups and dead letters. Every answer to a \
+        change says how durable it is.",
+    tags: &["messages", "leases", "topics", "dead letters"],
+    operations: &OPERATIONS,
+};
+
+static OPERATIONS: [&Operation; operation_count(GROUPS)] = joined(GROUPS);
+
+const GROUPS: &[&[&Operation]] = &[
+    send::OPERATIONS,
+    recv::OPERATIONS,
+    stream::OPERATIONS,
+    settle::OPERATIONS,
+    topics::OPERATIONS,
+    messages::OPERATIONS,
+    dlq::OPERATIONS,
+];
+
 /// What every handler of the surface has at hand.
-pub(crate) struct App {
+struct App {
     mailbox: Mailbox,
-    pub(crate) authority: Authority,
-    /// The access keys of the SQS surface, which are made and revoked on this one.
-    pub(crate) keyring: Keyring,
+    authority: Authority,
     kernel: KernelHandle,
     streams: Arc<Streams>,
 }
 
-/// Every handler answers with one of these.
-pub(crate) type HandlerResult = Result<Response, Problem>;
-
 const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
 
-/// Reads bytes as the body of every route of this surface, as the fuzz target does; whatever they are, it returns.
+/// Reads bytes as every JSON body that a node with a mailbox takes, as the fuzz target does; whatever they are, it returns.
 #[doc(hidden)]
 pub fn read_any_mailbox_body(bytes: &[u8]) {
     fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) {
@@ -67,61 +80,36 @@ pub fn read_any_mailbox_body(bytes: &[u8]) {
     read::<messages::BrowseRequest>(bytes);
     read::<messages::ChangeRequest>(bytes);
     read::<dlq::ReprocessRequest>(bytes);
-    read::<tokens::MintRequest>(bytes);
-    read::<key_routes::KeyRequest>(bytes);
+    read::<crate::tokens::MintRequest>(bytes);
+    read::<crate::sqs::KeyRequest>(bytes);
 }
 
-/// Adds the native routes of the mailbox and of the access keys, with their description and its page.
-pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority, keyring: Keyring) -> ApiBuilder {
+/// Adds the native surface.
+pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority) -> ApiBuilder {
     let kernel = builder.kernel().clone();
-    let app = Arc::new(App { mailbox, authority, keyring, kernel, streams: Arc::default() });
-    collected(Routes { builder, app, operations: Vec::new() }).builder
+    let app = Arc::new(App { mailbox, authority, kernel, streams: Arc::default() });
+    let subjects: [fn(Routes) -> Routes; GROUPS.len()] =
+        [send::routes, recv::routes, stream::routes, settle::routes, topics::routes, messages::routes, dlq::routes];
+    let routes = Routes { builder: builder.surface(&SURFACE), app };
+    subjects.into_iter().fold(routes, |routes, add| add(routes)).builder
 }
 
-fn collected(routes: Routes) -> Routes {
-    let subjects: [fn(Routes) -> Routes; 10] = [
-        send::routes,
-        recv::routes,
-        stream::routes,
-        settle::routes,
-        topics::routes,
-        messages::routes,
-        dlq::routes,
-        tokens::routes,
-        key_routes::routes,
-        // The last one describes all that were before it.
-        openapi::routes,
-    ];
-    subjects.into_iter().fold(routes, |routes, add| add(routes))
-}
-
-/// Routes being collected: each is served and described from one declaration.
-pub(crate) struct Routes {
+/// Routes being collected.
+struct Routes {
     builder: ApiBuilder,
-    pub(crate) app: Arc<App>,
-    operations: Vec<&'static Operation>,
+    app: Arc<App>,
 }
 
 impl Routes {
-    pub(crate) fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
     where
         H: Handler<T, Call>,
         T: 'static,
     {
-        self.builder = self.builder.route(&operation.spec, handler);
-        self.operations.push(operation);
+        self.builder = self.builder.operation(operation, handler);
         self
     }
 }
-
-/// A handler with the application as its first argument: `with!(app, function(argument, …))`.
-macro_rules! with {
-    ($app:expr, $function:ident($($argument:ident),*)) => {{
-        let app = std::sync::Arc::clone(&$app);
-        move |$($argument),*| $function(app, $($argument),*)
-    }};
-}
-pub(crate) use with;
 
 impl App {
     fn allow(&self, bearer: &Bearer, op: Op, topic: &str) -> Result<Arc<Subject>, Error> {
@@ -131,14 +119,6 @@ impl App {
     /// The bearer may look after this topic.
     fn allow_admin(&self, bearer: &Bearer, topic: &str) -> Result<(), Error> {
         self.allow(bearer, Op::Admin, topic).map(drop)
-    }
-
-    /// The bearer is the operator of the node.
-    pub(crate) fn allow_operator(&self, bearer: &Bearer) -> Result<(), Error> {
-        match self.allow(bearer, Op::Admin, "")?.is_operator {
-            true => Ok(()),
-            false => Err(Error::new(Kind::Forbidden, "only the operator of the node may do this")),
-        }
     }
 
     fn require(&self, minimum: Minimum) -> Result<(), Error> {
@@ -165,3 +145,6 @@ impl App {
         response
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,11 +12,6 @@ use utoipa::ToSchema;
 
 use crate::corr::CorrId;
 
-/// What a handler returns when it fails; the guard turns it into a problem body.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct Failure(#[from] pub Error);
-
 /// A refusal, in the words of the answer.
 #[derive(Clone, Debug)]
 pub struct Problem {
@@ -50,7 +45,7 @@ pub(crate) enum Counted {
 /// A refusal: the members of RFC 9457, ours after them.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
-pub(crate) struct Wire<'a> {
+pub(crate) struct ProblemBody<'a> {
     /// The code as a name of its own.
     r#type: Cow<'static, str>,
     /// The same sentence for every problem of this code.
@@ -98,8 +93,8 @@ impl Problem {
         Problem { counted, closes: true, ..Problem::from(Error::new(Kind::FrameTooLarge, detail)) }
     }
 
-    /// The answer. `http1` says whether `Connection: close` may be written.
-    pub(crate) fn render(&self, corr_id: Option<&CorrId>, path: Option<&str>, http1: bool) -> Response {
+    /// The answer. `closes` says whether `Connection: close` must be written, which HTTP/2 forbids.
+    pub(crate) fn render(&self, corr_id: Option<&CorrId>, path: Option<&str>, closes: bool) -> Response {
         let mut response = Response::new(Body::from(self.body(corr_id, path)));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
@@ -110,14 +105,14 @@ impl Problem {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.closes && http1 {
+        if closes {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 
     pub(crate) fn body(&self, corr_id: Option<&CorrId>, path: Option<&str>) -> Vec<u8> {
-        let wire = Wire {
+        let body = ProblemBody {
             r#type: Cow::Owned(format!("urn:macronode:error:{}", self.code)),
             title: self.title,
             status: self.status.as_u16(),
@@ -127,7 +122,7 @@ impl Problem {
             corr_id: corr_id.map(CorrId::as_str),
             retry_after_ms: self.retry_after().map(|wait| wait.as_millis() as u64),
         };
-        serde_json::to_vec(&wire).expect("strings and numbers can be written")
+        serde_json::to_vec(&body).expect("strings and numbers can be written")
     }
 
     fn retry_after(&self) -> Option<Duration> {
@@ -160,24 +155,12 @@ impl From<Error> for Problem {
     }
 }
 
-impl From<Failure> for Problem {
-    fn from(Failure(error): Failure) -> Self {
-        Problem::from(error)
-    }
-}
-
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         // The guard finds the problem in the extensions and writes the body again with what only it knows.
         let mut response = self.render(None, None, false);
         response.extensions_mut().insert(self);
         response
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        Problem::from(self).into_response()
     }
 }
 

@@ -12,18 +12,19 @@ use http::{Method, StatusCode, Uri};
 use prometheus_client::metrics::counter::Counter;
 use ron_cells::DrainGuard;
 use ron_kernel::{KernelHandle, Metrics, Snapshot};
-use ron_types::{Error, Kind};
 use tower::Service as _;
 
 use crate::call::Call;
-use crate::guard::{Answering, Guarded, RouteState};
+use crate::guard::{Answering, Guarded, RouteState, not_found};
 use crate::limits::HttpLimits;
+use crate::openapi;
+use crate::operation::Operation;
 use crate::problem::{Counted, Problem};
-use crate::sqs;
+use crate::surface::Surface;
 
-/// The methods a route may have.
+/// The HTTP methods a route may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum HttpMethod {
     /// Reads; HEAD is answered as well.
     Get,
     /// Does.
@@ -36,46 +37,46 @@ pub enum Verb {
     Patch,
 }
 
-impl Verb {
+impl HttpMethod {
     /// The method as it is written.
     pub const fn name(self) -> &'static str {
         match self {
-            Verb::Get => "GET",
-            Verb::Post => "POST",
-            Verb::Put => "PUT",
-            Verb::Delete => "DELETE",
-            Verb::Patch => "PATCH",
+            HttpMethod::Get => "GET",
+            HttpMethod::Post => "POST",
+            HttpMethod::Put => "PUT",
+            HttpMethod::Delete => "DELETE",
+            HttpMethod::Patch => "PATCH",
         }
     }
 
     const fn method(self) -> Method {
         match self {
-            Verb::Get => Method::GET,
-            Verb::Post => Method::POST,
-            Verb::Put => Method::PUT,
-            Verb::Delete => Method::DELETE,
-            Verb::Patch => Method::PATCH,
+            HttpMethod::Get => Method::GET,
+            HttpMethod::Post => Method::POST,
+            HttpMethod::Put => Method::PUT,
+            HttpMethod::Delete => Method::DELETE,
+            HttpMethod::Patch => Method::PATCH,
         }
     }
 
     const fn filter(self) -> MethodFilter {
         match self {
-            Verb::Get => MethodFilter::GET,
-            Verb::Post => MethodFilter::POST,
-            Verb::Put => MethodFilter::PUT,
-            Verb::Delete => MethodFilter::DELETE,
-            Verb::Patch => MethodFilter::PATCH,
+            HttpMethod::Get => MethodFilter::GET,
+            HttpMethod::Post => MethodFilter::POST,
+            HttpMethod::Put => MethodFilter::PUT,
+            HttpMethod::Delete => MethodFilter::DELETE,
+            HttpMethod::Patch => MethodFilter::PATCH,
         }
     }
 }
 
-/// One route: it exists only through one of these.
+/// How an operation is served; the rest of an operation is what is said about it.
 #[derive(Debug)]
-pub struct RouteSpec {
+pub(crate) struct RouteSpec {
     /// The path with its parameters in braces; also the `endpoint` label.
     pub pattern: &'static str,
     /// The method.
-    pub method: Verb,
+    pub method: HttpMethod,
     /// Total time of a request whose caller asks for none; none means the configured default.
     pub deadline: Option<Duration>,
     /// Requests in flight at once; none means the configured default at start.
@@ -84,23 +85,15 @@ pub struct RouteSpec {
     pub does: &'static str,
 }
 
-/// In whose words a route refuses what never gets to its handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ErrorFormat {
-    /// Problem bodies.
-    Native,
-    /// Errors of SQS, in the protocol of the request.
-    Sqs,
-}
-
 /// Left with every request that came over TLS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Secured;
 
-/// Collects routes.
+/// Collects surfaces, and the operations that they mount.
 pub struct ApiBuilder {
     shared: Arc<Shared>,
-    specs: Vec<&'static RouteSpec>,
+    surfaces: Vec<&'static Surface>,
+    operations: Vec<&'static Operation>,
     router: Router,
     plain: PlainRoutes,
 }
@@ -109,7 +102,7 @@ pub struct ApiBuilder {
 #[derive(Clone)]
 pub struct Api {
     pub(crate) shared: Arc<Shared>,
-    specs: Arc<[&'static RouteSpec]>,
+    operations: Arc<[&'static Operation]>,
     router: Router,
     plain: Arc<PlainRoutes>,
     /// Whether requests come over TLS.
@@ -144,37 +137,42 @@ pub(crate) struct Counters {
 }
 
 impl ApiBuilder {
-    /// A plane without routes.
+    /// A plane without surfaces.
     pub fn new(kernel: KernelHandle, limits: Snapshot<HttpLimits>) -> Self {
         let metrics = Arc::clone(kernel.metrics());
         let counters = Counters::new(&metrics);
-        let shared = Shared { kernel, limits, metrics, entrance: DrainGuard::default(), counters };
-        ApiBuilder { shared: Arc::new(shared), specs: Vec::new(), router: Router::new(), plain: PlainRoutes::new() }
+        let shared = Arc::new(Shared { kernel, limits, metrics, entrance: DrainGuard::default(), counters });
+        let (surfaces, operations) = (Vec::new(), Vec::new());
+        ApiBuilder { shared, surfaces, operations, router: Router::new(), plain: PlainRoutes::new() }
     }
 
-    /// Adds a route with every layer around its handler. Two routes of one pattern and method are a mistake and panic.
-    pub fn route<H, T>(self, spec: &'static RouteSpec, handler: H) -> Self
+    /// Adds a surface. Its operations are to follow, all of them: what is declared is what is described.
+    pub fn surface(mut self, surface: &'static Surface) -> Self {
+        self.surfaces.push(surface);
+        self
+    }
+
+    /// Serves an operation with every layer around its handler.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no surface added before declares the operation, and if its pattern and method are taken: both are
+    /// mistakes in the code, seen at the first start.
+    pub fn operation<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
     where
         H: Handler<T, Call>,
         T: 'static,
     {
-        self.route_in(ErrorFormat::Native, spec, handler)
-    }
-
-    /// Adds a route that refuses in these words.
-    pub(crate) fn route_in<H, T>(mut self, error_format: ErrorFormat, spec: &'static RouteSpec, handler: H) -> Self
-    where
-        H: Handler<T, Call>,
-        T: 'static,
-    {
-        let state = RouteState::new(spec, error_format, Arc::clone(&self.shared));
-        let guarded = Guarded::new(handler, Arc::new(state));
+        let spec = &operation.spec;
+        let is_declared = self.surfaces.iter().any(|surface| surface.declares(operation));
+        assert!(is_declared, "no surface declares {} {}", spec.method.name(), spec.pattern);
+        let guarded = Guarded::new(handler, Arc::new(RouteState::new(operation, Arc::clone(&self.shared))));
         self.router = self.router.route(spec.pattern, on(spec.method.filter(), guarded.clone()));
         if !spec.pattern.contains('{') {
             let endpoint = move |request| guarded.clone().call(request, ());
             self.plain.entry(spec.pattern).or_default().push((spec.method.method(), Box::new(endpoint)));
         }
-        self.specs.push(spec);
+        self.operations.push(operation);
         self
     }
 
@@ -183,21 +181,41 @@ impl ApiBuilder {
         &self.shared.kernel
     }
 
-    /// The plane, ready to serve.
+    /// The surfaces added so far, in order.
+    pub(crate) fn surfaces(&self) -> &[&'static Surface] {
+        &self.surfaces
+    }
+
+    /// Whether an operation has this method and pattern.
+    pub(crate) fn serves(&self, method: HttpMethod, pattern: &str) -> bool {
+        self.operations.iter().any(|operation| operation.spec.method == method && operation.spec.pattern == pattern)
+    }
+
+    /// The plane with its description, ready to serve.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a surface declares an operation that it did not mount.
     pub fn build(self) -> Api {
-        let unmatched = Arc::new(RouteState::unmatched(Arc::clone(&self.shared)));
-        let router = self
-            .router
-            .fallback(Guarded::new(not_found, Arc::clone(&unmatched)))
-            .method_not_allowed_fallback(Guarded::new(method_not_allowed, unmatched));
-        Api { shared: self.shared, specs: self.specs.into(), router, plain: Arc::new(self.plain), is_secured: false }
+        let ApiBuilder { shared, surfaces, operations, router, plain } = openapi::describe(self);
+        for declared in surfaces.iter().flat_map(|surface| surface.operations) {
+            let is_mounted = operations.iter().any(|mounted| std::ptr::eq(*mounted, *declared));
+            assert!(is_mounted, "{} {} is not mounted", declared.spec.method.name(), declared.spec.pattern);
+        }
+        let unmatched = Arc::new(RouteState::unmatched(Arc::clone(&shared)));
+        let claims = claims(&operations);
+        let other_method = move |uri, route| method_not_allowed(Arc::clone(&claims), uri, route);
+        let router = router
+            .fallback(Guarded::new(async || not_found(), Arc::clone(&unmatched)))
+            .method_not_allowed_fallback(Guarded::new(other_method, unmatched));
+        Api { shared, operations: operations.into(), router, plain: Arc::new(plain), is_secured: false }
     }
 }
 
 impl Api {
-    /// Every route declared, in order.
-    pub fn routes(&self) -> &[&'static RouteSpec] {
-        &self.specs
+    /// Everything that is served, in the order it was added.
+    pub fn operations(&self) -> &[&'static Operation] {
+        &self.operations
     }
 
     /// Requests being answered now.
@@ -238,17 +256,19 @@ impl Api {
     }
 }
 
-async fn not_found() -> Problem {
-    Error::new(Kind::NotFound, "no route has this path").into()
+/// For each pattern that does not have all its paths, which ones it has.
+type Claims = HashMap<&'static str, fn(&str) -> bool>;
+
+fn claims(operations: &[&'static Operation]) -> Arc<Claims> {
+    let claims = operations.iter().filter_map(|operation| Some((operation.spec.pattern, operation.claims?)));
+    Arc::new(claims.collect())
 }
 
-async fn method_not_allowed(uri: Uri, route: Option<Extension<MatchedPath>>) -> Problem {
-    // The queues of SQS lie at the root, where a path with two names need not be one of them.
-    let is_queues = route.is_some_and(|Extension(route)| route.as_str().starts_with("/{account}/"));
-    if is_queues && !sqs::is_sqs_path(uri.path()) {
-        return not_found().await;
+async fn method_not_allowed(claims: Arc<Claims>, uri: Uri, route: Option<Extension<MatchedPath>>) -> Problem {
+    match route.and_then(|Extension(route)| claims.get(route.as_str()).copied()) {
+        Some(claims) if !claims(uri.path()) => not_found(),
+        _ => Problem::schema(StatusCode::METHOD_NOT_ALLOWED, "the route has other methods; see Allow"),
     }
-    Problem::schema(StatusCode::METHOD_NOT_ALLOWED, "the route has other methods; see Allow")
 }
 
 impl Counters {
@@ -283,40 +303,85 @@ mod tests {
 
     use super::*;
 
-    const fn spec(pattern: &'static str, method: Verb) -> RouteSpec {
-        RouteSpec { pattern, method, deadline: None, concurrency: None, does: "says where it is" }
+    static READ: Operation = Operation::get("/plain", "places", "reads");
+    static WRITE: Operation = Operation::put("/plain", "places", "writes");
+    static NAMED: Operation = Operation::get("/named/{name}", "places", "reads by name");
+    static NUMBERED: Operation = Operation::get("/{shelf}/{number}", "places", "reads by number").claims(is_numbered);
+
+    static PLACES: Surface =
+        Surface { service: "tests", about: "", tags: &["places"], operations: &[&READ, &WRITE, &NAMED, &NUMBERED] };
+
+    fn is_numbered(path: &str) -> bool {
+        path.rsplit('/').next().is_some_and(|number| number.parse::<u32>().is_ok())
     }
 
-    static READ: RouteSpec = spec("/plain", Verb::Get);
-    static WRITE: RouteSpec = spec("/plain", Verb::Put);
-    static NAMED: RouteSpec = spec("/named/{name}", Verb::Get);
+    fn empty() -> (Builder, ApiBuilder) {
+        let kernel = Builder::new(KernelOptions::default(), Metrics::new());
+        let api = ApiBuilder::new(kernel.handle(), Snapshot::new(HttpLimits::default()));
+        (kernel, api)
+    }
+
+    fn places(builder: ApiBuilder) -> ApiBuilder {
+        let builder = builder.surface(&PLACES).operation(&READ, async || "read").operation(&WRITE, async || "written");
+        builder.operation(&NAMED, async || "named").operation(&NUMBERED, async || "numbered")
+    }
+
+    fn request(method: &Method, path: &'static str) -> Request {
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = Uri::from_static(path);
+        request
+    }
 
     #[tokio::test]
     async fn a_route_is_found_the_same_with_parameters_and_without() {
-        let kernel = Builder::new(KernelOptions::default(), Metrics::new());
-        let builder = ApiBuilder::new(kernel.handle(), Snapshot::new(HttpLimits::default()));
-        let builder = builder.route(&READ, async || "read").route(&WRITE, async || "written");
-        let api = builder.route(&NAMED, async || "named").build();
+        let (_kernel, builder) = empty();
+        let api = places(builder).build();
         for (method, path, content) in [
             (Method::GET, "/plain?a=b", "read"),
             (Method::PUT, "/plain", "written"),
             (Method::HEAD, "/plain", ""),
             (Method::GET, "/named/x", "named"),
             (Method::HEAD, "/named/x", ""),
+            (Method::GET, "/shelf/7", "numbered"),
         ] {
-            let mut request = Request::new(Body::empty());
-            *request.method_mut() = method.clone();
-            *request.uri_mut() = Uri::from_static(path);
-            let response = api.answer_to(request).await;
+            let response = api.answer_to(request(&method, path)).await;
             assert_eq!(response.status(), 200, "{method} {path}");
             assert!(response.headers().contains_key("x-corr-id"), "{method} {path}");
             let body = axum::body::to_bytes(response.into_body(), 100).await.expect("a body");
             assert_eq!(body, content, "{method} {path}");
         }
         for path in ["/plain/", "/plai", "/named"] {
-            let mut request = Request::new(Body::empty());
-            *request.uri_mut() = Uri::from_static(path);
-            assert_eq!(api.answer_to(request).await.status(), 404, "{path}");
+            assert_eq!(api.answer_to(request(&Method::GET, path)).await.status(), 404, "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_pattern_has_only_the_paths_that_its_operations_claim() {
+        let (_kernel, builder) = empty();
+        let api = places(builder).build();
+        for (method, path, status) in [
+            (Method::GET, "/shelf/7", 200),
+            (Method::GET, "/shelf/seven", 404),
+            (Method::PUT, "/shelf/7", 405),
+            (Method::PUT, "/shelf/seven", 404),
+            (Method::PUT, "/named/x", 405),
+        ] {
+            assert_eq!(api.answer_to(request(&method, path)).await.status(), status, "{method} {path}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "no surface declares GET /plain")]
+    fn what_is_not_declared_is_not_mounted() {
+        let (_kernel, builder) = empty();
+        drop(builder.operation(&READ, async || "read"));
+    }
+
+    #[test]
+    #[should_panic(expected = "PUT /plain is not mounted")]
+    fn what_is_declared_must_be_mounted() {
+        let (_kernel, builder) = empty();
+        drop(builder.surface(&PLACES).operation(&READ, async || "read").build());
     }
 }

@@ -5,8 +5,9 @@ mod caller;
 mod config;
 mod digest;
 mod error;
+mod error_format;
 mod json;
-pub(crate) mod key_routes;
+mod key_routes;
 mod keys;
 mod message;
 mod model;
@@ -32,19 +33,23 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
 use ron_auth::{Authority, Subject};
-use ron_types::{Error, Kind};
+use ron_types::Kind;
 use serde::de::DeserializeOwned;
 use svc_mailbox::Mailbox;
 
 use crate::body;
 use crate::call::Call;
+use crate::operation::Operation;
 use crate::problem::Problem;
-use crate::route::{ApiBuilder, ErrorFormat, RouteSpec, Verb};
+use crate::route::ApiBuilder;
+use crate::surface::{Surface, joined, operation_count};
 pub(crate) use attributes::{lost_target, reattach};
 use caller::Caller;
-pub(crate) use error::SqsError;
+use error::SqsError;
+use error_format::SQS_ERRORS;
+pub(crate) use key_routes::KeyRequest;
 use model::ActionOutput;
-pub(crate) use protocol::{Protocol, REQUEST_ID_HEADER};
+use protocol::Protocol;
 use query::{Form, FromForm};
 
 pub use config::{AuthSection, SqsAuth, SqsSection};
@@ -67,21 +72,49 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Most requests here only wait for messages.
 const CONCURRENCY: usize = 8192;
 
-const fn route(pattern: &'static str, method: Verb, does: &'static str) -> RouteSpec {
-    RouteSpec { pattern, method, deadline: Some(DEADLINE), concurrency: Some(CONCURRENCY), does }
+/// The same requests are taken everywhere; on the address of a queue they need not name it.
+static POST: Operation = post("/", "takes an action of SQS, in JSON or as a form");
+static GET: Operation = get("/", "takes an action of SQS in the query");
+static POST_QUEUE: Operation = post("/{account}/{queue}", "takes an action of SQS on this queue, in JSON or as a form");
+static GET_QUEUE: Operation = get("/{account}/{queue}", "takes an action of SQS on this queue in the query");
+static POST_QUEUE_SLASH: Operation = post("/{account}/{queue}/", "the same, as some clients write it");
+static GET_QUEUE_SLASH: Operation = get("/{account}/{queue}/", "the same, as some clients write it");
+
+const ACTIONS: &[&Operation] = &[&POST, &GET, &POST_QUEUE, &GET_QUEUE, &POST_QUEUE_SLASH, &GET_QUEUE_SLASH];
+
+/// The SQS surface of the mailbox, with the access keys of its clients.
+pub static SURFACE: Surface = Surface {
+    service: "mailbox",
+    about: "The same queues for every client of Amazon SQS: both of its protocols, signed with an access key of this \
+        node. Requests and answers are those of the Amazon SQS API Reference.",
+    tags: &["SQS", "access keys"],
+    operations: &OPERATIONS,
+};
+
+const GROUPS: &[&[&Operation]] = &[ACTIONS, key_routes::OPERATIONS];
+
+static OPERATIONS: [&Operation; operation_count(GROUPS)] = joined(GROUPS);
+
+const fn post(pattern: &'static str, does: &'static str) -> Operation {
+    action(Operation::post(pattern, "SQS", does), &[json::MEDIA_TYPE, query::MEDIA_TYPE])
 }
 
-/// The same requests are taken everywhere; on the address of a queue they need not name it.
-static ROUTES: [RouteSpec; 6] = [
-    route("/", Verb::Post, "takes an action of SQS, in JSON or as a form"),
-    route("/", Verb::Get, "takes an action of SQS in the query"),
-    route("/{account}/{queue}", Verb::Post, "takes an action of SQS on this queue, in JSON or as a form"),
-    route("/{account}/{queue}", Verb::Get, "takes an action of SQS on this queue in the query"),
-    route("/{account}/{queue}/", Verb::Post, "the same, as some clients write it"),
-    route("/{account}/{queue}/", Verb::Get, "the same, as some clients write it"),
-];
+const fn get(pattern: &'static str, does: &'static str) -> Operation {
+    action(Operation::get(pattern, "SQS", does), &[])
+}
 
-/// Adds the routes that speak SQS.
+const fn action(operation: Operation, requests: &'static [&'static str]) -> Operation {
+    operation
+        .deadline(DEADLINE)
+        .concurrency(CONCURRENCY)
+        .needs("a signature (version 4) with an access key, or a token, that allows the action")
+        .speaks(requests, &[json::MEDIA_TYPE, xml::MEDIA_TYPE])
+        .error_formats(&SQS_ERRORS)
+        .claims(is_sqs_path)
+        .errors(&[Kind::Forbidden, Kind::NotFound, Kind::FrameTooLarge])
+}
+
+/// Adds the SQS surface.
 pub fn sqs_routes(
     builder: ApiBuilder,
     mailbox: Mailbox,
@@ -91,15 +124,16 @@ pub fn sqs_routes(
 ) -> ApiBuilder {
     let anyone = Arc::new(caller::anyone());
     let app = Arc::new(App { mailbox, authority, keyring, options, state: state::State::default(), anyone });
-    ROUTES.iter().fold(builder, |builder, spec| {
+    let builder = ACTIONS.iter().fold(builder.surface(&SURFACE), |builder, operation| {
         let app = Arc::clone(&app);
-        builder.route_in(ErrorFormat::Sqs, spec, move |call, request| handle(app, call, request))
-    })
+        builder.operation(operation, move |call, request| handle(app, call, request))
+    });
+    key_routes::routes(builder, &app)
 }
 
 /// Whether a path may be one of SQS: the root, or a queue below an account, whose name is made of digits. All others
 /// belong to the native surface, though they may look alike.
-pub(crate) fn is_sqs_path(path: &str) -> bool {
+fn is_sqs_path(path: &str) -> bool {
     path == "/" || queue_path(path).is_some()
 }
 
@@ -112,9 +146,6 @@ fn queue_path(path: &str) -> Option<&str> {
 }
 
 async fn handle(app: Arc<App>, call: Call, request: Request) -> Result<Response, Problem> {
-    if !is_sqs_path(request.uri().path()) {
-        return Err(Error::new(Kind::NotFound, "no route has this path").into());
-    }
     let protocol = Protocol::of(request.headers());
     let corr_id = call.corr_id;
     let (parts, reading) = body::begin(request, &call)?;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use axum::routing::{get, post};
 use axum::serve::ListenerExt as _;
 use axum::{Json, Router};
-use ron_api::{ApiBuilder, HttpLimits, RouteSpec, Verb};
+use ron_api::{ApiBuilder, HttpLimits, Operation, Surface};
 use ron_kernel::spec::{ServiceSpec, TaskSpec};
 use ron_kernel::{Builder, KernelOptions, Metrics, Snapshot, TaskError};
 use ron_policy::{Phase, RestartLaw};
@@ -20,13 +20,9 @@ pub const PING: &str = "/v1/ping";
 /// Gives a message back, as the node's development route of the same path does.
 pub const ECHO: &str = "/v1/echo";
 
-static PING_ROUTE: RouteSpec = RouteSpec {
-    pattern: PING,
-    method: Verb::Get,
-    deadline: None,
-    concurrency: None,
-    does: "answers a small JSON body",
-};
+static PING_OPERATION: Operation = Operation::get(PING, "bench", "answers a small JSON body");
+
+static SURFACE: Surface = Surface { service: "bench", about: "", tags: &["bench"], operations: &[&PING_OPERATION] };
 
 static LISTENER: TaskSpec = TaskSpec {
     owner: "macronode",
@@ -89,7 +85,8 @@ pub fn serve_layers() -> anyhow::Result<()> {
     let report = runtime.block_on(async {
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
         let limits = Snapshot::new(HttpLimits::default());
-        let api = ApiBuilder::new(builder.handle(), limits).route(&PING_ROUTE, ping).build();
+        let api = ApiBuilder::new(builder.handle(), limits);
+        let api = api.surface(&SURFACE).operation(&PING_OPERATION, ping).build();
         builder.service(&PLANE).task(&LISTENER, 1, move |context| {
             let (listener, api) = (listener.try_clone(), api.clone());
             async move {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ron_api::{NODE_SURFACE, Surface, http_reference};
 use ron_kernel::builder::SUPERVISOR;
 use ron_kernel::flowchart::Flowchart;
 use ron_kernel::metrics::{COLLECTED, METRICS, MetricSpec};
@@ -23,8 +24,13 @@ const NOTE: &str = "Generated from the specs by `cargo xtask docgen`; edits here
 pub type Page = (&'static str, fn() -> String);
 
 /// Every generated document.
-pub const PAGES: &[Page] =
-    &[("cli.md", cli), ("concurrency.md", concurrency), ("config.md", config), ("metrics.md", metrics)];
+pub const PAGES: &[Page] = &[
+    ("cli.md", cli),
+    ("concurrency.md", concurrency),
+    ("config.md", config),
+    ("http.md", http),
+    ("metrics.md", metrics),
+];
 
 /// docs/concurrency.md
 pub fn concurrency() -> String {
@@ -60,6 +66,13 @@ pub fn metrics() -> String {
     let specs = specs.chain(services::all().flat_map(Service::metrics));
     table(&mut page, &["metric", "kind", "labels", "what it says"], specs.map(metric_row).collect());
     page
+}
+
+/// docs/http.md
+pub fn http() -> String {
+    let of_services = services::all().flat_map(|service| service.surfaces().iter().copied());
+    let surfaces: Vec<&Surface> = of_services.chain([&NODE_SURFACE]).collect();
+    http_reference(&surfaces)
 }
 
 /// docs/config.md

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ron_admin::{AdminOptions, AdminThread};
-use ron_api::{Api, ApiBuilder, RouteSpec, Verb, dev_routes};
+use ron_api::{Api, ApiBuilder, dev_routes, node_routes};
 use ron_auth::{Authority, RootKey};
 use ron_kernel::builder::Builder;
 use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
@@ -244,6 +244,7 @@ impl Node {
             config_watcher(context, watcher_live.clone(), requests.clone())
         });
         let Access { authority, revocations } = access;
+        let plane_authority = authority.clone();
         builder.service(&specs::ACCESS).task(&specs::CAPABILITY_REFRESHER, 1, move |context| {
             capability_refresher(context, authority.clone(), revocations.clone())
         });
@@ -254,7 +255,8 @@ impl Node {
         });
         let sockets = PlaneSockets { listeners: Arc::clone(&listeners), data, config: live.config.clone() };
         if config.runs("http") {
-            let api = api(builder.handle(), &live, &work, config.dev, routes);
+            let plane = ApiBuilder::new(builder.handle(), live.config.derive(Config::http_limits));
+            let api = api(plane, plane_authority, config.dev.then(|| work.clone()), routes);
             let sockets = sockets.clone();
             let http = builder.service(&specs::HTTP).depends_on(specs::served_by_http(config.dev));
             http.task(&specs::OVERLAY_HTTP, 1, move |context| {
@@ -281,19 +283,13 @@ impl Node {
     }
 }
 
-fn api(kernel: KernelHandle, live: &LiveConfig, work: &WorkPort, dev: bool, routes: Vec<Routes>) -> Api {
-    let builder = ApiBuilder::new(kernel, live.config.derive(Config::http_limits));
-    let builder = if dev { dev_routes(builder, Arc::new(work.clone())) } else { builder };
-    let builder = if routes.is_empty() { builder.route(&ROOT, root) } else { builder };
-    routes.into_iter().fold(builder, |builder, add| add(builder)).build()
-}
-
-/// So that whoever opens the address of a plane without services sees what it is.
-static ROOT: RouteSpec =
-    RouteSpec { pattern: "/", method: Verb::Get, deadline: None, concurrency: None, does: "says what this is" };
-
-async fn root() -> ron_api::Json<serde_json::Value> {
-    ron_api::Json(crate::adapters::build_facts())
+/// The plane: the development routes if wanted, the node's own, and those of each service.
+fn api(node: ApiBuilder, authority: Authority, dev: Option<WorkPort>, routes: Vec<Routes>) -> Api {
+    let builder = match dev {
+        Some(work) => dev_routes(node, Arc::new(work)),
+        None => node,
+    };
+    routes.into_iter().fold(node_routes(builder, authority), |builder, add| add(builder)).build()
 }
 
 /// Opens the planes' sockets for each life of their tasks, on the addresses configured at that time.

@@ -8,7 +8,7 @@ mod mailbox;
 use std::sync::OnceLock;
 
 use clap::{ArgMatches, Subcommand};
-use ron_api::ApiBuilder;
+use ron_api::{ApiBuilder, Surface};
 use ron_auth::Authority;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
@@ -57,9 +57,9 @@ pub trait Service: Sync {
         Vec::new()
     }
 
-    /// True if it has routes on the public HTTP plane, which is ready only while the service is.
-    fn serves_http(&self) -> bool {
-        false
+    /// Its surfaces on the public HTTP plane, which is ready only while the service is.
+    fn surfaces(&self) -> &'static [&'static Surface] {
+        &[]
     }
 
     /// Its commands: `macronode <name> …`.

@@ -123,7 +123,7 @@ pub fn units() -> impl Iterator<Item = &'static ServiceSpec> {
 
 /// What the HTTP plane needs: the services that it serves, and the pool only while the development routes use it.
 pub fn served_by_http(is_dev: bool) -> impl Iterator<Item = &'static str> {
-    let served = services::all().filter(|service| service.serves_http()).map(|service| service.spec().name);
+    let served = services::all().filter(|service| !service.surfaces().is_empty()).map(|service| service.spec().name);
     served.chain(is_dev.then_some(WORKERS.name))
 }
 

@@ -4,18 +4,18 @@ use ron_kernel::{Builder, KernelOptions, Snapshot};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
 use super::*;
-use crate::route::{ApiBuilder, RouteSpec, Verb};
+use crate::operation::Operation;
+use crate::route::ApiBuilder;
+use crate::surface::Surface;
 use crate::write_stall::WriteStallGuard;
 
 const SOCKET_BYTES: usize = 1024;
 const ANSWER_BYTES: usize = 256 * 1024;
 
-static WHOLE: RouteSpec = route("/whole");
-static PIECES: RouteSpec = route("/pieces");
+static WHOLE: Operation = Operation::get("/whole", "tests", "answers at once");
+static PIECES: Operation = Operation::get("/pieces", "tests", "answers without an end");
 
-const fn route(pattern: &'static str) -> RouteSpec {
-    RouteSpec { pattern, method: Verb::Get, deadline: None, concurrency: None, does: "a route of the tests" }
-}
+static SURFACE: Surface = Surface { service: "tests", about: "", tags: &["tests"], operations: &[&WHOLE, &PIECES] };
 
 /// A long answer that is ready at once.
 async fn whole() -> Vec<u8> {
@@ -41,7 +41,7 @@ impl Rig {
     fn new(limits: HttpLimits) -> Rig {
         let kernel = Builder::new(KernelOptions::default(), Metrics::new());
         let builder = ApiBuilder::new(kernel.handle(), Snapshot::new(limits.clone()));
-        let api = builder.route(&WHOLE, whole).route(&PIECES, pieces).build();
+        let api = builder.surface(&SURFACE).operation(&WHOLE, whole).operation(&PIECES, pieces).build();
         api.shared.entrance.open();
         let metrics = Arc::clone(&api.shared.metrics);
         let (client, socket) = duplex(SOCKET_BYTES);

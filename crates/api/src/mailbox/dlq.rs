@@ -15,11 +15,12 @@ use utoipa::ToSchema;
 use super::dto::{self, FilterFields};
 use super::fields::Topic;
 use super::messages::{PAGE_DEFAULT, PageAnswer};
-use super::openapi::Operation;
-use super::{App, HandlerResult, Routes, with};
+use super::{App, Routes};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText, Path, Query};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
 
 static LIST: Operation = Operation::get("/v1/dlq/{topic}", "dead letters", "lists the dead letters of a topic")
     .allows(Op::Admin)
@@ -144,6 +145,8 @@ pub(super) struct Task<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     eta_ts: Option<u64>,
 }
+
+pub(super) const OPERATIONS: &[&Operation] = &[&LIST, &REPROCESS, &TASKS, &TASK, &PAUSE, &RESUME, &CANCEL];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);

@@ -14,11 +14,12 @@ use utoipa::ToSchema;
 
 use super::dto::{self, BreakerWord, FilterFields, Past, SeenMessage};
 use super::fields::{Attrs, Base64, Id};
-use super::openapi::Operation;
-use super::{App, HandlerResult, Routes, with};
+use super::{App, Routes};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText, Path};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
 
 static BROWSE: Operation =
     Operation::post("/v1/topics/{topic}/browse", "topics", "looks through a topic without leasing anything")
@@ -130,6 +131,8 @@ pub(super) struct ChangeRequest {
 }
 
 pub(super) const PAGE_DEFAULT: usize = 20;
+
+pub(super) const OPERATIONS: &[&Operation] = &[&BROWSE, &EXPLAIN, &CANCEL, &CHANGE];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);

@@ -12,11 +12,12 @@ use utoipa::ToSchema;
 
 use super::dto::{self, Message};
 use super::fields::Topic;
-use super::openapi::Operation;
-use super::{App, HandlerResult, Routes, with};
+use super::{App, Routes};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
 
 /// A receive may wait as long as it may, and then still be answered.
 const RECV_DEADLINE: Duration = limits::LONG_POLL_MAX.saturating_add(Duration::from_secs(5));
@@ -64,6 +65,8 @@ const fn one() -> u64 {
 pub(super) const fn bytes_default() -> u64 {
     512 * 1024
 }
+
+pub(super) const OPERATIONS: &[&Operation] = &[&RECV];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);

@@ -13,11 +13,12 @@ use utoipa::ToSchema;
 use super::dto::{self, Failed};
 use super::fields::{Attrs, Base64, Id, Key, Topic};
 use super::headers::Minimum;
-use super::openapi::Operation;
-use super::{App, HandlerResult, Routes, with};
+use super::{App, Routes};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::JsonText;
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
 
 static SEND: Operation = Operation::post("/v1/send", "messages", "puts a message into a topic")
     .allows(Op::Send)
@@ -108,6 +109,8 @@ pub(super) enum BatchResult {
     /// It is not.
     Refused(Failed),
 }
+
+pub(super) const OPERATIONS: &[&Operation] = &[&SEND, &SEND_BATCH];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);

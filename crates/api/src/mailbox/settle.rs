@@ -13,11 +13,12 @@ use utoipa::ToSchema;
 use super::dto::{self, ItemError};
 use super::fields::Text;
 use super::headers::Minimum;
-use super::openapi::Operation;
-use super::{App, HandlerResult, Routes, with};
+use super::{App, Routes};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{JsonText, Path};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
 
 static ACK: Operation = Operation::post("/v1/ack", "leases", "acknowledges messages: they are done with")
     .allows(Op::Ack)
@@ -140,6 +141,8 @@ enum Done {
     Extended { until_ms: u64 },
     Nacked(NackOutcome),
 }
+
+pub(super) const OPERATIONS: &[&Operation] = &[&ACK, &ACK_ONE, &NACK, &NACK_ONE, &EXTEND];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);

@@ -25,13 +25,14 @@ use utoipa::ToSchema;
 
 use super::dto::{self, ItemError, Message};
 use super::fields::Topic;
-use super::openapi::Operation;
 use super::recv::{bytes_default, consumer};
-use super::{App, HandlerResult, Routes, with};
+use super::{App, Routes};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::corr::CorrId;
 use crate::extract::{Json, JsonText, Path};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
 
 /// Streams open at once.
 const STREAMS_MAX: usize = 1024;
@@ -183,6 +184,8 @@ enum Turn {
     Nothing,
     Failed(Error),
 }
+
+pub(super) const OPERATIONS: &[&Operation] = &[&STREAM, &CREDIT];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);

@@ -13,11 +13,12 @@ use svc_mailbox::{NodeStats, TopicView};
 use utoipa::ToSchema;
 
 use super::dto::{self, BreakerWord};
-use super::openapi::Operation;
-use super::{App, HandlerResult, Routes, with};
+use super::{App, Routes};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText, Path, Query};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
 use crate::sqs;
 
 const PAGE_DEFAULT: usize = 100;
@@ -67,7 +68,7 @@ static STATS: Operation = Operation::get("/v1/topics/{topic}/stats", "topics", "
     .answers::<StatsAnswer<'static>>()
     .errors(&[Kind::NotFound]);
 
-static NODE_STATS: Operation = Operation::get("/v1/stats", "node", "counts what the node holds and did")
+static NODE_STATS: Operation = Operation::get("/v1/stats", "topics", "counts what all topics hold and did")
     .allows(Op::Admin)
     .answers::<NodeStatsAnswer>();
 
@@ -254,6 +255,8 @@ pub(super) struct Numbers {
 #[serde(transparent)]
 #[schema(value_type = Object)]
 pub(super) struct NodeStatsAnswer(NodeStats);
+
+pub(super) const OPERATIONS: &[&Operation] = &[&LIST, &CREATE, &SHOW, &CHANGE, &DELETE, &PURGE, &STATS, &NODE_STATS];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);

@@ -1,4 +1,4 @@
-//! Access keys made, listed and revoked by the operator, on the native surface.
+//! Access keys made, listed and revoked by the operator: routes of the node's own JSON, not of SQS.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,17 +11,19 @@ use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::App;
 use super::keys::{AccessKey, Keyring};
 use crate::auth::Bearer;
 use crate::extract::{Json, JsonText, Path};
-use crate::mailbox::openapi::Operation;
-use crate::mailbox::tokens::{all, expiry};
-use crate::mailbox::{App, HandlerResult, Routes, with};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
+use crate::route::ApiBuilder;
+use crate::tokens::{all, expiry};
 
 const NOTE_CHARS_MAX: usize = 256;
 
 static CREATE: Operation =
-    Operation::post("/v1/sqs/keys", "node", "makes an access key for clients of SQS; only the operator may")
+    Operation::post("/v1/sqs/keys", "access keys", "makes an access key for clients of SQS; only the operator may")
         .allows(Op::Admin)
         .body::<KeyRequest>(r#"{"note":"billing","ops":["send","recv","ack","nack"],"topics":["orders","jobs-*"]}"#)
         .answers::<KeyAnswer>()
@@ -29,12 +31,12 @@ static CREATE: Operation =
         .errors(&[Kind::Conflict]);
 
 static LIST: Operation =
-    Operation::get("/v1/sqs/keys", "node", "lists the access keys without their secrets; only the operator may")
+    Operation::get("/v1/sqs/keys", "access keys", "lists the access keys without their secrets; only the operator may")
         .allows(Op::Admin)
         .answers::<KeysAnswer>();
 
 static REVOKE: Operation =
-    Operation::delete("/v1/sqs/keys/{id}", "node", "revokes an access key at once; only the operator may")
+    Operation::delete("/v1/sqs/keys/{id}", "access keys", "revokes an access key at once; only the operator may")
         .allows(Op::Admin)
         .errors(&[Kind::NotFound]);
 
@@ -86,16 +88,17 @@ pub(crate) struct KeysAnswer {
     keys: Vec<KeyAnswer>,
 }
 
-pub(crate) fn routes(routes: Routes) -> Routes {
-    let app = Arc::clone(&routes.app);
-    routes
-        .add(&CREATE, with!(app, create(bearer, body)))
-        .add(&LIST, with!(app, list(bearer)))
-        .add(&REVOKE, with!(app, revoke(bearer, id)))
+pub(super) const OPERATIONS: &[&Operation] = &[&CREATE, &LIST, &REVOKE];
+
+pub(super) fn routes(builder: ApiBuilder, app: &Arc<App>) -> ApiBuilder {
+    builder
+        .operation(&CREATE, with!(app, create(bearer, body)))
+        .operation(&LIST, with!(app, list(bearer)))
+        .operation(&REVOKE, with!(app, revoke(bearer, id)))
 }
 
 async fn create(app: Arc<App>, bearer: Bearer, body: JsonText) -> HandlerResult {
-    app.allow_operator(&bearer)?;
+    bearer.allow_operator(&app.authority)?;
     let request: KeyRequest = body.parse()?;
     let now_ms = clock::unix_millis();
     let (note, grant) = request.read(now_ms)?;
@@ -114,13 +117,13 @@ async fn create(app: Arc<App>, bearer: Bearer, body: JsonText) -> HandlerResult 
 
 #[expect(clippy::unused_async, reason = "a handler")]
 async fn list(app: Arc<App>, bearer: Bearer) -> HandlerResult {
-    app.allow_operator(&bearer)?;
+    bearer.allow_operator(&app.authority)?;
     let keys = app.keyring.list().iter().map(|key| shown(key)).collect();
     Ok(Json(KeysAnswer { keys }).into_response())
 }
 
 async fn revoke(app: Arc<App>, bearer: Bearer, Path(id): Path<String>) -> HandlerResult {
-    app.allow_operator(&bearer)?;
+    bearer.allow_operator(&app.authority)?;
     let revoked = id.clone();
     match change(&app.keyring, move |keyring| keyring.revoke(&id)).await? {
         true => {

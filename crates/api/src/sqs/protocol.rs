@@ -12,7 +12,7 @@ use crate::problem::whole_seconds;
 
 /// How a request is written, and how its answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(super) enum Protocol {
     /// JSON 1.0: the action in a header, the parameters in the body.
     Json,
     /// Query: action and parameters in a form, answers in XML.
@@ -20,15 +20,15 @@ pub(crate) enum Protocol {
 }
 
 /// Where JSON requests name their action.
-pub(crate) const TARGET_HEADER: HeaderName = HeaderName::from_static("x-amz-target");
+pub(super) const TARGET_HEADER: HeaderName = HeaderName::from_static("x-amz-target");
 /// The id of a request, on every answer.
-pub(crate) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-amzn-requestid");
+pub(super) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const QUERY_ERROR_HEADER: HeaderName = HeaderName::from_static("x-amzn-query-error");
 const RETRY_AFTER_HEADER: HeaderName = HeaderName::from_static("x-amz-retry-after");
 
 impl Protocol {
     /// The protocol of a request with these headers.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
         let is_json = headers.contains_key(TARGET_HEADER) || media_type(headers).is_some_and(json::is_media_type);
         if is_json { Protocol::Json } else { Protocol::Query }
     }
@@ -36,16 +36,16 @@ impl Protocol {
     /// The answer to an action that was done.
     pub(super) fn answer(self, action: &str, answer: &ActionOutput, corr_id: &CorrId) -> Response {
         match self {
-            Protocol::Json => response(StatusCode::OK, json::MEDIA_TYPE, json::answer(answer)),
-            Protocol::Query => response(StatusCode::OK, xml::MEDIA_TYPE, xml::answer(action, answer, corr_id)),
+            Protocol::Json => response(StatusCode::OK, json::MEDIA_TYPE, json::answer(answer), corr_id),
+            Protocol::Query => response(StatusCode::OK, xml::MEDIA_TYPE, xml::answer(action, answer, corr_id), corr_id),
         }
     }
 
     /// A refusal. The connection ends with it if `closes` is set.
-    pub(crate) fn refusal(self, error: &SqsError, corr_id: &CorrId, closes: bool) -> Response {
+    pub(super) fn refusal(self, error: &SqsError, corr_id: &CorrId, closes: bool) -> Response {
         let mut response = match self {
-            Protocol::Json => response(error.status, json::MEDIA_TYPE, json::error(error)),
-            Protocol::Query => response(error.status, xml::MEDIA_TYPE, xml::error(error, corr_id)),
+            Protocol::Json => response(error.status, json::MEDIA_TYPE, json::error(error), corr_id),
+            Protocol::Query => response(error.status, xml::MEDIA_TYPE, xml::error(error, corr_id), corr_id),
         };
         let headers = response.headers_mut();
         let fault = if error.is_senders() { "Sender" } else { "Receiver" };
@@ -69,9 +69,10 @@ pub(super) fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
     (!essence.is_empty()).then_some(essence)
 }
 
-fn response(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Response {
+fn response(status: StatusCode, media_type: &'static str, body: Vec<u8>, corr_id: &CorrId) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().insert(REQUEST_ID_HEADER, corr_id.header_value());
     response
 }

@@ -14,6 +14,9 @@ use super::model::{
     SendEntry, SendMessage, SendMessageBatch, SetQueueAttributes, StartMessageMoveTask, TagQueue, UntagQueue,
 };
 
+/// How clients label a form.
+pub(super) const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
+
 /// A form as it came, by name; of two values with one name the last counts.
 #[derive(Debug, Default)]
 pub(super) struct Form(BTreeMap<String, String>);

@@ -11,6 +11,7 @@ use super::model::{
 };
 use super::*;
 
+mod refusals;
 mod surface;
 
 /// For each action its name, a request as clients write it in JSON, and the same as they write it as a form.

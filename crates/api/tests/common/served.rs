@@ -36,7 +36,6 @@ static PLANE: ServiceSpec = ServiceSpec {
 /// Starts it with these routes; it runs until the tasks that are returned are dropped.
 pub async fn serve_mailbox(
     metrics: Arc<Metrics>,
-    authority: &Authority,
     live: LiveOptions,
     limits: HttpLimits,
     routes: impl FnOnce(ApiBuilder, Mailbox) -> ApiBuilder,

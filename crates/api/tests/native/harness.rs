@@ -33,11 +33,11 @@ impl Node {
         let token = served::token(&authority, &Op::ALL, TopicScope::Any);
         let routes = |api, mailbox: svc_mailbox::Mailbox| {
             let keyring = Keyring::open(None).expect("in memory");
-            let api = mailbox_routes(api, mailbox.clone(), authority.clone(), keyring.clone());
+            let api = mailbox_routes(api, mailbox.clone(), authority.clone());
             let options = SqsOptions { signatures: false, ..SqsOptions::default() };
             sqs_routes(api, mailbox, authority.clone(), keyring, options)
         };
-        let served = serve_mailbox(Arc::clone(&metrics), &authority, LiveOptions::default(), limits, routes).await;
+        let served = serve_mailbox(Arc::clone(&metrics), LiveOptions::default(), limits, routes).await;
         let (address, _, kernel) = served;
         Node { address, metrics, token, _kernel: kernel }
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use ron_api::{
-    Api, ApiBuilder, Call, Failure, HttpLimits, Payload, RouteSpec, Verb, Work, WorkItem, dev_routes, serve,
+    Api, ApiBuilder, Call, HttpLimits, Operation, Payload, Problem, Surface, Work, WorkItem, dev_routes, serve,
 };
 use ron_kernel::spec::{ServiceSpec, TaskSpec};
 use ron_kernel::{Builder, Deadline, ExitReport, KernelHandle, KernelOptions, Metrics, Snapshot, TaskError};
@@ -41,14 +41,13 @@ static PLANE: ServiceSpec = ServiceSpec {
     does: "the plane under test",
 };
 
-const fn route(pattern: &'static str, method: Verb, concurrency: Option<usize>) -> RouteSpec {
-    RouteSpec { pattern, method, deadline: None, concurrency, does: "a route of the tests" }
-}
+static HOLD: Operation = Operation::get("/hold", "tests", "answers when it is let").concurrency(1);
+static PANIC: Operation = Operation::get("/panic", "tests", "panics");
+static LENGTH: Operation = Operation::post("/length", "tests", "measures the body");
+static CALL: Operation = Operation::get("/call", "tests", "says what it knows of the request");
 
-static HOLD: RouteSpec = route("/hold", Verb::Get, Some(1));
-static PANIC: RouteSpec = route("/panic", Verb::Get, None);
-static LENGTH: RouteSpec = route("/length", Verb::Post, None);
-static CALL: RouteSpec = route("/call", Verb::Get, None);
+static SURFACE: Surface =
+    Surface { service: "tests", about: "", tags: &["tests"], operations: &[&HOLD, &PANIC, &LENGTH, &CALL] };
 
 pub struct Node {
     pub address: SocketAddr,
@@ -152,7 +151,7 @@ fn plane(handle: &KernelHandle, limits: &Snapshot<HttpLimits>, release: &Arc<Sem
             "released"
         }
     };
-    async fn panics() -> Result<&'static str, Failure> {
+    async fn panics() -> Result<&'static str, Problem> {
         panic!("a mistake in a handler")
     }
     async fn length(Payload(body): Payload) -> String {
@@ -162,10 +161,11 @@ fn plane(handle: &KernelHandle, limits: &Snapshot<HttpLimits>, release: &Arc<Sem
         format!("{} {} {}", call.corr_id, call.endpoint, call.deadline.remaining().as_secs())
     }
     let builder = ApiBuilder::new(handle.clone(), limits.clone())
-        .route(&HOLD, hold)
-        .route(&PANIC, panics)
-        .route(&LENGTH, length)
-        .route(&CALL, call);
+        .surface(&SURFACE)
+        .operation(&HOLD, hold)
+        .operation(&PANIC, panics)
+        .operation(&LENGTH, length)
+        .operation(&CALL, call);
     dev_routes(builder, Arc::new(DirectWork)).build()
 }
 

@@ -53,7 +53,7 @@ impl Node {
         let routes = |api, mailbox| {
             sqs_routes(api, mailbox, authority.clone(), Keyring::open(None).expect("in memory"), options)
         };
-        let served = serve_mailbox(Metrics::new(), &authority, live, HttpLimits::default(), routes).await;
+        let served = serve_mailbox(Metrics::new(), live, HttpLimits::default(), routes).await;
         let (address, mailbox, kernel) = served;
         Node { address, mailbox, authority, token: None, _kernel: kernel }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ron_auth::Subject;
-use ron_kernel::{Builder, Deadline, ExitReport, KernelHandle, KernelOptions, Metrics, Snapshot, clock};
+use ron_kernel::{Builder, Deadline, ExitReport, KernelHandle, KernelOptions, Metrics, Snapshot};
 use svc_mailbox::types::TopicName;
 use svc_mailbox::{LiveOptions, LogLocation, Mailbox, MailboxOptions, Outgoing, Receive};
 use tokio::task::JoinSet;

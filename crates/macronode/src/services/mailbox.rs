@@ -1,6 +1,6 @@
 //! The mailbox: a durable queue, with its native surface and the one that speaks SQS.
 
-use ron_api::{AuthSection, Keyring, SqsAuth, SqsSection};
+use ron_api::{AuthSection, Keyring, MAILBOX_SURFACE, SQS_SURFACE, SqsAuth, SqsSection, Surface};
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
 use svc_mailbox::{LogLocation, Options, specs};
@@ -63,8 +63,9 @@ impl Service for Mailbox {
         is_open.then(note).into_iter().collect()
     }
 
-    fn serves_http(&self) -> bool {
-        true
+    fn surfaces(&self) -> &'static [&'static Surface] {
+        static SURFACES: [&Surface; 2] = [&MAILBOX_SURFACE, &SQS_SURFACE];
+        &SURFACES
     }
 
     fn commands(&self) -> Vec<ServiceCommand> {
@@ -98,7 +99,7 @@ impl Service for Mailbox {
         let keyring = Keyring::open(options.keys_file.clone()).map_err(|error| unusable(node.data, &error))?;
         let authority = node.authority.clone();
         Ok(Box::new(move |plane| {
-            let plane = ron_api::mailbox_routes(plane, handle.clone(), authority.clone(), keyring.clone());
+            let plane = ron_api::mailbox_routes(plane, handle.clone(), authority.clone());
             ron_api::sqs_routes(plane, handle, authority, keyring, options)
         }))
     }

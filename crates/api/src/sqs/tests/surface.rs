@@ -6,6 +6,7 @@ use ron_auth::RootKey;
 use ron_kernel::{Builder, KernelOptions, Metrics, Snapshot};
 use svc_mailbox::{LiveOptions, MailboxOptions};
 
+use super::protocol::REQUEST_ID_HEADER;
 use super::*;
 use crate::limits::HttpLimits;
 use crate::mailbox_routes;
@@ -31,7 +32,7 @@ impl Rig {
         let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live);
         let keyring = Keyring::open(None).expect("no file");
         let plane = ApiBuilder::new(builder.handle(), limits);
-        let plane = mailbox_routes(plane, mailbox.clone(), authority.clone(), keyring.clone());
+        let plane = mailbox_routes(plane, mailbox.clone(), authority.clone());
         let api = sqs_routes(plane, mailbox, authority, keyring, options).build();
         let kernel = builder.build().expect("a valid plan");
         let mut status = kernel.handle().watch_status();

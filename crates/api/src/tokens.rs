@@ -1,30 +1,40 @@
-//! Minting capabilities.
+//! The node's own operations: minting capabilities.
 
 use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
-use ron_auth::{Grant, Op};
+use ron_auth::{Authority, Grant, Op};
 use ron_kernel::clock;
 use ron_types::Error;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::openapi::Operation;
-use super::{App, HandlerResult, Routes, with};
 use crate::auth::Bearer;
 use crate::extract::{Json, JsonText};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
+use crate::route::ApiBuilder;
+use crate::surface::{NODE, Surface};
 
-static MINT: Operation = Operation::post("/v1/tokens", "node", "mints a token; only the operator may")
+static MINT: Operation = Operation::post("/v1/tokens", "tokens", "mints a token; only the operator may")
     .allows(Op::Admin)
     .body::<MintRequest>(
         r#"{"subject":"billing","ops":["send","recv","ack"],"topics":["orders","jobs.*"],"expires_in_ms":86400000}"#,
     )
     .answers::<MintAnswer>();
 
+/// What belongs to the node and to no service of it.
+pub static SURFACE: Surface = Surface {
+    service: NODE,
+    about: "Tokens are capabilities: each says who may do what to which resources, and until when.",
+    tags: &["tokens"],
+    operations: &[&MINT],
+};
+
 /// What the token allows, and whom.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct MintRequest {
+pub(crate) struct MintRequest {
     /// For whom: 1 to 128 letters, digits or any of `-_.:@/`.
     subject: String,
     /// Each of these: `send`, `recv`, `ack`, `nack`, `admin`…
@@ -44,21 +54,22 @@ pub(super) struct MintRequest {
 
 /// The token: keep it safe, it is not shown again.
 #[derive(Serialize, ToSchema)]
-pub(super) struct MintAnswer {
+struct MintAnswer {
     token: String,
 }
 
-pub(super) fn routes(routes: Routes) -> Routes {
-    let app = Arc::clone(&routes.app);
-    routes.add(&MINT, with!(app, mint(bearer, body)))
+/// Adds the node's own operations.
+pub fn node_routes(builder: ApiBuilder, authority: Authority) -> ApiBuilder {
+    let authority = Arc::new(authority);
+    builder.surface(&SURFACE).operation(&MINT, with!(authority, mint(bearer, body)))
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn mint(app: Arc<App>, bearer: Bearer, body: JsonText) -> HandlerResult {
-    app.allow_operator(&bearer)?;
+async fn mint(authority: Arc<Authority>, bearer: Bearer, body: JsonText) -> HandlerResult {
+    bearer.allow_operator(&authority)?;
     let request: MintRequest = body.parse()?;
     let grant = request.grant(clock::unix_millis())?;
-    let token = app.authority.mint(&grant).map_err(|error| Error::schema(error.to_string()))?;
+    let token = authority.mint(&grant).map_err(|error| Error::schema(error.to_string()))?;
     Ok(Json(MintAnswer { token }).into_response())
 }
 

@@ -1,21 +1,20 @@
-//! The layers around a handler, and the error_format in which they refuse.
+//! Refusals of the plane's layers, as clients of SQS see them.
 
 use axum::body::Body;
-use axum::response::IntoResponse as _;
-use http::{HeaderValue, header};
+use axum::handler::Handler;
+use futures_util::FutureExt as _;
+use http::{Method, Uri};
 use ron_kernel::{Builder, KernelOptions, Metrics, Snapshot};
 
 use super::*;
 use crate::extract::Payload;
-use crate::route::ApiBuilder;
+use crate::limits::HttpLimits;
+use crate::route::Api;
 
-static QUEUE: RouteSpec = RouteSpec {
-    pattern: "/{account}/{queue}",
-    method: Verb::Post,
-    deadline: Some(Duration::from_millis(50)),
-    concurrency: Some(1),
-    does: "a route that speaks SQS",
-};
+static QUEUE: Operation =
+    post("/{account}/{queue}", "takes one request at a time").deadline(Duration::from_millis(50)).concurrency(1);
+
+static QUEUES: Surface = Surface { service: "mailbox", about: "", tags: &["SQS"], operations: &[&QUEUE] };
 
 /// A request that gets a refusal of the guard in one of the two protocols.
 #[derive(Clone, Copy, Debug)]
@@ -41,23 +40,11 @@ impl Sample {
     }
 }
 
-struct GuardedRoute {
-    route: Arc<RouteState>,
-    /// What the plane runs under.
-    _kernel: Builder,
-}
-
-impl GuardedRoute {
-    fn new(limits: HttpLimits) -> GuardedRoute {
-        let kernel = Builder::new(KernelOptions::default(), Metrics::new());
-        let shared = ApiBuilder::new(kernel.handle(), Snapshot::new(limits)).build().shared;
-        shared.entrance.open();
-        GuardedRoute { route: Arc::new(RouteState::new(&QUEUE, ErrorFormat::Sqs, shared)), _kernel: kernel }
-    }
-
-    async fn ask<H: Handler<T, Call>, T: 'static>(&self, sample: Sample, handler: H) -> Response {
-        Guarded::new(handler, Arc::clone(&self.route)).call(sample.request(), ()).await
-    }
+/// A plane with one queue, and what it runs under.
+fn plane<H: Handler<T, Call>, T: 'static>(limits: &HttpLimits, handler: H) -> (Api, Builder) {
+    let kernel = Builder::new(KernelOptions::default(), Metrics::new());
+    let builder = ApiBuilder::new(kernel.handle(), Snapshot::new(limits.clone()));
+    (builder.surface(&QUEUES).operation(&QUEUE, handler).build(), kernel)
 }
 
 async fn fine(Payload(_): Payload) -> &'static str {
@@ -105,36 +92,38 @@ async fn check(response: Response, sample: Sample, status: u16, code: &str) {
 #[tokio::test]
 async fn refusals_of_the_layers_are_in_the_words_of_sqs() {
     let limits = HttpLimits { body_bytes_max: 100, header_bytes_max: 1000, ..HttpLimits::default() };
-    let guarded = GuardedRoute::new(limits);
+    let (fine, _kernel) = plane(&limits, fine);
+    let (panicking, _kernel) = plane(&limits, panics);
+    let (waiting, _kernel) = plane(&limits, waits);
     for sample in [JSON, QUERY] {
-        let response = guarded.ask(sample, fine).await;
-        assert_eq!((response.status(), response.headers().contains_key("x-amzn-requestid")), (StatusCode::OK, true));
+        assert_eq!(fine.answer_to(sample.request()).await.status(), 200);
 
-        check(guarded.ask(sample, panics).await, sample, 500, "InternalFailure").await;
-        check(guarded.ask(sample, waits).await, sample, 504, "RequestTimeout").await;
+        check(panicking.answer_to(sample.request()).await, sample, 500, "InternalFailure").await;
+        check(waiting.answer_to(sample.request()).await, sample, 504, "RequestTimeout").await;
 
-        let permit = guarded.route.permits.try_acquire().expect("nobody else is here");
-        check(guarded.ask(sample, fine).await, sample, 429, "RequestThrottled").await;
-        drop(permit);
+        let first = waiting.answer_to(sample.request());
+        let mut first = std::pin::pin!(first);
+        assert!(first.as_mut().now_or_never().is_none(), "it has the only permit");
+        check(waiting.answer_to(sample.request()).await, sample, 429, "RequestThrottled").await;
+        first.await;
 
         let large = Sample { body: "0123456789".repeat(11).leak(), ..sample };
-        let response = guarded.ask(large, fine).await;
+        let response = fine.answer_to(large.request()).await;
         assert_eq!(response.headers()[header::CONNECTION], "close", "the rest of the body is not read");
         check(response, sample, 413, "RequestEntityTooLarge").await;
 
-        guarded.route.shared.entrance.close();
-        let response = guarded.ask(sample, fine).await;
+        // Not through `answer_to`, which opens the entrance.
+        fine.shared.entrance.close();
+        let response = fine.answer(sample.request()).await;
         assert_eq!(response.headers()[header::CONNECTION], "close", "the node goes");
         check(response, sample, 503, "ServiceUnavailable").await;
-        guarded.route.shared.entrance.open();
     }
 }
 
 #[tokio::test]
-async fn paths_that_only_look_like_a_queue_keep_the_native_words() {
-    let guarded = GuardedRoute::new(HttpLimits::default());
-    let handler = async || Problem::from(Error::new(Kind::NotFound, "no route has this path")).into_response();
-    let response = guarded.ask(NATIVE, handler).await;
+async fn paths_that_only_look_like_a_queue_keep_the_words_of_the_plane() {
+    let (api, _kernel) = plane(&HttpLimits::default(), fine);
+    let response = api.answer_to(NATIVE.request()).await;
     assert_eq!(response.status(), 404);
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
     assert!(!response.headers().contains_key("x-amzn-requestid"));

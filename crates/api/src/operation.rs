@@ -1,0 +1,249 @@
+//! A route with everything that is said about it: declared once, served and described from the same value.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use ron_auth::Op;
+use ron_types::Kind;
+use serde::Deserialize;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::error_format::ErrorFormats;
+use crate::route::{HttpMethod, RouteSpec};
+
+/// What any route may answer with.
+const ANY_ROUTE: [Kind; 4] = [Kind::Schema, Kind::Busy, Kind::Degraded, Kind::Timeout];
+
+/// What any route that needs a token may answer with.
+const ANY_GUARDED_ROUTE: [Kind; 2] = [Kind::Unauthenticated, Kind::Forbidden];
+
+/// A route with everything that is said about it.
+pub struct Operation {
+    pub(crate) spec: RouteSpec,
+    pub(crate) tag: &'static str,
+    /// What a token must allow; none for the routes that need no token.
+    pub(crate) needs: Option<Op>,
+    /// What is needed, where a right alone does not say it.
+    pub(crate) needs_text: Option<&'static str>,
+    pub(crate) query: Option<Shape>,
+    pub(crate) body: Option<BodyShape>,
+    pub(crate) media_types: Option<MediaTypes>,
+    pub(crate) answer: Option<Shape>,
+    pub(crate) is_stream: bool,
+    pub(crate) may_create: bool,
+    pub(crate) takes_min_durability: bool,
+    pub(crate) tells_durability: bool,
+    pub(crate) errors: &'static [Kind],
+    /// The formats of its refusals; none for problem bodies.
+    pub(crate) error_formats: Option<&'static ErrorFormats>,
+    /// Whether a path that fits the pattern belongs to the operation; none if all do.
+    pub(crate) claims: Option<fn(&str) -> bool>,
+}
+
+/// What is known here of a protocol that is described elsewhere.
+pub(crate) struct MediaTypes {
+    /// Media types of the body; empty if the request has none.
+    pub requests: &'static [&'static str],
+    /// Media types of the answers.
+    pub answers: &'static [&'static str],
+}
+
+/// What a body must look like.
+pub(crate) struct BodyShape {
+    pub shape: Shape,
+    pub example: &'static str,
+    pub is_required: bool,
+    /// Reads the example as the route would.
+    #[cfg_attr(not(test), expect(dead_code, reason = "examples are tried in tests"))]
+    pub reads: fn(&'static str) -> Result<(), serde_json::Error>,
+}
+
+/// A type as the description sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub name: fn() -> Cow<'static, str>,
+    pub schema: fn() -> RefOr<Schema>,
+    /// Adds the schemas it refers to.
+    pub parts: fn(&mut Vec<(String, RefOr<Schema>)>),
+}
+
+impl Shape {
+    const fn of<T: ToSchema>() -> Self {
+        Shape { name: T::name, schema: <T as PartialSchema>::schema, parts: T::schemas }
+    }
+}
+
+impl Operation {
+    const fn new(method: HttpMethod, pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+        Operation {
+            spec: RouteSpec { pattern, method, deadline: None, concurrency: None, does },
+            tag,
+            needs: None,
+            needs_text: None,
+            query: None,
+            body: None,
+            media_types: None,
+            answer: None,
+            is_stream: false,
+            may_create: false,
+            takes_min_durability: false,
+            tells_durability: false,
+            errors: &[],
+            error_formats: None,
+            claims: None,
+        }
+    }
+
+    /// Reads; HEAD is answered as well.
+    pub const fn get(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+        Operation::new(HttpMethod::Get, pattern, tag, does)
+    }
+
+    /// Does something.
+    pub const fn post(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+        Operation::new(HttpMethod::Post, pattern, tag, does)
+    }
+
+    /// Makes or replaces something.
+    pub const fn put(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+        Operation::new(HttpMethod::Put, pattern, tag, does)
+    }
+
+    /// Changes something in part.
+    pub const fn patch(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+        Operation::new(HttpMethod::Patch, pattern, tag, does)
+    }
+
+    /// Removes something.
+    pub const fn delete(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+        Operation::new(HttpMethod::Delete, pattern, tag, does)
+    }
+
+    /// Total time of a request whose caller asks for none; else the configured default.
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.spec.deadline = Some(deadline);
+        self
+    }
+
+    /// Maximum requests in flight at once; else the configured default at start.
+    pub const fn concurrency(mut self, concurrency: usize) -> Self {
+        self.spec.concurrency = Some(concurrency);
+        self
+    }
+
+    /// A token with this right is needed.
+    pub const fn allows(mut self, op: Op) -> Self {
+        self.needs = Some(op);
+        self
+    }
+
+    /// What is needed is more than one right can say; completes the sentence "Needs …".
+    pub const fn needs(mut self, text: &'static str) -> Self {
+        self.needs_text = Some(text);
+        self
+    }
+
+    /// The fields of the query string.
+    pub const fn query<T: ToSchema>(mut self) -> Self {
+        self.query = Some(Shape::of::<T>());
+        self
+    }
+
+    /// The JSON body, with an example that the operation takes.
+    pub const fn body<T: ToSchema + Deserialize<'static>>(mut self, example: &'static str) -> Self {
+        let reads = |example| serde_json::from_str::<T>(example).map(drop);
+        self.body = Some(BodyShape { shape: Shape::of::<T>(), example, is_required: true, reads });
+        self
+    }
+
+    /// The body may be left out.
+    pub const fn optional_body(mut self) -> Self {
+        if let Some(body) = &mut self.body {
+            body.is_required = false;
+        }
+        self
+    }
+
+    /// Requests and answers are of another protocol than the plane's JSON, in these media types.
+    pub const fn speaks(mut self, requests: &'static [&'static str], answers: &'static [&'static str]) -> Self {
+        self.media_types = Some(MediaTypes { requests, answers });
+        self
+    }
+
+    /// The JSON body of the answer; without it the answer is empty.
+    pub const fn answers<T: ToSchema>(mut self) -> Self {
+        self.answer = Some(Shape::of::<T>());
+        self
+    }
+
+    /// The answer is one such object on each line.
+    pub const fn streams<T: ToSchema>(mut self) -> Self {
+        self.is_stream = true;
+        self.answers::<T>()
+    }
+
+    /// 201 where something new came to be.
+    pub const fn created(mut self) -> Self {
+        self.may_create = true;
+        self
+    }
+
+    /// The answer says how durable it is.
+    pub const fn marked(mut self) -> Self {
+        self.tells_durability = true;
+        self
+    }
+
+    /// The answer says how durable it is, and the request may demand a minimum.
+    pub const fn durable(mut self) -> Self {
+        self.takes_min_durability = true;
+        self.marked()
+    }
+
+    /// Refusals are written in these formats instead of problem bodies.
+    pub const fn error_formats(mut self, formats: &'static ErrorFormats) -> Self {
+        self.error_formats = Some(formats);
+        self
+    }
+
+    /// Only these paths of the pattern are the operation's; others are answered as if no route had them.
+    pub const fn claims(mut self, claims: fn(&str) -> bool) -> Self {
+        self.claims = Some(claims);
+        self
+    }
+
+    /// Kinds of failure beside those every route may answer with.
+    pub const fn errors(mut self, errors: &'static [Kind]) -> Self {
+        self.errors = errors;
+        self
+    }
+
+    /// What a caller needs, in one sentence.
+    pub(crate) fn needs_sentence(&self) -> String {
+        match (self.needs_text, self.needs) {
+            (Some(text), _) => format!("Needs {text}."),
+            (None, Some(op)) => format!("Needs a token that allows `{op}`."),
+            (None, None) => "Needs no token.".to_owned(),
+        }
+    }
+
+    /// The statuses of an answer to something that was done.
+    pub(crate) const fn success_statuses(&self) -> &'static [&'static str] {
+        let is_empty = self.answer.is_none() && self.needs.is_some();
+        match (is_empty, self.may_create) {
+            (true, _) => &["204"],
+            (false, true) => &["200", "201"],
+            (false, false) => &["200"],
+        }
+    }
+
+    /// The kinds of failure it may answer with, in the order of their statuses.
+    pub(crate) fn refusals(&self) -> Vec<Kind> {
+        let guarded = self.needs.iter().flat_map(|_| ANY_GUARDED_ROUTE);
+        let mut kinds: Vec<Kind> = ANY_ROUTE.into_iter().chain(guarded).chain(self.errors.iter().copied()).collect();
+        kinds.sort_by_key(|kind| kind.http_status());
+        kinds
+    }
+}
