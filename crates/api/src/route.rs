@@ -204,7 +204,7 @@ impl ApiBuilder {
         }
         let unmatched = Arc::new(RouteState::unmatched(Arc::clone(&shared)));
         let claims = claims(&operations);
-        let other_method = move |uri, route| method_not_allowed(Arc::clone(&claims), uri, route);
+        let other_method = move |uri: Uri, route| std::future::ready(method_not_allowed(&claims, &uri, route));
         let router = router
             .fallback(Guarded::new(async || not_found(), Arc::clone(&unmatched)))
             .method_not_allowed_fallback(Guarded::new(other_method, unmatched));
@@ -264,7 +264,7 @@ fn claims(operations: &[&'static Operation]) -> Arc<Claims> {
     Arc::new(claims.collect())
 }
 
-async fn method_not_allowed(claims: Arc<Claims>, uri: Uri, route: Option<Extension<MatchedPath>>) -> Problem {
+fn method_not_allowed(claims: &Claims, uri: &Uri, route: Option<Extension<MatchedPath>>) -> Problem {
     match route.and_then(|Extension(route)| claims.get(route.as_str()).copied()) {
         Some(claims) if !claims(uri.path()) => not_found(),
         _ => Problem::schema(StatusCode::METHOD_NOT_ALLOWED, "the route has other methods; see Allow"),
