@@ -64,7 +64,7 @@ pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Fai
         Command::Token(command) => token::token(&command),
         Command::Mailbox(command) => mailbox::mailbox(&command),
         Command::Sqs(command) => sqs::sqs(&command),
-        Command::Top(args) => top::top(&args),
+        Command::Top(args) => top::top(&args, mailbox::panes()),
         Command::Doctor(args) => Ok(doctor::doctor(&args.run.sources(), args.json)),
     };
     finish(report)
