@@ -15,12 +15,13 @@ mod view;
 use std::io::Write as _;
 
 pub use token::TokenCommand;
-pub use top::TopArgs;
+pub use top::{Pane, TopArgs};
 
 use crate::cli::{Command, ConfigCommand, RunArgs, UnitCommand};
 use crate::client::Client;
 use crate::doctor;
 use crate::errors::{Code, Exit, Failure};
+use crate::services;
 
 /// What a command has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Fai
         }
         Command::Token(command) => token::token(&command),
         Command::OfService(command, matches) => command.run(&matches),
-        Command::Top(args) => top::top(&args),
+        Command::Top(args) => top::top(&args, services::panes()),
         Command::Doctor(args) => Ok(doctor::doctor(&args.run.sources(), args.json)),
     };
     finish(report)

@@ -14,7 +14,7 @@ use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
 use ron_kernel::{Builder, Snapshot};
 
-pub use crate::commands::Report;
+pub use crate::commands::{Pane, Report};
 pub use crate::config::{BrokenRule, Config, Section};
 pub use crate::data_dir::DataDir;
 pub use crate::errors::{Code, Failure};
@@ -64,6 +64,11 @@ pub trait Service: Sync {
 
     /// Its commands: `macronode <name> …`.
     fn commands(&self) -> Vec<ServiceCommand> {
+        Vec::new()
+    }
+
+    /// Its panes of `macronode top`.
+    fn panes(&self) -> Vec<Box<dyn Pane>> {
         Vec::new()
     }
 
@@ -165,4 +170,9 @@ pub fn gates() -> impl Iterator<Item = &'static GateSpec> {
 /// The commands of all services.
 pub fn commands() -> impl Iterator<Item = ServiceCommand> {
     all().flat_map(Service::commands)
+}
+
+/// The panes of all services.
+pub fn panes() -> Vec<Box<dyn Pane>> {
+    all().flat_map(Service::panes).collect()
 }

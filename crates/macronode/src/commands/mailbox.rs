@@ -9,13 +9,14 @@ mod send;
 mod settle;
 mod stats;
 mod tail;
+mod top;
 mod topics;
 pub mod types;
 mod verify;
 
 pub use args::MailboxCommand;
 use serde_json::Value;
-pub use stats::{Numbers, TopicStats, path_of as stats_path};
+pub use top::panes;
 
 use super::{Report, wait};
 use crate::errors::Failure;

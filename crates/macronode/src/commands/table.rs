@@ -16,6 +16,14 @@ pub fn row<const COLUMNS: usize>(cells: [&str; COLUMNS]) -> Vec<String> {
     cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 
+/// The first characters, with a mark if there are more.
+pub fn shortened(text: &str, width_max: usize) -> String {
+    match text.char_indices().nth(width_max) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(width_max.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

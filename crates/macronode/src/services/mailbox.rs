@@ -5,7 +5,7 @@ use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
 use svc_mailbox::{LogLocation, Options, specs};
 
-use super::{BrokenRule, Code, Config, DataDir, Failure, Parts, Routes, Section, Service, ServiceCommand};
+use super::{BrokenRule, Code, Config, DataDir, Failure, Pane, Parts, Routes, Section, Service, ServiceCommand};
 use crate::commands::{mailbox, sqs};
 use crate::config::cpus;
 
@@ -83,6 +83,10 @@ impl Service for Mailbox {
                 sqs::sqs,
             ),
         ]
+    }
+
+    fn panes(&self) -> Vec<Box<dyn Pane>> {
+        mailbox::panes()
     }
 
     fn install(&self, node: &mut Parts<'_>) -> Result<Routes, Failure> {

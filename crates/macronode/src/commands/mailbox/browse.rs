@@ -4,10 +4,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::args::BrowseArgs;
-use super::types::{counted, decoded, one_line, payload_line, relative, segment, shortened, span};
+use super::types::{counted, decoded, one_line, payload_line, relative, segment, span};
 use crate::client::{ApiClient, NodeAnswer};
 use crate::commands::Report;
-use crate::commands::table::{row, table};
+use crate::commands::table::{row, shortened, table};
 use crate::errors::Failure;
 
 /// Characters of a payload in the table.

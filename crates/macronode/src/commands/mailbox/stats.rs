@@ -7,8 +7,55 @@ use super::types::{bytes, counted, relative, segment};
 use crate::client::ApiClient;
 use crate::commands::Report;
 use crate::commands::table::{row, table};
-use crate::commands::top::{LogNumbers, NodeStats};
 use crate::errors::Failure;
+
+/// The numbers of the mailbox as a whole.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeStats {
+    /// Every shard that owns partitions.
+    pub shards: Vec<Shard>,
+    /// The log; none while it is being read.
+    pub log: Option<LogNumbers>,
+    /// Topics there are.
+    pub topics: u64,
+    /// What an answer means.
+    pub durability: String,
+}
+
+/// One shard.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Shard {
+    /// Which.
+    pub shard: usize,
+    /// May be delivered.
+    pub ready: u64,
+    /// Wait for their time.
+    pub delayed: u64,
+    /// Are with consumers.
+    pub leased: u64,
+    /// Receivers waiting.
+    pub waiters: u64,
+}
+
+/// The log.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LogNumbers {
+    /// Bytes it takes.
+    pub bytes_total: u64,
+    /// Bytes it may take.
+    pub quota_bytes: u64,
+    /// Files it has.
+    pub segments: u32,
+    /// Commits since the start.
+    pub syncs: u64,
+    /// Records written since the start.
+    pub appended: u64,
+    /// Why it takes nothing more.
+    pub failed: Option<String>,
+}
 
 /// The numbers of a topic or of one of its partitions.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ron_kernel::clock;
 
+use crate::commands::table::shortened;
+
 /// The bytes of a payload; one that cannot be read is shown as it came.
 pub fn decoded(payload_b64: &str) -> Vec<u8> {
     STANDARD.decode(payload_b64).unwrap_or_else(|_| payload_b64.as_bytes().to_vec())
@@ -48,14 +50,6 @@ fn escaped(text: &str, is_harmless: impl Fn(char) -> bool) -> String {
         }
     }
     shown
-}
-
-/// The first characters, with a mark if there are more.
-pub fn shortened(text: &str, width_max: usize) -> String {
-    match text.char_indices().nth(width_max) {
-        None => text.to_owned(),
-        Some(_) => text.chars().take(width_max.saturating_sub(1)).chain(['…']).collect(),
-    }
 }
 
 /// A span of time in its largest unit.

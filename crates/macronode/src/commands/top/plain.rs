@@ -1,120 +1,85 @@
-//! One snapshot as plain text, for pipes and files.
+//! One look as plain text and as JSON, for pipes and files.
 
-use super::figures::{age, count, rate};
-use super::view::{LogRow, QueueRow, TopicRow, View};
-use crate::commands::mailbox::types::{bytes, counted};
+use serde_json::Value;
+
+use super::figures::count;
+use super::pane::PaneView;
+use super::watch::TopView;
 use crate::commands::table::{row, table};
 
-/// Topics that are listed.
-const TOPICS_MAX: usize = 50;
 /// Queues that are listed.
 const QUEUES_MAX: usize = 10;
 
-/// The first line: how the node stands.
-pub fn standing(view: &View) -> String {
-    let reasons = if view.reasons.is_empty() { String::new() } else { format!(": {}", view.reasons.join("; ")) };
-    format!("{}{reasons}", view.state)
-}
-
-/// The second line: what the log takes and does.
-pub fn log_line(log: Option<&LogRow>) -> String {
-    let Some(log) = log else { return "log is being read".to_owned() };
-    if let Some(failed) = &log.failed {
-        return format!("LOG FAILED: {failed}");
+/// The look as plain text: how the node stands, each pane, the queues.
+pub fn text(view: &TopView) -> String {
+    let panes: Vec<_> = panes(view).collect();
+    let headlines: String = panes.iter().map(|(_, pane)| format!(", {}", pane.headline())).collect();
+    let mut sections = vec![format!("{} {}{headlines}\n", view.node.address, view.node.standing())];
+    for (service, pane) in &panes {
+        // One pane needs no name, and its first line belongs to the headline above it.
+        match panes.len() {
+            1 => sections[0] += &pane.plain(),
+            _ => sections.push(format!("{service}\n{}", pane.plain())),
+        }
     }
-    format!(
-        "log {} of {}, {}, {} syncs/s, {} records/s",
-        bytes(log.bytes_total),
-        bytes(log.quota_bytes),
-        counted(log.segments.into(), "segment"),
-        rate(log.syncs_per_second),
-        rate(log.records_per_second)
-    )
-}
-
-/// How full a queue is, as a fraction.
-pub fn fill(queue: Option<&QueueRow>) -> String {
-    queue.map_or_else(|| "-".to_owned(), |queue| format!("{}/{}", queue.depth, queue.capacity))
-}
-
-/// What leaves a topic in a second, or what holds it back.
-pub fn outward(topic: &TopicRow) -> String {
-    topic.held().map_or_else(|| rate(topic.out_per_second), str::to_owned)
-}
-
-/// The whole snapshot.
-pub fn show(view: &View) -> String {
-    let View { address, durability, topics_total, .. } = view;
-    let head = format!("{address} {}, {durability}, {}\n", standing(view), counted(*topics_total, "topic"));
-    let mut shards = vec![row(["shard", "ready", "delayed", "leased", "waiters", "queue"])];
-    shards.extend(view.shards.iter().map(|shard| {
-        let numbers = [shard.ready, shard.delayed, shard.leased, shard.waiters].map(count);
-        let [ready, delayed, leased, waiters] = numbers.each_ref().map(String::as_str);
-        row([&shard.shard.to_string(), ready, delayed, leased, waiters, &fill(shard.queue.as_ref())])
-    }));
-    let mut topics = vec![row(["topic", "ready", "leased", "delayed", "in/s", "out/s", "ack/s", "dead", "oldest"])];
-    topics.extend(view.topics.iter().take(TOPICS_MAX).map(|topic| {
-        let [ready, leased, delayed, dead] = [topic.ready, topic.leased, topic.delayed, topic.dead].map(count);
-        let [inward, acked] = [topic.in_per_second, topic.acked_per_second].map(rate);
-        let outward = outward(topic);
-        let oldest = age(topic.oldest_age_ms);
-        row([&topic.name, &ready, &leased, &delayed, &inward, &outward, &acked, &dead, &oldest])
-    }));
     let mut queues = vec![row(["queue", "fill", "high", "busy"])];
+    let listed = view.node.queues.iter().take(QUEUES_MAX);
     queues.extend(
-        view.queues
-            .iter()
-            .take(QUEUES_MAX)
-            .map(|queue| row([&queue.name, &fill(Some(queue)), &queue.high_water.to_string(), &count(queue.busy)])),
+        listed.map(|queue| row([&queue.name, &queue.fraction(), &queue.high_water.to_string(), &count(queue.busy)])),
     );
-    let sections = [shards, topics, queues].map(|rows| table(0, &rows));
-    format!("{head}{}\n\n{}", log_line(view.log.as_ref()), sections.join("\n"))
+    sections.push(table(0, &queues));
+    sections.join("\n")
+}
+
+/// The look as one JSON object: the fields of the node and those of each pane beside each other.
+pub fn json(view: &TopView) -> Value {
+    let mut document = serde_json::to_value(&view.node).unwrap_or_default();
+    if let Some(fields) = document.as_object_mut() {
+        for (name, value) in panes(view).flat_map(|(_, pane)| pane.json()) {
+            let taken = fields.insert(name, value);
+            debug_assert!(taken.is_none(), "two panes use one name: {taken:?} was hidden");
+        }
+    }
+    document
+}
+
+fn panes(view: &TopView) -> impl Iterator<Item = (&'static str, &dyn PaneView)> {
+    view.panes.iter().filter_map(|pane| Some((pane.service, pane.view.as_deref()?)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::view::Sort;
-    use super::super::view::tests::samples;
+    use serde_json::json;
+
+    use super::super::watch::tests::view;
     use super::*;
 
-    #[test]
-    fn a_snapshot_shows_everything_once() {
-        let (before, now) = samples();
-        let mut view = View::of("127.0.0.1:1", &now, Some(&before));
-        Sort::Ready.apply(&mut view.topics);
-        let expected = "\
-127.0.0.1:1 ready, fsynced, 3 topics
-log 64.0 MiB of 16.0 GiB, 1 segment, 100 syncs/s, 1000 records/s
-
-shard  ready  delayed  leased  waiters  queue
-0      40     3        2       1        50/100
-1      0      0        0       0        -
-
-topic  ready  leased  delayed  in/s  out/s  ack/s  dead  oldest
-a      40     0       0        200   100    50     4     90s
-c      40     0       0        -     -      -      4     90s
-b      0      0       0        -     -      -      0     -
-
+    const QUEUES: &str = "
 queue       fill    high  busy
 work_tx[0]  50/100  90    0
 telemetry   0/100   9     0
 work        0/100   4     0
 ";
-        assert_eq!(show(&view), expected);
-    }
 
     #[test]
-    fn a_breaker_takes_the_place_of_what_it_holds_back() {
-        for (breaker, shown) in [("", "70"), ("closed", "70"), ("half_open", "probe"), ("open", "held")] {
-            let topic = TopicRow { breaker: breaker.to_owned(), out_per_second: Some(70.0), ..TopicRow::default() };
-            assert_eq!(outward(&topic), shown, "{breaker}");
+    fn each_pane_stands_between_the_state_and_the_queues() {
+        for (panes, expected) in [
+            (&[][..], "here ready\n".to_owned()),
+            (&["alpha"], "here ready, 10 alpha rows\nrows of alpha\n".to_owned()),
+            (
+                &["alpha", "beta"],
+                "here ready, 10 alpha rows, 10 beta rows\n\nalpha\nrows of alpha\n\nbeta\nrows of beta\n".to_owned(),
+            ),
+        ] {
+            assert_eq!(text(&view(panes)), expected + QUEUES);
         }
     }
 
     #[test]
-    fn a_failed_log_is_shouted() {
-        let failed = LogRow { failed: Some("no space".to_owned()), ..LogRow::default() };
-        assert_eq!(log_line(Some(&failed)), "LOG FAILED: no space");
-        assert_eq!(log_line(None), "log is being read");
+    fn json_has_the_fields_of_the_node_and_of_each_pane() {
+        let document = json(&view(&["alpha", "beta"]));
+        assert_eq!((&document["address"], &document["state"]), (&json!("here"), &json!("ready")));
+        assert_eq!((&document["alpha_rows"], &document["beta_rows"]), (&json!(10), &json!(10)));
+        assert_eq!(document["queues"][0]["name"], "work_tx[0]");
     }
 }

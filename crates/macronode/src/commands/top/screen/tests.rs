@@ -1,97 +1,138 @@
-//! What is on the screen, at sizes people have.
+//! What is on the screen, at sizes people have, whatever the panes show.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::super::view::tests::samples;
+use super::super::watch::tests::view;
 use super::*;
 
-fn shown(width: u16, height: u16, view: &View, trouble: Option<&str>, chosen: &mut Chosen) -> Vec<String> {
+fn shown(width: u16, height: u16, view: &TopView, chosen: &mut Chosen) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen");
-    terminal.draw(|frame| draw(frame, view, trouble, chosen)).expect("drawn");
+    terminal.draw(|frame| draw(frame, view, chosen)).expect("drawn");
     let buffer = terminal.backend().buffer();
     let line = |y: u16| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
     (0..height).map(line).collect()
 }
 
-fn view() -> View {
-    let (before, now) = samples();
-    View::of("127.0.0.1:8080", &now, Some(&before))
+fn press(chosen: &mut Chosen, code: KeyCode, view: &TopView) -> bool {
+    chosen.obey(KeyEvent::new(code, KeyModifiers::NONE), view)
+}
+
+/// How many lines begin like this.
+fn lines_of(lines: &[String], start: &str) -> usize {
+    lines.iter().filter(|line| line.starts_with(start)).count()
 }
 
 #[test]
-fn a_small_terminal_shows_all_parts() {
-    let lines = shown(80, 24, &view(), None, &mut Chosen::default());
+fn a_node_without_panes_shows_its_queues() {
+    let lines = shown(80, 8, &view(&[]), &mut Chosen::default());
     let expected = "
- macronode 127.0.0.1:8080  ready
- fsynced  log 64.0 MiB of 16.0 GiB, 1 segment, 100 syncs/s, 1000 records/s
-
- shard    ready  leased delayed waiters  queue
- 0           40       2       3       1  ■■■■···· 50/100
- 1            0       0       0       0
+ macronode here  ready
 
  queue                         high   busy  fill
  work_tx[0]                      90      0  ■■■■···· 50/100
  telemetry                        9      0  ········ 0/100
  work                             4      0  ········ 0/100
 
-
- topic             ready  leased delayed    in/s   out/s   ack/s    dead  oldest
- a                    40       0       0     200     100      50       4     90s
- c                    40       0       0       -       -       -       4     90s
- b                     0       0       0       -       -       -       0       -
-
-
-
-
-
-
- q quit  s sort  p pause  up/down scroll  ? help                topics 1-3 of 3";
-    let expected: Vec<&str> = expected.lines().skip(1).collect();
-    assert_eq!(lines, expected);
+ q quit  p pause  ? help";
+    assert_eq!(lines, expected.lines().skip(1).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_wide_terminal_puts_queues_beside_shards() {
-    let lines = shown(140, 40, &view(), None, &mut Chosen::default());
-    assert!(lines[3].contains("shard") && lines[3].contains("queue") && lines[3].contains("fill"), "{lines:#?}");
-    assert!(lines[11].starts_with(" topic") && lines[10].is_empty(), "{lines:#?}");
+fn one_pane_stands_above_the_queues_and_needs_no_name() {
+    let lines = shown(80, 24, &view(&["alpha"]), &mut Chosen::default());
+    assert_eq!((lines[2].as_str(), lines[11].as_str(), lines[12].as_str()), ("alpha 0", "alpha 9", ""));
+    assert!(lines[13].starts_with(" queue"), "{lines:#?}");
+    assert!(lines[23].starts_with(" q quit  p pause  ? help  x nothing "), "{lines:#?}");
+    assert!(lines[23].ends_with("rows 1-10 of 10"), "{lines:#?}");
+    let lines = shown(80, 15, &view(&["alpha"]), &mut Chosen::default());
+    assert_eq!(lines_of(&lines, " work_tx") + lines_of(&lines, " telemetry"), 2, "queues keep their lines: {lines:#?}");
 }
 
 #[test]
-fn a_narrow_terminal_leaves_out_whole_columns() {
-    let lines = shown(60, 24, &view(), None, &mut Chosen::default());
-    let head = lines.iter().find(|line| line.starts_with(" topic")).expect("the topics");
-    assert_eq!(
-        head.split_whitespace().collect::<Vec<_>>(),
-        ["topic", "ready", "leased", "delayed", "in/s", "out/s", "ack/s"]
-    );
+fn a_wide_terminal_puts_the_queues_beside_the_panes() {
+    let lines = shown(140, 40, &view(&["alpha"]), &mut Chosen::default());
+    assert!(lines[2].starts_with("alpha 0 ") && lines[2].ends_with("fill"), "{lines:#?}");
 }
 
 #[test]
-fn scrolling_sorting_and_pausing_are_seen() {
-    let mut chosen = Chosen { offset: 1, sort: Sort::Name, is_paused: true, ..Chosen::default() };
-    let lines = shown(80, 24, &view(), None, &mut chosen);
-    assert!(lines[14].starts_with(" b ") && lines[15].starts_with(" c "), "{lines:#?}");
-    assert!(lines[23].contains("PAUSED"), "{lines:#?}");
-    chosen.offset = 99;
-    shown(80, 24, &view(), None, &mut chosen);
-    assert_eq!(chosen.offset, 2, "scrolling ends at the last topic");
-    chosen.is_help = true;
-    assert!(shown(80, 24, &view(), None, &mut chosen).iter().any(|line| line.contains("this help")));
+fn several_panes_are_all_seen_where_there_is_room() {
+    let view = view(&["alpha", "beta"]);
+    let lines = shown(80, 40, &view, &mut Chosen::default());
+    assert_eq!(lines[1], "  1 alpha   2 beta");
+    assert_eq!((lines_of(&lines, "alpha"), lines_of(&lines, "beta")), (10, 10), "{lines:#?}");
+    assert!(lines[39].contains("Tab pane"), "{lines:#?}");
 }
 
 #[test]
-fn trouble_takes_the_place_of_the_state() {
-    let lines = shown(80, 24, &view(), Some("MN0017 no node answers"), &mut Chosen::default());
+fn where_the_room_is_short_keys_choose_the_pane() {
+    let view = view(&["alpha", "beta", "gamma"]);
+    let mut chosen = Chosen::default();
+    for (code, service) in [
+        (KeyCode::Null, "alpha"),
+        (KeyCode::Tab, "beta"),
+        (KeyCode::Tab, "gamma"),
+        (KeyCode::Tab, "alpha"),
+        (KeyCode::BackTab, "gamma"),
+        (KeyCode::Char('2'), "beta"),
+        (KeyCode::Char('9'), "beta"),
+    ] {
+        assert!(press(&mut chosen, code, &view));
+        let lines = shown(80, 24, &view, &mut chosen);
+        let seen = ["alpha", "beta", "gamma"].map(|service| lines_of(&lines, service));
+        assert_eq!(seen, ["alpha", "beta", "gamma"].map(|name| if name == service { 10 } else { 0 }), "{code:?}");
+    }
+}
+
+#[test]
+fn each_pane_scrolls_by_itself() {
+    let view = view(&["alpha", "beta"]);
+    let mut chosen = Chosen::default();
+    for code in [KeyCode::Down, KeyCode::Down, KeyCode::Tab, KeyCode::Down] {
+        assert!(press(&mut chosen, code, &view));
+    }
+    let lines = shown(80, 40, &view, &mut chosen);
+    assert_eq!((lines_of(&lines, "alpha"), lines_of(&lines, "beta")), (8, 9), "{lines:#?}");
+    assert!(lines[39].ends_with("rows 2-10 of 10"), "{lines:#?}");
+}
+
+#[test]
+fn common_keys_do_what_the_help_says() {
+    let view = view(&["alpha", "beta"]);
+    let mut chosen = Chosen::default();
+    assert!(press(&mut chosen, KeyCode::Char('p'), &view) && chosen.is_paused);
+    assert!(shown(80, 24, &view, &mut chosen)[23].contains("PAUSED"));
+    assert!(press(&mut chosen, KeyCode::Char('?'), &view));
+    let lines = shown(80, 24, &view, &mut chosen);
+    for part in ["this help", "Tab, 1 to 9", "nothing at all"] {
+        assert!(lines.iter().any(|line| line.contains(part)), "{part}: {lines:#?}");
+    }
+    assert!(press(&mut chosen, KeyCode::Esc, &view) && !chosen.is_help, "the first Esc closes the help");
+    assert!(!press(&mut chosen, KeyCode::Esc, &view));
+    assert!(!press(&mut chosen, KeyCode::Char('q'), &view));
+    assert!(!chosen.obey(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &view));
+}
+
+#[test]
+fn trouble_is_seen_where_it_is() {
+    let mut troubled = view(&["alpha"]);
+    troubled.panes[0].trouble = Some("MN0018 refused".to_owned());
+    let lines = shown(80, 24, &troubled, &mut Chosen::default());
+    assert!(lines[0].ends_with("ready"), "{lines:#?}");
+    assert_eq!((lines[2].as_str(), lines_of(&lines, "alpha")), (" alpha: MN0018 refused", 10));
+    troubled.trouble = Some("MN0017 no node answers".to_owned());
+    let lines = shown(80, 24, &troubled, &mut Chosen::default());
     assert!(lines[0].contains("MN0017 no node answers") && !lines[0].contains("ready"), "{lines:#?}");
 }
 
 #[test]
 fn no_size_is_too_small() {
+    let mut troubled = view(&["alpha", "beta"]);
+    troubled.panes[1].trouble = Some("x".to_owned());
+    troubled.panes[1].view = None;
     for (width, height) in [(1, 1), (10, 3), (20, 6), (40, 10), (300, 8), (80, 24)] {
-        let mut chosen = Chosen { is_help: true, ..Chosen::default() };
-        shown(width, height, &view(), None, &mut chosen);
-        shown(width, height, &View::default(), Some("x"), &mut chosen);
+        for view in [&troubled, &view(&["alpha"]), &TopView::default()] {
+            shown(width, height, view, &mut Chosen { is_help: true, ..Chosen::default() });
+        }
     }
 }

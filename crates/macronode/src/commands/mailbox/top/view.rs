@@ -1,59 +1,11 @@
-//! What `macronode top` shows: two samples of a node made into totals and rates.
+//! What is shown of the mailbox: two samples made into totals and rates.
 
 use ron_kernel::clock;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::commands::mailbox::Numbers;
-use crate::commands::view::{Queue, Status};
-
-/// The numbers of the mailbox as a whole.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct NodeStats {
-    /// Every shard that owns partitions.
-    pub shards: Vec<Shard>,
-    /// The log; none while it is being read.
-    pub log: Option<LogNumbers>,
-    /// Topics there are.
-    pub topics: u64,
-    /// What an answer means.
-    pub durability: String,
-}
-
-/// One shard.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Shard {
-    /// Which.
-    pub shard: usize,
-    /// May be delivered.
-    pub ready: u64,
-    /// Wait for their time.
-    pub delayed: u64,
-    /// Are with consumers.
-    pub leased: u64,
-    /// Receivers waiting.
-    pub waiters: u64,
-}
-
-/// The log.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct LogNumbers {
-    /// Bytes it takes.
-    pub bytes_total: u64,
-    /// Bytes it may take.
-    pub quota_bytes: u64,
-    /// Files it has.
-    pub segments: u32,
-    /// Commits since the start.
-    pub syncs: u64,
-    /// Records written since the start.
-    pub appended: u64,
-    /// Why it takes nothing more.
-    pub failed: Option<String>,
-}
+use crate::commands::mailbox::stats::{NodeStats, Numbers, Shard};
+use crate::commands::top::{NodeSample, QueueRow};
 
 /// One topic.
 #[derive(Clone, Debug, Default)]
@@ -94,30 +46,20 @@ fn rate(earlier: Option<u64>, count: u64, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| more as f64 / seconds)
 }
 
-/// A node at one moment.
+/// The mailbox at one moment.
 #[derive(Clone, Debug)]
-pub struct Sample {
-    /// When.
+pub struct MailboxSample {
+    /// When the numbers of the whole were seen.
     pub taken: Instant,
-    /// How it stands.
-    pub status: Status,
-    /// Its queues.
-    pub queues: Vec<Queue>,
-    /// Its mailbox.
+    /// The mailbox as a whole.
     pub stats: NodeStats,
-    /// Its topics.
+    /// Topics, by name.
     pub topics: Vec<TopicSample>,
 }
 
 /// What is shown. Rates are unknown until there are two samples.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct View {
-    /// Where the node is.
-    pub address: String,
-    /// How it stands, in one word.
-    pub state: String,
-    /// Why it does not stand better.
-    pub reasons: Vec<String>,
+pub struct MailboxView {
     /// What an answer means.
     pub durability: String,
     /// Topics there are.
@@ -126,10 +68,8 @@ pub struct View {
     pub log: Option<LogRow>,
     /// The shards.
     pub shards: Vec<ShardRow>,
-    /// The topics.
+    /// The topics, those with the most messages ready first.
     pub topics: Vec<TopicRow>,
-    /// Queues, the fullest first.
-    pub queues: Vec<QueueRow>,
 }
 
 /// The log as it is shown.
@@ -191,21 +131,6 @@ pub struct TopicRow {
     pub breaker: String,
 }
 
-/// A queue as it is shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct QueueRow {
-    /// Its name.
-    pub name: String,
-    /// Items waiting.
-    pub depth: usize,
-    /// Items it holds at most.
-    pub capacity: usize,
-    /// Most items that ever waited.
-    pub high_water: usize,
-    /// Items refused.
-    pub busy: u64,
-}
-
 /// By what topics are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
@@ -244,10 +169,14 @@ impl Sort {
         Sort::Name,
     ];
 
-    /// The next one.
-    pub fn next(self) -> Sort {
-        let place = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
-        Sort::ALL[(place + 1) % Sort::ALL.len()]
+    /// The one of this index.
+    pub fn at(index: usize) -> Sort {
+        Sort::ALL.get(index).copied().unwrap_or_default()
+    }
+
+    /// The index that follows.
+    pub fn after(index: usize) -> usize {
+        (index + 1) % Sort::ALL.len()
     }
 
     /// The largest first; equal ones by name.
@@ -268,9 +197,9 @@ impl Sort {
     }
 }
 
-impl View {
-    /// What a sample shows, with rates since the one before.
-    pub fn of(address: &str, now: &Sample, before: Option<&Sample>) -> View {
+impl MailboxView {
+    /// What a sample shows, with rates since the one before and the queues of the shards.
+    pub fn of(now: &MailboxSample, before: Option<&MailboxSample>, node: &NodeSample) -> MailboxView {
         let seconds = before.map_or(0.0, |before| (now.taken - before.taken).as_secs_f64());
         let old_log = before.and_then(|before| before.stats.log.as_ref());
         let log = now.stats.log.as_ref().map(|log| LogRow {
@@ -294,16 +223,14 @@ impl View {
             oldest_age_ms: (numbers.oldest_ts > 0).then(|| unix_ms.saturating_sub(numbers.oldest_ts)),
             breaker: numbers.breaker.clone(),
         });
-        View {
-            address: address.to_owned(),
-            state: now.status.state.clone(),
-            reasons: reasons(&now.status),
+        let mut topics: Vec<TopicRow> = topics.collect();
+        Sort::default().apply(&mut topics);
+        MailboxView {
             durability: now.stats.durability.clone(),
             topics_total: now.stats.topics,
             log,
-            shards: now.stats.shards.iter().map(|shard| ShardRow::of(shard, &now.queues)).collect(),
-            topics: topics.collect(),
-            queues: fullest(&now.queues),
+            shards: now.stats.shards.iter().map(|shard| ShardRow::of(shard, node)).collect(),
+            topics,
         }
     }
 }
@@ -320,7 +247,7 @@ impl TopicRow {
 }
 
 impl ShardRow {
-    fn of(shard: &Shard, queues: &[Queue]) -> ShardRow {
+    fn of(shard: &Shard, node: &NodeSample) -> ShardRow {
         let name = format!("work_tx[{}]", shard.shard);
         ShardRow {
             shard: shard.shard,
@@ -328,39 +255,9 @@ impl ShardRow {
             delayed: shard.delayed,
             leased: shard.leased,
             waiters: shard.waiters,
-            queue: queues.iter().find(|queue| queue.name == name).map(QueueRow::of),
+            queue: node.queue(&name),
         }
     }
-}
-
-impl QueueRow {
-    fn of(queue: &Queue) -> QueueRow {
-        let Queue { name, depth, capacity, high_water, busy, .. } = queue.clone();
-        QueueRow { name, depth, capacity, high_water, busy }
-    }
-
-    /// How full it is, from 0 to 1.
-    pub fn fill(&self) -> f64 {
-        self.depth as f64 / self.capacity.max(1) as f64
-    }
-}
-
-fn reasons(status: &Status) -> Vec<String> {
-    let pressed = status.pressure.iter().map(|cause| format!("{}: {}", cause.service, cause.cause));
-    let limping = status.services.iter().filter_map(|service| Some((service, service.reason.as_ref()?)));
-    let limping = limping.map(|(service, reason)| format!("{} {reason}", service.name));
-    status.unmet.iter().cloned().chain(limping).chain(pressed).collect()
-}
-
-/// The fullest first; of equally full ones, those that were fuller once.
-fn fullest(queues: &[Queue]) -> Vec<QueueRow> {
-    let mut rows: Vec<QueueRow> = queues.iter().map(QueueRow::of).collect();
-    let most = |row: &QueueRow| row.high_water as f64 / row.capacity.max(1) as f64;
-    rows.sort_by(|left, right| {
-        let by_fill = right.fill().total_cmp(&left.fill());
-        by_fill.then_with(|| most(right).total_cmp(&most(left))).then_with(|| left.name.cmp(&right.name))
-    });
-    rows
 }
 
 #[cfg(test)]
@@ -370,9 +267,27 @@ pub mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::view::Queue;
+
+    /// A node with the queue of one shard.
+    pub fn node() -> NodeSample {
+        let queue =
+            |name: &str, depth: usize| Queue { name: name.to_owned(), capacity: 100, depth, ..Queue::default() };
+        NodeSample {
+            status: Default::default(),
+            services: Vec::new(),
+            queues: vec![queue("work_tx", 7), queue("work_tx[0]", 50)],
+        }
+    }
+
+    /// What is shown of two samples.
+    pub fn view() -> MailboxView {
+        let (before, now) = samples();
+        MailboxView::of(&now, Some(&before), &node())
+    }
 
     /// Two samples of one node, two seconds apart.
-    pub fn samples() -> (Sample, Sample) {
+    pub fn samples() -> (MailboxSample, MailboxSample) {
         let stats = |syncs: u64, ready: u64| {
             serde_json::from_value(json!({
                 "shards": [{"shard": 0, "ready": ready, "delayed": 3, "leased": 2, "waiters": 1},
@@ -397,28 +312,11 @@ pub mod tests {
                 acked: rate.map(|rate| rate / 4.0),
             },
         };
-        let status =
-            || serde_json::from_value(json!({"state": "ready", "accepts_writes": true})).expect("the shape of /readyz");
-        let queue = |name: &str, depth: usize, high_water: usize| Queue {
-            name: name.to_owned(),
-            capacity: 100,
-            depth,
-            high_water,
-            ..Queue::default()
-        };
-        let queues = vec![queue("work", 0, 4), queue("work_tx[0]", 50, 90), queue("telemetry", 0, 9)];
         let taken = clock::now();
-        let before = Sample {
-            taken,
-            status: status(),
-            queues: queues.clone(),
-            stats: stats(100, 10),
-            topics: vec![topic("a", 10, None), topic("b", 0, None)],
-        };
-        let now = Sample {
+        let before =
+            MailboxSample { taken, stats: stats(100, 10), topics: vec![topic("a", 10, None), topic("b", 0, None)] };
+        let now = MailboxSample {
             taken: taken + Duration::from_secs(2),
-            status: status(),
-            queues,
             stats: stats(300, 40),
             topics: vec![topic("a", 40, Some(200.0)), topic("b", 0, None), topic("c", 40, None)],
         };
@@ -428,33 +326,29 @@ pub mod tests {
     #[test]
     fn rates_come_from_two_samples_of_the_same_run() {
         let (before, now) = samples();
-        let view = View::of("here", &now, Some(&before));
+        let view = MailboxView::of(&now, Some(&before), &node());
         let log = view.log.expect("a log");
         assert_eq!((log.syncs_per_second, log.records_per_second), (Some(100.0), Some(1000.0)));
         let rates = (view.topics[0].in_per_second, view.topics[0].out_per_second, view.topics[0].acked_per_second);
         assert_eq!(rates, (Some(200.0), Some(100.0), Some(50.0)));
-        let alone = View::of("here", &now, None).log.expect("a log");
+        let alone = MailboxView::of(&now, None, &node()).log.expect("a log");
         assert_eq!(alone.syncs_per_second, None, "one sample knows no rate");
-        let restarted = View::of("here", &before, Some(&now)).log.expect("a log");
+        let restarted = MailboxView::of(&before, Some(&now), &node()).log.expect("a log");
         assert_eq!(restarted.syncs_per_second, None, "the counts went back");
-        assert_eq!(view.topics[1].oldest_age_ms, None);
+        assert_eq!(view.topics[2].oldest_age_ms, None, "it holds nothing");
         assert!(view.topics[0].oldest_age_ms >= Some(90_000));
     }
 
     #[test]
-    fn queues_are_shown_by_fill_and_with_their_shard() {
-        let (_, now) = samples();
-        let view = View::of("here", &now, None);
-        let names: Vec<&str> = view.queues.iter().map(|queue| queue.name.as_str()).collect();
-        assert_eq!(names, ["work_tx[0]", "telemetry", "work"]);
+    fn a_shard_comes_with_its_queue() {
+        let view = view();
         assert_eq!(view.shards[0].queue.as_ref().map(|queue| queue.depth), Some(50));
         assert_eq!(view.shards[1].queue, None);
     }
 
     #[test]
     fn topics_are_sorted_by_what_was_asked() {
-        let (before, now) = samples();
-        let mut topics = View::of("here", &now, Some(&before)).topics;
+        let mut topics = view().topics;
         let mut order = |sort: Sort| {
             sort.apply(&mut topics);
             topics.iter().map(|topic| topic.name.clone()).collect::<String>()
@@ -464,7 +358,7 @@ pub mod tests {
             ("acb".into(), "abc".into(), "abc".into())
         );
         assert_eq!(order(Sort::Oldest), "acb");
-        let round = Sort::ALL.iter().fold(Sort::default(), |sort, _| sort.next());
-        assert_eq!(round, Sort::default());
+        let round = Sort::ALL.iter().fold(0, |index, _| Sort::after(index));
+        assert_eq!((Sort::at(round), Sort::at(1), Sort::at(99)), (Sort::Ready, Sort::Leased, Sort::Ready));
     }
 }

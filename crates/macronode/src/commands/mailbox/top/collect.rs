@@ -1,4 +1,4 @@
-//! Takes samples of a node through both of its planes.
+//! Keeps the numbers of the topics: the busy ones are asked for with each look, the others by turns.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,24 @@ use ron_kernel::clock;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::view::{NodeStats, Sample, TopicRates, TopicSample};
-use crate::cli::{ApiArgs, ClientArgs};
-use crate::client::{ApiClient, Client};
-use crate::commands::mailbox::{Numbers, TopicStats, stats_path, types::segment};
-use crate::commands::view::{Status, Topology};
+use super::view::{TopicRates, TopicSample};
+use crate::client::{ApiClient, PATIENCE};
+use crate::commands::mailbox::stats::{Numbers, TopicStats, path_of};
+use crate::commands::mailbox::types::segment;
 use crate::errors::Failure;
 
-/// Topics of one page.
+/// Maximum topics in one page of the list.
 const PAGE: usize = 1000;
-/// Topics known at most.
+/// Maximum topics that are listed.
 const TOPICS_MAX: usize = 10_000;
 /// Topics whose numbers are asked for in one look: each is a request of its own.
 const ASKED_MAX: usize = 100;
 /// Of those, topics that were busy at their last look; the others take turns.
 const ASKED_BUSY_MAX: usize = 75;
 
-/// Asks one node again and again.
-pub struct Collector {
-    admin: Client,
-    api: ApiClient,
+/// Topics of one node, asked about again and again.
+#[derive(Default)]
+pub struct TopicCollector {
     known: BTreeMap<String, Known>,
     looks: u64,
 }
@@ -33,11 +31,13 @@ pub struct Collector {
 /// A topic as it was seen last.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    seen: Option<(Instant, Numbers)>,
+    numbers: Option<Numbers>,
+    /// When the numbers were seen; none if nothing may be counted from there.
+    counted_from: Option<Instant>,
     rates: TopicRates,
-    /// The look in which it was asked for.
+    /// Number of the look in which it was asked for.
     asked_in: u64,
-    /// The look in which it was listed.
+    /// Number of the look in which it was listed.
     listed_in: u64,
 }
 
@@ -54,45 +54,32 @@ struct Named {
     name: String,
 }
 
-impl Collector {
-    /// Finds both planes of the node.
-    pub fn find(admin: Option<&String>, api: &ApiArgs) -> Result<Collector, Failure> {
-        let ApiArgs { data_dir, token_file, ca, .. } = api.clone();
-        let args = ClientArgs { admin: admin.cloned(), data_dir, token_file, ca, ..ClientArgs::default() };
-        let (admin, api) = (Client::find(&args)?, ApiClient::find(api)?);
-        Ok(Collector { admin, api, known: BTreeMap::new(), looks: 0 })
-    }
-
-    /// Where the node is.
-    pub fn address(&self) -> String {
-        self.api.address().to_owned()
-    }
-
-    /// The node now.
-    pub async fn sample(&mut self) -> Result<Sample, Failure> {
+impl TopicCollector {
+    /// The topics now.
+    pub async fn look(&mut self, api: &mut ApiClient) -> Result<Vec<TopicSample>, Failure> {
         self.looks += 1;
-        let status: Status = self.admin.get("/readyz").await?.read("/readyz")?;
-        let topology: Topology = self.admin.get("/topology").await?.expect_success("/topology")?.read("/topology")?;
-        let stats: NodeStats = self.api.get("/v1/stats").await?.read("/v1/stats")?;
-        let taken = clock::now();
-        self.list_topics().await?;
+        self.list_topics(api).await?;
         for name in to_ask(&self.known) {
-            self.look_at(&name).await?;
+            self.look_at(api, &name).await?;
         }
         let sample = |(name, known): (&String, &Known)| TopicSample {
             name: name.clone(),
-            numbers: known.seen.as_ref().map(|(_, numbers)| numbers.clone()).unwrap_or_default(),
+            numbers: known.numbers.clone().unwrap_or_default(),
             rates: known.rates,
         };
-        let topics = self.known.iter().map(sample).collect();
-        Ok(Sample { taken, status, queues: topology.queues, stats, topics })
+        Ok(self.known.iter().map(sample).collect())
+    }
+
+    /// Keeps the numbers, since it takes many looks to see all of them again, but counts no rate from them.
+    pub fn forget(&mut self) {
+        self.known.values_mut().for_each(|known| known.counted_from = None);
     }
 
     /// Learns of new topics and forgets those that are gone.
-    async fn list_topics(&mut self) -> Result<(), Failure> {
+    async fn list_topics(&mut self, api: &mut ApiClient) -> Result<(), Failure> {
         let (mut listed, mut after) = (0, String::new());
         while listed < TOPICS_MAX {
-            let page: Page = self.api.get(&format!("/v1/topics?limit={PAGE}{after}")).await?.read("/v1/topics")?;
+            let page: Page = api.get(&format!("/v1/topics?limit={PAGE}{after}")).await?.read("/v1/topics")?;
             listed += page.topics.len();
             for topic in page.topics {
                 self.known.entry(topic.name).or_default().listed_in = self.looks;
@@ -106,15 +93,15 @@ impl Collector {
         Ok(())
     }
 
-    async fn look_at(&mut self, name: &str) -> Result<(), Failure> {
-        let path = stats_path(name);
-        let answer = self.api.ask(http::Method::GET, &path, None, crate::client::PATIENCE).await?;
+    async fn look_at(&mut self, api: &mut ApiClient, name: &str) -> Result<(), Failure> {
+        let path = path_of(name);
+        let answer = api.ask(http::Method::GET, &path, None, PATIENCE).await?;
         if answer.status == 404 {
             // It was removed since it was listed.
             self.known.remove(name);
             return Ok(());
         }
-        let stats: TopicStats = self.api.accepted(&path, answer)?.read(&path)?;
+        let stats: TopicStats = api.accepted(&path, answer)?.read(&path)?;
         if let Some(known) = self.known.get_mut(name) {
             known.asked_in = self.looks;
             known.look(clock::now(), stats.total);
@@ -135,17 +122,17 @@ fn to_ask(known: &BTreeMap<String, Known>) -> Vec<String> {
 
 impl Known {
     fn business(&self) -> f64 {
-        let Some((_, numbers)) = &self.seen else { return 0.0 };
+        let Some(numbers) = &self.numbers else { return 0.0 };
         let rates = self.rates.inward.unwrap_or(0.0) + self.rates.outward.unwrap_or(0.0);
         (numbers.ready + numbers.leased + numbers.delayed) as f64 + rates
     }
 
     fn look(&mut self, now: Instant, numbers: Numbers) {
-        self.rates = match &self.seen {
-            Some((before, old)) => TopicRates::between(old, &numbers, (now - *before).as_secs_f64()),
-            None => TopicRates::default(),
+        self.rates = match (&self.numbers, self.counted_from) {
+            (Some(old), Some(before)) => TopicRates::between(old, &numbers, (now - before).as_secs_f64()),
+            _ => TopicRates::default(),
         };
-        self.seen = Some((now, numbers));
+        (self.numbers, self.counted_from) = (Some(numbers), Some(now));
     }
 }
 
@@ -169,6 +156,12 @@ mod tests {
         assert_eq!((known.rates.inward, known.rates.outward), (Some(100.0), Some(50.0)));
         known.look(start + Duration::from_secs(5), numbers(0, 3));
         assert_eq!(known.rates.inward, None, "the node was restarted");
+        let mut topics = TopicCollector { known: BTreeMap::from([("a".to_owned(), known)]), looks: 3 };
+        topics.forget();
+        let known = topics.known.get_mut("a").expect("still known");
+        assert_eq!(known.numbers.as_ref().map(|numbers| numbers.sent), Some(3));
+        known.look(start + Duration::from_secs(9), numbers(0, 900));
+        assert_eq!(known.rates.inward, None, "it may have been restarted in the gap");
     }
 
     #[test]
