@@ -87,6 +87,7 @@ pub fn sqs_routes(
     keyring: Keyring,
     options: SqsOptions,
 ) -> ApiBuilder {
+    keyring.renew(&authority);
     let anyone = Arc::new(caller::anyone());
     let app = Arc::new(App { mailbox, authority, keyring, options, state: state::State::default(), anyone });
     ROUTES.iter().fold(builder, |builder, spec| {

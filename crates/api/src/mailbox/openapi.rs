@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderValue, header};
-use ron_auth::Op;
+use ron_auth::Action;
 use ron_types::Kind;
 use serde::Deserialize;
 use utoipa::openapi::RefOr;
@@ -34,7 +34,7 @@ pub(crate) struct Operation {
     pub spec: RouteSpec,
     tag: &'static str,
     /// What a token must allow; none for the routes that need no token.
-    needs: Option<Op>,
+    needs: Option<Action>,
     query: Option<Shape>,
     body: Option<BodyShape>,
     answer: Option<Shape>,
@@ -113,8 +113,8 @@ impl Operation {
     }
 
     /// A token with this right is needed.
-    pub(crate) const fn allows(mut self, op: Op) -> Self {
-        self.needs = Some(op);
+    pub(crate) const fn allows(mut self, action: Action) -> Self {
+        self.needs = Some(action);
         self
     }
 

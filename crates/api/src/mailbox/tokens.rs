@@ -1,12 +1,14 @@
 //! Minting capabilities.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
-use ron_auth::{Grant, Op};
+use ron_auth::{Asked, Capabilities, Grant};
 use ron_kernel::clock;
 use ron_types::Error;
 use serde::{Deserialize, Serialize};
+use svc_mailbox::capabilities::{ADMIN, CAPABILITIES};
 use utoipa::ToSchema;
 
 use super::openapi::Operation;
@@ -15,31 +17,43 @@ use crate::auth::Bearer;
 use crate::extract::{Json, JsonText};
 
 static MINT: Operation = Operation::post("/v1/tokens", "node", "mints a token; only the operator may")
-    .allows(Op::Admin)
+    .allows(ADMIN)
     .body::<MintRequest>(
-        r#"{"subject":"billing","ops":["send","recv","ack"],"topics":["orders","jobs.*"],"expires_in_ms":86400000}"#,
+        r#"{"subject":"billing","rights":["mailbox:send:orders","mailbox:*:jobs.*"],
+            "limits":{"mailbox.sends_per_second":100},"expires_in_ms":86400000}"#,
     )
     .answers::<MintAnswer>();
 
-/// What the token allows, and whom.
+/// Services whose verbs and limits can be granted.
+const KNOWN: &[&Capabilities] = &[&CAPABILITIES];
+
+/// What the token allows, and whom. Rights are given in full, or for topics in short as `ops` and `topics`, or both.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MintRequest {
-    /// For whom: 1 to 128 letters, digits or any of `-_.:@/`.
+    /// Name of the bearer: 1 to 128 letters, digits or any of `-_.:@/`.
     subject: String,
-    /// Each of these: `send`, `recv`, `ack`, `nack`, `admin`…
-    #[schema(min_items = 1)]
+    /// Rights, each as `service:verb:resource`; a `*` may stand for the verb and at the end of the resource.
+    #[serde(default)]
+    rights: Vec<String>,
+    /// Limits by name, such as `mailbox.sends_per_second`.
+    #[serde(default)]
+    limits: BTreeMap<String, u64>,
+    /// Short form: each of these verbs of the service that has topics, or `all`…
+    #[serde(default)]
     ops: Vec<String>,
     /// …on each of these topics; a `*` may stand at the end.
-    #[schema(min_items = 1)]
+    #[serde(default)]
     topics: Vec<String>,
-    /// For how long; for ever if not given.
+    /// Lifetime in milliseconds; unlimited if not given.
     #[schema(minimum = 1)]
     expires_in_ms: Option<u64>,
-    /// Messages it may send in a second.
-    sends_per_second: Option<u32>,
-    /// Largest payload it may send.
-    payload_bytes_max: Option<u32>,
+    /// Short form: messages sent in a second.
+    #[schema(minimum = 1)]
+    sends_per_second: Option<u64>,
+    /// Short form: bytes of the largest payload sent.
+    #[schema(minimum = 1)]
+    payload_bytes_max: Option<u64>,
 }
 
 /// The token: keep it safe, it is not shown again.
@@ -64,35 +78,45 @@ async fn mint(app: Arc<App>, bearer: Bearer, body: JsonText) -> HandlerResult {
 
 impl MintRequest {
     fn grant(self, now_ms: u64) -> Result<Grant, Error> {
-        Ok(Grant {
-            subject: self.subject,
-            ops: all("ops", &self.ops)?,
-            topics: all("topics", &self.topics)?,
-            sends_per_second: self.sends_per_second,
-            payload_bytes_max: self.payload_bytes_max,
-            expires_ms: self.expires_in_ms.map(|expires_in_ms| expiry(now_ms, expires_in_ms)).transpose()?,
-        })
+        // With one of the two left out, whoever forgot it would get every verb or every topic.
+        if self.ops.is_empty() != self.topics.is_empty() {
+            return Err(Error::schema("ops and topics: give both, or neither"));
+        }
+        let asked = Asked {
+            rights: &self.rights,
+            limits: Some(&self.limits),
+            ops: &self.ops,
+            topics: &self.topics,
+            short_limits: &[("sends_per_second", self.sends_per_second), ("payload_bytes_max", self.payload_bytes_max)],
+        };
+        let grant = granted(&asked, KNOWN, self.expires_in_ms, now_ms)?;
+        Ok(Grant { subject: self.subject, ..grant })
     }
 }
 
-pub(crate) fn all<T: std::str::FromStr<Err: std::fmt::Display>>(
-    field: &str,
-    texts: &[String],
-) -> Result<Vec<T>, Error> {
-    let read =
-        |(at, text): (usize, &String)| text.parse().map_err(|error| Error::schema(format!("{field}[{at}]: {error}")));
-    texts.iter().enumerate().map(read).collect()
+/// The grant that was asked for, without its subject.
+pub(crate) fn granted(
+    asked: &Asked<'_>,
+    known: &[&'static Capabilities],
+    expires_in_ms: Option<u64>,
+    now_ms: u64,
+) -> Result<Grant, Error> {
+    let refused = |error: ron_auth::AskedError| Error::schema(error.to_string());
+    Ok(Grant {
+        subject: String::new(),
+        rights: asked.rights(known).map_err(refused)?,
+        limits: asked.limits(known).map_err(refused)?,
+        expires_ms: expires_in_ms.map(|expires_in_ms| expiry(now_ms, expires_in_ms)).transpose()?,
+    })
 }
 
-pub(crate) fn expiry(now_ms: u64, expires_in_ms: u64) -> Result<u64, Error> {
+fn expiry(now_ms: u64, expires_in_ms: u64) -> Result<u64, Error> {
     let expires_ms = now_ms.checked_add(expires_in_ms).filter(|_| expires_in_ms > 0);
     expires_ms.ok_or_else(|| Error::schema("expires_in_ms: must be above 0 and not beyond all time"))
 }
 
 #[cfg(test)]
 mod tests {
-    use ron_auth::TopicScope;
-
     use super::*;
 
     fn grant(text: &str) -> Result<Grant, String> {
@@ -101,24 +125,43 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_what_was_asked_for() {
-        let read = grant(r#"{"subject":"a","ops":["send","ack"],"topics":["t","j.*"],"expires_in_ms":5}"#);
+    fn a_grant_is_what_was_asked_for_in_either_form() {
+        let rights = ["mailbox:send:t", "mailbox:ack:t", "mailbox:send:j.*", "mailbox:ack:j.*"];
         let expected = Grant {
             subject: "a".into(),
-            ops: vec![Op::Send, Op::Ack],
-            topics: vec![TopicScope::Exact("t".into()), TopicScope::Prefix("j.".into())],
+            rights: rights.map(|right| right.parse().expect("valid")).into(),
+            limits: BTreeMap::from([("mailbox.sends_per_second".to_owned(), 7)]),
             expires_ms: Some(1005),
-            ..Grant::default()
         };
-        assert_eq!(read, Ok(expected));
-        for (text, field) in [
-            (r#"{"subject":"a","ops":["sned"],"topics":["t"]}"#, "ops[0]"),
-            (r#"{"subject":"a","ops":["send"],"topics":["t","a b"]}"#, "topics[1]"),
-            (r#"{"subject":"a","ops":["send"],"topics":["t"],"expires_in_ms":0}"#, "expires_in_ms"),
-            (r#"{"subject":"a","ops":["send"],"topics":["t"],"expires_in_ms":18446744073709551615}"#, "expires_in_ms"),
+        for form in [
+            r#""ops":["send","ack"],"topics":["t","j.*"],"sends_per_second":7"#,
+            r#""rights":["mailbox:send:t","mailbox:ack:t","mailbox:send:j.*","mailbox:ack:j.*"],
+               "limits":{"mailbox.sends_per_second":7}"#,
+            r#""rights":["mailbox:send:t","mailbox:ack:t"],"ops":["send","ack"],"topics":["j.*"],
+               "limits":{"mailbox.sends_per_second":9},"sends_per_second":7"#,
         ] {
-            let error = grant(text).expect_err(text);
-            assert!(error.starts_with(field), "{text}: {error}");
+            let read = grant(&format!(r#"{{"subject":"a",{form},"expires_in_ms":5}}"#));
+            assert_eq!(read.as_ref(), Ok(&expected), "{form}");
+        }
+        let every = grant(r#"{"subject":"a","rights":["mailbox:*:t"]}"#).expect("valid");
+        assert_eq!(every.rights.len(), CAPABILITIES.verbs.len());
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_field_and_what_is_known() {
+        for (text, said) in [
+            (r#""ops":["sned"],"topics":["t"]"#, ["ops[0]", "send, recv, ack, nack, admin"]),
+            (r#""ops":["send"],"topics":["t","a b"]"#, ["topics[1]", "a b"]),
+            (r#""ops":["send"]"#, ["ops and topics", "both"]),
+            (r#""rights":["mailbox:send:t","overlay:publish:t"]"#, ["rights[1]", "known: mailbox"]),
+            (r#""rights":["mailbox:sned:t"]"#, ["rights[0]", "send, recv, ack, nack, admin"]),
+            (r#""limits":{"mailbox.sends":1}"#, ["limits", "mailbox.sends_per_second"]),
+            (r#""rights":["mailbox:send:t"],"expires_in_ms":0"#, ["expires_in_ms", "above 0"]),
+            (r#""rights":["mailbox:send:t"],"expires_in_ms":18446744073709551615"#, ["expires_in_ms", "all time"]),
+            (r#""right":[]"#, ["unknown field", "rights"]),
+        ] {
+            let error = grant(&format!(r#"{{"subject":"a",{text}}}"#)).expect_err(text);
+            assert!(error.starts_with(said[0]) && error.contains(said[1]), "{text}: {error}");
         }
     }
 }

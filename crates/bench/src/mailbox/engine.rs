@@ -91,7 +91,12 @@ impl Running {
 
     fn client(&self, payload: &Payload) -> anyhow::Result<EngineClient> {
         let message = Outgoing { payload: payload.bytes.clone(), ..Outgoing::default() };
-        Ok(EngineClient { mailbox: self.mailbox.clone(), by: operator(), topic: TOPIC.parse()?, message })
+        Ok(EngineClient {
+            mailbox: self.mailbox.clone(),
+            by: Subject::operator("bench"),
+            topic: TOPIC.parse()?,
+            message,
+        })
     }
 
     fn log_bytes(&self) -> anyhow::Result<u64> {
@@ -122,11 +127,6 @@ pub async fn log_bytes_each(payload: &Payload) -> anyhow::Result<usize> {
     drop(client);
     running.stop().await?;
     Ok(usize::try_from(bytes / MESSAGES)?)
-}
-
-fn operator() -> Subject {
-    let name = Arc::from("bench");
-    Subject { name, sends_per_second: None, payload_bytes_max: None, expires_ms: None, is_operator: true }
 }
 
 impl Client for EngineClient {

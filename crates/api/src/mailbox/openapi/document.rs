@@ -64,9 +64,9 @@ fn described(operation: &Operation) -> OperationBuilder {
         .request_body(operation.body.as_ref().map(body))
         .responses(answers(operation));
     match operation.needs {
-        Some(op) => described
-            .security(SecurityRequirement::new(BEARER, [op.as_str()]))
-            .description(Some(format!("Needs a token that allows `{op}`."))),
+        Some(action) => described
+            .security(SecurityRequirement::new(BEARER, [action.as_str()]))
+            .description(Some(format!("Needs a token that allows `{action}`."))),
         None => described.description(Some("Needs no token.")),
     }
 }
