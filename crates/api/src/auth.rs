@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use http::{HeaderValue, header};
-use ron_auth::{Authority, Op, Subject};
+use ron_auth::{Action, Authority, Subject};
 use ron_types::{Error, Kind};
 
 use crate::problem::Problem;
@@ -42,30 +42,24 @@ impl Bearer {
         (has_scheme && is_token).then(|| Bearer { header: header.clone(), token_start })
     }
 
-    /// The bearer may do this now.
-    pub fn allow(&self, authority: &Authority, op: Op, topic: &str) -> Result<Arc<Subject>, Error> {
-        authority.authorize(Some(self.token()), op, topic, None)
+    /// The bearer may do this to the resource now.
+    pub fn allow(&self, authority: &Authority, action: Action, resource: &str) -> Result<Arc<Subject>, Error> {
+        authority.authorize(Some(self.token()), action, resource, None)
     }
 
     /// The bearer was allowed this at a time that may be past.
-    pub fn allowed_at(&self, authority: &Authority, op: Op, topic: &str, at_ms: u64) -> Result<(), Error> {
-        authority.authorize(Some(self.token()), op, topic, Some(at_ms)).map(drop)
+    pub fn allowed_at(&self, authority: &Authority, action: Action, resource: &str, at_ms: u64) -> Result<(), Error> {
+        authority.authorize(Some(self.token()), action, resource, Some(at_ms)).map(drop)
     }
 
     /// The bearer is the operator of the node.
     pub fn allow_operator(&self, authority: &Authority) -> Result<(), Error> {
-        match self.allow(authority, Op::Admin, "")?.is_operator {
-            true => Ok(()),
-            false => Err(Error::new(Kind::Forbidden, "only the operator of the node may do this")),
-        }
+        authority.authorize_operator(Some(self.token())).map(drop)
     }
 
     /// The token is, or was until it ran out, one of this node, whatever it allows: strangers learn nothing.
     pub fn is_known(&self, authority: &Authority) -> Result<(), Error> {
-        match authority.authorize(Some(self.token()), Op::Ack, "", Some(0)) {
-            Err(error) if error.kind == Kind::Forbidden => Ok(()),
-            other => other.map(drop),
-        }
+        authority.recognize(Some(self.token()))
     }
 
     fn token(&self) -> &str {

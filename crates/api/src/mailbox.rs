@@ -16,11 +16,12 @@ use std::sync::Arc;
 use axum::handler::Handler;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderName, HeaderValue, StatusCode};
-use ron_auth::{Authority, Op, Subject};
+use ron_auth::{Action, Authority, Subject};
 use ron_kernel::KernelHandle;
 use ron_types::Error;
 use serde::Serialize;
 use svc_mailbox::Mailbox;
+use svc_mailbox::capabilities::ADMIN;
 
 use crate::auth::Bearer;
 use crate::call::Call;
@@ -113,13 +114,13 @@ impl Routes {
 }
 
 impl App {
-    fn allow(&self, bearer: &Bearer, op: Op, topic: &str) -> Result<Arc<Subject>, Error> {
-        bearer.allow(&self.authority, op, topic)
+    fn allow(&self, bearer: &Bearer, action: Action, topic: &str) -> Result<Arc<Subject>, Error> {
+        bearer.allow(&self.authority, action, topic)
     }
 
     /// The bearer may look after this topic.
     fn allow_admin(&self, bearer: &Bearer, topic: &str) -> Result<(), Error> {
-        self.allow(bearer, Op::Admin, topic).map(drop)
+        self.allow(bearer, ADMIN, topic).map(drop)
     }
 
     fn require(&self, minimum: Minimum) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use ron_auth::Op;
+use ron_auth::Action;
 use ron_types::Kind;
 use serde::Deserialize;
 use utoipa::openapi::RefOr;
@@ -24,7 +24,9 @@ pub struct Operation {
     pub(crate) spec: RouteSpec,
     pub(crate) tag: &'static str,
     /// What a token must allow; none for the routes that need no token.
-    pub(crate) needs: Option<Op>,
+    pub(crate) needs: Option<Action>,
+    /// Only the operator may; then no right is needed.
+    pub(crate) is_operators: bool,
     /// What is needed, where a right alone does not say it.
     pub(crate) needs_text: Option<&'static str>,
     pub(crate) query: Option<Shape>,
@@ -81,6 +83,7 @@ impl Operation {
             spec: RouteSpec { pattern, method, deadline: None, concurrency: None, does },
             tag,
             needs: None,
+            is_operators: false,
             needs_text: None,
             query: None,
             body: None,
@@ -134,9 +137,15 @@ impl Operation {
     }
 
     /// A token with this right is needed.
-    pub const fn allows(mut self, op: Op) -> Self {
-        self.needs = Some(op);
+    pub const fn allows(mut self, action: Action) -> Self {
+        self.needs = Some(action);
         self
+    }
+
+    /// The token of the operator is needed: no capability can stand for it.
+    pub const fn operator(mut self) -> Self {
+        self.is_operators = true;
+        self.needs("the token of the operator")
     }
 
     /// What is needed is more than one right can say; completes the sentence "Needs …".
@@ -229,9 +238,14 @@ impl Operation {
         }
     }
 
+    /// Whether a bearer's token is asked for.
+    pub(crate) const fn takes_token(&self) -> bool {
+        self.needs.is_some() || self.is_operators
+    }
+
     /// The statuses of an answer to something that was done.
     pub(crate) const fn success_statuses(&self) -> &'static [&'static str] {
-        let is_empty = self.answer.is_none() && self.needs.is_some();
+        let is_empty = self.answer.is_none() && self.takes_token();
         match (is_empty, self.may_create) {
             (true, _) => &["204"],
             (false, true) => &["200", "201"],
@@ -241,7 +255,7 @@ impl Operation {
 
     /// The kinds of failure it may answer with, in the order of their statuses.
     pub(crate) fn refusals(&self) -> Vec<Kind> {
-        let guarded = self.needs.iter().flat_map(|_| ANY_GUARDED_ROUTE);
+        let guarded = self.takes_token().then_some(ANY_GUARDED_ROUTE).into_iter().flatten();
         let mut kinds: Vec<Kind> = ANY_ROUTE.into_iter().chain(guarded).chain(self.errors.iter().copied()).collect();
         kinds.sort_by_key(|kind| kind.http_status());
         kinds

@@ -64,7 +64,7 @@ fn example(operation: &Operation) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use ron_auth::Op;
+    use ron_auth::Action;
     use ron_types::Kind;
     use serde::Deserialize;
     use utoipa::ToSchema;
@@ -80,7 +80,7 @@ mod tests {
 
     static READ: Operation = Operation::get("/books/{id}", "books", "shows a book").errors(&[Kind::NotFound]);
     static WRITE: Operation =
-        Operation::post("/books", "books", "adds books").allows(Op::Send).body::<Shelf>(r#"["a"]"#);
+        Operation::post("/books", "books", "adds books").allows(Action::new("books:add")).body::<Shelf>(r#"["a"]"#);
     static LEND: Operation = Operation::post("/loans", "loans", "lends a book").needs("a card of the library");
 
     static BOOKS: Surface =

@@ -122,6 +122,7 @@ pub fn sqs_routes(
     keyring: Keyring,
     options: SqsOptions,
 ) -> ApiBuilder {
+    keyring.renew(&authority);
     let anyone = Arc::new(caller::anyone());
     let app = Arc::new(App { mailbox, authority, keyring, options, state: state::State::default(), anyone });
     let builder = ACTIONS.iter().fold(builder.surface(&SURFACE), |builder, operation| {

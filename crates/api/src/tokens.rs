@@ -1,9 +1,10 @@
 //! The node's own operations: minting capabilities.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
-use ron_auth::{Authority, Grant, Op};
+use ron_auth::{Asked, Authority, Capabilities, Grant};
 use ron_kernel::clock;
 use ron_types::Error;
 use serde::{Deserialize, Serialize};
@@ -17,9 +18,10 @@ use crate::route::ApiBuilder;
 use crate::surface::{NODE, Surface};
 
 static MINT: Operation = Operation::post("/v1/tokens", "tokens", "mints a token; only the operator may")
-    .allows(Op::Admin)
+    .operator()
     .body::<MintRequest>(
-        r#"{"subject":"billing","ops":["send","recv","ack"],"topics":["orders","jobs.*"],"expires_in_ms":86400000}"#,
+        r#"{"subject":"billing","rights":["service:verb:orders","service:*:jobs.*"],
+            "limits":{"service.limit":100},"expires_in_ms":86400000}"#,
     )
     .answers::<MintAnswer>();
 
@@ -31,25 +33,33 @@ pub static SURFACE: Surface = Surface {
     operations: &[&MINT],
 };
 
-/// What the token allows, and whom.
+/// What the token allows, and whom. Rights are given in full, or for topics in short as `ops` and `topics`, or both.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MintRequest {
-    /// For whom: 1 to 128 letters, digits or any of `-_.:@/`.
+    /// Name of the bearer: 1 to 128 letters, digits or any of `-_.:@/`.
     subject: String,
-    /// Each of these: `send`, `recv`, `ack`, `nack`, `admin`…
-    #[schema(min_items = 1)]
+    /// Rights, each as `service:verb:resource`; a `*` may stand for the verb and at the end of the resource.
+    #[serde(default)]
+    rights: Vec<String>,
+    /// Limits by name, each as `service.limit`.
+    #[serde(default)]
+    limits: BTreeMap<String, u64>,
+    /// Short form: each of these verbs of the service that has topics, or `all`…
+    #[serde(default)]
     ops: Vec<String>,
     /// …on each of these topics; a `*` may stand at the end.
-    #[schema(min_items = 1)]
+    #[serde(default)]
     topics: Vec<String>,
-    /// For how long; for ever if not given.
+    /// Lifetime in milliseconds; unlimited if not given.
     #[schema(minimum = 1)]
     expires_in_ms: Option<u64>,
-    /// Messages it may send in a second.
-    sends_per_second: Option<u32>,
-    /// Largest payload it may send.
-    payload_bytes_max: Option<u32>,
+    /// Short form: messages sent in a second.
+    #[schema(minimum = 1)]
+    sends_per_second: Option<u64>,
+    /// Short form: bytes of the largest payload sent.
+    #[schema(minimum = 1)]
+    payload_bytes_max: Option<u64>,
 }
 
 /// The token: keep it safe, it is not shown again.
@@ -58,78 +68,125 @@ struct MintAnswer {
     token: String,
 }
 
-/// Adds the node's own operations.
-pub fn node_routes(builder: ApiBuilder, authority: Authority) -> ApiBuilder {
-    let authority = Arc::new(authority);
-    builder.surface(&SURFACE).operation(&MINT, with!(authority, mint(bearer, body)))
+/// What minting needs.
+struct Mint {
+    authority: Authority,
+    /// What the services of this node let be granted.
+    known: Vec<&'static Capabilities>,
+}
+
+/// Adds the node's own operations; `known` is what its services let be granted.
+pub fn node_routes(builder: ApiBuilder, authority: Authority, known: Vec<&'static Capabilities>) -> ApiBuilder {
+    let app = Arc::new(Mint { authority, known });
+    builder.surface(&SURFACE).operation(&MINT, with!(app, mint(bearer, body)))
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn mint(authority: Arc<Authority>, bearer: Bearer, body: JsonText) -> HandlerResult {
-    bearer.allow_operator(&authority)?;
+async fn mint(app: Arc<Mint>, bearer: Bearer, body: JsonText) -> HandlerResult {
+    bearer.allow_operator(&app.authority)?;
     let request: MintRequest = body.parse()?;
-    let grant = request.grant(clock::unix_millis())?;
-    let token = authority.mint(&grant).map_err(|error| Error::schema(error.to_string()))?;
+    let grant = request.grant(&app.known, clock::unix_millis())?;
+    let token = app.authority.mint(&grant).map_err(|error| Error::schema(error.to_string()))?;
     Ok(Json(MintAnswer { token }).into_response())
 }
 
 impl MintRequest {
-    fn grant(self, now_ms: u64) -> Result<Grant, Error> {
-        Ok(Grant {
-            subject: self.subject,
-            ops: all("ops", &self.ops)?,
-            topics: all("topics", &self.topics)?,
-            sends_per_second: self.sends_per_second,
-            payload_bytes_max: self.payload_bytes_max,
-            expires_ms: self.expires_in_ms.map(|expires_in_ms| expiry(now_ms, expires_in_ms)).transpose()?,
-        })
+    fn grant(self, known: &[&'static Capabilities], now_ms: u64) -> Result<Grant, Error> {
+        // With one of the two left out, whoever forgot it would get every verb or every topic.
+        if self.ops.is_empty() != self.topics.is_empty() {
+            return Err(Error::schema("ops and topics: give both, or neither"));
+        }
+        let asked = Asked {
+            rights: &self.rights,
+            limits: Some(&self.limits),
+            ops: &self.ops,
+            topics: &self.topics,
+            short_limits: &[("sends_per_second", self.sends_per_second), ("payload_bytes_max", self.payload_bytes_max)],
+        };
+        let grant = granted(&asked, known, self.expires_in_ms, now_ms)?;
+        Ok(Grant { subject: self.subject, ..grant })
     }
 }
 
-pub(crate) fn all<T: std::str::FromStr<Err: std::fmt::Display>>(
-    field: &str,
-    texts: &[String],
-) -> Result<Vec<T>, Error> {
-    let read =
-        |(at, text): (usize, &String)| text.parse().map_err(|error| Error::schema(format!("{field}[{at}]: {error}")));
-    texts.iter().enumerate().map(read).collect()
+/// The grant that was asked for, without its subject.
+pub(crate) fn granted(
+    asked: &Asked<'_>,
+    known: &[&'static Capabilities],
+    expires_in_ms: Option<u64>,
+    now_ms: u64,
+) -> Result<Grant, Error> {
+    let refused = |error: ron_auth::AskedError| Error::schema(error.to_string());
+    Ok(Grant {
+        subject: String::new(),
+        rights: asked.rights(known).map_err(refused)?,
+        limits: asked.limits(known).map_err(refused)?,
+        expires_ms: expires_in_ms.map(|expires_in_ms| expiry(now_ms, expires_in_ms)).transpose()?,
+    })
 }
 
-pub(crate) fn expiry(now_ms: u64, expires_in_ms: u64) -> Result<u64, Error> {
+fn expiry(now_ms: u64, expires_in_ms: u64) -> Result<u64, Error> {
     let expires_ms = now_ms.checked_add(expires_in_ms).filter(|_| expires_in_ms > 0);
     expires_ms.ok_or_else(|| Error::schema("expires_in_ms: must be above 0 and not beyond all time"))
 }
 
 #[cfg(test)]
 mod tests {
-    use ron_auth::TopicScope;
+    use ron_auth::{Action, LimitSpec, VerbSpec};
 
     use super::*;
 
+    const SEND: Action = Action::new("post:send");
+    const ACK: Action = Action::new("post:ack");
+    static POST: Capabilities = Capabilities {
+        service: "post",
+        resource: "topic",
+        verbs: &[VerbSpec { action: SEND, does: "send" }, VerbSpec { action: ACK, does: "acknowledge" }],
+        limits: &[LimitSpec { name: "post.sends_per_second", does: "messages sent in a second" }],
+    };
+
     fn grant(text: &str) -> Result<Grant, String> {
         let request: MintRequest = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        request.grant(1000).map_err(|error| error.detail.into_owned())
+        request.grant(&[&POST], 1000).map_err(|error| error.detail.into_owned())
     }
 
     #[test]
-    fn a_grant_is_what_was_asked_for() {
-        let read = grant(r#"{"subject":"a","ops":["send","ack"],"topics":["t","j.*"],"expires_in_ms":5}"#);
+    fn a_grant_is_what_was_asked_for_in_either_form() {
+        let rights = ["post:send:t", "post:ack:t", "post:send:j.*", "post:ack:j.*"];
         let expected = Grant {
             subject: "a".into(),
-            ops: vec![Op::Send, Op::Ack],
-            topics: vec![TopicScope::Exact("t".into()), TopicScope::Prefix("j.".into())],
+            rights: rights.map(|right| right.parse().expect("valid")).into(),
+            limits: BTreeMap::from([("post.sends_per_second".to_owned(), 7)]),
             expires_ms: Some(1005),
-            ..Grant::default()
         };
-        assert_eq!(read, Ok(expected));
-        for (text, field) in [
-            (r#"{"subject":"a","ops":["sned"],"topics":["t"]}"#, "ops[0]"),
-            (r#"{"subject":"a","ops":["send"],"topics":["t","a b"]}"#, "topics[1]"),
-            (r#"{"subject":"a","ops":["send"],"topics":["t"],"expires_in_ms":0}"#, "expires_in_ms"),
-            (r#"{"subject":"a","ops":["send"],"topics":["t"],"expires_in_ms":18446744073709551615}"#, "expires_in_ms"),
+        for form in [
+            r#""ops":["send","ack"],"topics":["t","j.*"],"sends_per_second":7"#,
+            r#""rights":["post:send:t","post:ack:t","post:send:j.*","post:ack:j.*"],
+               "limits":{"post.sends_per_second":7}"#,
+            r#""rights":["post:send:t","post:ack:t"],"ops":["send","ack"],"topics":["j.*"],
+               "limits":{"post.sends_per_second":9},"sends_per_second":7"#,
         ] {
-            let error = grant(text).expect_err(text);
-            assert!(error.starts_with(field), "{text}: {error}");
+            let read = grant(&format!(r#"{{"subject":"a",{form},"expires_in_ms":5}}"#));
+            assert_eq!(read.as_ref(), Ok(&expected), "{form}");
+        }
+        let every = grant(r#"{"subject":"a","rights":["post:*:t"]}"#).expect("valid");
+        assert_eq!(every.rights.len(), POST.verbs.len());
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_field_and_what_is_known() {
+        for (text, said) in [
+            (r#""ops":["sned"],"topics":["t"]"#, ["ops[0]", "send, ack"]),
+            (r#""ops":["send"],"topics":["t","a b"]"#, ["topics[1]", "a b"]),
+            (r#""ops":["send"]"#, ["ops and topics", "both"]),
+            (r#""rights":["post:send:t","overlay:publish:t"]"#, ["rights[1]", "known: post"]),
+            (r#""rights":["post:sned:t"]"#, ["rights[0]", "send, ack"]),
+            (r#""limits":{"post.sends":1}"#, ["limits", "post.sends_per_second"]),
+            (r#""rights":["post:send:t"],"expires_in_ms":0"#, ["expires_in_ms", "above 0"]),
+            (r#""rights":["post:send:t"],"expires_in_ms":18446744073709551615"#, ["expires_in_ms", "all time"]),
+            (r#""right":[]"#, ["unknown field", "rights"]),
+        ] {
+            let error = grant(&format!(r#"{{"subject":"a",{text}}}"#)).expect_err(text);
+            assert!(error.starts_with(said[0]) && error.contains(said[1]), "{text}: {error}");
         }
     }
 }

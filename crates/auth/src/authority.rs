@@ -8,19 +8,18 @@ use ron_types::{Error, Kind, limits};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-use crate::cache::{Bounds, Cache, KINDS};
+use crate::cache::{Bounds, Cache};
+use crate::capabilities::Action;
 use crate::key::{PublicKey, RootKey};
 use crate::token;
-use crate::types::{AuthError, Grant, Op, Subject};
+use crate::types::{AuthError, Grant, Subject};
 use crate::verified::{Examiner, Ruling, Verified, unauthenticated};
 
 const BOUNDS: Bounds = Bounds {
     tokens_max: limits::CAPABILITY_CACHE_TOKENS_MAX,
-    topics_per_token_max: limits::CAPABILITY_CACHE_TOPICS_PER_TOKEN_MAX,
+    resources_per_token_max: limits::CAPABILITY_CACHE_RESOURCES_PER_TOKEN_MAX,
     ttl_ms: limits::CAPABILITY_CACHE_TTL.as_millis() as u64,
 };
-
-const _: () = assert!(KINDS == Op::ALL.len(), "the cache has a place for every operation");
 
 /// Decides on capabilities; cheap to clone, shared by all surfaces.
 #[derive(Clone)]
@@ -51,13 +50,14 @@ impl Authority {
         examiner: Examiner,
         bounds: Bounds,
     ) -> Self {
-        let operator = operator_token.map(|token| (Zeroizing::new(token.trim().to_owned()), Arc::new(operator())));
+        let operator = operator_token
+            .map(|token| (Zeroizing::new(token.trim().to_owned()), Arc::new(Subject::operator("operator"))));
         let (cache, revoked) = (Cache::new(bounds), ArcSwap::default());
         Authority(Arc::new(Inner { root, operator, clock, examiner, cache, revoked }))
     }
 
-    /// May the bearer of this token do `op` on `topic`? An empty topic stands for what concerns no single topic; only
-    /// a right on every topic covers it.
+    /// May the bearer of this token do `action` to `resource`? An empty resource stands for what concerns no single one;
+    /// only a right on every resource of the service covers it.
     ///
     /// With `at_ms` the time of the request is that, if it is past: what was begun before a token expired, such as a
     /// lease, can be brought to its end. A revocation holds nevertheless.
@@ -67,32 +67,47 @@ impl Authority {
     pub fn authorize(
         &self,
         bearer: Option<&str>,
-        op: Op,
-        topic: &str,
+        action: Action,
+        resource: &str,
         at_ms: Option<u64>,
     ) -> Result<Arc<Subject>, Error> {
-        let token = bearer.ok_or_else(|| unauthenticated("no token was shown"))?;
+        let token = shown(bearer)?;
         if let Some(operator) = self.operator(token) {
             return Ok(operator);
         }
-        if token.len() > limits::CAPABILITY_BYTES_MAX {
-            return Err(unauthenticated("the token is too long"));
-        }
         let now_ms = (self.0.clock)();
-        let (verified, verdict) = match self.0.cache.find(token, op as usize, topic, now_ms) {
+        let (verified, verdict) = match self.0.cache.find(token, action, resource, now_ms) {
             Some(found) => (found.value, found.verdict),
             None => (self.verify(token, now_ms)?, None),
         };
         let at_ms = at_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
-        if verified.subject.expires_ms.is_some_and(|expires_ms| at_ms >= expires_ms) {
-            return Err(unauthenticated("the token has expired"));
-        }
+        check_expiry(&verified, at_ms)?;
         let is_allowed = match verdict {
             Some(verdict) => verdict,
-            None => self.rule(token, &verified, op, topic, at_ms)?,
+            None => self.rule(token, &verified, action, resource, at_ms)?,
         };
         let subject = &verified.subject;
-        is_allowed.then(|| Arc::clone(subject)).ok_or_else(|| forbidden(subject, op, topic))
+        is_allowed.then(|| Arc::clone(subject)).ok_or_else(|| forbidden(subject, action, resource))
+    }
+
+    /// Is the bearer of this token the operator of the node? `Forbidden` if the token is another good one.
+    pub fn authorize_operator(&self, bearer: Option<&str>) -> Result<Arc<Subject>, Error> {
+        let token = shown(bearer)?;
+        if let Some(operator) = self.operator(token) {
+            return Ok(operator);
+        }
+        let now_ms = (self.0.clock)();
+        check_expiry(&*self.known(token, now_ms)?, now_ms)?;
+        Err(Error::new(Kind::Forbidden, "only the operator of the node may do this"))
+    }
+
+    /// Is this a token of the node, whatever it allows and even if it has expired by now? A revoked one is not.
+    pub fn recognize(&self, bearer: Option<&str>) -> Result<(), Error> {
+        let token = shown(bearer)?;
+        match self.operator(token) {
+            Some(_) => Ok(()),
+            None => self.known(token, (self.0.clock)()).map(drop),
+        }
     }
 
     /// Replaces the list of revoked tokens, given by the hex ids of their blocks; holds from the next request on.
@@ -130,6 +145,10 @@ impl Authority {
         is_same_secret(expected.as_bytes(), token.as_bytes()).then(|| Arc::clone(subject))
     }
 
+    fn known(&self, token: &str, now_ms: u64) -> Result<Arc<Verified>, Error> {
+        self.0.cache.find_token(token, now_ms).map_or_else(|| self.verify(token, now_ms), Ok)
+    }
+
     fn verify(&self, token: &str, now_ms: u64) -> Result<Arc<Verified>, Error> {
         let verified = Arc::new(self.0.examiner.verify(token)?);
         match self.0.cache.put_token(token, &verified, now_ms, || self.is_revoked(&verified)) {
@@ -143,13 +162,20 @@ impl Authority {
         verified.ids.iter().any(|id| revoked.contains(id))
     }
 
-    fn rule(&self, token: &str, verified: &Arc<Verified>, op: Op, topic: &str, at_ms: u64) -> Result<bool, Error> {
-        let is_allowed = match self.0.examiner.rule(verified, op, topic, at_ms) {
+    fn rule(
+        &self,
+        token: &str,
+        verified: &Arc<Verified>,
+        action: Action,
+        resource: &str,
+        at_ms: u64,
+    ) -> Result<bool, Error> {
+        let is_allowed = match self.0.examiner.rule(verified, action, resource, at_ms) {
             Ruling::Firm(is_allowed) => is_allowed,
             Ruling::Refused(error) => return Err(error),
         };
         if verified.is_steady {
-            self.0.cache.put_verdict(token, verified, op as usize, topic, is_allowed);
+            self.0.cache.put_verdict(token, verified, action, resource, is_allowed);
         }
         Ok(is_allowed)
     }
@@ -158,16 +184,6 @@ impl Authority {
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authority").field("key", &self.public_key()).finish_non_exhaustive()
-    }
-}
-
-fn operator() -> Subject {
-    Subject {
-        name: "operator".into(),
-        sends_per_second: None,
-        payload_bytes_max: None,
-        expires_ms: None,
-        is_operator: true,
     }
 }
 
@@ -180,12 +196,28 @@ fn is_same_secret(expected: &[u8], shown: &[u8]) -> bool {
     expected.len() == shown.len() && bool::from(same)
 }
 
-fn forbidden(subject: &Subject, op: Op, topic: &str) -> Error {
-    let what = match topic {
-        "" => "the node as a whole".to_owned(),
-        topic => format!("topic {topic:?}"),
+/// The token a caller shows, if it is one that may be looked at.
+fn shown(bearer: Option<&str>) -> Result<&str, Error> {
+    let token = bearer.ok_or_else(|| unauthenticated("no token was shown"))?;
+    match token.len() > limits::CAPABILITY_BYTES_MAX {
+        true => Err(unauthenticated("the token is too long")),
+        false => Ok(token),
+    }
+}
+
+fn check_expiry(verified: &Verified, at_ms: u64) -> Result<(), Error> {
+    match verified.subject.expires_ms.is_some_and(|expires_ms| at_ms >= expires_ms) {
+        true => Err(unauthenticated("the token has expired")),
+        false => Ok(()),
+    }
+}
+
+fn forbidden(subject: &Subject, action: Action, resource: &str) -> Error {
+    let what = match resource {
+        "" => "the service as a whole".to_owned(),
+        resource => format!("{resource:?}"),
     };
-    Error::new(Kind::Forbidden, format!("the token of {:?} does not allow {op} on {what}", subject.name))
+    Error::new(Kind::Forbidden, format!("the token of {:?} does not allow {action} on {what}", subject.name))
 }
 
 #[cfg(test)]

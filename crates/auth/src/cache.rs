@@ -1,4 +1,4 @@
-//! Verdicts remembered for a short while: a bounded table of tokens, each with a bounded table of topics.
+//! Verdicts remembered for a short while: a bounded table of tokens, each with a bounded table of resources.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -6,24 +6,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 
+use crate::capabilities::Action;
+
 /// Tables, so that clients with different tokens seldom wait for each other.
 const SHARDS: usize = 16;
 
-/// Kinds of operation.
-pub const KINDS: usize = 5;
-
-/// What is remembered, and for how long.
+/// Bounds of what is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Tokens in all.
+    /// Maximum tokens in all.
     pub tokens_max: usize,
-    /// Topics of one token.
-    pub topics_per_token_max: usize,
-    /// Time from the verification of a token to its next.
+    /// Maximum resources of one token.
+    pub resources_per_token_max: usize,
+    /// Milliseconds from one verification of a token to the next.
     pub ttl_ms: u64,
 }
 
-/// Tokens with what was found out about them, and verdicts by kind of operation and topic.
+/// Tokens with what was found out about them, and verdicts by action and resource.
 pub struct Cache<T> {
     shards: [Mutex<HashTable<Entry<T>>>; SHARDS],
     /// Keyed afresh in each process: nobody outside can make two tokens meet.
@@ -37,10 +36,15 @@ struct Entry<T> {
     token: Box<str>,
     value: Arc<T>,
     since_ms: u64,
-    verdicts: HashMap<Arc<str>, [Option<bool>; KINDS]>,
-    /// The topics in the order in which they came.
+    verdicts: HashMap<Arc<str>, Verdicts>,
+    /// The resources in the order in which they came.
     order: VecDeque<Arc<str>>,
 }
+
+/// Verdicts on one resource by action, to be searched from the front: a token is used for few actions on a resource,
+/// so that this is faster than a second table. Actions are declared in code, which bounds their number.
+#[derive(Default)]
+struct Verdicts(Vec<(Action, bool)>);
 
 /// What is remembered about a request.
 pub struct Found<T> {
@@ -57,15 +61,23 @@ impl<T> Cache<T> {
     }
 
     /// What is known of this token and this request now; a token past its time is not known.
-    pub fn find(&self, token: &str, kind: usize, topic: &str, now_ms: u64) -> Option<Found<T>> {
+    pub fn find(&self, token: &str, action: Action, resource: &str, now_ms: u64) -> Option<Found<T>> {
+        self.with_fresh(token, now_ms, |entry| {
+            let verdict = entry.verdicts.get(resource).and_then(|verdicts| verdicts.of(action));
+            Found { value: Arc::clone(&entry.value), verdict }
+        })
+    }
+
+    /// What is known of this token now.
+    pub fn find_token(&self, token: &str, now_ms: u64) -> Option<Arc<T>> {
+        self.with_fresh(token, now_ms, |entry| Arc::clone(&entry.value))
+    }
+
+    fn with_fresh<R>(&self, token: &str, now_ms: u64, read: impl FnOnce(&Entry<T>) -> R) -> Option<R> {
         let hash = self.hasher.hash_one(token);
         let shard = self.shard(hash);
         let entry = shard.find(hash, |entry| &*entry.token == token)?;
-        if !self.is_fresh(entry, now_ms) {
-            return None;
-        }
-        let verdict = entry.verdicts.get(topic).and_then(|kinds| kinds[kind]);
-        Some(Found { value: Arc::clone(&entry.value), verdict })
+        self.is_fresh(entry, now_ms).then(|| read(entry))
     }
 
     /// Remembers a token, unless `is_unwelcome` says otherwise by now; the oldest makes room.
@@ -86,24 +98,22 @@ impl<T> Cache<T> {
     }
 
     /// Remembers a verdict, if what it is based on is still what is remembered of the token.
-    pub fn put_verdict(&self, token: &str, basis: &Arc<T>, kind: usize, topic: &str, verdict: bool) {
+    pub fn put_verdict(&self, token: &str, basis: &Arc<T>, action: Action, resource: &str, verdict: bool) {
         let hash = self.hasher.hash_one(token);
         let mut shard = self.shard(hash);
         let Some(entry) = shard.find_mut(hash, |entry| Arc::ptr_eq(&entry.value, basis)) else { return };
-        if let Some(kinds) = entry.verdicts.get_mut(topic) {
-            kinds[kind] = Some(verdict);
+        if let Some(verdicts) = entry.verdicts.get_mut(resource) {
+            verdicts.put(action, verdict);
             return;
         }
-        if entry.order.len() >= self.bounds.topics_per_token_max
+        if entry.order.len() >= self.bounds.resources_per_token_max
             && let Some(oldest) = entry.order.pop_front()
         {
             entry.verdicts.remove(&oldest);
         }
-        let topic: Arc<str> = topic.into();
-        let mut kinds = [None; KINDS];
-        kinds[kind] = Some(verdict);
-        entry.order.push_back(Arc::clone(&topic));
-        entry.verdicts.insert(topic, kinds);
+        let resource: Arc<str> = resource.into();
+        entry.order.push_back(Arc::clone(&resource));
+        entry.verdicts.entry(resource).or_default().put(action, verdict);
     }
 
     /// Forgets the tokens that are past their time or that `is_wanted` does not want.
@@ -115,8 +125,8 @@ impl<T> Cache<T> {
 
     /// Verdicts remembered.
     pub fn len(&self) -> usize {
-        let kinds = |entry: &Entry<T>| entry.verdicts.values().flatten().flatten().count();
-        self.shards.iter().map(|shard| lock(shard).iter().map(kinds).sum::<usize>()).sum()
+        let verdicts = |entry: &Entry<T>| entry.verdicts.values().map(|verdicts| verdicts.0.len()).sum::<usize>();
+        self.shards.iter().map(|shard| lock(shard).iter().map(verdicts).sum::<usize>()).sum()
     }
 
     /// A clock that was set back makes nothing fresh for longer.
@@ -127,6 +137,19 @@ impl<T> Cache<T> {
     fn shard(&self, hash: u64) -> MutexGuard<'_, HashTable<Entry<T>>> {
         // The table uses the highest and the lowest bits itself.
         lock(&self.shards[(hash >> 32) as usize % SHARDS])
+    }
+}
+
+impl Verdicts {
+    fn of(&self, action: Action) -> Option<bool> {
+        self.0.iter().find(|(known, _)| *known == action).map(|(_, verdict)| *verdict)
+    }
+
+    fn put(&mut self, action: Action, verdict: bool) {
+        match self.0.iter_mut().find(|(known, _)| *known == action) {
+            Some(known) => known.1 = verdict,
+            None => self.0.push((action, verdict)),
+        }
     }
 }
 
@@ -147,8 +170,9 @@ fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{GET, PUT, READ};
 
-    const BOUNDS: Bounds = Bounds { tokens_max: SHARDS * 2, topics_per_token_max: 3, ttl_ms: 100 };
+    const BOUNDS: Bounds = Bounds { tokens_max: SHARDS * 2, resources_per_token_max: 3, ttl_ms: 100 };
 
     fn cache_with(token: &str) -> (Cache<u32>, Arc<u32>) {
         let (cache, value) = (Cache::new(BOUNDS), Arc::new(7));
@@ -157,35 +181,37 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_found_for_its_token_kind_and_topic_alone() {
+    fn a_verdict_is_found_for_its_token_action_and_resource_alone() {
         let (cache, value) = cache_with("a");
-        cache.put_verdict("a", &value, 1, "t", true);
-        cache.put_verdict("a", &value, 2, "t", false);
-        let verdict = |token, kind, topic| cache.find(token, kind, topic, 1000).map(|found| found.verdict);
-        assert_eq!(verdict("a", 1, "t"), Some(Some(true)));
-        assert_eq!(verdict("a", 2, "t"), Some(Some(false)));
-        assert_eq!(verdict("a", 0, "t"), Some(None));
-        assert_eq!(verdict("a", 1, "u"), Some(None));
-        assert_eq!(verdict("b", 1, "t"), None);
-        assert_eq!(cache.len(), 2);
+        cache.put_verdict("a", &value, PUT, "t", true);
+        cache.put_verdict("a", &value, GET, "t", true);
+        cache.put_verdict("a", &value, GET, "t", false);
+        let verdict = |token, action, resource| cache.find(token, action, resource, 1000).map(|found| found.verdict);
+        assert_eq!(verdict("a", PUT, "t"), Some(Some(true)));
+        assert_eq!(verdict("a", GET, "t"), Some(Some(false)), "the last holds");
+        assert_eq!(verdict("a", READ, "t"), Some(None), "a resource of the same name in another service");
+        assert_eq!(verdict("a", PUT, "u"), Some(None));
+        assert_eq!(verdict("b", PUT, "t"), None);
+        assert_eq!((cache.len(), cache.find_token("a", 1000)), (2, Some(value)));
     }
 
     #[test]
     fn nothing_is_known_past_its_time_or_when_the_clock_goes_back() {
         let (cache, _value) = cache_with("a");
         for (now_ms, expected) in [(999, false), (1000, true), (1099, true), (1100, false)] {
-            assert_eq!(cache.find("a", 0, "t", now_ms).is_some(), expected, "{now_ms}");
+            assert_eq!(cache.find("a", PUT, "t", now_ms).is_some(), expected, "{now_ms}");
         }
     }
 
     #[test]
-    fn a_token_keeps_its_newest_topics() {
+    fn a_token_keeps_its_newest_resources() {
         let (cache, value) = cache_with("a");
-        for topic in ["1", "2", "3", "4"] {
-            cache.put_verdict("a", &value, 0, topic, true);
+        for resource in ["1", "2", "3", "4"] {
+            cache.put_verdict("a", &value, PUT, resource, true);
         }
-        let known: Vec<bool> =
-            ["1", "2", "3", "4"].map(|topic| cache.find("a", 0, topic, 1000).expect("there").verdict.is_some()).into();
+        let known: Vec<bool> = ["1", "2", "3", "4"]
+            .map(|resource| cache.find("a", PUT, resource, 1000).expect("there").verdict.is_some())
+            .into();
         assert_eq!(known, [false, true, true, true]);
     }
 
@@ -195,8 +221,8 @@ mod tests {
         for number in 0..1000_u64 {
             let value = Arc::new(0);
             assert!(cache.put_token(&number.to_string(), &value, 1000 + number / 100, || false));
-            cache.put_verdict(&number.to_string(), &value, 0, "t", true);
-            assert!(cache.find(&number.to_string(), 0, "t", 1010).is_some(), "the newest is kept");
+            cache.put_verdict(&number.to_string(), &value, PUT, "t", true);
+            assert!(cache.find(&number.to_string(), PUT, "t", 1010).is_some(), "the newest is kept");
         }
         assert_eq!(cache.len(), BOUNDS.tokens_max);
     }
@@ -205,9 +231,9 @@ mod tests {
     fn an_unwelcome_token_and_a_verdict_on_other_grounds_are_not_kept() {
         let (cache, old) = cache_with("a");
         assert!(!cache.put_token("b", &old, 1000, || true));
-        assert!(cache.find("b", 0, "t", 1000).is_none());
+        assert!(cache.find("b", PUT, "t", 1000).is_none());
         assert!(cache.put_token("a", &Arc::new(8), 1000, || false));
-        cache.put_verdict("a", &old, 0, "t", true);
+        cache.put_verdict("a", &old, PUT, "t", true);
         assert_eq!(cache.len(), 0);
     }
 
@@ -215,9 +241,9 @@ mod tests {
     fn what_is_not_wanted_is_forgotten() {
         let (cache, value) = cache_with("a");
         assert!(cache.put_token("b", &Arc::new(8), 1050, || false));
-        cache.put_verdict("a", &value, 0, "t", true);
+        cache.put_verdict("a", &value, PUT, "t", true);
         cache.retain(1050, |value| *value != 8);
-        assert!(cache.find("a", 0, "t", 1050).is_some() && cache.find("b", 0, "t", 1050).is_none());
+        assert!(cache.find("a", PUT, "t", 1050).is_some() && cache.find("b", PUT, "t", 1050).is_none());
         cache.retain(1100, |_| true);
         assert_eq!(cache.len(), 0);
     }

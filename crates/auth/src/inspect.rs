@@ -1,5 +1,7 @@
 //! What a token says, for people: needs no key, and decides nothing.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::key::PublicKey;
@@ -10,15 +12,13 @@ use crate::verified::{hex, signed_by};
 /// What a token says about itself; true only if it verifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Inspection {
-    /// For whom it was minted.
+    /// Name of the bearer it was minted for.
     pub subject: Option<String>,
-    /// Operations and topics of the minted block, as `(operation, topic)`; later blocks may forbid some of them.
-    pub rights: Vec<(String, String)>,
-    /// Messages it may send in a second.
-    pub sends_per_second: Option<u32>,
-    /// Largest payload it may send.
-    pub payload_bytes_max: Option<u32>,
-    /// The earliest expiry of all blocks: milliseconds since 1970.
+    /// Rights of the minted block, as `service:verb:resource`; later blocks may forbid some of them.
+    pub rights: Vec<String>,
+    /// Limits by their names, also those that no service of this build knows.
+    pub limits: BTreeMap<String, u64>,
+    /// Earliest expiry of all blocks in milliseconds since 1970.
     pub expires_ms: Option<u64>,
     /// The minted block, then one for each narrowing.
     pub blocks: Vec<BlockText>,
@@ -44,16 +44,11 @@ pub fn inspect(token: &str) -> Result<Inspection, AuthError> {
     });
     let blocks = blocks.collect::<Result<Vec<BlockText>, AuthError>>()?;
     let minted = blocks.first().map_or("", |block| block.source.as_str());
-    let quota = |quota: &str| {
-        let value = terms_of(minted, name::QUOTA).find(|terms| terms.first().is_some_and(|name| name == quota))?;
-        value.get(1)?.parse().ok()
-    };
     let subject = terms_of(minted, name::SUBJECT).find_map(|terms| terms.into_iter().next());
     Ok(Inspection {
         subject,
         rights: rights(minted),
-        sends_per_second: quota(name::SENDS_PER_SECOND),
-        payload_bytes_max: quota(name::PAYLOAD_BYTES_MAX),
+        limits: limits(minted),
         expires_ms: blocks.iter().flat_map(|block| block.source.lines().filter_map(expiry_in)).min(),
         blocks,
         verifies: None,
@@ -67,14 +62,22 @@ pub fn inspect_with(token: &str, key: &PublicKey) -> Result<Inspection, AuthErro
     Ok(Inspection { verifies: Some(verifies), ..inspection })
 }
 
-fn rights(source: &str) -> Vec<(String, String)> {
-    let pairs = |name, end: &'static str| {
+fn rights(source: &str) -> Vec<String> {
+    let texts = |name, end: &'static str| {
         terms_of(source, name).filter_map(move |terms| match terms.as_slice() {
-            [op, topic] => Some((op.clone(), format!("{topic}{end}"))),
+            [action, resource] => Some(format!("{action}:{resource}{end}")),
             _ => None,
         })
     };
-    pairs(name::RIGHT, "").chain(pairs(name::RIGHT_PREFIX, "*")).collect()
+    texts(name::RIGHT, "").chain(texts(name::RIGHT_PREFIX, "*")).collect()
+}
+
+fn limits(source: &str) -> BTreeMap<String, u64> {
+    let limit = |terms: Vec<String>| match terms.as_slice() {
+        [name, value] => Some((name.clone(), value.parse().ok()?)),
+        _ => None,
+    };
+    terms_of(source, name::QUOTA).filter_map(limit).collect()
 }
 
 /// The terms of each fact of this name, without quotation marks.
@@ -96,16 +99,16 @@ fn harmless(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::token::mint;
-    use crate::types::{Grant, Narrowing, Op};
+    use crate::types::{Grant, Narrowing};
     use crate::{RootKey, attenuate};
 
     fn token(key: &RootKey) -> String {
         let grant = Grant {
             subject: "ann".into(),
-            ops: vec![Op::Send],
-            topics: ["orders", "jobs.*", "*"].map(|topic| topic.parse().expect("valid")).into(),
-            sends_per_second: Some(7),
-            payload_bytes_max: None,
+            rights: ["mail:read:orders", "mail:read:jobs.*", "store:put:*"]
+                .map(|right| right.parse().expect("valid"))
+                .into(),
+            limits: BTreeMap::from([("mail.letters_per_day".into(), 7), ("moon.phases".into(), 8)]),
             expires_ms: Some(2000),
         };
         mint(key, &grant).expect("minted")
@@ -114,15 +117,18 @@ mod tests {
     #[test]
     fn everything_a_token_says_is_shown() {
         let key = RootKey::generate();
-        let narrowing = Narrowing { ops: vec![Op::Send, Op::Recv], expires_ms: Some(1000), ..Narrowing::default() };
+        let rights = ["mail:read:a", "store:put:b*", "store:get:*"].map(|right| right.parse().expect("valid")).into();
+        let narrowing = Narrowing { rights, expires_ms: Some(1000) };
         let token = attenuate(&token(&key), &narrowing).expect("narrowed");
         let read = inspect_with(&format!(" {token}\n"), &key.public()).expect("read");
-        let pair = |topic: &str| ("send".to_owned(), topic.to_owned());
         assert_eq!(read.subject.as_deref(), Some("ann"));
-        assert_eq!(read.rights, [pair("orders"), pair("jobs.*"), pair("*")]);
-        assert_eq!((read.sends_per_second, read.payload_bytes_max), (Some(7), None));
+        assert_eq!(read.rights, ["mail:read:orders", "mail:read:jobs.*", "store:put:*"]);
+        let limits = [("mail.letters_per_day".to_owned(), 7), ("moon.phases".to_owned(), 8)];
+        assert_eq!(read.limits, BTreeMap::from(limits), "those of services nobody knows as well");
         assert_eq!((read.expires_ms, read.verifies), (Some(1000), Some(true)));
-        let expected = "check if operation(\"send\") or operation(\"recv\");\ncheck if time_ms($now), $now < 1000;\n";
+        let expected = "check if operation(\"mail:read\"), resource(\"a\") \
+                        or operation(\"store:put\"), resource($resource), $resource.starts_with(\"b\") \
+                        or operation(\"store:get\");\ncheck if time_ms($now), $now < 1000;\n";
         assert_eq!(read.blocks[1].source, expected);
         assert!(read.blocks.iter().all(|block| block.revocation_id.len() == 128));
         assert_eq!(inspect(&token).expect("read"), Inspection { verifies: None, ..read });

@@ -1,4 +1,7 @@
-//! Capabilities: who may do what on which topic, as tokens that are minted, narrowed, verified and revoked.
+//! Capabilities: who may do what to which resource, as tokens that are minted, narrowed, verified and revoked.
+//!
+//! A right is a verb of a service on a resource, `service:verb:resource`. This crate knows no service and no verb: each
+//! service declares its own as [`Capabilities`].
 //!
 //! A token is a biscuit: signed by the node's [`RootKey`], narrowed by its holder without any key, and verified by
 //! [`Authority`], the one place every surface asks. Verdicts are remembered for a short while, so that a busy client
@@ -6,22 +9,30 @@
 
 #![forbid(unsafe_code)]
 
+mod asked;
 mod authority;
 mod cache;
+mod capabilities;
 pub mod file;
 mod inspect;
 mod key;
 mod revocations;
+mod right;
+#[cfg(test)]
+mod testing;
 mod token;
 mod types;
 mod verified;
 
+pub use asked::{Asked, AskedError};
 pub use authority::Authority;
+pub use capabilities::{Action, Capabilities, LimitSpec, VerbSpec};
 pub use inspect::{BlockText, Inspection, inspect, inspect_with};
 pub use key::{PublicKey, RootKey};
 pub use revocations::Revocations;
+pub use right::{ResourceScope, Right};
 pub use token::attenuate;
-pub use types::{AuthError, Grant, Narrowing, Op, Subject, TopicScope};
+pub use types::{AuthError, Grant, Narrowing, Subject};
 
 /// Name of the file with the signing key in a data directory.
 pub const KEY_FILE: &str = "auth.key";

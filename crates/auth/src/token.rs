@@ -1,14 +1,15 @@
 //! Making tokens: a grant becomes the first block, a narrowing becomes one block of checks after the last.
 
 use biscuit_auth::builder::{
-    BiscuitBuilder, BlockBuilder, Check, CheckKind, Expression, Fact, Op as Step, Predicate, Rule, Term, fact, int,
-    pred, string, var,
+    Binary, BiscuitBuilder, BlockBuilder, Check, CheckKind, Expression, Fact, Op as Step, Predicate, Rule, Term, fact,
+    int, pred, string, var,
 };
 use biscuit_auth::{Biscuit, UnverifiedBiscuit, error};
 use ron_types::limits::CAPABILITY_BYTES_MAX;
 
 use crate::key::RootKey;
-use crate::types::{AuthError, Grant, Narrowing, Op, TopicScope};
+use crate::right::{ResourceScope, Right};
+use crate::types::{AuthError, Grant, Narrowing};
 
 /// Names of facts and checks in tokens.
 pub(crate) mod name {
@@ -16,10 +17,8 @@ pub(crate) mod name {
     pub const RIGHT: &str = "right";
     pub const RIGHT_PREFIX: &str = "right_prefix";
     pub const QUOTA: &str = "quota";
-    pub const SENDS_PER_SECOND: &str = "sends_per_second";
-    pub const PAYLOAD_BYTES_MAX: &str = "payload_bytes_max";
     pub const OPERATION: &str = "operation";
-    pub const TOPIC: &str = "topic";
+    pub const RESOURCE: &str = "resource";
     /// Whole seconds, as the tools of others write it.
     pub const TIME: &str = "time";
     /// Milliseconds since 1970, so that an expiry is exact.
@@ -38,20 +37,16 @@ pub(crate) fn mint(key: &RootKey, grant: &Grant) -> Result<String, AuthError> {
     }
     let token = builder.build(key.pair()).and_then(|token| token.to_base64()).map_err(refused)?;
     if token.len() > CAPABILITY_BYTES_MAX {
-        return Err(AuthError::TooLarge("the token for so many operations and topics"));
+        return Err(AuthError::TooLarge("the token for so many rights"));
     }
     Ok(token)
 }
 
 /// A token that allows what the given one allows, as far as the narrowing allows it too. Needs no key.
 pub fn attenuate(token: &str, narrower: &Narrowing) -> Result<String, AuthError> {
-    narrower.topics.iter().try_for_each(TopicScope::validate)?;
-    let checks = checks(narrower)?;
-    if checks.is_empty() {
-        return Err(AuthError::Empty("say what to narrow the token to: operations, topics or an expiry"));
-    }
+    narrower.validate()?;
     let mut block = BlockBuilder::new();
-    for check in checks {
+    for check in checks(narrower)? {
         block = block.check(check).map_err(refused)?;
     }
     let narrowed = parse(token)?.append(block).and_then(|token| token.to_base64()).map_err(refused)?;
@@ -70,67 +65,49 @@ pub(crate) fn parse(token: &str) -> Result<UnverifiedBiscuit, AuthError> {
 }
 
 fn facts(grant: &Grant) -> Vec<Fact> {
-    let mut facts = vec![fact(name::SUBJECT, &[string(&grant.subject)])];
-    for topic in &grant.topics {
-        facts.extend(grant.ops.iter().map(|op| right(*op, topic)));
-    }
-    let quotas = [(name::SENDS_PER_SECOND, grant.sends_per_second), (name::PAYLOAD_BYTES_MAX, grant.payload_bytes_max)];
-    let quotas = quotas.into_iter().filter_map(|(quota, value)| Some((quota, value?)));
-    facts.extend(quotas.map(|(quota, value)| fact(name::QUOTA, &[string(quota), int(value.into())])));
-    facts
-}
-
-fn right(op: Op, topic: &TopicScope) -> Fact {
-    let (name, topic) = match topic {
-        TopicScope::Exact(topic) => (name::RIGHT, topic.as_str()),
-        TopicScope::Prefix(start) => (name::RIGHT_PREFIX, start.as_str()),
-        TopicScope::Any => (name::RIGHT_PREFIX, ""),
+    let limit = |(name, value): (&String, &u64)| {
+        fact(name::QUOTA, &[string(name), int(i64::try_from(*value).unwrap_or(i64::MAX))])
     };
-    fact(name, &[string(op.as_str()), string(topic)])
+    let subject = fact(name::SUBJECT, &[string(&grant.subject)]);
+    let rights = grant.rights.iter().map(right);
+    std::iter::once(subject).chain(rights).chain(grant.limits.iter().map(limit)).collect()
 }
 
+fn right(right: &Right) -> Fact {
+    let (name, resource) = match &right.scope {
+        ResourceScope::Exact(resource) => (name::RIGHT, resource.as_str()),
+        ResourceScope::Prefix(start) => (name::RIGHT_PREFIX, start.as_str()),
+        ResourceScope::Any => (name::RIGHT_PREFIX, ""),
+    };
+    fact(name, &[string(&right.action), string(resource)])
+}
+
+/// One check whose alternatives are pairs of operation and resource, and one for the expiry. Two checks, one for the
+/// operations and one for the resources, would allow every operation of the list on every resource of it.
 fn checks(narrower: &Narrowing) -> Result<Vec<Check>, AuthError> {
-    let mut checks = Vec::new();
-    if !narrower.ops.is_empty() {
-        let operation = |op: &Op| query(pred(name::OPERATION, &[string(op.as_str())]), vec![]);
-        checks.push(any_of(narrower.ops.iter().map(operation).collect()));
-    }
-    // Where any topic is allowed there is nothing to check.
-    if !narrower.topics.is_empty() && !narrower.topics.contains(&TopicScope::Any) {
-        checks.push(any_of(narrower.topics.iter().map(within).collect()));
-    }
-    if let Some(expires_ms) = narrower.expires_ms {
-        checks.push(until(expires_ms)?);
-    }
-    Ok(checks)
+    let within = (!narrower.rights.is_empty()).then(|| any_of(narrower.rights.iter().map(within).collect()));
+    let until = narrower.expires_ms.map(until).transpose()?;
+    Ok(within.into_iter().chain(until).collect())
 }
 
-fn within(scope: &TopicScope) -> Rule {
-    match scope {
-        TopicScope::Exact(topic) => query(pred(name::TOPIC, &[string(topic)]), vec![]),
-        TopicScope::Prefix(start) => starts_with(start),
-        TopicScope::Any => starts_with(""),
+fn within(right: &Right) -> Rule {
+    let operation = pred(name::OPERATION, &[string(&right.action)]);
+    match &right.scope {
+        ResourceScope::Exact(name) => query(vec![operation, pred(name::RESOURCE, &[string(name)])], vec![]),
+        ResourceScope::Prefix(start) => {
+            let resource = pred(name::RESOURCE, &[var("resource")]);
+            let starts_with = compare(var("resource"), string(start), Binary::Prefix);
+            query(vec![operation, resource], vec![starts_with])
+        }
+        ResourceScope::Any => query(vec![operation], vec![]),
     }
-}
-
-fn starts_with(start: &str) -> Rule {
-    let ops = vec![
-        Step::Value(var("topic")),
-        Step::Value(string(start)),
-        Step::Binary(biscuit_auth::builder::Binary::Prefix),
-    ];
-    query(pred(name::TOPIC, &[var("topic")]), vec![Expression { ops }])
 }
 
 /// The one form of expiry that this crate writes; [`expiry_in`] reads it back.
 fn until(expires_ms: u64) -> Result<Check, AuthError> {
     let expires_ms = i64::try_from(expires_ms).map_err(|_| AuthError::TooLarge("the expiry"))?;
-    let ops = vec![
-        Step::Value(var("now")),
-        Step::Value(int(expires_ms)),
-        Step::Binary(biscuit_auth::builder::Binary::LessThan),
-    ];
-    Ok(any_of(vec![query(pred(name::TIME_MS, &[var("now")]), vec![Expression { ops }])]))
+    let is_before = compare(var("now"), int(expires_ms), Binary::LessThan);
+    Ok(any_of(vec![query(vec![pred(name::TIME_MS, &[var("now")])], vec![is_before])]))
 }
 
 /// The expiry that a line of a block states, if it is one.
@@ -138,9 +115,13 @@ pub(crate) fn expiry_in(line: &str) -> Option<u64> {
     line.strip_prefix("check if time_ms($now), $now < ")?.strip_suffix(';')?.parse().ok()
 }
 
-fn query(predicate: Predicate, expressions: Vec<Expression>) -> Rule {
+fn compare(left: Term, right: Term, by: Binary) -> Expression {
+    Expression { ops: vec![Step::Value(left), Step::Value(right), Step::Binary(by)] }
+}
+
+fn query(predicates: Vec<Predicate>, expressions: Vec<Expression>) -> Rule {
     let nothing: &[Term] = &[];
-    Rule::new(pred("query", nothing), vec![predicate], expressions, vec![])
+    Rule::new(pred("query", nothing), predicates, expressions, vec![])
 }
 
 fn any_of(queries: Vec<Rule>) -> Check {

@@ -1,51 +1,25 @@
-//! The words of capabilities: operations, topics, grants, and what can be wrong with them.
+//! Grants, narrowings, the bearers of tokens, and what can be wrong with them.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::Serialize;
+use ron_types::limits::{CAPABILITY_LIMITS_MAX, CAPABILITY_RIGHTS_MAX};
 
-/// Longest name of a subject or a topic in a grant.
+use crate::capabilities::is_limit;
+use crate::right::Right;
+
+/// Longest name of a subject or a resource in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// What can be done on a topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Op {
-    /// Put messages in.
-    Send,
-    /// Take messages out under a lease.
-    Recv,
-    /// Say that a message is done with, or hold it for longer.
-    Ack,
-    /// Give a message back.
-    Nack,
-    /// Make, change and remove topics; look into them.
-    Admin,
-}
-
-/// The topics a right covers: written as a name, as a beginning with `*` after it, or as `*`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TopicScope {
-    /// This topic alone.
-    Exact(String),
-    /// Every topic whose name begins like this.
-    Prefix(String),
-    /// Every topic, and what concerns no single topic.
-    Any,
-}
-
-/// Whoever holds a token, as far as the node knows.
+/// The bearer of a token, as far as the node knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The name given when the token was minted.
     pub name: Arc<str>,
-    /// Messages it may send in a second.
-    pub sends_per_second: Option<u32>,
-    /// Largest payload it may send.
-    pub payload_bytes_max: Option<u32>,
+    /// Limits by their names with the service. Those that no service of this node enforces are kept and have no effect,
+    /// so that a token can be taken to a node that runs other services.
+    pub limits: BTreeMap<String, u64>,
     /// First millisecond since 1970 at which the token is no longer good.
     pub expires_ms: Option<u64>,
     /// True for the operator of the node, who may do everything.
@@ -55,28 +29,22 @@ pub struct Subject {
 /// What a new token allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// For whom: letters, digits and `-_.:@/`.
+    /// Name of the bearer: letters, digits and `-_.:@/`.
     pub subject: String,
-    /// Each of these operations…
-    pub ops: Vec<Op>,
-    /// …on each of these topics.
-    pub topics: Vec<TopicScope>,
-    /// Messages it may send in a second.
-    pub sends_per_second: Option<u32>,
-    /// Largest payload it may send.
-    pub payload_bytes_max: Option<u32>,
-    /// First millisecond since 1970 at which it is no longer good.
+    /// Everything the bearer may do.
+    pub rights: Vec<Right>,
+    /// Limits by their names with the service, such as `mail.letters_per_day`.
+    pub limits: BTreeMap<String, u64>,
+    /// First millisecond since 1970 at which the token is no longer good.
     pub expires_ms: Option<u64>,
 }
 
 /// What an existing token is narrowed to; what is left empty stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Narrowing {
-    /// Only these of its operations.
-    pub ops: Vec<Op>,
-    /// Only these of its topics.
-    pub topics: Vec<TopicScope>,
-    /// Until then at most: milliseconds since 1970.
+    /// Of what the token allows, only what one of these covers.
+    pub rights: Vec<Right>,
+    /// First millisecond since 1970 at which the token is no longer good, if it is not earlier already.
     pub expires_ms: Option<u64>,
 }
 
@@ -89,17 +57,35 @@ pub enum AuthError {
     /// A name is not written as it must be.
     #[error("{what} {text:?} is not allowed: {rule}")]
     BadName {
-        /// What was named.
+        /// Kind of name.
         what: &'static str,
-        /// How.
+        /// The name as it was given.
         text: String,
-        /// How it must be written.
+        /// How such names are written.
         rule: &'static str,
+    },
+    /// No service of this build declares it.
+    #[error("no {what} is called {text:?}; known: {known}")]
+    Unknown {
+        /// Kind of name.
+        what: String,
+        /// The name as it was given.
+        text: String,
+        /// Every name there is.
+        known: String,
     },
     /// A grant allows nothing, or a narrowing narrows nothing.
     #[error("{0}")]
     Empty(&'static str),
-    /// A number does not fit a token.
+    /// More items than a token may have.
+    #[error("a token has at most {max} {what}")]
+    TooMany {
+        /// Kind of item.
+        what: &'static str,
+        /// Maximum number of them.
+        max: usize,
+    },
+    /// A number or a token is larger than tokens may be.
     #[error("{0} is too large")]
     TooLarge(&'static str),
     /// The token was closed to further narrowing.
@@ -111,107 +97,77 @@ pub enum AuthError {
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the system said.
         source: std::io::Error,
     },
 }
 
-/// The text names no operation.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no operation is called {0:?}; allowed: send, recv, ack, nack, admin")]
-pub struct UnknownOp(String);
+impl Subject {
+    /// A bearer without limits whose token never expires.
+    pub fn named(name: &str) -> Self {
+        Subject { name: name.into(), limits: BTreeMap::new(), expires_ms: None, is_operator: false }
+    }
 
-impl Op {
-    /// Every operation.
-    pub const ALL: [Op; 5] = [Op::Send, Op::Recv, Op::Ack, Op::Nack, Op::Admin];
+    /// Somebody who may do everything.
+    pub fn operator(name: &str) -> Self {
+        Subject { is_operator: true, ..Subject::named(name) }
+    }
 
-    /// The word in tokens and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Op::Send => "send",
-            Op::Recv => "recv",
-            Op::Ack => "ack",
-            Op::Nack => "nack",
-            Op::Admin => "admin",
-        }
+    /// The limit of this name, if the token has it.
+    pub fn limit(&self, name: &str) -> Option<u64> {
+        self.limits.get(name).copied()
     }
 }
 
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Op {
-    type Err = UnknownOp;
-
-    fn from_str(text: &str) -> Result<Self, UnknownOp> {
-        Op::ALL.into_iter().find(|op| op.as_str() == text).ok_or_else(|| UnknownOp(text.to_owned()))
-    }
-}
-
-impl TopicScope {
-    /// True if the topic is one of these.
-    pub fn covers(&self, topic: &str) -> bool {
-        match self {
-            TopicScope::Exact(name) => name == topic,
-            TopicScope::Prefix(start) => topic.starts_with(start.as_str()),
-            TopicScope::Any => true,
-        }
-    }
-
-    pub(crate) fn validate(&self) -> Result<(), AuthError> {
-        match self {
-            TopicScope::Exact(text) | TopicScope::Prefix(text) => check_name("the topic", text, TOPIC_RULE, "-_."),
-            TopicScope::Any => Ok(()),
-        }
-    }
-}
-
-const TOPIC_RULE: &str = "1 to 128 letters, digits, '-', '_' or '.'; a '*' may stand at the end";
 const SUBJECT_RULE: &str = "1 to 128 letters, digits or any of -_.:@/";
-
-impl FromStr for TopicScope {
-    type Err = AuthError;
-
-    fn from_str(text: &str) -> Result<Self, AuthError> {
-        let scope = match text.strip_suffix('*') {
-            Some("") => TopicScope::Any,
-            Some(start) => TopicScope::Prefix(start.to_owned()),
-            None => TopicScope::Exact(text.to_owned()),
-        };
-        scope.validate().map(|()| scope)
-    }
-}
-
-impl fmt::Display for TopicScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TopicScope::Exact(name) => f.write_str(name),
-            TopicScope::Prefix(start) => write!(f, "{start}*"),
-            TopicScope::Any => f.write_str("*"),
-        }
-    }
-}
+const LIMIT_RULE: &str = "service.name, such as mail.letters_per_day";
 
 impl Grant {
     pub(crate) fn validate(&self) -> Result<(), AuthError> {
         check_name("the subject", &self.subject, SUBJECT_RULE, "-_.:@/")?;
-        if self.ops.is_empty() {
-            return Err(AuthError::Empty("a token must allow at least one operation"));
+        if self.rights.is_empty() {
+            return Err(AuthError::Empty("a token must allow something: service:verb:resource"));
         }
-        if self.topics.is_empty() {
-            return Err(AuthError::Empty("a token must cover at least one topic"));
+        check_rights(&self.rights)?;
+        if self.limits.len() > CAPABILITY_LIMITS_MAX {
+            return Err(AuthError::TooMany { what: "limits", max: CAPABILITY_LIMITS_MAX });
         }
-        self.topics.iter().try_for_each(TopicScope::validate)
+        self.limits.iter().try_for_each(|(name, value)| check_limit(name, *value))
+    }
+}
+
+impl Narrowing {
+    pub(crate) fn validate(&self) -> Result<(), AuthError> {
+        if self.rights.is_empty() && self.expires_ms.is_none() {
+            return Err(AuthError::Empty("say what to narrow the token to: rights or an expiry"));
+        }
+        check_rights(&self.rights)
+    }
+}
+
+fn check_rights(rights: &[Right]) -> Result<(), AuthError> {
+    if rights.len() > CAPABILITY_RIGHTS_MAX {
+        return Err(AuthError::TooMany { what: "rights", max: CAPABILITY_RIGHTS_MAX });
+    }
+    rights.iter().try_for_each(Right::validate)
+}
+
+fn check_limit(name: &str, value: u64) -> Result<(), AuthError> {
+    if !is_limit(name) {
+        return Err(AuthError::BadName { what: "the limit", text: name.to_owned(), rule: LIMIT_RULE });
+    }
+    // Zero would read as "none" to one person and as "no limit" to another.
+    match value {
+        0 => Err(AuthError::Empty("a limit must be above 0; to forbid something, do not grant it")),
+        value if i64::try_from(value).is_err() => Err(AuthError::TooLarge("the limit")),
+        _ => Ok(()),
     }
 }
 
 /// Names are plain, because the text form of a token does not escape them.
-fn check_name(what: &'static str, text: &str, rule: &'static str, marks: &str) -> Result<(), AuthError> {
+pub(crate) fn check_name(what: &'static str, text: &str, rule: &'static str, marks: &str) -> Result<(), AuthError> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || marks.contains(c);
     let is_name = (1..=NAME_BYTES_MAX).contains(&text.len()) && text.chars().all(is_allowed);
     is_name.then_some(()).ok_or_else(|| AuthError::BadName { what, text: text.to_owned(), rule })
@@ -220,64 +176,50 @@ fn check_name(what: &'static str, text: &str, rule: &'static str, marks: &str) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::right::ResourceScope;
 
-    #[test]
-    fn operations_are_read_as_they_are_written() {
-        for op in Op::ALL {
-            assert_eq!(op.as_str().parse(), Ok(op));
-        }
-        let error = "Send".parse::<Op>().expect_err("unknown").to_string();
-        assert!(Op::ALL.iter().all(|op| error.contains(op.as_str())), "{error}");
+    fn right(text: &str) -> Right {
+        text.parse().expect("valid")
     }
 
     #[test]
-    fn topics_are_read_as_they_are_written() {
-        let cases = [
-            ("orders", Some(TopicScope::Exact("orders".into()))),
-            ("jobs.*", Some(TopicScope::Prefix("jobs.".into()))),
-            ("jobs*", Some(TopicScope::Prefix("jobs".into()))),
-            ("*", Some(TopicScope::Any)),
-            ("", None),
-            ("a*b", None),
-            ("**", None),
-            ("a\"b", None),
-            ("a b", None),
-            (&"x".repeat(129), None),
-        ];
-        for (text, expected) in cases {
-            let read = text.parse::<TopicScope>().ok();
-            assert_eq!(read, expected, "{text:?}");
-            assert_eq!(read.map(|scope| scope.to_string()), expected.map(|_| text.to_owned()));
-        }
-    }
-
-    #[test]
-    fn a_prefix_covers_what_begins_with_it() {
-        for (scope, topic, expected) in [
-            ("jobs.*", "jobs.a", true),
-            ("jobs.*", "jobs", false),
-            ("jobs.*", "jobsx", false),
-            ("jobs", "jobs", true),
-            ("jobs", "jobs.a", false),
-            ("*", "", true),
-        ] {
-            assert_eq!(scope.parse::<TopicScope>().expect("valid").covers(topic), expected, "{scope} {topic}");
-        }
-    }
-
-    #[test]
-    fn a_grant_names_somebody_something_and_somewhere() {
-        let good =
-            Grant { subject: "a@b/c".into(), ops: vec![Op::Send], topics: vec![TopicScope::Any], ..Grant::default() };
+    fn a_grant_names_somebody_and_something() {
+        let good = Grant {
+            subject: "a@b/c".into(),
+            rights: vec![right("mail:read:*")],
+            limits: BTreeMap::from([("mail.letters_per_day".to_owned(), 1)]),
+            expires_ms: None,
+        };
         good.validate().expect("valid");
+        let with = |right: Right| Grant { rights: vec![right], ..good.clone() };
+        let limited = |name: &str, value| Grant { limits: BTreeMap::from([(name.to_owned(), value)]), ..good.clone() };
         for bad in [
             Grant { subject: String::new(), ..good.clone() },
             Grant { subject: "a\")".into(), ..good.clone() },
-            Grant { ops: vec![], ..good.clone() },
-            Grant { topics: vec![], ..good.clone() },
-            Grant { topics: vec![TopicScope::Prefix(String::new())], ..good },
+            Grant { rights: vec![], ..good.clone() },
+            with(Right { scope: ResourceScope::Prefix(String::new()), ..right("mail:read:a") }),
+            with(Right { scope: ResourceScope::Exact("a\", \"b".into()), ..right("mail:read:a") }),
+            with(Right { action: "mail".into(), ..right("mail:read:a") }),
+            with(Right { action: "mail:read\"".into(), ..right("mail:read:a") }),
+            limited("letters", 1),
+            limited("mail.letters\"", 1),
+            limited("mail.letters", 0),
+            limited("mail.letters", u64::MAX),
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn rights_and_limits_are_bounded() {
+        let rights = |count| (0..count).map(|number| right(&format!("mail:read:{number}"))).collect::<Vec<_>>();
+        let limits = |count| (0..count).map(|number| (format!("mail.limit{number}"), 1)).collect();
+        let grant = |r, l| Grant { subject: "a".into(), rights: rights(r), limits: limits(l), expires_ms: None };
+        grant(CAPABILITY_RIGHTS_MAX, CAPABILITY_LIMITS_MAX).validate().expect("within bounds");
+        assert!(grant(CAPABILITY_RIGHTS_MAX + 1, 0).validate().is_err());
+        assert!(grant(1, CAPABILITY_LIMITS_MAX + 1).validate().is_err());
+        let narrowing = |count| Narrowing { rights: rights(count), expires_ms: None };
+        narrowing(CAPABILITY_RIGHTS_MAX).validate().expect("within bounds");
+        assert!(narrowing(CAPABILITY_RIGHTS_MAX + 1).validate().is_err() && narrowing(0).validate().is_err());
     }
 }

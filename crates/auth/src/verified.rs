@@ -1,5 +1,6 @@
 //! One token whose signatures hold: what it says about its bearer, and what its rules say about a request.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,14 +9,15 @@ use biscuit_auth::format::schema::public_key::Algorithm;
 use biscuit_auth::{Authorizer, AuthorizerLimits, Biscuit, error};
 use ron_types::{Error, Kind, limits};
 
+use crate::capabilities::Action;
 use crate::key::PublicKey;
 use crate::token::{expiry_in, name};
-use crate::types::{Op, Subject};
+use crate::types::Subject;
 
 /// Who may do what: only the first block and the node itself can state a right, whatever later blocks say.
 const POLICIES: [&str; 3] = [
-    "allow if operation($op), topic($topic), right($op, $topic)",
-    "allow if operation($op), topic($topic), right_prefix($op, $start), $topic.starts_with($start)",
+    "allow if operation($action), resource($resource), right($action, $resource)",
+    "allow if operation($action), resource($resource), right_prefix($action, $start), $resource.starts_with($start)",
     "deny if true",
 ];
 
@@ -77,8 +79,8 @@ impl Examiner {
     }
 
     /// Lets the rules of a token decide about a request at this time.
-    pub fn rule(&self, verified: &Verified, op: Op, topic: &str, at_ms: u64) -> Ruling {
-        match self.decide(verified, op, topic, at_ms) {
+    pub fn rule(&self, verified: &Verified, action: Action, resource: &str, at_ms: u64) -> Ruling {
+        match self.decide(verified, action, resource, at_ms) {
             Ok(_) => Ruling::Firm(true),
             Err(error::Token::FailedLogic(logic)) if depends_on_time(&logic) => {
                 Ruling::Refused(unauthenticated("the token is not good at this time"))
@@ -88,11 +90,11 @@ impl Examiner {
         }
     }
 
-    fn decide(&self, verified: &Verified, op: Op, topic: &str, at_ms: u64) -> Result<usize, error::Token> {
+    fn decide(&self, verified: &Verified, action: Action, resource: &str, at_ms: u64) -> Result<usize, error::Token> {
         let now_ms = i64::try_from(at_ms).unwrap_or(i64::MAX);
         let facts = [
-            fact(name::OPERATION, &[string(op.as_str())]),
-            fact(name::TOPIC, &[string(topic)]),
+            fact(name::OPERATION, &[string(action.as_str())]),
+            fact(name::RESOURCE, &[string(resource)]),
             fact(name::TIME, &[Term::Date(Duration::from_millis(at_ms).as_secs())]),
             fact(name::TIME_MS, &[int(now_ms)]),
         ];
@@ -120,18 +122,14 @@ pub(crate) fn signed_by(key: PublicKey, text: &str) -> Result<Biscuit, Error> {
 fn bearer(authorizer: &mut Authorizer, expires_ms: Option<u64>) -> Result<Subject, error::Token> {
     let subjects: Vec<(String,)> = authorizer.query("data($name) <- subject($name)")?;
     let quotas: Vec<(String, i64)> = authorizer.query("data($name, $value) <- quota($name, $value)")?;
-    let quota = |name: &str| {
-        let values = quotas.iter().filter(|(quota, _)| quota == name).map(|(_, value)| *value);
-        values.min().map(|value| u32::try_from(value.max(0)).unwrap_or(u32::MAX))
-    };
+    let mut limits = BTreeMap::new();
+    for (name, value) in quotas {
+        // Of a limit stated twice the smaller holds; a negative one, which no node writes, lets nothing through.
+        let value = u64::try_from(value).unwrap_or(0);
+        limits.entry(name).and_modify(|other: &mut u64| *other = value.min(*other)).or_insert(value);
+    }
     let (name,) = subjects.into_iter().min().unwrap_or_default();
-    Ok(Subject {
-        name: name.into(),
-        sends_per_second: quota(name::SENDS_PER_SECOND),
-        payload_bytes_max: quota(name::PAYLOAD_BYTES_MAX),
-        expires_ms,
-        is_operator: false,
-    })
+    Ok(Subject { limits, expires_ms, ..Subject::named(&name) })
 }
 
 /// The earliest expiry of all blocks, and whether that is all that the token says about time.

@@ -1,9 +1,7 @@
-//! Facet permits, asked for without waiting, and per-tenant token buckets.
+//! Facet permits, asked for without waiting.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use prometheus_client::metrics::counter::Counter;
 use ron_types::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -71,31 +69,6 @@ impl Gate {
     }
 }
 
-/// One token bucket for each tenant, forgotten when full again.
-#[derive(Debug)]
-pub struct TenantBuckets {
-    limiter: DefaultKeyedRateLimiter<String>,
-    tenants_max: usize,
-}
-
-impl TenantBuckets {
-    /// `per_second` sustained with bursts of `burst`, for at most `tenants_max` active tenants.
-    pub fn new(per_second: NonZeroU32, burst: NonZeroU32, tenants_max: usize) -> Self {
-        let quota = Quota::per_second(per_second).allow_burst(burst);
-        TenantBuckets { limiter: RateLimiter::keyed(quota), tenants_max }
-    }
-
-    /// Takes one token of the tenant or says Busy.
-    pub fn check(&self, tenant: &str) -> Result<(), Error> {
-        if self.limiter.len() >= self.tenants_max {
-            self.limiter.retain_recent();
-        }
-        let known_or_room = self.limiter.len() < self.tenants_max;
-        let admitted = known_or_room && self.limiter.check_key(&tenant.to_owned()).is_ok();
-        if admitted { Ok(()) } else { Err(Error::busy(format_args!("the rate of tenant {tenant}"))) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -117,14 +90,5 @@ mod tests {
         assert_eq!(gate.run(deadline, std::future::pending::<()>()).await.expect_err("stuck").kind, Kind::Timeout);
         assert_eq!((gate.in_flight(), gate.busy()), (0, 1));
         assert_eq!(metrics.facet_deadline_timeouts.at("search").get(), 1);
-    }
-
-    #[test]
-    fn one_tenant_cannot_use_up_another() {
-        let two = NonZeroU32::new(2).expect("not zero");
-        let buckets = TenantBuckets::new(two, two, 100);
-        let loud: Vec<bool> = (0..4).map(|_| buckets.check("loud").is_ok()).collect();
-        assert_eq!(loud, [true, true, false, false]);
-        assert!(buckets.check("quiet").is_ok());
     }
 }

@@ -16,6 +16,7 @@ pub mod handle;
 pub mod kernel;
 pub mod metrics;
 pub mod queue;
+pub mod rate;
 pub mod retry;
 pub mod scope;
 pub mod shutdown;

@@ -289,7 +289,8 @@ fn api(node: ApiBuilder, authority: Authority, dev: Option<WorkPort>, routes: Ve
         Some(work) => dev_routes(node, Arc::new(work)),
         None => node,
     };
-    routes.into_iter().fold(node_routes(builder, authority), |builder, add| add(builder)).build()
+    let builder = node_routes(builder, authority, services::capabilities().collect());
+    routes.into_iter().fold(builder, |builder, add| add(builder)).build()
 }
 
 /// Opens the planes' sockets for each life of their tasks, on the addresses configured at that time.

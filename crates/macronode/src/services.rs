@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use clap::{ArgMatches, Subcommand};
 use ron_api::{ApiBuilder, Surface};
-use ron_auth::Authority;
+use ron_auth::{Authority, Capabilities};
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
 use ron_kernel::{Builder, Snapshot};
@@ -55,6 +55,11 @@ pub trait Service: Sync {
     /// What an operator should know though the node is well; shown on /readyz as long as it is so.
     fn notes(&self, _config: &Config) -> Vec<String> {
         Vec::new()
+    }
+
+    /// What an operator can grant: its verbs, what a resource is, and limits.
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        None
     }
 
     /// Its surfaces on the public HTTP plane, which is ready only while the service is.
@@ -175,4 +180,9 @@ pub fn commands() -> impl Iterator<Item = ServiceCommand> {
 /// The panes of all services.
 pub fn panes() -> Vec<Box<dyn Pane>> {
     all().flat_map(Service::panes).collect()
+}
+
+/// What the services let be granted.
+pub fn capabilities() -> impl Iterator<Item = &'static Capabilities> {
+    all().filter_map(Service::capabilities)
 }

@@ -5,19 +5,21 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ron_auth::Subject;
 use ron_cells::Sequence;
 use ron_kernel::queue::QueueSender;
+use ron_kernel::rate::TenantRates;
 use ron_kernel::{Deadline, KernelHandle, Snapshot};
 use ron_log::{Appender, Class, Log, LogError, Lsn, Recovery};
+use ron_types::limits::TENANTS_MAX;
 use ron_types::limits::mailbox::SHARDS_MAX;
 use ron_types::{Error, Kind};
 use tokio::sync::{Notify, watch};
 
+use crate::capabilities::SENDS_PER_SECOND;
 use crate::clock::Steady;
 use crate::events::{Event, Events};
 use crate::job::{Job, Wake};
 use crate::metrics::Counts;
 use crate::moves::{MoveTask, MoveView, Moves};
 use crate::options::{LiveOptions, MailboxOptions};
-use crate::quotas::Quotas;
 use crate::receipt::Secret;
 use crate::record::Record;
 use crate::reprocessor::Redrives;
@@ -37,7 +39,8 @@ pub(crate) struct Engine {
     pub numbers: Sequence,
     pub kernel: KernelHandle,
     pub counts: Counts,
-    quotas: Quotas,
+    /// How fast each sender that has a limit may send.
+    send_rates: TenantRates,
     pub events: Events,
     pub redrives: Redrives,
     /// The nearest deadline of each shard; the scanner sleeps until the nearest of all.
@@ -130,7 +133,7 @@ impl Engine {
             numbers: Sequence::new(1),
             kernel,
             counts: Counts::default(),
-            quotas: Quotas::default(),
+            send_rates: TenantRates::new("messages", TENANTS_MAX),
             events,
             redrives,
             deadlines: watch::Sender::new([Millis::MAX; SHARDS_MAX]),
@@ -214,10 +217,15 @@ impl Engine {
         let _ = stopping.wait_for(|stopping| stopping.draining).await;
     }
 
-    /// Lets a sender send so many messages, or says that it is too fast.
+    /// Counts messages against the rate of their sender, or says when it may send them. The node's own limit (0 means
+    /// none) holds for everybody but the operator, whose load is his own affair.
     pub fn admit(&self, by: &Subject, messages: u32) -> Result<(), Error> {
-        let node_wide = self.live.get().value.tenant_sends_per_second;
-        self.quotas.admit(by, node_wide, messages)
+        let of_node = u64::from(self.live.get().value.tenant_sends_per_second);
+        let of_node = (of_node > 0 && !by.is_operator).then_some(of_node);
+        match by.limit(SENDS_PER_SECOND).into_iter().chain(of_node).min() {
+            Some(per_second) => self.send_rates.take(&by.name, per_second, messages),
+            None => Ok(()),
+        }
     }
 
     /// Makes a topic; false if it exists with just these settings. Also the number of the record that makes it safe.

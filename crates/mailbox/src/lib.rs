@@ -21,6 +21,7 @@ pub mod types;
 
 // what the shell is made of
 mod breaker_events;
+pub mod capabilities;
 mod clock;
 mod config;
 mod engine;
@@ -29,7 +30,6 @@ mod job;
 mod metrics;
 mod moves;
 mod options;
-mod quotas;
 mod receipt;
 mod topics;
 

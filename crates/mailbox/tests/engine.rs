@@ -101,13 +101,7 @@ fn soon() -> Deadline {
 }
 
 fn anybody() -> Subject {
-    Subject {
-        name: "test".into(),
-        sends_per_second: None,
-        payload_bytes_max: None,
-        expires_ms: None,
-        is_operator: true,
-    }
+    Subject::operator("test")
 }
 
 fn name(text: &str) -> TopicName {

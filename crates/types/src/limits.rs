@@ -174,14 +174,23 @@ pub mod mailbox {
     const _: () = assert!(SHARD_BYTES_MAX >= 8 * (PAYLOAD_BYTES_MAX + ENVELOPE_ATTRIBUTE_BYTES_MAX));
 }
 
+// --- tenants ---
+
+/// Tenants whose rates are known at once; one that is unknown when all places are taken is told to come back.
+pub const TENANTS_MAX: usize = 100_000;
+
 // --- capabilities ---
 
 /// How long a verified token and the verdicts about it may be used without looking again.
 pub const CAPABILITY_CACHE_TTL: Duration = Duration::from_secs(30);
 /// Verified tokens remembered at once; the oldest goes first.
 pub const CAPABILITY_CACHE_TOKENS_MAX: usize = 1024;
-/// Topics remembered for one token; the oldest goes first, so that one token cannot push out the others.
-pub const CAPABILITY_CACHE_TOPICS_PER_TOKEN_MAX: usize = 256;
+/// Resources remembered for one token; the oldest goes first, so that one token cannot push out the others.
+pub const CAPABILITY_CACHE_RESOURCES_PER_TOKEN_MAX: usize = 256;
+/// Maximum rights in one grant or one narrowing.
+pub const CAPABILITY_RIGHTS_MAX: usize = 256;
+/// Maximum limits in one grant.
+pub const CAPABILITY_LIMITS_MAX: usize = 32;
 /// Longest token that is looked at.
 pub const CAPABILITY_BYTES_MAX: usize = 8 * 1024;
 /// Time the rules inside one token may take.
@@ -201,5 +210,9 @@ const _: () = assert!(DRAIN_DEADLINE.as_millis() <= DRAIN_DEADLINE_MAX.as_millis
 const _: () = assert!(REQUEST_DEADLINE.as_millis() <= REQUEST_DEADLINE_MAX.as_millis());
 const _: () = assert!(
     RETRY_JITTER.0.as_millis() < RETRY_JITTER.1.as_millis() && RETRY_JITTER.1.as_millis() < RETRY_CAP.as_millis()
+);
+const _: () = assert!(
+    ((CAPABILITY_RIGHTS_MAX + CAPABILITY_LIMITS_MAX) as u64) < CAPABILITY_RULES_FACTS_MAX / 2,
+    "the facts of a grant leave room for those of its narrowings"
 );
 const _: () = assert!(CAPABILITY_BYTES_MAX <= HEADER_BYTES_MAX / 2, "a token must leave room for the other headers");

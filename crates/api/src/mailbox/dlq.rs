@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
 use http::StatusCode;
-use ron_auth::Op;
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
+use svc_mailbox::capabilities::{ADMIN, SEND};
 use svc_mailbox::types::{MessageId, TopicName};
 use svc_mailbox::{Filter, RedriveControl, RedriveOrder, RedriveState, RedriveView};
 use utoipa::ToSchema;
@@ -23,14 +23,14 @@ use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
 static LIST: Operation = Operation::get("/v1/dlq/{topic}", "dead letters", "lists the dead letters of a topic")
-    .allows(Op::Admin)
+    .allows(ADMIN)
     .query::<ListQuery>()
     .answers::<PageAnswer<'static>>()
     .errors(&[Kind::NotFound]);
 
 static REPROCESS: Operation =
     Operation::post("/v1/dlq/{topic}/reprocess", "dead letters", "sends dead letters back, or counts which it would")
-        .allows(Op::Admin)
+        .allows(ADMIN)
         .body::<ReprocessRequest>(
             r#"{"filter":{"reason":"max_attempts"},"rate_per_second":100,"limit":1000,"dry_run":true}"#,
         )
@@ -41,11 +41,11 @@ static REPROCESS: Operation =
 
 static TASKS: Operation =
     Operation::get("/v1/dlq/tasks", "dead letters", "lists the tasks whose topics the token covers")
-        .allows(Op::Admin)
+        .allows(ADMIN)
         .answers::<TasksAnswer<'static>>();
 
 static TASK: Operation = Operation::get("/v1/dlq/tasks/{id}", "dead letters", "shows how far a task is")
-    .allows(Op::Admin)
+    .allows(ADMIN)
     .answers::<TaskAnswer<'static>>()
     .errors(&[Kind::NotFound]);
 
@@ -55,7 +55,7 @@ static CANCEL: Operation = control("/v1/dlq/tasks/{id}/cancel", "ends a task; wh
 
 const fn control(pattern: &'static str, does: &'static str) -> Operation {
     Operation::post(pattern, "dead letters", does)
-        .allows(Op::Admin)
+        .allows(ADMIN)
         .answers::<TaskAnswer<'static>>()
         .errors(&[Kind::NotFound, Kind::Conflict])
 }
@@ -193,7 +193,7 @@ async fn reprocess(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String
     let is_dry_run = request.dry_run;
     let order = request.order(from)?;
     if let Some(to) = &order.to {
-        app.allow(&bearer, Op::Send, to.as_str())?;
+        app.allow(&bearer, SEND, to.as_str())?;
     }
     if is_dry_run {
         let would_move = Some(app.mailbox.count_redrive(&order, call.deadline).await?);

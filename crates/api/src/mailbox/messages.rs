@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
 use http::StatusCode;
-use ron_auth::Op;
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
+use svc_mailbox::capabilities::ADMIN;
 use svc_mailbox::types::{Attempt, MessageId};
 use svc_mailbox::{Explained, Filter, Page};
 use utoipa::ToSchema;
@@ -23,7 +23,7 @@ use crate::operation::Operation;
 
 static BROWSE: Operation =
     Operation::post("/v1/topics/{topic}/browse", "topics", "looks through a topic without leasing anything")
-        .allows(Op::Admin)
+        .allows(ADMIN)
         .body::<BrowseRequest>(r#"{"filter":{"state":"ready","attrs":{"a":"b"}},"limit":20}"#)
         .optional_body()
         .answers::<PageAnswer<'static>>()
@@ -31,19 +31,19 @@ static BROWSE: Operation =
 
 static EXPLAIN: Operation =
     Operation::get("/v1/messages/{msg_id}", "messages", "shows a message and says why it is not being delivered")
-        .allows(Op::Admin)
+        .allows(ADMIN)
         .answers::<ExplainAnswer<'static>>()
         .errors(&[Kind::NotFound]);
 
 static CANCEL: Operation =
     Operation::delete("/v1/messages/{msg_id}", "messages", "takes back a message that was never delivered")
-        .allows(Op::Admin)
+        .allows(ADMIN)
         .marked()
         .errors(&[Kind::NotFound, Kind::Conflict]);
 
 static CHANGE: Operation =
     Operation::patch("/v1/messages/{msg_id}", "messages", "edits or reschedules a message that was never delivered")
-        .allows(Op::Admin)
+        .allows(ADMIN)
         .body::<ChangeRequest>(r#"{"delay_ms":60000,"payload_b64":"aG8=","attrs":{"a":"c"}}"#)
         .answers::<SeenMessage<'static>>()
         .marked()

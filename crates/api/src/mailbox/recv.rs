@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ron_auth::{Op, Subject};
+use ron_auth::Subject;
 use ron_types::Kind;
 use ron_types::limits::mailbox as limits;
 use serde::{Deserialize, Serialize};
-use svc_mailbox::Receive;
+use svc_mailbox::{Receive, capabilities};
 use utoipa::ToSchema;
 
 use super::dto::{self, Message};
@@ -24,7 +24,7 @@ const RECV_DEADLINE: Duration = limits::LONG_POLL_MAX.saturating_add(Duration::f
 
 static RECV: Operation = Operation::post("/v1/recv", "messages", "takes messages out of a topic under a lease")
     .deadline(RECV_DEADLINE)
-    .allows(Op::Recv)
+    .allows(capabilities::RECV)
     .body::<RecvRequest>(r#"{"topic":"orders","visibility_ms":5000,"max_messages":32,"max_bytes":524288,"wait_ms":0}"#)
     .answers::<RecvAnswer<'static>>()
     .errors(&[Kind::NotFound]);
@@ -75,7 +75,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 
 async fn recv(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> HandlerResult {
     let RecvRequest { topic, visibility_ms, max_messages, max_bytes, wait_ms } = body.parse()?;
-    let subject = app.allow(&bearer, Op::Recv, topic.0.as_str())?;
+    let subject = app.allow(&bearer, capabilities::RECV, topic.0.as_str())?;
     visibility_ms.map_or(Ok(()), |visibility_ms| app.mailbox.check_visibility(visibility_ms))?;
     let receive = Receive {
         visibility_ms,

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use ron_auth::Op;
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
-use svc_mailbox::types::Dedup;
 use svc_mailbox::{Outgoing, Receipted};
+use svc_mailbox::{capabilities, types::Dedup};
 use utoipa::ToSchema;
 
 use super::dto::{self, Failed};
@@ -21,7 +20,7 @@ use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
 static SEND: Operation = Operation::post("/v1/send", "messages", "puts a message into a topic")
-    .allows(Op::Send)
+    .allows(capabilities::SEND)
     .body::<SendRequest>(
         r#"{"topic":"orders","idem_key":"k1","payload_b64":"aGk=","attrs":{"a":"b"},"group":"g","delay_ms":0}"#,
     )
@@ -30,7 +29,7 @@ static SEND: Operation = Operation::post("/v1/send", "messages", "puts a message
     .errors(&[Kind::NotFound, Kind::Conflict, Kind::FrameTooLarge]);
 
 static SEND_BATCH: Operation = Operation::post("/v1/send:batch", "messages", "puts up to 100 messages into a topic")
-    .allows(Op::Send)
+    .allows(capabilities::SEND)
     .body::<BatchRequest>(r#"{"topic":"orders","messages":[{"idem_key":"k1","payload_b64":"aGk="}]}"#)
     .answers::<BatchAnswer>()
     .durable()
@@ -122,7 +121,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 async fn send(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let request: SendRequest = body.parse()?;
-    let subject = app.allow(&bearer, Op::Send, request.topic.0.as_str())?;
+    let subject = app.allow(&bearer, capabilities::SEND, request.topic.0.as_str())?;
     let SendRequest { topic, idem_key, payload_b64, attrs, group, delay_ms } = request;
     let message = BatchMessage { idem_key, payload_b64, attrs, group, delay_ms }.outgoing(&call);
     let sent = app.mailbox.send(&subject, &topic.0, message, call.deadline).await;
@@ -134,7 +133,7 @@ async fn send_batch(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum,
     app.require(minimum)?;
     let BatchRequest { topic, messages } = body.parse()?;
     dto::check_batch("messages", messages.len())?;
-    let subject = app.allow(&bearer, Op::Send, topic.0.as_str())?;
+    let subject = app.allow(&bearer, capabilities::SEND, topic.0.as_str())?;
     let messages = messages.into_iter().map(|message| message.outgoing(&call)).collect();
     let receipted = app.mailbox.send_batch(&subject, &topic.0, messages, call.deadline).await;
     let results = receipted.into_iter().map(|result| match result {

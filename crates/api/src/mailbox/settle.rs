@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use ron_auth::Op;
+use ron_auth::Action;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_mailbox::types::MessageId;
 use svc_mailbox::{NackOutcome, Receipt};
+use svc_mailbox::{capabilities, types::MessageId};
 use utoipa::ToSchema;
 
 use super::dto::{self, ItemError};
@@ -21,27 +21,27 @@ use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
 static ACK: Operation = Operation::post("/v1/ack", "leases", "acknowledges messages: they are done with")
-    .allows(Op::Ack)
+    .allows(capabilities::ACK)
     .body::<AckRequest<'static>>(r#"{"receipts":["AwAAAAEA…"]}"#)
     .answers::<SettleAnswer<'static>>()
     .durable();
 
 static ACK_ONE: Operation =
     Operation::post("/v1/ack/{msg_id}", "leases", "acknowledges a message under its current lease")
-        .allows(Op::Ack)
+        .allows(capabilities::ACK)
         .answers::<Settled<'static>>()
         .durable()
         .errors(&[Kind::NotFound]);
 
 static NACK: Operation = Operation::post("/v1/nack", "leases", "gives messages back, to be delivered again later")
-    .allows(Op::Nack)
+    .allows(capabilities::NACK)
     .body::<NackRequest<'static>>(r#"{"receipts":["AwAAAAEA…"],"reason":"upstream is down","delay_ms":1000}"#)
     .answers::<SettleAnswer<'static>>()
     .durable();
 
 static NACK_ONE: Operation =
     Operation::post("/v1/nack/{msg_id}", "leases", "gives a message under its current lease back")
-        .allows(Op::Nack)
+        .allows(capabilities::NACK)
         .body::<NackFields>(r#"{"reason":"upstream is down","delay_ms":1000}"#)
         .optional_body()
         .answers::<Settled<'static>>()
@@ -49,7 +49,7 @@ static NACK_ONE: Operation =
         .errors(&[Kind::NotFound]);
 
 static EXTEND: Operation = Operation::post("/v1/extend", "leases", "prolongs leases, counted from now; 0 ends them")
-    .allows(Op::Ack)
+    .allows(capabilities::ACK)
     .body::<ExtendRequest<'static>>(r#"{"receipts":["AwAAAAEA…"],"visibility_ms":30000}"#)
     .answers::<SettleAnswer<'static>>()
     .durable();
@@ -157,7 +157,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 async fn ack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let request: AckRequest = body.parse()?;
-    let batch = app.receipts(&bearer, Op::Ack, &request.receipts)?;
+    let batch = app.receipts(&bearer, capabilities::ACK, &request.receipts)?;
     let outcomes = app.mailbox.ack(batch.good(), call.deadline).await;
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(|()| Done::Acked))))
 }
@@ -166,7 +166,7 @@ async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body:
     app.require(minimum)?;
     let NackRequest { receipts, reason, delay_ms, reject } = body.parse()?;
     let delay_ms = dto::check_delay(delay_ms)?;
-    let batch = app.receipts(&bearer, Op::Nack, &receipts)?;
+    let batch = app.receipts(&bearer, capabilities::NACK, &receipts)?;
     let outcomes = app.mailbox.nack(batch.good(), &reason, delay_ms, reject, call.deadline).await;
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(Done::Nacked))))
 }
@@ -174,7 +174,7 @@ async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body:
 async fn extend(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let ExtendRequest { receipts, visibility_ms } = body.parse()?;
-    let batch = app.receipts(&bearer, Op::Ack, &receipts)?;
+    let batch = app.receipts(&bearer, capabilities::ACK, &receipts)?;
     let outcomes = app.mailbox.extend(batch.good(), visibility_ms, call.deadline).await;
     let done = |outcome: Result<u64, Error>| outcome.map(|until_ms| Done::Extended { until_ms });
     Ok(batch.answer(&app, outcomes.into_iter().map(done)))
@@ -182,7 +182,7 @@ async fn extend(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, bod
 
 async fn ack_one(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, id: Path<String>) -> HandlerResult {
     app.require(minimum)?;
-    let receipt = app.current(&call, &bearer, Op::Ack, &id.0).await?;
+    let receipt = app.current(&call, &bearer, capabilities::ACK, &id.0).await?;
     only(app.mailbox.ack(vec![receipt], call.deadline).await)?;
     Ok(app.changed(StatusCode::OK, &Settled::ok(&receipt.to_string(), Done::Acked)))
 }
@@ -198,7 +198,7 @@ async fn nack_one(
     app.require(minimum)?;
     let NackFields { reason, delay_ms, reject } = body.parse_or_default()?;
     let delay_ms = dto::check_delay(delay_ms)?;
-    let receipt = app.current(&call, &bearer, Op::Nack, &id.0).await?;
+    let receipt = app.current(&call, &bearer, capabilities::NACK, &id.0).await?;
     let outcome = only(app.mailbox.nack(vec![receipt], &reason, delay_ms, reject, call.deadline).await)?;
     Ok(app.changed(StatusCode::OK, &Settled::ok(&receipt.to_string(), Done::Nacked(outcome))))
 }
@@ -212,7 +212,7 @@ struct Batch<'a> {
 impl App {
     /// Reads and authorizes receipts. One that is no receipt of this node is refused alone; one of a topic the token
     /// does not cover refuses the request, of which then nothing was done.
-    fn receipts<'a>(&self, bearer: &Bearer, op: Op, texts: &'a [Text<'a>]) -> Result<Batch<'a>, Error> {
+    fn receipts<'a>(&self, bearer: &Bearer, action: Action, texts: &'a [Text<'a>]) -> Result<Batch<'a>, Error> {
         dto::check_batch("receipts", texts.len())?;
         let mut receipts = Vec::with_capacity(texts.len());
         let mut is_known = false;
@@ -220,7 +220,7 @@ impl App {
             let read = text.0.parse::<Receipt>().and_then(|receipt| Ok((receipt, self.mailbox.topic_of(&receipt)?)));
             receipts.push(match read {
                 Ok((receipt, (topic, leased_ms))) => {
-                    bearer.allowed_at(&self.authority, op, topic.as_str(), leased_ms)?;
+                    bearer.allowed_at(&self.authority, action, topic.as_str(), leased_ms)?;
                     is_known = true;
                     Ok(receipt)
                 }
@@ -234,11 +234,11 @@ impl App {
     }
 
     /// The receipt of the lease a message is under now.
-    async fn current(&self, call: &Call, bearer: &Bearer, op: Op, id: &str) -> Result<Receipt, Error> {
+    async fn current(&self, call: &Call, bearer: &Bearer, action: Action, id: &str) -> Result<Receipt, Error> {
         bearer.is_known(&self.authority)?;
         let id: MessageId = dto::parse("msg_id", id)?;
         let (topic, receipt) = self.mailbox.current_receipt(id, call.deadline).await?;
-        bearer.allowed_at(&self.authority, op, topic.as_str(), receipt.leased_ms)?;
+        bearer.allowed_at(&self.authority, action, topic.as_str(), receipt.leased_ms)?;
         Ok(receipt)
     }
 }

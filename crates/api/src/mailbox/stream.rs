@@ -11,12 +11,12 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderName, HeaderValue, header};
-use ron_auth::Op;
 use ron_kernel::shutdown::Stopping;
 use ron_kernel::{Deadline, clock};
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
+use svc_mailbox::capabilities::RECV;
 use svc_mailbox::types::TopicName;
 use svc_mailbox::{Delivery, Receive};
 use tokio::sync::{Notify, watch};
@@ -53,14 +53,14 @@ const STREAM_ID_HEADER: HeaderName = HeaderName::from_static("x-stream-id");
 
 static STREAM: Operation =
     Operation::post("/v1/recv/stream", "messages", "takes messages out as they come, one on each line")
-        .allows(Op::Recv)
+        .allows(RECV)
         .body::<StreamRequest>(r#"{"topic":"orders","credit":100,"visibility_ms":30000}"#)
         .streams::<Line<'static>>()
         .errors(&[Kind::NotFound]);
 
 static CREDIT: Operation =
     Operation::post("/v1/recv/stream/{id}/credit", "messages", "lets a stream hand out more messages")
-        .allows(Op::Recv)
+        .allows(RECV)
         .body::<CreditRequest>(r#"{"credit":100}"#)
         .answers::<CreditAnswer>()
         .errors(&[Kind::NotFound]);
@@ -195,7 +195,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 #[expect(clippy::unused_async, reason = "a handler")]
 async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> HandlerResult {
     let StreamRequest { topic: Topic(topic), credit, visibility_ms, max_bytes } = body.parse()?;
-    let subject = app.allow(&bearer, Op::Recv, topic.as_str())?;
+    let subject = app.allow(&bearer, RECV, topic.as_str())?;
     let max_bytes = dto::check_max_bytes(max_bytes)?;
     visibility_ms.map_or(Ok(()), |visibility_ms| app.mailbox.check_visibility(visibility_ms))?;
     dto::check_range("credit", credit, 1..=CREDIT_MAX)?;
@@ -224,7 +224,7 @@ async fn grant(app: Arc<App>, bearer: Bearer, id: Path<String>, body: JsonText) 
     bearer.is_known(&app.authority)?;
     let no_stream = || Error::new(Kind::NotFound, "no stream of this id is open");
     let ticket = app.streams.find(&id.0).ok_or_else(no_stream)?;
-    app.allow(&bearer, Op::Recv, ticket.topic.as_str())?;
+    app.allow(&bearer, RECV, ticket.topic.as_str())?;
     dto::check_range("credit", credit, 1..=CREDIT_MAX)?;
     Ok(Json(CreditAnswer { credit: ticket.grant(credit)? }).into_response())
 }
@@ -332,7 +332,7 @@ impl Feed {
         }
         if now >= self.recheck {
             self.recheck = now + RECHECK_EVERY;
-            if self.app.allow(&self.bearer, Op::Recv, self.open.ticket.topic.as_str()).is_err() {
+            if self.app.allow(&self.bearer, RECV, self.open.ticket.topic.as_str()).is_err() {
                 return Some(End::Revoked);
             }
         }

@@ -23,7 +23,11 @@ fn served() -> Api {
     let live = Snapshot::new(LiveOptions::default());
     let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live);
     let api = ApiBuilder::new(kernel, Snapshot::new(HttpLimits::default()));
-    let api = mailbox_routes(node_routes(api, authority.clone()), mailbox.clone(), authority.clone());
+    let api = mailbox_routes(
+        node_routes(api, authority.clone(), vec![&svc_mailbox::capabilities::CAPABILITIES]),
+        mailbox.clone(),
+        authority.clone(),
+    );
     let keyring = Keyring::open(None).expect("no file");
     sqs_routes(api, mailbox, authority, keyring, SqsOptions::default()).build()
 }

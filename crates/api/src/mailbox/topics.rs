@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
 use http::StatusCode;
-use ron_auth::Op;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Deserializer, Serialize};
+use svc_mailbox::capabilities::ADMIN;
 use svc_mailbox::types::{BreakerSettings, Expired, Groups, PartStats, TopicName, TopicSettings};
 use svc_mailbox::{NodeStats, TopicView};
 use utoipa::ToSchema;
@@ -25,13 +25,13 @@ const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 1000;
 
 static LIST: Operation = Operation::get("/v1/topics", "topics", "lists topics by name")
-    .allows(Op::Admin)
+    .allows(ADMIN)
     .query::<ListQuery>()
     .answers::<ListAnswer<'static>>();
 
 static CREATE: Operation =
     Operation::put("/v1/topics/{topic}", "topics", "makes a topic; again with the same settings is fine")
-        .allows(Op::Admin)
+        .allows(ADMIN)
         .body::<Settings>(r#"{"visibility_ms":30000,"max_attempts":5,"groups":"fifo"}"#)
         .optional_body()
         .answers::<TopicAnswer<'static>>()
@@ -40,12 +40,12 @@ static CREATE: Operation =
         .errors(&[Kind::Conflict]);
 
 static SHOW: Operation = Operation::get("/v1/topics/{topic}", "topics", "shows a topic and its settings")
-    .allows(Op::Admin)
+    .allows(ADMIN)
     .answers::<TopicAnswer<'static>>()
     .errors(&[Kind::NotFound]);
 
 static CHANGE: Operation = Operation::patch("/v1/topics/{topic}", "topics", "changes some settings of a topic")
-    .allows(Op::Admin)
+    .allows(ADMIN)
     .body::<Settings>(r#"{"visibility_ms":60000,"paused":true,"breaker":{"failing_percent":50,"pause_ms":30000}}"#)
     .answers::<TopicAnswer<'static>>()
     .marked()
@@ -53,23 +53,23 @@ static CHANGE: Operation = Operation::patch("/v1/topics/{topic}", "topics", "cha
 
 static DELETE: Operation =
     Operation::delete("/v1/topics/{topic}", "topics", "removes a topic with its messages and dead letters")
-        .allows(Op::Admin)
+        .allows(ADMIN)
         .marked()
         .errors(&[Kind::NotFound, Kind::Conflict]);
 
 static PURGE: Operation = Operation::post("/v1/topics/{topic}/purge", "topics", "removes every message of a topic")
-    .allows(Op::Admin)
+    .allows(ADMIN)
     .answers::<PurgeAnswer>()
     .marked()
     .errors(&[Kind::NotFound]);
 
 static STATS: Operation = Operation::get("/v1/topics/{topic}/stats", "topics", "counts what a topic holds and did")
-    .allows(Op::Admin)
+    .allows(ADMIN)
     .answers::<StatsAnswer<'static>>()
     .errors(&[Kind::NotFound]);
 
 static NODE_STATS: Operation = Operation::get("/v1/stats", "topics", "counts what all topics hold and did")
-    .allows(Op::Admin)
+    .allows(ADMIN)
     .answers::<NodeStatsAnswer>();
 
 /// Which topics.

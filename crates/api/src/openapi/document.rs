@@ -99,9 +99,11 @@ fn described(service: &str, operation: &Operation) -> OperationBuilder {
         .parameters(Some(parameters(operation)))
         .request_body(request_body(operation))
         .responses(answers(operation));
-    let described = match operation.needs {
-        Some(op) => described.security(SecurityRequirement::new(BEARER, [op.as_str()])),
-        None => described,
+    let described = match operation.takes_token() {
+        true => {
+            described.security(SecurityRequirement::new(BEARER, operation.needs.iter().map(|right| right.as_str())))
+        }
+        false => described,
     };
     described.description(Some(operation.needs_sentence()))
 }

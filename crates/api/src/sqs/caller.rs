@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::uri::Authority as HostAndPort;
 use http::{HeaderMap, header};
-use ron_auth::{Op, Subject};
+use ron_auth::{Action, Subject};
 use ron_kernel::clock;
 use ron_types::Kind;
 
@@ -48,9 +48,9 @@ impl Caller {
     }
 
     /// The caller may do this to the queue; an empty name stands for what concerns no single queue.
-    pub(super) fn allow(&self, app: &App, op: Op, queue: &str) -> Result<Arc<Subject>, SqsError> {
+    pub(super) fn allow(&self, app: &App, action: Action, queue: &str) -> Result<Arc<Subject>, SqsError> {
         let Some(token) = &self.token else { return Ok(Arc::clone(&app.anyone)) };
-        let allowed = app.authority.authorize(Some(token), op, queue, None);
+        let allowed = app.authority.authorize(Some(token), action, queue, None);
         allowed.map_err(|error| match error.kind {
             Kind::Forbidden => SqsError::access_denied(queue),
             Kind::Unauthenticated => SqsError::invalid_token(),
@@ -61,13 +61,7 @@ impl Caller {
 
 /// Everybody, where signatures are off.
 pub(super) fn anyone() -> Subject {
-    Subject {
-        name: "anyone".into(),
-        sends_per_second: None,
-        payload_bytes_max: None,
-        expires_ms: None,
-        is_operator: true,
-    }
+    Subject::operator("anyone")
 }
 
 fn base_url(configured: Option<&str>, parts: &Parts) -> String {

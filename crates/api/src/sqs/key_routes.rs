@@ -1,14 +1,15 @@
 //! Access keys made, listed and revoked by the operator: routes of the node's own JSON, not of SQS.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
 use http::StatusCode;
-use ron_auth::{Grant, Op, TopicScope, inspect};
+use ron_auth::{Asked, Grant, inspect};
 use ron_kernel::clock;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
+use svc_mailbox::capabilities::CAPABILITIES;
 use utoipa::ToSchema;
 
 use super::App;
@@ -18,26 +19,26 @@ use crate::extract::{Json, JsonText, Path};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::route::ApiBuilder;
-use crate::tokens::{all, expiry};
+use crate::tokens::granted;
 
 const NOTE_CHARS_MAX: usize = 256;
 
 static CREATE: Operation =
     Operation::post("/v1/sqs/keys", "access keys", "makes an access key for clients of SQS; only the operator may")
-        .allows(Op::Admin)
-        .body::<KeyRequest>(r#"{"note":"billing","ops":["send","recv","ack","nack"],"topics":["orders","jobs-*"]}"#)
+        .operator()
+        .body::<KeyRequest>(r#"{"note":"billing","rights":["mailbox:*:orders","mailbox:send:jobs-*"]}"#)
         .answers::<KeyAnswer>()
         .created()
         .errors(&[Kind::Conflict]);
 
 static LIST: Operation =
     Operation::get("/v1/sqs/keys", "access keys", "lists the access keys without their secrets; only the operator may")
-        .allows(Op::Admin)
+        .operator()
         .answers::<KeysAnswer>();
 
 static REVOKE: Operation =
     Operation::delete("/v1/sqs/keys/{id}", "access keys", "revokes an access key at once; only the operator may")
-        .allows(Op::Admin)
+        .operator()
         .errors(&[Kind::NotFound]);
 
 /// What whoever signs with the key may do: everything, where nothing else is said.
@@ -48,19 +49,27 @@ pub(crate) struct KeyRequest {
     #[serde(default)]
     #[schema(max_length = 256)]
     note: String,
-    /// Each of these: `send`, `recv`, `ack`, `nack`, `admin`; all of them if not given.
+    /// Rights, each as `mailbox:verb:queue`; a `*` may stand for the verb and at the end of the queue.
+    #[schema(min_items = 1)]
+    rights: Option<Vec<String>>,
+    /// Limits by name, such as `mailbox.sends_per_second`.
+    #[serde(default)]
+    limits: BTreeMap<String, u64>,
+    /// Short form: each of these verbs, `send`, `recv`, `ack`, `nack`, `admin` or `all`; all of them if not given…
     #[schema(min_items = 1)]
     ops: Option<Vec<String>>,
-    /// On each of these queues; a `*` may stand at the end. All of them if not given.
+    /// …on each of these queues; a `*` may stand at the end. All of them if not given.
     #[schema(min_items = 1)]
     topics: Option<Vec<String>>,
-    /// For how long; for ever if not given.
+    /// Lifetime in milliseconds; unlimited if not given.
     #[schema(minimum = 1)]
     expires_in_ms: Option<u64>,
-    /// Messages it may send in a second.
-    sends_per_second: Option<u32>,
-    /// Largest message it may send.
-    payload_bytes_max: Option<u32>,
+    /// Short form: messages sent in a second.
+    #[schema(minimum = 1)]
+    sends_per_second: Option<u64>,
+    /// Short form: bytes of the largest message sent.
+    #[schema(minimum = 1)]
+    payload_bytes_max: Option<u64>,
 }
 
 /// An access key.
@@ -71,15 +80,13 @@ pub(crate) struct KeyAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     secret_access_key: Option<String>,
     note: String,
-    ops: BTreeSet<String>,
-    topics: BTreeSet<String>,
+    /// Rights, each as `mailbox:verb:queue`.
+    rights: Vec<String>,
+    /// Limits by name.
+    limits: BTreeMap<String, u64>,
     created_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sends_per_second: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_bytes_max: Option<u32>,
 }
 
 /// Every access key, in the order of their ids.
@@ -150,40 +157,45 @@ impl KeyRequest {
         if self.note.chars().count() > NOTE_CHARS_MAX || self.note.chars().any(char::is_control) {
             return Err(Error::schema(format!("note: at most {NOTE_CHARS_MAX} characters of plain text")));
         }
-        let grant = Grant {
-            subject: String::new(),
-            ops: self.ops.map_or_else(|| Ok(Op::ALL.to_vec()), |ops| some("ops", &ops))?,
-            topics: self.topics.map_or_else(|| Ok(vec![TopicScope::Any]), |topics| some("topics", &topics))?,
-            sends_per_second: self.sends_per_second,
-            payload_bytes_max: self.payload_bytes_max,
-            expires_ms: self.expires_in_ms.map(|expires_in_ms| expiry(now_ms, expires_in_ms)).transpose()?,
+        let rights = some("rights", self.rights)?;
+        let (ops, topics) = (some("ops", self.ops)?, some("topics", self.topics)?);
+        let everything = ["all".to_owned()];
+        let is_silent = rights.is_empty() && ops.is_empty() && topics.is_empty();
+        let asked = Asked {
+            rights: &rights,
+            limits: Some(&self.limits),
+            ops: if is_silent { &everything } else { &ops },
+            topics: &topics,
+            short_limits: &[("sends_per_second", self.sends_per_second), ("payload_bytes_max", self.payload_bytes_max)],
         };
+        // Of the other services' rights a client of SQS could use none.
+        let grant = granted(&asked, &[&CAPABILITIES], self.expires_in_ms, now_ms)?;
         Ok((self.note, grant))
     }
 }
 
-fn some<T: std::str::FromStr<Err: std::fmt::Display>>(field: &str, texts: &[String]) -> Result<Vec<T>, Error> {
+/// A list that was given must not be empty: it would read as nothing and mean everything.
+fn some(field: &str, texts: Option<Vec<String>>) -> Result<Vec<String>, Error> {
     match texts {
-        [] => Err(Error::schema(format!("{field}: at least one, or leave it out"))),
-        texts => all(field, texts),
+        Some(texts) if texts.is_empty() => Err(Error::schema(format!("{field}: at least one, or leave it out"))),
+        texts => Ok(texts.unwrap_or_default()),
     }
 }
 
 fn shown(key: &AccessKey) -> KeyAnswer {
     // A key whose capability cannot be read allows nothing; it is listed so that it can be revoked.
     let allows = inspect(&key.token).ok();
-    let rights = allows.as_ref().map_or(&[][..], |allows| &allows.rights);
-    let (ops, topics) = rights.iter().cloned().unzip();
+    let expires_ms = allows.as_ref().and_then(|allows| allows.expires_ms);
+    let (mut rights, limits) = allows.map(|allows| (allows.rights, allows.limits)).unwrap_or_default();
+    rights.sort();
     KeyAnswer {
         access_key_id: key.id.clone(),
         secret_access_key: None,
         note: key.note.clone(),
-        ops,
-        topics,
+        rights,
+        limits,
         created_ms: key.created_ms,
-        expires_ms: allows.as_ref().and_then(|allows| allows.expires_ms),
-        sends_per_second: allows.as_ref().and_then(|allows| allows.sends_per_second),
-        payload_bytes_max: allows.as_ref().and_then(|allows| allows.payload_bytes_max),
+        expires_ms,
     }
 }
 
@@ -198,21 +210,26 @@ mod tests {
         request.read(1000).map_err(|error| error.detail.into_owned())
     }
 
+    fn texts(grant: &Grant) -> Vec<String> {
+        grant.rights.iter().map(ToString::to_string).collect()
+    }
+
     #[test]
     fn a_key_is_for_everything_unless_less_is_asked_for() {
         let (note, grant) = read("{}").expect("valid");
-        assert_eq!((note.as_str(), grant.ops, grant.topics), ("", Op::ALL.to_vec(), vec![TopicScope::Any]));
-        let (note, grant) =
-            read(r#"{"note":"n","ops":["send"],"topics":["a-*"],"expires_in_ms":5,"sends_per_second":7}"#)
-                .expect("valid");
-        let expected = Grant {
-            ops: vec![Op::Send],
-            topics: vec![TopicScope::Prefix("a-".into())],
-            expires_ms: Some(1005),
-            sends_per_second: Some(7),
-            ..Grant::default()
-        };
-        assert_eq!((note.as_str(), grant), ("n", expected));
+        let everything = ["send", "recv", "ack", "nack", "admin"].map(|verb| format!("mailbox:{verb}:*"));
+        assert_eq!((note.as_str(), texts(&grant)), ("", everything.to_vec()));
+        for form in [
+            r#""ops":["send"],"topics":["a-*"],"sends_per_second":7"#,
+            r#""rights":["mailbox:send:a-*"],"limits":{"mailbox.sends_per_second":7}"#,
+        ] {
+            let (note, grant) = read(&format!(r#"{{"note":"n",{form},"expires_in_ms":5}}"#)).expect("valid");
+            assert_eq!((note.as_str(), texts(&grant)), ("n", vec!["mailbox:send:a-*".to_owned()]), "{form}");
+            let limits = BTreeMap::from([("mailbox.sends_per_second".to_owned(), 7)]);
+            assert_eq!((grant.limits, grant.expires_ms), (limits, Some(1005)), "{form}");
+        }
+        assert_eq!(texts(&read(r#"{"ops":["send"]}"#).expect("valid").1), ["mailbox:send:*"]);
+        assert_eq!(read(r#"{"topics":["a"]}"#).expect("valid").1.rights.len(), everything.len());
     }
 
     #[test]
@@ -221,6 +238,9 @@ mod tests {
         for (text, field) in [
             (r#"{"ops":["sned"]}"#, "ops[0]"),
             (r#"{"ops":[]}"#, "ops"),
+            (r#"{"rights":[]}"#, "rights"),
+            (r#"{"rights":["overlay:publish:a"]}"#, "rights[0]"),
+            (r#"{"limits":{"sends_per_second":1}}"#, "limits"),
             (r#"{"topics":["t","a b"]}"#, "topics[1]"),
             (r#"{"topics":[]}"#, "topics"),
             (r#"{"expires_in_ms":0}"#, "expires_in_ms"),
@@ -244,11 +264,12 @@ mod tests {
         let key = key.expect("made");
         let shown = serde_json::to_value(shown(&key)).expect("json");
         let expected = serde_json::json!({
-            "access_key_id": key.id, "note": "n", "ops": ["ack", "send"], "topics": ["a-*", "b"],
-            "created_ms": 1000, "expires_ms": 1005,
+            "access_key_id": key.id, "note": "n", "limits": {}, "created_ms": 1000, "expires_ms": 1005,
+            "rights": ["mailbox:ack:a-*", "mailbox:ack:b", "mailbox:send:a-*", "mailbox:send:b"],
         });
         assert_eq!(shown, expected);
-        let subject = authority.authorize(Some(&key.token), Op::Send, "a-1", None).expect("granted");
+        let subject =
+            authority.authorize(Some(&key.token), svc_mailbox::capabilities::SEND, "a-1", None).expect("granted");
         assert_eq!(&*subject.name, key.id);
     }
 }

@@ -10,10 +10,12 @@ use arc_swap::ArcSwap;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ron_auth::file;
+use ron_auth::{Authority, file};
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
+
+mod renewal;
 
 /// Keys a node keeps.
 const ACCESS_KEYS_MAX: usize = 1_000;
@@ -127,6 +129,30 @@ impl Keyring {
             return Ok(false);
         }
         self.replace(keys).map(|()| true).map_err(failed)
+    }
+
+    /// Binds the keys that a node of before bound to a capability without services to one that means the same today,
+    /// in the file as well. One that cannot be written is renewed again at the next start.
+    pub(super) fn renew(&self, authority: &Authority) {
+        let _changing = self.changing();
+        let mut keys = Keys::clone(&self.0.keys.load());
+        let mut renewed = 0_usize;
+        for key in keys.values_mut() {
+            if let Some(token) = renewal::renewed(authority, &key.token) {
+                *key = Arc::new(AccessKey::new(Stored { token: token.into(), ..key.stored() }));
+                renewed += 1;
+            }
+        }
+        if renewed == 0 {
+            return;
+        }
+        self.0.keys.store(Arc::new(keys.clone()));
+        match self.replace(keys) {
+            Ok(()) => {
+                tracing::info!(renewed, "access keys of an earlier version are bound to rights of the mailbox now")
+            }
+            Err(error) => tracing::error!(%error, "the renewed access keys could not be written"),
+        }
     }
 
     fn replace(&self, keys: Keys) -> io::Result<()> {

@@ -3,9 +3,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
-use ron_auth::Op;
+use ron_auth::Action;
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
+use svc_mailbox::capabilities::{ADMIN, SEND};
 use svc_mailbox::types::TopicName;
 use svc_mailbox::{MoveFailure, MoveOrder, MoveState, MoveView, TopicView};
 
@@ -23,9 +24,9 @@ pub(super) async fn start_message_move_task(
     caller: &Caller,
     request: model::StartMessageMoveTask,
 ) -> Result<ActionOutput, SqsError> {
-    let source = queue_for(app, caller, Op::Admin, "SourceArn", request.source_arn.as_deref())?;
+    let source = queue_for(app, caller, ADMIN, "SourceArn", request.source_arn.as_deref())?;
     let target = request.destination_arn.as_deref().filter(|arn| !arn.is_empty());
-    let target = target.map(|arn| queue_for(app, caller, Op::Send, "DestinationArn", Some(arn))).transpose()?;
+    let target = target.map(|arn| queue_for(app, caller, SEND, "DestinationArn", Some(arn))).transpose()?;
     let rate = request.max_number_of_messages_per_second;
     if let Some(rate) = rate.filter(|rate| !(1..=RATE_MAX).contains(rate)) {
         return Err(SqsError::out_of_range("MaxNumberOfMessagesPerSecond", rate, 1, RATE_MAX));
@@ -66,7 +67,7 @@ pub(super) async fn list_message_move_tasks(
     caller: &Caller,
     request: model::ListMessageMoveTasks,
 ) -> Result<ActionOutput, SqsError> {
-    let source = queue_for(app, caller, Op::Admin, "SourceArn", request.source_arn.as_deref())?;
+    let source = queue_for(app, caller, ADMIN, "SourceArn", request.source_arn.as_deref())?;
     let count = request.max_results.unwrap_or(1);
     if !(1..=RESULTS_MAX).contains(&count) {
         return Err(SqsError::out_of_range("MaxResults", count, 1, RESULTS_MAX));
@@ -85,7 +86,7 @@ pub(super) async fn cancel_message_move_task(
     let handle = handle.ok_or_else(|| SqsError::missing("TaskHandle"))?;
     let (source, id) = read_handle(&app.options.account_id, &handle)
         .ok_or_else(|| SqsError::invalid_value("Value for parameter TaskHandle is invalid."))?;
-    caller.allow(app, Op::Admin, source.as_str())?;
+    caller.allow(app, ADMIN, source.as_str())?;
     let canceled = app.mailbox.cancel_move(&source, id, caller.call.deadline).await;
     let canceled = canceled.map_err(|error| match error.kind {
         Kind::NotFound => {
@@ -99,14 +100,20 @@ pub(super) async fn cancel_message_move_task(
 }
 
 /// The queue a request names by its ARN, if its caller may do this to it.
-fn queue_for(app: &App, caller: &Caller, op: Op, parameter: &str, arn: Option<&str>) -> Result<TopicView, SqsError> {
+fn queue_for(
+    app: &App,
+    caller: &Caller,
+    action: Action,
+    parameter: &str,
+    arn: Option<&str>,
+) -> Result<TopicView, SqsError> {
     let arn = arn.filter(|arn| !arn.is_empty()).ok_or_else(|| SqsError::missing(parameter))?;
     if names::read_arn(arn).is_none() {
         return Err(SqsError::invalid_parameter(parameter, arn, "Must be the ARN of a queue."));
     }
     let missing = || SqsError::no_resource(parameter);
     let name = names::queue_of_arn(&app.options.account_id, arn).ok_or_else(missing)?;
-    caller.allow(app, op, name.as_str())?;
+    caller.allow(app, action, name.as_str())?;
     app.mailbox.topic(&name).map_err(|_| missing())
 }
 

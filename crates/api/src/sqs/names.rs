@@ -2,9 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ron_auth::{Op, Subject};
+use ron_auth::{Action, Subject};
 use std::sync::Arc;
 use svc_mailbox::TopicView;
+use svc_mailbox::capabilities::{ACK, ADMIN, RECV, SEND};
 use svc_mailbox::types::TopicName;
 
 use super::App;
@@ -64,11 +65,11 @@ pub(super) fn queue_of(app: &App, url: Option<&str>) -> Result<TopicName, SqsErr
 pub(super) fn queue_for(
     app: &App,
     caller: &Caller,
-    op: Op,
+    action: Action,
     url: Option<&str>,
 ) -> Result<(TopicView, Arc<Subject>), SqsError> {
     let name = queue_of(app, url)?;
-    let subject = caller.allow(app, op, name.as_str())?;
+    let subject = caller.allow(app, action, name.as_str())?;
     Ok((app.mailbox.topic(&name)?, subject))
 }
 
@@ -82,8 +83,8 @@ pub(super) fn queue_to_look_at(app: &App, caller: &Caller, url: Option<&str>) ->
 /// Whether a caller may do anything at all to a queue.
 pub(super) fn may_see(app: &App, caller: &Caller, name: &str) -> Result<(), SqsError> {
     let mut refused = None;
-    for op in [Op::Send, Op::Recv, Op::Ack, Op::Admin] {
-        match caller.allow(app, op, name) {
+    for action in [SEND, RECV, ACK, ADMIN] {
+        match caller.allow(app, action, name) {
             Ok(_) => return Ok(()),
             Err(error) => refused = Some(error),
         }

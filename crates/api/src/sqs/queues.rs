@@ -1,8 +1,8 @@
 //! Queues: made, found, listed, changed, emptied and removed.
 
-use ron_auth::Op;
 use ron_types::{Error, Kind};
 use svc_mailbox::TopicView;
+use svc_mailbox::capabilities::ADMIN;
 use svc_mailbox::types::{TopicName, TopicSettings};
 
 use super::App;
@@ -28,7 +28,7 @@ pub(super) async fn create_queue(
     let given = request.attributes.unwrap_or_default();
     let is_fifo = is_fifo(&given)?;
     let name = names::new_name(&name, is_fifo)?;
-    caller.allow(app, Op::Admin, name.as_str())?;
+    caller.allow(app, ADMIN, name.as_str())?;
     let change = attributes::read(&given, is_fifo)?;
     let mut wanted = attributes::defaults(app.mailbox.default_settings(), is_fifo);
     change.apply(&mut wanted)?;
@@ -192,7 +192,7 @@ pub(super) async fn delete_queue(
     caller: &Caller,
     request: model::OfQueue,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     check_is_own(&queue)?;
     // Here a queue may go though others send it their dead; they keep their policy, which does nothing then.
     for source in app.mailbox.sources_of(&queue.name) {
@@ -218,7 +218,7 @@ pub(super) async fn delete_queue(
 }
 
 pub(super) async fn purge_queue(app: &App, caller: &Caller, request: model::OfQueue) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     if !app.state.purged.enter(&queue.name, app.mailbox.now(), PURGE_MS) {
         return Err(SqsError::purge_in_progress(queue.name.as_str()));
     }
@@ -271,7 +271,7 @@ pub(super) async fn set_queue_attributes(
     caller: &Caller,
     request: model::SetQueueAttributes,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     let given = request.attributes.filter(|given| !given.is_empty()).ok_or_else(|| SqsError::missing("Attributes"))?;
     let change = attributes::read(&given, queue.settings.groups == svc_mailbox::types::Groups::Fifo)?;
     check_target(app, &queue.name, &queue.settings, &change)?;

@@ -2,7 +2,8 @@
 
 mod shown;
 
-use ron_auth::{Op, Subject};
+use ron_auth::Subject;
+use svc_mailbox::capabilities::RECV;
 use svc_mailbox::types::{Groups, TopicSettings};
 use svc_mailbox::{Delivery, Receive, TopicView};
 
@@ -30,7 +31,7 @@ pub(super) async fn receive_message(
     caller: &Caller,
     request: model::ReceiveMessage,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, subject) = names::queue_for(app, caller, Op::Recv, request.queue_url.as_deref())?;
+    let (queue, subject) = names::queue_for(app, caller, RECV, request.queue_url.as_deref())?;
     let asked = Asked::read(&request, &queue.settings)?;
     let wanted = RequestedFields::read(&request)?;
     let deliveries = match attempt_id(request.receive_request_attempt_id, &queue.settings)? {

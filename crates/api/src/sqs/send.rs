@@ -1,7 +1,7 @@
 //! Sending: one message, or up to ten.
 
-use ron_auth::Op;
 use svc_mailbox::Receipted;
+use svc_mailbox::capabilities::SEND;
 use svc_mailbox::types::{Groups, TopicSettings};
 
 use super::App;
@@ -20,7 +20,7 @@ pub(super) async fn send_message(
     caller: &Caller,
     request: model::SendMessage,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, subject) = names::queue_for(app, caller, Op::Send, request.queue_url.as_deref())?;
+    let (queue, subject) = names::queue_for(app, caller, SEND, request.queue_url.as_deref())?;
     let corr_id = caller.call.corr_id.as_str();
     let (outgoing, sent) = Draft::from(request).outgoing(&queue.settings, &caller.sender, corr_id)?;
     let receipted = app.mailbox.send(&subject, &queue.name, outgoing, caller.call.deadline).await?;
@@ -32,7 +32,7 @@ pub(super) async fn send_message_batch(
     caller: &Caller,
     request: model::SendMessageBatch,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, subject) = names::queue_for(app, caller, Op::Send, request.queue_url.as_deref())?;
+    let (queue, subject) = names::queue_for(app, caller, SEND, request.queue_url.as_deref())?;
     let entries = request.entries.unwrap_or_default();
     check_ids("SendMessageBatchRequestEntry", entries.iter().map(|entry| entry.id.as_deref()))?;
     let mut drafts = Vec::with_capacity(entries.len());

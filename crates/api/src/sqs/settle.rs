@@ -1,7 +1,7 @@
 //! Deleting what was received, and changing for how long it is hidden: one message, or up to ten.
 
-use ron_auth::Op;
 use ron_types::{Error, Kind};
+use svc_mailbox::capabilities::ACK;
 use svc_mailbox::types::Groups;
 use svc_mailbox::{Receipt, TopicView};
 
@@ -26,7 +26,7 @@ pub(super) async fn delete_message(
     caller: &Caller,
     request: model::DeleteMessage,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Ack, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
     let given = given(app, &queue, request.receipt_handle.as_deref())?;
     let outcome = app.mailbox.ack(vec![given.receipt], caller.call.deadline).await.pop();
     deleted(app, caller, &queue, &given, outcome).await?;
@@ -38,7 +38,7 @@ pub(super) async fn delete_message_batch(
     caller: &Caller,
     request: model::DeleteMessageBatch,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Ack, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
     let entries = request.entries.unwrap_or_default();
     check_ids("DeleteMessageBatchRequestEntry", entries.iter().map(|entry| entry.id.as_deref()))?;
     let read: Vec<_> = entries.iter().map(|entry| given(app, &queue, entry.receipt_handle.as_deref())).collect();
@@ -59,7 +59,7 @@ pub(super) async fn change_message_visibility(
     caller: &Caller,
     request: model::ChangeMessageVisibility,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Ack, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
     let given = given(app, &queue, request.receipt_handle.as_deref())?;
     let visibility_ms = visibility_ms(app, request.visibility_timeout, &given)?;
     let outcome = app.mailbox.extend(vec![given.receipt], visibility_ms, caller.call.deadline).await.pop();
@@ -72,7 +72,7 @@ pub(super) async fn change_message_visibility_batch(
     caller: &Caller,
     request: model::ChangeMessageVisibilityBatch,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Ack, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
     let entries = request.entries.unwrap_or_default();
     check_ids("ChangeMessageVisibilityBatchRequestEntry", entries.iter().map(|entry| entry.id.as_deref()))?;
     let read: Vec<_> = entries

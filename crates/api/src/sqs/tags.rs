@@ -1,7 +1,7 @@
 //! Tags and permissions of queues: kept with the queue and shown again, nothing more.
 
-use ron_auth::Op;
 use serde_json::{Value, json};
+use svc_mailbox::capabilities::ADMIN;
 use svc_mailbox::types::{TopicName, TopicSettings};
 
 use super::App;
@@ -45,7 +45,7 @@ const OWNERS_ACTIONS: [&str; 12] = [
 ];
 
 pub(super) async fn tag_queue(app: &App, caller: &Caller, request: model::TagQueue) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     let tags = request.tags.filter(|tags| !tags.is_empty()).ok_or_else(|| SqsError::missing("Tags"))?;
     let name = queue.name.clone();
     queues::edit(app, caller, &queue, |settings| add(settings, tags, &name)).await?;
@@ -57,7 +57,7 @@ pub(super) async fn untag_queue(
     caller: &Caller,
     request: model::UntagQueue,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     let keys = request.tag_keys.filter(|keys| !keys.is_empty()).ok_or_else(|| SqsError::missing("TagKeys"))?;
     let remove = |settings: &mut TopicSettings| {
         for key in &keys {
@@ -75,7 +75,7 @@ pub(super) async fn list_queue_tags(
     caller: &Caller,
     request: model::OfQueue,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     let labels = queue.settings.labels.iter();
     let tags = labels.filter_map(|(key, value)| Some((key.strip_prefix(TAG)?.to_owned(), value.clone())));
     Ok(ActionOutput::Tags(Tags { tags: tags.collect() }))
@@ -106,7 +106,7 @@ pub(super) async fn add_permission(
     caller: &Caller,
     request: model::AddPermission,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     let arn = names::arn_of(app, caller, queue.name.as_str());
     let permission = Permission::read(request)?;
     queues::edit(app, caller, &queue, |settings| permission.add_to(settings, &arn)).await?;
@@ -118,7 +118,7 @@ pub(super) async fn remove_permission(
     caller: &Caller,
     request: model::RemovePermission,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, Op::Admin, request.queue_url.as_deref())?;
+    let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     let label = request.label.filter(|label| !label.is_empty()).ok_or_else(|| SqsError::missing("Label"))?;
     queues::edit(app, caller, &queue, |settings| remove_from(settings, &label)).await?;
     Ok(ActionOutput::Nothing)

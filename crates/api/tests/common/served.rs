@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ron_api::{ApiBuilder, HttpLimits, serve};
-use ron_auth::{Authority, Grant, Op, TopicScope};
+use ron_auth::{Action, Authority, Grant, ResourceScope, Right};
 use ron_kernel::spec::{ServiceSpec, TaskSpec};
 use ron_kernel::{Builder, Deadline, ExitReport, KernelOptions, Metrics, Snapshot, TaskError};
 use ron_policy::{NodeState, Phase, RestartLaw};
@@ -61,10 +61,10 @@ pub async fn serve_mailbox(
     (address, mailbox, kernel)
 }
 
-/// A token for these operations on these topics.
-pub fn token(authority: &Authority, ops: &[Op], scope: TopicScope) -> String {
-    let (ops, topics) = (ops.to_vec(), vec![scope]);
-    authority.mint(&Grant { subject: "someone".to_owned(), ops, topics, ..Grant::default() }).expect("a token")
+/// A token for these actions on these topics.
+pub fn token(authority: &Authority, actions: &[Action], scope: ResourceScope) -> String {
+    let rights = actions.iter().map(|action| Right::new(*action, scope.clone())).collect();
+    authority.mint(&Grant { subject: "someone".to_owned(), rights, ..Grant::default() }).expect("a token")
 }
 
 pub async fn within<F: Future>(future: F) -> F::Output {

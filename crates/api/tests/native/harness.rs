@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ron_api::{HttpLimits, Keyring, SqsOptions, mailbox_routes, sqs_routes};
-use ron_auth::{Authority, Op, RootKey, TopicScope};
+use ron_auth::{Authority, ResourceScope, RootKey};
 use ron_kernel::{ExitReport, Metrics};
 use serde_json::{Value, json};
 use svc_mailbox::LiveOptions;
@@ -30,7 +30,8 @@ impl Node {
     pub async fn with(limits: HttpLimits) -> Node {
         let metrics = Metrics::new();
         let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
-        let token = served::token(&authority, &Op::ALL, TopicScope::Any);
+        let every: Vec<_> = svc_mailbox::capabilities::CAPABILITIES.verbs.iter().map(|verb| verb.action).collect();
+        let token = served::token(&authority, &every, ResourceScope::Any);
         let routes = |api, mailbox: svc_mailbox::Mailbox| {
             let keyring = Keyring::open(None).expect("in memory");
             let api = mailbox_routes(api, mailbox.clone(), authority.clone());

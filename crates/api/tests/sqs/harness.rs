@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ron_api::{HttpLimits, Keyring, SqsOptions, sqs_routes};
-use ron_auth::{Authority, Op, RootKey, TopicScope};
+use ron_auth::{Action, Authority, ResourceScope, RootKey};
 use ron_kernel::{ExitReport, Metrics};
 use serde_json::{Value, json};
 use svc_mailbox::types::TopicName;
@@ -58,9 +58,9 @@ impl Node {
         Node { address, mailbox, authority, token: None, _kernel: kernel }
     }
 
-    /// From now on these operations on these queues are all that is allowed.
-    pub fn narrow(&mut self, ops: &[Op], scope: TopicScope) {
-        self.token = Some(served::token(&self.authority, ops, scope));
+    /// From now on these actions on these queues are all that is allowed.
+    pub fn narrow(&mut self, actions: &[Action], scope: ResourceScope) {
+        self.token = Some(served::token(&self.authority, actions, scope));
     }
 
     /// Sends these bytes as the body of an action.

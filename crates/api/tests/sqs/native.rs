@@ -15,13 +15,7 @@ fn soon() -> Deadline {
 }
 
 fn anybody() -> Subject {
-    Subject {
-        name: "test".into(),
-        sends_per_second: None,
-        payload_bytes_max: None,
-        expires_ms: None,
-        is_operator: false,
-    }
+    Subject::named("test")
 }
 
 async fn send(node: &Node, topic: &str, message: Outgoing) {

@@ -1,5 +1,6 @@
 //! Capabilities from mint to verdict: every refusal, the memory of verdicts, and what later blocks cannot do.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use biscuit_auth::builder::BlockBuilder;
@@ -7,7 +8,8 @@ use biscuit_auth::{Algorithm, AuthorizerLimits, KeyPair, UnverifiedBiscuit};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Narrowing, TopicScope, attenuate, inspect};
+use crate::testing::{ALL, GET, PUT, READ, WRITE};
+use crate::{Narrowing, ResourceScope, Right, attenuate, inspect};
 
 const NOW_MS: u64 = 1_800_000_000_000;
 const OPERATOR: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -31,29 +33,26 @@ impl Desk {
         Desk { authority: Authority::assemble(root, Some(OPERATOR), read, examiner, bounds), clock }
     }
 
-    fn ask(&self, token: &str, op: Op, topic: &str) -> Result<Arc<Subject>, Kind> {
-        self.authority.authorize(Some(token), op, topic, None).map_err(|error| error.kind)
+    fn ask(&self, token: &str, action: Action, resource: &str) -> Result<Arc<Subject>, Kind> {
+        self.authority.authorize(Some(token), action, resource, None).map_err(|error| error.kind)
     }
 
-    fn allows(&self, token: &str, op: Op, topic: &str) -> bool {
-        self.ask(token, op, topic).is_ok()
+    fn allows(&self, token: &str, action: Action, resource: &str) -> bool {
+        self.ask(token, action, resource).is_ok()
     }
 
     fn set_clock(&self, now_ms: u64) {
         self.clock.store(now_ms, Ordering::Relaxed);
     }
 
-    fn mint(&self, ops: &[Op], topics: &[&str], expires_ms: Option<u64>) -> String {
-        self.authority.mint(&grant(ops, topics, expires_ms)).expect("minted")
+    fn mint(&self, rights: &[&str], expires_ms: Option<u64>) -> String {
+        self.authority.mint(&grant(rights, expires_ms)).expect("minted")
     }
 }
 
-fn scopes(topics: &[&str]) -> Vec<TopicScope> {
-    topics.iter().map(|topic| topic.parse().expect("valid")).collect()
-}
-
-fn grant(ops: &[Op], topics: &[&str], expires_ms: Option<u64>) -> Grant {
-    Grant { subject: "ann".into(), ops: ops.to_vec(), topics: scopes(topics), expires_ms, ..Grant::default() }
+fn grant(rights: &[&str], expires_ms: Option<u64>) -> Grant {
+    let rights = rights.iter().map(|right| right.parse().expect("valid")).collect();
+    Grant { subject: "ann".into(), rights, expires_ms, ..Grant::default() }
 }
 
 fn until(expires_ms: u64) -> Narrowing {
@@ -67,68 +66,111 @@ fn append(token: &str, code: &str) -> String {
 }
 
 #[test]
-fn a_token_allows_its_operations_on_its_topics_and_nothing_else() {
+fn a_token_allows_its_actions_on_its_resources_and_nothing_else() {
     let desk = Desk::new();
-    let token = desk.mint(&[Op::Send, Op::Ack], &["orders", "jobs.*"], None);
-    for (op, topic, expected) in [
-        (Op::Send, "orders", true),
-        (Op::Ack, "orders", true),
-        (Op::Recv, "orders", false),
-        (Op::Admin, "orders", false),
-        (Op::Send, "orders2", false),
-        (Op::Send, "order", false),
-        (Op::Send, "jobs.a", true),
-        (Op::Send, "jobs.a.b", true),
-        (Op::Send, "jobs", false),
-        (Op::Send, "jobsx", false),
-        (Op::Send, "", false),
-        (Op::Nack, "jobs.a", false),
+    let token = desk.mint(&["store:put:orders", "store:get:orders", "store:put:jobs.*", "mail:read:*"], None);
+    for (action, resource, expected) in [
+        (PUT, "orders", true),
+        (GET, "orders", true),
+        (PUT, "orders2", false),
+        (PUT, "order", false),
+        (PUT, "jobs.a", true),
+        (PUT, "jobs.a.b", true),
+        (GET, "jobs.a", false),
+        (PUT, "jobs", false),
+        (PUT, "jobsx", false),
+        (PUT, "", false),
+        (READ, "orders", true),
+        (READ, "", true),
+        (WRITE, "orders", false),
+        (WRITE, "jobs.a", false),
     ] {
         for round in ["first", "remembered"] {
-            let verdict = desk.ask(&token, op, topic).map(|subject| subject.name.to_string());
+            let verdict = desk.ask(&token, action, resource).map(|subject| subject.name.to_string());
             let expected = if expected { Ok("ann".to_owned()) } else { Err(Kind::Forbidden) };
-            assert_eq!(verdict, expected, "{op} {topic:?} {round}");
+            assert_eq!(verdict, expected, "{action} {resource:?} {round}");
         }
     }
 }
 
 #[test]
-fn a_right_on_every_topic_covers_the_node_as_a_whole() {
+fn a_right_of_one_service_is_none_in_another() {
     let desk = Desk::new();
-    let token = desk.mint(&[Op::Admin], &["*"], None);
-    assert!(desk.allows(&token, Op::Admin, "") && desk.allows(&token, Op::Admin, "x"));
+    // One action per service with the same verb, on resources of the same name.
+    const HERE: Action = Action::new("here:read");
+    const THERE: Action = Action::new("there:read");
+    const LONGER: Action = Action::new("heretic:read");
+    for scope in ["x", "x*", "*"] {
+        let token = desk.mint(&[&format!("here:read:{scope}")], None);
+        for _ in ["first", "remembered"] {
+            assert!(desk.allows(&token, HERE, "x"), "{scope}");
+            assert_eq!(desk.ask(&token, THERE, "x"), Err(Kind::Forbidden), "{scope}");
+            assert_eq!(desk.ask(&token, LONGER, "x"), Err(Kind::Forbidden), "{scope}");
+        }
+    }
+    let both = desk.mint(&["here:read:*", "there:read:*"], None);
+    let narrowing = Narrowing { rights: vec!["here:read:x".parse().expect("valid")], expires_ms: None };
+    let narrowed = attenuate(&both, &narrowing).expect("narrowed");
+    assert!(desk.allows(&both, THERE, "x") && desk.allows(&narrowed, HERE, "x"));
+    assert!(!desk.allows(&narrowed, THERE, "x") && !desk.allows(&narrowed, HERE, "y"));
 }
 
 #[test]
-fn quotas_and_expiry_reach_the_subject() {
+fn a_token_of_the_time_before_services_grants_nothing() {
     let desk = Desk::new();
-    let plain = grant(&[Op::Send], &["t"], Some(NOW_MS + 5));
-    let token = desk
-        .authority
-        .mint(&Grant { sends_per_second: Some(7), payload_bytes_max: Some(u32::MAX), ..plain })
-        .expect("ok");
-    let expected = Subject {
-        name: "ann".into(),
-        sends_per_second: Some(7),
-        payload_bytes_max: Some(u32::MAX),
-        expires_ms: Some(NOW_MS + 5),
-        is_operator: false,
-    };
-    assert_eq!(desk.ask(&token, Op::Send, "t").as_deref(), Ok(&expected));
+    let builder = biscuit_auth::Biscuit::builder()
+        .code(r#"subject("ann"); right("put", "t"); right_prefix("put", ""); quota("bytes_max", 7);"#)
+        .expect("valid facts");
+    let token = builder.build(desk.authority.0.root.pair()).and_then(|token| token.to_base64()).expect("built");
+    assert_eq!(desk.ask(&token, PUT, "t"), Err(Kind::Forbidden));
+    assert_eq!(inspect(&token).expect("read").rights, ["put:t", "put:*"]);
+}
+
+#[test]
+fn limits_and_expiry_reach_the_subject() {
+    let desk = Desk::new();
+    let limits = [("store.bytes_max".to_owned(), 7), ("moon.phases".to_owned(), i64::MAX as u64)];
+    let limits = BTreeMap::from(limits);
+    let plain = grant(&["store:put:t"], Some(NOW_MS + 5));
+    let token = desk.authority.mint(&Grant { limits: limits.clone(), ..plain }).expect("minted");
+    let expected = Subject { limits, expires_ms: Some(NOW_MS + 5), ..Subject::named("ann") };
+    let subject = desk.ask(&token, PUT, "t").expect("a limit that nobody knows is kept and stops nothing");
+    assert_eq!(*subject, expected);
+    assert_eq!((subject.limit("store.bytes_max"), subject.limit("bytes_max")), (Some(7), None));
     let narrowed = attenuate(&token, &until(NOW_MS + 3)).expect("narrowed");
-    assert_eq!(desk.ask(&narrowed, Op::Send, "t").expect("good").expires_ms, Some(NOW_MS + 3));
+    assert_eq!(desk.ask(&narrowed, PUT, "t").expect("good").expires_ms, Some(NOW_MS + 3));
     let later = attenuate(&token, &until(NOW_MS + 9)).expect("narrowed");
-    assert_eq!(desk.ask(&later, Op::Send, "t").expect("good").expires_ms, Some(NOW_MS + 5));
+    assert_eq!(desk.ask(&later, PUT, "t").expect("good").expires_ms, Some(NOW_MS + 5));
+}
+
+#[test]
+fn the_operator_is_told_from_other_bearers_of_good_tokens() {
+    let desk = Desk::new();
+    let token = desk.mint(&["store:put:*"], Some(NOW_MS + 10));
+    let operator = |token: Option<&str>| desk.authority.authorize_operator(token).map(drop).map_err(|error| error.kind);
+    let recognized = |token: Option<&str>| desk.authority.recognize(token).map_err(|error| error.kind);
+    for _ in ["first", "remembered"] {
+        assert_eq!((operator(Some(OPERATOR)), recognized(Some(OPERATOR))), (Ok(()), Ok(())));
+        assert_eq!((operator(Some(&token)), recognized(Some(&token))), (Err(Kind::Forbidden), Ok(())));
+        for bad in [None, Some("x")] {
+            let refused = Err(Kind::Unauthenticated);
+            assert_eq!((operator(bad), recognized(bad)), (refused, refused), "{bad:?}");
+        }
+    }
+    desk.set_clock(NOW_MS + 10);
+    assert_eq!((operator(Some(&token)), recognized(Some(&token))), (Err(Kind::Unauthenticated), Ok(())));
+    desk.authority.set_revoked(inspect(&token).expect("read").blocks.into_iter().map(|block| block.revocation_id));
+    assert_eq!(recognized(Some(&token)), Err(Kind::Unauthenticated));
 }
 
 #[test]
 fn without_a_good_token_there_is_no_subject() {
     let desk = Desk::new();
-    let strange = Authority::new(RootKey::generate(), None, || NOW_MS).mint(&grant(&[Op::Send], &["t"], None));
+    let strange = Authority::new(RootKey::generate(), None, || NOW_MS).mint(&grant(&["store:put:t"], None));
     let (strange, long) = (strange.expect("minted"), "A".repeat(limits::CAPABILITY_BYTES_MAX + 1));
     let nearly = OPERATOR.replace('f', "e");
     for bearer in [None, Some(""), Some("token"), Some("ü"), Some(&*strange), Some(&*long), Some(&*nearly)] {
-        let error = desk.authority.authorize(bearer, Op::Send, "t", None).expect_err("refused");
+        let error = desk.authority.authorize(bearer, PUT, "t", None).expect_err("refused");
         assert_eq!(error.kind, Kind::Unauthenticated, "{bearer:?}");
         assert!(bearer.is_none_or(|bearer| bearer.len() < 9 || !error.detail.contains(bearer)), "{error}");
     }
@@ -138,21 +180,21 @@ fn without_a_good_token_there_is_no_subject() {
 #[test]
 fn the_operator_may_do_everything() {
     let desk = Desk::new();
-    for op in Op::ALL {
-        assert!(desk.ask(OPERATOR, op, "any").is_ok_and(|subject| subject.is_operator), "{op}");
+    for action in ALL {
+        assert!(desk.ask(OPERATOR, action, "any").is_ok_and(|subject| subject.is_operator), "{action}");
     }
     let nobody = Authority::new(RootKey::generate(), None, || NOW_MS);
     for bearer in [OPERATOR, ""] {
-        assert!(nobody.authorize(Some(bearer), Op::Send, "t", None).is_err(), "{bearer:?}");
+        assert!(nobody.authorize(Some(bearer), PUT, "t", None).is_err(), "{bearer:?}");
     }
 }
 
 #[test]
 fn a_token_with_any_byte_changed_does_not_verify() {
     let desk = Desk::new();
-    let minted = desk.mint(&[Op::Send], &["t"], Some(NOW_MS + 1000));
+    let minted = desk.mint(&["store:put:t"], Some(NOW_MS + 1000));
     let token = attenuate(&minted, &until(NOW_MS + 500)).expect("narrowed");
-    assert!(desk.allows(&token, Op::Send, "t"));
+    assert!(desk.allows(&token, PUT, "t"));
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     for position in 0..token.len() {
         let byte = token.as_bytes()[position];
@@ -162,27 +204,27 @@ fn a_token_with_any_byte_changed_does_not_verify() {
             let mut tampered = token.clone().into_bytes();
             tampered[position] = other;
             let tampered = String::from_utf8(tampered).expect("ASCII");
-            let verdict = desk.ask(&tampered, Op::Send, "t");
+            let verdict = desk.ask(&tampered, PUT, "t");
             assert_eq!(verdict, Err(Kind::Unauthenticated), "{} at {position}", other as char);
             let _ = inspect(&tampered);
         }
-        assert_eq!(desk.ask(&token[..position], Op::Send, "t"), Err(Kind::Unauthenticated), "cut at {position}");
+        assert_eq!(desk.ask(&token[..position], PUT, "t"), Err(Kind::Unauthenticated), "cut at {position}");
     }
 }
 
 #[test]
 fn expiry_is_exact_whether_remembered_or_not() {
     let desk = Desk::new();
-    let minted = desk.mint(&[Op::Send], &["t"], Some(NOW_MS + 1500));
-    let narrowed = attenuate(&desk.mint(&[Op::Send], &["t"], None), &until(NOW_MS + 1500)).expect("narrowed");
+    let minted = desk.mint(&["store:put:t"], Some(NOW_MS + 1500));
+    let narrowed = attenuate(&desk.mint(&["store:put:t"], None), &until(NOW_MS + 1500)).expect("narrowed");
     for token in [minted, narrowed] {
         desk.set_clock(NOW_MS);
-        assert!(desk.allows(&token, Op::Send, "t"));
+        assert!(desk.allows(&token, PUT, "t"));
         for _ in ["remembered", "afresh"] {
             desk.set_clock(NOW_MS + 1499);
-            assert!(desk.allows(&token, Op::Send, "t"));
+            assert!(desk.allows(&token, PUT, "t"));
             desk.set_clock(NOW_MS + 1500);
-            assert_eq!(desk.ask(&token, Op::Send, "t"), Err(Kind::Unauthenticated));
+            assert_eq!(desk.ask(&token, PUT, "t"), Err(Kind::Unauthenticated));
             desk.authority.trim();
             assert_eq!(desk.authority.cached(), 0);
         }
@@ -192,8 +234,8 @@ fn expiry_is_exact_whether_remembered_or_not() {
 #[test]
 fn what_was_begun_before_expiry_can_be_ended_after_it() {
     let desk = Desk::new();
-    let token = desk.mint(&[Op::Ack], &["t"], Some(NOW_MS + 10));
-    let ack = |at_ms| desk.authority.authorize(Some(&token), Op::Ack, "t", at_ms).map(drop).map_err(|error| error.kind);
+    let token = desk.mint(&["store:put:t"], Some(NOW_MS + 10));
+    let ack = |at_ms| desk.authority.authorize(Some(&token), PUT, "t", at_ms).map(drop).map_err(|error| error.kind);
     assert_eq!(ack(Some(NOW_MS + 1_000)), Ok(()), "a time to come is now");
     desk.set_clock(NOW_MS + 20_000);
     for _ in ["remembered", "afresh"] {
@@ -209,41 +251,37 @@ fn what_was_begun_before_expiry_can_be_ended_after_it() {
 #[test]
 fn later_blocks_cannot_widen() {
     let desk = Desk::new();
-    let token = desk.mint(&[Op::Send], &["t"], Some(NOW_MS + 10));
+    let token = desk.mint(&["store:put:t"], Some(NOW_MS + 10));
     for code in [
-        r#"right("send", "secret"); right("recv", "t"); right_prefix("send", "");"#,
-        r#"right("send", $topic) <- topic($topic);"#,
-        r#"operation("send"); topic("t"); time_ms(0); subject("operator");"#,
-        r#"right_prefix($op, "") <- operation($op); quota("sends_per_second", 1000000);"#,
+        r#"right("store:put", "secret"); right("store:get", "t"); right_prefix("store:put", "");"#,
+        r#"right("store:put", $resource) <- resource($resource);"#,
+        r#"operation("store:put"); resource("t"); time_ms(0); subject("operator");"#,
+        r#"right_prefix($action, "") <- operation($action); quota("store.bytes_max", 1000000);"#,
     ] {
         let widened = append(&token, code);
-        assert_eq!(desk.ask(&widened, Op::Send, "secret"), Err(Kind::Forbidden), "{code}");
-        assert_eq!(desk.ask(&widened, Op::Recv, "t"), Err(Kind::Forbidden), "{code}");
-        let subject = desk.ask(&widened, Op::Send, "t").expect("still good");
-        assert_eq!((&*subject.name, subject.sends_per_second), ("ann", None), "{code}");
+        assert_eq!(desk.ask(&widened, PUT, "secret"), Err(Kind::Forbidden), "{code}");
+        assert_eq!(desk.ask(&widened, GET, "t"), Err(Kind::Forbidden), "{code}");
+        let subject = desk.ask(&widened, PUT, "t").expect("still good");
+        assert_eq!((&*subject.name, &subject.limits), ("ann", &BTreeMap::new()), "{code}");
         desk.set_clock(NOW_MS + 10);
-        assert_eq!(desk.ask(&widened, Op::Send, "t"), Err(Kind::Unauthenticated), "{code}");
+        assert_eq!(desk.ask(&widened, PUT, "t"), Err(Kind::Unauthenticated), "{code}");
         desk.set_clock(NOW_MS);
     }
 }
 
-const TOPICS: [&str; 6] = ["a", "a.b", "a.b.c", "ab", "b", ""];
+const RESOURCES: [&str; 6] = ["a", "a.b", "a.b.c", "ab", "b", ""];
 
-fn any_scopes() -> impl Strategy<Value = Vec<TopicScope>> {
-    let one = proptest::sample::select(vec!["a", "a*", "a.*", "a.b.*", "ab", "b*", "*"]);
-    proptest::collection::vec(one.prop_map(|text| text.parse().expect("valid")), 1..3)
+fn any_rights() -> impl Strategy<Value = Vec<Right>> {
+    let scope = proptest::sample::select(vec!["a", "a*", "a.*", "a.b.*", "ab", "b*", "*"]);
+    let scope = scope.prop_map(|text| text.parse::<ResourceScope>().expect("valid"));
+    let right = (proptest::sample::select(ALL.to_vec()), scope).prop_map(|(action, scope)| Right::new(action, scope));
+    proptest::collection::vec(right, 1..6)
 }
 
-fn any_ops() -> impl Strategy<Value = Vec<Op>> {
-    proptest::sample::subsequence(Op::ALL.to_vec(), 1..=5)
-}
-
+/// No rights means that only the expiry is narrowed.
 fn any_narrowing() -> impl Strategy<Value = Narrowing> {
-    (any_ops(), any_scopes(), NOW_MS - 1..NOW_MS + 3).prop_map(|(ops, topics, at_ms)| Narrowing {
-        ops,
-        topics,
-        expires_ms: Some(at_ms),
-    })
+    let rights = prop_oneof![1 => Just(vec![]), 4 => any_rights()];
+    (rights, NOW_MS - 1..NOW_MS + 3).prop_map(|(rights, at_ms)| Narrowing { rights, expires_ms: Some(at_ms) })
 }
 
 proptest! {
@@ -252,24 +290,30 @@ proptest! {
     /// The token allows exactly what the grant and every narrowing allow, in whatever order they are asked.
     #[test]
     fn a_narrowed_token_allows_what_all_its_blocks_allow(
-        ops in any_ops(),
-        topics in any_scopes(),
+        rights in any_rights(),
         narrowings in proptest::collection::vec(any_narrowing(), 0..4),
-        op in proptest::sample::select(Op::ALL.to_vec()),
+        action in proptest::sample::select(ALL.to_vec()),
     ) {
         let desk = Desk::new();
-        let grant = Grant { subject: "ann".into(), ops, topics, ..Grant::default() };
+        let grant = Grant { subject: "ann".into(), rights, ..Grant::default() };
         let mut token = desk.authority.mint(&grant).expect("minted");
-        for narrowing in &narrowings {
-            token = attenuate(&token, narrowing).expect("narrowed");
-        }
-        for topic in TOPICS {
-            let covers = |ops: &[Op], topics: &[TopicScope]| {
-                ops.contains(&op) && topics.iter().any(|scope| scope.covers(topic))
-            };
-            let expected = covers(&grant.ops, &grant.topics)
-                && narrowings.iter().all(|n| covers(&n.ops, &n.topics) && n.expires_ms.is_none_or(|at| NOW_MS < at));
-            prop_assert_eq!(desk.allows(&token, op, topic), expected, "{} {:?}", op, topic);
+        let (mut allowed, mut allowed_before) = (Vec::new(), RESOURCES.map(|_| true));
+        for narrowing in std::iter::once(None).chain(narrowings.iter().map(Some)) {
+            if let Some(narrowing) = narrowing {
+                token = attenuate(&token, narrowing).expect("narrowed");
+                allowed.push(narrowing);
+            }
+            for (resource, before) in RESOURCES.into_iter().zip(&mut allowed_before) {
+                let covers = |rights: &[Right]| rights.iter().any(|right| right.covers(action, resource));
+                let leaves = |narrowing: &&Narrowing| {
+                    (narrowing.rights.is_empty() || covers(&narrowing.rights))
+                        && narrowing.expires_ms.is_none_or(|at_ms| NOW_MS < at_ms)
+                };
+                let verdict = desk.allows(&token, action, resource);
+                prop_assert_eq!(verdict, covers(&grant.rights) && allowed.iter().all(leaves), "{} {:?}", action, resource);
+                prop_assert!(*before || !verdict, "narrowing never widens: {} {:?}", action, resource);
+                *before = verdict;
+            }
         }
     }
 }
@@ -277,21 +321,21 @@ proptest! {
 #[test]
 fn a_revocation_kills_a_token_and_its_children_at_once() {
     let desk = Desk::new();
-    let parent = desk.mint(&[Op::Send], &["t"], None);
+    let parent = desk.mint(&["store:put:t"], None);
     let child = attenuate(&parent, &until(NOW_MS + 9)).expect("narrowed");
     let grandchild = attenuate(&child, &until(NOW_MS + 8)).expect("narrowed");
-    let stranger = desk.mint(&[Op::Send], &["t"], None);
+    let stranger = desk.mint(&["store:put:t"], None);
     let tokens = [&parent, &child, &grandchild, &stranger];
     let ids: Vec<String> =
         inspect(&grandchild).expect("read").blocks.into_iter().map(|block| block.revocation_id).collect();
-    let allowed = || tokens.map(|token| desk.allows(token, Op::Send, "t"));
+    let allowed = || tokens.map(|token| desk.allows(token, PUT, "t"));
     assert_eq!(allowed(), [true; 4], "all are remembered now");
     desk.authority.set_revoked([ids[1].to_uppercase()]);
     assert_eq!(desk.authority.cached(), 2, "only what it concerns is forgotten");
     assert_eq!(allowed(), [true, false, false, true]);
     desk.authority.set_revoked([ids[0].clone()]);
     assert_eq!(allowed(), [false, false, false, true]);
-    assert_eq!(desk.ask(&child, Op::Send, "t"), Err(Kind::Unauthenticated));
+    assert_eq!(desk.ask(&child, PUT, "t"), Err(Kind::Unauthenticated));
     desk.authority.set_revoked([]);
     assert_eq!(allowed(), [true; 4], "the list is replaced as a whole");
 }
@@ -299,16 +343,16 @@ fn a_revocation_kills_a_token_and_its_children_at_once() {
 #[test]
 fn a_verdict_is_remembered_for_its_time_and_no_longer() {
     let desk = Desk::new();
-    let token = desk.mint(&[Op::Send], &["t"], None);
-    let first = desk.ask(&token, Op::Send, "t").expect("good");
-    assert_eq!(desk.ask(&token, Op::Send, "u"), Err(Kind::Forbidden));
+    let token = desk.mint(&["store:put:t"], None);
+    let first = desk.ask(&token, PUT, "t").expect("good");
+    assert_eq!(desk.ask(&token, PUT, "u"), Err(Kind::Forbidden));
     assert_eq!(desk.authority.cached(), 2, "a refusal is remembered as well");
     desk.set_clock(NOW_MS + BOUNDS.ttl_ms - 1);
-    assert!(Arc::ptr_eq(&first, &desk.ask(&token, Op::Send, "t").expect("good")), "remembered");
+    assert!(Arc::ptr_eq(&first, &desk.ask(&token, PUT, "t").expect("good")), "remembered");
     desk.authority.trim();
     assert_eq!(desk.authority.cached(), 2);
     desk.set_clock(NOW_MS + BOUNDS.ttl_ms);
-    assert!(!Arc::ptr_eq(&first, &desk.ask(&token, Op::Send, "t").expect("good")), "verified again");
+    assert!(!Arc::ptr_eq(&first, &desk.ask(&token, PUT, "t").expect("good")), "verified again");
     assert_eq!(desk.authority.cached(), 1);
     desk.set_clock(NOW_MS + 2 * BOUNDS.ttl_ms);
     desk.authority.trim();
@@ -317,63 +361,63 @@ fn a_verdict_is_remembered_for_its_time_and_no_longer() {
 
 #[test]
 fn one_token_cannot_push_out_another() {
-    let desk = Desk::with(Bounds { topics_per_token_max: 4, ..BOUNDS }, Examiner::new);
-    let (quiet, noisy) = (desk.mint(&[Op::Send], &["*"], None), desk.mint(&[Op::Send], &["*"], None));
-    let first = desk.ask(&quiet, Op::Send, "t").expect("good");
+    let desk = Desk::with(Bounds { resources_per_token_max: 4, ..BOUNDS }, Examiner::new);
+    let (quiet, noisy) = (desk.mint(&["store:put:*"], None), desk.mint(&["store:put:*"], None));
+    let first = desk.ask(&quiet, PUT, "t").expect("good");
     for number in 0..10 {
-        assert!(desk.allows(&noisy, Op::Send, &format!("t{number}")));
+        assert!(desk.allows(&noisy, PUT, &format!("t{number}")));
     }
     assert_eq!(desk.authority.cached(), 5);
-    assert!(Arc::ptr_eq(&first, &desk.ask(&quiet, Op::Send, "t").expect("good")));
+    assert!(Arc::ptr_eq(&first, &desk.ask(&quiet, PUT, "t").expect("good")));
 }
 
 #[test]
 fn a_check_on_time_that_others_wrote_is_asked_every_time() {
     let desk = Desk::new();
-    let minted = desk.mint(&[Op::Send], &["t"], None);
+    let minted = desk.mint(&["store:put:t"], None);
     // 2027-01-15T08:00:10Z is ten seconds from NOW_MS.
     let token = append(&minted, "check if time($now), $now < 2027-01-15T08:00:10Z;");
-    assert!(desk.allows(&token, Op::Send, "t"));
+    assert!(desk.allows(&token, PUT, "t"));
     assert_eq!(desk.authority.cached(), 0);
     desk.set_clock(NOW_MS + 10_000);
-    assert_eq!(desk.ask(&token, Op::Send, "t"), Err(Kind::Unauthenticated));
-    let either = append(&minted, &format!("check if time_ms($now), $now < {NOW_MS} or operation(\"send\");"));
-    assert!(desk.allows(&either, Op::Send, "t"));
+    assert_eq!(desk.ask(&token, PUT, "t"), Err(Kind::Unauthenticated));
+    let either = append(&minted, &format!("check if time_ms($now), $now < {NOW_MS} or operation(\"store:put\");"));
+    assert!(desk.allows(&either, PUT, "t"));
     assert_eq!(desk.authority.cached(), 0);
 }
 
 #[test]
 fn rules_beyond_the_limits_are_a_refusal_with_its_reason() {
     let desk = Desk::new();
-    let minted = desk.mint(&[Op::Send], &["t"], None);
+    let minted = desk.mint(&["store:put:t"], None);
     let facts: String = (0..40).map(|number| format!("n({number}); ")).collect();
     let rounds = "n(0); n($next) <- n($last), $next == $last + 1;";
-    let looped = append(&minted, r#"n(0, 0); n($b, $a) <- n($a, $b); check if operation("send");"#);
-    assert!(desk.allows(&looped, Op::Send, "t"), "rules that come to an end are allowed");
+    let looped = append(&minted, r#"n(0, 0); n($b, $a) <- n($a, $b); check if operation("store:put");"#);
+    assert!(desk.allows(&looped, PUT, "t"), "rules that come to an end are allowed");
     let crowded = append(&minted, &format!("{facts} pair($a, $b) <- n($a), n($b);"));
-    let error = desk.authority.authorize(Some(&crowded), Op::Send, "t", None).expect_err("refused");
+    let error = desk.authority.authorize(Some(&crowded), PUT, "t", None).expect_err("refused");
     assert_eq!(error.kind, Kind::Forbidden);
     assert!(error.detail.contains("too many facts"), "{error}");
     assert!(BlockBuilder::new().code(rounds).is_err(), "a rule cannot count: {rounds}");
     let overflowing = append(&minted, "check if 9223372036854775807 + 1 > 0;");
-    assert_eq!(desk.ask(&overflowing, Op::Send, "t"), Err(Kind::Forbidden));
+    assert_eq!(desk.ask(&overflowing, PUT, "t"), Err(Kind::Forbidden));
 
     let chain = (0..9).map(|step| format!("s{}($x) <- s{step}($x); ", step + 1)).collect::<String>();
     let chained = append(&minted, &format!("s0(1); {chain} check if s9(1);"));
-    assert!(desk.allows(&chained, Op::Send, "t"));
+    assert!(desk.allows(&chained, PUT, "t"));
     let limits = AuthorizerLimits { max_facts: 1000, max_iterations: 5, max_time: limits::CAPABILITY_RULES_TIME_MAX };
     let hasty = Desk::with(BOUNDS, |key| Examiner::with_limits(key, limits));
-    let error = hasty.authority.authorize(Some(&chained), Op::Send, "t", None).expect_err("refused");
+    let error = hasty.authority.authorize(Some(&chained), PUT, "t", None).expect_err("refused");
     assert!(error.detail.contains("too many rounds"), "{error}");
     assert_eq!(hasty.authority.cached(), 0);
-    assert!(hasty.allows(&minted, Op::Send, "t"));
+    assert!(hasty.allows(&minted, PUT, "t"));
 }
 
 #[test]
 fn a_block_whose_id_could_be_rewritten_is_refused() {
     let desk = Desk::new();
-    let minted = UnverifiedBiscuit::from_base64(desk.mint(&[Op::Send], &["t"], None)).expect("read");
+    let minted = UnverifiedBiscuit::from_base64(desk.mint(&["store:put:t"], None)).expect("read");
     let other = KeyPair::new_with_algorithm(Algorithm::Secp256r1);
     let token = minted.append_with_keypair(&other, BlockBuilder::new()).and_then(|token| token.to_base64());
-    assert_eq!(desk.ask(&token.expect("appended"), Op::Send, "t"), Err(Kind::Unauthenticated));
+    assert_eq!(desk.ask(&token.expect("appended"), PUT, "t"), Err(Kind::Unauthenticated));
 }

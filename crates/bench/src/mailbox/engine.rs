@@ -1,7 +1,6 @@
 //! The engine of the mailbox inside this process, on a kernel of its own: what the node can do without HTTP.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -90,7 +89,12 @@ impl Running {
 
     fn client(&self, payload: &Payload) -> anyhow::Result<EngineClient> {
         let message = Outgoing { payload: payload.bytes.clone(), ..Outgoing::default() };
-        Ok(EngineClient { mailbox: self.mailbox.clone(), by: operator(), topic: TOPIC.parse()?, message })
+        Ok(EngineClient {
+            mailbox: self.mailbox.clone(),
+            by: Subject::operator("bench"),
+            topic: TOPIC.parse()?,
+            message,
+        })
     }
 
     fn log_bytes(&self) -> anyhow::Result<u64> {
@@ -121,11 +125,6 @@ pub async fn log_bytes_each(payload: &Payload) -> anyhow::Result<usize> {
     drop(client);
     running.stop().await?;
     Ok(usize::try_from(bytes / MESSAGES)?)
-}
-
-fn operator() -> Subject {
-    let name = Arc::from("bench");
-    Subject { name, sends_per_second: None, payload_bytes_max: None, expires_ms: None, is_operator: true }
 }
 
 impl Client for EngineClient {

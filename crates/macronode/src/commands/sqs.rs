@@ -2,17 +2,20 @@
 
 mod args;
 
+use std::collections::BTreeMap;
+
 pub use args::SqsCommand;
 use args::{CreateArgs, KeyCommand};
 use http::Method;
 use ron_api::SqsSection;
-use ron_auth::TopicScope;
+use ron_auth::{Asked, Right};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use svc_mailbox::capabilities::CAPABILITIES;
 
 use super::mailbox::types::{one_line, relative, segment};
 use super::table::{row, table};
-use super::token::args::merged;
+use super::token::args::allowed;
 use super::{Report, wait};
 use crate::cli::ApiArgs;
 use crate::client::{ApiClient, PATIENCE, configured};
@@ -29,12 +32,10 @@ struct Key {
     access_key_id: String,
     secret_access_key: String,
     note: String,
-    ops: Vec<String>,
-    topics: Vec<String>,
+    rights: Vec<String>,
+    limits: BTreeMap<String, u64>,
     created_ms: u64,
     expires_ms: Option<u64>,
-    sends_per_second: Option<u32>,
-    payload_bytes_max: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -54,8 +55,9 @@ pub fn sqs(command: &SqsCommand) -> Result<Report, Failure> {
 }
 
 async fn create(args: &CreateArgs) -> Result<Report, Failure> {
+    let wanted = wanted(args)?;
     let mut client = ApiClient::find(&args.node)?;
-    let answer = client.post(PATH, &wanted(args)).await?;
+    let answer = client.post(PATH, &wanted).await?;
     if args.node.json {
         return Ok(Report::clean(answer.text() + "\n"));
     }
@@ -70,20 +72,27 @@ fn endpoint(args: &ApiArgs, client: &ApiClient) -> String {
 }
 
 /// What is to be made, as the node reads it; what is not said is left to the node.
-fn wanted(args: &CreateArgs) -> Value {
-    let ops: Vec<Value> = merged(&args.ops).iter().map(|op| op.as_str().into()).collect();
+fn wanted(args: &CreateArgs) -> Result<Value, Failure> {
     let prefixes = args.prefixes.iter().map(|start| format!("{start}*"));
-    let topics: Vec<Value> = args.topics.iter().map(TopicScope::to_string).chain(prefixes).map(Value::from).collect();
+    let topics: Vec<String> = args.topics.iter().cloned().chain(prefixes).collect();
+    let limits = args.limits.iter().cloned().collect();
+    let asked = Asked {
+        rights: &args.allow,
+        limits: Some(&limits),
+        ops: &args.ops,
+        topics: &topics,
+        short_limits: &[("sends_per_second", args.sends_per_second), ("payload_bytes_max", args.payload_bytes_max)],
+    };
+    let allowed = allowed(&asked, &[&CAPABILITIES])?;
+    let rights: Vec<String> = allowed.rights.iter().map(Right::to_string).collect();
     let said = [
         ("note", args.note.clone().map(Value::from)),
-        ("ops", (!ops.is_empty()).then(|| ops.into())),
-        ("topics", (!topics.is_empty()).then(|| topics.into())),
+        ("rights", (!rights.is_empty()).then(|| rights.into())),
+        ("limits", (!allowed.limits.is_empty()).then(|| allowed.limits.into_iter().collect())),
         ("expires_in_ms", args.expires.map(|time| time.0.into())),
-        ("sends_per_second", args.sends_per_second.map(Value::from)),
-        ("payload_bytes_max", args.payload_bytes_max.map(Value::from)),
     ];
     let said = said.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    said.collect::<Map<_, _>>().into()
+    Ok(said.collect::<Map<_, _>>().into())
 }
 
 /// What a client reads from its environment, ready to be pasted; SDKs differ in the variable they look for a region in.
@@ -107,23 +116,37 @@ fn list_text(keys: &[Key]) -> String {
     if keys.is_empty() {
         return "no access keys; make one with `macronode sqs key create`\n".to_owned();
     }
-    let mut rows = vec![row(["access key", "allows", "on", "made", "expires", "quota", "note"])];
+    let mut rows = vec![row(["access key", "allows", "made", "expires", "limits", "note"])];
     rows.extend(keys.iter().map(|key| {
         let expires = key.expires_ms.map_or_else(|| "never".to_owned(), relative);
-        let sends = key.sends_per_second.map(|sends| format!("{sends} sends/s"));
-        let bytes = key.payload_bytes_max.map(|bytes| format!("{bytes} bytes"));
-        let quota = [sends, bytes].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let limits: Vec<String> = key.limits.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let limits = if limits.is_empty() { "none".to_owned() } else { limits.join(",") };
         row([
             &key.access_key_id,
-            &key.ops.join(","),
-            &key.topics.join(","),
+            &shortened(&key.rights).join(","),
             &relative(key.created_ms),
             &expires,
-            if quota.is_empty() { "none" } else { &quota },
+            &limits,
             &one_line(&key.note),
         ])
     }));
     table(0, &rows)
+}
+
+/// The rights in a line for people: where a queue has every verb, `*` says so.
+fn shortened(rights: &[String]) -> Vec<String> {
+    let mut short: Vec<String> = Vec::new();
+    for text in rights {
+        let Ok(right) = text.parse::<Right>() else { continue };
+        let has =
+            |verb: &ron_auth::VerbSpec| rights.contains(&Right::new(verb.action, right.scope.clone()).to_string());
+        let every = CAPABILITIES.verbs.iter().all(has);
+        let text = if every { format!("{}:*:{}", CAPABILITIES.service, right.scope) } else { text.clone() };
+        if !short.contains(&text) {
+            short.push(text);
+        }
+    }
+    short
 }
 
 async fn revoke(id: &str, node: &ApiArgs) -> Result<Report, Failure> {
@@ -150,20 +173,27 @@ mod tests {
     }
 
     fn wanted_by(line: &str) -> Value {
-        wanted(&Line::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}")).args)
+        let line = Line::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+        wanted(&line.args).expect("known words")
     }
 
     #[test]
     fn what_is_said_is_asked_for_and_nothing_else() {
         assert_eq!(wanted_by("create"), json!({}));
-        let line = "create --note n --op send --op recv,ack --topic orders --prefix jobs- --expires 1h --quota 5";
         let expected = json!({
-            "note": "n", "ops": ["send", "recv", "ack"], "topics": ["orders", "jobs-*"],
-            "expires_in_ms": 3_600_000, "sends_per_second": 5,
+            "note": "n", "rights": ["mailbox:send:orders", "mailbox:recv:orders", "mailbox:send:j-*", "mailbox:recv:j-*"],
+            "expires_in_ms": 3_600_000, "limits": {"mailbox.sends_per_second": 5},
         });
-        assert_eq!(wanted_by(line), expected);
-        assert_eq!(wanted_by("create --ops all --queue a.fifo")["topics"], json!(["a.fifo"]));
-        assert_eq!(wanted_by("create --ops all")["ops"].as_array().map(Vec::len), Some(5));
+        for line in [
+            "create --note n --op send --op recv --topic orders --prefix j- --expires 1h --quota 5",
+            "create --note n --op recv,send --queue orders --topic j-* --expires 1h --limit mailbox.sends_per_second=5",
+            "create --note n --allow mailbox:send:orders --allow mailbox:recv:orders --allow mailbox:send:j-* \
+             --allow mailbox:recv:j-* --expires 1h --quota 5",
+        ] {
+            assert_eq!(wanted_by(line), expected, "{line}");
+        }
+        assert_eq!(wanted_by("create --ops all")["rights"].as_array().map(Vec::len), Some(5));
+        assert_eq!(wanted_by("create --ops all"), wanted_by("create --allow mailbox:*:*"));
     }
 
     #[test]
@@ -172,16 +202,19 @@ mod tests {
             access_key_id: "MNSQ1".into(),
             secret_access_key: "hush".into(),
             note: "a\nb".into(),
-            ops: vec!["ack".into(), "send".into()],
-            topics: vec!["*".into()],
-            sends_per_second: Some(5),
+            rights: ["ack:*", "send:*", "ack:a", "admin:a", "nack:a", "recv:a", "send:a"]
+                .map(|right| format!("mailbox:{right}"))
+                .into(),
+            limits: BTreeMap::from([("mailbox.sends_per_second".into(), 5)]),
             ..Key::default()
         };
         let expected = "AWS_ACCESS_KEY_ID=MNSQ1\nAWS_SECRET_ACCESS_KEY=hush\n\
                         AWS_ENDPOINT_URL=http://127.0.0.1:8080\nAWS_REGION=us-east-1\nAWS_DEFAULT_REGION=us-east-1\n";
         assert_eq!(variables(&key, "http://127.0.0.1:8080"), expected);
         let text = list_text(&[key]);
-        for words in ["MNSQ1       ack,send  *   ", "never", "5 sends/s", "a\\nb"] {
+        for words in
+            ["MNSQ1       mailbox:ack:*,mailbox:send:*,mailbox:*:a  ", "never", "mailbox.sends_per_second=5", "a\\nb"]
+        {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(!text.contains("hush"));

@@ -6,10 +6,10 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 pub use args::TokenCommand;
-use args::{AttenuateArgs, GivenToken, InspectArgs, MintArgs, NodeArgs, RevokeArgs, merged};
+use args::{AttenuateArgs, GivenToken, InspectArgs, MintArgs, NodeArgs, RevokeArgs, allowed};
 use ron_auth::{
-    AuthError, Authority, Grant, Inspection, KEY_FILE, Narrowing, REVOKED_FILE, Revocations, RootKey, attenuate,
-    inspect, inspect_with,
+    Asked, AuthError, Authority, Capabilities, Grant, Inspection, KEY_FILE, Narrowing, REVOKED_FILE, Revocations,
+    RootKey, attenuate, inspect, inspect_with,
 };
 use ron_kernel::clock;
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use super::table::{row, table};
 use crate::config::{self, Config, Sources, TimeSpan};
 use crate::data_dir::DataDir;
 use crate::errors::{Code, Failure};
+use crate::services;
 
 /// No token on standard input is longer than this.
 const INPUT_BYTES_MAX: u64 = 64 * 1024;
@@ -34,13 +35,38 @@ pub fn token(command: &TokenCommand) -> Result<Report, Failure> {
     }
 }
 
+/// Services whose verbs and limits can be granted.
+pub fn known() -> Vec<&'static Capabilities> {
+    services::capabilities().collect()
+}
+
+/// What each service lets an operator grant, for the help.
+fn grantable() -> String {
+    let mut text = "What can be granted, as service:verb:resource:\n".to_owned();
+    for service in known() {
+        text += &format!("\n  {}:<verb>:<{}>\n", service.service, service.resource);
+        let verbs = service.verbs.iter().map(|verb| row([verb.action.verb(), verb.does]));
+        text += &table(4, &verbs.chain([row(["*", "all of these"])]).collect::<Vec<_>>());
+        let limits = service.limits.iter().map(|limit| row([&format!("--limit {}=<n>", limit.name), limit.does]));
+        text += &table(4, &limits.collect::<Vec<_>>());
+    }
+    text + "\n--op and --topic are short for the service whose resource is a topic."
+}
+
 fn mint(args: &MintArgs) -> Result<Report, Failure> {
+    let limits = args.limits.iter().cloned().collect();
+    let asked = Asked {
+        rights: &args.allow,
+        limits: Some(&limits),
+        ops: &args.ops,
+        topics: &args.topics,
+        short_limits: &[("sends_per_second", args.sends_per_second), ("payload_bytes_max", args.payload_bytes_max)],
+    };
+    let allowed = allowed(&asked, &known())?;
     let grant = Grant {
         subject: args.subject.clone(),
-        ops: merged(&args.ops),
-        topics: args.topics.clone(),
-        sends_per_second: args.sends_per_second,
-        payload_bytes_max: args.payload_bytes_max,
+        rights: allowed.rights,
+        limits: allowed.limits,
         expires_ms: args.expires.map(from_now),
     };
     // A grant that cannot be must not leave a key behind.
@@ -53,8 +79,9 @@ fn mint(args: &MintArgs) -> Result<Report, Failure> {
 }
 
 fn narrow(args: &AttenuateArgs) -> Result<Report, Failure> {
-    let narrowing =
-        Narrowing { ops: merged(&args.ops), topics: args.topics.clone(), expires_ms: args.expires.map(from_now) };
+    let asked = Asked { rights: &args.allow, ops: &args.ops, topics: &args.topics, ..Asked::default() };
+    let rights = allowed(&asked, &known())?.rights;
+    let narrowing = Narrowing { rights, expires_ms: args.expires.map(from_now) };
     let token = attenuate(&given(&args.given)?, &narrowing).map_err(refused)?;
     made(&token, args.json)
 }
@@ -141,11 +168,8 @@ fn described(read: &Inspection, is_revoked: bool, folder: &Path, now_ms: u64) ->
         row(["revoked", if is_revoked { "YES" } else { "no" }]),
         row(["expires", &expires]),
     ];
-    let quotas = [("sends", read.sends_per_second, "a second"), ("payload", read.payload_bytes_max, "bytes at most")];
-    for (name, quota, unit) in quotas {
-        rows.extend(quota.map(|quota| row([name, &format!("{quota} {unit}")])));
-    }
-    rows.extend(read.rights.iter().map(|(op, topic)| row(["right", &format!("{op} {topic}")])));
+    rows.extend(read.rights.iter().map(|right| row(["right", right])));
+    rows.extend(read.limits.iter().map(|(name, value)| row(["limit", &format!("{name}={value}")])));
     for block in read.blocks.iter().skip(1) {
         rows.extend(block.source.lines().map(|line| row(["narrowed", line.trim_end_matches(';')])));
     }

@@ -1,8 +1,10 @@
 //! The mailbox: a durable queue, with its native surface and the one that speaks SQS.
 
 use ron_api::{AuthSection, Keyring, MAILBOX_SURFACE, SQS_SURFACE, SqsAuth, SqsSection, Surface};
+use ron_auth::Capabilities;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
+use svc_mailbox::capabilities::CAPABILITIES;
 use svc_mailbox::{LogLocation, Options, specs};
 
 use super::{BrokenRule, Code, Config, DataDir, Failure, Pane, Parts, Routes, Section, Service, ServiceCommand};
@@ -61,6 +63,10 @@ impl Service for Mailbox {
             )
         };
         is_open.then(note).into_iter().collect()
+    }
+
+    fn capabilities(&self) -> Option<&'static Capabilities> {
+        Some(&CAPABILITIES)
     }
 
     fn surfaces(&self) -> &'static [&'static Surface] {

@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use ron_auth::{Authority, KEY_FILE, Op, REVOKED_FILE, Revocations, RootKey};
+use ron_auth::{Action, Authority, KEY_FILE, REVOKED_FILE, Revocations, RootKey};
 use ron_kernel::clock;
 use serde_json::Value;
+use svc_mailbox::capabilities::{RECV, SEND};
 
 use crate::process::{BINARY, Outcome, command, finish, run};
 
@@ -35,8 +36,8 @@ fn authority(data: &Path) -> Authority {
     authority
 }
 
-fn may(authority: &Authority, token: &str, op: Op, topic: &str) -> bool {
-    authority.authorize(Some(token), op, topic, None).is_ok()
+fn may(authority: &Authority, token: &str, action: Action, topic: &str) -> bool {
+    authority.authorize(Some(token), action, topic, None).is_ok()
 }
 
 #[tokio::test]
@@ -50,21 +51,21 @@ async fn a_token_is_made_narrowed_and_taken_back() {
     let child = narrowed.stdout.trim();
 
     let before = authority(&data);
-    assert!(may(&before, &parent, Op::Send, "orders") && may(&before, &parent, Op::Send, "jobs.b"));
-    assert!(may(&before, child, Op::Send, "jobs.a") && !may(&before, child, Op::Send, "orders"));
-    assert!(!may(&before, &parent, Op::Recv, "orders"));
+    assert!(may(&before, &parent, SEND, "orders") && may(&before, &parent, SEND, "jobs.b"));
+    assert!(may(&before, child, SEND, "jobs.a") && !may(&before, child, SEND, "orders"));
+    assert!(!may(&before, &parent, RECV, "orders"));
 
     run(here, &["token", "revoke", "--token", child]).await.expect(0, &["revoked", "30 s"]);
     run(here, &["token", "revoke", "--token", child]).await.expect(0, &["revoked before"]);
     let after = authority(&data);
-    assert!(!may(&after, child, Op::Send, "jobs.a") && may(&after, &parent, Op::Send, "orders"));
+    assert!(!may(&after, child, SEND, "jobs.a") && may(&after, &parent, SEND, "orders"));
     run(here, &["token", "inspect", "--token", child]).await.expect(0, &["revoked        YES"]);
 
     let shown = run(here, &["token", "inspect", "--json", "--token", &parent]).await;
     let shown: Value = serde_json::from_str(&shown.stdout).expect("JSON");
     let id = shown["blocks"][0]["revocation_id"].as_str().expect("an id");
     run(here, &["token", "revoke", "--id", id]).await.expect(0, &[id]);
-    assert!(!may(&authority(&data), &parent, Op::Send, "orders"));
+    assert!(!may(&authority(&data), &parent, SEND, "orders"));
 }
 
 #[tokio::test]
@@ -79,9 +80,10 @@ async fn a_token_is_read_in_words_and_in_json() {
     let token = minted["token"].as_str().expect("a token");
     assert_eq!(minted["subject"], "ann");
 
-    let words = ["ann", "in 1 h 59 min", "7 a second", "1024 bytes at most", "send orders", "send jobs.*"];
+    let words = ["ann", "in 1 h 59 min", "mailbox.sends_per_second=7", "mailbox.payload_bytes_max=1024"];
     let read = run(here, &["token", "inspect", "--token", token, "--data-dir", "d"]).await;
     read.expect(0, &words);
+    read.expect(0, &["right          mailbox:send:orders", "right          mailbox:send:jobs.*"]);
     read.expect(0, &["verifies       yes", "revoked        no", minted["revocation_id"].as_str().expect("an id")]);
     let read = with_input(here, &["token", "inspect", "--json", "--data-dir", "d"], &format!("{token}\n")).await;
     let read: Value = serde_json::from_str(&read.stdout).expect("JSON");
@@ -96,14 +98,49 @@ async fn a_token_is_read_in_words_and_in_json() {
 }
 
 #[tokio::test]
+async fn rights_are_given_in_full_or_in_short() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (here, data) = (folder.path(), folder.path().join("macronode-data"));
+    let full = ["--allow", "mailbox:send:orders", "--allow", "mailbox:*:jobs.*", "--limit"];
+    let mint = [&["token", "mint", "--subject", "ann"], &full[..], &["mailbox.sends_per_second=7"]].concat();
+    let parent = token(here, &mint).await;
+    let child = with_input(here, &["token", "attenuate", "--allow", "mailbox:recv:jobs.a"], &parent).await;
+    let authority = authority(&data);
+    assert!(may(&authority, &parent, SEND, "orders") && !may(&authority, &parent, RECV, "orders"));
+    assert!(may(&authority, &parent, SEND, "jobs.a") && may(&authority, &parent, RECV, "jobs.a"));
+    assert!(
+        may(&authority, child.stdout.trim(), RECV, "jobs.a") && !may(&authority, child.stdout.trim(), SEND, "jobs.a")
+    );
+    let words = ["mailbox:send:orders", "mailbox:admin:jobs.*", "limit          mailbox.sends_per_second=7"];
+    run(here, &["token", "inspect", "--token", &parent]).await.expect(0, &words);
+    let help = run(here, &["token", "mint", "--help"]).await;
+    help.expect(0, &["mailbox:<verb>:<topic>", "recv", "take messages out", "--limit mailbox.payload_bytes_max=<n>"]);
+}
+
+#[tokio::test]
 async fn mistakes_are_named_and_leave_nothing_behind() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let here = folder.path();
     let mint = |more: &[&'static str]| [&["token", "mint"], more].concat();
     for (arguments, words) in [
-        (mint(&["--subject", "a", "--op", "write", "--topic", "t"]), ["write", "send, recv, ack, nack, admin, or all"]),
+        (
+            mint(&["--subject", "a", "--op", "write", "--topic", "t"]),
+            ["--op: ", "send, recv, ack, nack, admin, or all"],
+        ),
         (mint(&["--subject", "a", "--op", "send"]), ["--topic", "required"]),
         (mint(&["--subject", "a", "--topic", "t"]), ["--op", "required"]),
+        (mint(&["--subject", "a"]), ["--allow", "required"]),
+        (mint(&["--subject", "a", "--allow", "overlay:publish:chat"]), ["--allow: ", "known: mailbox"]),
+        (
+            mint(&["--subject", "a", "--allow", "mailbox:publish:chat"]),
+            ["MN0022", "send, recv, ack, nack, admin, or *"],
+        ),
+        (mint(&["--subject", "a", "--allow", "mailbox:send"]), ["--allow: ", "service:verb:resource"]),
+        (mint(&["--subject", "a", "--allow", "mailbox:send:t", "--limit", "x"]), ["--limit", "name=100"]),
+        (
+            mint(&["--subject", "a", "--allow", "mailbox:send:t", "--limit", "mailbox.sends=1"]),
+            ["--limit: ", "mailbox.sends_per_second, mailbox.payload_bytes_max"],
+        ),
         (mint(&["--subject", "a b", "--op", "all", "--topic", "t"]), ["MN0022", "a b"]),
         (mint(&["--subject", "a", "--op", "all", "--topic", "a*b"]), ["--topic", "a*b"]),
         (mint(&["--subject", "a", "--op", "all", "--topic", "t", "--expires", "soon"]), ["soon", "1h"]),
@@ -115,6 +152,7 @@ async fn mistakes_are_named_and_leave_nothing_behind() {
         (vec!["token", "inspect"], ["MN0022", "standard input"]),
         (vec!["token", "attenuate", "--token", "AAAA", "--topic", "t"], ["MN0022", "not a capability token"]),
         (vec!["token", "attenuate", "--token", "AAAA"], ["MN0022", "narrow"]),
+        (vec!["token", "attenuate", "--token", "AAAA", "--allow", "shop:buy:t"], ["--allow: ", "known: mailbox"]),
         (vec!["token", "revoke", "--id", "xyz"], ["MN0022", "hex digits"]),
         (vec!["token", "revoke", "--id", "00", "--token", "x"], ["--id", "--token"]),
         (vec!["token"], ["mint", "revoke"]),

@@ -11,8 +11,7 @@ const SENDERS: usize = 8;
 const TOPICS: usize = 300;
 
 fn anybody() -> Subject {
-    let (sends_per_second, payload_bytes_max, expires_ms) = (None, None, None);
-    Subject { name: "test".into(), sends_per_second, payload_bytes_max, expires_ms, is_operator: true }
+    Subject::operator("test")
 }
 
 fn soon() -> Deadline {

@@ -9,6 +9,7 @@ use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 
 use super::{Durability, Mailbox};
+use crate::capabilities::PAYLOAD_BYTES_MAX;
 use crate::envelope::{Envelope, payload_hash};
 use crate::job::Turn;
 use crate::shard::{Key, Send};
@@ -207,8 +208,9 @@ fn put_in(turn: &mut Turn<'_>, prepared: Prepared) -> Result<Receipted, Error> {
 
 fn prepare(topic: &Topic, by: &Subject, mut message: Outgoing) -> Result<Prepared, Error> {
     let size = message.payload.len();
-    let size_max = by.payload_bytes_max.unwrap_or(u32::MAX).min(topic.settings.payload_bytes_max) as usize;
-    if size > size_max {
+    let of_topic = u64::from(topic.settings.payload_bytes_max);
+    let size_max = by.limit(PAYLOAD_BYTES_MAX).map_or(of_topic, |of_sender| of_sender.min(of_topic));
+    if size as u64 > size_max {
         return Err(Error::new(Kind::FrameTooLarge, format!("payload: {size} bytes are over {size_max}")));
     }
     check_text("idem_key", message.idem_key.as_deref())?;

@@ -1,10 +1,9 @@
 //! What can be asked of `macronode sqs`.
 
 use clap::{Args, Subcommand};
-use ron_auth::TopicScope;
 
 use crate::cli::ApiArgs;
-use crate::commands::token::args::{Ops, lifetime, operations};
+use crate::commands::token::args::{lifetime, limit};
 use crate::config::TimeSpan;
 
 /// What to do about SQS.
@@ -42,12 +41,18 @@ pub struct CreateArgs {
     /// What it is for, in your words
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
+    /// A right as mailbox:verb:queue, with '*' for every verb or at the end of the queue; may be repeated
+    #[arg(long, value_name = "RIGHT")]
+    pub allow: Vec<String>,
+    /// A limit as name=number; may be repeated
+    #[arg(long = "limit", value_name = "NAME=N", value_parser = limit)]
+    pub limits: Vec<(String, u64)>,
     /// What it allows: send, recv, ack, nack, admin, or all of them; may be repeated [default: all]
-    #[arg(long = "op", visible_alias = "ops", value_name = "OP", value_delimiter = ',', value_parser = operations)]
-    pub ops: Vec<Ops>,
+    #[arg(long = "op", visible_alias = "ops", value_name = "OP", value_delimiter = ',')]
+    pub ops: Vec<String>,
     /// A queue, or all that begin alike, as in 'jobs-*'; may be repeated [default: all]
     #[arg(long = "topic", visible_alias = "queue", value_name = "QUEUE")]
-    pub topics: Vec<TopicScope>,
+    pub topics: Vec<String>,
     /// All queues that begin with this; may be repeated
     #[arg(long = "prefix", value_name = "TEXT")]
     pub prefixes: Vec<String>,
@@ -55,11 +60,11 @@ pub struct CreateArgs {
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub expires: Option<TimeSpan>,
     /// Messages it may send in a second
-    #[arg(long, visible_alias = "quota", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub sends_per_second: Option<u32>,
+    #[arg(long, visible_alias = "quota", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub sends_per_second: Option<u64>,
     /// Largest message it may send
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
-    pub payload_bytes_max: Option<u32>,
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub payload_bytes_max: Option<u64>,
     /// Which node.
     #[command(flatten)]
     pub node: ApiArgs,

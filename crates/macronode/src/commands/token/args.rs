@@ -1,11 +1,14 @@
 //! What can be asked of `macronode token`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use ron_auth::{Op, TopicScope};
+use ron_auth::{Asked, Capabilities, Right};
 
+use super::grantable;
 use crate::config::TimeSpan;
+use crate::errors::{Code, Failure};
 
 /// What to do with a token.
 #[derive(Debug, Subcommand)]
@@ -22,25 +25,32 @@ pub enum TokenCommand {
 
 /// What the new token allows.
 #[derive(Args, Debug)]
+#[command(after_long_help = grantable())]
 pub struct MintArgs {
     /// For whom it is: letters, digits and any of -_.:@/
     #[arg(long, value_name = "NAME")]
     pub subject: String,
-    /// What it allows: send, recv, ack, nack, admin, or all of them; may be repeated
-    #[arg(long = "op", value_name = "OP", required = true, value_parser = operations)]
-    pub ops: Vec<Ops>,
-    /// A topic, or all that begin alike, as in 'jobs.*'; may be repeated
-    #[arg(long = "topic", value_name = "TOPIC", required = true)]
-    pub topics: Vec<TopicScope>,
+    /// A right as service:verb:resource, with '*' for every verb or at the end of the resource; may be repeated
+    #[arg(long, value_name = "RIGHT", required_unless_present_any = ["ops", "topics"])]
+    pub allow: Vec<String>,
+    /// A limit as name=number; may be repeated
+    #[arg(long = "limit", value_name = "NAME=N", value_parser = limit)]
+    pub limits: Vec<(String, u64)>,
+    /// Short form for topics: a verb, or all of them; may be repeated
+    #[arg(long = "op", value_name = "OP", requires = "topics")]
+    pub ops: Vec<String>,
+    /// Short form for topics: a topic, or all that begin alike, as in 'jobs.*'; may be repeated
+    #[arg(long = "topic", value_name = "TOPIC", requires = "ops")]
+    pub topics: Vec<String>,
     /// How long it is good, as in 90s, 15m, 1h or 30d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub expires: Option<TimeSpan>,
-    /// Messages it may send in a second
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub sends_per_second: Option<u32>,
-    /// Largest payload it may send
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
-    pub payload_bytes_max: Option<u32>,
+    /// Short form for topics: messages sent in a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub sends_per_second: Option<u64>,
+    /// Short form for topics: bytes of the largest payload sent
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub payload_bytes_max: Option<u64>,
     /// Which node.
     #[command(flatten)]
     pub node: NodeArgs,
@@ -48,16 +58,20 @@ pub struct MintArgs {
 
 /// What is left of the token.
 #[derive(Args, Debug)]
+#[command(after_long_help = grantable())]
 pub struct AttenuateArgs {
     /// The token to begin with.
     #[command(flatten)]
     pub given: GivenToken,
-    /// Only this of what it allows: send, recv, ack, nack, admin, or all of them; may be repeated
-    #[arg(long = "op", value_name = "OP", value_parser = operations)]
-    pub ops: Vec<Ops>,
-    /// Only this topic, or those that begin alike, as in 'jobs.*'; may be repeated
+    /// Of what it allows only this, as service:verb:resource; may be repeated
+    #[arg(long, value_name = "RIGHT")]
+    pub allow: Vec<String>,
+    /// Short form for topics: only this verb, or all of them; may be repeated
+    #[arg(long = "op", value_name = "OP")]
+    pub ops: Vec<String>,
+    /// Short form for topics: only this topic, or those that begin alike, as in 'jobs.*'; may be repeated
     #[arg(long = "topic", value_name = "TOPIC")]
-    pub topics: Vec<TopicScope>,
+    pub topics: Vec<String>,
     /// How much longer it is good at most, as in 90s, 15m, 1h or 30d
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub expires: Option<TimeSpan>,
@@ -110,21 +124,36 @@ pub struct NodeArgs {
     pub json: bool,
 }
 
-/// What one `--op` stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ops(pub Vec<Op>);
-
-/// Each operation once, in the order of their declaration.
-pub fn merged(given: &[Ops]) -> Vec<Op> {
-    Op::ALL.into_iter().filter(|op| given.iter().any(|ops| ops.0.contains(op))).collect()
+/// Rights and limits as they were asked for, checked against what services declare.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Rights in full, each once.
+    pub rights: Vec<Right>,
+    /// Limits by their full names.
+    pub limits: BTreeMap<String, u64>,
 }
 
-/// Reads an `--op`.
-pub fn operations(text: &str) -> Result<Ops, String> {
-    match text {
-        "all" => Ok(Ops(Op::ALL.to_vec())),
-        text => text.parse().map(|op| Ops(vec![op])).map_err(|error| format!("{error}, or all")),
-    }
+/// Reads the words of a command line; a mistake is told with the flag it stands after.
+pub fn allowed(asked: &Asked<'_>, known: &[&'static Capabilities]) -> Result<Allowed, Failure> {
+    let refused = |refused: ron_auth::AskedError| {
+        let flag = match refused.field {
+            "rights" => "allow".to_owned(),
+            "limits" => "limit".to_owned(),
+            "ops" => "op".to_owned(),
+            "topics" => "topic".to_owned(),
+            short_limit => short_limit.replace('_', "-"),
+        };
+        Failure::new(Code::CapabilityUnusable, format!("--{flag}: {}", refused.error))
+    };
+    Ok(Allowed { rights: asked.rights(known).map_err(refused)?, limits: asked.limits(known).map_err(refused)? })
+}
+
+/// Reads a `--limit`.
+pub fn limit(text: &str) -> Result<(String, u64), String> {
+    let malformed = || "expected a name and a number above 0, as in name=100".to_owned();
+    let (name, value) = text.split_once('=').ok_or_else(malformed)?;
+    let value: u64 = value.parse().map_err(|_| malformed())?;
+    if value == 0 { Err(malformed()) } else { Ok((name.to_owned(), value)) }
 }
 
 /// A time as in the configuration, or in days.
@@ -155,12 +184,25 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_merged_and_unknown_ones_name_the_known() {
-        let ops =
-            |texts: &[&str]| merged(&texts.iter().map(|text| operations(text).expect("known")).collect::<Vec<_>>());
-        assert_eq!(ops(&["recv", "send", "recv"]), [Op::Send, Op::Recv]);
-        assert_eq!(ops(&["send", "all"]), Op::ALL);
-        let error = operations("write").expect_err("unknown");
-        assert!(["send", "recv", "ack", "nack", "admin", "all"].iter().all(|op| error.contains(op)), "{error}");
+    fn limits_are_a_name_and_a_number() {
+        assert_eq!(limit("a.b=7"), Ok(("a.b".to_owned(), 7)));
+        for text in ["", "a.b", "a.b=", "a.b=0", "a.b=-1", "a.b=x"] {
+            assert!(limit(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_flag() {
+        let (words, limits) = (vec!["write".to_owned()], BTreeMap::from([("sends".to_owned(), 1)]));
+        let known = super::super::known();
+        for (asked, flag) in [
+            (Asked { rights: &words, ..Asked::default() }, "--allow: "),
+            (Asked { ops: &words, ..Asked::default() }, "--op: "),
+            (Asked { topics: &["a b".to_owned()], ..Asked::default() }, "--topic: "),
+            (Asked { limits: Some(&limits), ..Asked::default() }, "--limit: "),
+        ] {
+            let said = allowed(&asked, &known).expect_err("refused").to_string();
+            assert!(said.contains(flag), "{said}");
+        }
     }
 }
