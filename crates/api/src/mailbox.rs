@@ -2,11 +2,13 @@
 
 mod dlq;
 mod dto;
+mod events;
 mod fields;
 mod headers;
 mod messages;
 pub(crate) mod openapi;
 mod recv;
+mod scrub;
 mod send;
 mod settle;
 mod stream;
@@ -30,6 +32,7 @@ use crate::extract::Json;
 use crate::problem::Problem;
 use crate::route::ApiBuilder;
 use crate::sqs::{Keyring, key_routes};
+use events::EventStreams;
 use headers::Minimum;
 use openapi::Operation;
 use stream::Streams;
@@ -42,6 +45,7 @@ pub(crate) struct App {
     pub(crate) keyring: Keyring,
     kernel: KernelHandle,
     streams: Arc<Streams>,
+    event_streams: Arc<EventStreams>,
 }
 
 /// Every handler answers with one of these.
@@ -74,12 +78,13 @@ pub fn read_any_mailbox_body(bytes: &[u8]) {
 /// Adds the native routes of the mailbox and of the access keys, with their description and its page.
 pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority, keyring: Keyring) -> ApiBuilder {
     let kernel = builder.kernel().clone();
-    let app = Arc::new(App { mailbox, authority, keyring, kernel, streams: Arc::default() });
+    let (streams, event_streams) = Default::default();
+    let app = Arc::new(App { mailbox, authority, keyring, kernel, streams, event_streams });
     collected(Routes { builder, app, operations: Vec::new() }).builder
 }
 
 fn collected(routes: Routes) -> Routes {
-    let subjects: [fn(Routes) -> Routes; 10] = [
+    let subjects: [fn(Routes) -> Routes; 12] = [
         send::routes,
         recv::routes,
         stream::routes,
@@ -87,6 +92,8 @@ fn collected(routes: Routes) -> Routes {
         topics::routes,
         messages::routes,
         dlq::routes,
+        events::routes,
+        scrub::routes,
         tokens::routes,
         key_routes::routes,
         // The last one describes all that were before it.

@@ -38,7 +38,7 @@ pub(crate) struct Operation {
     query: Option<Shape>,
     body: Option<BodyShape>,
     answer: Option<Shape>,
-    is_stream: bool,
+    media_type: &'static str,
     may_create: bool,
     takes_min_durability: bool,
     tells_durability: bool,
@@ -79,7 +79,7 @@ impl Operation {
             query: None,
             body: None,
             answer: None,
-            is_stream: false,
+            media_type: "application/json",
             may_create: false,
             takes_min_durability: false,
             tells_durability: false,
@@ -144,7 +144,13 @@ impl Operation {
 
     /// The answer is one such object on each line.
     pub(crate) const fn streams<T: ToSchema>(mut self) -> Self {
-        self.is_stream = true;
+        self.media_type = "application/x-ndjson";
+        self.answers::<T>()
+    }
+
+    /// The answer is a stream of server-sent events with such data.
+    pub(crate) const fn event_stream<T: ToSchema>(mut self) -> Self {
+        self.media_type = "text/event-stream";
         self.answers::<T>()
     }
 

@@ -137,8 +137,7 @@ fn answers(operation: &Operation) -> utoipa::openapi::response::Responses {
 fn success_of(operation: &Operation) -> Response {
     let mut response = ResponseBuilder::new().description("It is done.");
     if let Some(shape) = &operation.answer {
-        let media_type = if operation.is_stream { "application/x-ndjson" } else { "application/json" };
-        response = response.content(media_type, ContentBuilder::new().schema(Some(reference(shape))).build());
+        response = response.content(operation.media_type, ContentBuilder::new().schema(Some(reference(shape))).build());
     }
     if operation.tells_durability {
         let header = HeaderBuilder::new().schema(Some(text_schema()));

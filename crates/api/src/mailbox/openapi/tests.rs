@@ -22,7 +22,8 @@ fn routes_before() -> Routes {
     let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live, authority.clone(), None);
     let api = ApiBuilder::new(kernel.clone(), Snapshot::new(HttpLimits::default()));
     let keyring = Keyring::open(None).expect("no file");
-    let app = App { mailbox, authority, keyring, kernel, streams: std::sync::Arc::default() };
+    let (streams, event_streams) = Default::default();
+    let app = App { mailbox, authority, keyring, kernel, streams, event_streams };
     Routes { builder: api, app: std::sync::Arc::new(app), operations: Vec::new() }
 }
 
