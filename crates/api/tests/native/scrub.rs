@@ -10,7 +10,7 @@ async fn a_check_is_started_joined_and_shown_to_those_who_may_see_everything() {
     node.ok("POST", "/v1/send", serde_json::json!({"topic": "jobs", "payload_b64": "aGk="})).await;
     let (status, begun) = node.ask("POST", "/v1/log/scrub", Value::Null).await;
     assert_eq!(status, 202, "{begun}");
-    let run = begun["running"]["run"].as_u64().or(begun["last"]["run"].as_u64()).expect("a number");
+    let run = begun["running"]["run"].as_u64().or_else(|| begun["last"]["run"].as_u64()).expect("a number");
     let shown = within(async {
         loop {
             let shown = node.ok("GET", "/v1/log/scrub", Value::Null).await;

@@ -153,7 +153,7 @@ fn a_segment_given_back_under_a_scrub_is_no_damage() {
     let spans = log.settled_segments();
     let mut scrub = log.scrub_segment(1).expect("there");
     assert!(scrub.read_piece().expect("readable") > 0);
-    log.release_all(positions.clone().into_iter());
+    log.release_all(positions.into_iter());
     log.retire(1).expect("nothing in it is needed");
     assert_eq!(scrub.finish().map(drop), Err(LogError::Gone { segment: 1 }));
     log.retire(2).expect("nothing in it is needed");

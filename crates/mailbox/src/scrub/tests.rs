@@ -108,7 +108,7 @@ async fn a_pass_takes_its_share_of_the_rate_and_one_asked_for_takes_all() {
     assert!(pass.is_clean() && pass.records == 100 && !pass.asked_for, "{pass:?}");
     assert_eq!((pass.bytes_done, pass.ratio()), (pass.bytes_total, 1.0));
     let bytes = rig.scrubber.view().bytes_checked;
-    assert!((100 * 64 << 10..8 * MIB).contains(&bytes), "{bytes}");
+    assert!((100 * (64 << 10)..8 * MIB).contains(&bytes), "{bytes}");
     // A quarter of 4 MiB in a second.
     let expected = Duration::from_secs_f64(bytes as f64 / MIB as f64);
     assert!(took >= expected && took < expected + Duration::from_secs(1), "{took:?} for {bytes} bytes");

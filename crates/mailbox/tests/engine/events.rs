@@ -42,7 +42,7 @@ async fn the_life_of_a_message_is_told_in_order() {
     rig.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made");
     let sent = rig.send("jobs", "x").await;
     let delivery = rig.recv("jobs", 1).await.remove(0);
-    let nacked = rig.mailbox.nack(vec![delivery.receipt], "no".to_owned(), None, soon()).await;
+    let nacked = rig.mailbox.nack(vec![delivery.receipt], "no", None, false, soon()).await;
     assert!(nacked[0].is_ok(), "{nacked:?}");
     assert_eq!(told(&mut events).await, (1, made("jobs")));
     let mut next = told(&mut events).await;

@@ -101,7 +101,7 @@ async fn opened(app: &Arc<App>) -> (String, BodyDataStream) {
     let header = HeaderValue::from_str(&format!("Bearer {token}")).expect("a header");
     let (mut parts, ()) =
         http::Request::builder().header("authorization", header).body(()).expect("built").into_parts();
-    let bearer = axum::extract::FromRequestParts::from_request_parts(&mut parts, &()).await;
+    let bearer = <Bearer as axum::extract::FromRequestParts<()>>::from_request_parts(&mut parts, &()).await;
     let Ok(bearer) = bearer else { panic!("a token") };
     let answer = open(Arc::clone(app), bearer, HeaderMap::new(), Query(Vec::new())).await;
     let Ok(response) = answer else { panic!("refused") };
