@@ -269,6 +269,12 @@ impl Scrape<'_, '_> {
     fn gauges(&mut self, name: &'static str, series: &Series<'_, f64>) -> fmt::Result {
         let kind = ConstGauge::new(0.0_f64).metric_type();
         let mut family = self.encoder.encode_descriptor(name, help(name), None, kind)?;
+        // A family without labels would be written with empty braces, and nobody would find it by its name.
+        if let [(labels, value)] = series
+            && labels.is_empty()
+        {
+            return ConstGauge::new(*value).encode(family);
+        }
         for (labels, value) in series {
             ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
         }
@@ -279,6 +285,12 @@ impl Scrape<'_, '_> {
         let kind = ConstCounter::new(0_u64).metric_type();
         let family_name = name.trim_end_matches("_total");
         let mut family = self.encoder.encode_descriptor(family_name, help(name), None, kind)?;
+        // A family without labels would be written with empty braces, and nobody would find it by its name.
+        if let [(labels, value)] = series
+            && labels.is_empty()
+        {
+            return ConstCounter::new(*value).encode(family);
+        }
         for (labels, value) in series {
             ConstCounter::new(*value).encode(family.encode_family(labels)?)?;
         }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ron_api::{HttpLimits, Keyring, SqsOptions, mailbox_routes, sqs_routes};
-use ron_auth::{Authority, Op, RootKey, TopicScope, inspect};
+use ron_auth::{Authority, Op, RootKey, TopicScope};
 use ron_kernel::{ExitReport, KernelHandle, Metrics};
 use serde_json::{Value, json};
 use svc_mailbox::{LiveOptions, Mailbox};
@@ -53,11 +53,6 @@ impl Node {
             None => TopicScope::Exact(scope.to_owned()),
         };
         served::token(&self.authority, &[Op::Admin], scope)
-    }
-
-    pub fn revoke(&self, token: &str) {
-        let blocks = inspect(token).expect("a token").blocks;
-        self.authority.set_revoked(blocks.into_iter().map(|block| block.revocation_id));
     }
 
     /// Has the node begin to leave.
