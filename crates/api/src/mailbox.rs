@@ -2,10 +2,12 @@
 
 mod dlq;
 mod dto;
+mod events;
 mod fields;
 mod headers;
 mod messages;
 mod recv;
+mod scrub;
 mod send;
 mod settle;
 mod stream;
@@ -29,6 +31,7 @@ use crate::extract::Json;
 use crate::operation::Operation;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
+use events::EventStreams;
 use headers::Minimum;
 use stream::Streams;
 
@@ -37,7 +40,7 @@ pub static SURFACE: Surface = Surface {
     service: "mailbox",
     about: "A durable at-least-once queue with leases, idempotency keys, groups and dead letters. Every answer to a \
         change says how durable it is.",
-    tags: &["messages", "leases", "topics", "dead letters"],
+    tags: &["messages", "leases", "topics", "dead letters", "operations"],
     operations: &OPERATIONS,
 };
 
@@ -51,6 +54,8 @@ const GROUPS: &[&[&Operation]] = &[
     topics::OPERATIONS,
     messages::OPERATIONS,
     dlq::OPERATIONS,
+    events::OPERATIONS,
+    scrub::OPERATIONS,
 ];
 
 /// What every handler of the surface has at hand.
@@ -59,6 +64,7 @@ struct App {
     authority: Authority,
     kernel: KernelHandle,
     streams: Arc<Streams>,
+    event_streams: Arc<EventStreams>,
 }
 
 const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
@@ -89,9 +95,19 @@ pub fn read_any_mailbox_body(bytes: &[u8]) {
 /// Adds the native surface.
 pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority) -> ApiBuilder {
     let kernel = builder.kernel().clone();
-    let app = Arc::new(App { mailbox, authority, kernel, streams: Arc::default() });
-    let subjects: [fn(Routes) -> Routes; GROUPS.len()] =
-        [send::routes, recv::routes, stream::routes, settle::routes, topics::routes, messages::routes, dlq::routes];
+    let (streams, event_streams) = Default::default();
+    let app = Arc::new(App { mailbox, authority, kernel, streams, event_streams });
+    let subjects: [fn(Routes) -> Routes; GROUPS.len()] = [
+        send::routes,
+        recv::routes,
+        stream::routes,
+        settle::routes,
+        topics::routes,
+        messages::routes,
+        dlq::routes,
+        events::routes,
+        scrub::routes,
+    ];
     let routes = Routes { builder: builder.surface(&SURFACE), app };
     subjects.into_iter().fold(routes, |routes, add| add(routes)).builder
 }

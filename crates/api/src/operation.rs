@@ -33,7 +33,8 @@ pub struct Operation {
     pub(crate) body: Option<BodyShape>,
     pub(crate) media_types: Option<MediaTypes>,
     pub(crate) answer: Option<Shape>,
-    pub(crate) is_stream: bool,
+    /// Media type of the answer.
+    pub(crate) media_type: &'static str,
     pub(crate) may_create: bool,
     pub(crate) takes_min_durability: bool,
     pub(crate) tells_durability: bool,
@@ -89,7 +90,7 @@ impl Operation {
             body: None,
             media_types: None,
             answer: None,
-            is_stream: false,
+            media_type: "application/json",
             may_create: false,
             takes_min_durability: false,
             tells_durability: false,
@@ -189,7 +190,13 @@ impl Operation {
 
     /// The answer is one such object on each line.
     pub const fn streams<T: ToSchema>(mut self) -> Self {
-        self.is_stream = true;
+        self.media_type = "application/x-ndjson";
+        self.answers::<T>()
+    }
+
+    /// The answer is a stream of server-sent events with such data.
+    pub const fn event_stream<T: ToSchema>(mut self) -> Self {
+        self.media_type = "text/event-stream";
         self.answers::<T>()
     }
 

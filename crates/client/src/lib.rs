@@ -38,6 +38,7 @@ mod gather;
 mod link;
 mod mailbox;
 mod node;
+mod streaming;
 mod types;
 
 pub use consumer::Consumer;
@@ -51,4 +52,5 @@ pub mod http {
     pub use crate::endpoint::Endpoint;
     pub use crate::error::LinkError;
     pub use crate::link::Link;
+    pub use crate::streaming::StreamingAnswer;
 }

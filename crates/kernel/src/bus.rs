@@ -115,11 +115,6 @@ impl<T: Clone + Send + 'static> Broadcast<T> {
         let _ = self.sender.send(event);
     }
 
-    /// Whether anybody listens, for events that cost something to make.
-    pub fn has_listeners(&self) -> bool {
-        self.sender.receiver_count() > 0
-    }
-
     /// A receiver that hears every event from now on; `service` labels its lag.
     pub fn subscribe(&self, service: &'static str, metrics: &Metrics) -> BroadcastReceiver<T> {
         BroadcastReceiver { receiver: self.sender.subscribe(), lagged: metrics.bus_lagged.at(service) }

@@ -61,6 +61,8 @@ pub struct Gather {
     tail: Tail,
     durable: u64,
     durable_segment: u32,
+    /// First byte behind the last durable record, in its segment.
+    durable_end: u32,
     parts: Vec<SegmentWrite>,
     bytes: usize,
     /// Taken and not yet committed: still readable here.
@@ -86,6 +88,7 @@ impl Gather {
             tail,
             durable: tail.lsn,
             durable_segment: tail.segment,
+            durable_end: tail.offset,
             parts: Vec::new(),
             bytes: 0,
             in_flight: None,
@@ -107,6 +110,16 @@ impl Gather {
     /// The segment of the last durable record; those before it are sealed.
     pub fn durable_segment(&self) -> u32 {
         self.durable_segment
+    }
+
+    /// First byte behind the last durable record, in the segment of that record.
+    pub fn durable_end(&self) -> u32 {
+        self.durable_end
+    }
+
+    /// Number of the last durable record.
+    pub fn durable(&self) -> u64 {
+        self.durable
     }
 
     pub fn is_empty(&self) -> bool {
@@ -266,7 +279,10 @@ impl Gather {
         self.in_flight = None;
         self.commits += 1;
         self.durable = group.last_lsn;
-        self.durable_segment = group.parts.last().map_or(self.durable_segment, |part| part.segment);
+        if let Some(last) = group.parts.last() {
+            self.durable_segment = last.segment;
+            self.durable_end = last.offset + u32::try_from(last.bytes.len()).expect("a part fits its segment");
+        }
         if let Ok(group) = Arc::try_unwrap(group) {
             for mut part in group.parts {
                 part.bytes.clear();

@@ -17,6 +17,7 @@ mod model;
 mod reclaim;
 mod recover;
 mod scan;
+mod scrub;
 mod sidecar;
 pub mod sim;
 mod table;
@@ -29,7 +30,11 @@ pub use append::Appender;
 pub use disk::{Disk, DiskFile, Durability, RamDisk, RealDisk};
 pub use error::LogError;
 pub use log::Log;
-pub use model::{Class, Damage, LogOptions, Lsn, Position, Record, Recovery, Replayed, ScrubReport, Usage};
+pub use model::{
+    Class, Damage, DamagedRecord, LogOptions, Lsn, Position, Record, Recovery, Replayed, SegmentFindings, SegmentSpan,
+    StretchFinding, Usage,
+};
+pub use scrub::SegmentScrub;
 pub use sim::SimDisk;
 pub use table::Live;
 pub use verify::{SegmentReport, VerifyReport, verify};

@@ -124,21 +124,44 @@ pub struct Damage {
     pub records: u64,
 }
 
-/// What a scrub saw.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScrubReport {
-    /// Segments read.
-    pub segments: u32,
-    /// Bytes read.
+/// A segment and how many of its bytes are settled: written, synced and never changed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentSpan {
+    /// Number of the segment.
+    pub segment: u32,
+    /// Settled bytes from its start.
     pub bytes: u64,
+}
+
+/// What a scrub found in one segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SegmentFindings {
+    /// The segment and the bytes that were checked.
+    pub span: SegmentSpan,
     /// Whole records.
     pub records: u64,
-    /// Damaged records.
-    pub bad_records: u64,
-    /// Bytes in damaged stretches.
-    pub bad_bytes: u64,
-    /// Whether the caller stopped it early.
-    pub stopped: bool,
+    /// At least one copy of the segment's header is bad.
+    pub header_damaged: bool,
+    /// Damaged stretches, in the order of their offsets.
+    pub stretches: Vec<StretchFinding>,
+}
+
+/// A damaged stretch with what is still known of its records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StretchFinding {
+    /// Segment, offset, length and records lost.
+    pub damage: Damage,
+    /// Its first records, as far as their heads are known.
+    pub records: Vec<DamagedRecord>,
+}
+
+/// A damaged record whose head can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedRecord {
+    /// Where it lies.
+    pub position: Position,
+    /// The small part.
+    pub head: Vec<u8>,
 }
 
 /// What the log holds and did.

@@ -1,17 +1,13 @@
-//! Reading the log through, scrubbing it, and giving back its oldest segment.
+//! Reading the log through, and giving back its oldest segment.
 
 use crate::core::{Core, log_name, sidecar_name};
 use crate::disk::read_up_to;
 use crate::error::LogError;
 use crate::log::Log;
-use crate::model::{Damage, Replayed, ScrubReport};
-use crate::scan::{Contents, Cursor, scan};
+use crate::model::Replayed;
+use crate::scan::Contents;
 use crate::sidecar;
 use std::io;
-use std::ops::ControlFlow;
-
-/// A scrub reads this much between two calls of its pacer.
-const SCRUB_STEP_BYTES: usize = 1 << 20;
 
 impl Log {
     /// Flushes, then shows everything appended before the call, in the order of the numbers.
@@ -62,42 +58,6 @@ impl Log {
         core.want_upkeep();
         Ok(())
     }
-
-    /// Reads every sealed segment and checks every record in it. `pace` is told how many bytes were read; it may sleep,
-    /// or break off. `bad` is told of every damaged stretch.
-    pub fn scrub(
-        &self,
-        pace: &mut dyn FnMut(u64) -> ControlFlow<()>,
-        bad: &mut dyn FnMut(Damage),
-    ) -> Result<ScrubReport, LogError> {
-        let sealed_before = self.core.gather().durable_segment();
-        let segments: Vec<(u32, u64)> = {
-            let table = self.core.table();
-            let sealed = table.iter().take_while(|segment| segment.number < sealed_before);
-            sealed.map(|segment| (segment.number, segment.first_lsn)).collect()
-        };
-        let mut report = ScrubReport::default();
-        for (segment, first_lsn) in segments {
-            let bytes = match self.core.read_in_steps(segment, pace) {
-                Ok(bytes) => bytes,
-                Err(LogError::Gone { .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            let Some(bytes) = bytes else {
-                report.stopped = true;
-                break;
-            };
-            let cursor = Cursor { next: Some(first_lsn), chain: None };
-            let found = scan(self.core.seed, segment, &bytes, cursor).without_torn_idle_mark();
-            report.segments += 1;
-            report.bytes += bytes.len() as u64;
-            report.records += found.entries.len() as u64;
-            report.bad_records += found.lost_records();
-            report.bad_bytes += found.lost_bytes();
-            found.gaps.iter().for_each(|gap| bad(gap.damage(segment)));
-        }
-        Ok(report)
-    }
 }
 
 impl Core {
@@ -121,27 +81,6 @@ impl Core {
             Some(contents) => Ok(contents),
             None => self.read_segment(segment, first_lsn),
         }
-    }
-
-    /// The bytes of a segment, read step by step; `None` if the pacer broke off.
-    fn read_in_steps(
-        &self,
-        segment: u32,
-        pace: &mut dyn FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Option<Vec<u8>>, LogError> {
-        let file = self.readable(segment)?;
-        let failed = |error: io::Error| LogError::io("scrubbing a segment", &error);
-        let len = file.len().map_err(failed)?;
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-        let mut at = 0_u64;
-        for step in bytes.chunks_mut(SCRUB_STEP_BYTES) {
-            file.read_at(at, step).map_err(failed)?;
-            at += step.len() as u64;
-            if pace(step.len() as u64).is_break() {
-                return Ok(None);
-            }
-        }
-        Ok(Some(bytes))
     }
 }
 

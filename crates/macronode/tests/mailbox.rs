@@ -10,6 +10,8 @@ mod audit;
 mod checker;
 #[path = "mailbox/disk.rs"]
 mod disk;
+#[path = "mailbox/events.rs"]
+mod events;
 #[path = "mailbox/faults.rs"]
 mod faults;
 #[path = "mailbox/gates.rs"]
@@ -23,6 +25,8 @@ mod process;
 mod refusals;
 #[path = "mailbox/restart.rs"]
 mod restart;
+#[path = "mailbox/scrub.rs"]
+mod scrub;
 
 use testkit::{Alone, MailboxClient, Node, NodeOptions, PATIENCE_MAX as PATIENCE, ask, eventually};
 

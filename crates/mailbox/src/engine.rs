@@ -23,6 +23,7 @@ use crate::options::{LiveOptions, MailboxOptions};
 use crate::receipt::Secret;
 use crate::record::Record;
 use crate::reprocessor::Redrives;
+use crate::scrub::Scrubber;
 use crate::shard::Handover;
 use crate::slot::ShardSlot;
 use crate::topics::{StoredTopic, Topic, Topics};
@@ -43,6 +44,7 @@ pub(crate) struct Engine {
     send_rates: TenantRates,
     pub events: Events,
     pub redrives: Redrives,
+    pub scrubber: Scrubber,
     /// The nearest deadline of each shard; the scanner sleeps until the nearest of all.
     pub deadlines: watch::Sender<[Millis; SHARDS_MAX]>,
     opened: OnceLock<Opened>,
@@ -136,6 +138,7 @@ impl Engine {
             send_rates: TenantRates::new("messages", TENANTS_MAX),
             events,
             redrives,
+            scrubber: Scrubber::default(),
             deadlines: watch::Sender::new([Millis::MAX; SHARDS_MAX]),
             opened: OnceLock::new(),
             opening: Notify::new(),
@@ -193,10 +196,8 @@ impl Engine {
         let Some(dead) = handover.dead() else { return };
         let Some(topic) = self.topics.by_id(dead.source.topic) else { return };
         self.counts.died(topic.name.as_str(), dead.reason);
-        if self.events.has_listeners() {
-            let msg_id = self.secret.message_id(handover.sent_ms(), handover.seq).to_string();
-            self.events.publish(Event::Died { topic: topic.name.clone(), msg_id, reason: dead.reason });
-        }
+        let msg_id = self.secret.message_id(handover.sent_ms(), handover.seq);
+        self.events.publish(Event::Died { topic: topic.name.clone(), msg_id, reason: dead.reason });
     }
 
     /// Tells the scanner when this shard next has something due.

@@ -14,6 +14,7 @@ use crate::events::Event;
 use crate::job::{Asked, Job, Turn};
 use crate::record::Record;
 use crate::recovery;
+use crate::scrub::scrub;
 use crate::shard::{Journal, Shard};
 use crate::types::{Millis, PartKey, Seq, TopicId};
 
@@ -38,8 +39,8 @@ pub(crate) async fn log_keeper(context: TaskContext, engine: Arc<Engine>) -> Tas
         biased;
         () = context.stopping() => None,
         error = opened.log.failure() => Some(error),
-        // Upkeep never ends by itself.
-        () = context.beating(upkeep(&engine, opened)) => None,
+        // Neither of them ends by itself.
+        _ = context.beating(futures_util::future::join(upkeep(&engine, opened), scrub(&engine, &opened.log))) => None,
     };
     if let Some(error) = stopped {
         engine.events.publish(Event::LogFailed { detail: error.to_string() });

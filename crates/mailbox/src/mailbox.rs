@@ -18,6 +18,7 @@ use ron_types::{Error, Kind};
 use serde::Serialize;
 
 use crate::engine::{Engine, ShardHandle, ShardNumbers, SharedShard, lock};
+use crate::events::Events;
 use crate::job::{Asked, Job, Turn};
 use crate::keeper::log_keeper;
 use crate::metrics::MailboxMetrics;
@@ -26,6 +27,7 @@ use crate::rebalancer::rebalancer;
 use crate::receipt::Receipt;
 use crate::reprocessor::{Redrives, dlq_reprocessor};
 use crate::scanner::visibility_scanner;
+use crate::scrub::ScrubView;
 use crate::topics::Topic;
 use crate::types::{MessageId, Millis, PartKey, TopicName};
 use crate::worker::shard_worker;
@@ -34,7 +36,7 @@ use crate::{specs, topics::TopicView};
 /// The mailbox. Clones are the same mailbox.
 #[derive(Clone)]
 pub struct Mailbox {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
 }
 
 /// How safe something answered is.
@@ -97,6 +99,8 @@ pub struct LogView {
     pub quarantined_records: u64,
     /// Why it takes nothing more.
     pub failed: Option<String>,
+    /// The check of all its records, running or done.
+    pub scrub: ScrubView,
 }
 
 /// Adds the mailbox to a node: its queues, its tasks and its metrics.
@@ -112,7 +116,7 @@ pub fn install(builder: &mut Builder, options: MailboxOptions, live: Snapshot<Li
         receivers.push((taken, woken));
     }
     let (orders, ordered) = builder.queue(&specs::REPROCESS);
-    let events = builder.broadcast(&specs::EVENTS);
+    let events = Events::new(builder.broadcast(&specs::EVENTS));
     let engine = Arc::new(Engine::new(options, live, shards, builder.handle(), events, Redrives::new(orders)));
     let probes = builder.queue_probes();
     builder.handle().metrics().register_collector(Box::new(MailboxMetrics::new(&engine, probes)));
@@ -167,11 +171,6 @@ impl Mailbox {
         Err(Error::new(Kind::Degraded, detail))
     }
 
-    /// What happens to messages from now on.
-    pub fn watch_events(&self) -> ron_kernel::bus::BroadcastReceiver<crate::events::Event> {
-        self.engine.events.subscribe("mailbox", self.engine.kernel.metrics())
-    }
-
     /// The whole mailbox at a glance.
     pub fn node_stats(&self) -> NodeStats {
         let active = self.engine.routing.get().value.shards;
@@ -192,6 +191,7 @@ impl Mailbox {
                     durable_lsn: opened.log.durable().0,
                     quarantined_records: opened.recovery.quarantined_records,
                     failed: opened.log.failed().map(|error| error.to_string()),
+                    scrub: self.engine.scrubber.view(),
                 }
             }),
             topics: self.engine.topics.len(),

@@ -14,6 +14,7 @@ use ron_kernel::metrics::MetricSpec;
 use ron_kernel::queue::QueueProbe;
 
 use crate::engine::{Engine, lock};
+use crate::scrub::{ScrubPass, ScrubView};
 use crate::specs::SHARD_NAMES;
 use crate::types::DeadReason;
 
@@ -50,6 +51,26 @@ pub const METRICS: &[MetricSpec] = &[
     metric("log_syncs_total", "counter", &[], "Commits to the disk"),
     metric("log_records_total", "counter", &[], "Records written"),
     metric("log_failed", "gauge", &[], "1 once the log has failed and takes nothing more"),
+    metric("log_scrub_bytes_total", "counter", &[], "Bytes of the log read and checked"),
+    metric(
+        "log_scrub_progress",
+        "gauge",
+        &[],
+        "Part of the log the running scrub is through with, or the last one, from 0 to 1",
+    ),
+    metric(
+        "log_scrub_finished_seconds",
+        "gauge",
+        &[],
+        "When the last scrub ended, in seconds since 1970; 0 before the first",
+    ),
+    metric("log_scrub_duration_seconds", "gauge", &[], "How long the last scrub took"),
+    metric(
+        "log_scrub_damaged_records",
+        "gauge",
+        &[],
+        "Damaged records that the last scrub, or the running one, has found",
+    ),
 ];
 
 const fn metric(
@@ -219,7 +240,22 @@ impl Scrape<'_, '_> {
         self.gauges("log_segments", &[(vec![], f64::from(usage.segments))])?;
         self.counters("log_syncs_total", &[(vec![], usage.syncs)])?;
         self.counters("log_records_total", &[(vec![], usage.appended)])?;
-        self.gauges("log_failed", &[(vec![], f64::from(u8::from(opened.log.failed().is_some())))])
+        self.gauges("log_failed", &[(vec![], f64::from(u8::from(opened.log.failed().is_some())))])?;
+        self.scrub(&engine.scrubber.view())
+    }
+
+    fn scrub(&mut self, scrub: &ScrubView) -> fmt::Result {
+        let of_last = |read: fn(&ScrubPass) -> f64| scrub.last.as_ref().map_or(0.0, read);
+        let of_newest = |read: fn(&ScrubPass) -> f64| scrub.running.as_ref().or(scrub.last.as_ref()).map_or(0.0, read);
+        self.counters("log_scrub_bytes_total", &[(vec![], scrub.bytes_checked)])?;
+        self.gauges("log_scrub_progress", &[(vec![], of_newest(ScrubPass::ratio))])?;
+        let finished = of_last(|pass| pass.finished_ms.unwrap_or(0) as f64 / 1000.0);
+        self.gauges("log_scrub_finished_seconds", &[(vec![], finished)])?;
+        let took = of_last(|pass| pass.finished_ms.unwrap_or(0).saturating_sub(pass.started_ms) as f64 / 1000.0);
+        self.gauges("log_scrub_duration_seconds", &[(vec![], took)])?;
+        // A running pass knows nothing of what it has not read yet, so the worse of both counts.
+        let damaged = of_last(|pass| pass.damaged_records as f64).max(of_newest(|pass| pass.damaged_records as f64));
+        self.gauges("log_scrub_damaged_records", &[(vec![], damaged)])
     }
 }
 
@@ -233,6 +269,12 @@ impl Scrape<'_, '_> {
     fn gauges(&mut self, name: &'static str, series: &Series<'_, f64>) -> fmt::Result {
         let kind = ConstGauge::new(0.0_f64).metric_type();
         let mut family = self.encoder.encode_descriptor(name, help(name), None, kind)?;
+        // A family without labels would be written with empty braces, and nobody would find it by its name.
+        if let [(labels, value)] = series
+            && labels.is_empty()
+        {
+            return ConstGauge::new(*value).encode(family);
+        }
         for (labels, value) in series {
             ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
         }
@@ -243,6 +285,12 @@ impl Scrape<'_, '_> {
         let kind = ConstCounter::new(0_u64).metric_type();
         let family_name = name.trim_end_matches("_total");
         let mut family = self.encoder.encode_descriptor(family_name, help(name), None, kind)?;
+        // A family without labels would be written with empty braces, and nobody would find it by its name.
+        if let [(labels, value)] = series
+            && labels.is_empty()
+        {
+            return ConstCounter::new(*value).encode(family);
+        }
         for (labels, value) in series {
             ConstCounter::new(*value).encode(family.encode_family(labels)?)?;
         }

@@ -8,6 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use ron_kernel::Deadline;
 use ron_types::Error;
 
+use crate::events::MovedTally;
 use crate::job::Turn;
 use crate::mailbox::Mailbox;
 use crate::mailbox::topics::place_in;
@@ -106,7 +107,14 @@ async fn step(mailbox: &Mailbox, part: PartKey, after: Option<Seq>, task: &MoveT
     let task = task.clone();
     let limit = task.rate_per_second.map_or(STEP, |rate| (rate / PACES_PER_SECOND).clamp(1, STEP as u32) as usize);
     let deadline = Deadline::after(STEP_WAIT);
-    mailbox.on_part(part, deadline, move |turn| move_some(turn, part, after, limit, &task)).await
+    let moving = move |turn: &mut Turn<'_>| {
+        let mut tally = MovedTally::default();
+        let moved = move_some(turn, part, after, limit, &task, &mut tally);
+        // Also after an error: what was moved before it stays moved.
+        turn.engine.tell_of_moves(part.topic, tally);
+        moved
+    };
+    mailbox.on_part(part, deadline, moving).await
 }
 
 fn move_some(
@@ -115,6 +123,7 @@ fn move_some(
     after: Option<Seq>,
     limit: usize,
     task: &MoveTask,
+    tally: &mut MovedTally,
 ) -> Result<Step, Error> {
     // It was asked for before the hold of the log, and a canceled move must not go on behind its record.
     let still_runs = turn
@@ -138,6 +147,7 @@ fn move_some(
                 Ok(to) => {
                     turn.shard.redrive(turn.now, turn.journal, part, seq, to)?;
                     step.moved += 1;
+                    tally.count(to.topic);
                     turn.engine.topics.moves.count(part.topic, 1);
                 }
                 Err(failure) => {

@@ -15,10 +15,14 @@ use svc_mailbox::{
 
 #[path = "engine/breaker.rs"]
 mod breaker;
+#[path = "engine/events.rs"]
+mod events;
 #[path = "engine/lines.rs"]
 mod group_queues;
 #[path = "engine/moves.rs"]
 mod moves;
+#[path = "engine/scrub.rs"]
+mod scrub;
 
 /// A mailbox on a kernel of its own.
 struct Rig {

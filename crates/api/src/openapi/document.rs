@@ -182,7 +182,7 @@ fn answers(operation: &Operation) -> Responses {
 fn success_of(operation: &Operation) -> Response {
     let mut response = ResponseBuilder::new().description("It is done.");
     if let Some(shape) = &operation.answer {
-        let media_type = if operation.is_stream { "application/x-ndjson" } else { "application/json" };
+        let media_type = operation.media_type;
         response = response.content(media_type, ContentBuilder::new().schema(Some(reference(shape))).build());
     }
     for media_type in operation.media_types.iter().flat_map(|types| types.answers) {

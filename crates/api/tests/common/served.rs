@@ -7,7 +7,7 @@ use std::time::Duration;
 use ron_api::{ApiBuilder, HttpLimits, serve};
 use ron_auth::{Action, Authority, Grant, ResourceScope, Right};
 use ron_kernel::spec::{ServiceSpec, TaskSpec};
-use ron_kernel::{Builder, Deadline, ExitReport, KernelOptions, Metrics, Snapshot, TaskError};
+use ron_kernel::{Builder, Deadline, ExitReport, KernelHandle, KernelOptions, Metrics, Snapshot, TaskError};
 use ron_policy::{NodeState, Phase, RestartLaw};
 use svc_mailbox::{LiveOptions, Mailbox, MailboxOptions};
 use tokio::task::JoinSet;
@@ -39,7 +39,7 @@ pub async fn serve_mailbox(
     live: LiveOptions,
     limits: HttpLimits,
     routes: impl FnOnce(ApiBuilder, Mailbox) -> ApiBuilder,
-) -> (SocketAddr, Mailbox, JoinSet<ExitReport>) {
+) -> (SocketAddr, Mailbox, KernelHandle, JoinSet<ExitReport>) {
     let mut builder = Builder::new(KernelOptions::default(), metrics);
     let handle = builder.handle();
     let options = MailboxOptions { segment_bytes: 2 << 20, ..MailboxOptions::default() };
@@ -58,7 +58,7 @@ pub async fn serve_mailbox(
     kernel.spawn(builder.build().expect("a valid plan").run());
     let mut status = handle.watch_status();
     within(status.wait_for(|status| status.view.state == NodeState::Ready)).await.expect("the kernel lives");
-    (address, mailbox, kernel)
+    (address, mailbox, handle, kernel)
 }
 
 /// A token for these actions on these topics.

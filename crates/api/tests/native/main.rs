@@ -4,6 +4,8 @@
 mod served;
 
 mod breaker;
+mod events;
 mod harness;
+mod scrub;
 mod stalls;
 mod topics;

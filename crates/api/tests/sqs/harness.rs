@@ -54,7 +54,7 @@ impl Node {
             sqs_routes(api, mailbox, authority.clone(), Keyring::open(None).expect("in memory"), options)
         };
         let served = serve_mailbox(Metrics::new(), live, HttpLimits::default(), routes).await;
-        let (address, mailbox, kernel) = served;
+        let (address, mailbox, _, kernel) = served;
         Node { address, mailbox, authority, token: None, _kernel: kernel }
     }
 

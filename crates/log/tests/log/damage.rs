@@ -2,7 +2,6 @@
 
 use crate::workload::{Heads, Memory, open};
 use ron_log::{Log, LogError, SimDisk};
-use std::ops::ControlFlow;
 
 const HEADER_LEN: usize = 128;
 
@@ -170,20 +169,12 @@ fn behind_a_sidecar_damage_is_found_by_reading_and_by_scrubbing() {
     let (log, recovery, found) = open(&disk).unwrap();
     assert_eq!((found.len(), recovery.quarantined_records), (memory.written.len(), 0), "the sidecar is whole");
     assert_eq!(log.read(position), Err(LogError::Corrupt { position }));
-    let (mut bytes, mut bad) = (0, Vec::new());
-    let report = log
-        .scrub(
-            &mut |step| {
-                bytes += step;
-                ControlFlow::Continue(())
-            },
-            &mut |damage| bad.push(damage),
-        )
-        .unwrap();
-    assert_eq!((report.bad_records, report.bytes, report.stopped), (1, bytes, false));
-    assert_eq!((bad.len(), bad[0].first.0, bad[0].segment), (1, hit, position.segment));
-    let report = log.scrub(&mut |_| ControlFlow::Break(()), &mut |_| {}).unwrap();
-    assert!(report.stopped);
+    let mut scrub = log.scrub_segment(position.segment).unwrap();
+    while scrub.read_piece().unwrap() > 0 {}
+    let report = scrub.finish().unwrap();
+    let [stretch] = &report.stretches[..] else { panic!("{report:?}") };
+    assert_eq!((stretch.damage.first.0, stretch.damage.records), (hit, 1));
+    assert_eq!(stretch.records[0].head, memory.written[&hit].head, "the sidecar knows what was there");
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderValue, Method, Request};
 use http_body_util::Full;
-use macronode_client::http::Link;
+use macronode_client::http::{Link, StreamingAnswer};
+use ron_kernel::Deadline;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -106,6 +107,36 @@ impl ApiClient {
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot ask for {path}: {error}")))?;
         self.client.exchange(&mut self.link, "public request", request, patience + TRAVEL).await
+    }
+
+    /// Opens a stream of events, behind the one with this id if there is one.
+    pub async fn open_stream(&self, path: &str, last_id: Option<&str>) -> Result<StreamingAnswer, Failure> {
+        let mut request = Request::builder()
+            .method(Method::GET)
+            .uri(path)
+            .header(HOST, self.client.address())
+            .header(ACCEPT, "text/event-stream")
+            .header(AUTHORIZATION, self.bearer.clone());
+        if let Some(id) = last_id {
+            request = request.header("last-event-id", id);
+        }
+        let request = request.body(Full::default());
+        let request =
+            request.map_err(|error| Failure::new(Code::NodeRefused, format!("cannot ask for {path}: {error}")))?;
+        let opening = Box::pin(StreamingAnswer::open(&self.client.endpoint, request));
+        let mut answer = match Deadline::after(PATIENCE + TRAVEL).run("stream", opening).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Err(self.client.unanswered(&error)),
+            Err(_) => return Err(self.client.silent("no answer in time")),
+        };
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        // A refusal is short and comes at once.
+        let first = Deadline::after(TRAVEL).run("refusal", answer.next()).await;
+        let body = first.ok().flatten().and_then(Result::ok).unwrap_or_default();
+        self.accepted(path, NodeAnswer { status: answer.status().as_u16(), body })?;
+        Err(Failure::new(Code::NodeRefused, format!("the node refused {path}")))
     }
 
     /// The answer, unless it is a refusal.

@@ -2,11 +2,13 @@
 
 mod args;
 mod browse;
+mod events;
 mod explain;
 mod recv;
 mod redrive;
 mod send;
 mod settle;
+mod sse;
 mod stats;
 mod tail;
 mod top;
@@ -34,6 +36,8 @@ pub fn mailbox(command: &MailboxCommand) -> Result<Report, Failure> {
         MailboxCommand::Browse(args) => wait(browse::browse(args)),
         MailboxCommand::Explain(args) => wait(explain::explain(args)),
         MailboxCommand::Redrive(args) => wait(redrive::redrive(args)),
+        MailboxCommand::Events(args) => wait(events::events(args)),
+        MailboxCommand::Verify(args) if args.online => wait(verify::verify_online(args)),
         MailboxCommand::Verify(args) => verify::verify(args),
     }
 }

@@ -155,7 +155,9 @@ impl Mailbox {
             turn.tell(&target);
             let explained = turn.shard.explain(turn.now, from, id.seq).ok_or_else(|| gone(id))?;
             let to = place_in(&target, &explained.summary);
-            turn.shard.redrive(turn.now, turn.journal, from, id.seq, to)
+            turn.shard.redrive(turn.now, turn.journal, from, id.seq, to)?;
+            turn.engine.tell_of_move(from.topic, to.topic, 1, Some(id));
+            Ok(())
         })
         .await
     }

@@ -1,8 +1,7 @@
 //! A consumer that fails everything: its topic pauses instead of draining into the dead letters.
 
-use ron_kernel::bus::{BroadcastReceiver, Heard};
-use svc_mailbox::events::Event;
 use svc_mailbox::types::{BreakerSettings, BreakerState};
+use svc_mailbox::{Event, EventItem, EventReader, EventsFrom};
 
 use super::*;
 
@@ -55,12 +54,12 @@ impl Rig {
 }
 
 /// The next news of a breaker.
-async fn next_turn(events: &mut BroadcastReceiver<Event>) -> Event {
+async fn next_turn(events: &mut EventReader) -> Event {
     loop {
-        match within(events.recv()).await.expect("told in time") {
-            Some(Heard::Event(news @ (Event::BreakerOpened { .. } | Event::BreakerClosed { .. }))) => return news,
-            Some(_) => {}
-            None => panic!("nothing more is told"),
+        let item = within(events.next()).await.expect("told in time").expect("the node lives");
+        let EventItem::Event(told) = item else { panic!("{item:?}") };
+        if let news @ (Event::BreakerOpened { .. } | Event::BreakerClosed { .. }) = &told.event {
+            return news.clone();
         }
     }
 }
@@ -68,7 +67,7 @@ async fn next_turn(events: &mut BroadcastReceiver<Event>) -> Event {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_fails_everything_leaves_the_messages_where_they_are() {
     let rig = Rig::poisoned().await;
-    let mut events = rig.mailbox.watch_events();
+    let mut events = rig.mailbox.watch_events(EventsFrom::Now).expect("watched");
     rig.fail_all().await;
     let (left, state) = rig.holding("jobs").await;
     let (dead, _) = rig.holding("jobs.dlq").await;

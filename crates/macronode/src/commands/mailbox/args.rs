@@ -31,7 +31,9 @@ pub enum MailboxCommand {
     Explain(ExplainArgs),
     /// Move dead letters back to where they were for.
     Redrive(RedriveArgs),
-    /// Check every record of the log on the disk; no node may have it open. Changes nothing.
+    /// Show what happened to messages and topics, and with --follow what happens until Ctrl-C.
+    Events(EventsArgs),
+    /// Check every record of the log on the disk, or with --online of a running node. Changes nothing.
     Verify(VerifyArgs),
 }
 
@@ -331,12 +333,26 @@ pub struct RedriveTarget {
 /// Which log to check.
 #[derive(Args, Debug)]
 pub struct VerifyArgs {
-    /// The data directory of the node [default: ./macronode-data]
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// Print JSON
+    /// Have the running node check its log; without it no node may have the log open
     #[arg(long)]
-    pub json: bool,
+    pub online: bool,
+    /// Which node, or whose data directory.
+    #[command(flatten)]
+    pub node: ApiArgs,
+}
+
+/// Which events to show.
+#[derive(Args, Debug)]
+pub struct EventsArgs {
+    /// Only events of this topic, or with orders.* of topics that begin so; may be repeated
+    #[arg(long = "topic", value_name = "TOPIC")]
+    pub topics: Vec<String>,
+    /// Go on until Ctrl-C; a lost connection is opened again, and what was missed is said
+    #[arg(long)]
+    pub follow: bool,
+    /// Which node.
+    #[command(flatten)]
+    pub node: ApiArgs,
 }
 
 /// Two words around the first equals sign.

@@ -1,5 +1,7 @@
 //! `macronode mailbox verify`: checks the log on the disk while no node has it open, and changes nothing.
 
+mod online;
+
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
@@ -15,12 +17,14 @@ use crate::commands::Report;
 use crate::commands::table::{row, table};
 use crate::errors::{Code, Exit, Failure};
 
+pub use online::verify_online;
+
 /// Segments without a finding that are listed one by one.
 const LISTED_MAX: usize = 40;
 
 /// Walks the log and tells what it found.
 pub fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
-    let folder = args.data_dir.clone().unwrap_or_else(|| configured().data_dir).join("mailbox");
+    let folder = args.node.data_dir.clone().unwrap_or_else(|| configured().data_dir).join("mailbox");
     let bar = progress_bar();
     let walked = ron_log::verify(&folder, &mut |done, total| {
         bar.set_length(total);
@@ -28,7 +32,7 @@ pub fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     });
     bar.finish_and_clear();
     let report = walked.map_err(|error| failure(&folder, &error))?;
-    let text = if args.json { format!("{}\n", as_json(&report)) } else { show(&folder, &report) };
+    let text = if args.node.json { format!("{}\n", as_json(&report)) } else { show(&folder, &report) };
     Ok(Report { text, exit: if report.is_clean() { Exit::Clean } else { Exit::Failed } })
 }
 
@@ -47,7 +51,9 @@ fn failure(folder: &Path, error: &LogError) -> Failure {
     let place = folder.display();
     let message = match error {
         LogError::InUse => {
-            format!("a node has the log in {place} open: stop it first (`macronode drain`), or verify a copy")
+            format!(
+                "a node has the log in {place} open: have it check itself with --online, or stop it first (`macronode drain`)"
+            )
         }
         LogError::Io { kind: std::io::ErrorKind::NotFound, .. } => {
             format!("there is no log in {place}: name the node's data directory with --data-dir")

@@ -1,0 +1,80 @@
+//! Server-sent events, taken apart as their bytes come.
+
+/// Bytes of one frame that are kept; a node writes far shorter ones.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// One event of the stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// What the next stream goes on behind.
+    pub id: String,
+    /// The name of the event; empty for one without.
+    pub event: String,
+    /// Its data.
+    pub data: String,
+}
+
+/// Bytes that are not yet a whole frame.
+#[derive(Debug, Default)]
+pub struct FrameReader {
+    waiting: Vec<u8>,
+}
+
+impl FrameReader {
+    /// Takes bytes in and gives the frames that are whole now; none if the stream is not one of a node.
+    pub fn read(&mut self, bytes: &[u8]) -> Option<Vec<Frame>> {
+        self.waiting.extend_from_slice(bytes);
+        let mut frames = Vec::new();
+        while let Some(end) = self.waiting.windows(2).position(|pair| pair == b"\n\n") {
+            let rest = self.waiting.split_off(end + 2);
+            let whole = std::mem::replace(&mut self.waiting, rest);
+            frames.push(Frame::of(&String::from_utf8_lossy(&whole)));
+        }
+        (self.waiting.len() <= FRAME_BYTES_MAX).then_some(frames)
+    }
+}
+
+impl Frame {
+    fn of(text: &str) -> Frame {
+        let mut frame = Frame::default();
+        for line in text.lines() {
+            let (field, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match field {
+                "id" => value.clone_into(&mut frame.id),
+                "event" => value.clone_into(&mut frame.event),
+                "data" => frame.data.push_str(value),
+                // A comment, or the time to wait before coming back.
+                _ => {}
+            }
+        }
+        frame
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(id: &str, event: &str, data: &str) -> Frame {
+        Frame { id: id.to_owned(), event: event.to_owned(), data: data.to_owned() }
+    }
+
+    #[test]
+    fn frames_are_the_same_however_their_bytes_come() {
+        let text = b"retry: 1000\nid: a-0\nevent: opened\ndata: {}\n\n: beat\nid: a-3\n\nid: a-4\nevent: died\ndata: {\"x\":1}\n\nid: a";
+        let expected = [frame("a-0", "opened", "{}"), frame("a-3", "", ""), frame("a-4", "died", "{\"x\":1}")];
+        for size in [1, 2, 7, text.len()] {
+            let mut reader = FrameReader::default();
+            let read = text.chunks(size).flat_map(|bytes| reader.read(bytes).expect("frames"));
+            assert_eq!(read.collect::<Vec<_>>(), expected, "{size} bytes at once");
+        }
+    }
+
+    #[test]
+    fn a_frame_without_end_is_given_up() {
+        let mut reader = FrameReader::default();
+        assert_eq!(reader.read(&vec![b'x'; FRAME_BYTES_MAX]), Some(Vec::new()));
+        assert_eq!(reader.read(b"x"), None);
+    }
+}
