@@ -148,7 +148,8 @@ impl std::fmt::Debug for ServiceCommand {
 static GUESTS: OnceLock<&'static [&'static dyn Service]> = OnceLock::new();
 
 /// Adds services to those of the binary; only the first call counts, and it must come before anything walks the list.
-pub(crate) fn add_guests(guests: &'static [&'static dyn Service]) {
+#[doc(hidden)]
+pub fn add_guests(guests: &'static [&'static dyn Service]) {
     let _ = GUESTS.set(guests);
 }
 
