@@ -98,8 +98,8 @@ pub enum Tests {
 /// nextest when it is there, else libtest with one test at a time, so that timing tests stay alone.
 pub fn test_command(session: &Session, tests: Tests, profile: &str) -> CommandLine {
     if CommandLine::new("cargo nextest --version").is_ok(&session.root) {
-        // Always the whole workspace, then a filter: `-p macronode` would choose other features of its dependencies, and
-        // with them build almost everything again.
+        // Always the whole workspace, then a filter: `-p macronode` would choose other features of its dependencies,
+        // and with them build almost everything again.
         let filter = match tests {
             Tests::All => "",
             Tests::BlackBox => " -E package(macronode)&kind(test)",

@@ -71,7 +71,8 @@ proptest! {
         }
         for len in 0..=comparison.tape.records.len() {
             let records = &comparison.tape.records[..len];
-            let held: BTreeSet<Seq> = browse(&replayed(records, comparison.now)).iter().map(|summary| summary.seq).collect();
+            let shards = replayed(records, comparison.now);
+            let held: BTreeSet<Seq> = browse(&shards).iter().map(|summary| summary.seq).collect();
             prop_assert_eq!(held, told(records));
         }
     }

@@ -66,7 +66,7 @@ pub fn cargo_tool(session: &mut Session, subcommand: &str, install: &str) -> Res
         println!("cargo-{subcommand}: here");
         return Ok(());
     }
-    // Built once and run for seconds: without debug information it is there a quarter sooner.
+    // Built once and run for seconds: nobody debugs it.
     session.run(&CommandLine::new(install).env("CARGO_PROFILE_DEV_DEBUG", "0"))?;
     ensure!(version.is_ok(&session.root), "cargo-{subcommand} was installed but does not start");
     Ok(())
