@@ -1,7 +1,6 @@
 //! The engine of the mailbox inside this process, on a kernel of its own: what the node can do without HTTP.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;

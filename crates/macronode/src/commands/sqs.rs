@@ -112,12 +112,13 @@ fn list_text(keys: &[Key]) -> String {
     rows.extend(keys.iter().map(|key| {
         let expires = key.expires_ms.map_or_else(|| "never".to_owned(), relative);
         let limits: Vec<String> = key.limits.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let limits = if limits.is_empty() { "none".to_owned() } else { limits.join(",") };
         row([
             &key.access_key_id,
             &shortened(&key.rights).join(","),
             &relative(key.created_ms),
             &expires,
-            if limits.is_empty() { "none" } else { &limits.join(",") },
+            &limits,
             &one_line(&key.note),
         ])
     }));
