@@ -1,4 +1,4 @@
-//! What somebody asks a token to allow, in the words of a command line or a request, read against what services declare.
+//! What a token is asked to allow, in the words of a command line or a request, read against what services declare.
 
 use std::collections::BTreeMap;
 

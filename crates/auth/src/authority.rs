@@ -56,8 +56,8 @@ impl Authority {
         Authority(Arc::new(Inner { root, operator, clock, examiner, cache, revoked }))
     }
 
-    /// May the bearer of this token do `action` to `resource`? An empty resource stands for what concerns no single one;
-    /// only a right on every resource of the service covers it.
+    /// May the bearer of this token do `action` to `resource`? An empty resource stands for what concerns no single
+    /// one; only a right on every resource of the service covers it.
     ///
     /// With `at_ms` the time of the request is that, if it is past: what was begun before a token expired, such as a
     /// lease, can be brought to its end. A revocation holds nevertheless.

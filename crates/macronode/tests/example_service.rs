@@ -56,10 +56,25 @@ fn it_is_known_to_commands_schema_documents_and_tokens() {
     for (arguments, expected) in [
         (vec!["--help"], vec!["greeter", "macronode greeter hello ann"]),
         (vec!["greeter", "hello", "ann"], vec!["hello ann"]),
-        (vec!["config", "schema"], vec!["\"greeter\"", "Times a greeting is said.", "\"greeter_calls\"", "MACRO_GREETER__REPEAT"]),
+        (
+            vec!["config", "schema"],
+            vec!["\"greeter\"", "Times a greeting is said.", "\"greeter_calls\"", "MACRO_GREETER__REPEAT"],
+        ),
         (vec!["config", "print"], vec!["[greeter]", "repeat = 1", "greeter_calls = \"2xcpu\""]),
         (vec!["token", "mint", "--help"], vec!["greeter:greet", "name", "greeter.greetings_per_second"]),
-        (vec!["token", "mint", "--subject", "ann", "--allow", "greeter:greet:bob*", "--limit", "greeter.greetings_per_second=5"], vec![""]),
+        (
+            vec![
+                "token",
+                "mint",
+                "--subject",
+                "ann",
+                "--allow",
+                "greeter:greet:bob*",
+                "--limit",
+                "greeter.greetings_per_second=5",
+            ],
+            vec![""],
+        ),
     ] {
         let text = said(here, &arguments);
         for part in expected {
@@ -76,7 +91,13 @@ fn it_is_known_to_commands_schema_documents_and_tokens() {
 fn it_is_in_the_documents() {
     macronode::services::add_guests(&GUESTS);
     let concurrency = macronode::docs::concurrency();
-    for part in ["| greeter | yes |", "| greeter_worker | greeter |", "| `greetings` | mpsc | 16 |", "greeter_calls", "s_http -. needs .-> s_greeter"] {
+    for part in [
+        "| greeter | yes |",
+        "| greeter_worker | greeter |",
+        "| `greetings` | mpsc | 16 |",
+        "greeter_calls",
+        "s_http -. needs .-> s_greeter",
+    ] {
         assert!(concurrency.contains(part), "{part}: {concurrency}");
     }
     assert!(macronode::docs::config().contains("| `greeter.repeat` | `MACRO_GREETER__REPEAT` |"));
@@ -87,16 +108,20 @@ fn it_is_in_the_documents() {
 #[tokio::test]
 async fn it_serves_reloads_and_drains_in_order() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut node = Node::options_for(binary(folder.path())).config("[greeter]\nrepeat = 2\n").start().await.expect("it starts");
+    let mut node =
+        Node::options_for(binary(folder.path())).config("[greeter]\nrepeat = 2\n").start().await.expect("it starts");
     let topology = node.get(Plane::Admin, "/topology").await.expect("an answer").json().expect("JSON");
     let has = |list: &str, name: &str| topology[list].as_array().expect("a list").iter().any(|row| row["name"] == name);
     assert!(has("services", "greeter") && has("tasks", "greeter_worker"));
     assert!(has("queues", "greetings") && has("gates", "greeter_calls"));
-    let needs = topology["services"].as_array().expect("a list").iter().find(|row| row["name"] == "http").expect("http");
+    let needs =
+        topology["services"].as_array().expect("a list").iter().find(|row| row["name"] == "http").expect("http");
     assert!(needs["depends_on"].as_array().expect("a list").iter().any(|name| name == "greeter"), "{needs}");
     let step = |task: &str| {
         let drain = topology["drain"].as_array().expect("a list");
-        drain.iter().position(|step| step["tasks"].as_array().is_some_and(|tasks| tasks.iter().any(|name| name == task)))
+        drain
+            .iter()
+            .position(|step| step["tasks"].as_array().is_some_and(|tasks| tasks.iter().any(|name| name == task)))
     };
     assert!(step("overlay_http") < step("greeter_worker"), "the plane leaves before what it serves");
 

@@ -11,6 +11,7 @@ use ron_types::Kind;
 use svc_mailbox::types::{Groups, TopicName, TopicSettings};
 use svc_mailbox::{
     Delivery, Filter, LiveOptions, LogLocation, Mailbox, MailboxOptions, Outgoing, Receive, RedriveOrder, RedriveState,
+    capabilities,
 };
 
 #[path = "engine/breaker.rs"]
@@ -328,5 +329,31 @@ async fn a_topic_that_another_names_for_its_dead_letters_cannot_go() {
     assert!(refused.kind == Kind::Conflict && refused.detail.contains("jobs"), "{refused}");
     rig.mailbox.delete_topic(&name("jobs"), soon()).await.expect("nobody names it");
     rig.mailbox.delete_topic(&name("grave"), soon()).await.expect("nobody names it any more");
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_of_a_sender_and_of_the_node_hold_and_the_operator_has_only_his_own() {
+    let rig = Rig::start(LogLocation::Memory).await;
+    let limited = |name: &str, limit: &str, value| {
+        let limits = [(limit.to_owned(), value)].into();
+        Subject { limits, ..Subject::named(name) }
+    };
+    // A batch larger than its sender's bucket passes once and takes a minute to pay for, however slow the machine is.
+    let send = async |by: &Subject| {
+        let messages = vec![Outgoing { payload: "four".into(), ..Outgoing::default() }; 60];
+        let sent = rig.mailbox.send_batch(by, &name("t"), messages, soon()).await;
+        sent.into_iter().find_map(Result::err).map(|error| (error.kind, error.retry_after.is_some()))
+    };
+    let slow = limited("slow", capabilities::SENDS_PER_SECOND, 1);
+    assert_eq!((send(&slow).await, send(&slow).await), (None, Some((Kind::Busy, true))));
+    let free = limited("free", "moon.phases", 1);
+    assert_eq!((send(&free).await, send(&free).await), (None, None), "a limit of no service stops nothing");
+    let small = limited("small", capabilities::PAYLOAD_BYTES_MAX, 3);
+    assert_eq!(send(&small).await, Some((Kind::FrameTooLarge, false)));
+
+    rig.live.publish(LiveOptions { tenant_sends_per_second: 1, ..LiveOptions::default() });
+    assert_eq!((send(&free).await, send(&free).await), (None, Some((Kind::Busy, true))), "the node's own limit");
+    assert_eq!((send(&anybody()).await, send(&anybody()).await), (None, None), "not for the operator");
     assert_eq!(rig.stop().await, 0);
 }

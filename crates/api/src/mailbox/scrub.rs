@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::response::IntoResponse as _;
 use http::StatusCode;
 use serde::Serialize;
-use svc_mailbox::capabilities::ADMIN;
 use svc_mailbox::ScrubView;
+use svc_mailbox::capabilities::ADMIN;
 use utoipa::ToSchema;
 
 use super::{App, Routes};

@@ -310,7 +310,8 @@ proptest! {
                         && narrowing.expires_ms.is_none_or(|at_ms| NOW_MS < at_ms)
                 };
                 let verdict = desk.allows(&token, action, resource);
-                prop_assert_eq!(verdict, covers(&grant.rights) && allowed.iter().all(leaves), "{} {:?}", action, resource);
+                let expected = covers(&grant.rights) && allowed.iter().all(leaves);
+                prop_assert_eq!(verdict, expected, "{} {:?}", action, resource);
                 prop_assert!(*before || !verdict, "narrowing never widens: {} {:?}", action, resource);
                 *before = verdict;
             }

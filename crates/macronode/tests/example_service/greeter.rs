@@ -135,9 +135,8 @@ impl Greeter {
 
 // ---- crates/api/src/greeter.rs: the surface ----
 
-static GREETING: Operation = Operation::get("/v1/greetings/{name}", "greetings", "greets somebody")
-    .allows(GREET)
-    .answers::<Greeting>();
+static GREETING: Operation =
+    Operation::get("/v1/greetings/{name}", "greetings", "greets somebody").allows(GREET).answers::<Greeting>();
 
 pub static SURFACE: Surface =
     Surface { service: "greeter", about: "Says hello.", tags: &["greetings"], operations: &[&GREETING] };

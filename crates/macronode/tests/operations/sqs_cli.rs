@@ -155,7 +155,7 @@ async fn wrong_wishes_are_named_and_only_the_operator_has_any() {
     }
     let note = "x".repeat(257);
     sqs(here, &["create", "--note", &note]).await.expect(70, &["MN0019", "note"]);
-    sqs(here, &["create", "--prefix", "a b"]).await.expect(64, &["MN0022", "--topic: ", "a b*"]);
+    sqs(here, &["create", "--prefix", "a b"]).await.expect(64, &["MN0022", "--topic: ", "a b"]);
     let mint = ["token", "mint", "--subject", "ann", "--op", "all", "--topic", "*", "--data-dir", "data"];
     let minted = run(here, &mint).await.stdout;
     for words in [vec!["create"], vec!["list"], vec!["revoke", "MNSQX"]] {

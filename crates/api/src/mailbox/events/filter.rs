@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ron_types::Error;
-use svc_mailbox::capabilities::ADMIN;
 use svc_mailbox::Event;
+use svc_mailbox::capabilities::ADMIN;
 use svc_mailbox::types::TopicName;
 
 use super::super::{App, dto};
