@@ -28,8 +28,8 @@ const HELP: &str = "\x20s                sort the topics by the next column
  Home             back to the top
 
  in/s     messages taken in a second
- out/s    messages delivered a second; while the breaker is
-          open: held, and probe when it tries with one
+ out/s    messages delivered a second; while the breaker
+          is open: held, and probe when it tries with one
  ack/s    messages acknowledged a second
  dead     messages that became dead letters
  oldest   age of the oldest message

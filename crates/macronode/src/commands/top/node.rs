@@ -128,11 +128,14 @@ impl QueueRow {
     }
 }
 
+/// What keeps reads away, what is not ready, and what presses; a service that does both of the first is named once.
 fn reasons(status: &Status) -> Vec<String> {
-    let pressed = status.pressure.iter().map(|cause| format!("{}: {}", cause.service, cause.cause));
+    let mut reasons = status.unmet.clone();
     let limping = status.services.iter().filter_map(|service| Some((service, service.reason.as_ref()?)));
-    let limping = limping.map(|(service, reason)| format!("{} {reason}", service.name));
-    status.unmet.iter().cloned().chain(limping).chain(pressed).collect()
+    let limping = limping.map(|(service, reason)| format!("{}: {reason}", service.name));
+    reasons.extend(limping.filter(|reason| !status.unmet.contains(reason)));
+    reasons.extend(status.pressure.iter().map(|cause| format!("{}: {}", cause.service, cause.cause)));
+    reasons
 }
 
 /// The fullest first; of equally full ones, those that were fuller once.
@@ -182,10 +185,10 @@ pub mod tests {
         let mut sample = sample(&[]);
         assert_eq!(NodeView::of("here", &sample).standing(), "ready");
         sample.status = serde_json::from_value(json!({
-            "state": "degraded", "unmet": ["work"], "pressure": [{"service": "a", "cause": "disk"}],
-            "services": [{"name": "b", "reason": "restarts"}, {"name": "c"}],
+            "state": "degraded", "unmet": ["work: slow"], "pressure": [{"service": "a", "cause": "disk"}],
+            "services": [{"name": "work", "reason": "slow"}, {"name": "b", "reason": "restarts"}, {"name": "c"}],
         }))
         .expect("the shape of /readyz");
-        assert_eq!(NodeView::of("here", &sample).standing(), "degraded: work; b restarts; a: disk");
+        assert_eq!(NodeView::of("here", &sample).standing(), "degraded: work: slow; b: restarts; a: disk");
     }
 }
