@@ -60,15 +60,15 @@ pub(crate) struct ShardHandle {
     pub shared: SharedShard,
 }
 
-/// A shard's state, kept outside of its worker: callers run turns of their own while nobody else does. Whoever panics
-/// in the middle of a change poisons the lock; the worker's next life then rebuilds the shard from the log.
+/// A shard's state, kept outside of its worker, because callers run turns of their own. A panic in the middle of a
+/// change poisons the lock; the worker's next life then rebuilds the shard from the log.
 #[derive(Default)]
 pub(crate) struct SharedShard {
     pub slot: Mutex<ShardSlot>,
-    /// Somebody waits for the log since the worker last looked.
-    pub owing: Notify,
+    /// A reply waits for the log since the worker last looked.
+    pub reply_waits: Notify,
     /// Messages moved here by other shards, with the number of the record that says so.
-    pub adopted: Mutex<Vec<(Lsn, Handover)>>,
+    pub handovers: Mutex<Vec<(Lsn, Handover)>>,
     /// What was last published about it.
     pub numbers: Mutex<ShardNumbers>,
 }
@@ -180,10 +180,10 @@ impl Engine {
 
     /// Puts a moved message where the owner of its partition takes it in on its next turn.
     pub fn pass_on(&self, lsn: Lsn, handover: Handover) {
-        let lane = &self.shards[self.routing.get().value.shard_of(handover.to)];
-        lock(&lane.shared.adopted).push((lsn, handover));
+        let handle = &self.shards[self.routing.get().value.shard_of(handover.to)];
+        lock(&handle.shared.handovers).push((lsn, handover));
         // A full queue already holds a wake-up.
-        let _ = lane.wakes.offer(Wake);
+        let _ = handle.wakes.offer(Wake);
     }
 
     fn tell_of_death(&self, handover: &Handover) {
@@ -335,7 +335,7 @@ impl Engine {
 
     /// Leases of the whole node.
     pub fn leased(&self) -> u64 {
-        self.shards.iter().map(|lane| lock(&lane.shared.numbers).leased).sum()
+        self.shards.iter().map(|handle| lock(&handle.shared.numbers).leased).sum()
     }
 }
 

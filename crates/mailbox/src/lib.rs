@@ -29,6 +29,7 @@ mod metrics;
 mod moves;
 mod options;
 mod quotas;
+mod random;
 mod receipt;
 mod topics;
 

@@ -20,7 +20,7 @@ use ron_types::{Error, Kind};
 use serde::Serialize;
 
 use crate::engine::{Engine, ShardHandle, ShardNumbers, SharedShard, lock};
-use crate::job::{Asked, Job, Turn};
+use crate::job::{Job, ShardCall, Turn};
 use crate::keeper::log_keeper;
 use crate::metrics::MailboxMetrics;
 use crate::options::{LiveOptions, MailboxOptions};
@@ -188,7 +188,7 @@ impl Mailbox {
     pub fn node_stats(&self) -> NodeStats {
         let active = self.engine.routing.get().value.shards;
         let shards = self.engine.shards.iter().take(active).enumerate();
-        let shards = shards.map(|(shard, lane)| ShardView { shard, numbers: *lock(&lane.shared.numbers) });
+        let shards = shards.map(|(shard, handle)| ShardView { shard, numbers: *lock(&handle.shared.numbers) });
         NodeStats {
             shards: shards.collect(),
             log: self.engine.opened().ok().map(|opened| {
@@ -249,7 +249,7 @@ impl Mailbox {
         R: Send + 'static,
         F: FnOnce(&mut Turn<'_>) -> R + Send + 'static,
     {
-        let (work, answer) = Asked::new(bytes, work);
+        let (work, answer) = ShardCall::new(bytes, work);
         let asked = self.engine.ask(index, Job::Do(work));
         async move {
             asked?;

@@ -106,15 +106,16 @@ impl World {
     pub fn rebalance(&mut self, shards: usize) -> Result<(), LogError> {
         self.flush()?;
         let after = routing(shards);
-        let mut owned: Vec<&mut Shard> = self.shards.iter_mut().map(|lane| &mut lane.shard).collect();
+        let mut owned: Vec<&mut Shard> = self.shards.iter_mut().map(|driven| &mut driven.shard).collect();
         rehouse(&mut owned, &self.topics, after);
-        let on_their_way: Vec<_> = self.shards.iter_mut().flat_map(|lane| std::mem::take(&mut lane.adopted)).collect();
+        let on_their_way: Vec<_> =
+            self.shards.iter_mut().flat_map(|driven| std::mem::take(&mut driven.handovers)).collect();
         self.routing = after;
         for handover in on_their_way {
-            self.shards[after.shard_of(handover.to)].adopted.push(handover);
+            self.shards[after.shard_of(handover.to)].handovers.push(handover);
         }
         let last = self.lsn();
-        self.shards.iter_mut().for_each(|lane| lane.last = last);
+        self.shards.iter_mut().for_each(|driven| driven.last = last);
         Ok(())
     }
 
@@ -166,7 +167,7 @@ impl World {
             let is_held = |old: &Old| {
                 self.shards
                     .iter()
-                    .any(|lane| old.is_in(&lane.shard) || old.is_among(lane.adopted.iter().map(|one| one.seq)))
+                    .any(|driven| old.is_in(&driven.shard) || old.is_among(driven.handovers.iter().map(|one| one.seq)))
             };
             if self.routing == routing && !batch.iter().any(is_held) {
                 return Ok(());

@@ -256,7 +256,7 @@ fn partition(topic: &Topic, message: &Outgoing, key: Option<Key>, hash: &[u8; 32
     let spread = match (&message.group, key) {
         (Some(group), _) => return partition_of_group(topic, group),
         (None, Some(key)) => key.hash as u64,
-        (None, None) => narrow(hash) ^ crate::worker::draw(),
+        (None, None) => narrow(hash) ^ crate::random::draw(),
     };
     (spread % u64::from(partitions)) as u16
 }

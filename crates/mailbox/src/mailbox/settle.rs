@@ -33,7 +33,7 @@ impl Mailbox {
         self.settle(receipts, deadline, move |turn, part, receipts| {
             let nack = Nack { reason: &reason, delay_ms, reject };
             let each = receipts.iter().map(|receipt| {
-                let draw = crate::worker::draw();
+                let draw = crate::random::draw();
                 turn.shard.nack(turn.now, turn.journal, part, receipt.seq, receipt.fence, nack, draw)
             });
             each.collect()
