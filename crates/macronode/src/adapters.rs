@@ -77,6 +77,7 @@ impl Config {
             shard_capacity: self.mailbox.shard_capacity,
             disk_bytes_max: self.mailbox.disk_bytes_max.bytes() as u64,
             segment_bytes: u32::try_from(self.mailbox.segment_bytes.bytes()).unwrap_or(u32::MAX),
+            ops_permits: self.permits("mailbox_ops", cpus()),
         }
     }
 
@@ -195,7 +196,8 @@ pub fn declared(services: &[String]) -> Vec<(&'static str, &'static str)> {
     let tasks = running.flat_map(|spec| spec.tasks).map(|task| ("task", task.name));
     let chosen = |spec: &&'static QueueSpec| spec.service != "mailbox" || services_run(services, "mailbox");
     let queues = specs::queues().filter(chosen).map(|spec| ("queue", spec.name));
-    let gates = specs::GATES.iter().map(|spec| ("gate", spec.name));
+    let of_mailbox = svc_mailbox::specs::GATES.iter().filter(|_| services_run(services, "mailbox"));
+    let gates = specs::GATES.iter().chain(of_mailbox).map(|spec| ("gate", spec.name));
     services_rows.chain([supervisor]).chain(tasks).chain(queues).chain(gates).collect()
 }
 

@@ -112,6 +112,7 @@ fn gate_rows() -> Vec<Vec<String>> {
     let permits = |per_cpu| format!("{per_cpu} for each core");
     GATES
         .iter()
+        .chain(&svc_mailbox::specs::GATES)
         .map(|g| vec![g.facet.to_owned(), g.name.to_owned(), permits(g.permits_per_cpu), g.does.to_owned()])
         .collect()
 }

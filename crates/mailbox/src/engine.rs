@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ron_auth::Subject;
 use ron_cells::Sequence;
+use ron_kernel::gate::Gate;
 use ron_kernel::queue::QueueSender;
 use ron_kernel::{Deadline, KernelHandle, Snapshot};
 use ron_log::{Appender, Class, Log, LogError, Lsn, Recovery};
@@ -15,12 +16,11 @@ use crate::clock::Steady;
 use crate::events::{Event, Events};
 use crate::job::{Job, Wake};
 use crate::metrics::Counts;
-use crate::moves::{MoveTask, MoveView, Moves};
+use crate::moves::{MoveTask, MoveView, Moves, OrderedMove};
 use crate::options::{LiveOptions, MailboxOptions};
 use crate::quotas::Quotas;
 use crate::receipt::Secret;
 use crate::record::Record;
-use crate::reprocessor::Redrives;
 use crate::shard::Handover;
 use crate::slot::ShardSlot;
 use crate::topics::{StoredTopic, Topic, Topics};
@@ -39,7 +39,9 @@ pub(crate) struct Engine {
     pub counts: Counts,
     quotas: Quotas,
     pub events: Events,
-    pub redrives: Redrives,
+    /// Permits of callers that use a core here.
+    pub ops: Gate,
+    pub move_orders: QueueSender<OrderedMove>,
     /// The nearest deadline of each shard; the scanner sleeps until the nearest of all.
     pub deadlines: watch::Sender<[Millis; SHARDS_MAX]>,
     opened: OnceLock<Opened>,
@@ -117,7 +119,8 @@ impl Engine {
         shards: Vec<ShardHandle>,
         kernel: KernelHandle,
         events: Events,
-        redrives: Redrives,
+        ops: Gate,
+        move_orders: QueueSender<OrderedMove>,
     ) -> Engine {
         let ready_shards = live.get().value.ready_shards.clamp(1, SHARDS_MAX);
         Engine {
@@ -132,7 +135,8 @@ impl Engine {
             counts: Counts::default(),
             quotas: Quotas::default(),
             events,
-            redrives,
+            ops,
+            move_orders,
             deadlines: watch::Sender::new([Millis::MAX; SHARDS_MAX]),
             opened: OnceLock::new(),
             opening: Notify::new(),
@@ -262,21 +266,19 @@ impl Engine {
         Ok((appender.lsn(), topic))
     }
 
-    /// Changes what is being moved out of a topic; also the number of the record that says so.
+    /// Begins or changes a move out of a topic; also the number of the record that says so.
     pub fn change_moves(
         &self,
         name: &TopicName,
-        change: impl FnOnce(Millis, &mut Vec<MoveTask>) -> Result<MoveTask, Error>,
+        change: impl FnOnce(&Topic, Millis, &[MoveTask]) -> Result<MoveTask, Error>,
     ) -> Result<(Lsn, MoveView), Error> {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
         let (topic, now_ms) = (self.topics.expect(name)?, opened.clock.now());
-        let mut tasks = self.topics.moves.of(topic.id);
-        let changed = change(now_ms, &mut tasks)?;
-        let text = Moves::text(&tasks)?;
-        append(&mut appender, &head_of(&Record::Moves { id: topic.id, now_ms, tasks: &text }))?;
-        self.topics.moves.put(topic.id, tasks);
-        Ok((appender.lsn(), MoveView { from: topic.name.clone(), task: changed }))
+        let task = change(&topic, now_ms, &self.topics.moves.of(topic.id))?;
+        append(&mut appender, &head_of(&Record::Moves { id: topic.id, now_ms, tasks: &Moves::text(&task)? }))?;
+        self.topics.moves.put(topic.id, task.clone());
+        Ok((appender.lsn(), MoveView { from: topic.name.clone(), task }))
     }
 
     /// Takes a topic out of the table; also the number of the record that says so.
@@ -303,12 +305,12 @@ impl Engine {
     pub fn write_moves_again(&self, id: TopicId) -> Result<(), Error> {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
-        let tasks = self.topics.moves.of(id);
-        if tasks.is_empty() {
-            return Ok(());
+        let now_ms = opened.clock.now();
+        // A record for each: a list of all would outgrow the head of a record.
+        for task in self.topics.moves.of(id) {
+            append(&mut appender, &head_of(&Record::Moves { id, now_ms, tasks: &Moves::text(&task)? }))?;
         }
-        let (text, now_ms) = (Moves::text(&tasks)?, opened.clock.now());
-        append(&mut appender, &head_of(&Record::Moves { id, now_ms, tasks: &text }))
+        Ok(())
     }
 
     /// Writes down which numbers are taken and what time it is, because records that told it are about to go.

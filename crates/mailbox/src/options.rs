@@ -36,6 +36,8 @@ pub struct MailboxOptions {
     pub disk_bytes_max: u64,
     /// Bytes of one segment of the log.
     pub segment_bytes: u32,
+    /// Permits of the gate `mailbox_ops`: callers that use a core in the mailbox at once.
+    pub ops_permits: usize,
 }
 
 /// What a reload may change.
@@ -65,6 +67,8 @@ impl Default for MailboxOptions {
             shard_capacity: limits::SHARD_CAPACITY,
             disk_bytes_max: limits::DISK_BYTES_MAX as u64,
             segment_bytes: limits::SEGMENT_BYTES as u32,
+            ops_permits: crate::specs::GATES[0].permits_per_cpu
+                * std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         }
     }
 }

@@ -72,18 +72,17 @@ impl World {
         self.done(from, Promise::Other);
     }
 
-    fn append_moves(&mut self, id: TopicId, tasks: &[MoveTask]) -> Lsn {
-        let text = Moves::text(tasks).unwrap();
+    fn append_move(&mut self, id: TopicId, task: &MoveTask) -> Lsn {
+        let text = Moves::text(task).unwrap();
         self.append(&head_of(&Record::Moves { id, now_ms: self.now, tasks: &text }))
     }
 
-    /// Begins, cancels or ends the move of a topic, as the handle and the mover do.
-    pub fn change_moves(&mut self, id: TopicId, change: impl FnOnce(&mut Vec<MoveTask>, u64)) {
-        let mut tasks = self.topics.moves.of(id);
-        change(&mut tasks, self.topics.moves.next_id(self.now));
-        let lsn = self.append_moves(id, &tasks);
-        self.topics.moves.put(id, tasks.clone());
-        self.model.moves.insert(id, tasks);
+    /// Orders, changes or ends a move of a topic, as the handle and the reprocessor do.
+    pub fn change_moves(&mut self, id: TopicId, change: impl FnOnce(&[MoveTask], u64) -> MoveTask) {
+        let task = change(&self.topics.moves.of(id), self.topics.moves.next_id(self.now));
+        let lsn = self.append_move(id, &task);
+        self.topics.moves.put(id, task);
+        self.model.moves.insert(id, self.topics.moves.of(id));
         self.remember(lsn, Promise::Other);
     }
 
@@ -134,9 +133,8 @@ impl World {
             }
         }
         for id in contents.moves {
-            let tasks = self.topics.moves.of(id);
-            if !tasks.is_empty() {
-                self.append_moves(id, &tasks);
+            for task in self.topics.moves.of(id) {
+                self.append_move(id, &task);
             }
         }
         for batch in contents.messages.chunks(4) {

@@ -4,7 +4,8 @@ use ron_log::LogError;
 
 use super::Dice;
 use super::world::{TestMessage, World};
-use crate::moves::{self, MoveState, MoveTask};
+use crate::mailbox::inspect::Filter;
+use crate::moves::{self, MoveControl, MoveOrder, MoveState, MoveTask};
 use crate::types::{Expired, Groups, PartKey, Seq, TopicSettings};
 
 pub fn settings() -> TopicSettings {
@@ -223,7 +224,15 @@ pub fn topics(world: &mut World) -> Result<(), LogError> {
 /// Keys that are purged, and tried after a recovery whether they are known or not.
 const KEYS: [u128; 3] = [1001, 1002, 1003];
 
-/// Dead letters go back by a task that is begun, progresses, is canceled or ends; its records outlive compaction.
+fn found(tasks: &[MoveTask], id: u64) -> MoveTask {
+    moves::find(tasks, id).expect("it is remembered")
+}
+
+fn control(world: &mut World, part: PartKey, id: u64, control: MoveControl) {
+    world.change_moves(part.topic, |tasks, _| found(tasks, id).controlled(control).expect("it has not ended"));
+}
+
+/// Dead letters go back by moves that wait, run, are paused, canceled or end; their records outlive compaction.
 pub fn moves(world: &mut World) -> Result<(), LogError> {
     make_topics(world)?;
     let (jobs, grave) = (world.part("jobs", 0), world.part("grave", 0));
@@ -240,12 +249,15 @@ pub fn moves(world: &mut World) -> Result<(), LogError> {
         world.tick();
         world.flush()?;
         let to_move = world.held(grave).len() as u64;
-        world.change_moves(grave.topic, |tasks, id| {
-            let (to, rate_per_second, failure) = (None, Some(5), None);
-            let (state, moved, started_ms) = (MoveState::Running, 0, id);
-            let task = MoveTask { id, to, rate_per_second, state, moved, to_move, failure, started_ms };
-            moves::begin(tasks, task).expect("the last one has ended");
+        let order = || MoveOrder { rate_per_second: Some(5), ..MoveOrder::all_of("grave".parse().unwrap()) };
+        world.change_moves(grave.topic, |_, id| order().task(id, to_move, id, false));
+        let first = world.topics.moves.open(grave.topic).expect("it runs").id;
+        // Another one waits behind it, with all that can be said in an order.
+        let filter = Filter { error_contains: Some("failed".to_owned()), ..Filter::default() };
+        world.change_moves(grave.topic, |_, id| {
+            MoveOrder { filter, limit: Some(3), ..order() }.task(id, to_move, id, true)
         });
+        let second = world.topics.moves.of(grave.topic).last().expect("it waits").id;
         for (nth, seq) in world.held(grave).into_iter().take(3).enumerate() {
             world.redrive(seq, jobs);
             if nth == 1 {
@@ -253,17 +265,23 @@ pub fn moves(world: &mut World) -> Result<(), LogError> {
                 while world.compact()? {}
             }
         }
-        let id = world.topics.moves.open(grave.topic).expect("it runs").id;
         if round % 2 == 0 {
-            world.change_moves(grave.topic, |tasks, _| drop(moves::change(tasks, id, MoveState::Canceling, None)));
+            control(world, grave, first, MoveControl::Pause);
             world.flush()?;
+            control(world, grave, first, MoveControl::Cancel);
         }
-        world.change_moves(grave.topic, |tasks, _| drop(moves::change(tasks, id, MoveState::Canceled, None)));
+        world.change_moves(grave.topic, |tasks, _| {
+            let seen = MoveTask { looked_at: 4, failed: 1, last_error: Some("no".to_owned()), ..found(tasks, first) };
+            seen.ended(MoveState::Canceled, None)
+        });
+        control(world, grave, second, MoveControl::Pause);
+        world.flush()?;
+        control(world, grave, second, MoveControl::Cancel);
         // Behind its end nothing counts.
         if let Some(seq) = world.held(grave).first().copied() {
             world.redrive(seq, jobs);
         }
-        assert_eq!(world.topics.moves.of(grave.topic)[round].moved, 3);
+        assert_eq!(found(&world.topics.moves.of(grave.topic), first).moved, 3);
         world.flush()?;
         let given = world.recv(jobs, 10, 60_000);
         given.into_iter().for_each(|seq| world.ack(seq));

@@ -149,7 +149,7 @@ impl Mailbox {
             waits,
             reply,
         };
-        self.engine.ask(self.engine.route(part)?, Job::Recv(Box::new(pending)))?;
+        self.operation(|| self.engine.ask(self.engine.route(part)?, Job::Recv(Box::new(pending))))?;
         Ok(answer)
     }
 
@@ -231,7 +231,7 @@ impl Mailbox {
         let (part, seq, detail) = (leased.part, leased.seq, error.to_string());
         tracing::error!(seq, %detail, "a message is damaged and was set aside");
         self.engine.integrity_failed("delivery", 1);
-        self.on_part(part, deadline, move |turn| {
+        self.on_part_unpermitted(part, deadline, move |turn| {
             turn.shard.kill(turn.now, turn.journal, part, seq, DeadReason::Integrity, &detail)
         })
         .await
