@@ -360,7 +360,7 @@ async fn orders_beyond_those_in_hand_and_a_full_queue_are_refused_as_busy() {
         assert!(taken <= IN_HAND + QUEUE, "more orders were taken than there is room for");
     };
     assert_eq!((refused.kind, taken), (Kind::Busy, IN_HAND + QUEUE));
-    rig.control(&first, MoveControl::Resume).await;
+    rig.control(&first, MoveControl::Cancel).await;
     eventually(|| rig.mailbox.moves(&name("grave")).len(), |open| *open <= 11).await;
     rig.start_move(MoveOrder::all_of(name("grave"))).await;
     assert_eq!(rig.stop().await, 0);
