@@ -86,10 +86,13 @@ async fn carry_out(mailbox: &Mailbox, order: OrderedMove) {
     let all = &mailbox.engine().topics.moves;
     let (mut partition, mut after) = (0, None);
     let mut has_begun = false;
-    while let Some(source) = mailbox.engine().topics.by_id(topic)
-        && all.get(topic, order.id).is_some_and(|task| !task.state.has_ended())
-    {
+    loop {
+        // Listens before it looks, so that no change between the two is missed.
         let changed = all.changed.notified();
+        let Some(source) = mailbox.engine().topics.by_id(topic) else { return };
+        if all.get(topic, order.id).is_none_or(|task| task.state.has_ended()) {
+            return;
+        }
         let Some(task) = all.open(topic).filter(|task| task.id == order.id && task.state != MoveState::Paused) else {
             changed.await;
             continue;
