@@ -84,13 +84,6 @@ struct OneConsumer<T> {
     held: Option<OwnedMutexGuard<mpsc::Receiver<T>>>,
 }
 
-/// Room reserved in a queue: sending into it cannot fail.
-pub struct Permit<'a, T> {
-    permit: mpsc::Permit<'a, T>,
-    share: Option<Share<'a>>,
-    bytes: usize,
-}
-
 /// Makes a queue of the spec's kind and policy. Only the kernel builder calls this, so that every queue is registered.
 #[expect(clippy::disallowed_methods, reason = "this is the replacement the ban names")]
 pub(crate) fn queue<T: Payload>(
@@ -145,18 +138,6 @@ impl<T: Payload> QueueSender<T> {
                 self.offer(value)
             }
         }
-    }
-
-    /// Waits for room for an item of so many bytes within the deadline; the permit's send cannot fail. Only for queues
-    /// with one consumer.
-    pub async fn reserve(&self, bytes: usize, deadline: Deadline) -> Result<Permit<'_, T>, Error> {
-        let SendSide::One(sender) = &self.side else {
-            return Err(Error::schema(format!("queue {} hands out no permits", self.shared.spec.name)));
-        };
-        let share = self.shared.wait_for_bytes(bytes, deadline).await?;
-        let reserved = deadline.run("queue_reserve", sender.reserve()).await;
-        let permit = reserved.map_err(|_| self.shared.backpressure())?.map_err(|_| self.shared.closed())?;
-        Ok(Permit { permit, share, bytes })
     }
 
     /// Lets nothing more in; what is waiting can still be received.
@@ -315,15 +296,6 @@ impl<T> OneConsumer<T> {
             none => none.insert(Arc::clone(&self.channel).try_lock_owned().ok()?),
         };
         held.try_recv().ok()
-    }
-}
-
-impl<T: Payload> Permit<'_, T> {
-    /// Sends into the reserved room an item of just the bytes it was reserved for.
-    pub fn send(self, value: T) {
-        debug_assert_eq!(value.bytes(), self.bytes, "the item is as large as was said");
-        keep(self.share);
-        self.permit.send(value);
     }
 }
 

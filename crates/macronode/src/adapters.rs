@@ -87,6 +87,7 @@ impl Control for ProcessControl {
         let mut version = build_facts();
         version["config_version"] = config.version.into();
         version["services"] = config.value.services.clone().into();
+        version["dev"] = config.value.dev.into();
         version["amnesia"] = config.value.amnesia.into();
         version["runtime"] = match config.value.runtime {
             Runtime::Multi => "multi".into(),
@@ -111,10 +112,14 @@ pub fn build_facts() -> serde_json::Value {
     })
 }
 
-/// Everything a node with these services declares, as (kind, name), for the comparison with what runs.
-pub fn declared(chosen: &[String]) -> Vec<(&'static str, &'static str)> {
+/// Everything a node with these services, and perhaps the development routes, declares, as (kind, name), for the
+/// comparison with what runs.
+pub fn declared(chosen: &[String], is_dev: bool) -> Vec<(&'static str, &'static str)> {
     // A unit that nobody can choose is always there.
-    let runs = |name: &str| !known_services().any(|known| known == name) || chosen.iter().any(|chosen| chosen == name);
+    let runs = |name: &str| match name {
+        name if name == specs::WORKERS.name => specs::uses_pool(chosen, is_dev),
+        name => !known_services().any(|known| known == name) || chosen.iter().any(|chosen| chosen == name),
+    };
     let units: Vec<&ServiceSpec> = specs::units().filter(|unit| runs(unit.name)).collect();
     let queues = specs::queues().filter(|queue| runs(queue.service)).map(|queue| ("queue", queue.name));
     let services = services::all().filter(|service| runs(service.spec().name));
@@ -134,14 +139,15 @@ mod tests {
     fn what_was_not_chosen_is_not_declared() {
         let names = |services: &[&str]| {
             let services: Vec<String> = services.iter().map(|name| (*name).to_owned()).collect();
-            declared(&services).into_iter().map(|(_, name)| name).collect::<Vec<_>>()
+            declared(&services, false).into_iter().map(|(_, name)| name).collect::<Vec<_>>()
         };
         let only_http = names(&["http"]);
         assert!(
-            only_http.contains(&"overlay_http") && only_http.contains(&"worker") && only_http.contains(&"supervisor")
+            only_http.contains(&"overlay_http") && !only_http.contains(&"worker") && only_http.contains(&"supervisor")
         );
         assert!(!only_http.contains(&"oap") && !only_http.contains(&"transport_ingress"));
-        assert!(names(&["http", "oap"]).contains(&"transport_ingress"));
+        let with_frames = names(&["http", "oap"]);
+        assert!(with_frames.contains(&"transport_ingress") && with_frames.contains(&"worker"));
         for service in services::all() {
             let spec = service.spec();
             assert!(!only_http.contains(&spec.name) && names(&[spec.name]).contains(&spec.tasks[0].name));

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use ron_admin::{AdminOptions, AdminThread};
 use ron_api::{Api, ApiBuilder, dev_routes, node_routes};
-use ron_auth::{Authority, RootKey};
+use ron_auth::{Authority, Revocations, RootKey};
 use ron_kernel::builder::Builder;
+use ron_kernel::queue::{QueueReceiver, QueueSender};
 use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -19,7 +20,7 @@ use crate::config::{Config, Loaded, Runtime, Sources};
 use crate::config_watch::{LiveConfig, ReloadPort, config_watcher};
 use crate::data_dir::DataDir;
 use crate::errors::{Code, Exit, Failure};
-use crate::health::health_reporter;
+use crate::health::{Measurement, health_reporter};
 use crate::ingress::transport_ingress;
 use crate::listeners::Listeners;
 use crate::services::{self, Parts, Routes};
@@ -158,7 +159,12 @@ impl Access {
             None => RootKey::generate(),
         };
         let authority = Authority::new(root, Some(token.expose()), ron_kernel::clock::unix_millis);
-        Ok(Access { authority, revocations: data.path(ron_auth::REVOKED_FILE).map(Arc::new) })
+        let revocations = data.path(ron_auth::REVOKED_FILE).map(Arc::new);
+        if let Some(file) = &revocations {
+            // Before any service is installed: a service may look at tokens it keeps, and must not revive a revoked one.
+            authority.set_revoked(Revocations::load(file).map_err(|error| unusable(&error))?.ids);
+        }
+        Ok(Access { authority, revocations })
     }
 }
 
@@ -222,41 +228,19 @@ impl Node {
         let Node { live, mut builder, listeners, data, reloads } = self;
         let config = live.config.keep();
         let config = &config.value;
-        let work_bytes_max = Some(config.queues.work_bytes_max.bytes());
-        let (work_sender, work_receiver) = builder.queue_of::<Job>(&specs::WORK, config.queues.work, work_bytes_max);
         let (telemetry, measurements) = builder.queue_of(&specs::TELEMETRY, config.queues.telemetry, None);
+        let work = specs::uses_pool(&config.services, config.dev).then(|| pool(&mut builder, &live, &telemetry));
         let mut routes: Vec<Routes> = Vec::new();
         for service in services::chosen(config) {
             let (config, authority) = (&live.config, &access.authority);
             routes.push(service.install(&mut Parts { builder: &mut builder, config, data: &data, authority })?);
         }
-        let work = WorkPort::new(work_sender, live.config.clone(), Arc::clone(builder.handle().metrics()));
-
-        let probes = builder.queue_probes();
-        builder
-            .service(&specs::OBSERVE)
-            .task(&specs::METRICS_SERVER, 1, move |context| ron_admin::supervise(context, Arc::clone(&admin)))
-            .task(&specs::HEALTH_REPORTER, 1, move |context| {
-                health_reporter(context, probes.clone(), measurements.clone())
-            });
-        let (watcher_live, ReloadPort(requests)) = (live.clone(), reloads);
-        builder.service(&specs::CONFIG).task(&specs::CONFIG_WATCHER, 1, move |context| {
-            config_watcher(context, watcher_live.clone(), requests.clone())
-        });
-        let Access { authority, revocations } = access;
-        let plane_authority = authority.clone();
-        builder.service(&specs::ACCESS).task(&specs::CAPABILITY_REFRESHER, 1, move |context| {
-            capability_refresher(context, authority.clone(), revocations.clone())
-        });
-        let frames = if config.dev { FrameAnswer::Echo } else { FrameAnswer::Nobody };
-        let workers = u16::try_from(config.worker_count()).unwrap_or(u16::MAX);
-        builder.service(&specs::WORKERS).task(&specs::WORKER, workers, move |context| {
-            worker(context, work_receiver.clone(), telemetry.clone(), frames)
-        });
+        let authority = access.authority.clone();
+        own_units(&mut builder, admin, (&live, reloads), access, measurements);
         let sockets = PlaneSockets { listeners: Arc::clone(&listeners), data, config: live.config.clone() };
         if config.runs("http") {
             let plane = ApiBuilder::new(builder.handle(), live.config.derive(Config::http_limits));
-            let api = api(plane, plane_authority, config.dev.then(|| work.clone()), routes);
+            let api = api(plane, authority, work.clone().filter(|_| config.dev), routes);
             let sockets = sockets.clone();
             let http = builder.service(&specs::HTTP).depends_on(specs::served_by_http(config.dev));
             http.task(&specs::OVERLAY_HTTP, 1, move |context| {
@@ -268,7 +252,7 @@ impl Node {
                 }
             });
         }
-        if config.runs("oap") {
+        if let Some(work) = work.filter(|_| config.runs("oap")) {
             let live_config = live.config.clone();
             builder.service(&specs::OAP).task(&specs::TRANSPORT_INGRESS, 1, move |context| {
                 let (work, config, sockets) = (work.clone(), live_config.clone(), sockets.clone());
@@ -281,6 +265,46 @@ impl Node {
         let kernel = builder.build().map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
         Ok((kernel, Watched { config: live.config, listeners }))
     }
+}
+
+/// The worker pool and the way to it.
+fn pool(builder: &mut Builder, live: &LiveConfig, telemetry: &QueueSender<Measurement>) -> WorkPort {
+    let config = live.config.keep();
+    let config = &config.value;
+    let bytes_max = Some(config.queues.work_bytes_max.bytes());
+    let (jobs, taken) = builder.queue_of::<Job>(&specs::WORK, config.queues.work, bytes_max);
+    let frames = if config.dev { FrameAnswer::Echo } else { FrameAnswer::Nobody };
+    let workers = u16::try_from(config.worker_count()).unwrap_or(u16::MAX);
+    let telemetry = telemetry.clone();
+    builder
+        .service(&specs::WORKERS)
+        .task(&specs::WORKER, workers, move |context| worker(context, taken.clone(), telemetry.clone(), frames));
+    WorkPort::new(jobs, live.config.clone(), Arc::clone(builder.handle().metrics()))
+}
+
+/// The units that every node has: the admin plane and health, the configuration, and access.
+fn own_units(
+    builder: &mut Builder,
+    admin: Arc<AdminThread>,
+    (live, ReloadPort(reloads)): (&LiveConfig, ReloadPort),
+    Access { authority, revocations }: Access,
+    measurements: QueueReceiver<Measurement>,
+) {
+    // Asked for when every queue is there: the meter watches all of them.
+    let probes = builder.queue_probes();
+    builder
+        .service(&specs::OBSERVE)
+        .task(&specs::METRICS_SERVER, 1, move |context| ron_admin::supervise(context, Arc::clone(&admin)))
+        .task(&specs::HEALTH_REPORTER, 1, move |context| {
+            health_reporter(context, probes.clone(), measurements.clone())
+        });
+    let live = live.clone();
+    builder
+        .service(&specs::CONFIG)
+        .task(&specs::CONFIG_WATCHER, 1, move |context| config_watcher(context, live.clone(), reloads.clone()));
+    builder.service(&specs::ACCESS).task(&specs::CAPABILITY_REFRESHER, 1, move |context| {
+        capability_refresher(context, authority.clone(), revocations.clone())
+    });
 }
 
 /// The plane: the development routes if wanted, the node's own, and those of each service.

@@ -121,6 +121,11 @@ pub fn units() -> impl Iterator<Item = &'static ServiceSpec> {
     own.into_iter().chain(services::all().map(Service::spec)).chain([&HTTP, &OAP])
 }
 
+/// Whether a node has a worker pool: while somebody has work for it, frames or the development routes.
+pub fn uses_pool(chosen: &[String], is_dev: bool) -> bool {
+    is_dev || chosen.iter().any(|name| name == OAP.name)
+}
+
 /// What the HTTP plane needs: the services that it serves, and the pool only while the development routes use it.
 pub fn served_by_http(is_dev: bool) -> impl Iterator<Item = &'static str> {
     let served = services::all().filter(|service| !service.surfaces().is_empty()).map(|service| service.spec().name);

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ron_auth::Subject;
 use ron_cells::Sequence;
+use ron_kernel::gate::Gate;
 use ron_kernel::queue::QueueSender;
 use ron_kernel::rate::TenantRates;
 use ron_kernel::{Deadline, KernelHandle, Snapshot};
@@ -18,11 +19,10 @@ use crate::clock::Steady;
 use crate::events::{Event, Events};
 use crate::job::{Job, Wake};
 use crate::metrics::Counts;
-use crate::moves::{MoveTask, MoveView, Moves};
+use crate::moves::{MoveTask, MoveView, Moves, OrderedMove};
 use crate::options::{LiveOptions, MailboxOptions};
 use crate::receipt::Secret;
 use crate::record::Record;
-use crate::reprocessor::Redrives;
 use crate::scrub::Scrubber;
 use crate::shard::Handover;
 use crate::slot::ShardSlot;
@@ -43,7 +43,9 @@ pub(crate) struct Engine {
     /// How fast each sender that has a limit may send.
     send_rates: TenantRates,
     pub events: Events,
-    pub redrives: Redrives,
+    /// Permits of callers that use a core here.
+    pub ops: Gate,
+    pub move_orders: QueueSender<OrderedMove>,
     pub scrubber: Scrubber,
     /// The nearest deadline of each shard; the scanner sleeps until the nearest of all.
     pub deadlines: watch::Sender<[Millis; SHARDS_MAX]>,
@@ -65,15 +67,15 @@ pub(crate) struct ShardHandle {
     pub shared: SharedShard,
 }
 
-/// A shard's state, kept outside of its worker: callers run turns of their own while nobody else does. Whoever panics
-/// in the middle of a change poisons the lock; the worker's next life then rebuilds the shard from the log.
+/// A shard's state, kept outside of its worker, because callers run turns of their own. A panic in the middle of a
+/// change poisons the lock; the worker's next life then rebuilds the shard from the log.
 #[derive(Default)]
 pub(crate) struct SharedShard {
     pub slot: Mutex<ShardSlot>,
-    /// Somebody waits for the log since the worker last looked.
-    pub owing: Notify,
+    /// A reply waits for the log since the worker last looked.
+    pub reply_waits: Notify,
     /// Messages moved here by other shards, with the number of the record that says so.
-    pub adopted: Mutex<Vec<(Lsn, Handover)>>,
+    pub handovers: Mutex<Vec<(Lsn, Handover)>>,
     /// What was last published about it.
     pub numbers: Mutex<ShardNumbers>,
 }
@@ -122,7 +124,8 @@ impl Engine {
         shards: Vec<ShardHandle>,
         kernel: KernelHandle,
         events: Events,
-        redrives: Redrives,
+        ops: Gate,
+        move_orders: QueueSender<OrderedMove>,
     ) -> Engine {
         let ready_shards = live.get().value.ready_shards.clamp(1, SHARDS_MAX);
         Engine {
@@ -137,7 +140,8 @@ impl Engine {
             counts: Counts::default(),
             send_rates: TenantRates::new("messages", TENANTS_MAX),
             events,
-            redrives,
+            ops,
+            move_orders,
             scrubber: Scrubber::default(),
             deadlines: watch::Sender::new([Millis::MAX; SHARDS_MAX]),
             opened: OnceLock::new(),
@@ -186,10 +190,10 @@ impl Engine {
 
     /// Puts a moved message where the owner of its partition takes it in on its next turn.
     pub fn pass_on(&self, lsn: Lsn, handover: Handover) {
-        let lane = &self.shards[self.routing.get().value.shard_of(handover.to)];
-        lock(&lane.shared.adopted).push((lsn, handover));
+        let handle = &self.shards[self.routing.get().value.shard_of(handover.to)];
+        lock(&handle.shared.handovers).push((lsn, handover));
         // A full queue already holds a wake-up.
-        let _ = lane.wakes.offer(Wake);
+        let _ = handle.wakes.offer(Wake);
     }
 
     fn tell_of_death(&self, handover: &Handover) {
@@ -271,21 +275,19 @@ impl Engine {
         Ok((appender.lsn(), topic))
     }
 
-    /// Changes what is being moved out of a topic; also the number of the record that says so.
+    /// Begins or changes a move out of a topic; also the number of the record that says so.
     pub fn change_moves(
         &self,
         name: &TopicName,
-        change: impl FnOnce(Millis, &mut Vec<MoveTask>) -> Result<MoveTask, Error>,
+        change: impl FnOnce(&Topic, Millis, &[MoveTask]) -> Result<MoveTask, Error>,
     ) -> Result<(Lsn, MoveView), Error> {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
         let (topic, now_ms) = (self.topics.expect(name)?, opened.clock.now());
-        let mut tasks = self.topics.moves.of(topic.id);
-        let changed = change(now_ms, &mut tasks)?;
-        let text = Moves::text(&tasks)?;
-        append(&mut appender, &head_of(&Record::Moves { id: topic.id, now_ms, tasks: &text }))?;
-        self.topics.moves.put(topic.id, tasks);
-        Ok((appender.lsn(), MoveView { from: topic.name.clone(), task: changed }))
+        let task = change(&topic, now_ms, &self.topics.moves.of(topic.id))?;
+        append(&mut appender, &head_of(&Record::Moves { id: topic.id, now_ms, tasks: &Moves::text(&task)? }))?;
+        self.topics.moves.put(topic.id, task.clone());
+        Ok((appender.lsn(), MoveView { from: topic.name.clone(), task }))
     }
 
     /// Takes a topic out of the table; also the number of the record that says so.
@@ -312,12 +314,12 @@ impl Engine {
     pub fn write_moves_again(&self, id: TopicId) -> Result<(), Error> {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
-        let tasks = self.topics.moves.of(id);
-        if tasks.is_empty() {
-            return Ok(());
+        let now_ms = opened.clock.now();
+        // A record for each: a list of all would outgrow the head of a record.
+        for task in self.topics.moves.of(id) {
+            append(&mut appender, &head_of(&Record::Moves { id, now_ms, tasks: &Moves::text(&task)? }))?;
         }
-        let (text, now_ms) = (Moves::text(&tasks)?, opened.clock.now());
-        append(&mut appender, &head_of(&Record::Moves { id, now_ms, tasks: &text }))
+        Ok(())
     }
 
     /// Writes down which numbers are taken and what time it is, because records that told it are about to go.
@@ -344,7 +346,7 @@ impl Engine {
 
     /// Leases of the whole node.
     pub fn leased(&self) -> u64 {
-        self.shards.iter().map(|lane| lock(&lane.shared.numbers).leased).sum()
+        self.shards.iter().map(|handle| lock(&handle.shared.numbers).leased).sum()
     }
 }
 

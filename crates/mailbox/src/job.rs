@@ -1,4 +1,4 @@
-//! What is asked of a shard: work that runs on its turn, and the answer that leaves once the log is durable.
+//! What is asked of a shard: work that runs on its turn, and the reply that leaves once the log is durable.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ pub(crate) enum Job {
     Do(Box<dyn Work>),
     /// A receive, which may wait for a message.
     Recv(Box<PendingReceive>),
-    /// Sends waiting receivers away, then does the work: partitions are about to move.
-    Scatter(Box<dyn Work>),
+    /// Answers waiting receivers with no messages, then does the work: partitions are about to move.
+    DismissReceivers(Box<dyn Work>),
 }
 
 /// Something is due, or something was moved here.
@@ -30,62 +30,62 @@ impl Payload for Wake {}
 impl Payload for Job {
     fn bytes(&self) -> usize {
         match self {
-            Job::Do(work) | Job::Scatter(work) => work.bytes(),
+            Job::Do(work) | Job::DismissReceivers(work) => work.bytes(),
             Job::Recv(_) => 0,
         }
     }
 }
 
-/// Work on a shard's turn, and its answer.
+/// Work on a shard's turn, and its reply.
 pub(crate) trait Work: Send {
-    /// Does it; the answer is kept until it may leave.
+    /// Does it; the result is kept until the reply may leave.
     fn run(&mut self, turn: &mut Turn<'_>);
-    /// Lets the answer leave.
-    fn answer(self: Box<Self>);
+    /// Sends the reply.
+    fn reply(self: Box<Self>);
     /// Payload bytes it carries.
     fn bytes(&self) -> usize;
 }
 
-/// A receive.
+/// A receive on its way to its shard, or waiting there for a message.
 pub(crate) struct PendingReceive {
     pub part: PartKey,
     pub max_messages: usize,
     pub max_bytes: usize,
     pub visibility_ms: Option<u64>,
     pub consumer: Box<str>,
-    /// Stay until there is something.
+    /// Wait until there is a message.
     pub waits: bool,
     pub reply: oneshot::Sender<Result<Vec<Leased>, Error>>,
 }
 
-/// A function and the one who waits for its result.
-pub(crate) struct Asked<F, R> {
+/// A function to run on the turn, and the channel on which a caller waits for its result.
+pub(crate) struct ShardCall<F, R> {
     work: Option<F>,
     result: Option<R>,
     reply: oneshot::Sender<R>,
     bytes: usize,
 }
 
-impl<F, R> Asked<F, R> {
+impl<F, R> ShardCall<F, R> {
     pub fn new(bytes: usize, work: F) -> (Box<Self>, oneshot::Receiver<R>) {
         let (reply, answer) = oneshot::channel();
-        (Box::new(Asked { work: Some(work), result: None, reply, bytes }), answer)
+        (Box::new(ShardCall { work: Some(work), result: None, reply, bytes }), answer)
     }
 }
 
-impl<F, R> Work for Asked<F, R>
+impl<F, R> Work for ShardCall<F, R>
 where
     F: FnOnce(&mut Turn<'_>) -> R + Send,
     R: Send,
 {
     fn run(&mut self, turn: &mut Turn<'_>) {
-        // Whoever has gone no longer wants it done.
+        // A caller that has gone no longer wants it done.
         if let (Some(work), false) = (self.work.take(), self.reply.is_closed()) {
             self.result = Some(work(turn));
         }
     }
 
-    fn answer(self: Box<Self>) {
+    fn reply(self: Box<Self>) {
         if let Some(result) = self.result {
             let _ = self.reply.send(result);
         }
@@ -118,7 +118,7 @@ impl Turn<'_> {
         Ok(topic)
     }
 
-    /// Tells the shard a topic's settings if they have changed since it was last settings_seen.
+    /// Tells the shard a topic's settings if they have changed since it was last told.
     pub fn tell(&mut self, topic: &Topic) {
         self.engine.topics.tell_if_new(self.shard, self.settings_seen, topic);
     }

@@ -11,7 +11,7 @@ use ron_types::Error;
 
 use crate::engine::{Engine, Opened, lock, log_error};
 use crate::events::Event;
-use crate::job::{Asked, Job, Turn};
+use crate::job::{Job, ShardCall, Turn};
 use crate::record::Record;
 use crate::recovery;
 use crate::scrub::scrub;
@@ -74,8 +74,8 @@ async fn recover(engine: Arc<Engine>) -> TaskResult {
             "the mailbox's log is read"
         );
         engine.numbers.skip_past(recovered.seq_max);
-        for (lane, shard) in engine.shards.iter().zip(recovered.shards) {
-            lock(&lane.shared.slot).install(shard, recovered.opened.log.durable());
+        for (handle, shard) in engine.shards.iter().zip(recovered.shards) {
+            lock(&handle.shared.slot).install(shard, recovered.opened.log.durable());
         }
         engine.set_opened(recovered.opened);
         Ok(())
@@ -197,12 +197,12 @@ async fn copy_forward(engine: &Engine, log: &Log, batch: &[Old]) -> Result<u64, 
 
 /// Nobody holds any of these, asked of all shards at once.
 fn is_clear(engine: &Engine, asked: &[Old]) -> Result<bool, Error> {
-    let held: Result<Vec<_>, _> = engine.shards.iter().map(|lane| lane.shared.slot.lock()).collect();
+    let held: Result<Vec<_>, _> = engine.shards.iter().map(|handle| handle.shared.slot.lock()).collect();
     let held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
     let is_held = |old: &Old| held.iter().any(|slot| slot.shard.as_ref().is_some_and(|shard| old.is_in(shard)));
     let is_on_its_way = |old: &Old| {
         let mut shards = engine.shards.iter();
-        shards.any(|lane| old.is_among(lock(&lane.shared.adopted).iter().map(|(_, handover)| handover.seq)))
+        shards.any(|handle| old.is_among(lock(&handle.shared.handovers).iter().map(|(_, handover)| handover.seq)))
     };
     Ok(!asked.iter().any(|old| is_held(old) || is_on_its_way(old)))
 }
@@ -253,7 +253,7 @@ async fn on_shard<R: Send + 'static>(
     work: impl FnOnce(&mut Turn<'_>) -> Result<R, Error> + Send + 'static,
 ) -> Result<R, Error> {
     let deadline = Deadline::after(UPKEEP_WAIT);
-    let (work, answer) = Asked::new(0, work);
+    let (work, answer) = ShardCall::new(0, work);
     engine.ask(index, Job::Do(work))?;
     deadline.run("upkeep", answer).await?.map_err(|_| Error::canceled("the shard's worker ended"))?
 }

@@ -30,13 +30,13 @@ mod job;
 mod metrics;
 mod moves;
 mod options;
+mod random;
 mod receipt;
 mod topics;
 
 // the tasks and the handle
 mod keeper;
 pub mod mailbox;
-mod mover;
 mod rebalancer;
 mod recovery;
 mod reprocessor;
@@ -58,10 +58,9 @@ pub use mailbox::send::{Outgoing, Receipted};
 pub use mailbox::topics::TopicStats;
 pub use mailbox::{Durability, LogView, Mailbox, NodeStats, ShardView, install};
 pub use metrics::METRICS;
-pub use moves::{MoveFailure, MoveOrder, MoveState, MoveTask, MoveView};
+pub use moves::{IfBusy, MoveControl, MoveFailure, MoveOrder, MoveState, MoveTask, MoveView, OnFailure};
 pub use options::{LiveOptions, LogLocation, MailboxOptions};
 pub use receipt::{Receipt, Secret};
-pub use reprocessor::{RedriveControl, RedriveOrder, RedriveState, RedriveView};
 pub use scrub::{DamagedMessage, ScrubFinding, ScrubPass, ScrubView};
 pub use shard::Nacked as NackOutcome;
 pub use topics::TopicView;

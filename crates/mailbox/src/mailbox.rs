@@ -19,13 +19,13 @@ use serde::Serialize;
 
 use crate::engine::{Engine, ShardHandle, ShardNumbers, SharedShard, lock};
 use crate::events::Events;
-use crate::job::{Asked, Job, Turn};
+use crate::job::{Job, ShardCall, Turn};
 use crate::keeper::log_keeper;
 use crate::metrics::MailboxMetrics;
 use crate::options::{LiveOptions, MailboxOptions};
 use crate::rebalancer::rebalancer;
 use crate::receipt::Receipt;
-use crate::reprocessor::{Redrives, dlq_reprocessor};
+use crate::reprocessor::dlq_reprocessor;
 use crate::scanner::visibility_scanner;
 use crate::scrub::ScrubView;
 use crate::topics::Topic;
@@ -105,7 +105,6 @@ pub struct LogView {
 
 /// Adds the mailbox to a node: its queues, its tasks and its metrics.
 pub fn install(builder: &mut Builder, options: MailboxOptions, live: Snapshot<LiveOptions>) -> Mailbox {
-    builder.gate(&specs::MAILBOX_OPS, options.ops_permits);
     let mut shards = Vec::new();
     let mut receivers = Vec::new();
     let requeue_capacity = specs::requeue_capacity(options.shard_capacity);
@@ -117,7 +116,8 @@ pub fn install(builder: &mut Builder, options: MailboxOptions, live: Snapshot<Li
     }
     let (orders, ordered) = builder.queue(&specs::REPROCESS);
     let events = Events::new(builder.broadcast(&specs::EVENTS));
-    let engine = Arc::new(Engine::new(options, live, shards, builder.handle(), events, Redrives::new(orders)));
+    let ops = builder.gate(&specs::MAILBOX_OPS, options.ops_permits);
+    let engine = Arc::new(Engine::new(options, live, shards, builder.handle(), events, ops, orders));
     let probes = builder.queue_probes();
     builder.handle().metrics().register_collector(Box::new(MailboxMetrics::new(&engine, probes)));
 
@@ -175,7 +175,7 @@ impl Mailbox {
     pub fn node_stats(&self) -> NodeStats {
         let active = self.engine.routing.get().value.shards;
         let shards = self.engine.shards.iter().take(active).enumerate();
-        let shards = shards.map(|(shard, lane)| ShardView { shard, numbers: *lock(&lane.shared.numbers) });
+        let shards = shards.map(|(shard, handle)| ShardView { shard, numbers: *lock(&handle.shared.numbers) });
         NodeStats {
             shards: shards.collect(),
             log: self.engine.opened().ok().map(|opened| {
@@ -210,23 +210,56 @@ impl Mailbox {
         self.engine.topics.expect(name).map(|topic| topic.view())
     }
 
-    /// Has work done on the turn of the shard that owns a partition; the result comes once it is durable.
-    pub(crate) async fn on_part<R: Send + 'static>(
+    /// Runs what an operation of a caller does on a core, under a permit of `mailbox_ops`; Busy if none is free. The
+    /// only place that takes one. A permit lasts as long as this call, which cannot await: nobody holds one while it
+    /// waits for the disk, a message or a queue, so any number of callers may wait. Calls must not nest.
+    fn operation<R>(&self, run: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+        let _permit = self.engine.ops.try_acquire(1)?;
+        run()
+    }
+
+    /// Has a caller's work done on the turn of the shard that owns a partition; the result comes once it is durable.
+    async fn on_part<R: Send + 'static>(
         &self,
         part: PartKey,
         deadline: Deadline,
         work: impl FnOnce(&mut Turn<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
+        self.operation(|| self.begin_on_part(part, deadline, work))?.await
+    }
+
+    /// As [`Self::on_part`] for the mailbox's own tasks and for what must not be refused half done: without a permit.
+    pub(crate) async fn on_part_unpermitted<R: Send + 'static>(
+        &self,
+        part: PartKey,
+        deadline: Deadline,
+        work: impl FnOnce(&mut Turn<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.begin_on_part(part, deadline, work)?.await
+    }
+
+    /// Asks at once; what is returned only waits.
+    fn begin_on_part<R, F>(
+        &self,
+        part: PartKey,
+        deadline: Deadline,
+        work: F,
+    ) -> Result<impl Future<Output = Result<R, Error>> + Send + use<R, F>, Error>
+    where
+        R: Send + 'static,
+        F: FnOnce(&mut Turn<'_>) -> Result<R, Error> + Send + 'static,
+    {
         let index = self.engine.route(part)?;
         let entered = move |turn: &mut Turn<'_>| {
             turn.enter(part)?;
             work(turn)
         };
-        self.on_shard(index, 0, deadline, entered).await?
+        let waiting = self.begin_on_shard(index, 0, deadline, entered);
+        Ok(async move { waiting.await? })
     }
 
     /// Asks at once; what is returned only waits, and holds nothing of the work.
-    fn on_shard<R, F>(
+    fn begin_on_shard<R, F>(
         &self,
         index: usize,
         bytes: usize,
@@ -237,7 +270,7 @@ impl Mailbox {
         R: Send + 'static,
         F: FnOnce(&mut Turn<'_>) -> R + Send + 'static,
     {
-        let (work, answer) = Asked::new(bytes, work);
+        let (work, answer) = ShardCall::new(bytes, work);
         let asked = self.engine.ask(index, Job::Do(work));
         async move {
             asked?;
@@ -249,8 +282,9 @@ impl Mailbox {
     async fn place_of(&self, id: MessageId, deadline: Deadline) -> Result<PartKey, Error> {
         self.engine.secret.check_id(id)?;
         for index in 0..self.engine.routing.get().value.shards {
-            let found = self.on_shard(index, 0, deadline, move |turn| turn.shard.find(id.seq)).await?;
-            if let Some(part) = found {
+            let find = move |turn: &mut Turn<'_>| turn.shard.find(id.seq);
+            let asked = self.operation(|| Ok(self.begin_on_shard(index, 0, deadline, find)))?;
+            if let Some(part) = asked.await? {
                 return Ok(part);
             }
         }

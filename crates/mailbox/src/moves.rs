@@ -1,19 +1,30 @@
-//! Move tasks: what is being moved out of each topic and what was, as it is written down beside the topics.
+//! Moves: orders to take messages out of a topic, dead letters above all. Each is written down beside its topic with
+//! its progress, so that it goes on after a restart. The native surface and SQS show the same moves.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use ron_kernel::queue::Payload;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::engine::lock;
+use crate::mailbox::inspect::Filter;
+use crate::specs;
 use crate::types::{Millis, TopicId, TopicName};
 
-/// Tasks remembered of one topic, the running one included.
+/// Ended moves remembered of one topic.
 pub(crate) const REMEMBERED_MAX: usize = 10;
-/// Tasks that run at once.
-pub(crate) const RUNNING_MAX: usize = 100;
+/// Orders the reprocessor has in hand at once; further ones wait in its queue.
+pub(crate) const IN_HAND_MAX: usize = 100;
+/// Moves of the node that have not ended: those in hand and those in a full queue. Without this bound, moves would add
+/// up over restarts, because a restart takes them from the log instead of the queue.
+pub(crate) const OPEN_MAX: usize = IN_HAND_MAX + specs::REPROCESS_CAPACITY;
+/// Bytes of a filter as JSON: it must fit the head of a record beside the rest of its move.
+const FILTER_BYTES_MAX: usize = 16 * 1024;
+/// Characters remembered of the last failure.
+const LAST_ERROR_CHARS_MAX: usize = 256;
 
 /// What is to be moved where, and how fast.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,27 +33,70 @@ pub struct MoveOrder {
     pub from: TopicName,
     /// Where they go; none means each to the topic it was for.
     pub to: Option<TopicName>,
-    /// How many in a second; none means as fast as it goes.
+    /// Which messages go; the default means all.
+    pub filter: Filter,
+    /// Maximum messages moved in all.
+    pub limit: Option<u64>,
+    /// Messages moved in a second; none means as fast as it goes.
     pub rate_per_second: Option<u32>,
+    /// What becomes of the order while another move of the topic is open.
+    pub if_busy: IfBusy,
+    /// What becomes of the move when a message cannot go where it should.
+    pub on_failure: OnFailure,
+}
+
+/// What becomes of an order while another move of its topic is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfBusy {
+    /// It is refused as a conflict, as SQS wants it.
+    Refuse,
+    /// It waits its turn.
+    Wait,
+}
+
+/// What becomes of a move when a message cannot go where it should; the message stays in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// The move ends as failed, as SQS wants it.
+    #[default]
+    Stop,
+    /// The message is counted as failed and the move goes on with the next.
+    Skip,
 }
 
 /// Where a move stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveState {
+    /// Another move of the topic comes first.
+    Waiting,
     /// It is being carried out.
     Running,
-    /// Every message that was there and with nobody has been moved.
+    /// An operator paused it.
+    Paused,
+    /// Every message that was there, was meant and was with no consumer has been moved, or as many as the limit says.
     Completed,
-    /// Somebody wants it to end.
+    /// An operator ended it, and that is not yet done.
     Canceling,
-    /// Somebody ended it.
+    /// An operator ended it.
     Canceled,
     /// It could not go on.
     Failed,
 }
 
-/// Why a move could not go on. Older logs have the words of SQS for it.
+/// What an operator does about a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveControl {
+    /// Stop for now.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Stop for good.
+    Cancel,
+}
+
+/// Why a message could not be moved. Older logs have the words of SQS for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveFailure {
@@ -54,24 +108,45 @@ pub enum MoveFailure {
     NoOrigin,
 }
 
-/// A move and its progress, as it is written down with its topic.
+/// A move and its progress, as it is written down with its topic. Fields with a default are not in older logs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveTask {
-    /// Its number: no other move of this node has it.
+    /// The move's number, unique on this node; later ones are larger.
     pub id: u64,
     /// Where messages go; none means each to the topic it was for.
     pub to: Option<TopicName>,
-    /// How many in a second.
+    /// Which messages go. Forgotten when the move ends, because nobody needs it then.
+    #[serde(default, skip_serializing_if = "Filter::is_empty")]
+    pub filter: Filter,
+    /// Maximum messages moved in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Messages moved in a second.
     pub rate_per_second: Option<u32>,
+    /// What becomes of the move when a message cannot go where it should.
+    #[serde(default)]
+    pub on_failure: OnFailure,
     /// Where it stands.
     pub state: MoveState,
-    /// Messages moved.
+    /// Messages moved. Recovery counts it from the record of each message, so it is right after a crash, too.
     pub moved: u64,
-    /// Messages there were when it began.
+    /// Messages looked at, moved or not. As of the last record; a restart looks at what is left again.
+    #[serde(default)]
+    pub looked_at: u64,
+    /// Messages that could not be moved. As of the last record, like `looked_at`.
+    #[serde(default)]
+    pub failed: u64,
+    /// Messages there were when it began, meant or not.
     pub to_move: u64,
     /// Why it could not go on.
     pub failure: Option<MoveFailure>,
-    /// When it began.
+    /// Why the last message that could not be moved could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// When it was ordered; 0 in older logs, whose moves began at once.
+    #[serde(default)]
+    pub ordered_ms: Millis,
+    /// When it began; 0 while it has not.
     pub started_ms: Millis,
 }
 
@@ -84,27 +159,138 @@ pub struct MoveView {
     pub task: MoveTask,
 }
 
-/// The moves of every topic, the newest of each last.
+/// An order on its way to the reprocessor, which finds the rest in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OrderedMove {
+    pub topic: TopicId,
+    pub id: u64,
+}
+
+impl Payload for OrderedMove {}
+
+/// The moves of every topic, in the order of their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     by_topic: Mutex<HashMap<TopicId, Vec<MoveTask>>>,
-    /// There may be a move that nobody carries out yet.
-    pub ordered: Notify,
-    /// A move is wanted to end.
-    pub canceled: Notify,
+    /// Some move was begun, changed or forgotten.
+    pub changed: Notify,
+}
+
+/// A topic's moves in a record: one of them, or all in older logs.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    One(Box<MoveTask>),
+    All(Vec<MoveTask>),
 }
 
 impl MoveState {
     /// Nothing more will be moved.
     pub const fn has_ended(self) -> bool {
-        !matches!(self, MoveState::Running | MoveState::Canceling)
+        matches!(self, MoveState::Completed | MoveState::Canceled | MoveState::Failed)
+    }
+}
+
+impl MoveOrder {
+    /// An order to move everything, each message to the topic it was for, that waits its turn and skips failures.
+    pub fn all_of(from: TopicName) -> Self {
+        MoveOrder {
+            from,
+            to: None,
+            filter: Filter::default(),
+            limit: None,
+            rate_per_second: None,
+            if_busy: IfBusy::Wait,
+            on_failure: OnFailure::Skip,
+        }
+    }
+
+    /// Holds an order to its limits, naming the field that is out of them.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.to.as_ref() == Some(&self.from) {
+            return Err(Error::schema("to: messages cannot be moved to the topic that holds them"));
+        }
+        if self.rate_per_second == Some(0) {
+            return Err(Error::schema("rate_per_second: 0 is not between 1 and 4294967295"));
+        }
+        if self.limit == Some(0) {
+            return Err(Error::schema(format!("limit: 0 is not between 1 and {}", u64::MAX)));
+        }
+        let bytes = serde_json::to_string(&self.filter).map_or(usize::MAX, |text| text.len());
+        if bytes > FILTER_BYTES_MAX {
+            return Err(Error::schema(format!("filter: {bytes} bytes are over {FILTER_BYTES_MAX}")));
+        }
+        Ok(())
+    }
+
+    /// The move that begins with this order.
+    pub(crate) fn task(self, id: u64, to_move: u64, now: Millis, must_wait: bool) -> MoveTask {
+        MoveTask {
+            id,
+            to: self.to,
+            filter: self.filter,
+            limit: self.limit,
+            rate_per_second: self.rate_per_second,
+            on_failure: self.on_failure,
+            state: if must_wait { MoveState::Waiting } else { MoveState::Running },
+            moved: 0,
+            looked_at: 0,
+            failed: 0,
+            to_move,
+            failure: None,
+            last_error: None,
+            ordered_ms: now,
+            started_ms: if must_wait { 0 } else { now },
+        }
+    }
+}
+
+impl MoveTask {
+    /// The limit is reached.
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.limit.is_some_and(|limit| self.moved >= limit)
+    }
+
+    /// As it is when it ends.
+    pub(crate) fn ended(mut self, state: MoveState, failure: Option<MoveFailure>) -> Self {
+        self.filter = Filter::default();
+        MoveTask { state, failure, ..self }
+    }
+
+    /// As it is after an operator did something about it; a conflict if it has ended.
+    pub(crate) fn controlled(self, control: MoveControl) -> Result<Self, Error> {
+        let has_begun = self.started_ms > 0;
+        let state = match (control, self.state) {
+            (_, state) if state.has_ended() => {
+                return Err(Error::new(Kind::Conflict, format!("move {} has already ended", self.id)));
+            }
+            // Nobody goes back from an end that was answered as one.
+            (_, MoveState::Canceling) => MoveState::Canceling,
+            (MoveControl::Pause, _) => MoveState::Paused,
+            (MoveControl::Resume, MoveState::Paused) if has_begun => MoveState::Running,
+            (MoveControl::Resume, MoveState::Paused) => MoveState::Waiting,
+            (MoveControl::Resume, state) => state,
+            (MoveControl::Cancel, _) if !has_begun => return Ok(self.ended(MoveState::Canceled, None)),
+            (MoveControl::Cancel, _) => MoveState::Canceling,
+        };
+        Ok(MoveTask { state, ..self })
+    }
+}
+
+impl MoveView {
+    /// When everything will have been looked at, at the pace so far; none while that is not known.
+    pub fn eta_ms(&self, now: Millis) -> Option<Millis> {
+        let MoveTask { state, looked_at, to_move, started_ms, .. } = self.task;
+        let spent = now.saturating_sub(started_ms);
+        let is_known = state == MoveState::Running && looked_at > 0;
+        is_known.then(|| now + spent.saturating_mul(to_move.saturating_sub(looked_at)) / looked_at)
     }
 }
 
 impl Moves {
-    /// The text of a topic's moves in its record.
-    pub fn text(tasks: &[MoveTask]) -> Result<String, Error> {
-        serde_json::to_string(tasks).map_err(|error| Error::schema(error.to_string()))
+    /// The text of a move in its record.
+    pub fn text(task: &MoveTask) -> Result<String, Error> {
+        serde_json::to_string(task).map_err(|error| Error::schema(error.to_string()))
     }
 
     /// The moves of a topic, the newest last.
@@ -112,16 +298,37 @@ impl Moves {
         lock(&self.by_topic).get(&topic).cloned().unwrap_or_default()
     }
 
-    /// The move of a topic that has not ended.
+    /// The first move of a topic that has not ended: only this one is carried out.
     pub fn open(&self, topic: TopicId) -> Option<MoveTask> {
-        lock(&self.by_topic).get(&topic)?.last().filter(|task| !task.state.has_ended()).cloned()
+        open_of(lock(&self.by_topic).get(&topic)?).cloned()
     }
 
-    /// Topics with a move that has not ended.
-    pub fn topics_with_open(&self) -> Vec<TopicId> {
+    /// One move of a topic.
+    pub fn get(&self, topic: TopicId, id: u64) -> Option<MoveTask> {
+        lock(&self.by_topic).get(&topic)?.iter().find(|task| task.id == id).cloned()
+    }
+
+    /// The topic of the move with this number.
+    pub fn topic_of(&self, id: u64) -> Option<TopicId> {
         let table = lock(&self.by_topic);
-        let is_open = |tasks: &[MoveTask]| tasks.last().is_some_and(|task| !task.state.has_ended());
-        table.iter().filter(|(_, tasks)| is_open(tasks)).map(|(topic, _)| *topic).collect()
+        table.iter().find(|(_, tasks)| tasks.iter().any(|task| task.id == id)).map(|(topic, _)| *topic)
+    }
+
+    /// Every move with its topic, the newest first.
+    pub fn all(&self) -> Vec<(TopicId, MoveTask)> {
+        let table = lock(&self.by_topic);
+        let each = table.iter().flat_map(|(topic, tasks)| tasks.iter().map(|task| (*topic, task.clone())));
+        let mut all: Vec<_> = each.collect();
+        all.sort_unstable_by_key(|(_, task)| std::cmp::Reverse(task.id));
+        all
+    }
+
+    /// Every move that has not ended, the oldest first.
+    pub fn all_open(&self) -> Vec<OrderedMove> {
+        let all = self.all().into_iter().rev();
+        all.filter(|(_, task)| !task.state.has_ended())
+            .map(|(topic, task)| OrderedMove { topic, id: task.id })
+            .collect()
     }
 
     /// A number that no move has: later ones have larger ones, and the clock never goes back.
@@ -130,130 +337,94 @@ impl Moves {
         newest.map_or(now, |newest| now.max(newest + 1))
     }
 
-    /// Puts in what has been written down.
-    pub fn put(&self, topic: TopicId, tasks: Vec<MoveTask>) {
-        lock(&self.by_topic).insert(topic, tasks);
+    /// Puts in what has been written down, and forgets the oldest of too many that have ended.
+    pub fn put(&self, topic: TopicId, task: MoveTask) {
+        let mut table = lock(&self.by_topic);
+        let tasks = table.entry(topic).or_default();
+        match tasks.binary_search_by_key(&task.id, |known| known.id) {
+            Ok(place) => tasks[place] = task,
+            Err(place) => tasks.insert(place, task),
+        }
+        let ended = tasks.iter().filter(|task| task.state.has_ended()).count();
+        if ended > REMEMBERED_MAX
+            && let Some(oldest) = tasks.iter().position(|task| task.state.has_ended())
+        {
+            tasks.remove(oldest);
+        }
+        drop(table);
+        self.changed.notify_waiters();
     }
 
     /// Puts in what a record says.
     pub fn put_text(&self, topic: TopicId, text: &str) -> Result<(), Error> {
-        let tasks = serde_json::from_str(text).map_err(|error| Error::schema(format!("moves: {error}")))?;
-        self.put(topic, tasks);
+        match serde_json::from_str(text).map_err(|error| Error::schema(format!("moves: {error}")))? {
+            Stored::One(task) => self.put(topic, *task),
+            Stored::All(tasks) => drop(lock(&self.by_topic).insert(topic, tasks)),
+        }
         Ok(())
     }
 
-    /// So many messages more were moved. The record of each says so, so nothing else need be written down.
+    /// Counts messages moved by the open move of a topic. The record of each message says it, so nothing else is
+    /// written down.
     pub fn count(&self, topic: TopicId, messages: u64) {
+        self.change_open(topic, |task| task.moved += messages);
+    }
+
+    /// Counts what a step looked at and what could not be moved.
+    pub fn count_seen(&self, topic: TopicId, looked_at: u64, failures: &[MoveFailure]) {
+        self.change_open(topic, |task| {
+            task.looked_at += looked_at;
+            task.failed += failures.len() as u64;
+            if let Some(failure) = failures.last() {
+                task.last_error = Some(failure.to_string().chars().take(LAST_ERROR_CHARS_MAX).collect());
+            }
+        });
+    }
+
+    /// The open move of a topic looks at everything from the beginning: what is moved has been looked at.
+    pub fn start_pass(&self, topic: TopicId) {
+        self.change_open(topic, |task| (task.looked_at, task.failed) = (task.moved, 0));
+    }
+
+    fn change_open(&self, topic: TopicId, change: impl FnOnce(&mut MoveTask)) {
         let mut table = lock(&self.by_topic);
-        let task = table.get_mut(&topic).and_then(|tasks| tasks.last_mut());
-        if let Some(task) = task.filter(|task| !task.state.has_ended()) {
-            task.moved += messages;
+        if let Some(task) =
+            table.get_mut(&topic).and_then(|tasks| tasks.iter_mut().find(|task| !task.state.has_ended()))
+        {
+            change(task);
         }
     }
 
     /// A topic and its own dead letters are gone.
     pub fn forget(&self, topic: TopicId) {
         lock(&self.by_topic).retain(|of, _| of.home() != topic.home());
+        self.changed.notify_waiters();
     }
 }
 
-/// Adds a move to those of its topic; refused while another has not ended.
-pub(crate) fn begin(tasks: &mut Vec<MoveTask>, task: MoveTask) -> Result<MoveTask, Error> {
-    if tasks.last().is_some_and(|last| !last.state.has_ended()) {
-        return Err(Error::new(Kind::Conflict, "messages of this topic are being moved already"));
+impl std::fmt::Display for MoveFailure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            MoveFailure::NoDestination => "the topic it should go to does not exist",
+            MoveFailure::NoOrigin => "to: the message came from no other topic; name one",
+        })
     }
-    if tasks.len() >= REMEMBERED_MAX {
-        tasks.drain(..=tasks.len() - REMEMBERED_MAX);
-    }
-    tasks.push(task.clone());
-    Ok(task)
 }
 
-/// Changes where the move of this number stands; refused if it has ended.
-pub(crate) fn change(
-    tasks: &mut [MoveTask],
-    id: u64,
-    state: MoveState,
-    failure: Option<MoveFailure>,
-) -> Result<MoveTask, Error> {
-    let task = tasks.iter_mut().find(|task| task.id == id);
-    let task = task.ok_or_else(|| Error::new(Kind::NotFound, format!("move {id} does not exist")))?;
-    if task.state.has_ended() {
-        return Err(Error::new(Kind::Conflict, format!("move {id} has already ended")));
-    }
-    task.state = state;
-    task.failure = failure;
-    Ok(task.clone())
+/// The first of a topic's moves that has not ended.
+pub(crate) fn open_of(tasks: &[MoveTask]) -> Option<&MoveTask> {
+    tasks.iter().find(|task| !task.state.has_ended())
+}
+
+/// The move of this number.
+pub(crate) fn find(tasks: &[MoveTask], id: u64) -> Result<MoveTask, Error> {
+    let found = tasks.iter().find(|task| task.id == id).cloned();
+    found.ok_or_else(|| no_move(id))
+}
+
+pub(crate) fn no_move(id: u64) -> Error {
+    Error::new(Kind::NotFound, format!("move {id} does not exist"))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TOPIC: TopicId = TopicId(4);
-
-    fn task(id: u64, state: MoveState) -> MoveTask {
-        let to = id.is_multiple_of(2).then(|| "there".parse().expect("a name"));
-        MoveTask { id, to, rate_per_second: Some(7), state, moved: 0, to_move: 3, failure: None, started_ms: id }
-    }
-
-    #[test]
-    fn reasons_are_read_in_old_and_new_words() {
-        for (text, expected) in [
-            ("no_destination", MoveFailure::NoDestination),
-            ("AWS.SimpleQueueService.NonExistentQueue", MoveFailure::NoDestination),
-            ("no_origin", MoveFailure::NoOrigin),
-            ("CouldNotDetermineMessageSource", MoveFailure::NoOrigin),
-        ] {
-            let read: MoveFailure = serde_json::from_value(text.into()).expect("known");
-            assert_eq!(read, expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn one_move_of_a_topic_at_a_time_and_the_last_ones_are_remembered() {
-        let mut tasks = Vec::new();
-        for id in 1..=25 {
-            begin(&mut tasks, task(id, MoveState::Running)).expect("none is open");
-            let again = begin(&mut tasks, task(99, MoveState::Running)).expect_err("one is open");
-            assert_eq!(again.kind, Kind::Conflict);
-            change(&mut tasks, id, MoveState::Canceling, None).expect("it runs");
-            assert!(begin(&mut tasks, task(99, MoveState::Running)).is_err(), "it has not ended yet");
-            change(&mut tasks, id, MoveState::Failed, Some(MoveFailure::NoOrigin)).expect("it has not ended");
-            let late = change(&mut tasks, id, MoveState::Canceling, None).expect_err("it has ended");
-            assert_eq!(late.kind, Kind::Conflict);
-        }
-        let ids: Vec<u64> = tasks.iter().map(|task| task.id).collect();
-        assert_eq!(ids, (16..=25).collect::<Vec<_>>());
-        assert_eq!(change(&mut tasks, 3, MoveState::Canceled, None).expect_err("forgotten").kind, Kind::NotFound);
-    }
-
-    #[test]
-    fn what_is_written_down_comes_back() {
-        let tasks = vec![task(1, MoveState::Failed), task(2, MoveState::Canceling)];
-        let (moves, again) = (Moves::default(), Moves::default());
-        moves.put(TOPIC, tasks.clone());
-        again.put_text(TOPIC, &Moves::text(&moves.of(TOPIC)).expect("text")).expect("its own text");
-        assert_eq!((again.of(TOPIC), again.topics_with_open()), (tasks, vec![TOPIC]));
-        assert!(again.put_text(TOPIC, "{}").is_err());
-    }
-
-    #[test]
-    fn only_an_open_move_counts_and_numbers_are_never_given_again() {
-        let moves = Moves::default();
-        assert_eq!(moves.next_id(50), 50);
-        moves.put(TOPIC, vec![task(50, MoveState::Running)]);
-        assert_eq!((moves.next_id(50), moves.next_id(70)), (51, 70));
-        moves.count(TOPIC, 2);
-        moves.count(TopicId(5), 2);
-        assert_eq!(moves.open(TOPIC).map(|task| task.moved), Some(2));
-        let mut tasks = moves.of(TOPIC);
-        change(&mut tasks, 50, MoveState::Completed, None).expect("it runs");
-        moves.put(TOPIC, tasks);
-        moves.count(TOPIC, 2);
-        assert_eq!((moves.open(TOPIC), moves.of(TOPIC)[0].moved), (None, 2));
-        moves.put(TopicId(TOPIC.0 | 1 << 31), vec![task(60, MoveState::Running)]);
-        moves.forget(TOPIC);
-        assert!(moves.of(TOPIC).is_empty() && moves.topics_with_open().is_empty(), "dead letters go with their topic");
-    }
-}
+mod tests;

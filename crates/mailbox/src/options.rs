@@ -36,7 +36,7 @@ pub struct MailboxOptions {
     pub disk_bytes_max: u64,
     /// Bytes of one segment of the log.
     pub segment_bytes: u32,
-    /// Operations of callers that may use a core at once.
+    /// Permits of the gate `mailbox_ops`: callers that use a core in the mailbox at once.
     pub ops_permits: usize,
 }
 

@@ -12,7 +12,7 @@ use ron_types::limits::mailbox::SHARDS_MAX;
 
 use crate::engine::{Engine, Routing, lock};
 use crate::events::Event;
-use crate::job::{Asked, Job, Turn};
+use crate::job::{Job, ShardCall, Turn};
 use crate::partition::Partition;
 use crate::shard::Shard;
 use crate::topics::Topics;
@@ -68,7 +68,7 @@ pub(crate) async fn rebalance(engine: &Engine, shards: usize) -> Result<(), Erro
 
 /// All shards are held at once, so partitions and routing change in one step: nobody sees one without the other.
 fn move_parts(engine: &Engine, shards: usize) -> Result<(), Error> {
-    let held: Result<Vec<_>, _> = engine.shards.iter().map(|lane| lane.shared.slot.lock()).collect();
+    let held: Result<Vec<_>, _> = engine.shards.iter().map(|handle| handle.shared.slot.lock()).collect();
     let mut held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
     let after = Routing { shards, moving: false };
     let mut owned: Vec<&mut Shard> = held.iter_mut().filter_map(|slot| slot.shard.as_mut()).collect();
@@ -78,7 +78,7 @@ fn move_parts(engine: &Engine, shards: usize) -> Result<(), Error> {
     rehouse(&mut owned, &engine.topics, after);
     // Messages on their way to a partition follow it.
     let on_their_way: Vec<_> =
-        engine.shards.iter().flat_map(|lane| std::mem::take(&mut *lock(&lane.shared.adopted))).collect();
+        engine.shards.iter().flat_map(|handle| std::mem::take(&mut *lock(&handle.shared.handovers))).collect();
     engine.routing.publish(after);
     for (lsn, handover) in on_their_way {
         engine.pass_on(lsn, handover);
@@ -106,8 +106,8 @@ pub(crate) fn rehouse(shards: &mut [&mut Shard], topics: &Topics, after: Routing
 
 async fn work_off(engine: &Engine, index: usize) -> Result<(), Error> {
     let deadline = Deadline::after(PATIENCE);
-    let (work, answer) = Asked::new(0, |_: &mut Turn<'_>| ());
+    let (work, answer) = ShardCall::new(0, |_: &mut Turn<'_>| ());
     // Through the queue, behind everything that is in it.
-    engine.shards[index].jobs.offer(Job::Scatter(work))?;
+    engine.shards[index].jobs.offer(Job::DismissReceivers(work))?;
     deadline.run("rebalance", answer).await?.map_err(|_| Error::canceled("the shard's worker ended"))
 }

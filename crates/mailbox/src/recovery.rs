@@ -21,7 +21,7 @@ pub(crate) struct Replay<'a> {
     topics: &'a Topics,
     routing: Routing,
     shards: Vec<Shard>,
-    told: Vec<SettingsSeen>,
+    settings_seen: Vec<SettingsSeen>,
     now: Millis,
     seq_max: Seq,
     /// Records that could be read but not understood: written by a newer version.
@@ -38,7 +38,7 @@ impl<'a> Replay<'a> {
         Replay {
             topics,
             routing,
-            told: shards.iter().map(|_| SettingsSeen::new()).collect(),
+            settings_seen: shards.iter().map(|_| SettingsSeen::new()).collect(),
             shards,
             now,
             seq_max: 0,
@@ -83,7 +83,7 @@ impl<'a> Replay<'a> {
     fn tell(&mut self, part: PartKey) -> usize {
         let index = self.routing.shard_of(part);
         if let Some(topic) = self.topics.by_id(part.topic) {
-            self.topics.tell_if_new(&mut self.shards[index], &mut self.told[index], &topic);
+            self.topics.tell_if_new(&mut self.shards[index], &mut self.settings_seen[index], &topic);
         }
         index
     }
@@ -125,7 +125,7 @@ impl<'a> Replay<'a> {
                 self.find_home(home, released);
             }
             let index = self.routing.shard_of(part);
-            self.told[index].remove(&part.topic);
+            self.settings_seen[index].remove(&part.topic);
             self.tell(part);
         }
     }
@@ -225,7 +225,7 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
     tracing::warn!(shard = index, "the shard's worker broke in mid-change: its state is read from the log again");
     let work = move || -> Result<(), LogError> {
         let opened = engine.opened().map_err(|_| LogError::Closed)?;
-        let lane = &engine.shards[index];
+        let handle = &engine.shards[index];
         // Nobody writes for this shard now, so what is in the log is all there is.
         let known = opened.log.appender().lsn();
         let mut replay = Replay::new(&engine.topics, engine.routing.get().value, true, opened.clock.now());
@@ -237,9 +237,9 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
         replay.finish(&mut ignored);
         // Moves come from other shards, so all were built; one is kept.
         let shard = replay.shards.into_iter().nth(index).ok_or(LogError::Closed)?;
-        lock(&lane.shared.adopted).retain(|(lsn, _)| *lsn > known);
-        lock(&lane.shared.slot).install(shard, known);
-        lane.shared.slot.clear_poison();
+        lock(&handle.shared.handovers).retain(|(lsn, _)| *lsn > known);
+        lock(&handle.shared.slot).install(shard, known);
+        handle.shared.slot.clear_poison();
         Ok(())
     };
     let done = tokio::task::spawn_blocking(work).await;

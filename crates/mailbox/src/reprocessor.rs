@@ -1,314 +1,260 @@
-//! Redrives: orders to move dead letters back, and the task that carries them out, one message at a time, beside moves.
+//! The task that carries out moves: those of different topics at the same time, those of one topic in their order.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::time::Duration;
 
-use ron_kernel::queue::{Payload, QueueReceiver, QueueSender};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use ron_kernel::queue::QueueReceiver;
 use ron_kernel::{Deadline, TaskContext, TaskResult};
-use ron_types::{Error, Kind};
-use serde::{Deserialize, Serialize};
+use ron_types::Error;
 
-use crate::engine::lock;
+use crate::engine::Engine;
+use crate::events::MovedTally;
+use crate::job::Turn;
 use crate::mailbox::Mailbox;
-use crate::mailbox::inspect::{Filter, Seen};
-use crate::mover::move_all;
-use crate::types::{MessageId, Millis, TopicName};
+use crate::mailbox::topics::place_in;
+use crate::moves::{self, IN_HAND_MAX, MoveFailure, MoveState, MoveTask, OnFailure, OrderedMove};
+use crate::types::{Millis, PartKey, Seq, State, Summary, TopicId};
 
-/// Orders remembered after they ended.
-const REMEMBERED_MAX: usize = 256;
-/// Messages looked at in one step.
+/// Messages of one step: few enough that a shard's other callers wait no longer than for a usual turn.
 const STEP: usize = 100;
-/// How long one step may take.
+/// Longest time of one step.
 const STEP_WAIT: Duration = Duration::from_secs(10);
+/// Wait before a step that could not be done is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// Steps in a second of a move with a rate: the messages of a tenth of a second go together.
+const STEPS_PER_SECOND: u32 = 10;
 
-/// Which dead letters are to go where, and how fast.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RedriveOrder {
-    /// The topic that holds them.
-    pub from: TopicName,
-    /// Where they go; none means each to the topic it was for.
-    pub to: Option<TopicName>,
-    /// Which of them.
-    pub filter: Filter,
-    /// How many in a second; none means as fast as it goes.
-    pub rate_per_second: Option<u32>,
-    /// How many at most.
-    pub limit: Option<u64>,
-}
-
-/// Where an order stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RedriveState {
-    /// Its turn has not come.
-    Waiting,
-    /// It is being carried out.
-    Running,
-    /// Somebody paused it.
-    Paused,
-    /// Everything that matched was moved.
-    Done,
-    /// Somebody ended it.
-    Canceled,
-    /// It could not go on.
-    Failed,
-}
-
-/// An order and its progress.
-#[derive(Clone, Debug, Serialize)]
-pub struct RedriveView {
-    /// Its number.
-    pub id: u64,
-    /// The topic that holds the dead letters.
-    pub from: TopicName,
-    /// Where they go; none means each to the topic it was for.
-    pub to: Option<TopicName>,
-    /// Where it stands.
-    pub state: RedriveState,
-    /// Messages moved.
-    pub moved: u64,
-    /// Messages looked at.
-    pub looked_at: u64,
-    /// Messages there were when it began, matching or not.
-    pub to_look_at: Option<u64>,
-    /// Messages that could not be moved.
-    pub failed: u64,
-    /// Why the last of them could not.
-    pub last_error: Option<String>,
-    /// How many in a second.
-    pub rate_per_second: Option<u32>,
-    /// When it was ordered.
-    pub ordered_ms: Millis,
-    /// When it will be done at this pace.
-    pub eta_ms: Option<Millis>,
-}
-
-/// What can be done about an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RedriveControl {
-    /// Stop for now.
-    Pause,
-    /// Go on.
-    Resume,
-    /// Stop for good.
-    Cancel,
-}
-
-/// An order on its way to the reprocessor.
-pub(crate) struct Ordered(u64);
-
-impl Payload for Ordered {}
-
-/// Every order of this run.
-pub(crate) struct Redrives {
-    queue: QueueSender<Ordered>,
-    table: Mutex<Table>,
-}
-
-#[derive(Default)]
-struct Table {
-    last: u64,
-    orders: BTreeMap<u64, (RedriveOrder, RedriveView)>,
-}
-
-impl Redrives {
-    pub fn new(queue: QueueSender<Ordered>) -> Self {
-        Redrives { queue, table: Mutex::default() }
-    }
-
-    /// Takes an order on, or says that there are too many.
-    pub fn order(&self, order: RedriveOrder, now: Millis) -> Result<RedriveView, Error> {
-        let mut table = lock(&self.table);
-        table.last += 1;
-        let id = table.last;
-        self.queue.offer(Ordered(id)).inspect_err(|_| {
-            tracing::warn!(queue = "reproc_tx", "reproc_queue_full: a redrive was refused");
-        })?;
-        let view = RedriveView {
-            id,
-            from: order.from.clone(),
-            to: order.to.clone(),
-            state: RedriveState::Waiting,
-            moved: 0,
-            looked_at: 0,
-            to_look_at: None,
-            failed: 0,
-            last_error: None,
-            rate_per_second: order.rate_per_second,
-            ordered_ms: now,
-            eta_ms: None,
-        };
-        table.orders.insert(id, (order, view.clone()));
-        if table.orders.len() > REMEMBERED_MAX {
-            let ended = table.orders.iter().find(|(_, (_, view))| view.state.has_ended()).map(|(id, _)| *id);
-            ended.and_then(|id| table.orders.remove(&id));
-        }
-        Ok(view)
-    }
-
-    /// Every order, the newest first.
-    pub fn all(&self) -> Vec<RedriveView> {
-        lock(&self.table).orders.values().rev().map(|(_, view)| view.clone()).collect()
-    }
-
-    /// One order.
-    pub fn get(&self, id: u64) -> Result<RedriveView, Error> {
-        let found = lock(&self.table).orders.get(&id).map(|(_, view)| view.clone());
-        found.ok_or_else(|| Error::new(Kind::NotFound, format!("redrive {id} does not exist")))
-    }
-
-    /// Pauses, resumes or ends an order.
-    pub fn control(&self, id: u64, control: RedriveControl) -> Result<RedriveView, Error> {
-        let mut table = lock(&self.table);
-        let Some((_, view)) = table.orders.get_mut(&id) else {
-            return Err(Error::new(Kind::NotFound, format!("redrive {id} does not exist")));
-        };
-        if view.state.has_ended() {
-            return Err(Error::new(Kind::Conflict, format!("redrive {id} has already ended")));
-        }
-        view.state = match control {
-            RedriveControl::Pause => RedriveState::Paused,
-            RedriveControl::Resume => RedriveState::Running,
-            RedriveControl::Cancel => RedriveState::Canceled,
-        };
-        Ok(view.clone())
-    }
-
-    fn find(&self, id: u64) -> Option<(RedriveOrder, RedriveState)> {
-        lock(&self.table).orders.get(&id).map(|(order, view)| (order.clone(), view.state))
-    }
-
-    fn change(&self, id: u64, change: impl FnOnce(&mut RedriveView)) {
-        if let Some((_, view)) = lock(&self.table).orders.get_mut(&id) {
-            change(view);
-        }
-    }
-
-    /// Ends an order, unless somebody has ended it already.
-    fn end(&self, id: u64, state: RedriveState) {
-        self.change(id, |view| {
-            if !view.state.has_ended() {
-                view.state = state;
-            }
-        });
-    }
-}
-
-impl RedriveState {
-    fn has_ended(self) -> bool {
-        matches!(self, RedriveState::Done | RedriveState::Canceled | RedriveState::Failed)
-    }
+/// What one step did.
+struct Step {
+    moved: u64,
+    /// The last message looked at; none at the end of the partition.
+    next: Option<Seq>,
+    failure: Option<MoveFailure>,
 }
 
 /// One life of the reprocessor.
 pub(crate) async fn dlq_reprocessor(
     context: TaskContext,
     mailbox: Mailbox,
-    mut orders: QueueReceiver<Ordered>,
+    mut orders: QueueReceiver<OrderedMove>,
 ) -> TaskResult {
     context.ready().await;
-    let redriving = async {
-        while let Some(Ordered(id)) = orders.recv().await {
-            carry_out(&mailbox, id).await;
-        }
-    };
-    let working = futures_util::future::join(redriving, move_all(&mailbox));
     tokio::select! {
-        // What was moved is moved; a redrive can be ordered again after the restart, a move goes on by itself.
+        // A move that is cut short goes on in the next life: what was moved is moved.
         () = context.stopping() => {}
-        _ = context.beating(working) => {}
+        () = context.beating(carry_out_all(&mailbox, &mut orders)) => {}
     }
     Ok(())
 }
 
-async fn carry_out(mailbox: &Mailbox, id: u64) {
-    let redrives = &mailbox.engine().redrives;
-    let Some((order, _)) = redrives.find(id) else { return };
-    redrives.change(id, |view| {
-        if view.state == RedriveState::Waiting {
-            view.state = RedriveState::Running;
-        }
-    });
-    let total = mailbox.stats(&order.from, Deadline::after(STEP_WAIT)).await;
-    redrives.change(id, |view| view.to_look_at = total.ok().map(|stats| stats.total.held()));
-    let mut cursor = None;
-    let mut moved = 0;
+/// Carries out moves for ever, at first those that a former life left undone.
+async fn carry_out_all(mailbox: &Mailbox, orders: &mut QueueReceiver<OrderedMove>) {
+    let engine = mailbox.engine();
+    engine.until_opened().await;
+    let mut left: VecDeque<OrderedMove> = engine.topics.moves.all_open().into();
+    let mut running = FuturesUnordered::new();
+    let mut in_hand: Vec<OrderedMove> = Vec::new();
     loop {
-        match redrives.find(id).map(|(_, state)| state) {
-            Some(RedriveState::Paused) => {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                continue;
-            }
-            Some(RedriveState::Running) => {}
-            _ => return,
+        while running.len() < IN_HAND_MAX
+            && let Some(order) = left.pop_front()
+        {
+            in_hand.push(order);
+            running.push(async move {
+                carry_out(mailbox, order).await;
+                order
+            });
         }
-        match step(mailbox, id, &order, &mut cursor, &mut moved).await {
-            Ok(true) => {}
-            Ok(false) => return redrives.end(id, RedriveState::Done),
-            Err(error) if error.kind == Kind::Busy => tokio::time::sleep(Duration::from_millis(100)).await,
-            Err(error) => {
-                redrives.change(id, |view| view.last_error = Some(error.to_string()));
-                return redrives.end(id, RedriveState::Failed);
+        tokio::select! {
+            Some(ended) = running.next() => in_hand.retain(|order| *order != ended),
+            Some(order) = orders.recv(), if left.is_empty() && running.len() < IN_HAND_MAX => {
+                // The order was queued under the log's lock, before its record was written: once the lock is free,
+                // the table has it or never will. What a former life left is still in the queue, too.
+                drop(engine.opened().map(|opened| opened.log.appender()));
+                if !in_hand.contains(&order) {
+                    left.push_back(order);
+                }
             }
         }
     }
 }
 
-/// Looks at one page and moves what matches; false once there is no more.
-async fn step(
+/// Carries out a move once it is the first of its topic, to its end or until the topic is gone.
+async fn carry_out(mailbox: &Mailbox, order: OrderedMove) {
+    let topic = order.topic;
+    let all = &mailbox.engine().topics.moves;
+    let (mut partition, mut after) = (0, None);
+    let mut has_begun = false;
+    loop {
+        // Listens before it looks, so that no change between the two is missed.
+        let changed = all.changed.notified();
+        let Some(source) = mailbox.engine().topics.by_id(topic) else { return };
+        if all.get(topic, order.id).is_none_or(|task| task.state.has_ended()) {
+            return;
+        }
+        let Some(task) = all.open(topic).filter(|task| task.id == order.id && task.state != MoveState::Paused) else {
+            changed.await;
+            continue;
+        };
+        if !std::mem::replace(&mut has_begun, true) {
+            all.start_pass(topic);
+        }
+        let done = match task.state {
+            MoveState::Waiting => begin(mailbox, topic, &task).await,
+            MoveState::Canceling => end(mailbox, topic, &task, MoveState::Canceled, None).await,
+            _ if task.is_at_limit() || partition == source.settings.partitions => {
+                end(mailbox, topic, &task, MoveState::Completed, None).await
+            }
+            _ => match step(mailbox, PartKey { topic, partition }, after, &task).await {
+                Ok(Step { failure: Some(failure), .. }) => {
+                    end(mailbox, topic, &task, MoveState::Failed, Some(failure)).await
+                }
+                Ok(Step { next, moved, .. }) => {
+                    after = next;
+                    partition += u16::from(next.is_none());
+                    keep_rate(mailbox, order, &task, moved).await;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = done {
+            tracing::debug!(%error, from = %source.name, "a step of a move is tried again");
+            tokio::time::sleep(TRY_AGAIN).await;
+        }
+    }
+}
+
+/// Writes down that the turn of a waiting move has come: only what is there now is moved.
+async fn begin(mailbox: &Mailbox, topic: TopicId, task: &MoveTask) -> Result<(), Error> {
+    let engine = mailbox.engine();
+    let Some(source) = engine.topics.by_id(topic) else { return Ok(()) };
+    let mut to_move = 0;
+    for part in source.parts() {
+        let held = move |turn: &mut Turn<'_>| Ok(turn.shard.stats(part).held());
+        to_move += mailbox.on_part_unpermitted(part, Deadline::after(STEP_WAIT), held).await?;
+    }
+    let (lsn, _) = engine.change_moves(&source.name, |_, now, tasks| {
+        let task = moves::find(tasks, task.id)?;
+        // An operator may have been quicker.
+        let is_waiting = task.state == MoveState::Waiting;
+        let begun = MoveTask { state: MoveState::Running, started_ms: now, to_move, ..task.clone() };
+        Ok(if is_waiting { begun } else { task })
+    })?;
+    engine.durable(lsn, Deadline::after(STEP_WAIT)).await
+}
+
+/// Writes down that a move has ended.
+async fn end(
     mailbox: &Mailbox,
-    id: u64,
-    order: &RedriveOrder,
-    cursor: &mut Option<MessageId>,
-    moved: &mut u64,
-) -> Result<bool, Error> {
-    let redrives = &mailbox.engine().redrives;
-    let page = mailbox.browse(&order.from, order.filter.clone(), *cursor, STEP, Deadline::after(STEP_WAIT)).await?;
-    for seen in &page.messages {
-        if order.limit.is_some_and(|limit| *moved >= limit) {
-            return Ok(false);
+    topic: TopicId,
+    task: &MoveTask,
+    state: MoveState,
+    failure: Option<MoveFailure>,
+) -> Result<(), Error> {
+    let engine = mailbox.engine();
+    let Some(source) = engine.topics.by_id(topic) else { return Ok(()) };
+    let ended = engine.change_moves(&source.name, |_, _, tasks| Ok(moves::find(tasks, task.id)?.ended(state, failure)));
+    let (lsn, view) = ended?;
+    tracing::info!(from = %view.from, id = task.id, moved = view.task.moved, ?state, "a move has ended");
+    engine.durable(lsn, Deadline::after(STEP_WAIT)).await
+}
+
+/// Looks at some messages of a partition and moves those that are meant, each with a record of its own. Two turns of
+/// the shard: between them the filter may read payloads back from the disk, which no turn may wait for.
+async fn step(mailbox: &Mailbox, part: PartKey, after: Option<Seq>, task: &MoveTask) -> Result<Step, Error> {
+    let at_rate = task.rate_per_second.map_or(STEP, |rate| (rate / STEPS_PER_SECOND).clamp(1, STEP as u32) as usize);
+    let browse = move |turn: &mut Turn<'_>| {
+        let mut summaries = Vec::new();
+        turn.shard.browse(part, after, at_rate, &mut summaries);
+        Ok(summaries)
+    };
+    let summaries = mailbox.on_part_unpermitted(part, Deadline::after(STEP_WAIT), browse).await?;
+    let next = summaries.last().map(|last| last.seq).filter(|_| summaries.len() == at_rate);
+    let looked_at = summaries.len() as u64;
+    let meant = mailbox.matching(part, summaries, &task.filter).await?;
+    let task = task.clone();
+    let work = move |turn: &mut Turn<'_>| {
+        let mut tally = MovedTally::default();
+        let moved = move_some(turn, part, &meant, &task, looked_at, &mut tally);
+        // Also after an error: what was moved before it stays moved.
+        turn.engine.tell_of_moves(part.topic, tally);
+        moved
+    };
+    let (moved, failure) = mailbox.on_part_unpermitted(part, Deadline::after(STEP_WAIT), work).await?;
+    Ok(Step { moved, next, failure })
+}
+
+/// Moves messages on one turn; how many, and the failure that ends the move.
+fn move_some(
+    turn: &mut Turn<'_>,
+    part: PartKey,
+    meant: &[Seq],
+    task: &MoveTask,
+    looked_at: u64,
+    tally: &mut MovedTally,
+) -> Result<(u64, Option<MoveFailure>), Error> {
+    let moves = &turn.engine.topics.moves;
+    let (mut moved, mut failures) = (0, Vec::new());
+    for seq in meant {
+        // Asked anew for each, under the hold of the log: a move that was paused or canceled must not go on behind the
+        // record that says so.
+        let now = moves.open(part.topic).filter(|now| now.id == task.id && now.state == MoveState::Running);
+        if now.is_none_or(|now| now.is_at_limit()) {
+            break;
         }
-        while redrives.find(id).is_some_and(|(_, state)| state == RedriveState::Paused) {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        if redrives.find(id).is_none_or(|(_, state)| state != RedriveState::Running) {
-            return Ok(true);
-        }
-        let outcome = move_one(mailbox, order, seen).await;
-        *moved += u64::from(outcome.is_ok());
-        redrives.change(id, |view| match &outcome {
-            Ok(()) => view.moved += 1,
-            Err(error) => {
-                view.failed += 1;
-                view.last_error = Some(error.to_string());
+        // It may have gone since it was looked at.
+        let Some(summary) = turn.shard.summary_of(part, *seq).filter(|summary| may_go(turn.now, summary, task)) else {
+            continue;
+        };
+        match destination(turn.engine, &summary, task) {
+            Ok(to) if to == part => {}
+            Ok(to) => {
+                turn.shard.redrive(turn.now, turn.journal, part, *seq, to)?;
+                moves.count(part.topic, 1);
+                tally.count(to.topic);
+                moved += 1;
             }
-        });
-        if let Some(rate) = order.rate_per_second.filter(|rate| *rate > 0) {
-            tokio::time::sleep(Duration::from_secs(1) / rate).await;
+            Err(failure) if task.on_failure == OnFailure::Stop => return Ok((moved, Some(failure))),
+            Err(failure) => failures.push(failure),
         }
     }
-    let now = mailbox.now();
-    redrives.change(id, |view| {
-        view.looked_at += page.looked_at as u64;
-        view.eta_ms = view.eta(now);
-    });
-    *cursor = page.next;
-    Ok(page.next.is_some())
+    moves.count_seen(part.topic, looked_at, &failures);
+    Ok((moved, None))
 }
 
-async fn move_one(mailbox: &Mailbox, order: &RedriveOrder, seen: &Seen) -> Result<(), Error> {
-    let target = order.to.clone().or_else(|| seen.dead.as_ref().map(|dead| dead.source.clone()));
-    let target = target.ok_or_else(|| Error::schema("to: the message came from no other topic; name one"))?;
-    mailbox.redrive_one(seen.msg_id, &target, Deadline::after(STEP_WAIT)).await
+/// Only what was there when the move began and is with no consumer: what comes back from where it went stays.
+fn may_go(now: Millis, summary: &Summary, task: &MoveTask) -> bool {
+    let is_leased = summary.state == State::Leased && summary.due_ms.is_some_and(|until_ms| until_ms > now);
+    !is_leased && summary.since_ms <= task.started_ms
 }
 
-impl RedriveView {
-    /// When everything will have been looked at, at the pace so far.
-    fn eta(&self, now: Millis) -> Option<Millis> {
-        let (total, done) = (self.to_look_at?, self.looked_at);
-        let spent = now.saturating_sub(self.ordered_ms);
-        (done > 0).then(|| now + spent.saturating_mul(total.saturating_sub(done)) / done)
+/// Where a message goes, or why it cannot.
+fn destination(engine: &Engine, summary: &Summary, task: &MoveTask) -> Result<PartKey, MoveFailure> {
+    let topics = &engine.topics;
+    let target = match (&task.to, &summary.dead) {
+        (Some(name), _) => topics.get(name).ok_or(MoveFailure::NoDestination)?,
+        (None, Some(dead)) => topics.by_id(dead.source.topic).ok_or(MoveFailure::NoDestination)?,
+        (None, None) => return Err(MoveFailure::NoOrigin),
+    };
+    Ok(place_in(&target, summary))
+}
+
+/// Waits until so many messages are within the rate, or until the move is paused or ended.
+async fn keep_rate(mailbox: &Mailbox, order: OrderedMove, task: &MoveTask, moved: u64) {
+    let Some(rate) = task.rate_per_second.filter(|rate| *rate > 0) else { return };
+    let all = &mailbox.engine().topics.moves;
+    let mut sleeping = pin!(tokio::time::sleep(Duration::from_secs_f64(moved as f64 / f64::from(rate))));
+    loop {
+        let changed = all.changed.notified();
+        if all.get(order.topic, order.id).is_none_or(|now| now.state != MoveState::Running) {
+            return;
+        }
+        tokio::select! {
+            () = &mut sleeping => return,
+            () = changed => {}
+        }
     }
 }

@@ -52,13 +52,13 @@ fn wake_at(last_scan: Instant, nearest: Option<Instant>) -> Instant {
 
 async fn wake_due(engine: &Engine, now: Millis) {
     let deadlines = *engine.deadlines.borrow();
-    for (lane, _) in engine.shards.iter().zip(deadlines).filter(|(_, deadline)| *deadline <= now) {
-        match lane.wakes.offer(Wake) {
+    for (handle, _) in engine.shards.iter().zip(deadlines).filter(|(_, deadline)| *deadline <= now) {
+        match handle.wakes.offer(Wake) {
             Ok(()) => {}
             Err(full) if full.kind == Kind::Busy => {
                 engine.counts.requeue_backed_off();
                 // A full queue holds wake-ups enough; the law of the channel is to try again all the same.
-                let _ = lane.wakes.send(Wake, Deadline::after(limits::SCANNER_WAKE_MIN)).await;
+                let _ = handle.wakes.send(Wake, Deadline::after(limits::SCANNER_WAKE_MIN)).await;
             }
             Err(_) => {}
         }

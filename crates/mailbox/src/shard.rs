@@ -9,7 +9,7 @@ use ron_types::limits::mailbox::PARTITIONS_MAX;
 use ron_types::{Error, Kind};
 
 use crate::partition::Partition;
-use crate::partition::apply::Parcel;
+use crate::partition::apply::MessageInTransit;
 use crate::types::{BreakerTurn, Dead, Dedup, Millis, PartKey, Seq, TopicId, TopicSettings};
 
 mod change;
@@ -119,19 +119,19 @@ pub struct Handover {
     pub to: PartKey,
     /// Its number.
     pub seq: Seq,
-    parcel: Parcel,
+    in_transit: MessageInTransit,
     hot: Option<Bytes>,
 }
 
 impl Handover {
     /// Why the message is dead, if that is why it goes.
     pub fn dead(&self) -> Option<&Dead> {
-        self.parcel.dead()
+        self.in_transit.dead()
     }
 
     /// When the message was sent.
     pub fn sent_ms(&self) -> Millis {
-        self.parcel.sent_ms()
+        self.in_transit.sent_ms()
     }
 }
 
@@ -186,10 +186,10 @@ impl Shard {
 
     /// A message that left another partition arrives; its record is already written.
     pub fn adopt(&mut self, _now: Millis, handover: Handover) {
-        let Handover { to, seq, parcel, hot } = handover;
+        let Handover { to, seq, in_transit, hot } = handover;
         let (part, context) = self.part_mut(to);
         part.remove(seq);
-        part.apply_arrival(seq, parcel);
+        part.apply_arrival(seq, in_transit);
         context.homes.insert(seq, to);
         if let Some(body) = hot {
             context.hot.put(seq, body);

@@ -1,4 +1,4 @@
-//! Everything the mailbox declares: its service, tasks and channels. What is not here does not exist.
+//! Everything the mailbox declares: its service, tasks, channels and gate. What is not here does not exist.
 
 use std::time::Duration;
 
@@ -23,12 +23,13 @@ pub static LOG_KEEPER: TaskSpec = task(
     Phase::Flush,
     "recovers the log, owns its writer thread, copies stragglers forward, scrubs; a failed disk ends the process",
 );
-/// Owns the partitions of one shard.
+/// Does at a shard what its callers did not do themselves.
 pub static SHARD_WORKER: TaskSpec = task(
     "shard_worker",
     "1 per shard",
     Phase::Work,
-    "the only owner of its partitions: takes jobs, writes records, answers once they are durable",
+    "runs the turns of a shard that callers do not run themselves: jobs they had to queue, what is due; sends replies \
+     once their records are durable",
 );
 /// Wakes shards when something is due.
 pub static VISIBILITY_SCANNER: TaskSpec = task(
@@ -38,8 +39,12 @@ pub static VISIBILITY_SCANNER: TaskSpec = task(
     "wakes at the nearest deadline, 10 to 500 ms after its last look, jittered; requeues what has timed out",
 );
 /// Moves dead letters back.
-pub static DLQ_REPROCESSOR: TaskSpec =
-    task("dlq_reprocessor", "0-1", Phase::Work, "moves dead letters back by order: filter, rate, progress, pause");
+pub static DLQ_REPROCESSOR: TaskSpec = task(
+    "dlq_reprocessor",
+    "0-1",
+    Phase::Work,
+    "carries out moves of dead letters: filter, limit, rate, pause, progress",
+);
 /// Changes how many shards own partitions.
 pub static REBALANCER: TaskSpec =
     task("rebalancer", "0-1", Phase::Work, "on a change of shard count: drain, move, rebind, without loss");
@@ -62,8 +67,8 @@ const fn work(name: &'static str) -> QueueSpec {
         kind: QueueKind::Mpsc,
         capacity: SHARD_CAPACITY,
         bytes_max: Some(SHARD_BYTES_MAX),
-        from: "listener, requeue",
-        to: "shard worker",
+        from: "callers",
+        to: "shard_worker",
         overflow: Overflow::RejectNew,
         answer: "HTTP 429 + Retry-After",
         on_restart: Fate::Kept,
@@ -79,8 +84,8 @@ const fn requeue(name: &'static str) -> QueueSpec {
         kind: QueueKind::Mpsc,
         capacity: requeue_capacity(SHARD_CAPACITY),
         bytes_max: None,
-        from: "scanner",
-        to: "shard worker",
+        from: "visibility_scanner, shard_worker",
+        to: "shard_worker",
         overflow: Overflow::RetryBackoff,
         answer: "exponential retry",
         on_restart: Fate::Kept,
@@ -127,23 +132,26 @@ pub static REQUEUE: [QueueSpec; SHARDS_MAX] = [
 /// Names of the shards, as metrics label them.
 pub static SHARD_NAMES: [&str; SHARDS_MAX] = ["0", "1", "2", "3", "4", "5", "6", "7"];
 
-/// Orders to move dead letters back.
+/// Orders that wait until the reprocessor has a hand free.
+pub const REPROCESS_CAPACITY: usize = 256;
+
+/// Orders to move dead letters, on their way to the task that carries them out.
 pub static REPROCESS: QueueSpec = QueueSpec {
     owner: OWNER,
     service: SERVICE,
     name: "reproc_tx",
     kind: QueueKind::Mpsc,
-    capacity: 256,
+    capacity: REPROCESS_CAPACITY,
     bytes_max: None,
-    from: "operator",
-    to: "dlq reprocessor",
+    from: "callers",
+    to: "dlq_reprocessor",
     overflow: Overflow::RejectNew,
     answer: "Busy, operator sees reproc_queue_full",
     on_restart: Fate::Kept,
     on_drain: Fate::Discarded,
 };
 
-/// What happens to messages, for whoever watches.
+/// What happens to messages, for observers.
 pub static EVENTS: QueueSpec = QueueSpec {
     owner: OWNER,
     service: SERVICE,
@@ -151,7 +159,7 @@ pub static EVENTS: QueueSpec = QueueSpec {
     kind: QueueKind::Broadcast,
     capacity: limits::BUS_CAPACITY,
     bytes_max: None,
-    from: "workers",
+    from: "shard_worker, log_keeper, rebalancer",
     to: "observers",
     overflow: Overflow::DropOldest,
     answer: "loss-tolerant",
@@ -164,6 +172,11 @@ pub fn queues() -> impl Iterator<Item = &'static QueueSpec> {
     WORK.iter().chain(&REQUEUE).chain([&REPROCESS, &EVENTS])
 }
 
-/// Bounds the operations at work.
-pub static MAILBOX_OPS: GateSpec =
-    GateSpec { facet: SERVICE, name: "mailbox_ops", permits_per_cpu: 4, does: "mailbox operations at once" };
+/// Callers that use a core in the mailbox at once.
+pub static MAILBOX_OPS: GateSpec = GateSpec {
+    facet: SERVICE,
+    name: "mailbox_ops",
+    permits_per_cpu: 4,
+    does: "callers that use a core in the mailbox at once: admission, encoding, their own turn at a shard; not held \
+           while they wait for the disk, a message or a queue; the mailbox's own tasks need none",
+};

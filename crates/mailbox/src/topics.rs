@@ -212,8 +212,8 @@ impl Topics {
     }
 
     /// Tells a shard a topic's settings if they have changed since it was last told.
-    pub(crate) fn tell_if_new(&self, shard: &mut Shard, told: &mut SettingsSeen, topic: &Topic) {
-        if told.insert(topic.id, topic.version) != Some(topic.version) {
+    pub(crate) fn tell_if_new(&self, shard: &mut Shard, seen: &mut SettingsSeen, topic: &Topic) {
+        if seen.insert(topic.id, topic.version) != Some(topic.version) {
             self.tell(shard, topic);
         }
     }

@@ -10,7 +10,7 @@ use ron_kernel::{Builder, Deadline, KernelHandle, KernelOptions, Metrics, Snapsh
 use ron_types::Kind;
 use svc_mailbox::types::{Groups, TopicName, TopicSettings};
 use svc_mailbox::{
-    Delivery, Filter, LiveOptions, LogLocation, Mailbox, MailboxOptions, Outgoing, Receive, RedriveOrder, RedriveState,
+    Delivery, Filter, LiveOptions, LogLocation, Mailbox, MailboxOptions, MoveOrder, MoveState, Outgoing, Receive,
     capabilities,
 };
 
@@ -18,6 +18,8 @@ use svc_mailbox::{
 mod breaker;
 #[path = "engine/events.rs"]
 mod events;
+#[path = "engine/gate.rs"]
+mod gate;
 #[path = "engine/lines.rs"]
 mod group_queues;
 #[path = "engine/moves.rs"]
@@ -217,18 +219,14 @@ async fn a_message_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back() 
     let explained = rig.mailbox.explain(sent.msg_id, soon()).await.expect("known");
     assert!(explained.verdict.contains("dead letter of jobs"), "{}", explained.verdict);
 
-    let order = RedriveOrder {
-        from: name("jobs.dlq"),
-        to: None,
-        filter: Filter { error_contains: Some("boo".to_owned()), ..Filter::default() },
-        rate_per_second: None,
-        limit: None,
-    };
-    assert_eq!(rig.mailbox.count_redrive(&order, soon()).await.expect("counted"), 1);
-    let id = rig.mailbox.start_redrive(order).expect("ordered").id;
+    let filter = Filter { error_contains: Some("boo".to_owned()), ..Filter::default() };
+    let order = MoveOrder { filter, ..MoveOrder::all_of(name("jobs.dlq")) };
+    assert_eq!(rig.mailbox.count_move(&order, soon()).await.expect("counted"), 1);
+    let id = rig.mailbox.start_move(order, soon()).await.expect("ordered").task.id;
     let back = rig.recv_as("jobs", Receive { wait_ms: 5_000, ..once() }).await.remove(0);
     assert_eq!((back.msg_id, back.attempt), (sent.msg_id, 1));
-    eventually(|| rig.mailbox.redrive(id).expect("known").state, |state| *state == RedriveState::Done).await;
+    let state = || rig.mailbox.find_move(id).expect("known").task.state;
+    eventually(state, |state| *state == MoveState::Completed).await;
     assert_eq!(rig.stop().await, 0);
 }
 

@@ -9,7 +9,7 @@ use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_mailbox::capabilities::{ADMIN, SEND};
 use svc_mailbox::types::{MessageId, TopicName};
-use svc_mailbox::{Filter, RedriveControl, RedriveOrder, RedriveState, RedriveView};
+use svc_mailbox::{Filter, MoveControl, MoveOrder, MoveState, MoveView};
 use utoipa::ToSchema;
 
 use super::dto::{self, FilterFields};
@@ -122,8 +122,7 @@ pub(super) struct Task<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<&'a str>,
     /// `waiting`, `running`, `paused`, `done`, `canceled` or `failed`.
-    #[schema(value_type = String)]
-    state: RedriveState,
+    state: &'static str,
     /// Letters moved.
     moved: u64,
     /// Letters looked at.
@@ -150,8 +149,7 @@ pub(super) const OPERATIONS: &[&Operation] = &[&LIST, &REPROCESS, &TASKS, &TASK,
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
-    let controls =
-        [(&PAUSE, RedriveControl::Pause), (&RESUME, RedriveControl::Resume), (&CANCEL, RedriveControl::Cancel)];
+    let controls = [(&PAUSE, MoveControl::Pause), (&RESUME, MoveControl::Resume), (&CANCEL, MoveControl::Cancel)];
     let routes = routes
         .add(&LIST, with!(app, list(call, bearer, topic, query)))
         .add(&REPROCESS, with!(app, reprocess(call, bearer, topic, body)))
@@ -159,9 +157,9 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&TASK, with!(app, task(bearer, id)));
     controls.into_iter().fold(routes, |routes, (operation, control)| {
         let app = Arc::clone(&app);
-        let handler = move |bearer: Bearer, id: Path<String>| {
-            let answer = app.control(&bearer, &id.0, control);
-            async move { answer }
+        let handler = move |call: Call, bearer: Bearer, id: Path<String>| {
+            let app = Arc::clone(&app);
+            async move { app.control(&call, &bearer, &id.0, control).await }
         };
         routes.add(operation, handler)
     })
@@ -191,30 +189,32 @@ async fn reprocess(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String
     let from = app.letters(&bearer, &name)?;
     let request: ReprocessRequest = body.parse_or_default()?;
     let is_dry_run = request.dry_run;
-    let order = request.order(from)?;
+    let order = request.order(from);
     if let Some(to) = &order.to {
         app.allow(&bearer, SEND, to.as_str())?;
     }
     if is_dry_run {
-        let would_move = Some(app.mailbox.count_redrive(&order, call.deadline).await?);
+        let would_move = Some(app.mailbox.count_move(&order, call.deadline).await?);
         return Ok(Json(ReprocessAnswer { task: None, would_move }).into_response());
     }
-    let view = app.mailbox.start_redrive(order)?;
-    Ok(app.changed(StatusCode::OK, &ReprocessAnswer { task: Some(Task::from(&view)), would_move: None }))
+    let view = app.mailbox.start_move(order, call.deadline).await?;
+    let task = Some(Task::new(&view, app.mailbox.now()));
+    Ok(app.changed(StatusCode::OK, &ReprocessAnswer { task, would_move: None }))
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
 async fn tasks(app: Arc<App>, bearer: Bearer) -> HandlerResult {
     bearer.is_known(&app.authority)?;
-    let mut views = app.mailbox.redrives();
+    let mut views = app.mailbox.all_moves();
     views.retain(|view| app.allow_admin(&bearer, view.from.as_str()).is_ok());
-    Ok(Json(TasksAnswer { tasks: views.iter().map(Task::from).collect() }).into_response())
+    let now = app.mailbox.now();
+    Ok(Json(TasksAnswer { tasks: views.iter().map(|view| Task::new(view, now)).collect() }).into_response())
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
 async fn task(app: Arc<App>, bearer: Bearer, id: Path<String>) -> HandlerResult {
     let view = app.task(&bearer, &id.0)?;
-    Ok(Json(TaskAnswer { task: Task::from(&view) }).into_response())
+    Ok(Json(TaskAnswer { task: Task::new(&view, app.mailbox.now()) }).into_response())
 }
 
 impl App {
@@ -230,54 +230,62 @@ impl App {
         Ok(target)
     }
 
-    fn task(&self, bearer: &Bearer, id: &str) -> Result<RedriveView, Error> {
+    fn task(&self, bearer: &Bearer, id: &str) -> Result<MoveView, Error> {
         bearer.is_known(&self.authority)?;
         let id = id.parse().map_err(|_| Error::schema("id: not the number of a task"))?;
-        let view = self.mailbox.redrive(id)?;
+        let view = self.mailbox.find_move(id)?;
         self.allow_admin(bearer, view.from.as_str())?;
         Ok(view)
     }
 
-    fn control(&self, bearer: &Bearer, id: &str, control: RedriveControl) -> HandlerResult {
+    async fn control(&self, call: &Call, bearer: &Bearer, id: &str, control: MoveControl) -> HandlerResult {
         let view = self.task(bearer, id)?;
-        let view = self.mailbox.control_redrive(view.id, control)?;
-        Ok(Json(TaskAnswer { task: Task::from(&view) }).into_response())
+        let view = self.mailbox.control_move(&view.from, view.task.id, control, call.deadline).await?;
+        Ok(Json(TaskAnswer { task: Task::new(&view, self.mailbox.now()) }).into_response())
     }
 }
 
 impl ReprocessRequest {
-    fn order(self, from: TopicName) -> Result<RedriveOrder, Error> {
-        if let Some(rate) = self.rate_per_second {
-            dto::check_range("rate_per_second", rate.into(), 1..=u32::MAX.into())?;
-        }
-        if let Some(limit) = self.limit {
-            dto::check_range("limit", limit, 1..=u64::MAX)?;
-        }
-        Ok(RedriveOrder {
-            from,
+    fn order(self, from: TopicName) -> MoveOrder {
+        MoveOrder {
             to: self.to.map(|to| to.0),
             filter: self.filter.into(),
             rate_per_second: self.rate_per_second,
             limit: self.limit,
-        })
+            ..MoveOrder::all_of(from)
+        }
     }
 }
 
-impl<'a> From<&'a RedriveView> for Task<'a> {
-    fn from(view: &'a RedriveView) -> Self {
+impl<'a> Task<'a> {
+    fn new(view: &'a MoveView, now_ms: u64) -> Self {
+        let task = &view.task;
         Task {
-            id: view.id,
+            id: task.id,
             from: view.from.as_str(),
-            to: view.to.as_ref().map(TopicName::as_str),
-            state: view.state,
-            moved: view.moved,
-            looked_at: view.looked_at,
-            to_look_at: view.to_look_at,
-            failed: view.failed,
-            last_error: view.last_error.as_deref(),
-            rate_per_second: view.rate_per_second,
-            ordered_ts: view.ordered_ms,
-            eta_ts: view.eta_ms,
+            to: task.to.as_ref().map(TopicName::as_str),
+            state: state_word(task.state),
+            moved: task.moved,
+            looked_at: task.looked_at,
+            to_look_at: Some(task.to_move).filter(|_| task.started_ms > 0),
+            failed: task.failed,
+            last_error: task.last_error.as_deref(),
+            rate_per_second: task.rate_per_second,
+            // Moves of older logs were begun when they were ordered.
+            ordered_ts: if task.ordered_ms > 0 { task.ordered_ms } else { task.started_ms },
+            eta_ts: view.eta_ms(now_ms),
         }
+    }
+}
+
+/// A task that is being canceled moves nothing more, so it is shown as canceled.
+const fn state_word(state: MoveState) -> &'static str {
+    match state {
+        MoveState::Waiting => "waiting",
+        MoveState::Running => "running",
+        MoveState::Paused => "paused",
+        MoveState::Completed => "done",
+        MoveState::Canceling | MoveState::Canceled => "canceled",
+        MoveState::Failed => "failed",
     }
 }

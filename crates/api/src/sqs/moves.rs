@@ -8,7 +8,7 @@ use ron_types::Kind;
 use serde::{Deserialize, Serialize};
 use svc_mailbox::capabilities::{ADMIN, SEND};
 use svc_mailbox::types::TopicName;
-use svc_mailbox::{MoveFailure, MoveOrder, MoveState, MoveView, TopicView};
+use svc_mailbox::{IfBusy, MoveControl, MoveFailure, MoveOrder, MoveState, MoveView, OnFailure, TopicView};
 
 use super::App;
 use super::caller::Caller;
@@ -38,9 +38,11 @@ pub(super) async fn start_message_move_task(
         check_target(&source, target)?;
     }
     let order = MoveOrder {
-        from: source.name.clone(),
         to: target.map(|target| target.name),
         rate_per_second: rate.and_then(|rate| u32::try_from(rate).ok()),
+        if_busy: IfBusy::Refuse,
+        on_failure: OnFailure::Stop,
+        ..MoveOrder::all_of(source.name.clone())
     };
     let started = app.mailbox.start_move(order, caller.call.deadline).await.map_err(|error| match error.kind {
         Kind::Conflict => SqsError::invalid_value(
@@ -87,7 +89,7 @@ pub(super) async fn cancel_message_move_task(
     let (source, id) = read_handle(&app.options.account_id, &handle)
         .ok_or_else(|| SqsError::invalid_value("Value for parameter TaskHandle is invalid."))?;
     caller.allow(app, ADMIN, source.as_str())?;
-    let canceled = app.mailbox.cancel_move(&source, id, caller.call.deadline).await;
+    let canceled = app.mailbox.control_move(&source, id, MoveControl::Cancel, caller.call.deadline).await;
     let canceled = canceled.map_err(|error| match error.kind {
         Kind::NotFound => {
             let shape = "ResourceNotFoundException";
@@ -142,7 +144,8 @@ fn read_handle(account_id: &str, text: &str) -> Option<(TopicName, u64)> {
 fn shown(app: &App, caller: &Caller, view: &MoveView) -> MoveTask {
     let task = &view.task;
     let status = match task.state {
-        MoveState::Running => "RUNNING",
+        // SQS knows no pause and no waiting: these are moves of the native surface.
+        MoveState::Running | MoveState::Waiting | MoveState::Paused => "RUNNING",
         MoveState::Completed => "COMPLETED",
         MoveState::Canceling => "CANCELLING",
         MoveState::Canceled => "CANCELLED",
@@ -153,7 +156,7 @@ fn shown(app: &App, caller: &Caller, view: &MoveView) -> MoveTask {
         MoveFailure::NoOrigin => "CouldNotDetermineMessageSource",
     });
     MoveTask {
-        task_handle: (task.state == MoveState::Running).then(|| handle_of(app, caller, view)),
+        task_handle: (status == "RUNNING").then(|| handle_of(app, caller, view)),
         status,
         source_arn: names::arn_of(app, caller, view.from.as_str()),
         destination_arn: task.to.as_ref().map(|to| names::arn_of(app, caller, to.as_str())),

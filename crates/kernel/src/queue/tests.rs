@@ -142,15 +142,6 @@ async fn waiting_senders_wait_for_bytes_as_well_and_what_never_fits_is_said_at_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permit_cannot_fail_and_only_one_consumer_queues_have_them() {
-    let (sender, mut receiver, _) = make(&PERMIT);
-    sender.reserve(7, soon()).await.expect("room").send(Blob(7));
-    assert_eq!(receiver.try_recv(), Some(Blob(7)));
-    let (many, _, _) = make(&REJECT_MANY);
-    assert!(many.reserve(7, soon()).await.is_err());
-}
-
-#[tokio::test(start_paused = true)]
 async fn retry_policies_try_again_within_their_bounds() {
     let (sender, receiver, probe) = make(&RETRY_ONCE);
     assert!(sender.offer(Blob(1)).is_ok() && sender.offer(Blob(2)).is_ok());

@@ -22,7 +22,7 @@ pub async fn topology(args: &TopologyArgs) -> Result<Report, Failure> {
     match (args.check, args.client.json) {
         (true, _) => {
             let version: Version = client.get("/version").await?.expect_success("/version")?.read("/version")?;
-            Ok(compare(&live, &declared(&version.services)))
+            Ok(compare(&live, &declared(&version.services, version.dev)))
         }
         (false, true) => Ok(Report::clean(answer.text() + "\n")),
         (false, false) => Ok(Report::clean(show(&live))),

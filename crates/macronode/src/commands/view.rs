@@ -56,6 +56,8 @@ pub struct Pressure {
 pub struct Version {
     /// The services the node was told to run.
     pub services: Vec<String>,
+    /// Whether it has the development routes.
+    pub dev: bool,
 }
 
 /// The answer of /topology.

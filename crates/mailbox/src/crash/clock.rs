@@ -6,7 +6,7 @@ use ron_log::SimDisk;
 
 use super::memory::Memory;
 use super::workloads::settings;
-use super::world::{Letter, START_MS, World, open, routing};
+use super::world::{START_MS, TestMessage, World, open, routing};
 use crate::clock::Steady;
 use crate::topics::Topics;
 use crate::types::{Expired, Millis, State, TopicSettings};
@@ -36,13 +36,13 @@ fn stopped() -> (SimDisk, Memory) {
     world.put_topic("short", TopicSettings { expired: Expired::Drop, ..kept(HOUR_MS / 2) });
     world.put_topic("long", TopicSettings { expired: Expired::Drop, ..kept(2 * HOUR_MS) });
     for topic in ["short", "long"] {
-        world.send(topic, Letter { key: Some(1), ..Letter::default() });
+        world.send(topic, TestMessage { key: Some(1), ..TestMessage::default() });
     }
     world.advance(600_000);
-    world.send("leased", Letter::default());
+    world.send("leased", TestMessage::default());
     let leased = world.part("leased", 0);
     assert_eq!(world.recv(leased, 1, LEASE_MS), [3]);
-    world.send("leased", Letter { delay_ms: 60_000, ..Letter::default() });
+    world.send("leased", TestMessage { delay_ms: 60_000, ..TestMessage::default() });
     world.flush().unwrap();
     (disk.crash(0), world.memory)
 }
@@ -77,8 +77,8 @@ async fn set_back_across_a_restart_no_lease_outlasts_its_grant_and_nothing_is_lo
     );
     assert_eq!((held(&world, "short").len(), held(&world, "long").len()), (1, 1));
     // The keys are known; the sends assert it.
-    world.send("short", Letter { key: Some(1), ..Letter::default() });
-    world.send("long", Letter { key: Some(1), ..Letter::default() });
+    world.send("short", TestMessage { key: Some(1), ..TestMessage::default() });
+    world.send("long", TestMessage { key: Some(1), ..TestMessage::default() });
     world.advance(LEASE_MS);
     world.tick();
     assert_eq!(held(&world, "leased")[0], (3, State::Ready, None), "granted for so long and no longer");
@@ -95,7 +95,7 @@ async fn set_forward_across_a_restart_leases_end_and_only_what_is_over_its_time_
     // At least once: the lease is over, the message comes again, and nothing is gone but what an hour makes too old.
     assert_eq!(held(&world, "leased"), [(3, State::Ready, None), (4, State::Ready, None)]);
     assert_eq!((held(&world, "short").len(), held(&world, "long").len()), (0, 1));
-    world.send("long", Letter { key: Some(1), ..Letter::default() });
+    world.send("long", TestMessage { key: Some(1), ..TestMessage::default() });
     let given = world.recv(world.part("leased", 0), 2, LEASE_MS);
     assert_eq!(given, [3, 4]);
     given.into_iter().for_each(|seq| world.ack(seq));
@@ -110,7 +110,7 @@ async fn set_back_again_and_again_time_never_goes_back() {
         let mut world = restarted(&disk, &memory, last_ms - HOUR_MS);
         assert!(world.now >= last_ms);
         world.advance(1_000);
-        world.send("leased", Letter::default());
+        world.send("leased", TestMessage::default());
         world.flush().unwrap();
         last_ms = world.now;
         memory = world.memory;

@@ -4,16 +4,16 @@ use ron_log::SimDisk;
 
 use super::check::check;
 use super::workloads::{make_topics, settings};
-use super::world::{Letter, World, routing};
+use super::world::{TestMessage, World, routing};
 use crate::types::{PartKey, Seq, TopicSettings};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// A message in the oldest segment, which is worth reclaiming.
 fn old_message(world: &mut World, topic: &str) -> Seq {
-    let old = world.send(topic, Letter { len: 200, ..Letter::default() });
+    let old = world.send(topic, TestMessage { len: 200, ..TestMessage::default() });
     for _ in 0..12 {
-        world.send("fair", Letter { len: 1_800, ..Letter::default() });
+        world.send("fair", TestMessage { len: 1_800, ..TestMessage::default() });
         world.flush().unwrap();
         let given = world.recv(world.part("fair", 0), 1, 60_000);
         given.into_iter().for_each(|seq| world.ack(seq));
@@ -68,7 +68,7 @@ fn a_partition_that_moves_between_the_questions_is_not_lost_with_its_segment() {
     let shards = (2..=8).find(|shards| routing(*shards).shard_of(jobs) > 0).expect("some number of shards");
     world.rebalance(shards).unwrap();
     let key = Some(5);
-    world.send("jobs", Letter { key, ..Letter::default() });
+    world.send("jobs", TestMessage { key, ..TestMessage::default() });
     let settled = world.recv(jobs, 1, 1_000);
     settled.into_iter().for_each(|seq| world.ack(seq));
     let old = old_message(&mut world, "jobs");
@@ -86,7 +86,7 @@ fn a_partition_that_moves_between_the_questions_is_not_lost_with_its_segment() {
     let (mut world, _) = check(&disk.crash(0), &world.memory, 2, "moved while the segment was given back");
     assert_eq!(world.held(jobs), [old]);
     // The key of a settled message is known too; the send asserts it.
-    world.send("jobs", Letter { key, ..Letter::default() });
+    world.send("jobs", TestMessage { key, ..TestMessage::default() });
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn rules_written_again_behind_the_messages_hold_from_the_start() {
     world.put_topic("long", TopicSettings { retention_ms: 14 * DAY_MS, dlq: Some("grave".to_owned()), ..settings() });
     let long = world.part("long", 0);
     old_message(&mut world, "fair");
-    let kept = world.send("long", Letter::default());
+    let kept = world.send("long", TestMessage::default());
     world.flush().unwrap();
     assert!(world.compact().unwrap(), "the topics are written again");
     let mut memory = world.memory;
@@ -140,7 +140,7 @@ fn a_shard_learns_the_rules_of_the_partitions_it_gets() {
     let fair = world.part("fair", 0);
     let apart = (2..=8).find(|shards| routing(*shards).shard_of(fair) > 0).expect("some number of shards");
     world.rebalance(apart).unwrap();
-    let kept = world.send("fair", Letter::default());
+    let kept = world.send("fair", TestMessage::default());
     world.rebalance(1).unwrap();
     world.put_topic("fair", TopicSettings { retention_ms: 10 * DAY_MS, ..settings() });
     // Back to a shard that has heard only of the old rules.

@@ -72,18 +72,17 @@ impl World {
         self.done(from, Promise::Other);
     }
 
-    fn append_moves(&mut self, id: TopicId, tasks: &[MoveTask]) -> Lsn {
-        let text = Moves::text(tasks).unwrap();
+    fn append_move(&mut self, id: TopicId, task: &MoveTask) -> Lsn {
+        let text = Moves::text(task).unwrap();
         self.append(&head_of(&Record::Moves { id, now_ms: self.now, tasks: &text }))
     }
 
-    /// Begins, cancels or ends the move of a topic, as the handle and the mover do.
-    pub fn change_moves(&mut self, id: TopicId, change: impl FnOnce(&mut Vec<MoveTask>, u64)) {
-        let mut tasks = self.topics.moves.of(id);
-        change(&mut tasks, self.topics.moves.next_id(self.now));
-        let lsn = self.append_moves(id, &tasks);
-        self.topics.moves.put(id, tasks.clone());
-        self.model.moves.insert(id, tasks);
+    /// Orders, changes or ends a move of a topic, as the handle and the reprocessor do.
+    pub fn change_moves(&mut self, id: TopicId, change: impl FnOnce(&[MoveTask], u64) -> MoveTask) {
+        let task = change(&self.topics.moves.of(id), self.topics.moves.next_id(self.now));
+        let lsn = self.append_move(id, &task);
+        self.topics.moves.put(id, task);
+        self.model.moves.insert(id, self.topics.moves.of(id));
         self.remember(lsn, Promise::Other);
     }
 
@@ -106,15 +105,16 @@ impl World {
     pub fn rebalance(&mut self, shards: usize) -> Result<(), LogError> {
         self.flush()?;
         let after = routing(shards);
-        let mut owned: Vec<&mut Shard> = self.shards.iter_mut().map(|lane| &mut lane.shard).collect();
+        let mut owned: Vec<&mut Shard> = self.shards.iter_mut().map(|driven| &mut driven.shard).collect();
         rehouse(&mut owned, &self.topics, after);
-        let on_their_way: Vec<_> = self.shards.iter_mut().flat_map(|lane| std::mem::take(&mut lane.adopted)).collect();
+        let on_their_way: Vec<_> =
+            self.shards.iter_mut().flat_map(|driven| std::mem::take(&mut driven.handovers)).collect();
         self.routing = after;
         for handover in on_their_way {
-            self.shards[after.shard_of(handover.to)].adopted.push(handover);
+            self.shards[after.shard_of(handover.to)].handovers.push(handover);
         }
         let last = self.lsn();
-        self.shards.iter_mut().for_each(|lane| lane.last = last);
+        self.shards.iter_mut().for_each(|driven| driven.last = last);
         Ok(())
     }
 
@@ -133,9 +133,8 @@ impl World {
             }
         }
         for id in contents.moves {
-            let tasks = self.topics.moves.of(id);
-            if !tasks.is_empty() {
-                self.append_moves(id, &tasks);
+            for task in self.topics.moves.of(id) {
+                self.append_move(id, &task);
             }
         }
         for batch in contents.messages.chunks(4) {
@@ -166,7 +165,7 @@ impl World {
             let is_held = |old: &Old| {
                 self.shards
                     .iter()
-                    .any(|lane| old.is_in(&lane.shard) || old.is_among(lane.adopted.iter().map(|one| one.seq)))
+                    .any(|driven| old.is_in(&driven.shard) || old.is_among(driven.handovers.iter().map(|one| one.seq)))
             };
             if self.routing == routing && !batch.iter().any(is_held) {
                 return Ok(());

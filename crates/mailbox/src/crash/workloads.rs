@@ -3,8 +3,9 @@
 use ron_log::LogError;
 
 use super::Dice;
-use super::world::{Letter, World};
-use crate::moves::{self, MoveState, MoveTask};
+use super::world::{TestMessage, World};
+use crate::mailbox::inspect::Filter;
+use crate::moves::{self, MoveControl, MoveOrder, MoveState, MoveTask};
 use crate::types::{Expired, Groups, PartKey, Seq, TopicSettings};
 
 pub fn settings() -> TopicSettings {
@@ -41,17 +42,17 @@ pub fn make_topics(world: &mut World) -> Result<(), LogError> {
     world.flush()
 }
 
-fn letter(len: usize) -> Letter<'static> {
-    Letter { len, ..Letter::default() }
+fn message(len: usize) -> TestMessage<'static> {
+    TestMessage { len, ..TestMessage::default() }
 }
 
 pub fn send_and_ack(world: &mut World) -> Result<(), LogError> {
     make_topics(world)?;
     let (fair, line) = (world.part("fair", 0), world.part("line", 1));
     for round in 0..6 {
-        world.send("fair", Letter { key: Some(round), ..letter(100) });
-        world.send("line", Letter { partition: 1, group: Some("a"), ..letter(700) });
-        world.send("line", Letter { partition: 1, group: Some("b"), delay_ms: 2_000, ..letter(20) });
+        world.send("fair", TestMessage { key: Some(round), ..message(100) });
+        world.send("line", TestMessage { partition: 1, group: Some("a"), ..message(700) });
+        world.send("line", TestMessage { partition: 1, group: Some("b"), delay_ms: 2_000, ..message(20) });
         world.flush()?;
         let mut given = world.recv(fair, 2, 30_000);
         given.extend(world.recv(line, 2, 30_000));
@@ -59,7 +60,7 @@ pub fn send_and_ack(world: &mut World) -> Result<(), LogError> {
             world.flush()?;
         }
         given.iter().skip(1).for_each(|seq| world.ack(*seq));
-        world.send("fair", Letter { key: Some(round), ..letter(100) });
+        world.send("fair", TestMessage { key: Some(round), ..message(100) });
         world.advance(900);
         world.flush()?;
     }
@@ -78,7 +79,7 @@ pub fn dead_letters(world: &mut World) -> Result<(), LogError> {
     let (fair, jobs) = (world.part("fair", 0), world.part("jobs", 0));
     for round in 0..4 {
         for topic in ["fair", "jobs"] {
-            world.send(topic, Letter { key: Some(round), group: Some("g"), ..letter(150) });
+            world.send(topic, TestMessage { key: Some(round), group: Some("g"), ..message(150) });
         }
         world.flush()?;
         for part in [fair, jobs] {
@@ -113,11 +114,11 @@ pub fn compaction(world: &mut World) -> Result<(), LogError> {
     let (fair, jobs, line) = (world.part("fair", 0), world.part("jobs", 0), world.part("line", 0));
     for round in 0..5 {
         for nth in 0..4 {
-            world.send("fair", Letter { key: Some(round * 10 + nth), ..letter(900) });
+            world.send("fair", TestMessage { key: Some(round * 10 + nth), ..message(900) });
         }
-        world.send("jobs", letter(300));
-        world.send("line", Letter { group: Some("a"), ..letter(100) });
-        world.send("fair", Letter { delay_ms: 400_000, ..letter(50) });
+        world.send("jobs", message(300));
+        world.send("line", TestMessage { group: Some("a"), ..message(100) });
+        world.send("fair", TestMessage { delay_ms: 400_000, ..message(50) });
         world.flush()?;
         let given = world.recv(fair, 4, 60_000);
         given.iter().skip(usize::from(round % 3 == 0)).for_each(|seq| world.ack(*seq));
@@ -138,10 +139,10 @@ pub fn rebalance(world: &mut World) -> Result<(), LogError> {
     make_topics(world)?;
     for (round, shards) in [4, 1, 3, 8].into_iter().enumerate() {
         for partition in 0..2 {
-            world.send("line", Letter { partition, group: Some("a"), key: Some(round as u128), ..letter(200) });
+            world.send("line", TestMessage { partition, group: Some("a"), key: Some(round as u128), ..message(200) });
         }
-        world.send("jobs", letter(200));
-        world.send("fair", letter(200));
+        world.send("jobs", message(200));
+        world.send("fair", message(200));
         world.flush()?;
         let given = world.recv(world.part("jobs", 0), 1, 60_000);
         given.into_iter().for_each(|seq| world.nack(seq, 0, true));
@@ -165,7 +166,7 @@ pub fn roll(world: &mut World) -> Result<(), LogError> {
     make_topics(world)?;
     for round in 0..10 {
         for nth in 0..3 {
-            world.send("fair", letter(400 + 631 * ((round + nth) % 5)));
+            world.send("fair", message(400 + 631 * ((round + nth) % 5)));
         }
         if round % 3 != 1 {
             world.flush()?;
@@ -181,8 +182,8 @@ pub fn roll(world: &mut World) -> Result<(), LogError> {
 /// Fills a few segments with messages that stay.
 pub fn fill(world: &mut World) -> Result<(), LogError> {
     for _ in 0..14 {
-        world.send("fair", letter(1_500));
-        world.send("line", Letter { group: Some("a"), ..letter(200) });
+        world.send("fair", message(1_500));
+        world.send("line", TestMessage { group: Some("a"), ..message(200) });
         world.recv(world.part("line", 0), 1, 90_000);
         world.flush()?;
     }
@@ -193,11 +194,11 @@ pub fn topics(world: &mut World) -> Result<(), LogError> {
     make_topics(world)?;
     for round in 0..4 {
         world.put_topic("passing", TopicSettings { partitions: 2, ..settings() });
-        world.send("passing", Letter { partition: 1, key: Some(1), ..letter(500) });
+        world.send("passing", TestMessage { partition: 1, key: Some(1), ..message(500) });
         world.flush()?;
         world.put_topic("fair", TopicSettings { visibility_ms: 1000 + round, ..settings() });
-        world.send("fair", Letter { key: Some(KEYS[0]), ..letter(900) });
-        world.send("fair", Letter { key: Some(KEYS[1 + round as usize % 2]), ..letter(100) });
+        world.send("fair", TestMessage { key: Some(KEYS[0]), ..message(900) });
+        world.send("fair", TestMessage { key: Some(KEYS[1 + round as usize % 2]), ..message(100) });
         world.recv(world.part("passing", 1), 1, 500);
         if round % 2 == 0 {
             world.flush()?;
@@ -206,11 +207,11 @@ pub fn topics(world: &mut World) -> Result<(), LogError> {
         let given = world.recv(world.part("fair", 0), 1, 500);
         given.into_iter().for_each(|seq| world.ack(seq));
         world.purge(world.part("fair", 0));
-        world.send("brief", letter(900));
+        world.send("brief", message(900));
         world.flush()?;
         world.remove_topic("passing");
         // Taken in as new, because the purge forgot the key: the send asserts it.
-        world.send("fair", Letter { key: Some(KEYS[0]), ..letter(900) });
+        world.send("fair", TestMessage { key: Some(KEYS[0]), ..message(900) });
         world.flush()?;
         world.advance(4_000);
         world.tick();
@@ -223,13 +224,21 @@ pub fn topics(world: &mut World) -> Result<(), LogError> {
 /// Keys that are purged, and tried after a recovery whether they are known or not.
 const KEYS: [u128; 3] = [1001, 1002, 1003];
 
-/// Dead letters go back by a task that is begun, progresses, is canceled or ends; its records outlive compaction.
+fn found(tasks: &[MoveTask], id: u64) -> MoveTask {
+    moves::find(tasks, id).expect("it is remembered")
+}
+
+fn control(world: &mut World, part: PartKey, id: u64, control: MoveControl) {
+    world.change_moves(part.topic, |tasks, _| found(tasks, id).controlled(control).expect("it has not ended"));
+}
+
+/// Dead letters go back by moves that wait, run, are paused, canceled or end; their records outlive compaction.
 pub fn moves(world: &mut World) -> Result<(), LogError> {
     make_topics(world)?;
     let (jobs, grave) = (world.part("jobs", 0), world.part("grave", 0));
     for round in 0..4 {
         for _ in 0..4 {
-            world.send("jobs", letter(1_500));
+            world.send("jobs", message(1_500));
         }
         for seq in world.recv(jobs, 10, 60_000) {
             world.nack(seq, 0, true);
@@ -240,12 +249,15 @@ pub fn moves(world: &mut World) -> Result<(), LogError> {
         world.tick();
         world.flush()?;
         let to_move = world.held(grave).len() as u64;
-        world.change_moves(grave.topic, |tasks, id| {
-            let (to, rate_per_second, failure) = (None, Some(5), None);
-            let (state, moved, started_ms) = (MoveState::Running, 0, id);
-            let task = MoveTask { id, to, rate_per_second, state, moved, to_move, failure, started_ms };
-            moves::begin(tasks, task).expect("the last one has ended");
+        let order = || MoveOrder { rate_per_second: Some(5), ..MoveOrder::all_of("grave".parse().unwrap()) };
+        world.change_moves(grave.topic, |_, id| order().task(id, to_move, id, false));
+        let first = world.topics.moves.open(grave.topic).expect("it runs").id;
+        // Another one waits behind it, with all that can be said in an order.
+        let filter = Filter { error_contains: Some("failed".to_owned()), ..Filter::default() };
+        world.change_moves(grave.topic, |_, id| {
+            MoveOrder { filter, limit: Some(3), ..order() }.task(id, to_move, id, true)
         });
+        let second = world.topics.moves.of(grave.topic).last().expect("it waits").id;
         for (nth, seq) in world.held(grave).into_iter().take(3).enumerate() {
             world.redrive(seq, jobs);
             if nth == 1 {
@@ -253,17 +265,23 @@ pub fn moves(world: &mut World) -> Result<(), LogError> {
                 while world.compact()? {}
             }
         }
-        let id = world.topics.moves.open(grave.topic).expect("it runs").id;
         if round % 2 == 0 {
-            world.change_moves(grave.topic, |tasks, _| drop(moves::change(tasks, id, MoveState::Canceling, None)));
+            control(world, grave, first, MoveControl::Pause);
             world.flush()?;
+            control(world, grave, first, MoveControl::Cancel);
         }
-        world.change_moves(grave.topic, |tasks, _| drop(moves::change(tasks, id, MoveState::Canceled, None)));
+        world.change_moves(grave.topic, |tasks, _| {
+            let seen = MoveTask { looked_at: 4, failed: 1, last_error: Some("no".to_owned()), ..found(tasks, first) };
+            seen.ended(MoveState::Canceled, None)
+        });
+        control(world, grave, second, MoveControl::Pause);
+        world.flush()?;
+        control(world, grave, second, MoveControl::Cancel);
         // Behind its end nothing counts.
         if let Some(seq) = world.held(grave).first().copied() {
             world.redrive(seq, jobs);
         }
-        assert_eq!(world.topics.moves.of(grave.topic)[round].moved, 3);
+        assert_eq!(found(&world.topics.moves.of(grave.topic), first).moved, 3);
         world.flush()?;
         let given = world.recv(jobs, 10, 60_000);
         given.into_iter().for_each(|seq| world.ack(seq));
@@ -297,7 +315,7 @@ fn step(world: &mut World, dice: &mut Dice) -> Result<(), LogError> {
             let group = [None, Some("a"), Some("b")][dice.roll(3) as usize];
             let delay_ms = [0, 0, 0, 1_500][dice.roll(4) as usize];
             let len = 50 + dice.roll(1_500) as usize;
-            world.send(topic, Letter { partition, group, key, delay_ms, len });
+            world.send(topic, TestMessage { partition, group, key, delay_ms, len });
         }
         8..12 => drop(world.recv(part, 1 + dice.roll(3) as usize, [500, 5_000, 60_000][dice.roll(3) as usize])),
         12..20 => change(world, dice, part),
@@ -350,13 +368,13 @@ fn part_dies(world: &World, seq: Seq) -> bool {
 pub fn afterwards(world: &mut World, dice: &mut Dice) -> Result<(), LogError> {
     if world.model.topics.contains_key("fair") {
         for key in KEYS {
-            world.send("fair", Letter { key: Some(key), ..letter(30) });
+            world.send("fair", TestMessage { key: Some(key), ..message(30) });
         }
     }
     let known: Vec<_> = world.model.reference.keys.iter().map(|known| (known.part, known.hash)).collect();
     for (part, hash) in known.into_iter().rev().take(3) {
         let topic = world.topics.by_id(part.topic).expect("keys go with their topic").name.to_string();
-        world.send(&topic, Letter { partition: part.partition, key: Some(hash), ..letter(60) });
+        world.send(&topic, TestMessage { partition: part.partition, key: Some(hash), ..message(60) });
     }
     world.flush()?;
     world.leased().into_iter().step_by(2).for_each(|(_, seq, _)| world.ack(seq));
@@ -374,7 +392,7 @@ pub fn afterwards(world: &mut World, dice: &mut Dice) -> Result<(), LogError> {
             if let Some(name) =
                 dice.pick(&["fair", "line", "jobs"]).filter(|name| world.model.topics.contains_key(*name))
             {
-                world.send(name, Letter { group: Some("z"), ..letter(600) });
+                world.send(name, TestMessage { group: Some("z"), ..message(600) });
             }
         }
         world.compact()?;

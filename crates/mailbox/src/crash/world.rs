@@ -22,8 +22,8 @@ pub const START_MS: Millis = 1_700_000_000_000;
 /// A shard with what its worker keeps beside it.
 pub struct ShardHandle {
     pub shard: Shard,
-    pub adopted: Vec<Handover>,
-    told: SettingsSeen,
+    pub handovers: Vec<Handover>,
+    settings_seen: SettingsSeen,
     last: Lsn,
 }
 
@@ -40,7 +40,7 @@ pub struct World {
 
 /// What a step may ask of a send.
 #[derive(Clone, Copy, Default)]
-pub struct Letter<'a> {
+pub struct TestMessage<'a> {
     pub partition: u16,
     pub group: Option<&'a str>,
     pub key: Option<u128>,
@@ -79,8 +79,8 @@ impl World {
         let last = recovered.opened.recovery.last;
         let shards = recovered.shards.into_iter().map(|shard| ShardHandle {
             shard,
-            adopted: Vec::new(),
-            told: SettingsSeen::new(),
+            handovers: Vec::new(),
+            settings_seen: SettingsSeen::new(),
             last,
         });
         let model = memory.past.last().map_or_else(Model::new, |(_, model)| model.clone());
@@ -116,25 +116,25 @@ impl World {
         work: impl FnOnce(&mut Shard, &mut LogJournal<'_>, Millis) -> R,
     ) -> (R, Vec<Seq>) {
         let mut released = Vec::new();
-        let lane = &mut self.shards[index];
+        let driven = &mut self.shards[index];
         let (result, moved) = {
             let mut journal = LogJournal::new(&self.log, &mut released);
-            for handover in std::mem::take(&mut lane.adopted) {
+            for handover in std::mem::take(&mut driven.handovers) {
                 let topic = self.topics.by_id(handover.to.topic).expect("no script removes the target of a move");
-                self.topics.tell_if_new(&mut lane.shard, &mut lane.told, &topic);
-                lane.shard.adopt(self.now, handover);
+                self.topics.tell_if_new(&mut driven.shard, &mut driven.settings_seen, &topic);
+                driven.shard.adopt(self.now, handover);
             }
             if let Some(topic) = part.and_then(|part| self.topics.by_id(part.topic)) {
-                self.topics.tell_if_new(&mut lane.shard, &mut lane.told, &topic);
+                self.topics.tell_if_new(&mut driven.shard, &mut driven.settings_seen, &topic);
             }
-            let result = work(&mut lane.shard, &mut journal, self.now);
-            lane.last = journal.written().unwrap_or(lane.last);
-            (result, lane.shard.take_outbox())
+            let result = work(&mut driven.shard, &mut journal, self.now);
+            driven.last = journal.written().unwrap_or(driven.last);
+            (result, driven.shard.take_outbox())
         };
         released.into_iter().for_each(|position| self.log.release(position));
         let seqs = moved.iter().map(|handover| handover.seq).collect();
         for handover in moved {
-            self.shards[self.routing.shard_of(handover.to)].adopted.push(handover);
+            self.shards[self.routing.shard_of(handover.to)].handovers.push(handover);
         }
         (result, seqs)
     }
@@ -233,15 +233,15 @@ impl World {
         reference.keys.retain(|known| known.part != part);
     }
 
-    pub fn send(&mut self, topic: &str, letter: Letter<'_>) -> Seq {
-        let part = self.part(topic, letter.partition);
+    pub fn send(&mut self, topic: &str, message: TestMessage<'_>) -> Seq {
+        let part = self.part(topic, message.partition);
         self.seq += 1;
-        let (seq, body) = (self.seq, body_of(self.seq, letter.len));
-        let key = letter.key.map(|hash| Key { hash, payload: hash as u64 });
-        let (group, len, sent_body) = (letter.group.map(str::to_owned), body.len() as u32, Bytes::from(body.clone()));
+        let (seq, body) = (self.seq, body_of(self.seq, message.len));
+        let key = message.key.map(|hash| Key { hash, payload: hash as u64 });
+        let (group, len, sent_body) = (message.group.map(str::to_owned), body.len() as u32, Bytes::from(body.clone()));
         let (sent, _) = self.on_part(part, |shard, journal, now| {
-            let delay_ms = Some(letter.delay_ms);
-            let (group, body, dedup) = (letter.group, sent_body, Dedup::default());
+            let delay_ms = Some(message.delay_ms);
+            let (group, body, dedup) = (message.group, sent_body, Dedup::default());
             let (sent_ms, payload_len) = (now, len);
             shard.send(now, journal, Send { part, group, key, dedup, delay_ms, sent_ms, seq, body, payload_len })
         });
@@ -249,7 +249,7 @@ impl World {
         let known = key.and_then(|key| self.model.reference.known(self.now, part, key.hash)).map(|known| known.seq);
         assert_eq!((sent.seq, sent.duplicate), (known.unwrap_or(seq), known.is_some()), "key {key:?} at {}", self.now);
         if known.is_none() {
-            let stand = if letter.delay_ms > 0 { Stand::Delayed(self.now + letter.delay_ms) } else { Stand::Ready };
+            let stand = if message.delay_ms > 0 { Stand::Delayed(self.now + message.delay_ms) } else { Stand::Ready };
             let since_ms = self.now;
             let message = Message { part, seq, group, body, since_ms, attempts: 0, fence: 0, stand, dead: None };
             self.model.reference.messages.push(message);

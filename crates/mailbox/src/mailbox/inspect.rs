@@ -5,25 +5,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ron_kernel::Deadline;
 use ron_types::{Error, Kind};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Mailbox;
 use super::receive::{DeadInfo, owned};
 use super::send::check_attributes;
 use crate::envelope::{Envelope, payload_hash};
-use crate::reprocessor::{RedriveControl, RedriveOrder, RedriveView};
 use crate::types::{
     Attempt, BreakerState, BreakerView, DeadReason, Explanation, MessageId, Millis, PartKey, Seq, State, Summary,
     TopicName,
 };
 
-/// Messages looked at for one page before it is handed out as it is.
+/// Maximum messages looked at for one page; then it is handed out as it is.
 const LOOK_MAX: usize = 10_000;
 /// Messages of one look at a shard.
 const STEP: usize = 256;
 
-/// Which messages are wanted; what is not said does not matter.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// Which messages are meant: those to which everything given applies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Filter {
     /// Where they stand.
@@ -275,49 +274,28 @@ impl Mailbox {
         .await
     }
 
-    /// Orders dead letters to be moved back.
-    pub fn start_redrive(&self, order: RedriveOrder) -> Result<RedriveView, Error> {
-        self.engine.topics.expect(&order.from)?;
-        if let Some(to) = &order.to {
-            self.engine.topics.expect(to)?;
-            if *to == order.from {
-                return Err(Error::schema("to: messages cannot be moved to the topic that holds them"));
-            }
+    /// The messages to which a filter applies; payloads that are no longer in memory are read back.
+    pub(crate) async fn matching(
+        &self,
+        part: PartKey,
+        summaries: Vec<Summary>,
+        filter: &Filter,
+    ) -> Result<Vec<Seq>, Error> {
+        if filter.is_empty() {
+            return Ok(summaries.iter().map(|summary| summary.seq).collect());
         }
-        let now = self.engine.opened()?.clock.now();
-        self.engine.redrives.order(order, now)
-    }
-
-    /// How many messages an order would move.
-    pub async fn count_redrive(&self, order: &RedriveOrder, deadline: Deadline) -> Result<u64, Error> {
-        let (mut count, mut cursor) = (0, None);
-        loop {
-            let page = self.browse(&order.from, order.filter.clone(), cursor, STEP, deadline).await?;
-            count += page.messages.len() as u64;
-            match page.next {
-                Some(next) if order.limit.is_none_or(|limit| count < limit) => cursor = Some(next),
-                _ => return Ok(order.limit.map_or(count, |limit| count.min(limit))),
-            }
-        }
-    }
-
-    /// Every order of this run, the newest first.
-    pub fn redrives(&self) -> Vec<RedriveView> {
-        self.engine.redrives.all()
-    }
-
-    /// One order.
-    pub fn redrive(&self, id: u64) -> Result<RedriveView, Error> {
-        self.engine.redrives.get(id)
-    }
-
-    /// Pauses, resumes or ends an order.
-    pub fn control_redrive(&self, id: u64, control: RedriveControl) -> Result<RedriveView, Error> {
-        self.engine.redrives.control(id, control)
+        let topic = self.topic_of_part(part)?;
+        let seen = self.see(&topic.name, summaries).await?;
+        Ok(seen.iter().filter(|seen| filter.matches(seen)).map(|seen| seen.msg_id.seq).collect())
     }
 }
 
 impl Filter {
+    /// It applies to every message.
+    pub fn is_empty(&self) -> bool {
+        *self == Filter::default()
+    }
+
     fn matches(&self, seen: &Seen) -> bool {
         let contains = |text: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|wanted| text.contains(wanted));
         self.state.is_none_or(|state| state == seen.state)

@@ -140,7 +140,7 @@ impl Mailbox {
 
     fn ask(&self, part: PartKey, receive: &Receive, waits: bool) -> Result<oneshot::Receiver<Leases>, Error> {
         let (reply, answer) = oneshot::channel();
-        let wanted = PendingReceive {
+        let pending = PendingReceive {
             part,
             max_messages: receive.max_messages,
             max_bytes: receive.max_bytes.clamp(1, limits::RECV_BYTES_MAX),
@@ -149,7 +149,7 @@ impl Mailbox {
             waits,
             reply,
         };
-        self.engine.ask(self.engine.route(part)?, Job::Recv(Box::new(wanted)))?;
+        self.operation(|| self.engine.ask(self.engine.route(part)?, Job::Recv(Box::new(pending))))?;
         Ok(answer)
     }
 
@@ -189,7 +189,7 @@ impl Mailbox {
         deadline: Deadline,
     ) -> Result<Vec<Leased>, Error> {
         let mut parts: Vec<PartKey> = topic.parts().collect();
-        let start = crate::worker::draw() as usize % parts.len();
+        let start = crate::random::draw() as usize % parts.len();
         parts.rotate_left(start);
         for part in &parts {
             let answer = self.ask(*part, receive, false)?;
@@ -231,7 +231,7 @@ impl Mailbox {
         let (part, seq, detail) = (leased.part, leased.seq, error.to_string());
         tracing::error!(seq, %detail, "a message is damaged and was set aside");
         self.engine.integrity_failed("delivery", 1);
-        self.on_part(part, deadline, move |turn| {
+        self.on_part_unpermitted(part, deadline, move |turn| {
             turn.shard.kill(turn.now, turn.journal, part, seq, DeadReason::Integrity, &detail)
         })
         .await

@@ -50,6 +50,10 @@ pub struct Receipted {
     pub seq: Seq,
 }
 
+type Outcome = Result<Receipted, Error>;
+/// Outcomes of some messages of a batch, each with its place in the batch.
+type Placed = Vec<(usize, Outcome)>;
+
 /// A message ready for its shard.
 struct Prepared {
     part: PartKey,
@@ -71,7 +75,7 @@ impl Mailbox {
         deadline: Deadline,
     ) -> Result<Receipted, Error> {
         let topic = self.topic_for_send(topic, message.existing_only, deadline).await?;
-        let sent = self.begin_send(by, &topic, message, deadline)?.await??;
+        let sent = self.operation(|| self.begin_send(by, &topic, message, deadline))?.await??;
         Ok(Receipted { durability: self.durability(), ..sent })
     }
 
@@ -86,7 +90,7 @@ impl Mailbox {
         self.engine.admit(by, 1)?;
         let prepared = prepare(topic, by, message)?;
         let index = self.engine.route(prepared.part)?;
-        Ok(self.on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared)))
+        Ok(self.begin_on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared)))
     }
 
     /// Sends many messages of one topic; each has its own outcome, in order.
@@ -104,21 +108,14 @@ impl Mailbox {
             Ok(topic) => topic,
             Err(error) => return all(error),
         };
-        if let Err(error) = self.engine.admit(by, count as u32) {
-            return all(error);
-        }
-        let mut outcomes: Vec<Option<Result<Receipted, Error>>> = (0..count).map(|_| None).collect();
-        let mut by_part: Vec<(PartKey, Vec<(usize, Prepared)>)> = Vec::new();
-        for (place, message) in messages.into_iter().enumerate() {
-            match prepare(&topic, by, message) {
-                Err(error) => outcomes[place] = Some(Err(error)),
-                Ok(prepared) => match by_part.iter_mut().find(|(part, _)| *part == prepared.part) {
-                    Some((_, group)) => group.push((place, prepared)),
-                    None => by_part.push((prepared.part, vec![(place, prepared)])),
-                },
-            }
-        }
-        let sends = by_part.into_iter().map(|(part, group)| self.send_to_part(part, group, deadline));
+        let begun = self.operation(|| {
+            self.engine.admit(by, count as u32)?;
+            Ok(self.begin_batch(by, &topic, messages, deadline))
+        });
+        let (mut outcomes, sends) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return all(error),
+        };
         for (place, outcome) in futures_util::future::join_all(sends).await.into_iter().flatten() {
             outcomes[place] = Some(outcome);
         }
@@ -129,27 +126,54 @@ impl Mailbox {
         outcomes.collect()
     }
 
-    async fn send_to_part(
+    /// Prepares messages and asks their shards, one job for each partition. Outcomes that are known at once, and the
+    /// waits for the others.
+    fn begin_batch(
+        &self,
+        by: &Subject,
+        topic: &Topic,
+        messages: Vec<Outgoing>,
+        deadline: Deadline,
+    ) -> (Vec<Option<Outcome>>, Vec<impl Future<Output = Placed> + use<>>) {
+        let mut outcomes: Vec<Option<Outcome>> = messages.iter().map(|_| None).collect();
+        let mut by_part: Vec<(PartKey, Vec<(usize, Prepared)>)> = Vec::new();
+        for (place, message) in messages.into_iter().enumerate() {
+            match prepare(topic, by, message) {
+                Err(error) => outcomes[place] = Some(Err(error)),
+                Ok(prepared) => match by_part.iter_mut().find(|(part, _)| *part == prepared.part) {
+                    Some((_, group)) => group.push((place, prepared)),
+                    None => by_part.push((prepared.part, vec![(place, prepared)])),
+                },
+            }
+        }
+        let sends = by_part.into_iter().map(|(part, group)| self.begin_send_to_part(part, group, deadline)).collect();
+        (outcomes, sends)
+    }
+
+    fn begin_send_to_part(
         &self,
         part: PartKey,
         group: Vec<(usize, Prepared)>,
         deadline: Deadline,
-    ) -> Vec<(usize, Result<Receipted, Error>)> {
+    ) -> impl Future<Output = Placed> + use<> {
         let places: Vec<usize> = group.iter().map(|(place, _)| *place).collect();
         let bytes = group.iter().map(|(_, prepared)| prepared.body.len()).sum();
-        let sent = async {
-            let index = self.engine.route(part)?;
-            let work = move |turn: &mut Turn<'_>| -> Vec<Result<Receipted, Error>> {
-                if let Err(error) = turn.enter(part) {
-                    return group.iter().map(|_| Err(error.clone())).collect();
-                }
-                group.into_iter().map(|(_, prepared)| put_in(turn, prepared)).collect()
-            };
-            self.on_shard(index, bytes, deadline, work).await
+        let work = move |turn: &mut Turn<'_>| -> Vec<Outcome> {
+            if let Err(error) = turn.enter(part) {
+                return group.iter().map(|_| Err(error.clone())).collect();
+            }
+            group.into_iter().map(|(_, prepared)| put_in(turn, prepared)).collect()
         };
-        match sent.await {
-            Ok(outcomes) => places.into_iter().zip(outcomes).collect(),
-            Err(error) => places.into_iter().map(|place| (place, Err(error.clone()))).collect(),
+        let sent = self.engine.route(part).map(|index| self.begin_on_shard(index, bytes, deadline, work));
+        async move {
+            let sent = match sent {
+                Ok(sent) => sent.await,
+                Err(error) => Err(error),
+            };
+            match sent {
+                Ok(outcomes) => places.into_iter().zip(outcomes).collect(),
+                Err(error) => places.into_iter().map(|place| (place, Err(error.clone()))).collect(),
+            }
         }
     }
 
@@ -258,7 +282,7 @@ fn partition(topic: &Topic, message: &Outgoing, key: Option<Key>, hash: &[u8; 32
     let spread = match (&message.group, key) {
         (Some(group), _) => return partition_of_group(topic, group),
         (None, Some(key)) => key.hash as u64,
-        (None, None) => narrow(hash) ^ crate::worker::draw(),
+        (None, None) => narrow(hash) ^ crate::random::draw(),
     };
     (spread % u64::from(partitions)) as u16
 }

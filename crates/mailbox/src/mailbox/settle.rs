@@ -33,7 +33,7 @@ impl Mailbox {
         self.settle(receipts, deadline, move |turn, part, receipts| {
             let nack = Nack { reason: &reason, delay_ms, reject };
             let each = receipts.iter().map(|receipt| {
-                let draw = crate::worker::draw();
+                let draw = crate::random::draw();
                 turn.shard.nack(turn.now, turn.journal, part, receipt.seq, receipt.fence, nack, draw)
             });
             each.collect()
@@ -104,13 +104,26 @@ impl Mailbox {
                 None => by_part.push((receipt.part, vec![place], vec![receipt])),
             }
         }
-        let asked = by_part.into_iter().map(|(part, places, group)| {
-            let work = work.clone();
-            async move {
-                let done = self.on_part(part, deadline, move |turn| Ok(work(turn, part, &group))).await;
-                (places, done)
+        // Every shard is asked under one permit: a batch is settled as a whole or refused as a whole.
+        let begin = || {
+            let begun = by_part.into_iter().map(|(part, places, group)| {
+                let work = work.clone();
+                let asked = self.begin_on_part(part, deadline, move |turn| Ok(work(turn, part, &group)));
+                async move {
+                    match asked {
+                        Ok(asked) => (places, asked.await),
+                        Err(error) => (places, Err(error)),
+                    }
+                }
+            });
+            Ok(begun.collect::<Vec<_>>())
+        };
+        let asked = match self.operation(begin) {
+            Ok(asked) => asked,
+            Err(error) => {
+                return outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(error.clone()))).collect();
             }
-        });
+        };
         for (places, done) in futures_util::future::join_all(asked).await {
             match done {
                 Ok(done) => places.into_iter().zip(done).for_each(|(place, result)| outcomes[place] = Some(result)),

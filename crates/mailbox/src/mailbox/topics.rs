@@ -9,8 +9,9 @@ use ron_types::{Error, Kind};
 use super::Mailbox;
 use super::send::partition_of_group;
 use crate::events::Event;
+use crate::job::Turn;
 use crate::topics::{Topic, TopicView};
-use crate::types::{MessageId, PartKey, PartStats, Summary, TopicName, TopicSettings};
+use crate::types::{PartKey, PartStats, Summary, TopicName, TopicSettings};
 
 /// How soon a busy shard is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -46,7 +47,7 @@ impl Mailbox {
         deadline: Deadline,
     ) -> Result<(Arc<Topic>, bool), Error> {
         let now = self.engine.opened()?.clock.now();
-        let (lsn, topic, is_new) = self.engine.make_topic(name, settings, now)?;
+        let (lsn, topic, is_new) = self.operation(|| self.engine.make_topic(name, settings, now))?;
         self.engine.durable(lsn, deadline).await?;
         if is_new {
             self.engine.events.publish(Event::TopicMade { topic: topic.name.clone() });
@@ -76,11 +77,11 @@ impl Mailbox {
         change: impl FnOnce(&mut TopicSettings) -> Result<(), Error> + Send,
         deadline: Deadline,
     ) -> Result<TopicView, Error> {
-        let (lsn, topic) = self.engine.edit_topic(name, change)?;
+        let (lsn, topic) = self.operation(|| self.engine.edit_topic(name, change))?;
         self.engine.durable(lsn, deadline).await?;
-        // SettingsSeen at once, so that a pause or a shorter retention does not wait for the next message.
+        // Shards are told at once, so that a pause or a shorter retention does not wait for the next message.
         for part in topic.parts() {
-            self.on_part(part, deadline, |_| Ok(())).await?;
+            self.on_part_unpermitted(part, deadline, |_| Ok(())).await?;
         }
         Ok(topic.view())
     }
@@ -98,7 +99,7 @@ impl Mailbox {
                 "topic: {name} goes with the topic whose dead letters it holds; purge it instead"
             )));
         }
-        let (lsn, topic) = self.engine.remove_topic(name)?;
+        let (lsn, topic) = self.operation(|| self.engine.remove_topic(name))?;
         let dead_letters = topic.dead_letters().into_iter().flat_map(|dead| dead.parts());
         for part in topic.parts().chain(dead_letters) {
             self.drop_part(part, deadline).await?;
@@ -113,7 +114,8 @@ impl Mailbox {
         loop {
             let dropped = match self.engine.route(part) {
                 Ok(index) => {
-                    self.on_shard(index, 0, deadline, move |turn| turn.shard.drop_part(turn.journal, part)).await
+                    let drop_part = move |turn: &mut Turn<'_>| turn.shard.drop_part(turn.journal, part);
+                    self.begin_on_shard(index, 0, deadline, drop_part).await
                 }
                 Err(error) => Err(error),
             };
@@ -146,25 +148,6 @@ impl Mailbox {
         }
         Ok(stats)
     }
-
-    /// Moves one message to a topic, as one step.
-    pub(crate) async fn redrive_one(&self, id: MessageId, to: &TopicName, deadline: Deadline) -> Result<(), Error> {
-        let target = self.engine.topics.expect(to)?;
-        let from = self.place_of(id, deadline).await?;
-        self.on_part(from, deadline, move |turn| {
-            turn.tell(&target);
-            let explained = turn.shard.explain(turn.now, from, id.seq).ok_or_else(|| gone(id))?;
-            let to = place_in(&target, &explained.summary);
-            turn.shard.redrive(turn.now, turn.journal, from, id.seq, to)?;
-            turn.engine.tell_of_move(from.topic, to.topic, 1, Some(id));
-            Ok(())
-        })
-        .await
-    }
-}
-
-fn gone(id: MessageId) -> Error {
-    Error::new(Kind::NotFound, format!("message {id} has just gone"))
 }
 
 /// Where a message goes in a topic: back to its own partition, or where its group is; otherwise any will do.

@@ -17,7 +17,7 @@ const FAILED: &str = "failed";
 
 /// A message between two partitions.
 #[derive(Clone, Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct MessageInTransit {
     sent_ms: Millis,
     position: Position,
     payload_len: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Parcel {
     moved: Moved,
 }
 
-impl Parcel {
+impl MessageInTransit {
     /// When the message was sent.
     pub(crate) fn sent_ms(&self) -> Millis {
         self.sent_ms
@@ -113,7 +113,7 @@ impl Partition {
         now: Millis,
         attempts: u32,
         error: &str,
-    ) -> Option<Parcel> {
+    ) -> Option<MessageInTransit> {
         let running = self.index.get(seq)?.state() == State::Leased;
         if running {
             self.end_try(seq, now, if error.is_empty() { FAILED } else { error });
@@ -122,7 +122,7 @@ impl Partition {
         let group = self.group_of(seq);
         let Leaving { entry, past } = self.remove(seq)?;
         let dead = reason.map(|reason| Dead { reason, source, attempts, since_ms: now, last_error: error.into() });
-        Some(Parcel {
+        Some(MessageInTransit {
             sent_ms: entry.sent_ms(),
             position: entry.position,
             payload_len: entry.payload_len(),
@@ -134,13 +134,13 @@ impl Partition {
     }
 
     /// A message that was moved arrives.
-    pub(crate) fn apply_arrival(&mut self, seq: Seq, parcel: Parcel) {
-        let line = self.lines.line_of(parcel.group.as_deref());
-        let mut entry = Entry::new(seq, parcel.sent_ms, parcel.position, parcel.payload_len, line);
-        entry.fence = parcel.fence;
+    pub(crate) fn apply_arrival(&mut self, seq: Seq, in_transit: MessageInTransit) {
+        let line = self.lines.line_of(in_transit.group.as_deref());
+        let mut entry = Entry::new(seq, in_transit.sent_ms, in_transit.position, in_transit.payload_len, line);
+        entry.fence = in_transit.fence;
         entry.set_moved(true);
-        self.moved.insert(seq, parcel.moved);
-        if let Some(past) = parcel.past {
+        self.moved.insert(seq, in_transit.moved);
+        if let Some(past) = in_transit.past {
             self.pasts.insert(seq, past);
         }
         self.insert(entry, Stand::Ready);

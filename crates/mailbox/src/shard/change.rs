@@ -108,8 +108,8 @@ impl Shard {
         }
         let attempts = entry.attempts();
         context.write(journal, &Record::Move { from, to, seq, reason: None, now_ms: now, attempts, error: "" })?;
-        if let Some(parcel) = part.apply_move(seq, None, now, attempts, "") {
-            context.hand_over(to, seq, parcel);
+        if let Some(in_transit) = part.apply_move(seq, None, now, attempts, "") {
+            context.hand_over(to, seq, in_transit);
         }
         context.finish(part);
         Ok(())

@@ -7,7 +7,7 @@ use ron_types::Error;
 use super::hot::Hot;
 use super::{Handover, Journal};
 use crate::index::Entry;
-use crate::partition::apply::Parcel;
+use crate::partition::apply::MessageInTransit;
 use crate::partition::{Held, Partition};
 use crate::record::Record;
 use crate::timers::Deadlines;
@@ -83,10 +83,10 @@ impl ShardContext {
     }
 
     /// A message left its partition.
-    pub fn hand_over(&mut self, to: PartKey, seq: Seq, parcel: Parcel) {
+    pub fn hand_over(&mut self, to: PartKey, seq: Seq, in_transit: MessageInTransit) {
         self.homes.remove(&seq);
         let hot = self.hot.take(seq);
-        self.outbox.push(Handover { to, seq, parcel, hot });
+        self.outbox.push(Handover { to, seq, in_transit, hot });
     }
 
     /// After any change: the agenda is true and waiters will be woken.

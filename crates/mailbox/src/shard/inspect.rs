@@ -68,6 +68,12 @@ impl Shard {
         out.extend(part.index.from(from).take(limit).map(|entry| self.summary(part, entry)));
     }
 
+    /// One message of a partition, without leasing it.
+    pub fn summary_of(&self, part: PartKey, seq: Seq) -> Option<Summary> {
+        let part = self.parts.get(&part)?;
+        part.index.get(seq).map(|entry| self.summary(part, entry))
+    }
+
     /// Why a message is where it is.
     pub fn explain(&self, now: Millis, part: PartKey, seq: Seq) -> Option<Explanation> {
         let part = self.parts.get(&part)?;

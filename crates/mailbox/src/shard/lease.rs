@@ -358,8 +358,8 @@ impl Partition {
         let attempts = self.index.get(seq).ok_or_else(no_message)?.attempts();
         let reason = Some(reason);
         context.write(journal, &Record::Move { from, to, seq, reason, now_ms: now, attempts, error })?;
-        if let Some(parcel) = self.apply_move(seq, reason, now, attempts, error) {
-            context.hand_over(to, seq, parcel);
+        if let Some(in_transit) = self.apply_move(seq, reason, now, attempts, error) {
+            context.hand_over(to, seq, in_transit);
             self.counts.died += 1;
         }
         Ok(())

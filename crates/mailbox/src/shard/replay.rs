@@ -66,8 +66,8 @@ impl Shard {
             Record::Returned { seqs, .. } => seqs.iter().for_each(|seq| part.apply_returned(*seq)),
             Record::Reschedule { seq, due_ms, now_ms, .. } => part.apply_reschedule(*seq, (*due_ms, *now_ms), now),
             Record::Move { to, seq, reason, now_ms, attempts, error, .. } => {
-                if let Some(parcel) = part.apply_move(*seq, *reason, *now_ms, *attempts, error) {
-                    self.context.hand_over(*to, *seq, parcel);
+                if let Some(in_transit) = part.apply_move(*seq, *reason, *now_ms, *attempts, error) {
+                    self.context.hand_over(*to, *seq, in_transit);
                 }
             }
             _ => {}

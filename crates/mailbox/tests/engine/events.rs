@@ -53,9 +53,7 @@ async fn the_life_of_a_message_is_told_in_order() {
     assert_eq!((topic, msg_id), (name("jobs"), sent.msg_id));
 
     let dead = name("jobs.dlq");
-    let filter = Filter::default();
-    let order = RedriveOrder { from: dead.clone(), to: None, filter, rate_per_second: None, limit: None };
-    rig.mailbox.start_redrive(order).expect("ordered");
+    rig.mailbox.start_move(MoveOrder::all_of(dead.clone()), soon()).await.expect("ordered");
     let (moved_number, moved) = told(&mut events).await;
     let Event::Moved { from, to, count: 1, .. } = moved else { panic!("{moved:?}") };
     assert_eq!((from, to, moved_number), (Some(dead), Some(name("jobs")), number + 1));

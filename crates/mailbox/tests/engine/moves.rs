@@ -1,18 +1,29 @@
-//! Moves of whole topics: to where each message was for or to a named topic, across restarts, ended and failed.
+//! Moves: to where each message was for or to a named topic, all or some, across restarts, paused, ended and failed.
 
 use std::collections::BTreeSet;
 
-use svc_mailbox::{MoveFailure, MoveOrder, MoveState, MoveView};
+use svc_mailbox::{IfBusy, MoveControl, MoveFailure, MoveView, OnFailure};
 
 use super::*;
 
+/// An order as SQS gives it.
 fn order(from: &str, to: Option<&str>, rate_per_second: Option<u32>) -> MoveOrder {
-    MoveOrder { from: name(from), to: to.map(name), rate_per_second }
+    let (if_busy, on_failure) = (IfBusy::Refuse, OnFailure::Stop);
+    MoveOrder { to: to.map(name), rate_per_second, if_busy, on_failure, ..MoveOrder::all_of(name(from)) }
 }
 
 impl Rig {
     async fn start_move(&self, order: MoveOrder) -> MoveView {
         self.mailbox.start_move(order, soon()).await.expect("started")
+    }
+
+    async fn control(&self, view: &MoveView, control: MoveControl) -> MoveView {
+        self.mailbox.control_move(&view.from, view.task.id, control, soon()).await.expect("it has not ended")
+    }
+
+    /// A move once it is in this state.
+    async fn until_move(&self, id: u64, state: MoveState) -> MoveView {
+        eventually(|| self.mailbox.find_move(id).expect("known"), |view| view.task.state == state).await
     }
 
     /// The newest move of a topic once it is as wanted.
@@ -87,7 +98,7 @@ async fn the_dead_go_back_to_where_they_were_for_several_topics_at_once() {
     assert_eq!(again.kind, Kind::Conflict);
     assert_eq!(rig.drain("bills").await, numbers(50));
 
-    let canceled = rig.mailbox.cancel_move(&name("mails.grave"), slow.task.id, soon()).await.expect("canceled");
+    let canceled = rig.control(&slow, MoveControl::Cancel).await;
     assert_eq!((canceled.task.id, canceled.task.state), (slow.task.id, MoveState::Canceling));
     let ended = rig.until_state("mails.grave", MoveState::Canceled).await;
     assert_eq!(rig.held("mails.grave").await, 120 - ended.task.moved, "what was moved stays moved");
@@ -98,7 +109,8 @@ async fn the_dead_go_back_to_where_they_were_for_several_topics_at_once() {
         ("grave", slow.task.id, Kind::NotFound),
         ("nowhere", slow.task.id, Kind::NotFound),
     ] {
-        let refused = rig.mailbox.cancel_move(&name(from), id, soon()).await.expect_err("nothing to cancel");
+        let refused = rig.mailbox.control_move(&name(from), id, MoveControl::Cancel, soon()).await;
+        let refused = refused.expect_err("nothing to cancel");
         assert_eq!(refused.kind, kind, "{from}: {refused}");
     }
     assert_eq!(rig.stop().await, 0);
@@ -171,7 +183,7 @@ async fn a_move_wanted_to_end_ends_after_a_restart_too() {
     rig.bury("jobs", "grave", 20).await;
     let view = rig.start_move(order("grave", None, Some(1))).await;
     rig.until("grave", |view| view.task.moved > 0).await;
-    rig.mailbox.cancel_move(&name("grave"), view.task.id, soon()).await.expect("canceled");
+    rig.control(&view, MoveControl::Cancel).await;
     assert_eq!(rig.stop().await, 0);
     let rig = Rig::start(on_disk(folder.path())).await;
     let ended = rig.until_state("grave", MoveState::Canceled).await;
@@ -237,5 +249,119 @@ async fn a_move_leaves_what_is_with_a_consumer_and_only_the_last_ones_are_rememb
     rig.start_move(order("jobs.dlq", Some("jobs"), None)).await;
     rig.until_state("jobs.dlq", MoveState::Completed).await;
     assert_eq!(rig.held("jobs").await, 4);
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_with_a_filter_and_a_limit_moves_just_these() {
+    let rig = Rig::start(LogLocation::Memory).await;
+    rig.bury("jobs", "grave", 250).await;
+    let filter = Filter { group: Some("g1".to_owned()), ..Filter::default() };
+    let some = MoveOrder { filter: filter.clone(), limit: Some(30), ..MoveOrder::all_of(name("grave")) };
+    assert_eq!(rig.mailbox.count_move(&some, soon()).await.expect("counted"), 30);
+    let view = rig.start_move(some).await;
+    let done = rig.until_move(view.task.id, MoveState::Completed).await;
+    assert_eq!((done.task.moved, done.task.failed, done.task.to_move), (30, 0, 250));
+    let rest = rig.start_move(MoveOrder { filter, ..MoveOrder::all_of(name("grave")) }).await;
+    let done = rig.until_move(rest.task.id, MoveState::Completed).await;
+    assert_eq!((done.task.moved, done.task.looked_at), (20, 220), "everything was looked at, the group was moved");
+    let of_group: BTreeSet<String> = (0..250).filter(|n| n % 5 == 1).map(|n| n.to_string()).collect();
+    assert_eq!(rig.drain("jobs").await, of_group);
+    assert_eq!(rig.held("grave").await, 200);
+    let payload = Filter { payload_contains: Some("24".to_owned()), ..Filter::default() };
+    let view = rig.start_move(MoveOrder { filter: payload, ..MoveOrder::all_of(name("grave")) }).await;
+    // 24, 124, 224 and 240 to 249 without those of the group.
+    let done = rig.until_move(view.task.id, MoveState::Completed).await;
+    assert_eq!(done.task.moved, 3 + 8);
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_order_and_the_one_behind_it_outlive_a_restart() {
+    const COUNT: usize = 40;
+    let folder = tempfile::tempdir().expect("a folder");
+    let rig = Rig::start(on_disk(folder.path())).await;
+    rig.bury("jobs", "grave", COUNT).await;
+    let slow = MoveOrder { rate_per_second: Some(20), limit: Some(30), ..MoveOrder::all_of(name("grave")) };
+    let first = rig.start_move(slow).await;
+    let second = rig.start_move(MoveOrder::all_of(name("grave"))).await;
+    assert_eq!((first.task.state, second.task.state), (MoveState::Running, MoveState::Waiting));
+    rig.until("grave", |_| rig.mailbox.find_move(first.task.id).is_ok_and(|view| view.task.moved > 0)).await;
+    let paused = rig.control(&first, MoveControl::Pause).await;
+    assert_eq!(paused.task.state, MoveState::Paused);
+    assert_eq!(rig.stop().await, 0);
+
+    let rig = Rig::start(on_disk(folder.path())).await;
+    let found = rig.mailbox.find_move(first.task.id).expect("remembered");
+    assert_eq!((&found.task.state, found.task.limit), (&MoveState::Paused, Some(30)));
+    assert_eq!(found.task.moved, COUNT as u64 - rig.held("grave").await, "nothing moves while it is paused");
+    assert_eq!(rig.mailbox.find_move(second.task.id).expect("remembered").task.state, MoveState::Waiting);
+    rig.control(&found, MoveControl::Resume).await;
+    assert_eq!(rig.until_move(first.task.id, MoveState::Completed).await.task.moved, 30);
+    let done = rig.until_move(second.task.id, MoveState::Completed).await;
+    assert_eq!((done.task.moved, done.task.to_move), (COUNT as u64 - 30, COUNT as u64 - 30), "counted at its turn");
+    assert_eq!(rig.drain("jobs").await, numbers(COUNT));
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_canceled_order_moves_nothing_more_and_lets_the_next_go() {
+    let rig = Rig::start(LogLocation::Memory).await;
+    rig.bury("jobs", "grave", 30).await;
+    let slow = || MoveOrder { rate_per_second: Some(1), ..MoveOrder::all_of(name("grave")) };
+    let first = rig.start_move(slow()).await;
+    let (never, last) = (rig.start_move(slow()).await, rig.start_move(MoveOrder::all_of(name("grave"))).await);
+    assert_eq!(rig.control(&never, MoveControl::Cancel).await.task.state, MoveState::Canceled, "it had not begun");
+    rig.control(&first, MoveControl::Cancel).await;
+    let moved = rig.until_move(first.task.id, MoveState::Canceled).await.task.moved;
+    let done = rig.until_move(last.task.id, MoveState::Completed).await;
+    assert_eq!((done.task.moved + moved, rig.held("grave").await), (30, 0));
+    assert_eq!(rig.mailbox.find_move(never.task.id).expect("remembered").task.moved, 0);
+    let ids: Vec<u64> = rig.mailbox.all_moves().iter().map(|view| view.task.id).collect();
+    assert_eq!(ids, [last.task.id, never.task.id, first.task.id], "the newest first");
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_go_is_counted_and_the_order_goes_on() {
+    let rig = Rig::start(LogLocation::Memory).await;
+    rig.bury("gone", "grave", 3).await;
+    rig.bury("jobs", "grave", 5).await;
+    rig.mailbox.delete_topic(&name("gone"), soon()).await.expect("deleted");
+    let view = rig.start_move(MoveOrder::all_of(name("grave"))).await;
+    let done = rig.until_move(view.task.id, MoveState::Completed).await.task;
+    assert_eq!((done.moved, done.failed, done.looked_at, rig.held("grave").await), (5, 3, 8, 3));
+    assert!(done.last_error.is_some_and(|error| error.contains("does not exist")));
+    assert_eq!(rig.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_beyond_those_in_hand_and_a_full_queue_are_refused_as_busy() {
+    const IN_HAND: usize = 100;
+    const QUEUE: usize = 256;
+    let rig = Rig::start(LogLocation::Memory).await;
+    rig.bury("jobs", "grave", 20).await;
+    let first = rig.start_move(MoveOrder { rate_per_second: Some(1), ..MoveOrder::all_of(name("grave")) }).await;
+    rig.control(&first, MoveControl::Pause).await;
+    let depth = || {
+        let queue = rig.kernel.topology().queues.into_iter().find(|queue| queue.spec.name == "reproc_tx");
+        queue.expect("declared").depth
+    };
+    let mut taken = 1;
+    let refused = loop {
+        match rig.mailbox.start_move(MoveOrder::all_of(name("grave")), soon()).await {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+        // The reprocessor takes what it can: only then the queue fills.
+        if taken < IN_HAND {
+            eventually(depth, |depth| *depth == 0).await;
+        }
+        assert!(taken <= IN_HAND + QUEUE, "more orders were taken than there is room for");
+    };
+    assert_eq!((refused.kind, taken), (Kind::Busy, IN_HAND + QUEUE));
+    rig.control(&first, MoveControl::Cancel).await;
+    eventually(|| rig.mailbox.moves(&name("grave")).len(), |open| *open <= 11).await;
+    rig.start_move(MoveOrder::all_of(name("grave"))).await;
     assert_eq!(rig.stop().await, 0);
 }
