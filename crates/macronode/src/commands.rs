@@ -1,16 +1,14 @@
 //! What the binary does besides running: each command makes a report, and one place prints it and ends the process.
 
 mod drain;
-pub mod mailbox;
 mod settings;
-pub mod sqs;
 mod status;
-mod table;
-mod token;
-mod top;
+pub mod table;
+pub mod token;
+pub mod top;
 mod topology;
 mod version;
-mod view;
+pub mod view;
 
 use std::io::Write as _;
 
@@ -69,7 +67,7 @@ pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Fai
 }
 
 /// Runs one command that waits for a node.
-fn wait(command: impl Future<Output = Result<Report, Failure>>) -> Result<Report, Failure> {
+pub fn wait(command: impl Future<Output = Result<Report, Failure>>) -> Result<Report, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::CannotStart, format!("no runtime: {error}")))?;
     runtime.block_on(command)

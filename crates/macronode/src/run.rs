@@ -161,7 +161,7 @@ impl Access {
         let authority = Authority::new(root, Some(token.expose()), ron_kernel::clock::unix_millis);
         let revocations = data.path(ron_auth::REVOKED_FILE).map(Arc::new);
         if let Some(file) = &revocations {
-            // Before any service is installed: a service may look at tokens it keeps, and must not revive a revoked one.
+            // Before any service is installed: one that keeps tokens must not revive a revoked one.
             authority.set_revoked(Revocations::load(file).map_err(|error| unusable(&error))?.ids);
         }
         Ok(Access { authority, revocations })

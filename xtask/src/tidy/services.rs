@@ -66,7 +66,7 @@ fn is_shared(path: &str, names: &[&str]) -> bool {
         // Limits prove each other across services at compile time, so they stand together.
         "types" => rest != "src/limits.rs" && !rest.starts_with("src/limits/"),
         "api" => rest.strip_prefix("src/").is_some_and(|file| !file.contains('/')) && !is_surface(rest, names),
-        "macronode" => rest.strip_prefix("src/").is_some_and(|file| !belongs_to_a_service(file, names)),
+        "macronode" => rest.strip_prefix("src/").is_some_and(|file| !belongs_to_a_service(file)),
         _ => SHARED_CRATES.contains(&folder),
     }
 }
@@ -76,18 +76,15 @@ fn is_surface(rest: &str, names: &[&str]) -> bool {
     names.iter().any(|name| rest == format!("src/{name}.rs"))
 }
 
-fn belongs_to_a_service(file: &str, names: &[&str]) -> bool {
-    let command = file.strip_prefix("commands/");
-    file == "services.rs"
-        || file.starts_with("services/")
-        || command.is_some_and(|command| names.iter().any(|name| command.starts_with(name)))
+/// The list, and the room of each service: its file with its commands and panes beneath.
+fn belongs_to_a_service(file: &str) -> bool {
+    file == "services.rs" || file.starts_with("services/")
 }
 
-/// The plane and the commands have to say that a folder exists; what they may not do is know what is in it.
+/// The plane has to say that a surface exists; what it may not do is know what is in it.
 fn declares_a_module(path: &str, line: &str) -> bool {
-    let may = ["crates/api/src/lib.rs", "crates/macronode/src/commands.rs"].contains(&path);
     let code = line.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
-    may && (code.starts_with("mod ") || (line.starts_with("pub use ") && path.ends_with("lib.rs")))
+    path == "crates/api/src/lib.rs" && (code.starts_with("mod ") || line.starts_with("pub use "))
 }
 
 /// Whether a line has the name as a word of its own or as a word of an identifier: `svc_mailbox`, `MailboxOptions`.
@@ -177,8 +174,8 @@ mod tests {
             ("crates/api/src/sqs/json.rs", 0),
             ("crates/macronode/src/run.rs", 1),
             ("crates/macronode/src/services/mailbox.rs", 0),
-            ("crates/macronode/src/commands/mailbox/send.rs", 0),
-            ("crates/macronode/src/commands/sqs.rs", 0),
+            ("crates/macronode/src/services/mailbox/commands/send.rs", 0),
+            ("crates/macronode/src/commands/mailbox/send.rs", 1),
             ("crates/macronode/src/commands/token.rs", 1),
             ("crates/macronode/tests/mailbox.rs", 0),
             ("crates/mailbox/src/lib.rs", 0),
@@ -192,7 +189,7 @@ mod tests {
     fn a_module_may_be_declared_and_no_more() {
         assert_eq!(found("crates/api/src/lib.rs", "pub mod mailbox;\npub use mailbox::A;"), 0);
         assert_eq!(found("crates/api/src/lib.rs", "let a = mailbox::A;"), 1);
-        assert_eq!(found("crates/macronode/src/commands.rs", "pub(crate) mod sqs;"), 0);
+        assert_eq!(found("crates/macronode/src/commands.rs", "pub(crate) mod sqs;"), 1);
         assert_eq!(found("crates/macronode/src/run.rs", "mod sqs;"), 1);
     }
 }

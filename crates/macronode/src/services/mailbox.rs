@@ -1,5 +1,8 @@
 //! The mailbox: a durable queue, with its native surface and the one that speaks SQS.
 
+mod commands;
+mod sqs;
+
 use ron_api::{AuthSection, Keyring, MAILBOX_SURFACE, SQS_SURFACE, SqsAuth, SqsSection, Surface};
 use ron_auth::Capabilities;
 use ron_kernel::metrics::MetricSpec;
@@ -8,7 +11,6 @@ use svc_mailbox::capabilities::CAPABILITIES;
 use svc_mailbox::{LogLocation, Options, specs};
 
 use super::{BrokenRule, Code, Config, DataDir, Failure, Pane, Parts, Routes, Section, Service, ServiceCommand};
-use crate::commands::{mailbox, sqs};
 use crate::config::cpus;
 
 /// Name of the file with the access keys of SQS clients in the data directory.
@@ -80,7 +82,7 @@ impl Service for Mailbox {
                 "mailbox",
                 "Send and receive messages, look after topics, check the log",
                 &["macronode mailbox send orders hello    send a message; then: mailbox recv orders --ack"],
-                mailbox::mailbox,
+                commands::mailbox,
             ),
             ServiceCommand::new(
                 "sqs",
@@ -92,7 +94,7 @@ impl Service for Mailbox {
     }
 
     fn panes(&self) -> Vec<Box<dyn Pane>> {
-        mailbox::panes()
+        commands::panes()
     }
 
     fn install(&self, node: &mut Parts<'_>) -> Result<Routes, Failure> {

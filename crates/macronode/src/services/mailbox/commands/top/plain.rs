@@ -1,9 +1,9 @@
 //! One look at the mailbox as plain text, for pipes and files.
 
 use super::view::{LogRow, MailboxView, TopicRow};
-use crate::commands::mailbox::types::{bytes, counted};
 use crate::commands::table::{row, table};
 use crate::commands::top::{QueueRow, age, count, rate};
+use crate::services::mailbox::commands::types::{bytes, counted};
 
 /// Maximum topics that are listed.
 const TOPICS_MAX: usize = 50;

@@ -13,12 +13,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use svc_mailbox::capabilities::CAPABILITIES;
 
-use super::mailbox::types::{one_line, relative, segment};
-use super::table::{row, table};
-use super::token::args::allowed;
-use super::{Report, wait};
+use super::commands::types::{one_line, relative, segment};
 use crate::cli::ApiArgs;
 use crate::client::{ApiClient, PATIENCE, configured};
+use crate::commands::table::{row, table};
+use crate::commands::token::args::allowed;
+use crate::commands::{Report, wait};
 use crate::errors::Failure;
 
 const PATH: &str = "/v1/sqs/keys";

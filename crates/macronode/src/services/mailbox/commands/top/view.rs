@@ -4,8 +4,8 @@ use ron_kernel::clock;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::commands::mailbox::stats::{NodeStats, Numbers, Shard};
 use crate::commands::top::{NodeSample, QueueRow};
+use crate::services::mailbox::commands::stats::{NodeStats, Numbers, Shard};
 
 /// One topic.
 #[derive(Clone, Debug, Default)]

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::view::{TopicRates, TopicSample};
 use crate::client::{ApiClient, PATIENCE};
-use crate::commands::mailbox::stats::{Numbers, TopicStats, path_of};
-use crate::commands::mailbox::types::segment;
 use crate::errors::Failure;
+use crate::services::mailbox::commands::stats::{Numbers, TopicStats, path_of};
+use crate::services::mailbox::commands::types::segment;
 
 /// Maximum topics in one page of the list.
 const PAGE: usize = 1000;

@@ -20,7 +20,7 @@ pub use args::MailboxCommand;
 use serde_json::Value;
 pub use top::panes;
 
-use super::{Report, wait};
+use crate::commands::{Report, wait};
 use crate::errors::Failure;
 
 /// Does what was asked.

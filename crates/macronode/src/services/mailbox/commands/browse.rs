@@ -148,7 +148,7 @@ fn payload(seen: &Seen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::mailbox::args::StateName;
+    use crate::services::mailbox::commands::args::StateName;
 
     #[test]
     fn a_page_shows_where_messages_stand() {
