@@ -15,14 +15,14 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// What a refused body may still send while its refusal is on the way.
 const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What a connection is doing.
+/// Phase of a connection, which decides how long it may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
     /// A header block has begun, or the first one is awaited.
     Head,
-    /// At least one request is worked on.
+    /// At least one request is being answered.
     Busy,
-    /// Nothing in flight.
+    /// No request is in flight.
     Quiet,
     /// Our side is closed; what the peer still sends is thrown away, so that it gets to read the last answer.
     Linger,
@@ -85,7 +85,7 @@ impl ConnectionState {
         }
     }
 
-    /// A request begins.
+    /// Counts a request as in flight until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         let mut state = self.state();
         state.in_flight += 1;

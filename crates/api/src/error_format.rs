@@ -17,9 +17,9 @@ pub trait ErrorFormat: Send + Sync + 'static {
 
 /// What is known of a request that is refused.
 pub struct RefusedRequest<'a> {
-    /// The id the request is found under.
+    /// Correlation id of the request.
     pub corr_id: &'a CorrId,
-    /// The path asked for.
+    /// Path of the request.
     pub path: &'a str,
     /// Whether `Connection: close` must be written.
     pub closes: bool,

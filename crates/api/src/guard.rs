@@ -28,14 +28,14 @@ use crate::operation::Operation;
 use crate::problem::{Counted, Problem};
 use crate::route::{HttpMethod, Shared};
 
-/// A handler with its layers.
+/// A handler with the layers around it: permit, deadline, metrics, error format.
 #[derive(Clone)]
 pub(crate) struct Guarded<H> {
     handler: H,
     route: Arc<RouteState>,
 }
 
-/// An answer on its way.
+/// Future of an answer.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// Everything a route needs at each request, found once.
@@ -51,7 +51,7 @@ pub(crate) struct RouteState {
 }
 
 enum Latency {
-    /// A route has one method.
+    /// Histogram of the one method a route has.
     Route(Histogram),
     /// Unknown paths come with any; the names are a closed set all the same.
     Unmatched([(Method, Histogram); 5], Histogram),
@@ -258,7 +258,7 @@ mod tests {
     use crate::route::ApiBuilder;
     use crate::surface::Surface;
 
-    /// Says only the status and the code.
+    /// Error format that writes only the code and the path.
     struct Terse;
 
     impl ErrorFormat for Terse {

@@ -13,7 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::error_format::ErrorFormats;
 use crate::route::{HttpMethod, RouteSpec};
 
-/// What any route may answer with.
+/// Kinds of error that any route may answer with.
 const ANY_ROUTE: [Kind; 4] = [Kind::Schema, Kind::Busy, Kind::Degraded, Kind::Timeout];
 
 /// What any route that needs a token may answer with.
@@ -53,7 +53,7 @@ pub(crate) struct MediaTypes {
     pub answers: &'static [&'static str],
 }
 
-/// What a body must look like.
+/// Description of a request body.
 pub(crate) struct BodyShape {
     pub shape: Shape,
     pub example: &'static str,
@@ -63,12 +63,12 @@ pub(crate) struct BodyShape {
     pub reads: fn(&'static str) -> Result<(), serde_json::Error>,
 }
 
-/// A type as the description sees it.
+/// Schema of a type, with the schemas it refers to.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub name: fn() -> Cow<'static, str>,
     pub schema: fn() -> RefOr<Schema>,
-    /// Adds the schemas it refers to.
+    /// Collects the schemas this one refers to.
     pub parts: fn(&mut Vec<(String, RefOr<Schema>)>),
 }
 
@@ -100,27 +100,27 @@ impl Operation {
         }
     }
 
-    /// Reads; HEAD is answered as well.
+    /// An operation that reads; HEAD is answered as well.
     pub const fn get(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Get, pattern, tag, does)
     }
 
-    /// Does something.
+    /// An operation that makes something happen.
     pub const fn post(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Post, pattern, tag, does)
     }
 
-    /// Makes or replaces something.
+    /// An operation that makes or replaces something.
     pub const fn put(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Put, pattern, tag, does)
     }
 
-    /// Changes something in part.
+    /// An operation that changes something in part.
     pub const fn patch(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Patch, pattern, tag, does)
     }
 
-    /// Removes something.
+    /// An operation that removes something.
     pub const fn delete(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Delete, pattern, tag, does)
     }
@@ -137,7 +137,7 @@ impl Operation {
         self
     }
 
-    /// A token with this right is needed.
+    /// Right that the caller's token must have.
     pub const fn allows(mut self, action: Action) -> Self {
         self.needs = Some(action);
         self
@@ -155,7 +155,7 @@ impl Operation {
         self
     }
 
-    /// The fields of the query string.
+    /// Type that describes the query string.
     pub const fn query<T: ToSchema>(mut self) -> Self {
         self.query = Some(Shape::of::<T>());
         self
@@ -168,7 +168,7 @@ impl Operation {
         self
     }
 
-    /// The body may be left out.
+    /// Lets a request come without a body.
     pub const fn optional_body(mut self) -> Self {
         if let Some(body) = &mut self.body {
             body.is_required = false;
@@ -206,7 +206,7 @@ impl Operation {
         self
     }
 
-    /// The answer says how durable it is.
+    /// Declares the header that says how durable the answer is.
     pub const fn marked(mut self) -> Self {
         self.tells_durability = true;
         self

@@ -15,13 +15,13 @@ use crate::corr::CorrId;
 /// A refusal, in the words of the answer.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// The HTTP status.
+    /// HTTP status of the answer.
     pub status: StatusCode,
     /// The stable code that clients match on.
     pub code: &'static str,
     /// The same sentence for every problem of this code.
     pub title: &'static str,
-    /// What happened this time.
+    /// Sentence on what happened to this request.
     pub detail: Cow<'static, str>,
     /// When to come back; 429 and 503 name a second if nothing better is known.
     pub retry_after: Option<Duration>,

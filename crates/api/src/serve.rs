@@ -60,7 +60,7 @@ fn listen(listener: StdListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// One life of the listener.
+/// State of the listener from its start to its end or restart.
 struct Plane {
     api: Api,
     tls: Option<TlsAcceptor>,

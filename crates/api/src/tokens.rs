@@ -68,7 +68,7 @@ struct MintAnswer {
     token: String,
 }
 
-/// What minting needs.
+/// Parts of the node that minting uses.
 struct Mint {
     authority: Authority,
     /// What the services of this node let be granted.

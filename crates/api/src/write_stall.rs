@@ -17,7 +17,7 @@ pub(crate) struct WriteStallGuard<S> {
     blocked: Option<Step>,
 }
 
-/// What a writer waits for.
+/// Operation that the socket blocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Write,

@@ -34,7 +34,7 @@ pub struct Upkeep {
     pub is_stopping: bool,
 }
 
-/// The log itself.
+/// State that all handles and threads of one log share.
 pub struct Core {
     pub disk: Arc<dyn Disk>,
     pub options: LogOptions,
@@ -127,7 +127,7 @@ impl Core {
         result.map_err(|error| self.fail(LogError::failed(doing, &error)))
     }
 
-    /// Asks for background work.
+    /// Asks for background work, of the helper thread or else of the next flush.
     pub fn want_upkeep(&self) {
         self.upkeep().is_wanted = true;
         self.upkeep_work.notify_one();

@@ -13,7 +13,7 @@ use crc32c::{crc32c, crc32c_append};
 pub const SEGMENT_HEADER_LEN: u32 = 128;
 /// Bytes of a mark, and of the header of a record.
 pub const HEADER_LEN: u32 = 32;
-/// Bytes of a mark.
+/// Bytes of a mark, which is a header alone.
 pub const MARK_LEN: u32 = HEADER_LEN;
 /// Bytes a record has beyond its head and body.
 pub const RECORD_OVERHEAD: u32 = HEADER_LEN + CHECKSUM_LEN;
@@ -74,7 +74,7 @@ pub struct Frame {
     pub is_mark: bool,
     /// Of a record: its own number. Of a mark: the number of the record that comes next.
     pub lsn: u64,
-    /// Checksum of the record before.
+    /// Checksum of the record before this frame; chains the records of a log.
     pub prev: u32,
     /// Every record up to here was durable when this was written.
     pub synced: u64,
@@ -182,11 +182,11 @@ pub enum Found {
     Whole(Frame, u32),
     /// The header of a record whose rest is damaged or cut off.
     Broken(Frame),
-    /// Nothing that the log wrote there.
+    /// No frame of this log: zeros, foreign bytes, or a damaged header.
     Nothing,
 }
 
-/// Looks at the start of `bytes`.
+/// Decodes the frame at the start of `bytes` and checks it whole.
 pub fn look(place: FrameAddress, bytes: &[u8]) -> Found {
     let Some((frame, header_crc)) = Frame::decode(place, bytes) else { return Found::Nothing };
     if frame.is_mark {

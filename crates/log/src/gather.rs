@@ -10,16 +10,16 @@ use std::sync::Arc;
 const SPARE_BUFFER_BYTES_MAX: usize = 8 << 20;
 const SPARE_BUFFERS_MAX: usize = 4;
 
-/// Where the next record goes.
+/// Position and chain that the next record continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     pub segment: u32,
     pub offset: u32,
-    /// Bytes of this segment.
+    /// Bytes the file of this segment has.
     pub segment_bytes: u32,
-    /// Number of the last record.
+    /// Number of the last appended record.
     pub lsn: u64,
-    /// Checksum of the last record.
+    /// Checksum of the last appended record.
     pub chain: u32,
 }
 
@@ -45,7 +45,7 @@ impl SegmentWrite {
     }
 }
 
-/// What goes to the disk together.
+/// Records that one commit writes and syncs, by segment.
 #[derive(Debug)]
 pub struct Group {
     pub parts: Vec<SegmentWrite>,
@@ -53,7 +53,7 @@ pub struct Group {
     bytes: usize,
 }
 
-/// The state of the commit path.
+/// State of the commit path: records gathered, the group in flight, and what is durable.
 #[derive(Debug)]
 pub struct Gather {
     seed: u32,
@@ -153,7 +153,7 @@ impl Gather {
         self.failed.get_or_insert(error).clone()
     }
 
-    /// A sealed segment left the log.
+    /// Takes a removed segment out of the quota; there may be room on the disk again.
     pub fn retired(&mut self, segment_bytes: u32) {
         self.sealed_bytes = self.sealed_bytes.saturating_sub(u64::from(segment_bytes));
         self.no_room = false;

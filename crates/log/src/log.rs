@@ -45,7 +45,7 @@ impl Log {
         self.core.durable()
     }
 
-    /// Follows what is durable.
+    /// A receiver that follows the number of the last durable record.
     pub fn watch(&self) -> Watch {
         Watch::new(self.core.published.subscribe())
     }
@@ -62,7 +62,7 @@ impl Log {
         self.core.published.borrow().failed.clone()
     }
 
-    /// What durable means on this disk.
+    /// Strength of a durable record on this disk.
     pub fn durability(&self) -> Durability {
         self.core.disk.durability()
     }
@@ -167,7 +167,7 @@ impl Log {
         }
     }
 
-    /// What the log holds and did.
+    /// Sizes and counters of the log at this moment.
     pub fn usage(&self) -> Usage {
         let gather = self.core.gather();
         let table = self.core.table();

@@ -17,7 +17,7 @@ pub struct Position {
     pub len: u32,
 }
 
-/// Which space a record may use.
+/// Purpose of a record, which decides how much of quota and buffer it may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// New data: refused first when space or memory runs short.
@@ -61,9 +61,9 @@ impl Default for LogOptions {
 /// One record as a replay shows it: everything but the body.
 #[derive(Clone, Copy, Debug)]
 pub struct Replayed<'a> {
-    /// Its number.
+    /// Number of the record.
     pub lsn: Lsn,
-    /// Where it lies.
+    /// Position of the record.
     pub position: Position,
     /// The small part, as it was appended.
     pub head: &'a [u8],
@@ -74,9 +74,9 @@ pub struct Replayed<'a> {
 /// One record read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The small part.
+    /// Small part of the record, which a recovery replays.
     pub head: Bytes,
-    /// The payload.
+    /// Large part of the record, which a recovery leaves on the disk.
     pub body: Bytes,
 }
 
@@ -129,7 +129,7 @@ pub struct Damage {
 pub struct SegmentSpan {
     /// Number of the segment.
     pub segment: u32,
-    /// Settled bytes from its start.
+    /// Settled bytes from the start of the segment.
     pub bytes: u64,
 }
 
@@ -158,20 +158,20 @@ pub struct StretchFinding {
 /// A damaged record whose head can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedRecord {
-    /// Where it lies.
+    /// Position of the record.
     pub position: Position,
-    /// The small part.
+    /// Small part of the record.
     pub head: Vec<u8>,
 }
 
-/// What the log holds and did.
+/// Sizes and counters of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes that count against the quota.
     pub bytes_total: u64,
     /// Bytes of records whose body is still needed.
     pub bytes_live: u64,
-    /// The bound on `bytes_total`.
+    /// Maximum of `bytes_total`.
     pub quota_bytes: u64,
     /// Segments in use.
     pub segments: u32,

@@ -3,7 +3,7 @@
 use crate::frame::{self, Found, Frame, FrameAddress, HEADER_LEN, MARK_LEN, SEGMENT_HEADER_LEN};
 use crate::model::{Damage, Lsn, Position, Replayed};
 
-/// One whole record.
+/// One whole record, as a scan found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub lsn: u64,
@@ -33,7 +33,7 @@ pub struct Gap {
     pub first: u64,
     /// Records missing, as the numbers around the gap tell.
     pub lost: u64,
-    /// Checksum of the record before.
+    /// Checksum of the record before the gap.
     pub chain: Option<u32>,
     /// Nothing whole follows in this segment.
     pub is_tail: bool,
@@ -55,7 +55,7 @@ pub struct Cursor {
     pub chain: Option<u32>,
 }
 
-/// What a segment holds.
+/// Findings of a walk through one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     pub entries: Vec<Entry>,
@@ -249,7 +249,7 @@ impl Walk<'_> {
     }
 }
 
-/// How many zeros end these bytes.
+/// Number of zero bytes at the end of `bytes`.
 pub fn trailing_zeros(bytes: &[u8]) -> usize {
     const BLOCK: usize = 4096;
     static ZEROS: [u8; BLOCK] = [0; BLOCK];

@@ -16,7 +16,7 @@ use crate::logging::LogControl;
 use crate::{services, specs};
 
 impl Config {
-    /// The bounds of the HTTP plane.
+    /// Bounds of the HTTP plane, taken from this configuration.
     pub fn http_limits(&self) -> HttpLimits {
         HttpLimits {
             request_deadline: self.http.request_deadline.duration(),
@@ -35,7 +35,7 @@ impl Config {
         }
     }
 
-    /// The bounds of every listener.
+    /// Bounds on the connections of every listener, taken from this configuration.
     pub fn connection_limits(&self) -> ConnectionLimits {
         ConnectionLimits {
             total: self.connections.max,
@@ -64,11 +64,11 @@ impl Config {
 
 /// The process, as the admin plane controls it.
 pub struct ProcessControl {
-    /// Asks the configuration watcher.
+    /// Port to the configuration watcher.
     pub reloads: ReloadPort,
-    /// Changes the log filter.
+    /// Handle that replaces the log filter.
     pub log: LogControl,
-    /// The configuration in force.
+    /// Configuration in force.
     pub config: Snapshot<Config>,
 }
 

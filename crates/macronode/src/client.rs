@@ -33,12 +33,12 @@ pub struct Client {
     plane: &'static str,
 }
 
-/// What the node said.
+/// Answer of a node to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAnswer {
-    /// The status of HTTP.
+    /// HTTP status.
     pub status: u16,
-    /// The body.
+    /// Body of the answer.
     pub body: Bytes,
 }
 
@@ -78,7 +78,7 @@ impl Client {
         Ok(Client { endpoint, token_file, plane: "admin" })
     }
 
-    /// Where it asks, for messages.
+    /// Address that is asked, for messages.
     pub fn address(&self) -> &str {
         self.endpoint.address()
     }
@@ -88,7 +88,7 @@ impl Client {
         self.endpoint.url()
     }
 
-    /// Reads something; needs no token.
+    /// Sends a GET; needs no token.
     pub async fn get(&self, path: &str) -> Result<NodeAnswer, Failure> {
         self.send(self.request(Method::GET, path)?).await
     }

@@ -27,7 +27,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 pub enum ReloadRequest {
     /// Something happened in the file's folder; one such notice waits at most.
     FolderChanged,
-    /// Operators ask and wait for the outcome; those who ask while one waits share it.
+    /// Operators wait for the outcome; requests that come before the reload begins share one reload.
     Asked(Vec<oneshot::Sender<Result<ReloadReport, Error>>>),
 }
 
@@ -50,15 +50,15 @@ impl Coalesce for ReloadRequest {
 pub struct LiveConfig {
     /// Where the configuration comes from; read again at every reload.
     pub sources: Sources,
-    /// The configuration in force; parts of it are derived from it by those who read them.
+    /// Configuration in force; its readers derive their own part from it.
     pub config: Snapshot<Config>,
-    /// The log filter.
+    /// Handle that replaces the log filter.
     pub log: LogControl,
-    /// Tells the supervisor.
+    /// Queue that tells the supervisor which services to restart.
     pub updates: Coalescing<ConfigChange>,
 }
 
-/// One life of the watcher.
+/// The task: reloads on SIGHUP, on request and when the file changes, until it is told to stop.
 pub async fn config_watcher(context: TaskContext, live: LiveConfig, requests: Coalescing<ReloadRequest>) -> TaskResult {
     let failed = |error: &dyn std::fmt::Display| TaskError::Failed(error.to_string());
     let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(&error))?;
@@ -184,7 +184,7 @@ impl LiveConfig {
 pub struct ReloadPort(pub Coalescing<ReloadRequest>);
 
 impl ReloadPort {
-    /// Asks and waits.
+    /// Asks for a reload and waits for its outcome.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         let (reply, outcome) = oneshot::channel();
         self.0.offer(ReloadRequest::Asked(vec![reply]))?;

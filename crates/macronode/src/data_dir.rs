@@ -20,7 +20,7 @@ pub const ADDRESSES_FILE: &str = "addresses.json";
 pub enum DataDir {
     /// A directory that exists and is ours.
     Kept(PathBuf),
-    /// Amnesia: nothing is written.
+    /// Amnesia mode: nothing is written.
     Nowhere,
 }
 

@@ -34,7 +34,7 @@ const LINGER_CHUNKS_MAX: usize = 256;
 /// How often the listener forgets quiet addresses and beats.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
 
-/// One life of the frame listener.
+/// The task: accepts connections and reads their frames until it is told to stop.
 pub async fn transport_ingress(
     context: TaskContext,
     listener: std::net::TcpListener,
@@ -101,7 +101,7 @@ struct Connection {
     _slot: Slot,
 }
 
-/// Why no frame came.
+/// Reason why no frame was read.
 enum NoFrame {
     /// The peer closed between two frames, or the node is stopping.
     Done,

@@ -42,7 +42,7 @@ impl Listeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(plane);
     }
 
-    /// Where each plane really listens.
+    /// Address each plane is bound to, by the plane's name.
     pub fn addresses(&self) -> BTreeMap<&'static str, SocketAddr> {
         addresses(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

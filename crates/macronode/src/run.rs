@@ -144,7 +144,7 @@ fn farewell(report: &ExitReport) -> Exit {
     }
 }
 
-/// Who may do what on this node.
+/// Authority over capabilities, and the file of the revoked ones.
 struct Access {
     authority: Authority,
     /// The list of revoked capabilities; none in amnesia mode.
@@ -168,7 +168,7 @@ impl Access {
     }
 }
 
-/// What the services are built from.
+/// Parts of a node before the kernel is built.
 struct Node {
     live: LiveConfig,
     builder: Builder,
@@ -267,7 +267,7 @@ impl Node {
     }
 }
 
-/// The worker pool and the way to it.
+/// Declares the worker pool; returns the port that queues work for it.
 fn pool(builder: &mut Builder, live: &LiveConfig, telemetry: &QueueSender<Measurement>) -> WorkPort {
     let config = live.config.keep();
     let config = &config.value;

@@ -18,12 +18,12 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::health::Measurement;
 
-/// What a worker is asked to do.
+/// Job for a worker.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// An item of the HTTP plane.
+    /// Job of a development route of the HTTP plane.
     Http(WorkItem),
-    /// A frame of the OAP plane.
+    /// Frame of the OAP plane.
     Frame(Bytes),
 }
 
@@ -58,7 +58,7 @@ struct Entrance {
 const DEV_WORK: Idempotent = Idempotent { op: "work", because: "the development routes change nothing" };
 
 impl WorkPort {
-    /// Puts jobs into this queue.
+    /// A port to this queue.
     pub fn new(jobs: QueueSender<Job>, config: Snapshot<Config>, metrics: Arc<Metrics>) -> Self {
         WorkPort(Arc::new(Entrance { jobs, config, metrics }))
     }
@@ -136,7 +136,7 @@ pub async fn worker(
     Ok(())
 }
 
-/// What a worker answers to a frame.
+/// Behaviour of a worker that gets a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameAnswer {
     /// Development: the frame comes back as it is.

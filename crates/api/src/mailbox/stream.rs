@@ -34,19 +34,19 @@ use crate::extract::{Json, JsonText, Path};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
-/// Streams open at once.
+/// Maximum receive streams open at once on this node.
 const STREAMS_MAX: usize = 1024;
-/// Messages one stream may be owed.
+/// Maximum credit of one stream, in messages.
 const CREDIT_MAX: u64 = 10_000;
-/// A stream ends after this time; its reader opens the next.
+/// Maximum life of a stream; its reader opens the next.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(600);
-/// A stream without credit ends after this time.
+/// Time after which a stream without credit ends.
 const CREDIT_PATIENCE: Duration = Duration::from_secs(30);
-/// Silence is broken this often.
+/// Pause after which a `beat` line is sent, so that both sides notice a connection that is gone.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
-/// The token is looked at again this often.
+/// Pause between two checks of the token, which may expire or be revoked while the stream is open.
 const RECHECK_EVERY: Duration = Duration::from_secs(5);
-/// What a receive may take beyond its wait.
+/// Time a receive may take beyond its wait, and maximum pause after one that failed.
 const RECV_SLACK: Duration = Duration::from_secs(2);
 
 const STREAM_ID_HEADER: HeaderName = HeaderName::from_static("x-stream-id");
@@ -134,7 +134,7 @@ pub(super) enum End {
     Error,
 }
 
-/// The streams that are open, by id.
+/// Open streams, by id, so that a request for credit finds its stream.
 #[derive(Default)]
 pub(super) struct Streams(Mutex<HashMap<CorrIdText, Arc<Ticket>>>);
 
@@ -154,7 +154,7 @@ struct Open {
     ticket: Arc<Ticket>,
 }
 
-/// A stream on its way.
+/// State of one open stream between two lines.
 struct Feed {
     app: Arc<App>,
     bearer: Bearer,
@@ -178,7 +178,7 @@ enum Stage {
     Ended,
 }
 
-/// What came of one wait.
+/// Outcome of one wait for messages.
 enum Turn {
     Messages(Vec<Delivery>),
     Nothing,

@@ -18,7 +18,7 @@ pub(super) const CONTENT_BASED: &str = "sqs.ContentBasedDeduplication";
 pub(super) const DEDUPLICATION_SCOPE: &str = "sqs.DeduplicationScope";
 pub(super) const WAIT_SECONDS: &str = "sqs.ReceiveMessageWaitTimeSeconds";
 pub(super) const POLICY: &str = "sqs.Policy";
-/// Before the key of a tag.
+/// Prefix of the labels that hold tags; the key of the tag follows.
 pub(super) const TAG: &str = "sqs.tag.";
 const THROUGHPUT_LIMIT: &str = "sqs.FifoThroughputLimit";
 const REDRIVE_ALLOW: &str = "sqs.RedriveAllowPolicy";
@@ -37,7 +37,7 @@ pub(super) const COUNTS: [&str; 3] =
     ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"];
 /// The other names that are read only.
 pub(super) const FIXED: [&str; 3] = ["CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"];
-/// Names that may be set.
+/// Attributes that a client may set.
 pub(super) const SETTABLE: [&str; 15] = [
     "Policy",
     "VisibilityTimeout",

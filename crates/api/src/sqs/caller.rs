@@ -16,7 +16,7 @@ use super::sigv4;
 use crate::call::Call;
 use crate::route::Secured;
 
-/// One caller with one request.
+/// Sender of one request, verified unless signatures are off.
 pub(super) struct Caller {
     pub call: Call,
     /// The region of the signature's scope; any is taken.
@@ -33,7 +33,7 @@ pub(super) struct Caller {
 const REGION: &str = "us-east-1";
 
 impl Caller {
-    /// Verifies who sent this.
+    /// Verifies the signature or token of a request, unless signatures are off.
     pub(super) fn verify(app: &App, call: Call, parts: &Parts, body: &Bytes) -> Result<Self, SqsError> {
         let base_url = base_url(app.options.base_url.as_deref(), parts);
         if !app.options.signatures {

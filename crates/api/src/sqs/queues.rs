@@ -161,11 +161,11 @@ pub(super) fn sources_of(app: &App, queue: &TopicView) -> Vec<TopicName> {
     sources
 }
 
-/// A part of a list.
+/// Section of a list that a request asks for.
 struct Page {
     size: usize,
     after: Option<TopicName>,
-    /// Who does not ask for pages gets one, and no way to the next.
+    /// Whether the answer may name a next page; a caller that asks for no pages gets only the first.
     has_next: bool,
 }
 

@@ -13,11 +13,11 @@ use super::model::{self, ActionOutput, Batch, Done, ReceiptEntry};
 use super::names;
 use super::send::{check_ids, failed};
 
-/// A receipt as it was given, and what it stands for.
+/// A receipt handle with the receipt it was decoded to.
 struct Given<'a> {
     handle: &'a str,
     receipt: Receipt,
-    /// When the message was received.
+    /// Time of the receive, in milliseconds since 1970.
     leased_ms: u64,
 }
 

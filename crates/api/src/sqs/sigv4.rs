@@ -31,7 +31,7 @@ const X_AMZ_DATE: &str = "x-amz-date";
 const X_AMZ_TARGET: &str = "x-amz-target";
 const X_AMZ_CONTENT_SHA256: &str = "x-amz-content-sha256";
 
-/// Whoever a request comes from.
+/// Verified sender of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Signer {
     /// The id of the key; empty where a token was shown instead.
@@ -110,7 +110,7 @@ fn authorization(parts: &Parts) -> Result<Option<&str>, SqsError> {
     }
 }
 
-/// The token of `Bearer <token>`.
+/// Token in `Bearer <token>`.
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -235,7 +235,7 @@ impl<'a> Credential<'a> {
         self.part(2)
     }
 
-    /// Everything after the key.
+    /// Scope of the credential: everything after the key id.
     fn scope(&self) -> &str {
         self.text.split_once('/').map_or("", |(_, scope)| scope)
     }

@@ -22,13 +22,13 @@ pub struct Running {
     ending: Signal,
 }
 
-/// How to start one.
+/// Description of a process to start.
 pub struct Start<'a> {
-    /// For messages and the log file.
+    /// Name for messages and the log file.
     pub name: &'a str,
-    /// What to run.
+    /// Path of the program.
     pub program: &'a Path,
-    /// With what.
+    /// Arguments of the program.
     pub arguments: Vec<String>,
     /// In which environment, beside the one of this process.
     pub variables: Vec<(String, String)>,
@@ -36,7 +36,7 @@ pub struct Start<'a> {
     pub user: Option<&'a str>,
     /// Where it runs and where what it says is kept.
     pub folder: &'a Path,
-    /// The signal that asks it to end.
+    /// Signal that asks the process to end.
     pub ending: Signal,
 }
 
@@ -65,12 +65,12 @@ impl Start<'_> {
 }
 
 impl Running {
-    /// The process.
+    /// Id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has said.
+    /// Output of the process so far.
     pub fn said(&self) -> String {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }

@@ -28,7 +28,7 @@ pub trait Client: Send + 'static {
     }
 }
 
-/// What one load of one cell saw.
+/// Result of one load of one cell.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Operations completed in a second; of those that carry several messages, the messages.
@@ -119,7 +119,7 @@ async fn again_and_again<C: Client>(
 mod tests {
     use super::*;
 
-    /// Takes a fixed time for each step.
+    /// A client whose every step takes a fixed time.
     struct Steady {
         send: Duration,
         settle: Duration,

@@ -17,7 +17,7 @@ use super::target::{Id, Promise, System, Target};
 const TOPIC: &str = "bench";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A new engine for each cell.
+/// The engine of the mailbox without HTTP, made anew for each cell.
 struct Engine {
     folder: PathBuf,
     running: Option<Running>,
@@ -26,7 +26,7 @@ struct Engine {
 struct Running {
     mailbox: Mailbox,
     kernel: KernelHandle,
-    /// The kernel's own task.
+    /// Task that runs the kernel.
     task: JoinSet<ExitReport>,
 }
 

@@ -18,22 +18,22 @@ pub struct Results {
 }
 
 impl Results {
-    /// A system that takes part.
+    /// Adds a system that takes part.
     pub fn announce(&mut self, label: &Label) {
         self.labels.insert(label.id, label.clone());
     }
 
-    /// What a system did in a round.
+    /// Adds the sample of one system, cell and round.
     pub fn record(&mut self, id: Id, cell: Cell, round: usize, sample: Sample) {
         self.samples.entry((id, cell)).or_default().insert(round, sample);
     }
 
-    /// What a system could not do.
+    /// Notes a measurement that failed.
     pub fn fail(&mut self, what: String) {
         self.failures.push(what);
     }
 
-    /// What could not be measured.
+    /// Measurements that failed.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }
@@ -43,7 +43,7 @@ impl Results {
         self.labels.values()
     }
 
-    /// One of them.
+    /// Label of the system with this id.
     pub fn label(&self, id: Id) -> Option<&Label> {
         self.labels.get(&id)
     }
@@ -69,7 +69,7 @@ impl Results {
         self.ratio_between((ours, cell), (peer, cell))
     }
 
-    /// The same for different cells.
+    /// As [`Results::ratio`], for two cells that may differ.
     pub fn ratio_between(&self, ours: (Id, Cell), peer: (Id, Cell)) -> Option<Spread> {
         let (ours, peer) = (self.samples.get(&ours)?, self.samples.get(&peer)?);
         let both = ours.iter().filter_map(|(round, sample)| Some((sample.per_second, peer.get(round)?.per_second)));

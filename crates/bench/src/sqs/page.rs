@@ -24,7 +24,7 @@ filled before.
 ";
 
 impl Outcome {
-    /// For the terminal.
+    /// The page as text for the terminal.
     pub fn plain(&self) -> String {
         let mut text = String::new();
         for (title, cells) in self.tables() {
@@ -41,7 +41,7 @@ impl Outcome {
         text
     }
 
-    /// The page with its title.
+    /// The page as Markdown, with its title.
     pub fn markdown(&self, machine: &Machine) -> String {
         let mut text = format!("# Benchmarks: SQS\n\n{}\n\n", machine.markdown());
         let (peers, quick) = (if self.peers { " --peers" } else { "" }, self.plan.size.pick(" --quick", ""));

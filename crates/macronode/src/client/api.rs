@@ -22,7 +22,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// What the answer itself may take beyond the node's time.
 const TRAVEL: Duration = Duration::from_secs(3);
 
-/// The public plane of one node.
+/// Client of the public plane of one node.
 pub struct ApiClient {
     client: Client,
     bearer: HeaderValue,
@@ -61,7 +61,7 @@ impl ApiClient {
         Ok(ApiClient { client, bearer, token_source, link: Link::default() })
     }
 
-    /// Where it asks, for messages.
+    /// Address that is asked, for messages.
     pub fn address(&self) -> &str {
         self.client.address()
     }
@@ -71,13 +71,13 @@ impl ApiClient {
         self.client.url()
     }
 
-    /// Reads something.
+    /// Sends a GET.
     pub async fn get(&mut self, path: &str) -> Result<NodeAnswer, Failure> {
         let answer = self.ask(Method::GET, path, None, PATIENCE).await?;
         self.accepted(path, answer)
     }
 
-    /// Asks for something to be done.
+    /// Sends a POST with a JSON body.
     pub async fn post(&mut self, path: &str, body: &Value) -> Result<NodeAnswer, Failure> {
         self.post_within(path, body, PATIENCE).await
     }

@@ -25,7 +25,7 @@ use crate::services;
 /// No token on standard input is longer than this.
 const INPUT_BYTES_MAX: u64 = 64 * 1024;
 
-/// Does what was asked.
+/// Carries out a `token` command.
 pub fn token(command: &TokenCommand) -> Result<Report, Failure> {
     match command {
         TokenCommand::Mint(args) => mint(args),
@@ -177,7 +177,7 @@ fn described(read: &Inspection, is_revoked: bool, folder: &Path, now_ms: u64) ->
     table(0, &rows)
 }
 
-/// A point in time as people say it.
+/// Time until a token expires, as in "in 2 h 5 min", or since it did.
 fn in_words(at_ms: u64, now_ms: u64) -> String {
     let seconds = at_ms.abs_diff(now_ms) / 1000;
     let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];

@@ -57,9 +57,9 @@ pub struct TopArgs {
 #[derive(Default)]
 struct Shared {
     view: TopView,
-    /// Rises with every look.
+    /// Number of looks so far.
     looks: u64,
-    /// A signal asked for the end.
+    /// Whether a signal asked for the end.
     is_over: bool,
 }
 

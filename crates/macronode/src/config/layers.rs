@@ -26,7 +26,7 @@ const ENV_IGNORED_PREFIX: &str = "MACRO_TEST_";
 /// From where a configuration is loaded; kept, so that a reload can load again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sources {
-    /// The file, if any.
+    /// Path of the configuration file, if any.
     pub file: Option<PathBuf>,
     /// Whether the operator named the file: then it must exist.
     pub explicit_file: bool,
@@ -43,11 +43,11 @@ pub struct Origins(pub BTreeMap<String, Origin>);
 /// A configuration that passed every check.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The values.
+    /// Effective values.
     pub config: Config,
-    /// Where they came from.
+    /// Source of each value.
     pub origins: Origins,
-    /// The file that was read.
+    /// Path of the file that was read, if any.
     pub file: Option<PathBuf>,
 }
 
@@ -78,7 +78,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
     layers.finish(file)
 }
 
-/// What has been gathered so far.
+/// Values of the layers read so far, and their mistakes.
 #[derive(Default)]
 struct Layers {
     merged: Table,

@@ -68,13 +68,13 @@ impl Config {
 
 /// Two values of which a service says that they cannot stand together: `key relation other advice`.
 pub struct BrokenRule {
-    /// The error code.
+    /// Error code of the rule.
     pub code: Code,
-    /// The key that is wrong.
+    /// Path of the key at fault.
     pub key: &'static str,
     /// What is wrong with it, up to the name of the other key.
     pub relation: &'static str,
-    /// The key it does not go with.
+    /// Path of the key it contradicts.
     pub other: &'static str,
     /// The end of the sentence: why, and what to do.
     pub advice: &'static str,

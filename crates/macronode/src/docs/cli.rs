@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-/// docs/cli.md
+/// Text of docs/cli.md.
 pub fn cli() -> String {
     page(crate::cli::parser())
 }

@@ -61,7 +61,7 @@ impl Filter {
         self.is_everything() || self.prefixes.iter().any(String::is_empty) || topics.any(|topic| self.covers(topic))
     }
 
-    /// Whether this topic was asked for.
+    /// Whether the filter includes this topic.
     pub fn covers(&self, topic: &TopicName) -> bool {
         let begins = |prefix: &String| topic.as_str().starts_with(prefix.as_str());
         self.is_everything() || self.names.contains(topic) || self.prefixes.iter().any(begins)

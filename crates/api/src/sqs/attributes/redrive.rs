@@ -22,7 +22,7 @@ pub(in crate::sqs) struct Redrive {
 }
 
 impl Redrive {
-    /// The refusal of this policy.
+    /// Error for a policy that is refused for this reason.
     pub fn refused(&self, reason: &str) -> SqsError {
         SqsError::invalid_parameter("RedrivePolicy", &self.text, reason)
     }

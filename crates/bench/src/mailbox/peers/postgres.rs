@@ -23,7 +23,7 @@ use crate::process::free_address;
 
 /// What it allows as it comes, less those kept for others; a connection is a process there.
 const CONNECTIONS_MAX: usize = 90;
-/// It refuses to run as root.
+/// User the server runs as: it refuses to run as root.
 const USER: &str = "postgres";
 const LIBRARY: &str = "/usr/lib/postgresql";
 
@@ -70,7 +70,7 @@ struct PostgresClient {
     payload: Bytes,
 }
 
-/// Both settings on one server.
+/// Starts one server for both settings.
 pub async fn start(folder: PathBuf, connections_max: usize) -> anyhow::Result<Vec<System>> {
     let program = of_debian("postgresql", newest)?;
     let connections_max = connections_max.min(CONNECTIONS_MAX);

@@ -17,7 +17,7 @@ pub struct NodeClients {
 /// What one look saw of the node as a whole.
 #[derive(Clone, Debug)]
 pub struct NodeSample {
-    /// Readiness.
+    /// Readiness of the node and its services.
     pub status: Status,
     /// Names of the services that run.
     pub services: Vec<String>,
@@ -32,13 +32,13 @@ pub struct NodeView {
     pub address: String,
     /// Readiness in one word.
     pub state: String,
-    /// Why it does not stand better.
+    /// Reasons why the node is not simply ready.
     pub reasons: Vec<String>,
     /// Queues, the fullest first.
     pub queues: Vec<QueueRow>,
 }
 
-/// A queue as it is shown.
+/// Numbers of one queue, as shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueRow {
     /// Name, with the instance in brackets.
@@ -47,9 +47,9 @@ pub struct QueueRow {
     pub depth: usize,
     /// Maximum items waiting.
     pub capacity: usize,
-    /// Most items that ever waited.
+    /// Most items that ever waited at once.
     pub high_water: usize,
-    /// Items refused.
+    /// Items refused because the queue was full.
     pub busy: u64,
 }
 
@@ -75,7 +75,7 @@ impl NodeClients {
         self.api.as_ref().map_or_else(|| self.admin.address(), ApiClient::address)
     }
 
-    /// The node as a whole now.
+    /// Asks the node for readiness and topology.
     pub async fn look(&self) -> Result<NodeSample, Failure> {
         let status: Status = self.admin.get("/readyz").await?.read("/readyz")?;
         let topology: Topology = self.admin.get("/topology").await?.expect_success("/topology")?.read("/topology")?;
@@ -85,7 +85,7 @@ impl NodeClients {
 }
 
 impl NodeView {
-    /// What a sample shows.
+    /// Picks what is shown from a sample.
     pub fn of(address: &str, sample: &NodeSample) -> NodeView {
         NodeView {
             address: address.to_owned(),
@@ -105,7 +105,7 @@ impl NodeView {
 }
 
 impl NodeSample {
-    /// The queue of this name.
+    /// The row of the queue with this name.
     pub fn queue(&self, name: &str) -> Option<QueueRow> {
         self.queues.iter().find(|queue| queue.name == name).map(QueueRow::of)
     }
@@ -117,12 +117,12 @@ impl QueueRow {
         QueueRow { name, depth, capacity, high_water, busy }
     }
 
-    /// How full it is, from 0 to 1.
+    /// Share of the capacity in use, from 0 to 1.
     pub fn fill(&self) -> f64 {
         self.depth as f64 / self.capacity.max(1) as f64
     }
 
-    /// How full it is: `3/1024`.
+    /// Depth and capacity, as in `3/1024`.
     pub fn fraction(&self) -> String {
         format!("{}/{}", self.depth, self.capacity)
     }

@@ -67,9 +67,9 @@ pub trait PaneView: Send + Sync {
 pub struct PaneState {
     /// Column that sorts, counted as the pane counts them.
     pub sort: usize,
-    /// Rows scrolled past.
+    /// Number of rows scrolled past.
     pub offset: usize,
-    /// Rows that fitted at the last draw.
+    /// Number of rows that fitted at the last draw.
     pub page: usize,
 }
 

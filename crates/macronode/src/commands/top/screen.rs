@@ -36,7 +36,7 @@ pub struct Chosen {
     focus: usize,
     /// By service, since a pane is made anew with each look.
     states: BTreeMap<&'static str, PaneState>,
-    /// The numbers stand still.
+    /// Whether the display is frozen.
     pub is_paused: bool,
     is_help: bool,
 }
@@ -74,7 +74,7 @@ impl Chosen {
     }
 }
 
-/// Draws everything.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, view: &TopView, chosen: &mut Chosen) {
     chosen.focus = chosen.focus.min(view.panes.len().saturating_sub(1));
     let names = u16::from(view.panes.len() > 1);

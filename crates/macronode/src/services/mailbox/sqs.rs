@@ -44,7 +44,7 @@ struct Keys {
     keys: Vec<Key>,
 }
 
-/// Does what was asked.
+/// Carries out an `sqs` command.
 pub fn sqs(command: &SqsCommand) -> Result<Report, Failure> {
     let SqsCommand::Key(command) = command;
     match command {

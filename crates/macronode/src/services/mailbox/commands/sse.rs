@@ -10,7 +10,7 @@ pub struct Frame {
     pub id: String,
     /// The name of the event; empty for one without.
     pub event: String,
-    /// Its data.
+    /// Data lines of the event, joined.
     pub data: String,
 }
 

@@ -55,7 +55,7 @@ struct Named {
 }
 
 impl TopicCollector {
-    /// The topics now.
+    /// Asks for the numbers of the topics that are due and returns all known ones.
     pub async fn look(&mut self, api: &mut ApiClient) -> Result<Vec<TopicSample>, Failure> {
         self.looks += 1;
         self.list_topics(api).await?;
