@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::route::ApiBuilder;
 use crate::surface::{NODE, Surface};
 
-/// What the surface needs of the node.
+/// The worker pool, as the development routes use it.
 pub trait Work: Send + Sync + 'static {
     /// Has the item worked on within the call's deadline; full queues answer Busy.
     fn submit(&self, item: WorkItem, call: Call) -> BoxFuture<'static, Result<Bytes, Error>>;

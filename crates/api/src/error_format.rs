@@ -15,7 +15,7 @@ pub trait ErrorFormat: Send + Sync + 'static {
     fn write(&self, problem: &Problem, request: &RefusedRequest<'_>) -> Response;
 }
 
-/// What is known of a request that is refused.
+/// Facts about a refused request that its error body may repeat.
 pub struct RefusedRequest<'a> {
     /// Correlation id of the request.
     pub corr_id: &'a CorrId,

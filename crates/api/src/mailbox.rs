@@ -58,7 +58,7 @@ const GROUPS: &[&[&Operation]] = &[
     scrub::OPERATIONS,
 ];
 
-/// What every handler of the surface has at hand.
+/// Parts of the node that the handlers of this surface use.
 struct App {
     mailbox: Mailbox,
     authority: Authority,

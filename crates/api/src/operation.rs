@@ -16,18 +16,18 @@ use crate::route::{HttpMethod, RouteSpec};
 /// Kinds of error that any route may answer with.
 const ANY_ROUTE: [Kind; 4] = [Kind::Schema, Kind::Busy, Kind::Degraded, Kind::Timeout];
 
-/// What any route that needs a token may answer with.
+/// Kinds of error that any route with a token may answer with, beside [`ANY_ROUTE`].
 const ANY_GUARDED_ROUTE: [Kind; 2] = [Kind::Unauthenticated, Kind::Forbidden];
 
 /// A route with everything that is said about it.
 pub struct Operation {
     pub(crate) spec: RouteSpec,
     pub(crate) tag: &'static str,
-    /// What a token must allow; none for the routes that need no token.
+    /// Right that the token must have; none for routes that need no token.
     pub(crate) needs: Option<Action>,
     /// Only the operator may; then no right is needed.
     pub(crate) is_operators: bool,
-    /// What is needed, where a right alone does not say it.
+    /// Words for what is needed, where a right alone does not say it.
     pub(crate) needs_text: Option<&'static str>,
     pub(crate) query: Option<Shape>,
     pub(crate) body: Option<BodyShape>,
@@ -45,7 +45,7 @@ pub struct Operation {
     pub(crate) claims: Option<fn(&str) -> bool>,
 }
 
-/// What is known here of a protocol that is described elsewhere.
+/// Media types of a protocol whose bodies are described elsewhere.
 pub(crate) struct MediaTypes {
     /// Media types of the body; empty if the request has none.
     pub requests: &'static [&'static str],
@@ -149,7 +149,7 @@ impl Operation {
         self.needs("the token of the operator")
     }
 
-    /// What is needed is more than one right can say; completes the sentence "Needs …".
+    /// Words for what is needed, where a right alone does not say it; completes the sentence "Needs …".
     pub const fn needs(mut self, text: &'static str) -> Self {
         self.needs_text = Some(text);
         self
@@ -236,7 +236,7 @@ impl Operation {
         self
     }
 
-    /// What a caller needs, in one sentence.
+    /// Sentence on what a caller needs.
     pub(crate) fn needs_sentence(&self) -> String {
         match (self.needs_text, self.needs) {
             (Some(text), _) => format!("Needs {text}."),

@@ -70,7 +70,7 @@ impl HttpMethod {
     }
 }
 
-/// How an operation is served; the rest of an operation is what is said about it.
+/// The part of an operation that serving needs; the rest describes it.
 #[derive(Debug)]
 pub(crate) struct RouteSpec {
     /// The path with its parameters in braces; also the `endpoint` label.
@@ -116,7 +116,7 @@ type PlainRoutes = HashMap<&'static str, Vec<(Method, Endpoint)>>;
 /// A handler with its layers, its types erased.
 type Endpoint = Box<dyn Fn(Request) -> Answering + Send + Sync>;
 
-/// What all routes and connections of a plane share.
+/// State that all routes and connections of a plane share.
 pub(crate) struct Shared {
     pub kernel: KernelHandle,
     pub limits: Snapshot<HttpLimits>,

@@ -72,7 +72,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Most requests here only wait for messages.
 const CONCURRENCY: usize = 8192;
 
-/// The same requests are taken everywhere; on the address of a queue they need not name it.
+/// Every path takes the same requests; on the path of a queue they need not name it.
 static POST: Operation = post("/", "takes an action of SQS, in JSON or as a form");
 static GET: Operation = get("/", "takes an action of SQS in the query");
 static POST_QUEUE: Operation = post("/{account}/{queue}", "takes an action of SQS on this queue, in JSON or as a form");

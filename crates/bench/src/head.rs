@@ -13,7 +13,7 @@ const END: &str = "<!-- macronode-bench rows: end -->";
 struct Chosen {
     /// Name of the page that the row was measured for.
     page: &'static str,
-    /// Its name in the table of targets there.
+    /// Name of the row in that page's table of targets.
     measure: &'static str,
     /// Words for the measured thing that a newcomer understands.
     called: &'static str,

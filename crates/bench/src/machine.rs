@@ -5,7 +5,7 @@ use std::process::Command;
 
 use ron_kernel::clock;
 
-/// What a reader needs to know to compare numbers.
+/// Facts about a machine that a reader needs to compare numbers.
 #[derive(Debug)]
 pub struct Machine {
     date: String,

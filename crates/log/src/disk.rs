@@ -11,7 +11,7 @@ mod real;
 pub use ram::RamDisk;
 pub use real::RealDisk;
 
-/// What "durable" means on a disk.
+/// Strength of a sync on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Durability {
     /// Synced to the medium, with its directory entry.

@@ -3,7 +3,7 @@
 use crate::model::Position;
 use std::io;
 
-/// Why the log refused or failed.
+/// Refusals and failures of the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
     /// The quota, or the disk, has no room for this class of record.

@@ -26,7 +26,7 @@ const FRAME_MAGIC: [u8; 2] = *b"rl";
 const KIND_RECORD: u8 = 1;
 const KIND_MARK: u8 = 2;
 
-/// What the header of a segment says. It is durable before the segment gets its name.
+/// Contents of the header of a segment. It is durable before the segment gets its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     pub segment: u32,
@@ -130,7 +130,7 @@ impl Frame {
     }
 }
 
-/// Where a frame lies; part of what its checksum covers.
+/// Address of a frame, which its checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameAddress {
     pub seed: u32,
@@ -175,7 +175,7 @@ pub fn mark(place: FrameAddress, next_lsn: u64, prev: u32, synced: u64) -> [u8; 
     Frame { is_mark: true, lsn: next_lsn, prev, synced, head_len: 0, body_len: 0 }.encode(place)
 }
 
-/// What stands at the start of some bytes.
+/// Result of a look at the start of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A mark, or a whole record with its checksum.

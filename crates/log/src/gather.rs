@@ -23,7 +23,7 @@ pub struct Tail {
     pub chain: u32,
 }
 
-/// What one group writes into one segment: a mark, then records.
+/// Bytes that one group writes into one segment: a mark, then records.
 #[derive(Debug)]
 pub struct SegmentWrite {
     pub segment: u32,
@@ -74,7 +74,7 @@ pub struct Gather {
     commits: u64,
     /// The disk had no room for another segment: rolling would fail, so it is refused.
     pub no_room: bool,
-    /// Set by the writer thread before it sleeps: somebody has to wake it.
+    /// Whether the writer thread sleeps; an appender that sees it set wakes the writer.
     pub writer_sleeps: bool,
     pub stopping: bool,
     failed: Option<LogError>,
@@ -188,6 +188,7 @@ impl Gather {
             return Err(LogError::TooLarge { len, len_max });
         }
         let len = u32::try_from(len).expect("a record is shorter than its segment");
+        // New data stops at the limit, the rest at twice that: a burst of sends must not keep consumers from settling.
         let share = match class {
             Class::Data => 1,
             Class::Step | Class::Settle => 2,
@@ -274,7 +275,7 @@ impl Gather {
         Ok(Some(group))
     }
 
-    /// The group is on the disk, all of it. Its buffers serve again unless somebody still reads them.
+    /// Notes that the whole group is durable. Its buffers are used again unless a reader still holds them.
     pub fn committed(&mut self, group: Arc<Group>) -> u64 {
         self.in_flight = None;
         self.commits += 1;

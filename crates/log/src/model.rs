@@ -6,7 +6,7 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
-/// Where a record lies. Final from the moment it was appended.
+/// Address of a record. Final from the moment it was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// Number of the segment.
@@ -22,7 +22,7 @@ pub struct Position {
 pub enum Class {
     /// New data: refused first when space or memory runs short.
     Data,
-    /// Leases and their ends: may use half of the reserve, so that they never take the room of those who settle.
+    /// Leases and their ends: may use half of the reserve, so that they never take the room of acks and moves.
     Step,
     /// Acks and moves: may use the whole reserve, so that data can always be settled.
     Settle,
@@ -80,7 +80,7 @@ pub struct Record {
     pub body: Bytes,
 }
 
-/// What opening a log found, counted exactly.
+/// Findings of the recovery that opening a log made, counted exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Segments that hold or may hold records.
@@ -133,7 +133,7 @@ pub struct SegmentSpan {
     pub bytes: u64,
 }
 
-/// What a scrub found in one segment.
+/// Findings of a scrub in one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentFindings {
     /// The segment and the bytes that were checked.
@@ -151,7 +151,7 @@ pub struct SegmentFindings {
 pub struct StretchFinding {
     /// Segment, offset, length and records lost.
     pub damage: Damage,
-    /// Its first records, as far as their heads are known.
+    /// First damaged records of the stretch, as far as their heads are known.
     pub records: Vec<DamagedRecord>,
 }
 

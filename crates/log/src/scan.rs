@@ -10,7 +10,7 @@ pub struct Entry {
     pub offset: u32,
     pub body_len: u32,
     pub head_len: u16,
-    /// Where its head starts in the bytes that were scanned.
+    /// Index of the head in the bytes that were scanned.
     pub head_at: u32,
 }
 
@@ -46,7 +46,7 @@ impl Gap {
     }
 }
 
-/// Where a walk stands: what the next frame has to continue.
+/// State of a walk: what the next frame has to continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// Number of the next record; unknown before the first frame of the oldest segment.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod state;
 
-/// What of the unsynced part of a disk survives a power cut.
+/// Part of the unsynced writes that survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
     /// Only what was synced.

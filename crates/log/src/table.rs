@@ -25,7 +25,7 @@ pub struct Segment {
     pub first_lsn: u64,
     /// Whether the file has its name on the disk.
     pub is_made: bool,
-    /// Its sidecar was written, or given up.
+    /// Whether the sidecar was written or given up.
     pub sidecar_done: bool,
 }
 

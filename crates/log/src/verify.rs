@@ -15,7 +15,7 @@ const LOCK_NAME: &str = "LOCK";
 /// Bytes read between two words of progress.
 const STEP_BYTES: usize = 4 << 20;
 
-/// What a walk through a log found.
+/// Findings of a walk through a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Every segment in the order of their numbers.

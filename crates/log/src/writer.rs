@@ -44,6 +44,7 @@ impl WriterThread {
     fn join(&mut self) {
         self.core.gather().stopping = true;
         self.core.work.notify_all();
+        // The writer ends before the helper, because its last commits may still ask for upkeep.
         join(self.writer.take());
         self.core.upkeep().is_stopping = true;
         self.core.upkeep_work.notify_all();
@@ -119,6 +120,7 @@ fn wait_for_upkeep(core: &Core) -> bool {
     while !upkeep.is_wanted && !upkeep.is_stopping {
         upkeep = core.upkeep_work.wait(upkeep).unwrap_or_else(PoisonError::into_inner);
     }
+    // A request that meets the stop is kept: without threads, the next flush does the work.
     upkeep.is_wanted = upkeep.is_wanted && upkeep.is_stopping;
     !upkeep.is_stopping
 }

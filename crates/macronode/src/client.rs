@@ -29,7 +29,7 @@ const TOKEN_VARIABLE: &str = "MACRO_TOKEN";
 pub struct Client {
     endpoint: Endpoint,
     token_file: PathBuf,
-    /// Which of the node's planes, for messages.
+    /// Name of the node's plane, for messages.
     plane: &'static str,
 }
 
@@ -42,7 +42,7 @@ pub struct NodeAnswer {
     pub body: Bytes,
 }
 
-/// What a running node writes into its data directory.
+/// Contents of the file of bound addresses in the data directory.
 #[derive(Debug, Default, Deserialize)]
 struct Addresses {
     admin: Option<String>,
@@ -83,7 +83,7 @@ impl Client {
         self.endpoint.address()
     }
 
-    /// Where it asks, as an address of the web.
+    /// Base URL of the plane.
     pub fn url(&self) -> String {
         self.endpoint.url()
     }

@@ -45,10 +45,10 @@ impl Coalesce for ReloadRequest {
     }
 }
 
-/// What the watcher works with. Clones share everything.
+/// Parts that the watcher works with. Clones share everything.
 #[derive(Clone)]
 pub struct LiveConfig {
-    /// Where the configuration comes from; read again at every reload.
+    /// Sources of the configuration, read again at every reload.
     pub sources: Sources,
     /// Configuration in force; its readers derive their own part from it.
     pub config: Snapshot<Config>,
@@ -75,6 +75,7 @@ pub async fn config_watcher(context: TaskContext, live: LiveConfig, requests: Co
             biased;
             () = &mut stopping => return Ok(()),
             _ = hangup.recv() => {
+                // Read before the reload: a change during the reload differs from it and is found by the next poll.
                 seen = live.fingerprint();
                 let _ = live.reload(kernel, "SIGHUP");
             }
@@ -116,7 +117,7 @@ fn watch_folder(sources: &Sources, tell: Coalescing<ReloadRequest>) -> Option<no
 }
 
 impl LiveConfig {
-    /// What the file says now; none if there is no file.
+    /// Bytes of the file now; none if there is no file.
     fn fingerprint(&self) -> Option<Vec<u8>> {
         self.sources.file.as_ref().and_then(|file| std::fs::read(file).ok())
     }
@@ -166,6 +167,7 @@ impl LiveConfig {
         }
         restart.sort_unstable();
         restart.dedup();
+        // Before anything is published: a filter that is refused leaves the old configuration whole.
         if current.value.log.filter != loaded.config.log.filter {
             self.log.set_filter(&loaded.config.log.filter).map_err(Error::schema)?;
         }

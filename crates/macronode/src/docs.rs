@@ -163,7 +163,7 @@ fn task_plan(task: &TaskSpec) -> TaskPlan {
     TaskPlan { name: task.name, instances: 1, phase: task.phase, heartbeat_ms: None }
 }
 
-/// What a unit needs on a node that runs everything, without the development routes.
+/// Names of the units that a unit needs on a node that runs everything but the development routes.
 fn needs(spec: &ServiceSpec) -> Vec<&'static str> {
     let served = served_by_http(false).filter(|_| spec.name == HTTP.name);
     spec.depends_on.iter().copied().chain(served).collect()

@@ -32,7 +32,7 @@ pub struct Finding {
     pub what: String,
     /// State that was found.
     pub finding: String,
-    /// What to do; nothing if all is well.
+    /// Remedy; none if all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }

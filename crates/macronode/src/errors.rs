@@ -10,7 +10,7 @@ pub enum Exit {
     Clean,
     /// The command line or the configuration is wrong.
     Usage,
-    /// It cannot start, a check failed, or no node answers.
+    /// The node cannot start, a check failed, or no node answers.
     Failed,
     /// The node left, but tasks had to be aborted at the drain deadline.
     Aborted,
@@ -147,7 +147,7 @@ impl Code {
         }
     }
 
-    /// How a process that stops because of this ends.
+    /// Exit status of a process that stops because of this.
     pub fn exit(self) -> Exit {
         match self {
             code if code <= Code::SharedAddress => Exit::Usage,

@@ -48,6 +48,7 @@ pub async fn health_reporter(
     let mut manager = ServiceManager::default();
     let mut latencies = Latencies { kernel: kernel.clone(), by_kind: Vec::new() };
     let mut sample = tokio::time::interval(SAMPLE_EVERY);
+    // After a stall, the missed samples would all show the same moment.
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut events = kernel.bus().subscribe("observe", kernel.metrics());
     context.ready().await;
@@ -133,7 +134,7 @@ fn open_files_share() -> f32 {
     }
 }
 
-/// What the service manager (systemd) was told last.
+/// State last told to the service manager (systemd).
 #[derive(Default)]
 struct ServiceManager {
     ready: bool,

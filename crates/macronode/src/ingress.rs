@@ -31,7 +31,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 const LINGER_TIME: Duration = Duration::from_secs(1);
 const LINGER_CHUNK: usize = 16 * 1024;
 const LINGER_CHUNKS_MAX: usize = 256;
-/// How often the listener forgets quiet addresses and beats.
+/// Pause between two rounds in which the listener forgets quiet addresses and beats.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
 
 /// The task: accepts connections and reads their frames until it is told to stop.
@@ -97,7 +97,7 @@ struct Connection {
     config: Snapshot<Config>,
     work: WorkPort,
     metrics: Arc<Metrics>,
-    /// Its place at the listener, given back when the connection ends.
+    /// Slot of the connection at the listener, given back when the connection ends.
     _slot: Slot,
 }
 

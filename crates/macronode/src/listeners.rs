@@ -31,6 +31,7 @@ impl Listeners {
         }
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
+        // One handle stays here, so that connections in the backlog survive a restart of the task that accepts.
         let handle = listener.try_clone()?;
         bound.insert(plane, Bound { asked: address, listener });
         moved(&addresses(&bound));

@@ -24,7 +24,7 @@ pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox];
 
 /// One service: what it declares, and how it becomes part of a node.
 pub trait Service: Sync {
-    /// Its node of the readiness DAG, with its tasks.
+    /// Unit of the service in the readiness DAG, with its tasks.
     fn spec(&self) -> &'static ServiceSpec;
 
     /// Queues and broadcasts of the service.
@@ -32,7 +32,7 @@ pub trait Service: Sync {
         Vec::new()
     }
 
-    /// Its gates; the permits of each are a key of the configuration.
+    /// Gates of the service; the permits of each are a key of the configuration.
     fn gates(&self) -> &'static [&'static GateSpec] {
         &[]
     }
@@ -52,22 +52,22 @@ pub trait Service: Sync {
         Vec::new()
     }
 
-    /// What an operator should know though the node is well; shown on /readyz as long as it is so.
+    /// Sentences an operator should read though the node is well; shown on /readyz while they hold.
     fn notes(&self, _config: &Config) -> Vec<String> {
         Vec::new()
     }
 
-    /// What an operator can grant: its verbs, what a resource is, and limits.
+    /// Verbs, kind of resource and limits that an operator can grant.
     fn capabilities(&self) -> Option<&'static Capabilities> {
         None
     }
 
-    /// Its surfaces on the public HTTP plane, which is ready only while the service is.
+    /// Surfaces of the service on the public HTTP plane, which is ready only while the service is.
     fn surfaces(&self) -> &'static [&'static Surface] {
         &[]
     }
 
-    /// Its commands: `macronode <name> …`.
+    /// Commands of the service: `macronode <name> …`.
     fn commands(&self) -> Vec<ServiceCommand> {
         Vec::new()
     }

@@ -126,7 +126,7 @@ pub fn uses_pool(chosen: &[String], is_dev: bool) -> bool {
     is_dev || chosen.iter().any(|name| name == OAP.name)
 }
 
-/// What the HTTP plane needs: the services that it serves, and the pool only while the development routes use it.
+/// Units that the HTTP plane needs: the services it serves, and the pool only while the development routes use it.
 pub fn served_by_http(is_dev: bool) -> impl Iterator<Item = &'static str> {
     let served = services::all().filter(|service| !service.surfaces().is_empty()).map(|service| service.spec().name);
     served.chain(is_dev.then_some(WORKERS.name))

@@ -128,6 +128,7 @@ pub async fn worker(
         };
         let Some(job) = job else { break };
         context.beating(perform(job, &telemetry, frames)).await;
+        // While the queue never runs dry nothing else here yields, and other tasks of the thread would starve.
         tokio::task::consume_budget().await;
     }
     while let Some(job) = jobs.try_recv() {
@@ -159,6 +160,7 @@ async fn perform(mut job: Job, telemetry: &QueueSender<Measurement>, frames: Fra
         let _ = job.reply.send(result);
     }
     let waited = started.saturating_duration_since(job.queued);
+    // A full queue costs a measurement, never the work that it measures.
     let _ = telemetry.offer(Measurement { kind, waited, worked: started.elapsed() });
 }
 

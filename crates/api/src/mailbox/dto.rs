@@ -347,7 +347,7 @@ pub(super) fn check_delay(delay_ms: Option<u64>) -> Result<Option<u64>, Error> {
     delay_ms.map(|delay_ms| check_range("delay_ms", delay_ms, 0..=most)).transpose()
 }
 
-/// How many bytes one receive may bring.
+/// Refuses a maximum of bytes for one receive that is out of range.
 pub(super) fn check_max_bytes(max_bytes: u64) -> Result<usize, Error> {
     check_range("max_bytes", max_bytes, 1..=limits::RECV_BYTES_MAX as u64).map(|max_bytes| max_bytes as usize)
 }

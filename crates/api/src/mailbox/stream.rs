@@ -140,7 +140,7 @@ pub(super) struct Streams(Mutex<HashMap<CorrIdText, Arc<Ticket>>>);
 
 type CorrIdText = String;
 
-/// What a stream and its reader share.
+/// State that a stream shares with requests for more credit.
 struct Ticket {
     topic: TopicName,
     credit: AtomicU64,
@@ -167,7 +167,7 @@ struct Feed {
     ends: Instant,
     beat: Instant,
     recheck: Instant,
-    /// When the stream ends for want of credit, while it has none.
+    /// Moment at which the stream ends for want of credit; none while it has credit.
     starves: Option<Instant>,
 }
 
@@ -224,6 +224,7 @@ async fn grant(app: Arc<App>, bearer: Bearer, id: Path<String>, body: JsonText) 
     bearer.is_known(&app.authority)?;
     let no_stream = || Error::new(Kind::NotFound, "no stream of this id is open");
     let ticket = app.streams.find(&id.0).ok_or_else(no_stream)?;
+    // The topic of the stream decides which right is needed, so the stream is looked up first.
     app.allow(&bearer, RECV, ticket.topic.as_str())?;
     dto::check_range("credit", credit, 1..=CREDIT_MAX)?;
     Ok(Json(CreditAnswer { credit: ticket.grant(credit)? }).into_response())

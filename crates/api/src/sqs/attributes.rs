@@ -56,20 +56,20 @@ pub(super) const SETTABLE: [&str; 15] = [
     "SqsManagedSseEnabled",
 ];
 
-/// What a request wants to be different; what it does not say stays as it is.
+/// Changes that a request asks for; what it does not name stays as it is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     visibility_ms: Option<u64>,
     delay_ms: Option<u64>,
     retention_ms: Option<u64>,
     message_bytes_max: Option<u32>,
-    /// Where the dead go; `Some(None)` for nowhere.
+    /// Destination of dead messages; `Some(None)` for none.
     pub redrive: Option<Option<Redrive>>,
     /// Labels with their new value; none takes them away.
     labels: Vec<(&'static str, Option<String>)>,
 }
 
-/// What a queue has that does not say otherwise.
+/// Settings of a queue whose creator names none.
 pub(super) fn defaults(node: TopicSettings, is_fifo: bool) -> TopicSettings {
     TopicSettings {
         visibility_ms: 30_000,

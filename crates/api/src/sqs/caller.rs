@@ -21,15 +21,15 @@ pub(super) struct Caller {
     pub call: Call,
     /// The region of the signature's scope; any is taken.
     pub region: String,
-    /// Where the caller reaches the node: `http://host:port`, without a slash at the end.
+    /// Base of all URLs the caller sees: `http://host:port`, without a slash at the end.
     pub base_url: String,
-    /// What receivers see as the sender: the id of the access key, or of the account where there is none.
+    /// Sender id that receivers see: the access key's, or the account's where there is no key.
     pub sender: String,
     /// The capability behind the key; none if signatures are off and everything is allowed.
     token: Option<Arc<str>>,
 }
 
-/// Where a request without a signature is taken to be.
+/// Region of a request without a signature.
 const REGION: &str = "us-east-1";
 
 impl Caller {

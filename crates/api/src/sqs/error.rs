@@ -22,7 +22,7 @@ pub(crate) struct SqsError {
     pub retry_after: Option<Duration>,
 }
 
-/// What to say to those who name no time themselves.
+/// Time after which a retry makes sense, for errors that name none.
 const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// A part of a request that is repeated in a message is cut to this.
@@ -304,7 +304,7 @@ impl From<&Problem> for SqsError {
     }
 }
 
-/// What is repeated of a request, in few words.
+/// The start of a text from the request, cut to `ECHO_BYTES_MAX` for a message.
 fn echo(text: &str) -> &str {
     &text[..text.floor_char_boundary(ECHO_BYTES_MAX)]
 }

@@ -15,7 +15,7 @@ use crate::extract;
 
 pub(super) const MEDIA_TYPE: &str = "application/x-amz-json-1.0";
 
-/// What stands before the action in the target header.
+/// Prefix of the action in the target header.
 const TARGET_PREFIX: &str = "AmazonSQS.";
 
 /// Body of a refusal in the JSON protocol.

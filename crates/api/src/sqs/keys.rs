@@ -52,7 +52,7 @@ pub struct AccessKey {
     pub token: Arc<str>,
     /// Purpose of the key, in the operator's words.
     pub note: String,
-    /// When it was made: milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub created_ms: u64,
     signing: ArcSwap<Vec<Arc<SigningKey>>>,
 }

@@ -166,7 +166,7 @@ pub(super) trait FromForm: Sized {
     fn from_part(part: &FieldPath<'_>) -> Result<Self, SqsError>;
 }
 
-/// How each member of each request is found in a form.
+/// Says for each member of each request how it is found in a form.
 macro_rules! forms {
     ($($request:ident { $($field:ident: $how:ident($($argument:literal),+)),* $(,)? })*) => {$(
         impl FromForm for $request {

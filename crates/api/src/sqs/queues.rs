@@ -301,7 +301,7 @@ pub(super) async fn edit(
     }
 }
 
-/// What the mailbox says of settings that were read here can only be about their size.
+/// Maps an error of the mailbox about settings that passed the checks here: it can only be about their size.
 fn refusal_of(error: Error) -> SqsError {
     match error.kind {
         Kind::Schema => SqsError::over_limit("The policies and tags of the queue are larger than a queue can keep."),

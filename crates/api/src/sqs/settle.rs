@@ -131,7 +131,7 @@ fn visibility_ms(app: &App, visibility_timeout: Option<i64>, given: &Given<'_>) 
     Ok(seconds * 1000)
 }
 
-/// What an acknowledgement that came too late means: nothing where order is not kept, or where the message is gone.
+/// Result of an acknowledgement that came too late: success where order is not kept, or where the message is gone.
 async fn deleted(
     app: &App,
     caller: &Caller,

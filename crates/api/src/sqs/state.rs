@@ -47,7 +47,7 @@ type AttemptKey = Arc<(TopicName, String)>;
 struct Table {
     by_id: HashMap<AttemptKey, Attempt>,
     by_receipt: HashMap<Receipt, AttemptKey>,
-    /// In the order of their time; some may be gone already.
+    /// Attempts by age, oldest first; some may be gone from the table already.
     order: VecDeque<(Millis, AttemptKey)>,
     bytes: usize,
 }
@@ -89,7 +89,7 @@ impl Recent {
 }
 
 impl Attempts {
-    /// What was answered to this attempt, if nothing has happened to it since.
+    /// Messages answered to this attempt, if nothing happened to any of them since.
     pub fn get(&self, queue: &TopicName, id: &str, now: Millis) -> Option<Vec<Delivery>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;

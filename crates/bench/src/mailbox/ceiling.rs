@@ -103,7 +103,7 @@ pub struct GroupCommit {
     running: Option<(Arc<Gathering>, JoinHandle<std::io::Result<()>>)>,
 }
 
-/// What the tasks and the thread share.
+/// State that the tasks share with the committing thread.
 #[derive(Default)]
 struct Gathering {
     gathered: Mutex<Gathered>,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::kernel::Size;
 
-/// What a client does again and again.
+/// Operation that a client repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
     /// Sends a message and waits until it is acknowledged.
@@ -66,7 +66,7 @@ pub struct Payload {
 
 /// The cell that most targets speak of.
 pub const MAIN_SEND: Cell = Cell { workload: Workload::Send, in_flight: 64, payload_bytes: 256 };
-/// The same with receiving and acknowledging.
+/// The main cell with receiving and acknowledging.
 pub const MAIN_CYCLE: Cell = Cell { workload: Workload::Cycle, ..MAIN_SEND };
 /// A send with one client.
 pub const SINGLE_SEND: Cell = Cell { in_flight: 1, ..MAIN_SEND };

@@ -16,7 +16,7 @@ const GROUP_HEAD: f64 = 30.0;
 pub struct Bar {
     /// Text left of the bar.
     pub label: String,
-    /// How long it is; what is below one has no length.
+    /// Value that the bar's length shows; values below one have no length.
     pub value: f64,
     /// Whether the bar is of this project.
     pub is_ours: bool,
@@ -51,7 +51,7 @@ impl Axis {
         }
     }
 
-    /// Where a value ends, from the left of the bars.
+    /// Length of a bar with this value, in the units of the picture.
     fn length(self, value: f64) -> f64 {
         let room = WIDTH - LABEL_WIDTH - RIGHT;
         let part = (value.max(1.0).log10() - f64::from(self.least)) / f64::from(self.most - self.least);

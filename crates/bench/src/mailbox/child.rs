@@ -11,7 +11,7 @@ use ron_kernel::{Deadline, clock};
 use rustix::process::{Pid, Signal, kill_process};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Time for a polite end before the other one.
+/// Time between the signal that asks for an end and the kill.
 const POLITE: Duration = Duration::from_secs(5);
 
 /// One server. Dropping it ends the process.
@@ -30,11 +30,11 @@ pub struct Start<'a> {
     pub program: &'a Path,
     /// Arguments of the program.
     pub arguments: Vec<String>,
-    /// In which environment, beside the one of this process.
+    /// Environment variables beside those of this process.
     pub variables: Vec<(String, String)>,
     /// The user to be; none is the present one.
     pub user: Option<&'a str>,
-    /// Where it runs and where what it says is kept.
+    /// Working directory, in which the output is kept as well.
     pub folder: &'a Path,
     /// Signal that asks the process to end.
     pub ending: Signal,

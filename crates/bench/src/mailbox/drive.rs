@@ -33,12 +33,12 @@ pub trait Client: Send + 'static {
 pub struct Sample {
     /// Operations completed in a second; of those that carry several messages, the messages.
     pub per_second: f64,
-    /// How long each operation took, in microseconds.
+    /// Times of the operations, in microseconds.
     pub micros: Histogram<u64>,
 }
 
 impl Sample {
-    /// Of operations that completed within `counted`.
+    /// Sample of operations that completed within `counted`.
     pub fn of(micros: Histogram<u64>, counted: Duration) -> Sample {
         Sample { per_second: micros.len() as f64 / counted.as_secs_f64(), micros }
     }

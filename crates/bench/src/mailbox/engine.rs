@@ -110,7 +110,7 @@ impl Running {
     }
 }
 
-/// What the engine's log takes for one message with this payload.
+/// Bytes that the engine's log takes for one message with this payload.
 pub async fn log_bytes_each(payload: &Payload) -> anyhow::Result<usize> {
     const MESSAGES: u64 = 32;
     let running = Running::start(LogLocation::Memory).await?;

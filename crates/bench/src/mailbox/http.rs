@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use super::cell::Payload;
 use super::drive::Client;
 
-/// How long a client waits after the node said that it is busy.
+/// Pause of a client after the node said that it is busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 /// A refusal this often in a row is no longer a matter of waiting.
 const BUSY_MAX: usize = 2_000;
@@ -25,7 +25,7 @@ const VISIBILITY_MS: u64 = 120_000;
 /// Requests that had to be sent again because the node was busy.
 static REFUSALS: AtomicU64 = AtomicU64::new(0);
 
-/// How many requests of this run were refused and sent again.
+/// Number of requests of this run that were refused and sent again.
 pub fn refusals() -> u64 {
     REFUSALS.load(Ordering::Relaxed)
 }
@@ -46,7 +46,7 @@ pub struct Connection {
     /// The server said that it closes this one; the next request goes over a new one.
     is_closing: bool,
     buffer: BytesMut,
-    /// Where the body of the last answer is in the buffer.
+    /// Range of the last answer's body in the buffer.
     body: Range<usize>,
 }
 

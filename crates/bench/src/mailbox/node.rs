@@ -29,7 +29,7 @@ const CONFIG: &str = "[connections]\nmax = 4096\nper_ip_max = 2048\naccepts_per_
 pub struct NodeOptions {
     /// Path of the node's binary.
     pub binary: PathBuf,
-    /// Its scratch folder; the data directory is in it.
+    /// Scratch folder of the node; the data directory is in it.
     pub folder: PathBuf,
     /// Whether the node runs in amnesia mode and writes nothing.
     pub amnesia: bool,
@@ -39,7 +39,7 @@ pub struct NodeOptions {
 pub struct Node {
     /// Address and token of the node.
     pub node: NodeAccess,
-    /// How long it took from being spawned to being ready.
+    /// Time from spawn to ready.
     pub took: Duration,
     process: Running,
 }
@@ -122,7 +122,7 @@ impl Node {
     }
 }
 
-/// In amnesia mode there is no file: the token stands at the end of a line.
+/// Finds the token in the output; in amnesia mode there is no file with it.
 fn token_in(said: &str) -> Option<&str> {
     said.lines().find_map(|line| line.strip_prefix("operator token")?.rsplit(' ').next())
 }

@@ -10,7 +10,7 @@ use super::target::{Id, Label};
 use crate::machine::Machine;
 use crate::report;
 
-/// What the rows of the tables do; one line each.
+/// Explanation of the rows, one line each.
 const NOTES: &str = "\
 - Every system runs alone on loopback with its data on the same disk, is driven from one process that shares the cores \
 with it, and keeps one queue. Clients wait for each answer; a rate is operations completed in a second.

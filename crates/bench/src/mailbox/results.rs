@@ -38,7 +38,7 @@ impl Results {
         &self.failures
     }
 
-    /// Who took part, in the order of the tables.
+    /// Labels of the systems that took part, in the order of the tables.
     pub fn labels(&self) -> impl Iterator<Item = &Label> {
         self.labels.values()
     }
@@ -64,7 +64,7 @@ impl Results {
         Some(all)
     }
 
-    /// How many times the peer's rate ours is, round by round.
+    /// Ratio of our rate to the peer's, round by round.
     pub fn ratio(&self, ours: Id, peer: Id, cell: Cell) -> Option<Spread> {
         self.ratio_between((ours, cell), (peer, cell))
     }

@@ -7,13 +7,13 @@ use super::cell::{Cell, Payload, Times, Workload};
 use super::drive::{Client, Sample, drive};
 use super::scratch::settle_disk;
 
-/// Which system; the order is that of the tables.
+/// Id of a system; the order is that of the tables.
 #[cfg_attr(not(feature = "peers"), allow(dead_code, reason = "some peers only take part with their clients"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Id {
     /// This node, synced before it answers, by its own client.
     Native,
-    /// The same node, one HTTP request a message.
+    /// This node, synced before it answers, with one HTTP request for each message.
     Durable,
     /// The node over its SQS surface.
     Sqs,
@@ -25,11 +25,11 @@ pub enum Id {
     NatsAlways,
     /// JetStream with its default setting.
     NatsDefault,
-    /// The same with few connections that carry many requests each.
+    /// JetStream with its default setting, over few connections that carry many requests each.
     NatsShared,
     /// Redis streams, synced before it answers.
     RedisAlways,
-    /// The same with few connections that carry many requests each.
+    /// Redis streams, synced before it answers, over few connections that carry many requests each.
     RedisShared,
     /// Redis streams, synced each second.
     RedisEverySecond,
@@ -64,7 +64,7 @@ pub enum Id {
 pub enum Promise {
     /// Synced to the disk.
     Synced,
-    /// In the operating system; a power cut loses it.
+    /// Written to the operating system; a power cut loses it.
     Written,
     /// In memory only.
     Ram,

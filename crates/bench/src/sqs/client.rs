@@ -14,7 +14,7 @@ use crate::mailbox::http::{Connection, find, text_field};
 
 /// Entries of a batch; the service takes no more.
 pub const BATCH: u64 = 10;
-/// As long as the native client of the bench says.
+/// Visibility timeout in seconds, the same as the native client of the bench uses.
 const VISIBILITY_S: u64 = 120;
 const FILLERS: u64 = 16;
 

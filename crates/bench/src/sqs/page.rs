@@ -9,7 +9,7 @@ use crate::mailbox::page::{aligned, capital, table};
 use crate::mailbox::target::Id;
 use crate::report;
 
-/// What the rows of the tables do; one line each.
+/// Explanation of the rows, one line each.
 const NOTES: &str = "\
 - Every server runs alone on loopback, is driven from one process that shares the cores with it, and keeps one queue. \
 Clients wait for each answer; a rate is operations completed in a second, of batches the messages.
@@ -74,7 +74,7 @@ impl Outcome {
         text
     }
 
-    /// What was measured, a table for each workload.
+    /// Tables of the page: title and cells of each workload.
     fn tables(&self) -> Vec<(String, Vec<Cell>)> {
         let of = |workload| -> Vec<Cell> { CELLS.into_iter().filter(|cell| cell.workload == workload).collect() };
         let measured = |cells: &[Cell]| {

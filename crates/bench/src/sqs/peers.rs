@@ -140,7 +140,7 @@ impl Packaged {
         Ok(System::new(self.id, name, "as it comes", Promise::Ram, peer))
     }
 
-    /// Its Python environment, kept beside the build.
+    /// Path of the server's Python environment, kept beside the build.
     fn environment(&self) -> anyhow::Result<PathBuf> {
         let folder = target_folder()?.join("tools").join(format!("sqs-{}", self.package));
         let program = folder.join("bin").join(self.program);

@@ -33,9 +33,9 @@ impl NameChange {
 pub struct Inode {
     /// Bytes that a reader sees now, synced or not.
     pub content: Vec<u8>,
-    /// What the medium holds of each sector that was written since the last sync.
+    /// Contents of the medium for each sector that was written since the last sync.
     dirty: BTreeMap<usize, [u8; SECTOR_BYTES]>,
-    /// The same for sectors whose sync failed: clean to the kernel, old on the medium.
+    /// Contents of the medium for sectors whose sync failed: clean to the kernel, old on the medium.
     lost: BTreeMap<usize, [u8; SECTOR_BYTES]>,
     synced_len: usize,
 }

@@ -40,7 +40,7 @@ pub fn known() -> Vec<&'static Capabilities> {
     services::capabilities().collect()
 }
 
-/// What each service lets an operator grant, for the help.
+/// List of what each service lets an operator grant, for the help.
 fn grantable() -> String {
     let mut text = "What can be granted, as service:verb:resource:\n".to_owned();
     for service in known() {
@@ -137,7 +137,7 @@ fn revoke(args: &RevokeArgs) -> Result<Report, Failure> {
     Ok(Report::clean(format!("{id} {said}\n")))
 }
 
-/// What revokes this token and those made from it, but none that it was made from; and for whom it was.
+/// Revocation id of the token's last block, which spares the tokens it was made from; and its subject.
 fn id_of(token: &str, folder: &Path) -> Result<(String, String), Failure> {
     let key = RootKey::load(&folder.join(KEY_FILE)).map_err(|error| unusable_key(folder, error))?.ok_or_else(|| {
         let place = folder.display();

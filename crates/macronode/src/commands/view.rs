@@ -106,7 +106,7 @@ pub struct Queue {
     pub capacity: usize,
     /// Behaviour when full, in one word.
     pub policy: String,
-    /// What happens to its contents in a drain.
+    /// Fate of the queue's contents in a drain, in one word.
     pub on_drain: String,
     /// Items waiting.
     pub depth: usize,

@@ -116,7 +116,7 @@ impl Key {
         format!("MACRO_{}", self.path.replace('.', "__").to_uppercase())
     }
 
-    /// Its section; empty for the keys at the top.
+    /// Section of the key; empty for the keys at the top.
     pub fn section(&self) -> &str {
         self.path.split_once('.').map_or("", |(section, _)| section)
     }

@@ -14,13 +14,13 @@ const PERMITS_MAX: usize = 65_536;
 pub enum Fault {
     /// The value is not of the expected kind.
     WrongType,
-    /// It is of this kind, but not one that is allowed.
+    /// The value is of the expected kind, but outside of what is allowed.
     OutOfRange,
 }
 
-/// What the configuration does with a kind of value.
+/// Operations of the configuration on a kind of value.
 pub trait Checks {
-    /// What it is called, with its article.
+    /// Name of the kind, with its article.
     fn noun(&self) -> &'static str;
     /// Allowed values, in words.
     fn allowed(&self) -> String;

@@ -32,11 +32,11 @@ pub struct Sources {
     pub explicit_file: bool,
     /// The environment; variables that do not begin with `MACRO_` are ignored.
     pub env: Vec<(String, String)>,
-    /// What the flags set, in the shape of the file.
+    /// Values of the command line flags, in the shape of the file.
     pub flags: Table,
 }
 
-/// Where each value that is not a default came from, by key.
+/// Sources of all values that are not defaults, by key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Origins(pub BTreeMap<String, Origin>);
 
@@ -52,7 +52,7 @@ pub struct Loaded {
 }
 
 impl Origins {
-    /// Where the value of a key came from.
+    /// Source of the value of a key.
     pub fn of(&self, key: &str) -> Origin {
         self.0.get(key).cloned().unwrap_or_default()
     }

@@ -14,7 +14,7 @@ use toml::Table;
 pub struct Section {
     /// Heading of the section in the file.
     pub name: &'static str,
-    /// Its keys, their meaning, bounds and reload class.
+    /// Schema of the keys, with their meaning, bounds and reload class.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
     /// Reads what was set; what was not set has its default.
     pub read: fn(Table) -> Result<SectionValue, toml::de::Error>,
@@ -25,7 +25,7 @@ pub struct Section {
 pub struct SectionValue {
     /// Value of the owner's Options type.
     value: Arc<dyn Any + Send + Sync>,
-    /// The same in the shape of the file, for comparisons and for printing.
+    /// The values in the shape of the file, for comparisons and for printing.
     pub table: Table,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Debug for SectionValue {
     }
 }
 
-/// What is written is what counts: two sections that print alike are alike.
+/// Compares the tables: two sections that print alike are alike.
 impl PartialEq for SectionValue {
     fn eq(&self, other: &Self) -> bool {
         self.table == other.table

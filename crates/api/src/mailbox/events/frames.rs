@@ -6,7 +6,7 @@ use svc_mailbox::{EventId, Missed, NumberedEvent};
 
 use super::EventsEnd;
 
-/// How long a reader waits before it comes back, in milliseconds.
+/// Time a reader is told to wait before it comes back, in milliseconds.
 const RETRY_MS: u32 = 1000;
 
 /// The first frame: also a reader that sees no event knows where to go on.

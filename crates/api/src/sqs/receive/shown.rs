@@ -30,7 +30,7 @@ const SYSTEM: [&str; 9] = [
     "DeadLetterQueueSourceArn",
 ];
 
-/// What a receiver wants to see of each message.
+/// Attributes of each message that a receiver asks for.
 pub(super) struct RequestedFields {
     /// A bit for each name in the list of them.
     system: u16,

@@ -21,7 +21,7 @@ use crate::mailbox::drive::Client;
 use crate::mailbox::target::{Id, Promise, System, Target};
 use crate::process::free_address;
 
-/// What it allows as it comes, less those kept for others; a connection is a process there.
+/// Maximum connections: the default of the server less those it reserves; each is a process there.
 const CONNECTIONS_MAX: usize = 90;
 /// User the server runs as: it refuses to run as root.
 const USER: &str = "postgres";

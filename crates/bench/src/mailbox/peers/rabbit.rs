@@ -43,7 +43,7 @@ struct Rabbit {
     queue: &'static str,
     kind: &'static str,
     connections_max: usize,
-    /// Of the present cell; a connection closes when it is dropped.
+    /// Connections of the current cell; each closes when it is dropped.
     connections: Vec<Connection>,
 }
 

@@ -14,7 +14,7 @@ pub struct NodeClients {
     api: Option<ApiClient>,
 }
 
-/// What one look saw of the node as a whole.
+/// Numbers of the node as a whole, from one look.
 #[derive(Clone, Debug)]
 pub struct NodeSample {
     /// Readiness of the node and its services.
@@ -95,7 +95,7 @@ impl NodeView {
         }
     }
 
-    /// How the node stands, and why not better.
+    /// State of the node and the reasons why it is not better.
     pub fn standing(&self) -> String {
         match self.reasons.is_empty() {
             true => self.state.clone(),
@@ -128,7 +128,7 @@ impl QueueRow {
     }
 }
 
-/// What keeps reads away, what is not ready, and what presses; a service that does both of the first is named once.
+/// Reasons: unmet needs of reads, services that are not ready, pressure; a service in both of the first is named once.
 fn reasons(status: &Status) -> Vec<String> {
     let mut reasons = status.unmet.clone();
     let limping = status.services.iter().filter_map(|service| Some((service, service.reason.as_ref()?)));

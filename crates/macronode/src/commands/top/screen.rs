@@ -29,7 +29,7 @@ const HELP: &str = "\x20q, Esc, Ctrl-C   leave
 const HELP_OF_SEVERAL: &str = "
  Tab, 1 to 9      the next pane, or the one of this number";
 
-/// What the person at the terminal has chosen.
+/// Choices of the person at the terminal.
 #[derive(Clone, Debug, Default)]
 pub struct Chosen {
     /// Index of the pane that takes the keys.

@@ -15,7 +15,7 @@ use crate::client::ApiClient;
 use crate::commands::Report;
 use crate::errors::{Code, Exit, Failure};
 
-/// What the node may take for a batch.
+/// Time the node has for a batch.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Payload bytes of a batch, so that its body stays under what a node takes.
 const BATCH_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX;

@@ -73,7 +73,7 @@ pub struct Numbers {
     pub groups: u64,
     /// Number of idempotency keys remembered.
     pub keys: u64,
-    /// When the oldest message was sent; 0 for none.
+    /// Time of the oldest message's send, in milliseconds since 1970; 0 for none.
     pub oldest_ts: u64,
     /// Messages taken in since the start.
     pub sent: u64,
@@ -197,7 +197,7 @@ fn show_topic(stats: &TopicStats) -> String {
     text
 }
 
-/// What the breaker holds back, if it does.
+/// State of the breaker in words; none while it is closed.
 fn breaker(numbers: &Numbers) -> Option<String> {
     match (numbers.breaker.as_str(), numbers.breaker_until_ts) {
         ("open", Some(until)) => Some(format!("OPEN, tries again {}", relative(until))),

@@ -113,13 +113,13 @@ async fn look(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal) ->
     }
 }
 
-/// How far a topic was looked through.
+/// Position of a reader in a topic.
 struct TailCursor {
     /// Messages sent before this are not wanted.
     since_ms: u64,
     /// Cursor at which the next look begins.
     cursor: Option<String>,
-    /// In a topic of one partition nothing new comes before a place once passed.
+    /// Whether the topic has one partition, in which nothing new comes before a position once passed.
     is_one_line: bool,
     /// Ids of messages already shown, with their time in milliseconds since 1970.
     shown: BTreeMap<String, u64>,

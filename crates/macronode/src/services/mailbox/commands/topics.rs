@@ -149,7 +149,7 @@ fn in_words(name: &str, value: &Value) -> String {
     }
 }
 
-/// What is to be set, as the node reads it.
+/// JSON body of the settings that change.
 fn changed(settings: &[(String, String)]) -> Value {
     let mut body = Map::new();
     for (name, text) in settings {

@@ -26,7 +26,7 @@ pub fn payload_text(payload: &[u8], is_terminal: bool) -> String {
     }
 }
 
-/// A payload in one line of at most so many characters.
+/// A payload in one line of at most `width_max` characters.
 pub fn payload_line(payload: &[u8], width_max: usize) -> String {
     let text = match std::str::from_utf8(payload) {
         Ok(text) => one_line(text),
@@ -63,7 +63,7 @@ pub fn span(millis: u64) -> String {
     }
 }
 
-/// How long ago something was, or how soon it will be.
+/// Time since a moment or until it, as in `5 s ago`.
 pub fn relative(at_ms: u64) -> String {
     let now = clock::unix_millis();
     if at_ms > now { format!("in {}", span(at_ms - now)) } else { format!("{} ago", span(now - at_ms)) }
@@ -94,7 +94,7 @@ pub fn attributes(attrs: &serde_json::Map<String, serde_json::Value>) -> String 
     attrs.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// What becomes of messages that fail when the topic named for the dead ones is gone.
+/// Sentence for a topic whose dead letter topic is gone: failing messages are tried without end.
 pub fn missing_dlq(dlq: &str) -> String {
     format!("{} is gone: messages that fail are tried without end until another is named", one_line(dlq))
 }

@@ -12,13 +12,13 @@ use crate::services::mailbox::commands::stats::{NodeStats, Numbers, Shard};
 pub struct TopicSample {
     /// Name of the topic.
     pub name: String,
-    /// Its numbers when it was last asked for.
+    /// Numbers from the last time the topic was asked for.
     pub numbers: Numbers,
-    /// What it did between the last two times.
+    /// Rates between the last two times.
     pub rates: TopicRates,
 }
 
-/// What a topic does in a second; unknown until it was asked for twice.
+/// Rates of a topic per second; unknown until it was asked for twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TopicRates {
     /// Messages sent in a second.
@@ -30,7 +30,7 @@ pub struct TopicRates {
 }
 
 impl TopicRates {
-    /// The rates between two looks so many seconds apart.
+    /// Rates between two looks that are `seconds` apart.
     pub fn between(old: &Numbers, new: &Numbers, seconds: f64) -> TopicRates {
         TopicRates {
             inward: rate(Some(old.sent), new.sent, seconds),
@@ -49,7 +49,7 @@ fn rate(earlier: Option<u64>, count: u64, seconds: f64) -> Option<f64> {
 /// Numbers of the mailbox at one moment.
 #[derive(Clone, Debug)]
 pub struct MailboxSample {
-    /// When the numbers of the whole were seen.
+    /// Moment of the look.
     pub taken: Instant,
     /// Numbers of the mailbox as a whole.
     pub stats: NodeStats,
@@ -57,7 +57,7 @@ pub struct MailboxSample {
     pub topics: Vec<TopicSample>,
 }
 
-/// What is shown. Rates are unknown until there are two samples.
+/// Contents of the pane. Rates are unknown until there are two samples.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MailboxView {
     /// Durability of an acknowledged send, in one word.
@@ -236,7 +236,7 @@ impl MailboxView {
 }
 
 impl TopicRow {
-    /// What the breaker does instead of delivering, unless it is closed.
+    /// State of the breaker that holds deliveries back; none while it is closed.
     pub fn held(&self) -> Option<&'static str> {
         match self.breaker.as_str() {
             "open" => Some("held"),
@@ -280,7 +280,7 @@ pub mod tests {
         }
     }
 
-    /// What is shown of two samples.
+    /// A view made of two samples.
     pub fn view() -> MailboxView {
         let (before, now) = samples();
         MailboxView::of(&now, Some(&before), &node())
