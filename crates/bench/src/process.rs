@@ -71,7 +71,7 @@ pub fn node_binary() -> anyhow::Result<PathBuf> {
     Ok(binary)
 }
 
-/// A port nobody had a moment ago, for whoever must know it before the one who listens there.
+/// A port that was free a moment ago, for a server that must be told its port before it starts.
 pub fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

@@ -56,7 +56,7 @@ pub enum LogError {
         /// Bytes of those records.
         bytes: u64,
     },
-    /// Somebody else has this log open.
+    /// The log is open elsewhere, in this process or another.
     #[error("the log is open elsewhere")]
     InUse,
     /// The options contradict themselves.

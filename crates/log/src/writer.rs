@@ -28,7 +28,7 @@ impl WriterThread {
         core.gather().stopping = false;
         let mut threads = WriterThread { core, writer: None, helper: None };
         threads.helper = Some(spawn("log-helper", &threads.core, help)?);
-        // In memory a commit costs less than waking somebody for it: whoever appends commits.
+        // In memory a commit costs less than waking a thread for it: the appending thread commits.
         if threads.core.disk.durability() != Durability::Ram {
             threads.writer = Some(spawn("log-writer", &threads.core, write)?);
         }
@@ -77,7 +77,7 @@ fn join(thread: Option<JoinHandle<()>>) {
     let _ = thread.map(JoinHandle::join);
 }
 
-/// Nobody may wait for a writer that is dead.
+/// Fails the log if its thread panics, so that no caller waits for a writer that is dead.
 struct FailOnPanic<'a>(&'a Core);
 
 impl Drop for FailOnPanic<'_> {

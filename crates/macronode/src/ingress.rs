@@ -62,7 +62,7 @@ pub async fn transport_ingress(
         match accepted {
             Ok((stream, peer)) => {
                 let Some(slot) = limiter.admit(peer.ip(), config.get().value.connection_limits()) else {
-                    // One try: a refusal must not wait for whoever is refused.
+                    // One try: a refusal must not wait until the refused peer reads.
                     let _ = stream.try_write(&reply_frame(Err(Error::busy("the listener, or your address's share,"))));
                     continue;
                 };

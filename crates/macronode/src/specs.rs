@@ -121,7 +121,7 @@ pub fn units() -> impl Iterator<Item = &'static ServiceSpec> {
     own.into_iter().chain(services::all().map(Service::spec)).chain([&HTTP, &OAP])
 }
 
-/// Whether a node has a worker pool: while somebody has work for it, frames or the development routes.
+/// Whether a node has a worker pool: only if the framed plane or the development routes have work for it.
 pub fn uses_pool(chosen: &[String], is_dev: bool) -> bool {
     is_dev || chosen.iter().any(|name| name == OAP.name)
 }

@@ -42,7 +42,7 @@ impl Caller {
         }
         let now_unix_s = clock::unix_millis() / 1000;
         let signer = sigv4::verify(&app.keyring, &app.options, parts, body, now_unix_s)?;
-        // Whoever shows a token of the node has no key.
+        // A caller with a token of the node instead of a key has no key id.
         let sender = if signer.access_key.is_empty() { app.options.account_id.clone() } else { signer.access_key };
         Ok(Caller { call, region: signer.region, base_url, sender, token: Some(signer.token) })
     }

@@ -44,7 +44,7 @@ pub(super) async fn create_queue(
     check_target(app, &name, &wanted, &change)?;
     match app.mailbox.create_topic(&name, wanted.clone(), caller.call.deadline).await {
         Ok(_) => url(),
-        // Somebody else has just made it.
+        // Another caller has just made it.
         Err(error) if error.kind == Kind::Conflict && is_there(app, &name, &given, &wanted)? => url(),
         Err(error) => Err(refusal_of(error)),
     }
@@ -123,7 +123,7 @@ pub(super) async fn list_queues(
         match &after {
             _ if shown.len() > page.size => break Some(shown[page.size - 1].clone()),
             _ if is_last => break None,
-            // Somebody who sees few of very many queues gets a short page, and the way on.
+            // A caller that sees few of very many queues gets a short page, and the token of the next.
             Some(last) if page.has_next && looked_at >= LOOK_MAX => break Some(last.clone()),
             _ => tokio::task::yield_now().await,
         }
@@ -279,7 +279,7 @@ pub(super) async fn set_queue_attributes(
     Ok(ActionOutput::Nothing)
 }
 
-/// Changes the settings of a queue with nobody in between.
+/// Reads, changes and writes the settings of a queue as one step.
 pub(super) async fn edit(
     app: &App,
     caller: &Caller,

@@ -19,7 +19,7 @@ pub trait Client: Send + 'static {
     /// Sends one message and waits until the system has acknowledged it.
     fn send(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
 
-    /// Takes one message, whoever sent it, and acknowledges it.
+    /// Takes one message of any sender and acknowledges it.
     fn settle(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
 
     /// Sends ten messages in one request.

@@ -55,7 +55,7 @@ impl Filter {
         self.names.is_empty() && self.prefixes.is_empty()
     }
 
-    /// Whether the event is about one of these topics; what concerns the whole node is told to those who see all of it.
+    /// Whether the event is about one of these topics; events of the whole node go to readers of all topics only.
     pub fn matches(&self, event: &Event) -> bool {
         let mut topics = event.topics();
         self.is_everything() || self.prefixes.iter().any(String::is_empty) || topics.any(|topic| self.covers(topic))

@@ -127,7 +127,7 @@ async fn connect(server: &Server, drivers: &mut JoinSet<()>) -> anyhow::Result<t
     let settings = format!("host={ip} port={port} user={USER} dbname=postgres");
     let (client, connection) = tokio_postgres::connect(&settings, NoTls).await?;
     drivers.spawn(async move {
-        // Whoever waits for an answer is told of the same error.
+        // Those who wait for an answer get the same error.
         let _ = connection.await;
     });
     Ok(client)
@@ -176,7 +176,7 @@ impl Client for PostgresClient {
                 let _payload: &[u8] = row.get(1);
                 break row.get(0);
             }
-            // Each task has sent one before it takes one: somebody else holds it for a moment.
+            // Each task has sent one before it takes one, so another task holds it for a moment.
             tokio::task::yield_now().await;
         };
         let deleted = self.client.execute(&self.settle, &[&id]).await?;
