@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use svc_mailbox::types::{Millis, TopicName};
 use svc_mailbox::{Delivery, Receipt};
 
-/// Maximum names remembered; beyond it names are forgotten early.
+/// Maximum names remembered; while that many are fresh, a further name is not remembered.
 const NAMES_MAX: usize = 100_000;
 /// Maximum receives that can be repeated with their attempt id.
 const ATTEMPTS_MAX: usize = 10_000;
@@ -21,7 +21,7 @@ pub(super) const PURGE_MS: Millis = 60_000;
 /// Memory of the surface that no restart keeps.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Queues purged in the last `PURGE_MS`.
+    /// Queues, with the time of their last purge.
     pub purged: Recent,
     /// Names of queues deleted lately.
     pub deleted: Recent,

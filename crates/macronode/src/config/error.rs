@@ -144,7 +144,7 @@ pub enum ConfigError {
     OfService {
         /// Key and value at fault.
         setting: Setting,
-        /// Relation to the other value that does not hold, in words.
+        /// Forbidden relation to the other value, in words.
         relation: &'static str,
         /// Key and value it contradicts.
         other: Setting,

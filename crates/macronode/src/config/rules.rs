@@ -72,7 +72,7 @@ pub struct BrokenRule {
     pub code: Code,
     /// Path of the key at fault.
     pub key: &'static str,
-    /// Relation to the other key that does not hold, in words that end before the name of that key.
+    /// Forbidden relation to the other key, in words that the name of that key completes.
     pub relation: &'static str,
     /// Path of the key it contradicts.
     pub other: &'static str,
