@@ -194,7 +194,7 @@ pub(super) struct FilterFields {
     error_contains: Option<String>,
 }
 
-/// Written as it is shown.
+/// Serializes as the text that `Display` gives.
 #[derive(Debug)]
 pub(super) struct Shown<T>(pub T);
 
@@ -324,7 +324,7 @@ impl From<FilterFields> for Filter {
     }
 }
 
-/// A number is what its field allows.
+/// Refuses a number outside of the range its field allows.
 pub(super) fn check_range(field: &str, value: u64, allowed: RangeInclusive<u64>) -> Result<u64, Error> {
     if allowed.contains(&value) {
         return Ok(value);
@@ -341,18 +341,18 @@ pub(super) fn check_batch(field: &str, length: usize) -> Result<(), Error> {
     }
 }
 
-/// The delay of a delivery.
+/// Refuses a delay that is longer than a delivery may be put off.
 pub(super) fn check_delay(delay_ms: Option<u64>) -> Result<Option<u64>, Error> {
     let most = limits::RETENTION_MAX.as_millis() as u64;
     delay_ms.map(|delay_ms| check_range("delay_ms", delay_ms, 0..=most)).transpose()
 }
 
-/// How many bytes one receive may bring.
+/// Refuses a maximum of bytes for one receive that is out of range.
 pub(super) fn check_max_bytes(max_bytes: u64) -> Result<usize, Error> {
     check_range("max_bytes", max_bytes, 1..=limits::RECV_BYTES_MAX as u64).map(|max_bytes| max_bytes as usize)
 }
 
-/// How many items a page has.
+/// Number of items in one page: the default if none was asked for, refused if above `most`.
 pub(super) fn check_limit(limit: Option<u64>, default: usize, most: usize) -> Result<usize, Error> {
     limit.map_or(Ok(default), |limit| check_range("limit", limit, 1..=most as u64).map(|limit| limit as usize))
 }
