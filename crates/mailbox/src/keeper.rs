@@ -99,13 +99,13 @@ async fn upkeep(engine: &Engine, opened: &Opened) {
 
 /// A record that may have to be copied forward.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Old {
+pub(crate) struct CopyCandidate {
     part: PartKey,
     seq: Seq,
     position: Position,
 }
 
-impl Old {
+impl CopyCandidate {
     /// Whether the shard holds the message at this very place.
     pub fn is_in(&self, shard: &Shard) -> bool {
         shard.holds(self.part, self.seq, self.position)
@@ -120,7 +120,7 @@ impl Old {
 /// What a segment holds that may still be needed.
 #[derive(Default)]
 pub(crate) struct Contents {
-    pub messages: Vec<Old>,
+    pub messages: Vec<CopyCandidate>,
     pub topics: BTreeSet<TopicId>,
     /// Topics of which it tells what is being moved out of them.
     pub moves: BTreeSet<TopicId>,
@@ -159,7 +159,7 @@ pub(crate) fn contents_of(log: &Log, segment: u32) -> Result<Contents, LogError>
         Ok(Record::Moves { id, .. }) => drop(contents.moves.insert(id)),
         Ok(record) => {
             if let Some((part, seq)) = record.keeps() {
-                contents.messages.push(Old { part, seq, position: replayed.position });
+                contents.messages.push(CopyCandidate { part, seq, position: replayed.position });
             }
         }
         Err(_) => {}
@@ -169,7 +169,7 @@ pub(crate) fn contents_of(log: &Log, segment: u32) -> Result<Contents, LogError>
 
 /// Has each message's shard write it again, if it is still there and needed; a message that was moved is found where it
 /// is now. Gives the bytes copied.
-async fn copy_forward(engine: &Engine, log: &Log, batch: &[Old]) -> Result<u64, Error> {
+async fn copy_forward(engine: &Engine, log: &Log, batch: &[CopyCandidate]) -> Result<u64, Error> {
     let mut copied = 0;
     let mut left = batch.to_vec();
     loop {
@@ -183,8 +183,8 @@ async fn copy_forward(engine: &Engine, log: &Log, batch: &[Old]) -> Result<u64, 
             }
             let reader = log.clone();
             let (whole, damaged) = blocking(move || bodies_of(&reader, held)).await?;
-            left.retain(|old| !damaged.iter().any(|bad| bad.position == old.position));
-            copied += whole.iter().map(|(old, _)| u64::from(old.position.len)).sum::<u64>();
+            left.retain(|candidate| !damaged.iter().any(|bad| bad.position == candidate.position));
+            copied += whole.iter().map(|(candidate, _)| u64::from(candidate.position.len)).sum::<u64>();
             on_shard(engine, index, move |turn| write_again(turn.shard, turn.journal, turn.now, &whole)).await?;
         }
         // Shards are asked one after the other, and a message or a partition may have passed from one that was yet to
@@ -196,15 +196,17 @@ async fn copy_forward(engine: &Engine, log: &Log, batch: &[Old]) -> Result<u64, 
 }
 
 /// Nobody holds any of these, asked of all shards at once.
-fn is_clear(engine: &Engine, asked: &[Old]) -> Result<bool, Error> {
+fn is_clear(engine: &Engine, asked: &[CopyCandidate]) -> Result<bool, Error> {
     let held: Result<Vec<_>, _> = engine.shards.iter().map(|handle| handle.shared.slot.lock()).collect();
     let held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
-    let is_held = |old: &Old| held.iter().any(|slot| slot.shard.as_ref().is_some_and(|shard| old.is_in(shard)));
-    let is_on_its_way = |old: &Old| {
-        let mut shards = engine.shards.iter();
-        shards.any(|handle| old.is_among(lock(&handle.shared.handovers).iter().map(|(_, handover)| handover.seq)))
+    let is_held = |candidate: &CopyCandidate| {
+        held.iter().any(|slot| slot.shard.as_ref().is_some_and(|shard| candidate.is_in(shard)))
     };
-    Ok(!asked.iter().any(|old| is_held(old) || is_on_its_way(old)))
+    let is_on_its_way = |candidate: &CopyCandidate| {
+        let mut shards = engine.shards.iter();
+        shards.any(|handle| candidate.is_among(lock(&handle.shared.handovers).iter().map(|(_, handover)| handover.seq)))
+    };
+    Ok(!asked.iter().any(|candidate| is_held(candidate) || is_on_its_way(candidate)))
 }
 
 /// Which of these the shard holds; keys of the others are written again where they must be remembered.
@@ -212,25 +214,26 @@ pub(crate) fn sort_out(
     shard: &mut Shard,
     journal: &mut dyn Journal,
     now: Millis,
-    asked: &[Old],
-) -> Result<Vec<Old>, Error> {
-    let (held, gone): (Vec<Old>, Vec<Old>) = asked.iter().partition(|old| old.is_in(shard));
-    for old in gone {
-        shard.relocate(now, journal, old.part, old.seq, old.position, &[])?;
+    asked: &[CopyCandidate],
+) -> Result<Vec<CopyCandidate>, Error> {
+    let (held, gone): (Vec<CopyCandidate>, Vec<CopyCandidate>) =
+        asked.iter().partition(|candidate| candidate.is_in(shard));
+    for candidate in gone {
+        shard.relocate(now, journal, candidate.part, candidate.seq, candidate.position, &[])?;
     }
     Ok(held)
 }
 
 /// Messages with their bodies.
-pub(crate) type Bodies = Vec<(Old, Bytes)>;
+pub(crate) type Bodies = Vec<(CopyCandidate, Bytes)>;
 
 /// Bodies read back, and the messages whose bodies are damaged: those stay to be found so by whoever receives them.
-pub(crate) fn bodies_of(log: &Log, held: Vec<Old>) -> Result<(Bodies, Vec<Old>), LogError> {
+pub(crate) fn bodies_of(log: &Log, held: Vec<CopyCandidate>) -> Result<(Bodies, Vec<CopyCandidate>), LogError> {
     let (mut whole, mut damaged) = (Vec::new(), Vec::new());
-    for old in held {
-        match log.read(old.position) {
-            Ok(record) => whole.push((old, record.body)),
-            Err(LogError::Corrupt { .. }) => damaged.push(old),
+    for candidate in held {
+        match log.read(candidate.position) {
+            Ok(record) => whole.push((candidate, record.body)),
+            Err(LogError::Corrupt { .. }) => damaged.push(candidate),
             Err(error) => return Err(error),
         }
     }
@@ -242,9 +245,11 @@ pub(crate) fn write_again(
     shard: &mut Shard,
     journal: &mut dyn Journal,
     now: Millis,
-    bodies: &[(Old, Bytes)],
+    bodies: &[(CopyCandidate, Bytes)],
 ) -> Result<(), Error> {
-    bodies.iter().try_for_each(|(old, body)| shard.relocate(now, journal, old.part, old.seq, old.position, body))
+    bodies.iter().try_for_each(|(candidate, body)| {
+        shard.relocate(now, journal, candidate.part, candidate.seq, candidate.position, body)
+    })
 }
 
 async fn on_shard<R: Send + 'static>(

@@ -9,6 +9,7 @@
 extern crate self as svc_mailbox;
 
 // the words, and the pure core
+pub mod bounds;
 pub mod envelope;
 mod group_queues;
 mod index;
@@ -52,7 +53,7 @@ mod crash;
 pub use config::Options;
 pub use engine::ShardNumbers;
 pub use events::{Event, EventId, EventItem, EventReader, EventsFrom, Missed, NumberedEvent};
-pub use mailbox::inspect::{Explained, Filter, Page, Seen};
+pub use mailbox::inspect::{Explained, Filter, MessageChange, Page, Seen};
 pub use mailbox::receive::{DeadInfo, Delivery, Receive};
 pub use mailbox::send::{Outgoing, Receipted};
 pub use mailbox::topics::TopicStats;

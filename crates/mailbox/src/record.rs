@@ -20,47 +20,47 @@ pub const ITEMS_MAX: usize = 4_000;
 pub enum Record<'a> {
     /// A topic was made or its settings changed.
     Topic {
-        /// Its number.
+        /// Number of the topic.
         id: TopicId,
-        /// Its name.
+        /// Name of the topic.
         name: &'a str,
-        /// Its settings as JSON.
+        /// Settings of the topic as JSON.
         settings: &'a str,
     },
     /// A topic and all in it is gone.
     TopicGone {
-        /// Its number.
+        /// Number of the topic.
         id: TopicId,
     },
     /// A message was taken in; the body is the message.
     Send(Taken<'a>),
     /// Messages were handed to a consumer.
     Lease {
-        /// Where.
+        /// Partition of the messages.
         part: PartKey,
-        /// Until when.
+        /// End of the leases.
         until_ms: Millis,
-        /// When.
+        /// When the leases were given.
         now_ms: Millis,
-        /// To whom.
+        /// Name of the consumer.
         consumer: &'a str,
         /// Each message with the number of its lease.
         items: Cow<'a, [(Seq, u32)]>,
     },
     /// Messages were acknowledged.
     Ack {
-        /// Where.
+        /// Partition of the messages.
         part: PartKey,
-        /// Which.
+        /// Numbers of the messages.
         seqs: Cow<'a, [Seq]>,
     },
     /// A delivery failed and will be tried again.
     Nack {
-        /// Where.
+        /// Partition of the message.
         part: PartKey,
-        /// Which.
+        /// Number of the message.
         seq: Seq,
-        /// Not before then.
+        /// Earliest time of the next delivery.
         due_ms: Millis,
         /// When it failed.
         now_ms: Millis,
@@ -69,27 +69,27 @@ pub enum Record<'a> {
     },
     /// A lease got another end; one that is not after `now_ms` gave the message back.
     Extend {
-        /// Where.
+        /// Partition of the message.
         part: PartKey,
-        /// Which.
+        /// Number of the message.
         seq: Seq,
         /// The new end.
         until_ms: Millis,
-        /// When.
+        /// When the lease was changed.
         now_ms: Millis,
     },
     /// A delivery never left, so it did not happen.
     Unlease {
-        /// Where.
+        /// Partition of the message.
         part: PartKey,
-        /// Which.
+        /// Number of the message.
         seq: Seq,
     },
     /// Leases ran out.
     Returned {
-        /// Where.
+        /// Partition of the messages.
         part: PartKey,
-        /// Which.
+        /// Numbers of the messages.
         seqs: Cow<'a, [Seq]>,
     },
     /// A message left one partition for another.
@@ -98,11 +98,11 @@ pub enum Record<'a> {
         from: PartKey,
         /// To where.
         to: PartKey,
-        /// Which.
+        /// Number of the message.
         seq: Seq,
         /// Why it is dead; none for one that gets another chance.
         reason: Option<DeadReason>,
-        /// When.
+        /// When the message left.
         now_ms: Millis,
         /// Deliveries it had.
         attempts: u32,
@@ -111,18 +111,18 @@ pub enum Record<'a> {
     },
     /// A message was taken back before anybody saw it.
     Cancel {
-        /// Where.
+        /// Partition of the message.
         part: PartKey,
-        /// Which.
+        /// Number of the message.
         seq: Seq,
     },
     /// A message got another body, which is the body.
     Edit(Box<Whole<'a>>),
     /// A message got another time.
     Reschedule {
-        /// Where.
+        /// Partition of the message.
         part: PartKey,
-        /// Which.
+        /// Number of the message.
         seq: Seq,
         /// The new time.
         due_ms: Millis,
@@ -133,7 +133,7 @@ pub enum Record<'a> {
     Relocated(Box<Whole<'a>>),
     /// An idempotency key whose message may be gone.
     Remember {
-        /// Where.
+        /// Partition that remembers the key.
         part: PartKey,
         /// The message it stood for.
         seq: Seq,
@@ -142,30 +142,30 @@ pub enum Record<'a> {
     },
     /// Everything in a partition was thrown away.
     Purge {
-        /// Where.
+        /// Partition that was emptied.
         part: PartKey,
         /// Messages up to this number.
         upto: Seq,
     },
     /// Messages were kept long enough and dropped.
     Expired {
-        /// Where.
+        /// Partition of the messages.
         part: PartKey,
-        /// Which.
+        /// Numbers of the messages.
         seqs: Cow<'a, [Seq]>,
     },
     /// What is being moved out of a topic, and what was.
     Moves {
         /// The topic's number.
         id: TopicId,
-        /// When.
+        /// When this was written.
         now_ms: Millis,
         /// The tasks as JSON.
         tasks: &'a str,
     },
     /// The clock, the number of shards and the numbers given out at some time.
     Mark {
-        /// The clock.
+        /// Time of the steady clock.
         now_ms: Millis,
         /// Shards in use.
         shards: u32,
@@ -177,17 +177,17 @@ pub enum Record<'a> {
 /// A message as it was taken in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken<'a> {
-    /// Where.
+    /// Partition of the message.
     pub part: PartKey,
-    /// Its number.
+    /// Number of the message.
     pub seq: Seq,
-    /// When.
+    /// When the message was sent.
     pub sent_ms: Millis,
     /// Not to be delivered before then.
     pub due_ms: Millis,
     /// Bytes of its payload.
     pub payload_len: u32,
-    /// Its group.
+    /// Group the sender gave the message.
     pub group: Option<&'a str>,
     /// Its idempotency key and until when that is remembered.
     pub key: Option<(Key, Millis)>,
@@ -196,11 +196,11 @@ pub struct Taken<'a> {
 /// What is remembered of an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memo {
-    /// The key.
+    /// The key, and the payload it came with, as hashes.
     pub key: Key,
     /// When its message was sent.
     pub sent_ms: Millis,
-    /// Until when.
+    /// Time until which the key is remembered.
     pub until_ms: Millis,
 }
 
@@ -222,7 +222,7 @@ pub enum Stand {
 pub struct Whole<'a> {
     /// Where it is.
     pub part: PartKey,
-    /// Its number.
+    /// Number of the message.
     pub seq: Seq,
     /// When it was sent.
     pub sent_ms: Millis,
@@ -230,7 +230,7 @@ pub struct Whole<'a> {
     pub now_ms: Millis,
     /// Bytes of its payload.
     pub payload_len: u32,
-    /// Its group.
+    /// Group the sender gave the message.
     pub group: Option<&'a str>,
     /// Deliveries so far.
     pub attempts: u32,
@@ -253,7 +253,7 @@ pub struct Whole<'a> {
 /// Why a message is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Death<'a> {
-    /// The reason.
+    /// What the message died of.
     pub reason: DeadReason,
     /// Where it was.
     pub source: PartKey,
@@ -272,7 +272,7 @@ pub struct Tried<'a> {
     pub number: u32,
     /// Who took it.
     pub consumer: &'a str,
-    /// When.
+    /// When the message was handed out.
     pub leased_ms: Millis,
     /// What came of it: empty while it runs.
     pub outcome: &'a str,

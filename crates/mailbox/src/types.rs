@@ -329,6 +329,19 @@ impl TopicName {
         &self.0
     }
 
+    /// Reads a name; a refusal names the field it was given in.
+    pub fn read(field: &str, text: &str) -> Result<TopicName, Error> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let max = limits::mailbox::TOPIC_NAME_BYTES_MAX;
+        if text.is_empty() || text.len() > max || text.starts_with('.') || !text.bytes().all(allowed) {
+            let shown: String = text.chars().take(40).collect();
+            return Err(Error::schema(format!(
+                "{field}: {shown:?} is not a name of 1 to {max} letters, digits, '-', '_' or '.' that starts with no dot"
+            )));
+        }
+        Ok(TopicName(text.into()))
+    }
+
     /// The topic its dead messages go to unless it names another.
     pub fn dead_letters(&self) -> TopicName {
         TopicName(format!("{}.dlq", self.0).into())
@@ -339,15 +352,7 @@ impl FromStr for TopicName {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let max = limits::mailbox::TOPIC_NAME_BYTES_MAX;
-        if text.is_empty() || text.len() > max || text.starts_with('.') || !text.bytes().all(allowed) {
-            let shown: String = text.chars().take(40).collect();
-            return Err(Error::schema(format!(
-                "topic: {shown:?} is not a name of 1 to {max} letters, digits, '-', '_' or '.' that starts with no dot"
-            )));
-        }
-        Ok(TopicName(text.into()))
+        TopicName::read("topic", text)
     }
 }
 

@@ -14,6 +14,8 @@ use svc_mailbox::{
     capabilities,
 };
 
+#[path = "engine/bounds.rs"]
+mod bounds;
 #[path = "engine/breaker.rs"]
 mod breaker;
 #[path = "engine/events.rs"]
@@ -28,20 +30,20 @@ mod moves;
 mod scrub;
 
 /// A mailbox on a kernel of its own.
-struct Rig {
+struct RunningMailbox {
     mailbox: Mailbox,
     kernel: KernelHandle,
     live: Snapshot<LiveOptions>,
     running: tokio::task::JoinHandle<ron_kernel::ExitReport>,
 }
 
-impl Rig {
-    async fn start(location: LogLocation) -> Rig {
-        Rig::with(MailboxOptions { location, segment_bytes: 2 << 20, ..MailboxOptions::default() }).await
+impl RunningMailbox {
+    async fn start(location: LogLocation) -> RunningMailbox {
+        RunningMailbox::with(MailboxOptions { location, segment_bytes: 2 << 20, ..MailboxOptions::default() }).await
     }
 
     #[expect(clippy::disallowed_methods, reason = "a test has no kernel to run its kernel on")]
-    async fn with(options: MailboxOptions) -> Rig {
+    async fn with(options: MailboxOptions) -> RunningMailbox {
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
         let live = Snapshot::new(LiveOptions::default());
         let mailbox = svc_mailbox::install(&mut builder, options, live.clone());
@@ -50,7 +52,7 @@ impl Rig {
         let running = tokio::spawn(kernel.run());
         let ready = async { handle.watch_status().wait_for(|status| status.is_ready()).await.map(drop) };
         within(ready).await.expect("ready in time").expect("the kernel lives");
-        Rig { mailbox, kernel: handle, live, running }
+        RunningMailbox { mailbox, kernel: handle, live, running }
     }
 
     async fn stop(self) -> u8 {
@@ -131,15 +133,15 @@ fn on_disk(folder: &Path) -> LogLocation {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_sent_is_received_once_and_gone_when_acknowledged() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    let sent = rig.send("orders", "hello").await;
-    let [delivery] = &rig.recv("orders", 10).await[..] else { panic!("one message") };
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    let sent = running.send("orders", "hello").await;
+    let [delivery] = &running.recv("orders", 10).await[..] else { panic!("one message") };
     assert_eq!((delivery.msg_id, &delivery.payload[..], delivery.attempt), (sent.msg_id, &b"hello"[..], 1));
-    assert!(rig.recv("orders", 10).await.is_empty(), "it is leased");
-    rig.ack(delivery).await;
-    let again = rig.mailbox.ack(vec![delivery.receipt], soon()).await;
+    assert!(running.recv("orders", 10).await.is_empty(), "it is leased");
+    running.ack(delivery).await;
+    let again = running.mailbox.ack(vec![delivery.receipt], soon()).await;
     assert_eq!(again[0].as_ref().expect_err("settled").kind, Kind::NotFound);
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -147,109 +149,109 @@ async fn everything_answered_survives_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let keyed = || Outgoing { idem_key: Some("k1".to_owned()), payload: "keyed".into(), ..Outgoing::default() };
     let (first, lease) = {
-        let rig = Rig::start(on_disk(folder.path())).await;
-        let first = rig.send_as("orders", keyed()).await;
+        let running = RunningMailbox::start(on_disk(folder.path())).await;
+        let first = running.send_as("orders", keyed()).await;
         for n in 0..50 {
-            rig.send("orders", &format!("m{n}")).await;
+            running.send("orders", &format!("m{n}")).await;
         }
-        let delivery = rig.recv("orders", 1).await.remove(0);
+        let delivery = running.recv("orders", 1).await.remove(0);
         assert_eq!(delivery.msg_id, first.msg_id, "the oldest first");
-        let acked = rig.recv("orders", 1).await.remove(0);
-        rig.ack(&acked).await;
-        assert_eq!(rig.stop().await, 0);
+        let acked = running.recv("orders", 1).await.remove(0);
+        running.ack(&acked).await;
+        assert_eq!(running.stop().await, 0);
         (first, delivery)
     };
-    let rig = Rig::start(on_disk(folder.path())).await;
-    let again = rig.send_as("orders", keyed()).await;
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    let again = running.send_as("orders", keyed()).await;
     assert!(again.duplicate && again.msg_id == first.msg_id, "the key is remembered");
-    let rest = rig.recv("orders", 100).await;
+    let rest = running.recv("orders", 100).await;
     let texts: Vec<_> = rest.iter().map(|delivery| String::from_utf8_lossy(&delivery.payload).into_owned()).collect();
     let expected: Vec<_> = (1..50).map(|n| format!("m{n}")).collect();
     assert_eq!(texts, expected, "neither the acknowledged nor the leased one");
-    rig.ack(&lease).await;
-    assert_eq!(rig.stop().await, 0);
+    running.ack(&lease).await;
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_receiver_is_woken_by_a_send_and_by_the_end_of_a_lease() {
-    let rig = Arc::new(Rig::start(LogLocation::Memory).await);
-    rig.mailbox.create_topic(&name("t"), TopicSettings::default(), soon()).await.expect("made");
-    let waiting = rig.recv_as("t", Receive { wait_ms: 10_000, visibility_ms: Some(300), ..once() });
+    let running = Arc::new(RunningMailbox::start(LogLocation::Memory).await);
+    running.mailbox.create_topic(&name("t"), TopicSettings::default(), soon()).await.expect("made");
+    let waiting = running.recv_as("t", Receive { wait_ms: 10_000, visibility_ms: Some(300), ..once() });
     let (received, _) = tokio::join!(waiting, async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        rig.send("t", "x").await
+        running.send("t", "x").await
     });
     assert_eq!(received.len(), 1);
     let lease_end = received[0].until_ms;
-    let returned = rig.recv_as("t", Receive { wait_ms: 10_000, ..once() }).await;
+    let returned = running.recv_as("t", Receive { wait_ms: 10_000, ..once() }).await;
     assert_eq!((returned.len(), returned[0].attempt), (1, 2));
     let late = returned[0].history.len();
-    assert!(late >= 1 && rig.mailbox.now() >= lease_end);
-    assert_eq!(Arc::into_inner(rig).expect("alone").stop().await, 0);
+    assert!(late >= 1 && running.mailbox.now() >= lease_end);
+    assert_eq!(Arc::into_inner(running).expect("alone").stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_poll_ends_at_once_when_the_node_drains() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    rig.send("t", "x").await;
-    let delivery = rig.recv("t", 1).await.remove(0);
-    rig.ack(&delivery).await;
-    let waiting = rig.recv_as("t", Receive { wait_ms: 20_000, ..once() });
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    running.send("t", "x").await;
+    let delivery = running.recv("t", 1).await.remove(0);
+    running.ack(&delivery).await;
+    let waiting = running.recv_as("t", Receive { wait_ms: 20_000, ..once() });
     let (received, drained) = tokio::join!(within(waiting), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        rig.kernel.drain().await
+        running.kernel.drain().await
     });
     assert!(received.expect("long before its time").is_empty() && drained.is_ok());
-    assert_eq!(rig.running.await.expect("it ends").code, 0);
+    assert_eq!(running.running.await.expect("it ends").code, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back() {
-    let rig = Rig::start(LogLocation::Memory).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
     let settings = TopicSettings { max_attempts: 2, ..TopicSettings::default() };
-    rig.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made");
-    let sent = rig.send("jobs", "poison").await;
+    running.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made");
+    let sent = running.send("jobs", "poison").await;
     for _ in 0..2 {
-        let delivery = rig.recv_as("jobs", Receive { wait_ms: 5_000, ..once() }).await.remove(0);
-        rig.mailbox.nack(vec![delivery.receipt], "boom", Some(0), false, soon()).await.remove(0).expect("failed");
+        let delivery = running.recv_as("jobs", Receive { wait_ms: 5_000, ..once() }).await.remove(0);
+        running.mailbox.nack(vec![delivery.receipt], "boom", Some(0), false, soon()).await.remove(0).expect("failed");
     }
-    let page = rig.mailbox.browse(&name("jobs.dlq"), Filter::default(), None, 10, soon()).await.expect("seen");
+    let page = running.mailbox.browse(&name("jobs.dlq"), Filter::default(), None, 10, soon()).await.expect("seen");
     let dead = page.messages[0].dead.as_ref().expect("it is dead");
     assert_eq!((page.messages[0].msg_id, dead.attempts, dead.last_error.as_str()), (sent.msg_id, 2, "boom"));
-    let explained = rig.mailbox.explain(sent.msg_id, soon()).await.expect("known");
+    let explained = running.mailbox.explain(sent.msg_id, soon()).await.expect("known");
     assert!(explained.verdict.contains("dead letter of jobs"), "{}", explained.verdict);
 
     let filter = Filter { error_contains: Some("boo".to_owned()), ..Filter::default() };
     let order = MoveOrder { filter, ..MoveOrder::all_of(name("jobs.dlq")) };
-    assert_eq!(rig.mailbox.count_move(&order, soon()).await.expect("counted"), 1);
-    let id = rig.mailbox.start_move(order, soon()).await.expect("ordered").task.id;
-    let back = rig.recv_as("jobs", Receive { wait_ms: 5_000, ..once() }).await.remove(0);
+    assert_eq!(running.mailbox.count_move(&order, soon()).await.expect("counted"), 1);
+    let id = running.mailbox.start_move(order, soon()).await.expect("ordered").task.id;
+    let back = running.recv_as("jobs", Receive { wait_ms: 5_000, ..once() }).await.remove(0);
     assert_eq!((back.msg_id, back.attempt), (sent.msg_id, 1));
-    let state = || rig.mailbox.find_move(id).expect("known").task.state;
+    let state = || running.mailbox.find_move(id).expect("known").task.state;
     eventually(state, |state| *state == MoveState::Completed).await;
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_number_of_shards_loses_nothing() {
-    let rig = Rig::start(LogLocation::Memory).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
     let fifo = TopicSettings { groups: Groups::Fifo, partitions: 4, ..TopicSettings::default() };
-    rig.mailbox.create_topic(&name("lines"), fifo, soon()).await.expect("made");
+    running.mailbox.create_topic(&name("lines"), fifo, soon()).await.expect("made");
     for n in 0..200 {
         let group = Some(format!("g{}", n % 10));
-        rig.send_as("lines", Outgoing { group, payload: n.to_string().into(), ..Outgoing::default() }).await;
-        rig.send(&format!("topic{}", n % 20), "x").await;
+        running.send_as("lines", Outgoing { group, payload: n.to_string().into(), ..Outgoing::default() }).await;
+        running.send(&format!("topic{}", n % 20), "x").await;
     }
     for shards in [8, 1, 3] {
-        rig.live.publish(LiveOptions { ready_shards: shards, ..LiveOptions::default() });
-        eventually(|| rig.mailbox.node_stats().shards.len(), |count| *count == shards).await;
-        let stats = rig.mailbox.stats(&name("lines"), soon()).await.expect("counted");
+        running.live.publish(LiveOptions { ready_shards: shards, ..LiveOptions::default() });
+        eventually(|| running.mailbox.node_stats().shards.len(), |count| *count == shards).await;
+        let stats = running.mailbox.stats(&name("lines"), soon()).await.expect("counted");
         assert_eq!(stats.total.ready, 200, "{shards} shards");
     }
     let mut last = [-1_i64; 10];
     let mut received = 0;
     while received < 200 {
-        let deliveries = rig.recv("lines", 100).await;
+        let deliveries = running.recv("lines", 100).await;
         assert!(!deliveries.is_empty(), "{received} of 200");
         for delivery in &deliveries {
             let n: i64 = String::from_utf8_lossy(&delivery.payload).parse().expect("a number");
@@ -259,25 +261,25 @@ async fn another_number_of_shards_loses_nothing() {
             received += 1;
         }
         let receipts = deliveries.iter().map(|delivery| delivery.receipt).collect();
-        assert!(rig.mailbox.ack(receipts, soon()).await.iter().all(Result::is_ok));
+        assert!(running.mailbox.ack(receipts, soon()).await.iter().all(Result::is_ok));
     }
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_dies_loses_nothing_and_its_successor_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
-    let rig = Rig::start(on_disk(folder.path())).await;
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
     let mut sent = std::collections::BTreeSet::new();
     for n in 0..300_u32 {
         if n % 100 == 50 {
-            rig.kernel.chaos("shard_worker", 1.0, ChaosOrder::Kill).await.expect("killed");
+            running.kernel.chaos("shard_worker", 1.0, ChaosOrder::Kill).await.expect("killed");
         }
         let message =
             Outgoing { payload: n.to_string().into(), idem_key: Some(format!("k{n}")), ..Outgoing::default() };
         // Whoever gets no answer asks again; the key makes that safe.
         loop {
-            match rig.mailbox.send(&anybody(), &name("t"), message.clone(), soon()).await {
+            match running.mailbox.send(&anybody(), &name("t"), message.clone(), soon()).await {
                 Ok(receipted) => {
                     sent.insert(receipted.msg_id.to_string());
                     break;
@@ -288,51 +290,51 @@ async fn a_worker_that_dies_loses_nothing_and_its_successor_goes_on() {
     }
     let mut received = std::collections::BTreeSet::new();
     while received.len() < sent.len() {
-        let deliveries = rig.recv_as("t", Receive { max_messages: 100, wait_ms: 2_000, ..once() }).await;
+        let deliveries = running.recv_as("t", Receive { max_messages: 100, wait_ms: 2_000, ..once() }).await;
         assert!(!deliveries.is_empty(), "{} of {}", received.len(), sent.len());
         received.extend(deliveries.iter().map(|delivery| delivery.msg_id.to_string()));
     }
     assert_eq!(received, sent);
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn room_is_made_while_stragglers_keep_their_place() {
     let folder = tempfile::tempdir().expect("a folder");
-    let rig = Rig::start(on_disk(folder.path())).await;
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
     let body = "x".repeat(20_000);
-    let straggler = rig.send("slow", "the one that waits").await;
+    let straggler = running.send("slow", "the one that waits").await;
     let mut segments_max = 0;
     for _ in 0..800 {
-        rig.send("fast", &body).await;
-        let delivery = rig.recv("fast", 1).await.remove(0);
-        rig.ack(&delivery).await;
-        segments_max = segments_max.max(rig.mailbox.node_stats().log.expect("open").segments);
+        running.send("fast", &body).await;
+        let delivery = running.recv("fast", 1).await.remove(0);
+        running.ack(&delivery).await;
+        segments_max = segments_max.max(running.mailbox.node_stats().log.expect("open").segments);
     }
-    rig.until_small().await;
-    assert_eq!(rig.stop().await, 0);
-    let rig = Rig::start(on_disk(folder.path())).await;
-    let delivery = rig.recv("slow", 1).await.remove(0);
+    running.until_small().await;
+    assert_eq!(running.stop().await, 0);
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    let delivery = running.recv("slow", 1).await.remove(0);
     assert_eq!((delivery.msg_id, &delivery.payload[..]), (straggler.msg_id, &b"the one that waits"[..]));
-    assert!(rig.recv("fast", 1).await.is_empty());
-    assert_eq!(rig.stop().await, 0);
+    assert!(running.recv("fast", 1).await.is_empty());
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_that_another_names_for_its_dead_letters_cannot_go() {
-    let rig = Rig::start(LogLocation::Memory).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
     let settings = TopicSettings { dlq: Some("grave".to_owned()), ..TopicSettings::default() };
-    rig.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made, and the grave with it");
-    let refused = rig.mailbox.delete_topic(&name("grave"), soon()).await.expect_err("it is named");
+    running.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made, and the grave with it");
+    let refused = running.mailbox.delete_topic(&name("grave"), soon()).await.expect_err("it is named");
     assert!(refused.kind == Kind::Conflict && refused.detail.contains("jobs"), "{refused}");
-    rig.mailbox.delete_topic(&name("jobs"), soon()).await.expect("nobody names it");
-    rig.mailbox.delete_topic(&name("grave"), soon()).await.expect("nobody names it any more");
-    assert_eq!(rig.stop().await, 0);
+    running.mailbox.delete_topic(&name("jobs"), soon()).await.expect("nobody names it");
+    running.mailbox.delete_topic(&name("grave"), soon()).await.expect("nobody names it any more");
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_of_a_sender_and_of_the_node_hold_and_the_operator_has_only_his_own() {
-    let rig = Rig::start(LogLocation::Memory).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
     let limited = |name: &str, limit: &str, value| {
         let limits = [(limit.to_owned(), value)].into();
         Subject { limits, ..Subject::named(name) }
@@ -340,7 +342,7 @@ async fn limits_of_a_sender_and_of_the_node_hold_and_the_operator_has_only_his_o
     // A batch larger than its sender's bucket passes once and takes a minute to pay for, however slow the machine is.
     let send = async |by: &Subject| {
         let messages = vec![Outgoing { payload: "four".into(), ..Outgoing::default() }; 60];
-        let sent = rig.mailbox.send_batch(by, &name("t"), messages, soon()).await;
+        let sent = running.mailbox.send_batch(by, &name("t"), messages, soon()).await;
         sent.into_iter().find_map(Result::err).map(|error| (error.kind, error.retry_after.is_some()))
     };
     let slow = limited("slow", capabilities::SENDS_PER_SECOND, 1);
@@ -350,8 +352,8 @@ async fn limits_of_a_sender_and_of_the_node_hold_and_the_operator_has_only_his_o
     let small = limited("small", capabilities::PAYLOAD_BYTES_MAX, 3);
     assert_eq!(send(&small).await, Some((Kind::FrameTooLarge, false)));
 
-    rig.live.publish(LiveOptions { tenant_sends_per_second: 1, ..LiveOptions::default() });
+    running.live.publish(LiveOptions { tenant_sends_per_second: 1, ..LiveOptions::default() });
     assert_eq!((send(&free).await, send(&free).await), (None, Some((Kind::Busy, true))), "the node's own limit");
     assert_eq!((send(&anybody()).await, send(&anybody()).await), (None, None), "not for the operator");
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }

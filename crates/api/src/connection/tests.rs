@@ -29,7 +29,7 @@ async fn pieces() -> Body {
 }
 
 /// A connection that runs while its client does something.
-struct Rig {
+struct ServedConnection {
     client: DuplexStream,
     served: Pin<Box<dyn Future<Output = ()>>>,
     drain: watch::Sender<bool>,
@@ -37,8 +37,8 @@ struct Rig {
     _kernel: Builder,
 }
 
-impl Rig {
-    fn new(limits: HttpLimits) -> Rig {
+impl ServedConnection {
+    fn new(limits: HttpLimits) -> ServedConnection {
         let kernel = Builder::new(KernelOptions::default(), Metrics::new());
         let builder = ApiBuilder::new(kernel.handle(), Snapshot::new(limits.clone()));
         let api = builder.surface(&SURFACE).operation(&WHOLE, whole).operation(&PIECES, pieces).build();
@@ -51,13 +51,13 @@ impl Rig {
             let socket = WriteStallGuard::new(socket, Arc::clone(&pace));
             serve_connection(socket, pace, api, &limits, draining).await;
         });
-        Rig { client, served, drain, metrics, _kernel: kernel }
+        ServedConnection { client, served, drain, metrics, _kernel: kernel }
     }
 
-    async fn asking(target: &str) -> Rig {
-        let mut rig = Rig::new(HttpLimits::default());
-        rig.client.write_all(format!("GET {target} HTTP/1.1\r\nhost: node\r\n\r\n").as_bytes()).await.expect("room");
-        rig
+    async fn asking(target: &str) -> ServedConnection {
+        let mut served = ServedConnection::new(HttpLimits::default());
+        served.client.write_all(format!("GET {target} HTTP/1.1\r\nhost: node\r\n\r\n").as_bytes()).await.expect("room");
+        served
     }
 
     /// Reads so many bytes while the connection runs; it must not end.
@@ -97,43 +97,43 @@ fn about(expected: Duration, measured: Duration) -> bool {
 async fn a_peer_that_stops_reading_loses_its_connection() {
     let stall = HttpLimits::default().write_stall;
     for target in ["/whole", "/pieces"] {
-        let mut rig = Rig::asking(target).await;
-        let lasted = rig.lasts().await;
+        let mut served = ServedConnection::asking(target).await;
+        let lasted = served.lasts().await;
         assert!(about(stall, lasted), "{target}: {lasted:?}");
 
-        let mut rig = Rig::asking(target).await;
-        rig.rest(stall / 2).await;
-        rig.read(2 * SOCKET_BYTES).await;
-        let lasted = rig.lasts().await;
+        let mut served = ServedConnection::asking(target).await;
+        served.rest(stall / 2).await;
+        served.read(2 * SOCKET_BYTES).await;
+        let lasted = served.lasts().await;
         assert!(about(stall, lasted), "{target}: {lasted:?} since the last byte");
-        assert_eq!((rig.stalls(), rig.metrics.io_timeouts.at("header").get()), (1, 0), "{target}");
+        assert_eq!((served.stalls(), served.metrics.io_timeouts.at("header").get()), (1, 0), "{target}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_gets_its_whole_answer_and_then_may_rest() {
     let limits = HttpLimits::default();
-    let mut rig = Rig::asking("/whole").await;
+    let mut served = ServedConnection::asking("/whole").await;
     let slow_reads = 8;
     assert!(limits.write_stall * 2 / 3 * slow_reads > limits.idle_timeout * 2, "it takes longer than a rest may");
-    let head = rig.read(SOCKET_BYTES).await;
+    let head = served.read(SOCKET_BYTES).await;
     let head_bytes = head.windows(4).position(|window| window == b"\r\n\r\n").expect("a head") + 4;
     for _ in 0..slow_reads {
-        rig.rest(limits.write_stall * 2 / 3).await;
-        rig.read(SOCKET_BYTES).await;
+        served.rest(limits.write_stall * 2 / 3).await;
+        served.read(SOCKET_BYTES).await;
     }
-    rig.read(head_bytes + ANSWER_BYTES - (slow_reads as usize + 1) * SOCKET_BYTES).await;
-    let lasted = rig.lasts().await;
+    served.read(head_bytes + ANSWER_BYTES - (slow_reads as usize + 1) * SOCKET_BYTES).await;
+    let lasted = served.lasts().await;
     assert!(about(limits.idle_timeout, lasted), "{lasted:?}");
-    assert_eq!(rig.stalls(), 0);
+    assert_eq!(served.stalls(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_does_not_wait_for_a_reader_of_an_answer_that_is_done() {
-    let mut rig = Rig::asking("/whole").await;
-    rig.rest(Duration::from_secs(1)).await;
-    rig.drain.send_replace(true);
-    let lasted = rig.lasts().await;
+    let mut served = ServedConnection::asking("/whole").await;
+    served.rest(Duration::from_secs(1)).await;
+    served.drain.send_replace(true);
+    let lasted = served.lasts().await;
     assert!(about(CLOSING_PAUSE + CLOSING_PATIENCE, lasted), "{lasted:?}");
 }
 
@@ -152,10 +152,10 @@ fn http2_request() -> Vec<u8> {
 async fn http2_is_watched_the_same_way() {
     // Less than the pings take to find out.
     let limits = HttpLimits { write_stall: Duration::from_secs(7), ..HttpLimits::default() };
-    let mut rig = Rig::new(limits.clone());
-    rig.client.write_all(&http2_request()).await.expect("room");
-    rig.read(32 * SOCKET_BYTES).await;
-    let lasted = rig.lasts().await;
+    let mut served = ServedConnection::new(limits.clone());
+    served.client.write_all(&http2_request()).await.expect("room");
+    served.read(32 * SOCKET_BYTES).await;
+    let lasted = served.lasts().await;
     assert!(about(limits.write_stall, lasted), "{lasted:?}");
-    assert_eq!(rig.stalls(), 1);
+    assert_eq!(served.stalls(), 1);
 }

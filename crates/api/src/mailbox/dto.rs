@@ -1,13 +1,11 @@
 //! What several routes say and ask: messages as they are shown, errors of single items, filters, ranges.
 
 use std::fmt::Display;
-use std::ops::RangeInclusive;
 
-use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_mailbox::types::{Attempt, BreakerState, DeadReason, State};
-use svc_mailbox::{DeadInfo, Delivery, Filter, Seen};
+use svc_mailbox::{DeadInfo, Delivery, Filter, Seen, bounds};
 use utoipa::ToSchema;
 
 use super::fields::{Attrs, AttrsView, Base64, Hash, Id, Key};
@@ -324,37 +322,11 @@ impl From<FilterFields> for Filter {
     }
 }
 
-/// Refuses a number outside of the range its field allows.
-pub(super) fn check_range(field: &str, value: u64, allowed: RangeInclusive<u64>) -> Result<u64, Error> {
-    if allowed.contains(&value) {
-        return Ok(value);
-    }
-    let (least, most) = allowed.into_inner();
-    Err(Error::schema(format!("{field}: {value} is not between {least} and {most}")))
-}
-
-/// A batch has something in it, and not too much.
-pub(super) fn check_batch(field: &str, length: usize) -> Result<(), Error> {
-    match length {
-        1..=limits::BATCH_MAX => Ok(()),
-        _ => Err(Error::schema(format!("{field}: {length} items; 1 to {} are allowed", limits::BATCH_MAX))),
-    }
-}
-
-/// Refuses a delay that is longer than a delivery may be put off.
-pub(super) fn check_delay(delay_ms: Option<u64>) -> Result<Option<u64>, Error> {
-    let most = limits::RETENTION_MAX.as_millis() as u64;
-    delay_ms.map(|delay_ms| check_range("delay_ms", delay_ms, 0..=most)).transpose()
-}
-
-/// Refuses a maximum of bytes for one receive that is out of range.
-pub(super) fn check_max_bytes(max_bytes: u64) -> Result<usize, Error> {
-    check_range("max_bytes", max_bytes, 1..=limits::RECV_BYTES_MAX as u64).map(|max_bytes| max_bytes as usize)
-}
-
 /// Number of items in one page: the default if none was asked for, refused if above `most`.
 pub(super) fn check_limit(limit: Option<u64>, default: usize, most: usize) -> Result<usize, Error> {
-    limit.map_or(Ok(default), |limit| check_range("limit", limit, 1..=most as u64).map(|limit| limit as usize))
+    let Some(limit) = limit else { return Ok(default) };
+    bounds::check_range("limit", limit, 1..=most as u64)?;
+    Ok(limit as usize)
 }
 
 /// The mailbox speaks of the payload; here its field has another name.

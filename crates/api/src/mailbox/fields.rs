@@ -13,6 +13,7 @@ use ron_types::limits::mailbox as limits;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use svc_mailbox::bounds;
 use svc_mailbox::types::{MessageId, TopicName};
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
@@ -107,12 +108,10 @@ impl Serialize for Base64 {
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         ruled(deserializer, "a text", |text| {
-            let is_printable = text.bytes().all(|byte| byte.is_ascii_graphic());
-            match is_printable && (1..=limits::KEY_BYTES_MAX).contains(&text.len()) {
+            // Here already, because one bad key in a batch refuses all of it.
+            match bounds::is_key(text) {
                 true => Ok(Key(text.to_owned())),
-                false => {
-                    Err(format!("not 1 to {} printable ASCII characters without spaces", limits::KEY_BYTES_MAX).into())
-                }
+                false => Err(bounds::key_refusal().into()),
             }
         })
     }
@@ -188,9 +187,10 @@ impl<'de> Deserialize<'de> for Attrs {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Attrs, A::Error> {
                 let mut attrs = Attrs::default();
-                let mut bytes_left = limits::ATTRIBUTE_BYTES_MAX;
+                let mut room = bounds::AttributeRoom::of_caller();
                 while let Some((name, value)) = map.next_entry::<String, String>()? {
-                    attrs.take(name, value, &mut bytes_left).map_err(A::Error::custom)?;
+                    room.take(&name, &value).map_err(|error| A::Error::custom(error.detail))?;
+                    attrs.add(name, value).map_err(A::Error::custom)?;
                 }
                 Ok(attrs)
             }
@@ -200,22 +200,11 @@ impl<'de> Deserialize<'de> for Attrs {
 }
 
 impl Attrs {
-    fn take(&mut self, name: String, value: String, bytes_left: &mut usize) -> Result<(), Cow<'static, str>> {
-        if name.is_empty() {
-            return Err("attrs: a name is empty".into());
-        }
-        if name.len() > limits::ATTRIBUTE_NAME_BYTES_MAX {
-            return Err(format!("attrs: a name is over {} bytes", limits::ATTRIBUTE_NAME_BYTES_MAX).into());
-        }
+    /// A name twice is a mistake of the JSON object; a message of the mailbox may have one twice.
+    fn add(&mut self, name: String, value: String) -> Result<(), String> {
         if self.0.iter().any(|(known, _)| *known == name) {
-            return Err(format!("attrs: {name:?} is there twice").into());
+            return Err(format!("attrs: {name:?} is there twice"));
         }
-        if self.0.len() == limits::ATTRIBUTES_MAX {
-            return Err(format!("attrs: more than {} of them", limits::ATTRIBUTES_MAX).into());
-        }
-        let bytes = name.len() + value.len();
-        let too_many = || format!("attrs: over {} bytes in all", limits::ATTRIBUTE_BYTES_MAX);
-        *bytes_left = bytes_left.checked_sub(bytes).ok_or_else(too_many)?;
         self.0.push((name, value));
         Ok(())
     }

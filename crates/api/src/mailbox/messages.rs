@@ -9,7 +9,7 @@ use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_mailbox::capabilities::ADMIN;
 use svc_mailbox::types::{Attempt, MessageId};
-use svc_mailbox::{Explained, Filter, Page};
+use svc_mailbox::{Explained, Filter, MessageChange, Page};
 use utoipa::ToSchema;
 
 use super::dto::{self, BreakerWord, FilterFields, Past, SeenMessage};
@@ -168,19 +168,13 @@ async fn cancel(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) -> 
 
 async fn change(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>, body: JsonText) -> HandlerResult {
     let ChangeRequest { delay_ms, payload_b64, attrs } = body.parse()?;
-    let delay_ms = dto::check_delay(delay_ms)?;
-    let is_edit = payload_b64.is_some() || attrs.is_some();
-    if !is_edit && delay_ms.is_none() {
+    if payload_b64.is_none() && attrs.is_none() && delay_ms.is_none() {
         return Err(Error::schema("one of delay_ms, payload_b64 and attrs is needed").into());
     }
     let id = app.located(&call, &bearer, &id.0).await?;
-    if is_edit {
-        let (payload, attrs) = (payload_b64.map(|payload| payload.0), attrs.map(|attrs| attrs.0));
-        app.mailbox.edit(id, payload, attrs, call.deadline).await.map_err(dto::name_payload)?;
-    }
-    if let Some(delay_ms) = delay_ms {
-        app.mailbox.reschedule(id, delay_ms, call.deadline).await?;
-    }
+    let (payload, attrs) = (payload_b64.map(|payload| payload.0), attrs.map(|attrs| attrs.0));
+    let change = MessageChange { payload, attrs, delay_ms };
+    app.mailbox.change(id, change, call.deadline).await.map_err(dto::name_payload)?;
     let explained = app.mailbox.explain(id, call.deadline).await?;
     Ok(app.changed(StatusCode::OK, &SeenMessage::from(&explained.seen)))
 }

@@ -7,7 +7,7 @@ use ron_auth::Subject;
 use ron_types::Kind;
 use ron_types::limits::mailbox as limits;
 use serde::{Deserialize, Serialize};
-use svc_mailbox::{Receive, capabilities};
+use svc_mailbox::{Receive, bounds, capabilities};
 use utoipa::ToSchema;
 
 use super::dto::{self, Message};
@@ -77,10 +77,11 @@ async fn recv(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
     let RecvRequest { topic, visibility_ms, max_messages, max_bytes, wait_ms } = body.parse()?;
     let subject = app.allow(&bearer, capabilities::RECV, topic.0.as_str())?;
     visibility_ms.map_or(Ok(()), |visibility_ms| app.mailbox.check_visibility(visibility_ms))?;
+    bounds::check_max_bytes(max_bytes)?;
     let receive = Receive {
         visibility_ms,
         max_messages: max_messages.try_into().unwrap_or(usize::MAX),
-        max_bytes: dto::check_max_bytes(max_bytes)?,
+        max_bytes: max_bytes as usize,
         wait_ms,
         consumer: consumer(&subject, &call),
     };

@@ -6,7 +6,7 @@ use http::StatusCode;
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
 use svc_mailbox::{Outgoing, Receipted};
-use svc_mailbox::{capabilities, types::Dedup};
+use svc_mailbox::{bounds, capabilities, types::Dedup};
 use utoipa::ToSchema;
 
 use super::dto::{self, Failed};
@@ -132,7 +132,7 @@ async fn send(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body:
 async fn send_batch(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let BatchRequest { topic, messages } = body.parse()?;
-    dto::check_batch("messages", messages.len())?;
+    bounds::check_batch("messages", messages.len())?;
     let subject = app.allow(&bearer, capabilities::SEND, topic.0.as_str())?;
     let messages = messages.into_iter().map(|message| message.outgoing(&call)).collect();
     let receipted = app.mailbox.send_batch(&subject, &topic.0, messages, call.deadline).await;

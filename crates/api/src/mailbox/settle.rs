@@ -7,7 +7,7 @@ use ron_auth::Action;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_mailbox::{NackOutcome, Receipt};
-use svc_mailbox::{capabilities, types::MessageId};
+use svc_mailbox::{bounds, capabilities, types::MessageId};
 use utoipa::ToSchema;
 
 use super::dto::{self, ItemError};
@@ -165,7 +165,7 @@ async fn ack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: 
 async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let NackRequest { receipts, reason, delay_ms, reject } = body.parse()?;
-    let delay_ms = dto::check_delay(delay_ms)?;
+    bounds::check_nack_delay(delay_ms)?;
     let batch = app.receipts(&bearer, capabilities::NACK, &receipts)?;
     let outcomes = app.mailbox.nack(batch.good(), &reason, delay_ms, reject, call.deadline).await;
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(Done::Nacked))))
@@ -197,7 +197,7 @@ async fn nack_one(
 ) -> HandlerResult {
     app.require(minimum)?;
     let NackFields { reason, delay_ms, reject } = body.parse_or_default()?;
-    let delay_ms = dto::check_delay(delay_ms)?;
+    bounds::check_nack_delay(delay_ms)?;
     let receipt = app.current(&call, &bearer, capabilities::NACK, &id.0).await?;
     let outcome = only(app.mailbox.nack(vec![receipt], &reason, delay_ms, reject, call.deadline).await)?;
     Ok(app.changed(StatusCode::OK, &Settled::ok(&receipt.to_string(), Done::Nacked(outcome))))
@@ -213,7 +213,7 @@ impl App {
     /// Reads and authorizes receipts. One that is no receipt of this node is refused alone; one of a topic the token
     /// does not cover refuses the request, of which then nothing was done.
     fn receipts<'a>(&self, bearer: &Bearer, action: Action, texts: &'a [Text<'a>]) -> Result<Batch<'a>, Error> {
-        dto::check_batch("receipts", texts.len())?;
+        bounds::check_batch("receipts", texts.len())?;
         let mut receipts = Vec::with_capacity(texts.len());
         let mut is_known = false;
         for text in texts {

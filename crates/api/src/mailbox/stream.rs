@@ -18,7 +18,7 @@ use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_mailbox::capabilities::RECV;
 use svc_mailbox::types::TopicName;
-use svc_mailbox::{Delivery, Receive};
+use svc_mailbox::{Delivery, Receive, bounds};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -196,9 +196,9 @@ pub(super) fn routes(routes: Routes) -> Routes {
 async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> HandlerResult {
     let StreamRequest { topic: Topic(topic), credit, visibility_ms, max_bytes } = body.parse()?;
     let subject = app.allow(&bearer, RECV, topic.as_str())?;
-    let max_bytes = dto::check_max_bytes(max_bytes)?;
+    bounds::check_max_bytes(max_bytes)?;
     visibility_ms.map_or(Ok(()), |visibility_ms| app.mailbox.check_visibility(visibility_ms))?;
-    dto::check_range("credit", credit, 1..=CREDIT_MAX)?;
+    bounds::check_range("credit", credit, 1..=CREDIT_MAX)?;
     app.mailbox.topic(&topic)?;
     let (now, consumer) = (clock::now(), consumer(&subject, &call));
     let feed = Feed {
@@ -207,7 +207,7 @@ async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
         app,
         bearer,
         visibility_ms,
-        max_bytes,
+        max_bytes: max_bytes as usize,
         consumer,
         stage: Stage::Opening,
         ends: now + STREAM_TIME_MAX,
@@ -226,7 +226,7 @@ async fn grant(app: Arc<App>, bearer: Bearer, id: Path<String>, body: JsonText) 
     let ticket = app.streams.find(&id.0).ok_or_else(no_stream)?;
     // The topic of the stream decides which right is needed, so the stream is looked up first.
     app.allow(&bearer, RECV, ticket.topic.as_str())?;
-    dto::check_range("credit", credit, 1..=CREDIT_MAX)?;
+    bounds::check_range("credit", credit, 1..=CREDIT_MAX)?;
     Ok(Json(CreditAnswer { credit: ticket.grant(credit)? }).into_response())
 }
 

@@ -277,7 +277,7 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> Handler
     // A right on `jobs.*` covers the name `jobs.*`, so it covers the list of what begins with `jobs.`.
     let covered = if prefix.is_empty() { String::new() } else { format!("{prefix}*") };
     app.allow_admin(&bearer, &covered)?;
-    let after: Option<TopicName> = after.map(|after| dto::parse("after", &after)).transpose()?;
+    let after = after.map(|after| TopicName::read("after", &after)).transpose()?;
     let limit = dto::check_limit(limit, PAGE_DEFAULT, PAGE_MAX)?;
     let views = app.mailbox.topics(after.as_ref(), &prefix, limit);
     let next = views.last().filter(|_| views.len() == limit).map(|view| view.name.as_str());
@@ -352,7 +352,7 @@ async fn node_stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
 impl App {
     /// The topic named in a path, which the bearer may look after.
     pub(super) fn named(&self, bearer: &Bearer, topic: &str) -> Result<TopicName, Error> {
-        let name: TopicName = dto::parse("topic", topic)?;
+        let name = TopicName::read("topic", topic)?;
         self.allow_admin(bearer, name.as_str())?;
         Ok(name)
     }
@@ -400,7 +400,7 @@ impl Settings {
     /// A caller that sends dead letters to another topic needs `admin` on that topic, too.
     fn check(&self, app: &App, bearer: &Bearer) -> Result<(), Error> {
         if let Some(Some(target)) = &self.dlq {
-            let target: TopicName = dto::parse("dlq", target)?;
+            let target = TopicName::read("dlq", target)?;
             app.allow_admin(bearer, target.as_str())?;
         }
         Ok(())

@@ -6,8 +6,8 @@ mod tests;
 use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use svc_mailbox::Outgoing;
 use svc_mailbox::types::{Dedup, Groups, TopicSettings};
+use svc_mailbox::{Outgoing, bounds};
 
 use super::attributes::{self, CONTENT_BASED, DEDUPLICATION_SCOPE};
 use super::digest::{self, AttributesDigest};
@@ -166,9 +166,9 @@ fn dedup(
     Ok((Some(key), if by_group { Dedup::Group } else { Dedup::Topic }))
 }
 
-/// An id of 1 to 128 letters, digits and marks.
+/// An id by the rule of the mailbox's keys, which is the rule of SQS, too; what is said of a bad one is SQS's.
 pub(super) fn checked_id(parameter: &str, id: String) -> Result<String, SqsError> {
-    if (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if bounds::is_key(&id) {
         return Ok(id);
     }
     let reason = format!("{parameter} can only include alphanumeric and punctuation characters. 1 to 128 in length.");

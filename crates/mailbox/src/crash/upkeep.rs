@@ -7,7 +7,7 @@ use super::super::memory::Promise;
 use super::super::reference::{End, Message, Stand};
 use super::{World, body_of, routing};
 use crate::engine::{head_of, topic_head};
-use crate::keeper::{self, Old};
+use crate::keeper::{self, CopyCandidate};
 use crate::moves::{MoveTask, Moves};
 use crate::rebalancer::rehouse;
 use crate::record::Record;
@@ -148,7 +148,11 @@ impl World {
         Ok(true)
     }
 
-    fn copy_forward(&mut self, batch: &[Old], between: &mut dyn FnMut(&mut World, usize)) -> Result<(), LogError> {
+    fn copy_forward(
+        &mut self,
+        batch: &[CopyCandidate],
+        between: &mut dyn FnMut(&mut World, usize),
+    ) -> Result<(), LogError> {
         let log: Log = self.log.clone();
         loop {
             let routing = self.routing;
@@ -162,10 +166,10 @@ impl World {
                     self.turn(index, None, |shard, journal, now| keeper::write_again(shard, journal, now, &whole));
                 written.expect("the log takes it");
             }
-            let is_held = |old: &Old| {
-                self.shards
-                    .iter()
-                    .any(|driven| old.is_in(&driven.shard) || old.is_among(driven.handovers.iter().map(|one| one.seq)))
+            let is_held = |candidate: &CopyCandidate| {
+                self.shards.iter().any(|driven| {
+                    candidate.is_in(&driven.shard) || candidate.is_among(driven.handovers.iter().map(|one| one.seq))
+                })
             };
             if self.routing == routing && !batch.iter().any(is_held) {
                 return Ok(());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Mailbox;
 use super::receive::{DeadInfo, owned};
-use super::send::check_attributes;
+use crate::bounds::{check_attributes, check_delay, check_payload};
 use crate::envelope::{Envelope, payload_hash};
 use crate::types::{
     Attempt, BreakerState, BreakerView, DeadReason, Explanation, MessageId, Millis, PartKey, Seq, State, Summary,
@@ -74,6 +74,17 @@ pub struct Seen {
     pub dead: Option<DeadInfo>,
     /// Its bytes cannot be read or are not what was sent.
     pub damaged: bool,
+}
+
+/// What is to be different about a message; what is not given stays.
+#[derive(Clone, Debug, Default)]
+pub struct MessageChange {
+    /// Another payload.
+    pub payload: Option<Bytes>,
+    /// Other attributes, instead of all the old ones.
+    pub attrs: Option<Vec<(String, String)>>,
+    /// Milliseconds from now until the message may be delivered.
+    pub delay_ms: Option<u64>,
 }
 
 /// A page of messages.
@@ -228,38 +239,44 @@ impl Mailbox {
         self.on_part(part, deadline, move |turn| turn.shard.cancel(turn.now, turn.journal, part, id.seq)).await
     }
 
-    /// Gives a message that nobody has received yet another time, counted from now.
-    pub async fn reschedule(&self, id: MessageId, delay_ms: u64, deadline: Deadline) -> Result<(), Error> {
+    /// Changes a message that nobody has received yet. Payload, attributes and delay are held to the bounds of its topic
+    /// before any of them is changed.
+    pub async fn change(&self, id: MessageId, change: MessageChange, deadline: Deadline) -> Result<(), Error> {
         let part = self.place_of(id, deadline).await?;
-        let retention_ms = self.topic_of_part(part)?.settings.retention_ms;
-        if delay_ms > retention_ms {
-            return Err(Error::schema(format!(
-                "delay_ms: {delay_ms} is longer than the topic keeps messages, {retention_ms}"
-            )));
+        let settings = Arc::clone(&self.topic_of_part(part)?.settings);
+        let MessageChange { payload, attrs, delay_ms } = change;
+        // Before the edit, because an edit is not taken back.
+        check_delay(delay_ms.unwrap_or(0), settings.retention_ms)?;
+        if payload.is_some() || attrs.is_some() {
+            self.edit(part, id, payload, attrs, settings.payload_bytes_max.into(), deadline).await?;
         }
+        match delay_ms {
+            Some(delay_ms) => self.reschedule(part, id, delay_ms, deadline).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn reschedule(&self, part: PartKey, id: MessageId, delay_ms: u64, deadline: Deadline) -> Result<(), Error> {
         self.on_part(part, deadline, move |turn| {
             turn.shard.reschedule(turn.now, turn.journal, part, id.seq, turn.now + delay_ms)
         })
         .await
     }
 
-    /// Gives a message that nobody has received yet another payload, and other attributes if any are given.
-    pub async fn edit(
+    async fn edit(
         &self,
+        part: PartKey,
         id: MessageId,
         payload: Option<Bytes>,
         attrs: Option<Vec<(String, String)>>,
+        size_max: u64,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        let part = self.place_of(id, deadline).await?;
-        let topic = self.topic_of_part(part)?;
         let seen = self.explain(id, deadline).await?.seen;
         let (payload, attrs) = (payload.unwrap_or(seen.payload), attrs.unwrap_or(seen.attrs));
         check_attributes(&attrs)?;
-        let (size, size_max) = (payload.len(), topic.settings.payload_bytes_max as usize);
-        if size > size_max {
-            return Err(Error::new(Kind::FrameTooLarge, format!("payload: {size} bytes are over {size_max}")));
-        }
+        let size = payload.len();
+        check_payload(size, size_max)?;
         let envelope = Envelope {
             idem_key: seen.idem_key.as_deref(),
             corr_id: Some(seen.corr_id.as_str()).filter(|id| !id.is_empty()),

@@ -11,6 +11,7 @@ use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
 use super::Mailbox;
+use crate::bounds;
 use crate::engine::log_error;
 use crate::envelope::{Envelope, hash_chain};
 use crate::job::{Job, PendingReceive};
@@ -93,7 +94,8 @@ impl Mailbox {
     /// Leases messages; waits for the first if there is none and the caller wants to.
     pub async fn recv(&self, topic: &TopicName, receive: Receive, deadline: Deadline) -> Result<Vec<Delivery>, Error> {
         let topic = self.engine.topics.expect(topic)?;
-        self.check_receive(&receive)?;
+        bounds::check_receive(receive.max_messages, receive.wait_ms)?;
+        bounds::check_visibility(receive.visibility_ms.unwrap_or(0), Duration::ZERO)?;
         let inflight_max = self.engine.live.get().value.global_inflight as u64;
         if self.engine.leased() >= inflight_max {
             return Err(Error::busy(format_args!("the node's table of {inflight_max} leases")));
@@ -108,34 +110,10 @@ impl Mailbox {
         self.deliver(&topic, leased, deadline).await
     }
 
-    fn check_receive(&self, receive: &Receive) -> Result<(), Error> {
-        let wait_max = limits::LONG_POLL_MAX.as_millis() as u64;
-        if receive.max_messages == 0 || receive.max_messages > limits::BATCH_MAX {
-            return Err(Error::schema(format!(
-                "max_messages: {} is not between 1 and {}",
-                receive.max_messages,
-                limits::BATCH_MAX
-            )));
-        }
-        if receive.wait_ms > wait_max {
-            return Err(Error::schema(format!("wait_ms: {} is over {wait_max}", receive.wait_ms)));
-        }
-        let visibility_max = limits::VISIBILITY_MAX.as_millis() as u64;
-        if let Some(over) = receive.visibility_ms.filter(|visibility_ms| *visibility_ms > visibility_max) {
-            return Err(Error::schema(format!("visibility_ms: {over} is over {visibility_max}")));
-        }
-        Ok(())
-    }
-
     /// Whether a lease may be so short or so long: for surfaces that hold receivers to the node's shortest lease. The
     /// engine itself takes 0, which leases a message and lets it be received again at once.
     pub fn check_visibility(&self, visibility_ms: u64) -> Result<(), Error> {
-        let min = self.engine.live.get().value.visibility_min.as_millis() as u64;
-        let max = limits::VISIBILITY_MAX.as_millis() as u64;
-        if visibility_ms < min || visibility_ms > max {
-            return Err(Error::schema(format!("visibility_ms: {visibility_ms} is not between {min} and {max}")));
-        }
-        Ok(())
+        bounds::check_visibility(visibility_ms, self.engine.live.get().value.visibility_min)
     }
 
     fn ask(&self, part: PartKey, receive: &Receive, waits: bool) -> Result<oneshot::Receiver<Leases>, Error> {

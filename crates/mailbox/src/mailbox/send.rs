@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ron_auth::Subject;
 use ron_kernel::Deadline;
-use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 
 use super::{Durability, Mailbox};
+use crate::bounds;
 use crate::capabilities::PAYLOAD_BYTES_MAX;
 use crate::envelope::{Envelope, payload_hash};
 use crate::job::Turn;
@@ -93,7 +93,8 @@ impl Mailbox {
         Ok(self.begin_on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared)))
     }
 
-    /// Sends many messages of one topic; each has its own outcome, in order.
+    /// Sends up to [`limits::BATCH_MAX`](ron_types::limits::mailbox::BATCH_MAX) messages of one topic; each has its own
+    /// outcome, in order.
     pub async fn send_batch(
         &self,
         by: &Subject,
@@ -103,6 +104,9 @@ impl Mailbox {
     ) -> Vec<Result<Receipted, Error>> {
         let count = messages.len();
         let all = |error: Error| (0..count).map(|_| Err(error.clone())).collect();
+        if let Err(error) = bounds::check_batch("messages", count) {
+            return all(error);
+        }
         let existing_only = messages.iter().any(|message| message.existing_only);
         let topic = match self.topic_for_send(topic, existing_only, deadline).await {
             Ok(topic) => topic,
@@ -234,18 +238,11 @@ fn prepare(topic: &Topic, by: &Subject, mut message: Outgoing) -> Result<Prepare
     let size = message.payload.len();
     let of_topic = u64::from(topic.settings.payload_bytes_max);
     let size_max = by.limit(PAYLOAD_BYTES_MAX).map_or(of_topic, |of_sender| of_sender.min(of_topic));
-    if size as u64 > size_max {
-        return Err(Error::new(Kind::FrameTooLarge, format!("payload: {size} bytes are over {size_max}")));
-    }
-    check_text("idem_key", message.idem_key.as_deref())?;
-    check_text("group", message.group.as_deref())?;
-    check_attributes(&message.attrs)?;
-    if let Some(delay_ms) = message.delay_ms.filter(|delay_ms| *delay_ms > topic.settings.retention_ms) {
-        let retention = topic.settings.retention_ms;
-        return Err(Error::schema(format!(
-            "delay_ms: {delay_ms} is longer than the topic keeps messages, {retention}"
-        )));
-    }
+    bounds::check_payload(size, size_max)?;
+    bounds::check_key("idem_key", message.idem_key.as_deref())?;
+    bounds::check_key("group", message.group.as_deref())?;
+    bounds::check_attributes(&message.attrs)?;
+    bounds::check_delay(message.delay_ms.unwrap_or(0), topic.settings.retention_ms)?;
     let hash = payload_hash(&message.payload);
     let key = message.idem_key.as_deref().map(|key| Key { hash: key_hash(key, &message), payload: narrow(&hash) });
     let part = PartKey { topic: topic.id, partition: partition(topic, &message, key, &hash) };
@@ -303,32 +300,4 @@ fn narrow(hash: &[u8; 32]) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&hash[..8]);
     u64::from_le_bytes(bytes)
-}
-
-fn check_text(field: &str, text: Option<&str>) -> Result<(), Error> {
-    let Some(text) = text else { return Ok(()) };
-    let max = limits::KEY_BYTES_MAX;
-    if text.is_empty() || text.len() > max || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Error::schema(format!("{field}: must be 1 to {max} printable ASCII characters without spaces")));
-    }
-    Ok(())
-}
-
-pub(super) fn check_attributes(attrs: &[(String, String)]) -> Result<(), Error> {
-    let (count_max, bytes_max) = (limits::ATTRIBUTES_MAX, limits::ENVELOPE_ATTRIBUTE_BYTES_MAX);
-    let name_bytes_max = limits::ENVELOPE_ATTRIBUTE_NAME_BYTES_MAX;
-    if attrs.len() > count_max {
-        return Err(Error::schema(format!("attrs: {} are over {count_max}", attrs.len())));
-    }
-    if let Some((name, _)) = attrs.iter().find(|(name, _)| name.is_empty() || name.len() > name_bytes_max) {
-        return Err(Error::schema(format!(
-            "attrs: the name {:?} must have 1 to {name_bytes_max} bytes",
-            name.get(..40).unwrap_or(name)
-        )));
-    }
-    let bytes: usize = attrs.iter().map(|(name, value)| name.len() + value.len()).sum();
-    if bytes > bytes_max {
-        return Err(Error::schema(format!("attrs: {bytes} bytes are over {bytes_max}")));
-    }
-    Ok(())
 }

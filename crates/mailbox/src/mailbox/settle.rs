@@ -1,10 +1,13 @@
 //! Settling: acknowledging, failing and prolonging deliveries, by their receipts.
 
+use std::time::Duration;
+
 use ron_kernel::Deadline;
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 
 use super::Mailbox;
+use crate::bounds;
 use crate::job::Turn;
 use crate::receipt::Receipt;
 use crate::shard::{Nack, Nacked};
@@ -29,6 +32,9 @@ impl Mailbox {
         reject: bool,
         deadline: Deadline,
     ) -> Vec<Result<Nacked, Error>> {
+        if let Err(error) = bounds::check_nack_delay(delay_ms) {
+            return all_refused(&receipts, &error);
+        }
         let reason: String = reason.chars().take(limits::REASON_BYTES_MAX / 4).collect();
         self.settle(receipts, deadline, move |turn, part, receipts| {
             let nack = Nack { reason: &reason, delay_ms, reject };
@@ -48,10 +54,8 @@ impl Mailbox {
         visibility_ms: u64,
         deadline: Deadline,
     ) -> Vec<Result<Millis, Error>> {
-        let max = limits::VISIBILITY_MAX.as_millis() as u64;
-        if visibility_ms > max {
-            let error = Error::schema(format!("visibility_ms: {visibility_ms} is over {max}"));
-            return receipts.iter().map(|_| Err(error.clone())).collect();
+        if let Err(error) = bounds::check_visibility(visibility_ms, Duration::ZERO) {
+            return all_refused(&receipts, &error);
         }
         self.settle(receipts, deadline, move |turn, part, receipts| {
             let each = receipts.iter().map(|receipt| {
@@ -88,6 +92,9 @@ impl Mailbox {
         deadline: Deadline,
         work: impl Fn(&mut Turn<'_>, PartKey, &[Receipt]) -> Vec<Result<R, Error>> + Clone + Send + 'static,
     ) -> Vec<Result<R, Error>> {
+        if let Err(error) = bounds::check_batch("receipts", receipts.len()) {
+            return all_refused(&receipts, &error);
+        }
         let mut outcomes: Vec<Option<Result<R, Error>>> = Vec::with_capacity(receipts.len());
         let mut by_part: Vec<(PartKey, Vec<usize>, Vec<Receipt>)> = Vec::new();
         for (place, receipt) in receipts.into_iter().enumerate() {
@@ -132,4 +139,8 @@ impl Mailbox {
         }
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(super::lost()))).collect()
     }
+}
+
+fn all_refused<R>(receipts: &[Receipt], error: &Error) -> Vec<Result<R, Error>> {
+    receipts.iter().map(|_| Err(error.clone())).collect()
 }

@@ -57,8 +57,7 @@ impl Mailbox {
 
     /// A topic that is named for dead letters is made if it is not there, as the node's rules allow.
     pub async fn make_dead_letter_topic(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
-        let name: TopicName =
-            name.parse().map_err(|_| Error::schema(format!("dlq: {name:?} is not a topic's name")))?;
+        let name = TopicName::read("dlq", name)?;
         if self.engine.topics.get(&name).is_some() {
             return Ok(());
         }

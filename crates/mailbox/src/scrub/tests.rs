@@ -12,7 +12,7 @@ use super::*;
 const MIB: u64 = 1 << 20;
 
 /// A log with a scrub, as the keeper runs it.
-struct Rig {
+struct ScrubbedLog {
     log: Log,
     scrubber: Arc<Scrubber>,
     told: Arc<AtomicU64>,
@@ -22,18 +22,18 @@ fn options() -> LogOptions {
     LogOptions { segment_bytes: 2 << 20, quota_bytes: 64 << 20, reserve_bytes: 1 << 20, ..LogOptions::default() }
 }
 
-impl Rig {
-    fn new(disk: Arc<dyn ron_log::Disk>) -> Rig {
+impl ScrubbedLog {
+    fn new(disk: Arc<dyn ron_log::Disk>) -> ScrubbedLog {
         let (log, _) = Log::open(disk, options(), &mut |_, _| {}).expect("opened");
-        Rig { log, scrubber: Arc::default(), told: Arc::default() }
+        ScrubbedLog { log, scrubber: Arc::default(), told: Arc::default() }
     }
 
-    fn in_memory() -> Rig {
-        Rig::new(Arc::new(RamDisk::default()))
+    fn in_memory() -> ScrubbedLog {
+        ScrubbedLog::new(Arc::new(RamDisk::default()))
     }
 
-    fn on_disk(directory: &Path) -> Rig {
-        Rig::new(Arc::new(RealDisk::open(directory).expect("free")))
+    fn on_disk(directory: &Path) -> ScrubbedLog {
+        ScrubbedLog::new(Arc::new(RealDisk::open(directory).expect("free")))
     }
 
     /// Records of 64 KiB, so that 32 of them fill a segment.
@@ -100,22 +100,22 @@ fn flip(directory: &Path, position: Position) {
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_takes_its_share_of_the_rate_and_one_asked_for_takes_all() {
-    let rig = Rig::in_memory();
-    rig.fill(100);
+    let scrubbed = ScrubbedLog::in_memory();
+    scrubbed.fill(100);
     let began = clock::now();
-    let pass = rig.passes(4 * MIB, 1).await;
+    let pass = scrubbed.passes(4 * MIB, 1).await;
     let took = clock::now() - began - FIRST_AFTER;
     assert!(pass.is_clean() && pass.records == 100 && !pass.asked_for, "{pass:?}");
     assert_eq!((pass.bytes_done, pass.ratio()), (pass.bytes_total, 1.0));
-    let bytes = rig.scrubber.view().bytes_checked;
+    let bytes = scrubbed.scrubber.view().bytes_checked;
     assert!((100 * (64 << 10)..8 * MIB).contains(&bytes), "{bytes}");
     // A quarter of 4 MiB in a second.
     let expected = Duration::from_secs_f64(bytes as f64 / MIB as f64);
     assert!(took >= expected && took < expected + Duration::from_secs(1), "{took:?} for {bytes} bytes");
 
     let began = clock::now();
-    rig.scrubber.ask(0);
-    let pass = rig.passes(4 * MIB, 2).await;
+    scrubbed.scrubber.ask(0);
+    let pass = scrubbed.passes(4 * MIB, 2).await;
     let took = clock::now() - began;
     assert!(pass.asked_for, "{pass:?}");
     assert!(took >= expected / 4 && took < expected / 4 + Duration::from_secs(1), "{took:?} for {bytes} bytes");
@@ -123,13 +123,13 @@ async fn a_pass_takes_its_share_of_the_rate_and_one_asked_for_takes_all() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_begins_every_day() {
-    let rig = Rig::in_memory();
-    rig.fill(3);
+    let scrubbed = ScrubbedLog::in_memory();
+    scrubbed.fill(3);
     let began = clock::now();
     let minute = Duration::from_secs(60);
-    rig.passes_seen_every(minute, 64 * MIB, 1).await;
+    scrubbed.passes_seen_every(minute, 64 * MIB, 1).await;
     assert!(clock::now() - began >= FIRST_AFTER);
-    let third = rig.passes_seen_every(minute, 64 * MIB, 3).await;
+    let third = scrubbed.passes_seen_every(minute, 64 * MIB, 3).await;
     let took = clock::now() - began;
     assert!(took >= FIRST_AFTER + 2 * EVERY && took < FIRST_AFTER + 2 * EVERY + 3 * minute, "{took:?}");
     assert!(third.is_clean() && third.finished_ms.is_some());
@@ -138,53 +138,57 @@ async fn a_pass_begins_every_day() {
 
 #[tokio::test(start_paused = true)]
 async fn a_keeper_that_is_restarted_goes_on_where_the_last_one_was() {
-    let rig = Rig::in_memory();
-    rig.fill(200);
-    rig.scrubber.ask(0);
-    let slow = Deadline::after(Duration::from_secs(5)).run("a life of the keeper", rig.live(MIB)).await;
+    let scrubbed = ScrubbedLog::in_memory();
+    scrubbed.fill(200);
+    scrubbed.scrubber.ask(0);
+    let slow = Deadline::after(Duration::from_secs(5)).run("a life of the keeper", scrubbed.live(MIB)).await;
     assert!(slow.is_err(), "it was ended in the middle");
-    let before = rig.scrubber.view().running.expect("it has not ended");
+    let before = scrubbed.scrubber.view().running.expect("it has not ended");
     assert!(before.segments >= 1 && before.ratio() < 1.0, "{before:?}");
-    let pass = rig.passes(64 * MIB, 1).await;
-    assert_eq!((pass.run, pass.records, pass.segments), (1, 200, rig.log.settled_segments().len() as u64), "{pass:?}");
+    let pass = scrubbed.passes(64 * MIB, 1).await;
+    assert_eq!(
+        (pass.run, pass.records, pass.segments),
+        (1, 200, scrubbed.log.settled_segments().len() as u64),
+        "{pass:?}"
+    );
     assert_eq!(pass.bytes_done, pass.bytes_total);
 }
 
 #[tokio::test(start_paused = true)]
 async fn damage_is_named_and_told_once() {
     let folder = tempfile::tempdir().expect("a scratch folder");
-    let rig = Rig::on_disk(folder.path());
-    let positions = rig.fill(100);
+    let scrubbed = ScrubbedLog::on_disk(folder.path());
+    let positions = scrubbed.fill(100);
     flip(folder.path(), positions[5]);
-    rig.scrubber.ask(0);
-    let pass = rig.passes(64 * MIB, 1).await;
+    scrubbed.scrubber.ask(0);
+    let pass = scrubbed.passes(64 * MIB, 1).await;
     assert_eq!((pass.damaged_records, pass.damaged_stretches, pass.records), (1, 1, 99), "{pass:?}");
     let [finding] = &pass.findings[..] else { panic!("{pass:?}") };
     assert_eq!((finding.segment, finding.offset), (positions[5].segment, positions[5].offset));
     assert!(finding.is_new && finding.messages[0].msg_id == "5", "{finding:?}");
-    assert_eq!(rig.told.load(Ordering::Relaxed), 1);
+    assert_eq!(scrubbed.told.load(Ordering::Relaxed), 1);
 
     flip(folder.path(), positions[70]);
-    rig.scrubber.ask(0);
-    let pass = rig.passes(64 * MIB, 2).await;
+    scrubbed.scrubber.ask(0);
+    let pass = scrubbed.passes(64 * MIB, 2).await;
     let told: Vec<_> = pass.findings.iter().map(|found| (found.messages[0].msg_id.as_str(), found.is_new)).collect();
     assert_eq!(told, [("5", false), ("70", true)]);
-    assert_eq!((pass.damaged_records, rig.told.load(Ordering::Relaxed)), (2, 2), "old damage is not told anew");
+    assert_eq!((pass.damaged_records, scrubbed.told.load(Ordering::Relaxed)), (2, 2), "old damage is not told anew");
 }
 
 #[tokio::test(start_paused = true)]
 async fn segments_given_back_under_a_pass_are_passed_over() {
-    let rig = Rig::in_memory();
-    let positions = rig.fill(200);
-    rig.scrubber.ask(0);
-    let slow = Deadline::after(Duration::from_secs(3)).run("a life of the keeper", rig.live(MIB)).await;
+    let scrubbed = ScrubbedLog::in_memory();
+    let positions = scrubbed.fill(200);
+    scrubbed.scrubber.ask(0);
+    let slow = Deadline::after(Duration::from_secs(3)).run("a life of the keeper", scrubbed.live(MIB)).await;
     assert!(slow.is_err());
-    let before = rig.scrubber.view().running.expect("it has not ended");
-    rig.log.release_all(positions.into_iter());
-    while let Some(oldest) = rig.log.reclaimable() {
-        rig.log.retire(oldest).expect("nothing in it is needed");
+    let before = scrubbed.scrubber.view().running.expect("it has not ended");
+    scrubbed.log.release_all(positions.into_iter());
+    while let Some(oldest) = scrubbed.log.reclaimable() {
+        scrubbed.log.retire(oldest).expect("nothing in it is needed");
     }
-    let pass = rig.passes(64 * MIB, 1).await;
+    let pass = scrubbed.passes(64 * MIB, 1).await;
     assert!(pass.is_clean() && pass.segments == before.segments + 1, "only the open one was left: {pass:?}");
     assert_eq!(pass.bytes_done, pass.bytes_total);
 }

@@ -5,6 +5,7 @@ use ron_types::limits::mailbox::KEY_BYTES_MAX;
 use ron_types::{Error, Kind};
 
 use super::{Journal, Send, Sent, Shard};
+use crate::bounds::check_delay;
 use crate::partition::Partition;
 use crate::record::{Record, Taken};
 use crate::types::{Dedup, Millis};
@@ -58,9 +59,8 @@ impl Partition {
         if send.group.is_some_and(|group| group.len() > KEY_BYTES_MAX) {
             return Err(Error::schema(format!("group: it has more than {KEY_BYTES_MAX} bytes")));
         }
-        if delay_ms > self.settings.retention_ms {
-            return Err(Error::schema("delay_ms: it is longer than the topic keeps a message"));
-        }
+        // Once more, because the retention may have been shortened since the message was prepared.
+        check_delay(delay_ms, self.settings.retention_ms)?;
         if self.index.len() as u64 >= self.share(self.settings.messages_max) {
             return Err(Error::busy("the topic's quota of messages"));
         }

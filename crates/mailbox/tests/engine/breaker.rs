@@ -12,14 +12,14 @@ fn settings() -> TopicSettings {
     TopicSettings { max_attempts: 3, breaker: Some(breaker), ..TopicSettings::default() }
 }
 
-impl Rig {
-    async fn poisoned() -> Rig {
-        let rig = Rig::start(LogLocation::Memory).await;
-        rig.mailbox.create_topic(&name("jobs"), settings(), soon()).await.expect("made");
+impl RunningMailbox {
+    async fn poisoned() -> RunningMailbox {
+        let running = RunningMailbox::start(LogLocation::Memory).await;
+        running.mailbox.create_topic(&name("jobs"), settings(), soon()).await.expect("made");
         for n in 0..MESSAGES {
-            rig.send("jobs", &n.to_string()).await;
+            running.send("jobs", &n.to_string()).await;
         }
-        rig
+        running
     }
 
     async fn fail(&self, deliveries: &[Delivery]) {
@@ -66,39 +66,39 @@ async fn next_turn(events: &mut EventReader) -> Event {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_that_fails_everything_leaves_the_messages_where_they_are() {
-    let rig = Rig::poisoned().await;
-    let mut events = rig.mailbox.watch_events(EventsFrom::Now).expect("watched");
-    rig.fail_all().await;
-    let (left, state) = rig.holding("jobs").await;
-    let (dead, _) = rig.holding("jobs.dlq").await;
+    let running = RunningMailbox::poisoned().await;
+    let mut events = running.mailbox.watch_events(EventsFrom::Now).expect("watched");
+    running.fail_all().await;
+    let (left, state) = running.holding("jobs").await;
+    let (dead, _) = running.holding("jobs.dlq").await;
     assert_eq!((left + dead, state), (MESSAGES, BreakerState::Open));
     assert!(dead <= 10, "{dead} died before it opened");
     let news = next_turn(&mut events).await;
     assert!(matches!(news, Event::BreakerOpened { partition: 0, failing: 10.., .. }), "{news:?}");
-    assert!(rig.metric(r#"mailbox_breaker_open_total{topic="jobs"} 1"#));
-    let page = rig.mailbox.browse(&name("jobs"), Filter::default(), None, 1, soon()).await.expect("seen");
-    let explained = rig.mailbox.explain(page.messages[0].msg_id, soon()).await.expect("known");
+    assert!(running.metric(r#"mailbox_breaker_open_total{topic="jobs"} 1"#));
+    let page = running.mailbox.browse(&name("jobs"), Filter::default(), None, 1, soon()).await.expect("seen");
+    let explained = running.mailbox.explain(page.messages[0].msg_id, soon()).await.expect("known");
     assert!(explained.verdict.contains("paused for another"), "{}", explained.verdict);
 
     let until = explained.breaker.until_ms.expect("it is open");
-    let probe = rig.next().await;
-    assert!(probe.len() == 1 && rig.mailbox.now() >= until, "one message, after the pause");
-    assert_eq!(rig.holding("jobs").await.1, BreakerState::HalfOpen);
-    rig.fail(&probe).await;
-    assert_eq!(rig.holding("jobs").await.1, BreakerState::Open, "it was no better");
-    let probe = rig.next().await;
-    rig.ack(&probe[0]).await;
-    assert_eq!(rig.holding("jobs").await.1, BreakerState::Closed);
-    assert_eq!(rig.next().await.len(), 100, "everything goes on");
+    let probe = running.next().await;
+    assert!(probe.len() == 1 && running.mailbox.now() >= until, "one message, after the pause");
+    assert_eq!(running.holding("jobs").await.1, BreakerState::HalfOpen);
+    running.fail(&probe).await;
+    assert_eq!(running.holding("jobs").await.1, BreakerState::Open, "it was no better");
+    let probe = running.next().await;
+    running.ack(&probe[0]).await;
+    assert_eq!(running.holding("jobs").await.1, BreakerState::Closed);
+    assert_eq!(running.next().await.len(), 100, "everything goes on");
     assert!(matches!(next_turn(&mut events).await, Event::BreakerOpened { failing: 1, deliveries: 1, .. }));
     assert_eq!(next_turn(&mut events).await, Event::BreakerClosed { topic: name("jobs"), partition: 0 });
-    assert!(rig.metric(r#"mailbox_breaker_open_total{topic="jobs"} 2"#));
-    assert_eq!(rig.stop().await, 0);
+    assert!(running.metric(r#"mailbox_breaker_open_total{topic="jobs"} 2"#));
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_who_turns_it_off_sets_waiting_receivers_free() {
-    let rig = Rig::poisoned().await;
+    let running = RunningMailbox::poisoned().await;
     let breaker = settings().breaker.map(|breaker| BreakerSettings { pause_ms: 3_600_000, ..breaker });
     let topic = name("jobs");
     let set = |breaker| {
@@ -106,13 +106,13 @@ async fn an_operator_who_turns_it_off_sets_waiting_receivers_free() {
             settings.breaker = breaker;
             Ok(())
         };
-        rig.mailbox.edit_topic(&topic, change, soon())
+        running.mailbox.edit_topic(&topic, change, soon())
     };
     set(breaker).await.expect("changed");
-    rig.fail_all().await;
-    assert_eq!(rig.holding("jobs").await.1, BreakerState::Open);
-    let (received, changed) = tokio::join!(rig.next(), set(None));
+    running.fail_all().await;
+    assert_eq!(running.holding("jobs").await.1, BreakerState::Open);
+    let (received, changed) = tokio::join!(running.next(), set(None));
     assert_eq!((received.len(), changed.expect("changed").settings.breaker), (100, None));
-    assert_eq!(rig.holding("jobs").await.1, BreakerState::Closed);
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.holding("jobs").await.1, BreakerState::Closed);
+    assert_eq!(running.stop().await, 0);
 }

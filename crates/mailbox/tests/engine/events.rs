@@ -16,7 +16,7 @@ fn made(text: &str) -> Event {
     Event::TopicMade { topic: name(text) }
 }
 
-impl Rig {
+impl RunningMailbox {
     fn watch(&self, from: EventsFrom) -> EventReader {
         self.mailbox.watch_events(from).expect("watched")
     }
@@ -36,13 +36,13 @@ impl Rig {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_life_of_a_message_is_told_in_order() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    let mut events = rig.watch(EventsFrom::Now);
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    let mut events = running.watch(EventsFrom::Now);
     let settings = TopicSettings { max_attempts: 1, ..TopicSettings::default() };
-    rig.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made");
-    let sent = rig.send("jobs", "x").await;
-    let delivery = rig.recv("jobs", 1).await.remove(0);
-    let nacked = rig.mailbox.nack(vec![delivery.receipt], "no", None, false, soon()).await;
+    running.mailbox.create_topic(&name("jobs"), settings, soon()).await.expect("made");
+    let sent = running.send("jobs", "x").await;
+    let delivery = running.recv("jobs", 1).await.remove(0);
+    let nacked = running.mailbox.nack(vec![delivery.receipt], "no", None, false, soon()).await;
     assert!(nacked[0].is_ok(), "{nacked:?}");
     assert_eq!(told(&mut events).await, (1, made("jobs")));
     let mut next = told(&mut events).await;
@@ -53,62 +53,62 @@ async fn the_life_of_a_message_is_told_in_order() {
     assert_eq!((topic, msg_id), (name("jobs"), sent.msg_id));
 
     let dead = name("jobs.dlq");
-    rig.mailbox.start_move(MoveOrder::all_of(dead.clone()), soon()).await.expect("ordered");
+    running.mailbox.start_move(MoveOrder::all_of(dead.clone()), soon()).await.expect("ordered");
     let (moved_number, moved) = told(&mut events).await;
     let Event::Moved { from, to, count: 1, .. } = moved else { panic!("{moved:?}") };
     assert_eq!((from, to, moved_number), (Some(dead), Some(name("jobs")), number + 1));
 
-    rig.mailbox.delete_topic(&name("jobs"), soon()).await.expect("removed");
+    running.mailbox.delete_topic(&name("jobs"), soon()).await.expect("removed");
     assert_eq!(told(&mut events).await.1, Event::TopicGone { topic: name("jobs") });
-    let mut live = LiveOptions::clone(&rig.live.get().value);
+    let mut live = LiveOptions::clone(&running.live.get().value);
     live.ready_shards = 3;
-    rig.live.publish(live);
+    running.live.publish(live);
     assert_eq!(told(&mut events).await.1, Event::Rebalanced { shards: 3 });
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watcher_goes_on_where_it_stopped() {
-    let rig = Rig::start(LogLocation::Memory).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
     for topic in ["a", "b", "c"] {
-        rig.make(topic).await;
+        running.make(topic).await;
     }
-    let mut first = rig.watch(EventsFrom::Oldest);
+    let mut first = running.watch(EventsFrom::Oldest);
     assert_eq!(told(&mut first).await, (1, made("a")));
     let stopped = first.position();
     drop(first);
-    rig.make("d").await;
-    let mut again = rig.watch(EventsFrom::After(stopped));
+    running.make("d").await;
+    let mut again = running.watch(EventsFrom::After(stopped));
     for (number, topic) in [(2, "b"), (3, "c"), (4, "d")] {
         assert_eq!(told(&mut again).await, (number, made(topic)));
     }
     assert_eq!(again.next_remembered(), None, "that is all there is");
-    rig.make("e").await;
+    running.make("e").await;
     assert_eq!(told(&mut again).await, (5, made("e")), "and it goes on by itself");
 
     let ahead = EventId { number: 99, ..stopped };
-    let refused = rig.mailbox.watch_events(EventsFrom::After(ahead)).map(drop);
+    let refused = running.mailbox.watch_events(EventsFrom::After(ahead)).map(drop);
     assert_eq!(refused.map_err(|error| error.kind), Err(Kind::Schema));
 
     let other_run = EventId { run: stopped.run ^ 1, number: 99 };
-    let mut after_restart = rig.watch(EventsFrom::After(other_run));
+    let mut after_restart = running.watch(EventsFrom::After(other_run));
     let missed = after_restart.next_remembered();
     assert_eq!(missed, Some(EventItem::Missed(Missed { count: None })), "nobody knows what that run still told");
     assert_eq!(told(&mut after_restart).await, (1, made("a")), "all of this run is news");
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_watcher_catches_up_or_is_told_how_much_it_missed() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    let mut slow = rig.watch(EventsFrom::Now);
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    let mut slow = running.watch(EventsFrom::Now);
     // More than the broadcast holds, less than is remembered.
-    rig.make_and_remove(1000).await;
+    running.make_and_remove(1000).await;
     for number in 1..=2000 {
         assert_eq!(told(&mut slow).await.0, number);
     }
     // More than is remembered.
-    rig.make_and_remove(2500).await;
+    running.make_and_remove(2500).await;
     let EventItem::Missed(Missed { count: Some(missed) }) = within(slow.next()).await.expect("told").expect("alive")
     else {
         panic!("it was told nothing of what it missed")
@@ -118,5 +118,5 @@ async fn a_slow_watcher_catches_up_or_is_told_how_much_it_missed() {
         assert_eq!(told(&mut slow).await.0, number, "every event was told or counted as missed");
     }
     assert_eq!(slow.next_remembered(), None);
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }

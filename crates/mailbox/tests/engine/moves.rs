@@ -12,7 +12,7 @@ fn order(from: &str, to: Option<&str>, rate_per_second: Option<u32>) -> MoveOrde
     MoveOrder { to: to.map(name), rate_per_second, if_busy, on_failure, ..MoveOrder::all_of(name(from)) }
 }
 
-impl Rig {
+impl RunningMailbox {
     async fn start_move(&self, order: MoveOrder) -> MoveView {
         self.mailbox.start_move(order, soon()).await.expect("started")
     }
@@ -77,279 +77,279 @@ fn numbers(count: usize) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_dead_go_back_to_where_they_were_for_several_topics_at_once() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    rig.bury("orders", "grave", 250).await;
-    rig.bury("bills", "grave", 50).await;
-    rig.bury("mails", "mails.grave", 120).await;
-    let slow = rig.start_move(order("mails.grave", Some("orders"), Some(10))).await;
-    let view = rig.start_move(order("grave", None, None)).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    running.bury("orders", "grave", 250).await;
+    running.bury("bills", "grave", 50).await;
+    running.bury("mails", "mails.grave", 120).await;
+    let slow = running.start_move(order("mails.grave", Some("orders"), Some(10))).await;
+    let view = running.start_move(order("grave", None, None)).await;
     assert_eq!(
         (view.task.state, view.task.to_move, view.task.moved, view.task.failure),
         (MoveState::Running, 300, 0, None)
     );
-    let done = rig.until_state("grave", MoveState::Completed).await;
+    let done = running.until_state("grave", MoveState::Completed).await;
     assert_eq!((done.task.id, done.task.moved, done.task.to_move), (view.task.id, 300, 300));
     assert_eq!(
-        rig.mailbox.moves(&name("mails.grave"))[0].task.state,
+        running.mailbox.moves(&name("mails.grave"))[0].task.state,
         MoveState::Running,
         "the slow one goes on beside it"
     );
-    let again = rig.mailbox.start_move(order("mails.grave", None, None), soon()).await.expect_err("one runs");
+    let again = running.mailbox.start_move(order("mails.grave", None, None), soon()).await.expect_err("one runs");
     assert_eq!(again.kind, Kind::Conflict);
-    assert_eq!(rig.drain("bills").await, numbers(50));
+    assert_eq!(running.drain("bills").await, numbers(50));
 
-    let canceled = rig.control(&slow, MoveControl::Cancel).await;
+    let canceled = running.control(&slow, MoveControl::Cancel).await;
     assert_eq!((canceled.task.id, canceled.task.state), (slow.task.id, MoveState::Canceling));
-    let ended = rig.until_state("mails.grave", MoveState::Canceled).await;
-    assert_eq!(rig.held("mails.grave").await, 120 - ended.task.moved, "what was moved stays moved");
-    assert_eq!(rig.held("orders").await, 250 + ended.task.moved);
+    let ended = running.until_state("mails.grave", MoveState::Canceled).await;
+    assert_eq!(running.held("mails.grave").await, 120 - ended.task.moved, "what was moved stays moved");
+    assert_eq!(running.held("orders").await, 250 + ended.task.moved);
     for (from, id, kind) in [
         ("mails.grave", slow.task.id, Kind::Conflict),
         ("mails.grave", slow.task.id + 1_000_000, Kind::NotFound),
         ("grave", slow.task.id, Kind::NotFound),
         ("nowhere", slow.task.id, Kind::NotFound),
     ] {
-        let refused = rig.mailbox.control_move(&name(from), id, MoveControl::Cancel, soon()).await;
+        let refused = running.mailbox.control_move(&name(from), id, MoveControl::Cancel, soon()).await;
         let refused = refused.expect_err("nothing to cancel");
         assert_eq!(refused.kind, kind, "{from}: {refused}");
     }
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_goes_on_after_a_lost_task_and_after_a_restart_and_moves_each_message_once() {
     const COUNT: usize = 200;
     let folder = tempfile::tempdir().expect("a folder");
-    let rig = Rig::start(on_disk(folder.path())).await;
-    rig.bury("jobs", "grave", COUNT).await;
-    let view = rig.start_move(order("grave", None, Some(100))).await;
-    rig.until("grave", |view| view.task.moved >= 5).await;
-    rig.kernel.chaos("dlq_reprocessor", 1.0, ChaosOrder::Kill).await.expect("killed");
-    let before = rig.until("grave", |view| view.task.moved >= 25).await;
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    running.bury("jobs", "grave", COUNT).await;
+    let view = running.start_move(order("grave", None, Some(100))).await;
+    running.until("grave", |view| view.task.moved >= 5).await;
+    running.kernel.chaos("dlq_reprocessor", 1.0, ChaosOrder::Kill).await.expect("killed");
+    let before = running.until("grave", |view| view.task.moved >= 25).await;
     assert_eq!((before.task.id, before.task.state), (view.task.id, MoveState::Running));
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 
-    let rig = Rig::start(on_disk(folder.path())).await;
-    let after = rig.mailbox.moves(&name("grave")).remove(0);
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    let after = running.mailbox.moves(&name("grave")).remove(0);
     assert!(after.task.moved >= before.task.moved, "{after:?} after {before:?}");
-    let done = rig.until_state("grave", MoveState::Completed).await;
+    let done = running.until_state("grave", MoveState::Completed).await;
     assert_eq!(
         (done.task.moved, done.task.to_move, done.task.started_ms),
         (COUNT as u64, COUNT as u64, view.task.started_ms)
     );
-    assert_eq!(rig.held("grave").await, 0);
-    assert_eq!(rig.drain("jobs").await, numbers(COUNT));
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.held("grave").await, 0);
+    assert_eq!(running.drain("jobs").await, numbers(COUNT));
+    assert_eq!(running.stop().await, 0);
 
-    let rig = Rig::start(on_disk(folder.path())).await;
-    assert_eq!(rig.mailbox.moves(&name("grave")), [done], "how it ended is remembered");
-    assert_eq!(rig.stop().await, 0);
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    assert_eq!(running.mailbox.moves(&name("grave")), [done], "how it ended is remembered");
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moves_are_remembered_when_the_log_has_made_room() {
     let folder = tempfile::tempdir().expect("a folder");
-    let rig = Rig::start(on_disk(folder.path())).await;
-    rig.bury("jobs", "grave", 3).await;
-    rig.start_move(order("grave", None, None)).await;
-    rig.until_state("grave", MoveState::Completed).await;
-    rig.bury("others", "jobs", 3).await;
-    let waiting = rig.start_move(order("jobs", Some("grave"), Some(1))).await;
-    let rest = rig.until("jobs", |view| view.task.moved > 0).await;
-    let known = rig.mailbox.moves(&name("grave"));
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    running.bury("jobs", "grave", 3).await;
+    running.start_move(order("grave", None, None)).await;
+    running.until_state("grave", MoveState::Completed).await;
+    running.bury("others", "jobs", 3).await;
+    let waiting = running.start_move(order("jobs", Some("grave"), Some(1))).await;
+    let rest = running.until("jobs", |view| view.task.moved > 0).await;
+    let known = running.mailbox.moves(&name("grave"));
     let body = "x".repeat(100_000);
     for _ in 0..100 {
-        rig.send("fast", &body).await;
-        let delivery = rig.recv("fast", 1).await.remove(0);
-        rig.ack(&delivery).await;
+        running.send("fast", &body).await;
+        let delivery = running.recv("fast", 1).await.remove(0);
+        running.ack(&delivery).await;
     }
-    rig.until_small().await;
-    assert_eq!(rig.stop().await, 0);
+    running.until_small().await;
+    assert_eq!(running.stop().await, 0);
 
-    let rig = Rig::start(on_disk(folder.path())).await;
-    assert_eq!(rig.mailbox.moves(&name("grave")), known);
-    let found = rig.mailbox.moves(&name("jobs")).remove(0);
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    assert_eq!(running.mailbox.moves(&name("grave")), known);
+    let found = running.mailbox.moves(&name("jobs")).remove(0);
     assert!(
         found.task.moved >= rest.task.moved && (found.task.id, found.task.to_move) == (waiting.task.id, 6),
         "{found:?}"
     );
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_wanted_to_end_ends_after_a_restart_too() {
     let folder = tempfile::tempdir().expect("a folder");
-    let rig = Rig::start(on_disk(folder.path())).await;
-    rig.bury("jobs", "grave", 20).await;
-    let view = rig.start_move(order("grave", None, Some(1))).await;
-    rig.until("grave", |view| view.task.moved > 0).await;
-    rig.control(&view, MoveControl::Cancel).await;
-    assert_eq!(rig.stop().await, 0);
-    let rig = Rig::start(on_disk(folder.path())).await;
-    let ended = rig.until_state("grave", MoveState::Canceled).await;
-    assert_eq!((ended.task.id, rig.held("grave").await), (view.task.id, 20 - ended.task.moved));
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    running.bury("jobs", "grave", 20).await;
+    let view = running.start_move(order("grave", None, Some(1))).await;
+    running.until("grave", |view| view.task.moved > 0).await;
+    running.control(&view, MoveControl::Cancel).await;
+    assert_eq!(running.stop().await, 0);
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    let ended = running.until_state("grave", MoveState::Canceled).await;
+    assert_eq!((ended.task.id, running.held("grave").await), (view.task.id, 20 - ended.task.moved));
     assert!(ended.task.moved < 20, "{ended:?}");
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_fails_where_a_message_cannot_go_and_the_message_stays() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    rig.bury("jobs", "grave", 20).await;
-    rig.mailbox.delete_topic(&name("jobs"), soon()).await.expect("deleted");
-    rig.start_move(order("grave", None, None)).await;
-    let failed = rig.until_state("grave", MoveState::Failed).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    running.bury("jobs", "grave", 20).await;
+    running.mailbox.delete_topic(&name("jobs"), soon()).await.expect("deleted");
+    running.start_move(order("grave", None, None)).await;
+    let failed = running.until_state("grave", MoveState::Failed).await;
     assert_eq!((failed.task.failure, failed.task.moved), (Some(MoveFailure::NoDestination), 0));
 
-    rig.mailbox.create_topic(&name("there"), TopicSettings::default(), soon()).await.expect("made");
-    rig.start_move(order("grave", Some("there"), Some(1))).await;
-    rig.until("grave", |view| view.task.moved > 0).await;
-    rig.mailbox.delete_topic(&name("there"), soon()).await.expect("deleted");
-    let failed = rig.until_state("grave", MoveState::Failed).await;
+    running.mailbox.create_topic(&name("there"), TopicSettings::default(), soon()).await.expect("made");
+    running.start_move(order("grave", Some("there"), Some(1))).await;
+    running.until("grave", |view| view.task.moved > 0).await;
+    running.mailbox.delete_topic(&name("there"), soon()).await.expect("deleted");
+    let failed = running.until_state("grave", MoveState::Failed).await;
     assert_eq!(failed.task.failure, Some(MoveFailure::NoDestination));
-    assert_eq!(rig.held("grave").await, 20 - failed.task.moved);
+    assert_eq!(running.held("grave").await, 20 - failed.task.moved);
 
     for (from, to, kind) in [
         ("grave", Some("there"), Kind::NotFound),
         ("nowhere", None, Kind::NotFound),
         ("grave", Some("grave"), Kind::Schema),
     ] {
-        let refused = rig.mailbox.start_move(order(from, to, None), soon()).await.expect_err("it cannot be");
+        let refused = running.mailbox.start_move(order(from, to, None), soon()).await.expect_err("it cannot be");
         assert_eq!(refused.kind, kind, "{from} to {to:?}: {refused}");
     }
-    rig.send("plain", "never dead").await;
-    rig.start_move(order("plain", None, None)).await;
-    let failed = rig.until_state("plain", MoveState::Failed).await;
+    running.send("plain", "never dead").await;
+    running.start_move(order("plain", None, None)).await;
+    let failed = running.until_state("plain", MoveState::Failed).await;
     assert_eq!(failed.task.failure, Some(MoveFailure::NoOrigin));
-    assert!(rig.mailbox.moves(&name("nowhere")).is_empty());
-    assert_eq!(rig.stop().await, 0);
+    assert!(running.mailbox.moves(&name("nowhere")).is_empty());
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_leaves_what_is_with_a_consumer_and_only_the_last_ones_are_remembered() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    rig.bury("jobs", "jobs.grave", 5).await;
-    let leased = rig.recv("jobs.grave", 1).await.remove(0);
-    rig.start_move(order("jobs.grave", None, None)).await;
-    let done = rig.until_state("jobs.grave", MoveState::Completed).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    running.bury("jobs", "jobs.grave", 5).await;
+    let leased = running.recv("jobs.grave", 1).await.remove(0);
+    running.start_move(order("jobs.grave", None, None)).await;
+    let done = running.until_state("jobs.grave", MoveState::Completed).await;
     assert_eq!((done.task.moved, done.task.to_move), (4, 5));
-    rig.ack(&leased).await;
+    running.ack(&leased).await;
     for round in 0..12 {
-        let view = rig.start_move(order("jobs.grave", Some("jobs"), None)).await;
-        let ended = rig.until_state("jobs.grave", MoveState::Completed).await;
+        let view = running.start_move(order("jobs.grave", Some("jobs"), None)).await;
+        let ended = running.until_state("jobs.grave", MoveState::Completed).await;
         assert_eq!((ended.task.id, ended.task.to_move), (view.task.id, 0), "{round}");
     }
-    let all = rig.mailbox.moves(&name("jobs.grave"));
+    let all = running.mailbox.moves(&name("jobs.grave"));
     assert_eq!(all.len(), 10);
     assert!(all.is_sorted_by(|one, next| one.task.id > next.task.id), "the newest first: {all:?}");
     // The dead letters that a topic has of its own are a topic like any other.
-    let moved = rig.start_move(order("jobs", Some("jobs.dlq"), None)).await;
-    rig.until_state("jobs", MoveState::Completed).await;
-    assert_eq!((moved.task.to_move, rig.held("jobs.dlq").await), (4, 4));
-    rig.start_move(order("jobs.dlq", Some("jobs"), None)).await;
-    rig.until_state("jobs.dlq", MoveState::Completed).await;
-    assert_eq!(rig.held("jobs").await, 4);
-    assert_eq!(rig.stop().await, 0);
+    let moved = running.start_move(order("jobs", Some("jobs.dlq"), None)).await;
+    running.until_state("jobs", MoveState::Completed).await;
+    assert_eq!((moved.task.to_move, running.held("jobs.dlq").await), (4, 4));
+    running.start_move(order("jobs.dlq", Some("jobs"), None)).await;
+    running.until_state("jobs.dlq", MoveState::Completed).await;
+    assert_eq!(running.held("jobs").await, 4);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_with_a_filter_and_a_limit_moves_just_these() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    rig.bury("jobs", "grave", 250).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    running.bury("jobs", "grave", 250).await;
     let filter = Filter { group: Some("g1".to_owned()), ..Filter::default() };
     let some = MoveOrder { filter: filter.clone(), limit: Some(30), ..MoveOrder::all_of(name("grave")) };
-    assert_eq!(rig.mailbox.count_move(&some, soon()).await.expect("counted"), 30);
-    let view = rig.start_move(some).await;
-    let done = rig.until_move(view.task.id, MoveState::Completed).await;
+    assert_eq!(running.mailbox.count_move(&some, soon()).await.expect("counted"), 30);
+    let view = running.start_move(some).await;
+    let done = running.until_move(view.task.id, MoveState::Completed).await;
     assert_eq!((done.task.moved, done.task.failed, done.task.to_move), (30, 0, 250));
-    let rest = rig.start_move(MoveOrder { filter, ..MoveOrder::all_of(name("grave")) }).await;
-    let done = rig.until_move(rest.task.id, MoveState::Completed).await;
+    let rest = running.start_move(MoveOrder { filter, ..MoveOrder::all_of(name("grave")) }).await;
+    let done = running.until_move(rest.task.id, MoveState::Completed).await;
     assert_eq!((done.task.moved, done.task.looked_at), (20, 220), "everything was looked at, the group was moved");
     let of_group: BTreeSet<String> = (0..250).filter(|n| n % 5 == 1).map(|n| n.to_string()).collect();
-    assert_eq!(rig.drain("jobs").await, of_group);
-    assert_eq!(rig.held("grave").await, 200);
+    assert_eq!(running.drain("jobs").await, of_group);
+    assert_eq!(running.held("grave").await, 200);
     let payload = Filter { payload_contains: Some("24".to_owned()), ..Filter::default() };
-    let view = rig.start_move(MoveOrder { filter: payload, ..MoveOrder::all_of(name("grave")) }).await;
+    let view = running.start_move(MoveOrder { filter: payload, ..MoveOrder::all_of(name("grave")) }).await;
     // 24, 124, 224 and 240 to 249 without those of the group.
-    let done = rig.until_move(view.task.id, MoveState::Completed).await;
+    let done = running.until_move(view.task.id, MoveState::Completed).await;
     assert_eq!(done.task.moved, 3 + 8);
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_order_and_the_one_behind_it_outlive_a_restart() {
     const COUNT: usize = 40;
     let folder = tempfile::tempdir().expect("a folder");
-    let rig = Rig::start(on_disk(folder.path())).await;
-    rig.bury("jobs", "grave", COUNT).await;
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    running.bury("jobs", "grave", COUNT).await;
     let slow = MoveOrder { rate_per_second: Some(20), limit: Some(30), ..MoveOrder::all_of(name("grave")) };
-    let first = rig.start_move(slow).await;
-    let second = rig.start_move(MoveOrder::all_of(name("grave"))).await;
+    let first = running.start_move(slow).await;
+    let second = running.start_move(MoveOrder::all_of(name("grave"))).await;
     assert_eq!((first.task.state, second.task.state), (MoveState::Running, MoveState::Waiting));
-    rig.until("grave", |_| rig.mailbox.find_move(first.task.id).is_ok_and(|view| view.task.moved > 0)).await;
-    let paused = rig.control(&first, MoveControl::Pause).await;
+    running.until("grave", |_| running.mailbox.find_move(first.task.id).is_ok_and(|view| view.task.moved > 0)).await;
+    let paused = running.control(&first, MoveControl::Pause).await;
     assert_eq!(paused.task.state, MoveState::Paused);
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 
-    let rig = Rig::start(on_disk(folder.path())).await;
-    let found = rig.mailbox.find_move(first.task.id).expect("remembered");
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    let found = running.mailbox.find_move(first.task.id).expect("remembered");
     assert_eq!((&found.task.state, found.task.limit), (&MoveState::Paused, Some(30)));
-    assert_eq!(found.task.moved, COUNT as u64 - rig.held("grave").await, "nothing moves while it is paused");
-    assert_eq!(rig.mailbox.find_move(second.task.id).expect("remembered").task.state, MoveState::Waiting);
-    rig.control(&found, MoveControl::Resume).await;
-    assert_eq!(rig.until_move(first.task.id, MoveState::Completed).await.task.moved, 30);
-    let done = rig.until_move(second.task.id, MoveState::Completed).await;
+    assert_eq!(found.task.moved, COUNT as u64 - running.held("grave").await, "nothing moves while it is paused");
+    assert_eq!(running.mailbox.find_move(second.task.id).expect("remembered").task.state, MoveState::Waiting);
+    running.control(&found, MoveControl::Resume).await;
+    assert_eq!(running.until_move(first.task.id, MoveState::Completed).await.task.moved, 30);
+    let done = running.until_move(second.task.id, MoveState::Completed).await;
     assert_eq!((done.task.moved, done.task.to_move), (COUNT as u64 - 30, COUNT as u64 - 30), "counted at its turn");
-    assert_eq!(rig.drain("jobs").await, numbers(COUNT));
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.drain("jobs").await, numbers(COUNT));
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_canceled_order_moves_nothing_more_and_lets_the_next_go() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    rig.bury("jobs", "grave", 30).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    running.bury("jobs", "grave", 30).await;
     let slow = || MoveOrder { rate_per_second: Some(1), ..MoveOrder::all_of(name("grave")) };
-    let first = rig.start_move(slow()).await;
-    let (never, last) = (rig.start_move(slow()).await, rig.start_move(MoveOrder::all_of(name("grave"))).await);
-    assert_eq!(rig.control(&never, MoveControl::Cancel).await.task.state, MoveState::Canceled, "it had not begun");
-    rig.control(&first, MoveControl::Cancel).await;
-    let moved = rig.until_move(first.task.id, MoveState::Canceled).await.task.moved;
-    let done = rig.until_move(last.task.id, MoveState::Completed).await;
-    assert_eq!((done.task.moved + moved, rig.held("grave").await), (30, 0));
-    assert_eq!(rig.mailbox.find_move(never.task.id).expect("remembered").task.moved, 0);
-    let ids: Vec<u64> = rig.mailbox.all_moves().iter().map(|view| view.task.id).collect();
+    let first = running.start_move(slow()).await;
+    let (never, last) = (running.start_move(slow()).await, running.start_move(MoveOrder::all_of(name("grave"))).await);
+    assert_eq!(running.control(&never, MoveControl::Cancel).await.task.state, MoveState::Canceled, "it had not begun");
+    running.control(&first, MoveControl::Cancel).await;
+    let moved = running.until_move(first.task.id, MoveState::Canceled).await.task.moved;
+    let done = running.until_move(last.task.id, MoveState::Completed).await;
+    assert_eq!((done.task.moved + moved, running.held("grave").await), (30, 0));
+    assert_eq!(running.mailbox.find_move(never.task.id).expect("remembered").task.moved, 0);
+    let ids: Vec<u64> = running.mailbox.all_moves().iter().map(|view| view.task.id).collect();
     assert_eq!(ids, [last.task.id, never.task.id, first.task.id], "the newest first");
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_go_is_counted_and_the_order_goes_on() {
-    let rig = Rig::start(LogLocation::Memory).await;
-    rig.bury("gone", "grave", 3).await;
-    rig.bury("jobs", "grave", 5).await;
-    rig.mailbox.delete_topic(&name("gone"), soon()).await.expect("deleted");
-    let view = rig.start_move(MoveOrder::all_of(name("grave"))).await;
-    let done = rig.until_move(view.task.id, MoveState::Completed).await.task;
-    assert_eq!((done.moved, done.failed, done.looked_at, rig.held("grave").await), (5, 3, 8, 3));
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    running.bury("gone", "grave", 3).await;
+    running.bury("jobs", "grave", 5).await;
+    running.mailbox.delete_topic(&name("gone"), soon()).await.expect("deleted");
+    let view = running.start_move(MoveOrder::all_of(name("grave"))).await;
+    let done = running.until_move(view.task.id, MoveState::Completed).await.task;
+    assert_eq!((done.moved, done.failed, done.looked_at, running.held("grave").await), (5, 3, 8, 3));
     assert!(done.last_error.is_some_and(|error| error.contains("does not exist")));
-    assert_eq!(rig.stop().await, 0);
+    assert_eq!(running.stop().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_beyond_those_in_hand_and_a_full_queue_are_refused_as_busy() {
     const IN_HAND: usize = 100;
     const QUEUE: usize = 256;
-    let rig = Rig::start(LogLocation::Memory).await;
-    rig.bury("jobs", "grave", 20).await;
-    let first = rig.start_move(MoveOrder { rate_per_second: Some(1), ..MoveOrder::all_of(name("grave")) }).await;
-    rig.control(&first, MoveControl::Pause).await;
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    running.bury("jobs", "grave", 20).await;
+    let first = running.start_move(MoveOrder { rate_per_second: Some(1), ..MoveOrder::all_of(name("grave")) }).await;
+    running.control(&first, MoveControl::Pause).await;
     let depth = || {
-        let queue = rig.kernel.topology().queues.into_iter().find(|queue| queue.spec.name == "reproc_tx");
+        let queue = running.kernel.topology().queues.into_iter().find(|queue| queue.spec.name == "reproc_tx");
         queue.expect("declared").depth
     };
     let mut taken = 1;
     let refused = loop {
-        match rig.mailbox.start_move(MoveOrder::all_of(name("grave")), soon()).await {
+        match running.mailbox.start_move(MoveOrder::all_of(name("grave")), soon()).await {
             Ok(_) => taken += 1,
             Err(error) => break error,
         }
@@ -360,8 +360,8 @@ async fn orders_beyond_those_in_hand_and_a_full_queue_are_refused_as_busy() {
         assert!(taken <= IN_HAND + QUEUE, "more orders were taken than there is room for");
     };
     assert_eq!((refused.kind, taken), (Kind::Busy, IN_HAND + QUEUE));
-    rig.control(&first, MoveControl::Cancel).await;
-    eventually(|| rig.mailbox.moves(&name("grave")).len(), |open| *open <= 11).await;
-    rig.start_move(MoveOrder::all_of(name("grave"))).await;
-    assert_eq!(rig.stop().await, 0);
+    running.control(&first, MoveControl::Cancel).await;
+    eventually(|| running.mailbox.moves(&name("grave")).len(), |open| *open <= 11).await;
+    running.start_move(MoveOrder::all_of(name("grave"))).await;
+    assert_eq!(running.stop().await, 0);
 }

@@ -46,7 +46,7 @@ fn a_message_to_send_is_checked_field_by_field() {
         (r#"{"topic":"t","payload_b64":"aGk=","idem_key":null,"group":null,"delay_ms":null}"#, None),
         (r#"{"topic":"t","payload_b64":"aGk=","idem_key":"k-1:~!","attrs":{"a":"ä"},"delay_ms":9}"#, None),
         (&longest, None),
-        (&too_long, Some("group: not 1 to 128")),
+        (&too_long, Some("group: must be 1 to 128")),
         (&long_topic, Some("topic: ")),
         (r#"{"topic":"t","payload_b64":"a"}"#, Some("payload_b64: not base64")),
         (r#"{"topic":"t","payload_b64":"a-_="}"#, Some("payload_b64: not base64")),
@@ -60,16 +60,16 @@ fn a_message_to_send_is_checked_field_by_field() {
         (r#"{"topic":"a b","payload_b64":""}"#, Some("topic: \"a b\"")),
         (r#"{"topic":".t","payload_b64":""}"#, Some("topic: ")),
         (r#"{"topic":"","payload_b64":""}"#, Some("topic: ")),
-        (r#"{"topic":"t","payload_b64":"","idem_key":""}"#, Some("idem_key: not 1 to 128")),
-        (r#"{"topic":"t","payload_b64":"","idem_key":"a b"}"#, Some("idem_key: not 1 to 128")),
-        (r#"{"topic":"t","payload_b64":"","idem_key":"ä"}"#, Some("idem_key: not 1 to 128")),
-        (r#"{"topic":"t","payload_b64":"","group":"a\n"}"#, Some("group: not 1 to 128")),
+        (r#"{"topic":"t","payload_b64":"","idem_key":""}"#, Some("idem_key: must be 1 to 128")),
+        (r#"{"topic":"t","payload_b64":"","idem_key":"a b"}"#, Some("idem_key: must be 1 to 128")),
+        (r#"{"topic":"t","payload_b64":"","idem_key":"ä"}"#, Some("idem_key: must be 1 to 128")),
+        (r#"{"topic":"t","payload_b64":"","group":"a\n"}"#, Some("group: must be 1 to 128")),
         (r#"{"topic":"t","payload_b64":"","delay_ms":-1}"#, Some("delay_ms: ")),
         (r#"{"topic":"t","payload_b64":"","delay_ms":1.5}"#, Some("delay_ms: ")),
         (r#"{"topic":"t","payload_b64":"","delay_ms":"1"}"#, Some("delay_ms: ")),
         (r#"{"topic":"t","payload_b64":"","attrs":{"a":1}}"#, Some("attrs.a: ")),
         (r#"{"topic":"t","payload_b64":"","attrs":{"a":"1","a":"2"}}"#, Some("attrs: \"a\" is there twice")),
-        (r#"{"topic":"t","payload_b64":"","attrs":{"":"1"}}"#, Some("attrs: a name is empty")),
+        (r#"{"topic":"t","payload_b64":"","attrs":{"":"1"}}"#, Some("attrs: the name \"\" must have 1 to 256 bytes")),
         (r#"{"topic":"t","payload_b64":"","attrs":[]}"#, Some("attrs: ")),
         (r#"{"topic":"t","topic":"t","payload_b64":""}"#, Some("duplicate field `topic`")),
         ("[]", Some("invalid ")),
@@ -85,9 +85,6 @@ fn a_mistake_in_a_batch_names_its_place() {
         (r#"{"topic":"t","messages":[{"payload_b64":"","delay_ms":-5}]}"#, Some("messages[0].delay_ms: ")),
         (r#"{"topic":"t","messages":[{"payload_b64":"","topic":"t"}]}"#, Some("messages[0].topic: unknown field")),
     ]);
-    for (length, is_fine) in [(0, false), (1, true), (100, true), (101, false)] {
-        assert_eq!(check_batch("messages", length).is_ok(), is_fine, "{length}");
-    }
 }
 
 #[test]
@@ -101,7 +98,8 @@ fn attributes_are_bounded_in_number_and_in_bytes() {
     assert!(attrs(65, 1).expect_err("too many").to_string().starts_with("attrs: more than 64"));
     let named = |bytes: usize| serde_json::from_str::<Attrs>(&format!(r#"{{"{}":"x"}}"#, "n".repeat(bytes)));
     assert_eq!(named(256).expect("just fits").0.len(), 1);
-    assert!(named(257).expect_err("too long").to_string().starts_with("attrs: a name is over 256 bytes"));
+    let refused = named(257).expect_err("too long").to_string();
+    assert!(refused.starts_with("attrs: the name \"nnnn") && refused.contains("1 to 256 bytes"), "{refused}");
 }
 
 #[test]
@@ -135,15 +133,10 @@ fn texts_are_borrowed_unless_something_is_escaped() {
 }
 
 #[test]
-fn ranges_and_pages_name_their_field() {
-    let said = |error: Error| error.detail.into_owned();
-    assert_eq!(check_range("credit", 5, 1..=5), Ok(5));
-    assert_eq!(check_range("credit", 6, 1..=5).map_err(said), Err("credit: 6 is not between 1 and 5".to_owned()));
+fn pages_are_bounded() {
     assert_eq!(check_limit(None, 20, 100), Ok(20));
     assert_eq!(check_limit(Some(100), 20, 100), Ok(100));
     assert!(check_limit(Some(0), 20, 100).is_err() && check_limit(Some(101), 20, 100).is_err());
-    assert!(check_max_bytes(0).is_err() && check_max_bytes(1 << 23).is_err() && check_max_bytes(1).is_ok());
-    assert!(check_delay(Some(14 * 24 * 3_600_000)).is_ok() && check_delay(Some(14 * 24 * 3_600_000 + 1)).is_err());
 }
 
 #[test]

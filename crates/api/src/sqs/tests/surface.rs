@@ -12,9 +12,10 @@ use crate::limits::HttpLimits;
 use crate::mailbox_routes;
 use crate::route::Api;
 
-struct Rig {
+/// The SQS surface over a mailbox in memory, on a kernel of its own.
+struct ServedSurface {
     api: Api,
-    /// Dropped with the rig, and the kernel with it.
+    /// Dropped with the surface, and the kernel with it.
     _running: tokio::task::JoinSet<ron_kernel::ExitReport>,
 }
 
@@ -24,8 +25,8 @@ struct Answered {
     body: String,
 }
 
-impl Rig {
-    async fn start(options: SqsOptions) -> Rig {
+impl ServedSurface {
+    async fn start(options: SqsOptions) -> ServedSurface {
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
         let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
         let (live, limits) = (Snapshot::new(LiveOptions::default()), Snapshot::new(HttpLimits::default()));
@@ -39,7 +40,7 @@ impl Rig {
         let mut running = tokio::task::JoinSet::new();
         running.spawn(kernel.run());
         status.wait_for(|status| status.is_ready()).await.expect("the kernel lives");
-        Rig { api, _running: running }
+        ServedSurface { api, _running: running }
     }
 
     async fn ask(&self, method: Method, target: &str, headers: HeaderMap, body: &str) -> Answered {
@@ -97,67 +98,68 @@ fn unsigned() -> SqsOptions {
 
 #[tokio::test]
 async fn what_one_protocol_sends_the_other_receives() {
-    let rig = Rig::start(unsigned()).await;
-    let made = rig.form("/", "Action=CreateQueue&QueueName=jobs&Attribute.1.Name=DelaySeconds&Attribute.1.Value=0");
+    let served = ServedSurface::start(unsigned()).await;
+    let made = served.form("/", "Action=CreateQueue&QueueName=jobs&Attribute.1.Name=DelaySeconds&Attribute.1.Value=0");
     let url = element(&made.await.fine(), "QueueUrl").to_owned();
     assert_eq!(url, "http://node:9000/000000000000/jobs");
 
     let sent =
-        rig.json("/", "SendMessage", &format!(r#"{{"QueueUrl":"{url}","MessageBody":"a\r\n<b>"}}"#)).await.fine();
+        served.json("/", "SendMessage", &format!(r#"{{"QueueUrl":"{url}","MessageBody":"a\r\n<b>"}}"#)).await.fine();
     let sent: Value = serde_json::from_str(&sent).expect("json");
     let form = format!("Action=ReceiveMessage&QueueUrl={url}&AttributeName.1=All");
-    let received = rig.form("/", &form).await.fine();
+    let received = served.form("/", &form).await.fine();
     assert_eq!(element(&received, "Body"), "a&#13;\n&lt;b&gt;");
     assert_eq!(element(&received, "MessageId"), sent["MessageId"]);
     assert_eq!(element(&received, "MD5OfBody"), sent["MD5OfMessageBody"]);
     let receipt = element(&received, "ReceiptHandle");
     // Here the path names the queue.
-    let deleted = rig.json("/000000000000/jobs", "DeleteMessage", &format!(r#"{{"ReceiptHandle":"{receipt}"}}"#)).await;
+    let deleted =
+        served.json("/000000000000/jobs", "DeleteMessage", &format!(r#"{{"ReceiptHandle":"{receipt}"}}"#)).await;
     assert_eq!(deleted.fine(), "");
 
-    let sent = rig.get("/000000000000/jobs/?Action=SendMessage&MessageBody=by+address").await.fine();
-    let received = rig.json("/", "ReceiveMessage", r#"{"QueueUrl":"jobs"}"#).await.fine();
+    let sent = served.get("/000000000000/jobs/?Action=SendMessage&MessageBody=by+address").await.fine();
+    let received = served.json("/", "ReceiveMessage", r#"{"QueueUrl":"jobs"}"#).await.fine();
     let received: Value = serde_json::from_str(&received).expect("json");
     assert_eq!(received["Messages"][0]["Body"], "by address");
     assert_eq!(received["Messages"][0]["MessageId"], element(&sent, "MessageId"));
-    let nothing = rig.json("/", "ReceiveMessage", r#"{"QueueUrl":"jobs"}"#).await;
+    let nothing = served.json("/", "ReceiveMessage", r#"{"QueueUrl":"jobs"}"#).await;
     assert_eq!(nothing.fine(), "{}");
 }
 
 #[tokio::test]
 async fn what_is_no_request_is_told_so() {
-    let rig = Rig::start(unsigned()).await;
-    let browser = rig.get("/").await;
+    let served = ServedSurface::start(unsigned()).await;
+    let browser = served.get("/").await;
     browser.refused(400, "MissingAction");
     assert_eq!(browser.headers[header::CONTENT_TYPE], "text/xml");
-    rig.get("/?Action=Fly").await.refused(400, "InvalidAction");
-    rig.json("/", "Fly", "{}").await.refused(400, "InvalidAction");
-    rig.json("/", "SendMessage", "{\"QueueUrl\":").await.refused(400, "SerializationException");
-    rig.json("/", "SendMessage", "[]").await.refused(400, "SerializationException");
-    rig.form("/", "Action=SendMessage&MessageBody=%ff").await.refused(400, "MalformedInput");
-    let missing = rig.get("/?Action=GetQueueUrl&QueueName=nowhere").await;
+    served.get("/?Action=Fly").await.refused(400, "InvalidAction");
+    served.json("/", "Fly", "{}").await.refused(400, "InvalidAction");
+    served.json("/", "SendMessage", "{\"QueueUrl\":").await.refused(400, "SerializationException");
+    served.json("/", "SendMessage", "[]").await.refused(400, "SerializationException");
+    served.form("/", "Action=SendMessage&MessageBody=%ff").await.refused(400, "MalformedInput");
+    let missing = served.get("/?Action=GetQueueUrl&QueueName=nowhere").await;
     missing.refused(400, "AWS.SimpleQueueService.NonExistentQueue");
     assert_eq!(element(&missing.body, "Message"), "The specified queue does not exist for this wsdl version.");
-    let missing = rig.json("/", "GetQueueUrl", r#"{"QueueName":"nowhere"}"#).await;
+    let missing = served.json("/", "GetQueueUrl", r#"{"QueueName":"nowhere"}"#).await;
     missing.refused(400, "AWS.SimpleQueueService.NonExistentQueue");
     assert!(missing.body.contains("The specified queue does not exist."), "{}", missing.body);
 }
 
 #[tokio::test]
 async fn nothing_is_done_without_a_signature() {
-    let rig = Rig::start(SqsOptions::default()).await;
+    let served = ServedSurface::start(SqsOptions::default()).await;
     for action in Action::ALL {
         let name = action.name();
-        let answer = rig.json("/", name, "{}").await;
+        let answer = served.json("/", name, "{}").await;
         assert_eq!(answer.status, 403, "{name}: {}", answer.body);
-        let answer = rig.get(&format!("/000000000000/jobs?Action={name}")).await;
+        let answer = served.get(&format!("/000000000000/jobs?Action={name}")).await;
         assert_eq!(answer.status, 403, "{name}: {}", answer.body);
     }
 }
 
 #[tokio::test]
 async fn paths_of_the_native_surface_stay_its_own() {
-    let rig = Rig::start(unsigned()).await;
+    let served = ServedSurface::start(unsigned()).await;
     for (method, path, status) in [
         (Method::GET, "/v1/nothing", 404),
         (Method::POST, "/v1/nothing", 404),
@@ -166,7 +168,7 @@ async fn paths_of_the_native_surface_stay_its_own() {
         (Method::DELETE, "/v1/send", 405),
         (Method::PUT, "/000000000000/jobs", 405),
     ] {
-        let answer = rig.ask(method.clone(), path, HeaderMap::new(), "").await;
+        let answer = served.ask(method.clone(), path, HeaderMap::new(), "").await;
         assert_eq!(answer.status, status, "{method} {path}: {}", answer.body);
         assert_eq!(answer.headers[header::CONTENT_TYPE], "application/problem+json", "{method} {path}");
     }
