@@ -37,7 +37,7 @@ const RATIO_FLOOR_BYTES: usize = 64 * 1024;
 /// Inflating more than this would hold up the other requests of the thread.
 const INFLATE_INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Takes a request apart.
+/// Splits a request into its head and a reader of its body.
 pub(crate) fn begin(request: Request, call: &Call) -> Result<(Parts, Reading), Problem> {
     let (parts, body) = request.into_parts();
     let coding = if body.is_end_stream() { None } else { coding(&parts.headers)? };

@@ -18,13 +18,13 @@ const GRPC_TIMEOUT_HEADER: HeaderName = HeaderName::from_static("grpc-timeout");
 /// One request on its way through the node: the guard hands it to the handler as its state.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The id it is found under.
+    /// Correlation id of the request, for logs and answers.
     pub corr_id: CorrId,
-    /// By when its answer must exist.
+    /// Moment by which the answer must exist.
     pub deadline: Deadline,
-    /// The route's pattern.
+    /// Pattern of the route, as in `/v1/topics/{name}`.
     pub endpoint: &'static str,
-    /// What its body is read under.
+    /// Bounds on reading the body.
     pub(crate) limits: BodyLimits,
 }
 

@@ -30,14 +30,14 @@ const HEAD_BUFFER_BYTES: usize = 64 * 1024;
 /// Streams one HTTP/2 connection may have open.
 const STREAMS_MAX: u32 = 256;
 
-/// What a connection that is to end may still take while no request of it is worked on.
+/// Time a connection that is to end may still take while none of its requests is being answered.
 const CLOSING_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A resting connection stays open this long after a drain began: a request already on its way is told where things
 /// stand, where a close would cut it off.
 const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a peer may take to read a refusal while we throw away the rest of its body.
+/// Time a peer has to read a refusal while the rest of its body is thrown away.
 const LINGER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves one connection until the peer leaves, falls silent, stops reading, or `draining` turns true and its requests

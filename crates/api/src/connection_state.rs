@@ -12,17 +12,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The first bytes of every HTTP/2 connection.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a refused body may still send while its refusal is on the way.
+/// Maximum bytes of a refused body that are thrown away while its refusal is on the way.
 const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What a connection is doing.
+/// Phase of a connection, which decides how long it may be silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
     /// A header block has begun, or the first one is awaited.
     Head,
-    /// At least one request is worked on.
+    /// At least one request is being answered.
     Busy,
-    /// Nothing in flight.
+    /// No request is in flight.
     Quiet,
     /// Our side is closed; what the peer still sends is thrown away, so that it gets to read the last answer.
     Linger,
@@ -85,7 +85,7 @@ impl ConnectionState {
         }
     }
 
-    /// A request begins.
+    /// Counts a request as in flight until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         let mut state = self.state();
         state.in_flight += 1;
@@ -159,10 +159,10 @@ impl Drop for InFlight {
 pub(crate) struct Paced<S> {
     stream: S,
     pace: Arc<ConnectionState>,
-    /// How much of the preface was seen; none once it is known whether this is HTTP/2.
+    /// Bytes of the HTTP/2 preface seen so far; none once it is known whether this is HTTP/2.
     preface_seen: Option<usize>,
     peer_finished: bool,
-    /// What may still be thrown away, once our side is closed.
+    /// Bytes that may still be thrown away, once our side is closed.
     linger_bytes: Option<usize>,
 }
 

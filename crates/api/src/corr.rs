@@ -22,7 +22,7 @@ pub struct CorrId {
 }
 
 impl CorrId {
-    /// A new UUIDv7.
+    /// A new random id, a UUIDv7.
     pub fn fresh() -> Self {
         let id = uuid::Builder::from_unix_timestamp_millis(clock::unix_millis(), &random_bytes()).into_uuid();
         let mut text = [0; CORR_ID_BYTES_MAX];

@@ -17,20 +17,20 @@ use crate::problem::Problem;
 use crate::route::ApiBuilder;
 use crate::surface::{NODE, Surface};
 
-/// What the surface needs of the node.
+/// The worker pool, as the development routes use it.
 pub trait Work: Send + Sync + 'static {
     /// Has the item worked on within the call's deadline; full queues answer Busy.
     fn submit(&self, item: WorkItem, call: Call) -> BoxFuture<'static, Result<Bytes, Error>>;
 }
 
-/// What can be asked of a worker.
+/// Work for the worker pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkItem {
-    /// Gives the bytes back.
+    /// Return the bytes unchanged.
     Echo(Bytes),
-    /// Waits.
+    /// Sleep this long.
     Sleep(Duration),
-    /// Keeps a core busy.
+    /// Keep a core busy this long.
     Burn(Duration),
 }
 
@@ -42,7 +42,7 @@ static WORK: Operation = Operation::get("/v1/work", "development", "has a worker
     .query::<WorkRequest>()
     .answers::<WorkAnswer>();
 
-/// The development surface.
+/// Development routes as a surface of the HTTP plane.
 pub static SURFACE: Surface = Surface {
     service: NODE,
     about: "Two routes for development exercise the whole path from socket to worker and back.",
@@ -95,7 +95,7 @@ struct WorkAnswer {
     worked_ms: u64,
 }
 
-/// Adds the development routes.
+/// Adds the development routes; `work` hands their jobs to the pool.
 pub fn dev_routes(builder: ApiBuilder, work: Arc<dyn Work>) -> ApiBuilder {
     let echo_work = Arc::clone(&work);
     let echo = move |call: Call, Json(request): Json<EchoRequest>| {

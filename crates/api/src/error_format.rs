@@ -15,11 +15,11 @@ pub trait ErrorFormat: Send + Sync + 'static {
     fn write(&self, problem: &Problem, request: &RefusedRequest<'_>) -> Response;
 }
 
-/// What is known of a request that is refused.
+/// Facts about a refused request that its error body may repeat.
 pub struct RefusedRequest<'a> {
-    /// The id the request is found under.
+    /// Correlation id of the request.
     pub corr_id: &'a CorrId,
-    /// The path asked for.
+    /// Path of the request.
     pub path: &'a str,
     /// Whether `Connection: close` must be written.
     pub closes: bool,

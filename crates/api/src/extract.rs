@@ -17,11 +17,11 @@ use crate::problem::Problem;
 #[derive(Clone, Copy, Debug)]
 pub struct Json<T>(pub T);
 
-/// The query string.
+/// Query string, read as `T`.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<T>(pub T);
 
-/// The parameters in the path.
+/// Parameters of the path, read as `T`.
 #[derive(Clone, Copy, Debug)]
 pub struct Path<T>(pub T);
 
@@ -127,7 +127,7 @@ impl FromRequest<Call> for Payload {
     }
 }
 
-/// What most answers take.
+/// Initial bytes of an answer's buffer, enough for most answers.
 const ANSWER_BYTES: usize = 128;
 
 impl<T: Serialize> IntoResponse for Json<T> {

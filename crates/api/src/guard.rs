@@ -28,14 +28,14 @@ use crate::operation::Operation;
 use crate::problem::{Counted, Problem};
 use crate::route::{HttpMethod, Shared};
 
-/// A handler with its layers.
+/// A handler with the layers around it: permit, deadline, metrics, error format.
 #[derive(Clone)]
 pub(crate) struct Guarded<H> {
     handler: H,
     route: Arc<RouteState>,
 }
 
-/// An answer on its way.
+/// Future of an answer.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// Everything a route needs at each request, found once.
@@ -51,7 +51,7 @@ pub(crate) struct RouteState {
 }
 
 enum Latency {
-    /// A route has one method.
+    /// Histogram of the one method a route has.
     Route(Histogram),
     /// Unknown paths come with any; the names are a closed set all the same.
     Unmatched([(Method, Histogram); 5], Histogram),
@@ -137,7 +137,7 @@ where
     }
 }
 
-/// What is kept of a request for its answer.
+/// Facts about a request that its answer needs after the handler consumed it.
 struct Origin {
     corr_id: CorrId,
     method: Method,
@@ -168,9 +168,11 @@ where
     T: 'static,
 {
     let Some(pass) = route.shared.entrance.enter() else { return Err(draining()) };
+    // Before a permit is taken: paths that belong to nobody must not use up the route's permits.
     if !origin.is_claimed {
         return Err(not_found());
     }
+    // No waiting: a full route answers Busy at once, so that no queue of requests builds up in memory.
     let Ok(permit) = Arc::clone(&route.permits).try_acquire_owned() else { return Err(route.refuse_busy()) };
     let limits = route.shared.limits.get();
     check_size(&request, &limits.value)?;
@@ -243,6 +245,7 @@ impl Origin {
 
     fn problem(&self, problem: &Problem, shared: &Shared) -> Response {
         shared.counters.count(problem.counted);
+        // HTTP/2 has no header that closes a connection.
         let closes = problem.closes && self.version < Version::HTTP_2;
         let request = RefusedRequest { corr_id: &self.corr_id, path: self.uri.path(), closes };
         self.error_format.write(problem, &request)
@@ -258,7 +261,7 @@ mod tests {
     use crate::route::ApiBuilder;
     use crate::surface::Surface;
 
-    /// Says only the status and the code.
+    /// Error format that writes only the code and the path.
     struct Terse;
 
     impl ErrorFormat for Terse {

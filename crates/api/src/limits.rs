@@ -5,14 +5,14 @@ use std::time::Duration;
 use ron_kernel::connection_limiter::ConnectionLimits;
 use ron_types::limits;
 
-/// The bounds of the public plane.
+/// Bounds of the public HTTP plane; a reload may change them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpLimits {
     /// Total time of a request whose route and caller say nothing else.
     pub request_deadline: Duration,
     /// The longest deadline a caller may ask for.
     pub request_deadline_max: Duration,
-    /// A body may pause this long.
+    /// Maximum pause between two pieces of a body.
     pub read_timeout: Duration,
     /// A connection with nothing in flight is closed after this time.
     pub idle_timeout: Duration,
@@ -28,7 +28,7 @@ pub struct HttpLimits {
     pub inflate_ratio_max: usize,
     /// Requests of one route in flight at once, where the route says nothing else.
     pub route_concurrency_max: usize,
-    /// Connections held at once.
+    /// Maximum connections open at once.
     pub connections_max: usize,
     /// Connections one address may hold at once.
     pub connections_per_ip_max: usize,
@@ -36,7 +36,7 @@ pub struct HttpLimits {
     pub accepts_per_ip_per_second: u32,
 }
 
-/// What a body is read under.
+/// Bounds on reading one body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimits {
     pub read_timeout: Duration,

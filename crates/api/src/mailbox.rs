@@ -58,7 +58,7 @@ const GROUPS: &[&[&Operation]] = &[
     scrub::OPERATIONS,
 ];
 
-/// What every handler of the surface has at hand.
+/// Parts of the node that the handlers of this surface use.
 struct App {
     mailbox: Mailbox,
     authority: Authority,
@@ -92,7 +92,7 @@ pub fn read_any_mailbox_body(bytes: &[u8]) {
     read::<crate::sqs::KeyRequest>(bytes);
 }
 
-/// Adds the native surface.
+/// Adds the routes of the native surface.
 pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority) -> ApiBuilder {
     let kernel = builder.kernel().clone();
     let (streams, event_streams) = Default::default();
@@ -112,7 +112,7 @@ pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authorit
     subjects.into_iter().fold(routes, |routes, add| add(routes)).builder
 }
 
-/// Routes being collected.
+/// Collects routes that share one `App`.
 struct Routes {
     builder: ApiBuilder,
     app: Arc<App>,

@@ -26,7 +26,7 @@ pub(crate) static SURFACE: Surface = Surface {
     operations: &[&OPENAPI, &DOCS],
 };
 
-/// So that whoever opens the address of the node sees what it is, unless a surface wants that path.
+/// Answers at the root, so that a browser shows what the node is, unless a surface serves that path.
 static ROOT_SURFACE: Surface = Surface { service: NODE, about: "", tags: SURFACE.tags, operations: &[&ROOT] };
 
 const PAGE: &str = include_str!("../assets/docs.html");

@@ -13,21 +13,21 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::error_format::ErrorFormats;
 use crate::route::{HttpMethod, RouteSpec};
 
-/// What any route may answer with.
+/// Kinds of error that any route may answer with.
 const ANY_ROUTE: [Kind; 4] = [Kind::Schema, Kind::Busy, Kind::Degraded, Kind::Timeout];
 
-/// What any route that needs a token may answer with.
+/// Kinds of error that any route with a token may answer with, beside [`ANY_ROUTE`].
 const ANY_GUARDED_ROUTE: [Kind; 2] = [Kind::Unauthenticated, Kind::Forbidden];
 
 /// A route with everything that is said about it.
 pub struct Operation {
     pub(crate) spec: RouteSpec,
     pub(crate) tag: &'static str,
-    /// What a token must allow; none for the routes that need no token.
+    /// Right that the token must have; none for routes that need no token.
     pub(crate) needs: Option<Action>,
     /// Only the operator may; then no right is needed.
     pub(crate) is_operators: bool,
-    /// What is needed, where a right alone does not say it.
+    /// Words for what is needed, where a right alone does not say it.
     pub(crate) needs_text: Option<&'static str>,
     pub(crate) query: Option<Shape>,
     pub(crate) body: Option<BodyShape>,
@@ -45,7 +45,7 @@ pub struct Operation {
     pub(crate) claims: Option<fn(&str) -> bool>,
 }
 
-/// What is known here of a protocol that is described elsewhere.
+/// Media types of a protocol whose bodies are described elsewhere.
 pub(crate) struct MediaTypes {
     /// Media types of the body; empty if the request has none.
     pub requests: &'static [&'static str],
@@ -53,7 +53,7 @@ pub(crate) struct MediaTypes {
     pub answers: &'static [&'static str],
 }
 
-/// What a body must look like.
+/// Description of a request body.
 pub(crate) struct BodyShape {
     pub shape: Shape,
     pub example: &'static str,
@@ -63,12 +63,12 @@ pub(crate) struct BodyShape {
     pub reads: fn(&'static str) -> Result<(), serde_json::Error>,
 }
 
-/// A type as the description sees it.
+/// Schema of a type, with the schemas it refers to.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub name: fn() -> Cow<'static, str>,
     pub schema: fn() -> RefOr<Schema>,
-    /// Adds the schemas it refers to.
+    /// Collects the schemas this one refers to.
     pub parts: fn(&mut Vec<(String, RefOr<Schema>)>),
 }
 
@@ -100,27 +100,27 @@ impl Operation {
         }
     }
 
-    /// Reads; HEAD is answered as well.
+    /// An operation that reads; HEAD is answered as well.
     pub const fn get(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Get, pattern, tag, does)
     }
 
-    /// Does something.
+    /// An operation that makes something happen.
     pub const fn post(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Post, pattern, tag, does)
     }
 
-    /// Makes or replaces something.
+    /// An operation that makes or replaces something.
     pub const fn put(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Put, pattern, tag, does)
     }
 
-    /// Changes something in part.
+    /// An operation that changes something in part.
     pub const fn patch(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Patch, pattern, tag, does)
     }
 
-    /// Removes something.
+    /// An operation that removes something.
     pub const fn delete(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Delete, pattern, tag, does)
     }
@@ -137,7 +137,7 @@ impl Operation {
         self
     }
 
-    /// A token with this right is needed.
+    /// Right that the caller's token must have.
     pub const fn allows(mut self, action: Action) -> Self {
         self.needs = Some(action);
         self
@@ -149,13 +149,13 @@ impl Operation {
         self.needs("the token of the operator")
     }
 
-    /// What is needed is more than one right can say; completes the sentence "Needs …".
+    /// Words for what is needed, where a right alone does not say it; completes the sentence "Needs …".
     pub const fn needs(mut self, text: &'static str) -> Self {
         self.needs_text = Some(text);
         self
     }
 
-    /// The fields of the query string.
+    /// Type that describes the query string.
     pub const fn query<T: ToSchema>(mut self) -> Self {
         self.query = Some(Shape::of::<T>());
         self
@@ -168,7 +168,7 @@ impl Operation {
         self
     }
 
-    /// The body may be left out.
+    /// Lets a request come without a body.
     pub const fn optional_body(mut self) -> Self {
         if let Some(body) = &mut self.body {
             body.is_required = false;
@@ -206,7 +206,7 @@ impl Operation {
         self
     }
 
-    /// The answer says how durable it is.
+    /// Declares the header that says how durable the answer is.
     pub const fn marked(mut self) -> Self {
         self.tells_durability = true;
         self
@@ -236,7 +236,7 @@ impl Operation {
         self
     }
 
-    /// What a caller needs, in one sentence.
+    /// Sentence on what a caller needs.
     pub(crate) fn needs_sentence(&self) -> String {
         match (self.needs_text, self.needs) {
             (Some(text), _) => format!("Needs {text}."),

@@ -15,22 +15,22 @@ use crate::corr::CorrId;
 /// A refusal, in the words of the answer.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// The HTTP status.
+    /// HTTP status of the answer.
     pub status: StatusCode,
     /// The stable code that clients match on.
     pub code: &'static str,
-    /// The same sentence for every problem of this code.
+    /// Sentence that all problems with this code share.
     pub title: &'static str,
-    /// What happened this time.
+    /// Sentence on what happened to this request.
     pub detail: Cow<'static, str>,
-    /// When to come back; 429 and 503 name a second if nothing better is known.
+    /// Time after which a retry makes sense; 429 and 503 name a second if nothing better is known.
     pub retry_after: Option<Duration>,
     pub(crate) counted: Counted,
     /// The connection has no future: its next bytes cannot be told apart from this request's.
     pub(crate) closes: bool,
 }
 
-/// What the guard counts beside the latency.
+/// Counter that the guard raises beside the latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     Nothing,

@@ -99,7 +99,7 @@ Loans.
 | operation | needs | does | answers |
 | --- | --- | --- | --- |
 | `GET /books/{id}` |  | shows a book | 200, 404 `E_NOT_FOUND` |
-| `POST /books` | `send` | adds books | 204 |
+| `POST /books` | `books:add` | adds books | 204 |
 
 ```http
 POST /books

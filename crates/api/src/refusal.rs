@@ -17,7 +17,7 @@ use crate::problem::Problem;
 const LINGERING_MAX: usize = 256;
 const LINGERING_TIME: Duration = Duration::from_secs(1);
 
-/// Sends refused connections away.
+/// Answers connections beyond the limit with a refusal, then closes them.
 pub(crate) struct Refusals {
     /// The whole answer to a refused connection.
     answer: Bytes,

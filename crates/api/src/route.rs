@@ -25,20 +25,20 @@ use crate::surface::Surface;
 /// The HTTP methods a route may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpMethod {
-    /// Reads; HEAD is answered as well.
+    /// GET; HEAD is answered as well.
     Get,
-    /// Does.
+    /// POST.
     Post,
-    /// Replaces.
+    /// PUT.
     Put,
-    /// Removes.
+    /// DELETE.
     Delete,
-    /// Changes in part.
+    /// PATCH.
     Patch,
 }
 
 impl HttpMethod {
-    /// The method as it is written.
+    /// Name of the method in capital letters.
     pub const fn name(self) -> &'static str {
         match self {
             HttpMethod::Get => "GET",
@@ -70,18 +70,18 @@ impl HttpMethod {
     }
 }
 
-/// How an operation is served; the rest of an operation is what is said about it.
+/// The part of an operation that serving needs; the rest describes it.
 #[derive(Debug)]
 pub(crate) struct RouteSpec {
     /// The path with its parameters in braces; also the `endpoint` label.
     pub pattern: &'static str,
-    /// The method.
+    /// HTTP method of the route.
     pub method: HttpMethod,
     /// Total time of a request whose caller asks for none; none means the configured default.
     pub deadline: Option<Duration>,
     /// Requests in flight at once; none means the configured default at start.
     pub concurrency: Option<usize>,
-    /// One sentence for people.
+    /// Sentence for the description: what the route does.
     pub does: &'static str,
 }
 
@@ -105,7 +105,7 @@ pub struct Api {
     operations: Arc<[&'static Operation]>,
     router: Router,
     plain: Arc<PlainRoutes>,
-    /// Whether requests come over TLS.
+    /// Whether the plane is served over TLS.
     is_secured: bool,
 }
 
@@ -113,15 +113,15 @@ pub struct Api {
 /// Looking here first spares a short request a twelfth of its instructions.
 type PlainRoutes = HashMap<&'static str, Vec<(Method, Endpoint)>>;
 
-/// A handler with its layers.
+/// A handler with its layers, its types erased.
 type Endpoint = Box<dyn Fn(Request) -> Answering + Send + Sync>;
 
-/// What all routes and connections of a plane share.
+/// State that all routes and connections of a plane share.
 pub(crate) struct Shared {
     pub kernel: KernelHandle,
     pub limits: Snapshot<HttpLimits>,
     pub metrics: Arc<Metrics>,
-    /// Closed while the plane drains.
+    /// Guard that turns requests away once the plane drains.
     pub entrance: DrainGuard,
     pub counters: Counters,
 }
@@ -137,7 +137,7 @@ pub(crate) struct Counters {
 }
 
 impl ApiBuilder {
-    /// A plane without surfaces.
+    /// A plane without any surface.
     pub fn new(kernel: KernelHandle, limits: Snapshot<HttpLimits>) -> Self {
         let metrics = Arc::clone(kernel.metrics());
         let counters = Counters::new(&metrics);
@@ -176,7 +176,7 @@ impl ApiBuilder {
         self
     }
 
-    /// The kernel the plane runs under.
+    /// Kernel that the plane's tasks run under.
     pub(crate) fn kernel(&self) -> &KernelHandle {
         &self.shared.kernel
     }
@@ -218,7 +218,7 @@ impl Api {
         &self.operations
     }
 
-    /// Requests being answered now.
+    /// Number of requests being answered now.
     pub fn requests_in_flight(&self) -> usize {
         self.shared.entrance.inside()
     }
@@ -228,7 +228,7 @@ impl Api {
         Api { is_secured, ..self }
     }
 
-    /// Answers one request.
+    /// Finds the route of a request and answers it.
     pub(crate) fn answer(&self, mut request: Request) -> Answering {
         if self.is_secured {
             request.extensions_mut().insert(Secured);

@@ -23,7 +23,7 @@ use crate::write_stall::WriteStallGuard;
 /// The limiter bounds connections by limits that change while it runs; this only catches what the limiter cannot.
 const CONNECTION_TASKS_MAX: usize = 1 << 20;
 
-/// How long the loop rests when the system has no file descriptor or memory for a connection.
+/// Pause of the accept loop when the system has no file descriptor or memory for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const TIDY_EVERY: Duration = Duration::from_millis(500);
@@ -60,7 +60,7 @@ fn listen(listener: StdListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// One life of the listener.
+/// State of the listener from its start to its end or restart.
 struct Plane {
     api: Api,
     tls: Option<TlsAcceptor>,

@@ -56,14 +56,14 @@ pub use config::{AuthSection, SqsAuth, SqsSection};
 pub use keys::{AccessKey, Keyring};
 pub use options::SqsOptions;
 
-/// What every action has at hand.
+/// Parts of the node that the actions use.
 struct App {
     mailbox: Mailbox,
     authority: Authority,
     keyring: Keyring,
     options: SqsOptions,
     state: state::State,
-    /// Who asks where signatures are off.
+    /// Subject of every request while signatures are off.
     anyone: Arc<Subject>,
 }
 
@@ -72,7 +72,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Most requests here only wait for messages.
 const CONCURRENCY: usize = 8192;
 
-/// The same requests are taken everywhere; on the address of a queue they need not name it.
+/// Every path takes the same requests; on the path of a queue they need not name it.
 static POST: Operation = post("/", "takes an action of SQS, in JSON or as a form");
 static GET: Operation = get("/", "takes an action of SQS in the query");
 static POST_QUEUE: Operation = post("/{account}/{queue}", "takes an action of SQS on this queue, in JSON or as a form");
@@ -114,7 +114,7 @@ const fn action(operation: Operation, requests: &'static [&'static str]) -> Oper
         .errors(&[Kind::Forbidden, Kind::NotFound, Kind::FrameTooLarge])
 }
 
-/// Adds the SQS surface.
+/// Adds the routes of the SQS surface.
 pub fn sqs_routes(
     builder: ApiBuilder,
     mailbox: Mailbox,
@@ -157,7 +157,7 @@ async fn handle(app: Arc<App>, call: Call, request: Request) -> Result<Response,
     })
 }
 
-/// Finds out what is asked before who asks: the names of the actions are no secret.
+/// Reads the name of the action before it verifies the caller: the names of the actions are no secret.
 async fn perform(
     app: &App,
     protocol: Protocol,
@@ -185,12 +185,12 @@ async fn perform(
     Ok((action, answer))
 }
 
-/// A request not yet read.
+/// A request in one of the two protocols, not yet decoded.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Json {
         body: &'a [u8],
-        /// The queue of the path.
+        /// URL of the queue whose path was asked for; the default if the body names none.
         queue_url: Option<&'a str>,
     },
     Form(&'a Form),

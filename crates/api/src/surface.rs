@@ -56,7 +56,7 @@ impl Service<'_> {
         })
     }
 
-    /// What its surfaces say of themselves.
+    /// Sentences of its surfaces, joined.
     pub(crate) fn about(&self) -> String {
         let abouts: Vec<&str> = self.surfaces.iter().map(|one| one.about).filter(|about| !about.is_empty()).collect();
         abouts.join("\n\n")

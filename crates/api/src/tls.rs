@@ -7,7 +7,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Why a certificate and key cannot be used.
+/// Reason why a certificate and key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The certificate file is not PEM.

@@ -25,7 +25,7 @@ static MINT: Operation = Operation::post("/v1/tokens", "tokens", "mints a token;
     )
     .answers::<MintAnswer>();
 
-/// What belongs to the node and to no service of it.
+/// Operations of the node itself, which belong to no service.
 pub static SURFACE: Surface = Surface {
     service: NODE,
     about: "Tokens are capabilities: each says who may do what to which resources, and until when.",
@@ -68,10 +68,10 @@ struct MintAnswer {
     token: String,
 }
 
-/// What minting needs.
+/// Parts of the node that minting uses.
 struct Mint {
     authority: Authority,
-    /// What the services of this node let be granted.
+    /// Capabilities that the services of this node declare.
     known: Vec<&'static Capabilities>,
 }
 

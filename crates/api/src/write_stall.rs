@@ -13,11 +13,11 @@ use crate::connection_state::ConnectionState;
 pub(crate) struct WriteStallGuard<S> {
     stream: S,
     pace: Arc<ConnectionState>,
-    /// What the pace was told; it is told only of changes, so that a write that goes through costs nothing.
+    /// State last told to the connection; it is told only of changes, so that a write that goes through costs nothing.
     blocked: Option<Step>,
 }
 
-/// What a writer waits for.
+/// Operation that the socket blocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Write,

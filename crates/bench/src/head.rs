@@ -11,11 +11,11 @@ const END: &str = "<!-- macronode-bench rows: end -->";
 
 /// A row of the first page.
 struct Chosen {
-    /// The page it was measured for.
+    /// Name of the page that the row was measured for.
     page: &'static str,
-    /// Its name in the table of targets there.
+    /// Name of the row in that page's table of targets.
     measure: &'static str,
-    /// What a person would call it.
+    /// Words for the measured thing that a newcomer understands.
     called: &'static str,
 }
 
@@ -23,7 +23,7 @@ const fn chosen(page: &'static str, measure: &'static str, called: &'static str)
     Chosen { page, measure, called }
 }
 
-/// In the order in which people ask.
+/// The rows, in the order in which people ask.
 const ROWS: [Chosen; 10] = [
     chosen(
         "mailbox",

@@ -23,17 +23,17 @@ pub enum KernelPart {
     Memory,
 }
 
-/// How long a run takes.
+/// Length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// A few seconds, to see that it works.
     Quick,
-    /// Minutes, for numbers to keep.
+    /// Minutes; for numbers that are kept.
     Full,
 }
 
 impl Size {
-    /// One of two, by size.
+    /// The first value for a quick run, the second for a full one.
     pub fn pick<T>(self, quick: T, full: T) -> T {
         match self {
             Size::Quick => quick,

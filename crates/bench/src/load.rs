@@ -27,23 +27,23 @@ pub struct Shape {
     body: Bytes,
 }
 
-/// What one load saw.
+/// Result of one load.
 pub struct Measured {
-    /// Answers, all of them 200.
+    /// Number of answers, all of them with status 200.
     pub requests: u64,
-    /// Answers in a second.
+    /// Answers per second.
     pub requests_per_second: f64,
     /// Times from request to complete answer, in microseconds.
     pub micros: Histogram<u64>,
 }
 
 impl Shape {
-    /// Gets the path.
+    /// A load that sends GET requests for this path.
     pub fn get(path: &'static str) -> Shape {
         Shape { method: Method::GET, path: Uri::from_static(path), body: Bytes::new() }
     }
 
-    /// Posts JSON to the path.
+    /// A load that posts this JSON to this path.
     pub fn post(path: &'static str, json: &'static str) -> Shape {
         Shape { method: Method::POST, path: Uri::from_static(path), body: Bytes::from_static(json.as_bytes()) }
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use ron_kernel::clock;
 
-/// What a reader needs to know to compare numbers.
+/// Facts about a machine that a reader needs to compare numbers.
 #[derive(Debug)]
 pub struct Machine {
     date: String,
@@ -17,7 +17,7 @@ pub struct Machine {
     load: String,
 }
 
-/// Looks around.
+/// Reads the description of this machine from the system.
 pub fn describe() -> Machine {
     let unknown = || "unknown".to_owned();
     let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -37,7 +37,7 @@ pub fn describe() -> Machine {
 }
 
 impl Machine {
-    /// The same as Markdown.
+    /// The description as Markdown.
     pub fn markdown(&self) -> String {
         format!(
             "Measured on {} on {} cores of {}, {} of memory, Linux {}, {}; load average at the start {}.",

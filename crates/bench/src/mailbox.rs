@@ -48,28 +48,28 @@ pub enum MailboxPart {
     Restart,
 }
 
-/// What is measured.
+/// Choices for one run of the bench.
 #[derive(Debug)]
 pub struct Options {
-    /// How much of it.
+    /// Cells, rounds and times.
     pub plan: Plan,
-    /// One part alone.
+    /// The one part to measure; all if none.
     pub only: Option<MailboxPart>,
-    /// Whether the peers take part.
+    /// Whether other systems are measured as well.
     pub peers: bool,
     /// Systems whose name contains one of these; everybody if empty.
     pub systems: Vec<String>,
-    /// The node's binary.
+    /// Path of the node's binary.
     pub node: PathBuf,
 }
 
-/// What came of a run.
+/// Results of one run.
 pub struct Outcome {
-    /// Every sample.
+    /// Samples of every cell and round.
     pub results: Results,
-    /// The targets.
+    /// Rows that compare with the targets.
     pub rows: Vec<Row>,
-    /// Who could not take part, and why.
+    /// Systems that could not take part, each with the reason.
     pub absent: Vec<(String, String)>,
     /// Requests to the node that were refused as busy and sent again.
     pub refusals: u64,

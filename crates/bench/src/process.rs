@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// A server of this binary in its own process. Dropping it ends the process.
 pub struct Server {
-    /// Where it listens.
+    /// Address the process listens on.
     pub address: SocketAddr,
     child: Child,
     /// The server leaves when this closes, so that it never outlives a run that was killed.
@@ -36,7 +36,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The process.
+    /// Id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -71,7 +71,7 @@ pub fn node_binary() -> anyhow::Result<PathBuf> {
     Ok(binary)
 }
 
-/// A port nobody had a moment ago, for whoever must know it before the one who listens there.
+/// A port that was free a moment ago, for a server that must be told its port before it starts.
 pub fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

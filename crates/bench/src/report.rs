@@ -7,7 +7,7 @@ use crate::stats::Spread;
 
 const HEADINGS: [&str; 6] = ["measure", "macronode", "peer", "ratio (min to max)", "target", "met"];
 
-/// What a row should reach.
+/// Goal of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
     /// The ratio to the peer is at least this.
@@ -16,14 +16,14 @@ pub enum Target {
     Below(f64, &'static str),
     /// The number is at least this, in this unit.
     AtLeast(f64, &'static str),
-    /// Reported without a promise.
+    /// No goal: reported without a promise.
     None,
 }
 
-/// One measured thing.
+/// Comparison of one measured thing with a peer.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was measured.
+    /// Name of the measured thing.
     pub name: String,
     /// Our number, with its unit.
     pub ours: String,
@@ -31,21 +31,21 @@ pub struct Row {
     pub value: Option<f64>,
     /// The peer's number, with its unit.
     pub peer: String,
-    /// Ours to the peer's.
+    /// Ratio of our number to the peer's.
     pub ratio: Option<Spread>,
-    /// What it should reach.
+    /// Goal of the ratio.
     pub target: Target,
     /// One sentence on what the number means.
     pub meaning: String,
 }
 
-/// The whole page about the kernel.
+/// The page about the kernel.
 pub struct KernelPage<'a> {
-    /// Where it was measured.
+    /// Machine of the run.
     pub machine: &'a Machine,
-    /// Whether the run was a short one.
+    /// Whether the run was a quick one.
     pub quick: bool,
-    /// What was measured.
+    /// Measured rows.
     pub rows: &'a [Row],
 }
 
@@ -84,7 +84,7 @@ impl Row {
 }
 
 impl KernelPage<'_> {
-    /// The page with its title.
+    /// The page as Markdown, with its title.
     pub fn markdown(&self) -> String {
         let mut text = format!("# Benchmarks: Kernel\n\n{}\n\n", self.machine.markdown());
         let quick = if self.quick { " --quick" } else { "" };
@@ -116,7 +116,7 @@ pub fn meanings(rows: &[Row]) -> String {
     text
 }
 
-/// The rows with columns aligned.
+/// The rows as text with aligned columns.
 pub fn plain_table(rows: &[Row]) -> String {
     let mut lines: Vec<[String; 6]> = vec![HEADINGS.map(str::to_owned)];
     lines.extend(rows.iter().map(Row::cells));
@@ -130,7 +130,7 @@ pub fn plain_table(rows: &[Row]) -> String {
     text
 }
 
-/// The rows as Markdown.
+/// The rows as a Markdown table.
 pub fn markdown_table(rows: &[Row]) -> String {
     let mut lines = vec![HEADINGS.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(|row| row.cells().to_vec()));

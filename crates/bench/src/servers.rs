@@ -15,7 +15,7 @@ use ron_policy::{Phase, RestartLaw};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
-/// Answers a small JSON body.
+/// Path that answers with a small JSON body.
 pub const PING: &str = "/v1/ping";
 /// Gives a message back, as the node's development route of the same path does.
 pub const ECHO: &str = "/v1/echo";

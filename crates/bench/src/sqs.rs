@@ -45,22 +45,22 @@ pub enum SqsPart {
     Listing,
 }
 
-/// What is measured.
+/// Choices for one run of the bench.
 #[derive(Debug)]
 pub struct Options {
-    /// How much of it.
+    /// Cells, rounds and times.
     pub plan: Plan,
-    /// One part alone.
+    /// The one part to measure; all if none.
     pub only: Option<SqsPart>,
-    /// Whether other servers take part.
+    /// Whether other servers are measured as well.
     pub peers: bool,
-    /// Servers that are running already.
+    /// Servers that run already.
     pub given: Vec<Given>,
-    /// The node's binary.
+    /// Path of the node's binary.
     pub node: PathBuf,
 }
 
-/// What came of a run.
+/// Results of one run.
 pub struct Outcome {
     results: Results,
     rows: Vec<Row>,

@@ -3,16 +3,16 @@
 /// The middle of several measurements and how far they reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The middle one.
+    /// Median of the values.
     pub median: f64,
-    /// The least.
+    /// Least of the values.
     pub min: f64,
-    /// The greatest.
+    /// Greatest of the values.
     pub max: f64,
 }
 
 impl Spread {
-    /// None without values.
+    /// Spread of the values; none without values.
     pub fn of(values: &[f64]) -> Option<Spread> {
         let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);

@@ -15,7 +15,7 @@ pub struct Appender<'a> {
     core: &'a Core,
     /// `None` only while dropping.
     gather: Option<MutexGuard<'a, Gather>>,
-    /// What was appended to `segment` and is not yet in the table.
+    /// Sums over the records appended to `segment` that are not yet in the table.
     added: Added,
     segment: u32,
     first_lsn: u64,
@@ -66,10 +66,12 @@ impl<'a> Appender<'a> {
 impl Drop for Appender<'_> {
     fn drop(&mut self) {
         self.settle();
+        // The lock is let go before the wake-up, so that the writer does not wake only to wait for it.
         let sleeps = self.gather.take().is_some_and(|gather| gather.writer_sleeps);
         if self.has_appended && sleeps {
             self.core.work.notify_one();
         }
+        // Upkeep asks the disk again: space may have become free since appends were last refused.
         if self.found_no_room {
             self.core.want_upkeep();
         }

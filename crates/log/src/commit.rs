@@ -22,10 +22,12 @@ impl Core {
             let mut gather = self.gather();
             (Lsn(gather.committed(group)), gather.durable_segment() != segment_before)
         };
+        // After the lock is let go, so that a caller that wakes up here can append at once.
         self.published.send_modify(|published| published.durable = durable);
         if has_rolled {
             self.want_upkeep();
         }
+        // A log in memory does not outlive its process: no recovery would read the mark.
         if self.disk.durability() != Durability::Ram {
             self.write_idle_mark(false)?;
         }

@@ -25,7 +25,7 @@ impl Drop for Claimed {
     }
 }
 
-/// Who does the background work, and whether there is some.
+/// State of the background work: whether there is some, and who does it.
 #[derive(Debug, Default)]
 pub struct Upkeep {
     /// Threads do it; otherwise `flush` does.
@@ -34,7 +34,7 @@ pub struct Upkeep {
     pub is_stopping: bool,
 }
 
-/// The log itself.
+/// State that all handles and threads of one log share.
 pub struct Core {
     pub disk: Arc<dyn Disk>,
     pub options: LogOptions,
@@ -51,7 +51,7 @@ pub struct Core {
     /// The helper sleeps on it, with `upkeep`.
     pub upkeep_work: Condvar,
     pub published: watch::Sender<Published>,
-    /// The same failure as in `published`, for those who wait for nothing else.
+    /// The failure in `published` once more, so that those who wait for nothing else sleep through commits.
     pub failure: watch::Sender<Option<LogError>>,
     /// Dropped last: the disk is free once nothing of the log is left.
     _claimed: Claimed,
@@ -127,7 +127,7 @@ impl Core {
         result.map_err(|error| self.fail(LogError::failed(doing, &error)))
     }
 
-    /// Asks for background work.
+    /// Asks for background work, of the helper thread or else of the next flush.
     pub fn want_upkeep(&self) {
         self.upkeep().is_wanted = true;
         self.upkeep_work.notify_one();

@@ -11,7 +11,7 @@ mod real;
 pub use ram::RamDisk;
 pub use real::RealDisk;
 
-/// What "durable" means on a disk.
+/// Strength of a sync on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Durability {
     /// Synced to the medium, with its directory entry.
@@ -22,17 +22,17 @@ pub enum Durability {
 
 /// A directory of files that belongs to one log.
 pub trait Disk: Send + Sync {
-    /// What a sync means here.
+    /// Strength of a successful sync on this disk.
     fn durability(&self) -> Durability;
     /// A number nobody outside can guess; asked once in the life of a log.
     fn secret(&self) -> u32;
     /// Takes the disk for one log; false if it is taken.
     fn claim(&self) -> bool;
-    /// Gives it back.
+    /// Ends the claim, so that another log may open on this disk.
     fn unclaim(&self);
     /// Bytes that may still be written; a hint, checked before a segment is made.
     fn free_bytes(&self) -> io::Result<u64>;
-    /// Names of all files.
+    /// Names of all files in the directory, in no order.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Makes an empty file, in place of one of this name.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
@@ -48,9 +48,9 @@ pub trait Disk: Send + Sync {
 
 /// An open file.
 pub trait DiskFile: Send + Sync {
-    /// Its bytes.
+    /// Length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Whether it has none.
+    /// Whether the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -66,7 +66,7 @@ pub trait DiskFile: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Whether a log has this disk.
+/// Flag of a disk that is set while a log is open on it.
 #[derive(Debug, Default)]
 pub(crate) struct Claim(AtomicBool);
 

@@ -3,7 +3,7 @@
 use crate::model::Position;
 use std::io;
 
-/// Why the log refused or failed.
+/// Refusals and failures of the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
     /// The quota, or the disk, has no room for this class of record.
@@ -15,25 +15,25 @@ pub enum LogError {
     /// The record would not fit into a segment.
     #[error("a record of {len} bytes is over the limit of {len_max}")]
     TooLarge {
-        /// Bytes of the record.
+        /// Bytes the record would take on the disk.
         len: u64,
-        /// The most a record may have.
+        /// Maximum bytes of one record.
         len_max: u64,
     },
     /// A write or a sync failed; nothing is acknowledged from here on. Reads go on.
     #[error("the log failed for good: {doing}: {detail}")]
     Failed {
-        /// What was being done.
+        /// Step of the write path that failed, as in "syncing records".
         doing: &'static str,
-        /// The kind of the first error.
+        /// Kind of the first error.
         kind: io::ErrorKind,
-        /// The first error in words.
+        /// Text of the first error.
         detail: String,
     },
     /// The record is damaged.
     #[error("the record at {position:?} is damaged")]
     Corrupt {
-        /// Where it should lie.
+        /// Position at which the record was looked for.
         position: Position,
     },
     /// The segment is not in the log, or no longer.
@@ -56,7 +56,7 @@ pub enum LogError {
         /// Bytes of those records.
         bytes: u64,
     },
-    /// Somebody else has this log open.
+    /// The log is open elsewhere, in this process or another.
     #[error("the log is open elsewhere")]
     InUse,
     /// The options contradict themselves.
@@ -71,11 +71,11 @@ pub enum LogError {
     /// Reading failed, or opening did.
     #[error("{doing}: {detail}")]
     Io {
-        /// What was being done.
+        /// Step that failed, as in "opening a segment".
         doing: &'static str,
-        /// The kind of the error.
+        /// Kind of the error.
         kind: io::ErrorKind,
-        /// The error in words.
+        /// Text of the error.
         detail: String,
     },
     /// Every handle of the log is gone.

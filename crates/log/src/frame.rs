@@ -13,7 +13,7 @@ use crc32c::{crc32c, crc32c_append};
 pub const SEGMENT_HEADER_LEN: u32 = 128;
 /// Bytes of a mark, and of the header of a record.
 pub const HEADER_LEN: u32 = 32;
-/// Bytes of a mark.
+/// Bytes of a mark, which is a header alone.
 pub const MARK_LEN: u32 = HEADER_LEN;
 /// Bytes a record has beyond its head and body.
 pub const RECORD_OVERHEAD: u32 = HEADER_LEN + CHECKSUM_LEN;
@@ -26,7 +26,7 @@ const FRAME_MAGIC: [u8; 2] = *b"rl";
 const KIND_RECORD: u8 = 1;
 const KIND_MARK: u8 = 2;
 
-/// What the header of a segment says. It is durable before the segment gets its name.
+/// Contents of the header of a segment. It is durable before the segment gets its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     pub segment: u32,
@@ -74,7 +74,7 @@ pub struct Frame {
     pub is_mark: bool,
     /// Of a record: its own number. Of a mark: the number of the record that comes next.
     pub lsn: u64,
-    /// Checksum of the record before.
+    /// Checksum of the record before this frame; chains the records of a log.
     pub prev: u32,
     /// Every record up to here was durable when this was written.
     pub synced: u64,
@@ -130,7 +130,7 @@ impl Frame {
     }
 }
 
-/// Where a frame lies; part of what its checksum covers.
+/// Address of a frame, which its checksum covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameAddress {
     pub seed: u32,
@@ -175,18 +175,18 @@ pub fn mark(place: FrameAddress, next_lsn: u64, prev: u32, synced: u64) -> [u8; 
     Frame { is_mark: true, lsn: next_lsn, prev, synced, head_len: 0, body_len: 0 }.encode(place)
 }
 
-/// What stands at the start of some bytes.
+/// Result of a look at the start of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A mark, or a whole record with its checksum.
     Whole(Frame, u32),
     /// The header of a record whose rest is damaged or cut off.
     Broken(Frame),
-    /// Nothing that the log wrote there.
+    /// No frame of this log: zeros, foreign bytes, or a damaged header.
     Nothing,
 }
 
-/// Looks at the start of `bytes`.
+/// Decodes the frame at the start of `bytes` and checks it whole.
 pub fn look(place: FrameAddress, bytes: &[u8]) -> Found {
     let Some((frame, header_crc)) = Frame::decode(place, bytes) else { return Found::Nothing };
     if frame.is_mark {

@@ -10,20 +10,20 @@ use std::sync::Arc;
 const SPARE_BUFFER_BYTES_MAX: usize = 8 << 20;
 const SPARE_BUFFERS_MAX: usize = 4;
 
-/// Where the next record goes.
+/// Position and chain that the next record continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     pub segment: u32,
     pub offset: u32,
-    /// Bytes of this segment.
+    /// Bytes the file of this segment has.
     pub segment_bytes: u32,
-    /// Number of the last record.
+    /// Number of the last appended record.
     pub lsn: u64,
-    /// Checksum of the last record.
+    /// Checksum of the last appended record.
     pub chain: u32,
 }
 
-/// What one group writes into one segment: a mark, then records.
+/// Bytes that one group writes into one segment: a mark, then records.
 #[derive(Debug)]
 pub struct SegmentWrite {
     pub segment: u32,
@@ -45,7 +45,7 @@ impl SegmentWrite {
     }
 }
 
-/// What goes to the disk together.
+/// Records that one commit writes and syncs, by segment.
 #[derive(Debug)]
 pub struct Group {
     pub parts: Vec<SegmentWrite>,
@@ -53,7 +53,7 @@ pub struct Group {
     bytes: usize,
 }
 
-/// The state of the commit path.
+/// State of the commit path: records gathered, the group in flight, and what is durable.
 #[derive(Debug)]
 pub struct Gather {
     seed: u32,
@@ -74,7 +74,7 @@ pub struct Gather {
     commits: u64,
     /// The disk had no room for another segment: rolling would fail, so it is refused.
     pub no_room: bool,
-    /// Set by the writer thread before it sleeps: somebody has to wake it.
+    /// Whether the writer thread sleeps; an appender that sees it set wakes the writer.
     pub writer_sleeps: bool,
     pub stopping: bool,
     failed: Option<LogError>,
@@ -153,7 +153,7 @@ impl Gather {
         self.failed.get_or_insert(error).clone()
     }
 
-    /// A sealed segment left the log.
+    /// Takes a removed segment out of the quota; there may be room on the disk again.
     pub fn retired(&mut self, segment_bytes: u32) {
         self.sealed_bytes = self.sealed_bytes.saturating_sub(u64::from(segment_bytes));
         self.no_room = false;
@@ -188,6 +188,7 @@ impl Gather {
             return Err(LogError::TooLarge { len, len_max });
         }
         let len = u32::try_from(len).expect("a record is shorter than its segment");
+        // New data stops at the limit, the rest at twice that: a burst of sends must not keep consumers from settling.
         let share = match class {
             Class::Data => 1,
             Class::Step | Class::Settle => 2,
@@ -274,7 +275,7 @@ impl Gather {
         Ok(Some(group))
     }
 
-    /// The group is on the disk, all of it. Its buffers serve again unless somebody still reads them.
+    /// Notes that the whole group is durable. Its buffers are used again unless a reader still holds them.
     pub fn committed(&mut self, group: Arc<Group>) -> u64 {
         self.in_flight = None;
         self.commits += 1;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
 
-/// What gathers in memory before it is moved to its segment.
+/// Bytes gathered in memory before they are moved to their segment.
 const MEMORY_GROUP_BYTES: usize = 64 << 10;
 
 /// A durable append log. Clones are the same log; the disk is free again when the last one is gone.
@@ -45,7 +45,7 @@ impl Log {
         self.core.durable()
     }
 
-    /// Follows what is durable.
+    /// A receiver that follows the number of the last durable record.
     pub fn watch(&self) -> Watch {
         Watch::new(self.core.published.subscribe())
     }
@@ -57,12 +57,12 @@ impl Log {
         failed.ok().and_then(|error| error.clone()).unwrap_or(LogError::Closed)
     }
 
-    /// Why the log failed, if it did. It stays failed: nothing is appended or acknowledged any more; reads go on.
+    /// Error that ended the log as a place to write. It stays: nothing is appended or acknowledged, reads go on.
     pub fn failed(&self) -> Option<LogError> {
         self.core.published.borrow().failed.clone()
     }
 
-    /// What durable means on this disk.
+    /// Strength of a durable record on this disk.
     pub fn durability(&self) -> Durability {
         self.core.disk.durability()
     }
@@ -167,7 +167,7 @@ impl Log {
         }
     }
 
-    /// What the log holds and did.
+    /// Sizes and counters of the log at this moment.
     pub fn usage(&self) -> Usage {
         let gather = self.core.gather();
         let table = self.core.table();

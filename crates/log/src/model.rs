@@ -6,7 +6,7 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
-/// Where a record lies. Final from the moment it was appended.
+/// Address of a record. Final from the moment it was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// Number of the segment.
@@ -17,12 +17,12 @@ pub struct Position {
     pub len: u32,
 }
 
-/// Which space a record may use.
+/// Purpose of a record, which decides how much of quota and buffer it may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// New data: refused first when space or memory runs short.
     Data,
-    /// Leases and their ends: may use half of the reserve, so that they never take the room of those who settle.
+    /// Leases and their ends: may use half of the reserve, so that they never take the room of acks and moves.
     Step,
     /// Acks and moves: may use the whole reserve, so that data can always be settled.
     Settle,
@@ -61,9 +61,9 @@ impl Default for LogOptions {
 /// One record as a replay shows it: everything but the body.
 #[derive(Clone, Copy, Debug)]
 pub struct Replayed<'a> {
-    /// Its number.
+    /// Number of the record.
     pub lsn: Lsn,
-    /// Where it lies.
+    /// Position of the record.
     pub position: Position,
     /// The small part, as it was appended.
     pub head: &'a [u8],
@@ -74,13 +74,13 @@ pub struct Replayed<'a> {
 /// One record read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The small part.
+    /// Small part of the record, which a recovery replays.
     pub head: Bytes,
-    /// The payload.
+    /// Large part of the record, which a recovery leaves on the disk.
     pub body: Bytes,
 }
 
-/// What opening a log found, counted exactly.
+/// Findings of the recovery that opening a log made, counted exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Segments that hold or may hold records.
@@ -129,11 +129,11 @@ pub struct Damage {
 pub struct SegmentSpan {
     /// Number of the segment.
     pub segment: u32,
-    /// Settled bytes from its start.
+    /// Settled bytes from the start of the segment.
     pub bytes: u64,
 }
 
-/// What a scrub found in one segment.
+/// Findings of a scrub in one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentFindings {
     /// The segment and the bytes that were checked.
@@ -151,27 +151,27 @@ pub struct SegmentFindings {
 pub struct StretchFinding {
     /// Segment, offset, length and records lost.
     pub damage: Damage,
-    /// Its first records, as far as their heads are known.
+    /// First damaged records of the stretch, as far as their heads are known.
     pub records: Vec<DamagedRecord>,
 }
 
 /// A damaged record whose head can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedRecord {
-    /// Where it lies.
+    /// Position of the record.
     pub position: Position,
-    /// The small part.
+    /// Small part of the record.
     pub head: Vec<u8>,
 }
 
-/// What the log holds and did.
+/// Sizes and counters of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes that count against the quota.
     pub bytes_total: u64,
     /// Bytes of records whose body is still needed.
     pub bytes_live: u64,
-    /// The bound on `bytes_total`.
+    /// Maximum of `bytes_total`.
     pub quota_bytes: u64,
     /// Segments in use.
     pub segments: u32,

@@ -268,6 +268,7 @@ impl<'a> Recovering<'a> {
             let cut = contents.scan.cut(torn);
             self.report.torn_bytes += written.saturating_sub(cut as usize) as u64;
             self.report.sealed = false;
+            // Durable before the tail is overwritten, so that a second crash cannot destroy the evidence.
             evidence::save_torn(self.disk, number, cut, &contents.bytes[cut as usize..written])?;
             write_zeros(file.as_ref(), u64::from(cut), written as u64)?;
         }

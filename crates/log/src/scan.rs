@@ -3,14 +3,14 @@
 use crate::frame::{self, Found, Frame, FrameAddress, HEADER_LEN, MARK_LEN, SEGMENT_HEADER_LEN};
 use crate::model::{Damage, Lsn, Position, Replayed};
 
-/// One whole record.
+/// One whole record, as a scan found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub lsn: u64,
     pub offset: u32,
     pub body_len: u32,
     pub head_len: u16,
-    /// Where its head starts in the bytes that were scanned.
+    /// Index of the head in the bytes that were scanned.
     pub head_at: u32,
 }
 
@@ -33,7 +33,7 @@ pub struct Gap {
     pub first: u64,
     /// Records missing, as the numbers around the gap tell.
     pub lost: u64,
-    /// Checksum of the record before.
+    /// Checksum of the record before the gap.
     pub chain: Option<u32>,
     /// Nothing whole follows in this segment.
     pub is_tail: bool,
@@ -46,7 +46,7 @@ impl Gap {
     }
 }
 
-/// Where a walk stands: what the next frame has to continue.
+/// State of a walk: what the next frame has to continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// Number of the next record; unknown before the first frame of the oldest segment.
@@ -55,7 +55,7 @@ pub struct Cursor {
     pub chain: Option<u32>,
 }
 
-/// What a segment holds.
+/// Findings of a walk through one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     pub entries: Vec<Entry>,
@@ -249,7 +249,7 @@ impl Walk<'_> {
     }
 }
 
-/// How many zeros end these bytes.
+/// Number of zero bytes at the end of `bytes`.
 pub fn trailing_zeros(bytes: &[u8]) -> usize {
     const BLOCK: usize = 4096;
     static ZEROS: [u8; BLOCK] = [0; BLOCK];

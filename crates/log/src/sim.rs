@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod state;
 
-/// What of the unsynced part of a disk survives a power cut.
+/// Part of the unsynced writes that survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
-    /// Nothing that was not synced.
+    /// Only what was synced.
     Nothing,
     /// All of it, as if only the process had died.
     Everything,
     /// Any subset of the unsynced 512-byte sectors and of the unsynced changes of names.
     Sectors(u64),
-    /// The same in pages of 4 KiB.
+    /// As `Sectors`, in pages of 4 KiB.
     Pages(u64),
 }
 
@@ -42,7 +42,7 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// An empty disk.
+    /// A disk without files.
     pub fn new(seed: u64) -> SimDisk {
         SimDisk::from_state(State::new(seed))
     }
@@ -81,12 +81,12 @@ impl SimDisk {
         self.state().crash_at = Some(number);
     }
 
-    /// Whether the power went.
+    /// Whether the power was cut.
     pub fn has_crashed(&self) -> bool {
         self.state().has_crashed
     }
 
-    /// Writes so far.
+    /// Number of writes since the disk was made.
     pub fn writes(&self) -> u64 {
         self.state().writes
     }

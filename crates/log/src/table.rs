@@ -9,23 +9,23 @@ use std::sync::Arc;
 /// Files kept open for reading; the oldest are closed first.
 const FILES_OPEN_MAX: usize = 256;
 
-/// One segment.
+/// Bookkeeping of one segment.
 pub struct Segment {
     pub number: u32,
-    /// Bytes its file has or will have.
+    /// Bytes the file has, or will have once it is made.
     pub segment_bytes: u32,
-    /// Open if it was used lately.
+    /// File handle while the segment was used lately; opened anew otherwise.
     pub file: Option<Arc<dyn DiskFile>>,
     /// Bytes of records with a body that nobody released. A release may overtake the append it belongs to.
     pub live: i64,
-    /// Bytes of all records.
+    /// Bytes of all records, released or not.
     pub filled: u64,
     pub records: u64,
-    /// Number of its first record.
+    /// Number of the first record.
     pub first_lsn: u64,
-    /// Its file has a name on the disk.
+    /// Whether the file has its name on the disk.
     pub is_made: bool,
-    /// Its sidecar was written, or given up.
+    /// Whether the sidecar was written or given up.
     pub sidecar_done: bool,
 }
 
@@ -52,7 +52,7 @@ impl Segment {
     }
 }
 
-/// Records added to a segment.
+/// Sums over records added to one segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Added {
     pub live: i64,

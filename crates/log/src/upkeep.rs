@@ -84,7 +84,7 @@ impl Core {
         Ok(true)
     }
 
-    /// All of a segment, scanned.
+    /// Reads and scans a whole segment.
     pub fn read_segment(&self, segment: u32, first_lsn: u64) -> Result<Contents, LogError> {
         let file = self.readable(segment)?;
         let bytes = read_up_to(file.as_ref(), u64::from(u32::MAX));

@@ -15,7 +15,7 @@ const LOCK_NAME: &str = "LOCK";
 /// Bytes read between two words of progress.
 const STEP_BYTES: usize = 4 << 20;
 
-/// What a walk through a log found.
+/// Findings of a walk through a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Every segment in the order of their numbers.
@@ -24,16 +24,16 @@ pub struct VerifyReport {
     pub missing: Vec<u32>,
 }
 
-/// What one segment holds.
+/// Findings in one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentReport {
-    /// Its number.
+    /// Number of the segment.
     pub segment: u32,
     /// Bytes of the file.
     pub bytes: u64,
     /// Bytes of it that were ever written; the rest is zeros kept ready.
     pub written_bytes: u64,
-    /// Whole records.
+    /// Number of whole records.
     pub records: u64,
     /// Number of the first whole record.
     pub first_lsn: Option<u64>,
@@ -50,7 +50,7 @@ pub struct SegmentReport {
 }
 
 impl SegmentReport {
-    /// Records that are lost here.
+    /// Number of records lost in damaged stretches.
     pub fn lost_records(&self) -> u64 {
         self.damage.iter().map(|damage| damage.records).sum()
     }

@@ -4,7 +4,7 @@ use crate::error::LogError;
 use crate::model::Lsn;
 use tokio::sync::watch;
 
-/// What the log tells everybody.
+/// State of the log that its watchers see.
 #[derive(Clone, Debug)]
 pub struct Published {
     pub durable: Lsn,
@@ -51,7 +51,7 @@ impl Watch {
         self.receiver.borrow().durable
     }
 
-    /// Why the log failed, if it did.
+    /// The error that ended the log as a place to write; none while it works.
     pub fn failed(&self) -> Option<LogError> {
         self.receiver.borrow().failed.clone()
     }

@@ -28,7 +28,7 @@ impl WriterThread {
         core.gather().stopping = false;
         let mut threads = WriterThread { core, writer: None, helper: None };
         threads.helper = Some(spawn("log-helper", &threads.core, help)?);
-        // In memory a commit costs less than waking somebody for it: whoever appends commits.
+        // In memory a commit costs less than waking a thread for it: the appending thread commits.
         if threads.core.disk.durability() != Durability::Ram {
             threads.writer = Some(spawn("log-writer", &threads.core, write)?);
         }
@@ -44,6 +44,7 @@ impl WriterThread {
     fn join(&mut self) {
         self.core.gather().stopping = true;
         self.core.work.notify_all();
+        // The writer ends before the helper, because its last commits may still ask for upkeep.
         join(self.writer.take());
         self.core.upkeep().is_stopping = true;
         self.core.upkeep_work.notify_all();
@@ -76,7 +77,7 @@ fn join(thread: Option<JoinHandle<()>>) {
     let _ = thread.map(JoinHandle::join);
 }
 
-/// Nobody may wait for a writer that is dead.
+/// Fails the log if its thread panics, so that no caller waits for a writer that is dead.
 struct FailOnPanic<'a>(&'a Core);
 
 impl Drop for FailOnPanic<'_> {
@@ -119,6 +120,7 @@ fn wait_for_upkeep(core: &Core) -> bool {
     while !upkeep.is_wanted && !upkeep.is_stopping {
         upkeep = core.upkeep_work.wait(upkeep).unwrap_or_else(PoisonError::into_inner);
     }
+    // A request that meets the stop is kept: without threads, the next flush does the work.
     upkeep.is_wanted = upkeep.is_wanted && upkeep.is_stopping;
     !upkeep.is_stopping
 }

@@ -16,7 +16,7 @@ use crate::logging::LogControl;
 use crate::{services, specs};
 
 impl Config {
-    /// The bounds of the HTTP plane.
+    /// Bounds of the HTTP plane, taken from this configuration.
     pub fn http_limits(&self) -> HttpLimits {
         HttpLimits {
             request_deadline: self.http.request_deadline.duration(),
@@ -35,7 +35,7 @@ impl Config {
         }
     }
 
-    /// The bounds of every listener.
+    /// Bounds on the connections of every listener, taken from this configuration.
     pub fn connection_limits(&self) -> ConnectionLimits {
         ConnectionLimits {
             total: self.connections.max,
@@ -44,7 +44,7 @@ impl Config {
         }
     }
 
-    /// What the kernel takes from the configuration.
+    /// Options of the kernel, taken from this configuration.
     pub fn kernel_options(&self, seed: u64) -> KernelOptions {
         KernelOptions {
             drain_deadline: self.io.drain_deadline.duration(),
@@ -55,7 +55,7 @@ impl Config {
         }
     }
 
-    /// How often and how slowly lost work is tried again.
+    /// Number and pauses of retries of lost work.
     pub fn retry_limits(&self) -> RetryLimits {
         let [low, high] = self.retry.initial_jitter_ms.map(std::time::Duration::from_millis);
         RetryLimits { first_wait: (low, high), cap: self.retry.cap.duration(), tries_max: self.retry.max_tries }
@@ -64,11 +64,11 @@ impl Config {
 
 /// The process, as the admin plane controls it.
 pub struct ProcessControl {
-    /// Asks the configuration watcher.
+    /// Port to the configuration watcher.
     pub reloads: ReloadPort,
-    /// Changes the log filter.
+    /// Handle that replaces the log filter.
     pub log: LogControl,
-    /// The configuration in force.
+    /// Configuration in force.
     pub config: Snapshot<Config>,
 }
 
@@ -101,7 +101,7 @@ impl Control for ProcessControl {
     }
 }
 
-/// What is known without a running node.
+/// Facts about this build, known without a running node.
 pub fn build_facts() -> serde_json::Value {
     serde_json::json!({
         "name": "macronode",

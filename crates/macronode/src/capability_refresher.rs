@@ -7,10 +7,10 @@ use std::time::Duration;
 use ron_auth::{Authority, Revocations};
 use ron_kernel::{TaskContext, TaskResult};
 
-/// How often it looks; a revocation is effective within this time.
+/// Pause between two looks at the revocation file; a revocation is effective within this time.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// One life of the refresher.
+/// The task: takes up changes of the revocation file until it is told to stop.
 pub async fn capability_refresher(
     context: TaskContext,
     authority: Authority,

@@ -29,20 +29,20 @@ const TOKEN_VARIABLE: &str = "MACRO_TOKEN";
 pub struct Client {
     endpoint: Endpoint,
     token_file: PathBuf,
-    /// Which of the node's planes, for messages.
+    /// Name of the node's plane, for messages.
     plane: &'static str,
 }
 
-/// What the node said.
+/// Answer of a node to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAnswer {
-    /// The status of HTTP.
+    /// HTTP status.
     pub status: u16,
-    /// The body.
+    /// Body of the answer.
     pub body: Bytes,
 }
 
-/// What a running node writes into its data directory.
+/// Contents of the file of bound addresses in the data directory.
 #[derive(Debug, Default, Deserialize)]
 struct Addresses {
     admin: Option<String>,
@@ -78,17 +78,17 @@ impl Client {
         Ok(Client { endpoint, token_file, plane: "admin" })
     }
 
-    /// Where it asks, for messages.
+    /// Address that is asked, for messages.
     pub fn address(&self) -> &str {
         self.endpoint.address()
     }
 
-    /// Where it asks, as an address of the web.
+    /// Base URL of the plane.
     pub fn url(&self) -> String {
         self.endpoint.url()
     }
 
-    /// Reads something; needs no token.
+    /// Sends a GET; needs no token.
     pub async fn get(&self, path: &str) -> Result<NodeAnswer, Failure> {
         self.send(self.request(Method::GET, path)?).await
     }

@@ -21,17 +21,17 @@ use crate::doctor;
 use crate::errors::{Code, Exit, Failure};
 use crate::services;
 
-/// What a command has to say.
+/// Outcome of a command that could be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// For standard output.
+    /// Text for standard output.
     pub text: String,
-    /// How the process ends.
+    /// Exit status of the process.
     pub exit: Exit,
 }
 
 impl Report {
-    /// A report that all is well.
+    /// A report with exit status 0.
     pub fn clean(text: impl Into<String>) -> Self {
         Report { text: text.into(), exit: Exit::Clean }
     }

@@ -159,7 +159,7 @@ impl Config {
         self.services.iter().any(|name| name == service)
     }
 
-    /// The section of this Options type.
+    /// Values of the section whose Options type is `T`.
     pub fn section<T: 'static>(&self) -> &T {
         let found = self.sections.values().find_map(SectionValue::get::<T>);
         found.expect("the services of this binary declare every section that is asked for")
@@ -171,7 +171,7 @@ impl Config {
     }
 }
 
-/// The cores this process may use.
+/// Number of cores this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }

@@ -27,7 +27,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 pub enum ReloadRequest {
     /// Something happened in the file's folder; one such notice waits at most.
     FolderChanged,
-    /// Operators ask and wait for the outcome; those who ask while one waits share it.
+    /// Operators wait for the outcome; requests that come before the reload begins share one reload.
     Asked(Vec<oneshot::Sender<Result<ReloadReport, Error>>>),
 }
 
@@ -45,20 +45,20 @@ impl Coalesce for ReloadRequest {
     }
 }
 
-/// What the watcher works with. Clones share everything.
+/// Parts that the watcher works with. Clones share everything.
 #[derive(Clone)]
 pub struct LiveConfig {
-    /// Where the configuration comes from; read again at every reload.
+    /// Sources of the configuration, read again at every reload.
     pub sources: Sources,
-    /// The configuration in force; parts of it are derived from it by those who read them.
+    /// Configuration in force; its readers derive their own part from it.
     pub config: Snapshot<Config>,
-    /// The log filter.
+    /// Handle that replaces the log filter.
     pub log: LogControl,
-    /// Tells the supervisor.
+    /// Queue that tells the supervisor which services to restart.
     pub updates: Coalescing<ConfigChange>,
 }
 
-/// One life of the watcher.
+/// The task: reloads on SIGHUP, on request and when the file changes, until it is told to stop.
 pub async fn config_watcher(context: TaskContext, live: LiveConfig, requests: Coalescing<ReloadRequest>) -> TaskResult {
     let failed = |error: &dyn std::fmt::Display| TaskError::Failed(error.to_string());
     let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(&error))?;
@@ -75,6 +75,7 @@ pub async fn config_watcher(context: TaskContext, live: LiveConfig, requests: Co
             biased;
             () = &mut stopping => return Ok(()),
             _ = hangup.recv() => {
+                // Read before the reload: a change during the reload differs from it and is found by the next poll.
                 seen = live.fingerprint();
                 let _ = live.reload(kernel, "SIGHUP");
             }
@@ -116,7 +117,7 @@ fn watch_folder(sources: &Sources, tell: Coalescing<ReloadRequest>) -> Option<no
 }
 
 impl LiveConfig {
-    /// What the file says now; none if there is no file.
+    /// Bytes of the file now; none if there is no file.
     fn fingerprint(&self) -> Option<Vec<u8>> {
         self.sources.file.as_ref().and_then(|file| std::fs::read(file).ok())
     }
@@ -166,6 +167,7 @@ impl LiveConfig {
         }
         restart.sort_unstable();
         restart.dedup();
+        // Before anything is published: a filter that is refused leaves the old configuration whole.
         if current.value.log.filter != loaded.config.log.filter {
             self.log.set_filter(&loaded.config.log.filter).map_err(Error::schema)?;
         }
@@ -184,7 +186,7 @@ impl LiveConfig {
 pub struct ReloadPort(pub Coalescing<ReloadRequest>);
 
 impl ReloadPort {
-    /// Asks and waits.
+    /// Asks for a reload and waits for its outcome.
     pub async fn reload(&self) -> Result<ReloadReport, Error> {
         let (reply, outcome) = oneshot::channel();
         self.0.offer(ReloadRequest::Asked(vec![reply]))?;

@@ -15,12 +15,12 @@ pub const TOKEN_FILE: &str = "operator.token";
 /// Name of the file with the bound addresses.
 pub const ADDRESSES_FILE: &str = "addresses.json";
 
-/// Where the node keeps things, or nowhere.
+/// Data directory of the node, or none in amnesia mode.
 #[derive(Clone, Debug)]
 pub enum DataDir {
     /// A directory that exists and is ours.
     Kept(PathBuf),
-    /// Amnesia: nothing is written.
+    /// Amnesia mode: nothing is written.
     Nowhere,
 }
 

@@ -23,7 +23,7 @@ const NOTE: &str = "Generated from the specs by `cargo xtask docgen`; edits here
 /// A generated document: its path below docs/ and the function that writes it.
 pub type Page = (&'static str, fn() -> String);
 
-/// Every generated document.
+/// Every generated document, by file name.
 pub const PAGES: &[Page] = &[
     ("cli.md", cli),
     ("concurrency.md", concurrency),
@@ -32,7 +32,7 @@ pub const PAGES: &[Page] = &[
     ("metrics.md", metrics),
 ];
 
-/// docs/concurrency.md
+/// Text of docs/concurrency.md.
 pub fn concurrency() -> String {
     let mut page = format!("# Tasks, queues and gates\n\n{NOTE}\n");
     page.push_str("The same picture, live: `macronode topology`, or `/` on the admin plane.\n\n## Map\n\n```mermaid\n");
@@ -56,7 +56,7 @@ pub fn concurrency() -> String {
     page
 }
 
-/// docs/metrics.md
+/// Text of docs/metrics.md.
 pub fn metrics() -> String {
     let mut page = format!("# Metrics\n\n{NOTE}\n");
     page.push_str(
@@ -68,14 +68,14 @@ pub fn metrics() -> String {
     page
 }
 
-/// docs/http.md
+/// Text of docs/http.md.
 pub fn http() -> String {
     let of_services = services::all().flat_map(|service| service.surfaces().iter().copied());
     let surfaces: Vec<&Surface> = of_services.chain([&NODE_SURFACE]).collect();
     http_reference(&surfaces)
 }
 
-/// docs/config.md
+/// Text of docs/config.md.
 pub fn config() -> String {
     crate::config::markdown()
 }
@@ -163,7 +163,7 @@ fn task_plan(task: &TaskSpec) -> TaskPlan {
     TaskPlan { name: task.name, instances: 1, phase: task.phase, heartbeat_ms: None }
 }
 
-/// What a unit needs on a node that runs everything, without the development routes.
+/// Names of the units that a unit needs on a node that runs everything but the development routes.
 fn needs(spec: &ServiceSpec) -> Vec<&'static str> {
     let served = served_by_http(false).filter(|_| spec.name == HTTP.name);
     spec.depends_on.iter().copied().chain(served).collect()

@@ -11,44 +11,44 @@ use crate::commands::Report;
 use crate::config::{self, Config, Sources};
 use crate::errors::{Code, Exit};
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// All is as it should be.
     Ok,
     /// The node runs, but not as well as it could.
     Warn,
-    /// The node will not run.
+    /// The node will not run like this.
     Fail,
 }
 
-/// One line of the doctor.
+/// Result of one examination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity.
     pub level: Level,
-    /// What was examined.
+    /// Name of what was examined.
     pub what: String,
-    /// What was found.
+    /// State that was found.
     pub finding: String,
-    /// What to do; nothing if all is well.
+    /// Remedy; none if all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// As it should be.
+    /// A finding without fault.
     pub fn ok(what: &str, finding: impl Into<String>) -> Self {
         Finding { level: Level::Ok, what: what.to_owned(), finding: finding.into(), advice: None }
     }
 
-    /// Could be better.
+    /// A finding that could be better, with advice.
     pub fn warn(what: &str, finding: impl Into<String>, advice: &str) -> Self {
         Finding { level: Level::Warn, advice: Some(advice.to_owned()), ..Finding::ok(what, finding) }
     }
 
-    /// Will not do.
+    /// A finding that keeps the node from running, with advice.
     pub fn fail(what: &str, finding: impl Into<String>, advice: &str) -> Self {
         Finding { level: Level::Fail, ..Finding::warn(what, finding, advice) }
     }
@@ -64,7 +64,7 @@ impl Finding {
     }
 }
 
-/// Examines everything and reports.
+/// Runs every examination and reports.
 pub fn doctor(sources: &Sources, json: bool) -> Report {
     let findings = examine(sources);
     let failed = findings.iter().filter(|finding| finding.level == Level::Fail).count();

@@ -3,21 +3,21 @@
 use std::fmt;
 use std::process::ExitCode;
 
-/// How the process ends.
+/// Exit status of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Everything asked for was done.
     Clean,
     /// The command line or the configuration is wrong.
     Usage,
-    /// It cannot start, a check failed, or no node answers.
+    /// The node cannot start, a check failed, or no node answers.
     Failed,
     /// The node left, but tasks had to be aborted at the drain deadline.
     Aborted,
 }
 
 impl Exit {
-    /// The number the shell sees.
+    /// Number of the status, as the shell sees it.
     pub fn number(self) -> u8 {
         match self {
             Exit::Clean => 0,
@@ -34,7 +34,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// What an operator can look up.
+/// Error code with a page in docs/errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
     /// MN0001
@@ -147,7 +147,7 @@ impl Code {
         }
     }
 
-    /// How a process that stops because of this ends.
+    /// Exit status of a process that stops because of this.
     pub fn exit(self) -> Exit {
         match self {
             code if code <= Code::SharedAddress => Exit::Usage,
@@ -168,9 +168,9 @@ impl fmt::Display for Code {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code} {message}")]
 pub struct Failure {
-    /// What to look up.
+    /// Code to look up.
     pub code: Code,
-    /// What happened and what to do.
+    /// What happened, and what to do about it.
     pub message: String,
 }
 

@@ -7,7 +7,7 @@ use ron_kernel::queue::{Payload, QueueProbe, QueueReceiver};
 use ron_kernel::{KernelHandle, TaskContext, TaskResult};
 use ron_policy::{PressureLimits, PressureMeter};
 
-/// How often pressure is sampled.
+/// Pause between two samples of pressure.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// The kernel's loop counts as turning while its last turn is younger than this.
 pub const LOOP_AGE_MAX: Duration = Duration::from_secs(2);
@@ -19,24 +19,24 @@ const FILES_PRESSURE: f32 = 0.9;
 /// One finished job, as a worker measured it.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
-    /// What kind of work it was.
+    /// Kind of the job, for metrics.
     pub kind: &'static str,
-    /// Time in the queue.
+    /// Time the job waited in the queue.
     pub waited: Duration,
-    /// Time with the worker.
+    /// Time the worker took.
     pub worked: Duration,
 }
 
 impl Payload for Measurement {}
 
-/// A queue under observation.
+/// A queue with the meter of its pressure.
 struct Watched {
     probe: QueueProbe,
     meter: PressureMeter,
     refused_before: u64,
 }
 
-/// One life of the health reporter.
+/// The task: samples pressure, informs the service manager and takes up measurements until it is told to stop.
 pub async fn health_reporter(
     context: TaskContext,
     queues: Vec<QueueProbe>,
@@ -48,6 +48,7 @@ pub async fn health_reporter(
     let mut manager = ServiceManager::default();
     let mut latencies = Latencies { kernel: kernel.clone(), by_kind: Vec::new() };
     let mut sample = tokio::time::interval(SAMPLE_EVERY);
+    // After a stall, the missed samples would all show the same moment.
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut events = kernel.bus().subscribe("observe", kernel.metrics());
     context.ready().await;
@@ -133,7 +134,7 @@ fn open_files_share() -> f32 {
     }
 }
 
-/// What the service manager (systemd) was told last.
+/// State last told to the service manager (systemd).
 #[derive(Default)]
 struct ServiceManager {
     ready: bool,

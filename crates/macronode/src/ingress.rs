@@ -31,10 +31,10 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 const LINGER_TIME: Duration = Duration::from_secs(1);
 const LINGER_CHUNK: usize = 16 * 1024;
 const LINGER_CHUNKS_MAX: usize = 256;
-/// How often the listener forgets quiet addresses and beats.
+/// Pause between two rounds in which the listener forgets quiet addresses and beats.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
 
-/// One life of the frame listener.
+/// The task: accepts connections and reads their frames until it is told to stop.
 pub async fn transport_ingress(
     context: TaskContext,
     listener: std::net::TcpListener,
@@ -62,7 +62,7 @@ pub async fn transport_ingress(
         match accepted {
             Ok((stream, peer)) => {
                 let Some(slot) = limiter.admit(peer.ip(), config.get().value.connection_limits()) else {
-                    // One try: a refusal must not wait for whoever is refused.
+                    // One try: a refusal must not wait until the refused peer reads.
                     let _ = stream.try_write(&reply_frame(Err(Error::busy("the listener, or your address's share,"))));
                     continue;
                 };
@@ -97,11 +97,11 @@ struct Connection {
     config: Snapshot<Config>,
     work: WorkPort,
     metrics: Arc<Metrics>,
-    /// Its place at the listener, given back when the connection ends.
+    /// Slot of the connection at the listener, given back when the connection ends.
     _slot: Slot,
 }
 
-/// Why no frame came.
+/// Reason why no frame was read.
 enum NoFrame {
     /// The peer closed between two frames, or the node is stopping.
     Done,

@@ -31,6 +31,7 @@ impl Listeners {
         }
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
+        // One handle stays here, so that connections in the backlog survive a restart of the task that accepts.
         let handle = listener.try_clone()?;
         bound.insert(plane, Bound { asked: address, listener });
         moved(&addresses(&bound));
@@ -42,7 +43,7 @@ impl Listeners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(plane);
     }
 
-    /// Where each plane really listens.
+    /// Address each plane is bound to, by the plane's name.
     pub fn addresses(&self) -> BTreeMap<&'static str, SocketAddr> {
         addresses(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

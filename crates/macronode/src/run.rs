@@ -46,14 +46,17 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let listeners = Arc::new(bind(&config)?);
     let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
     let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
+    // A configured port may be 0; commands find the real one in this file.
     data.note_addresses(&listeners.addresses());
     let access = Access::load(&data, &token)?;
     let node = Node::new(sources, config, log, Arc::clone(&listeners), data);
+    // Before any service is built, so that a slow start can be watched.
     let admin = node.start_admin(token)?;
     let (kernel, watched) = node.build(Arc::clone(&admin), access)?;
 
     banner::print(&watched.config.get().value, &watched.listeners.addresses());
     let report = runtime.block_on(serve(kernel));
+    // Only now: the admin plane answers until the drain is over.
     admin.stop();
     // Blocking work cannot be aborted; it is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -144,7 +147,7 @@ fn farewell(report: &ExitReport) -> Exit {
     }
 }
 
-/// Who may do what on this node.
+/// Authority over capabilities, and the file of the revoked ones.
 struct Access {
     authority: Authority,
     /// The list of revoked capabilities; none in amnesia mode.
@@ -168,7 +171,7 @@ impl Access {
     }
 }
 
-/// What the services are built from.
+/// Parts of a node before the kernel is built.
 struct Node {
     live: LiveConfig,
     builder: Builder,
@@ -177,7 +180,7 @@ struct Node {
     reloads: ReloadPort,
 }
 
-/// What is left to look at once the kernel owns everything.
+/// Parts that stay visible once the kernel owns everything.
 struct Watched {
     config: Snapshot<Config>,
     listeners: Arc<Listeners>,
@@ -267,7 +270,7 @@ impl Node {
     }
 }
 
-/// The worker pool and the way to it.
+/// Declares the worker pool; returns the port that queues work for it.
 fn pool(builder: &mut Builder, live: &LiveConfig, telemetry: &QueueSender<Measurement>) -> WorkPort {
     let config = live.config.keep();
     let config = &config.value;

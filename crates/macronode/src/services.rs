@@ -24,25 +24,25 @@ pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox];
 
 /// One service: what it declares, and how it becomes part of a node.
 pub trait Service: Sync {
-    /// Its node of the readiness DAG, with its tasks.
+    /// Unit of the service in the readiness DAG, with its tasks.
     fn spec(&self) -> &'static ServiceSpec;
 
-    /// Its queues and broadcasts.
+    /// Queues and broadcasts of the service.
     fn queues(&self) -> Vec<&'static QueueSpec> {
         Vec::new()
     }
 
-    /// Its gates; the permits of each are a key of the configuration.
+    /// Gates of the service; the permits of each are a key of the configuration.
     fn gates(&self) -> &'static [&'static GateSpec] {
         &[]
     }
 
-    /// Its metrics.
+    /// Metrics of the service.
     fn metrics(&self) -> &'static [MetricSpec] {
         &[]
     }
 
-    /// Its sections of the configuration.
+    /// Sections of the configuration that the service owns.
     fn sections(&self) -> &'static [Section] {
         &[]
     }
@@ -52,27 +52,27 @@ pub trait Service: Sync {
         Vec::new()
     }
 
-    /// What an operator should know though the node is well; shown on /readyz as long as it is so.
+    /// Sentences an operator should read though the node is well; shown on /readyz while they hold.
     fn notes(&self, _config: &Config) -> Vec<String> {
         Vec::new()
     }
 
-    /// What an operator can grant: its verbs, what a resource is, and limits.
+    /// Verbs, kind of resource and limits that an operator can grant.
     fn capabilities(&self) -> Option<&'static Capabilities> {
         None
     }
 
-    /// Its surfaces on the public HTTP plane, which is ready only while the service is.
+    /// Surfaces of the service on the public HTTP plane, which is ready only while the service is.
     fn surfaces(&self) -> &'static [&'static Surface] {
         &[]
     }
 
-    /// Its commands: `macronode <name> …`.
+    /// Commands of the service: `macronode <name> …`.
     fn commands(&self) -> Vec<ServiceCommand> {
         Vec::new()
     }
 
-    /// Its panes of `macronode top`.
+    /// Panes of `macronode top` that show the service.
     fn panes(&self) -> Vec<Box<dyn Pane>> {
         Vec::new()
     }
@@ -84,21 +84,21 @@ pub trait Service: Sync {
 /// Adds the routes of a service to the plane; not called on a node without one.
 pub type Routes = Box<dyn FnOnce(ApiBuilder) -> ApiBuilder>;
 
-/// What a service is installed with.
+/// Parts of the node that a service is installed with.
 pub struct Parts<'a> {
     /// Makes its tasks, queues and metrics.
     pub builder: &'a mut Builder,
     /// The configuration in force; what a reload may change is derived from it.
     pub config: &'a Snapshot<Config>,
-    /// Where it keeps things, or nowhere.
+    /// Data directory of the node, or nowhere in amnesia mode.
     pub data: &'a DataDir,
-    /// Who may do what.
+    /// Authority that checks capabilities.
     pub authority: &'a Authority,
 }
 
 /// A command of a service.
 pub struct ServiceCommand {
-    /// The word on the command line.
+    /// First word on the command line.
     pub name: &'static str,
     /// One sentence for the list of commands.
     pub about: &'static str,
@@ -126,13 +126,13 @@ impl ServiceCommand {
         ServiceCommand { name, about, examples, arguments: T::augment_subcommands, run: Box::new(run) }
     }
 
-    /// The command as the parser sees it.
+    /// Description for the command line parser.
     pub fn parser(&self) -> clap::Command {
         let command = clap::Command::new(self.name).about(self.about);
         (self.arguments)(command.subcommand_required(true).arg_required_else_help(true))
     }
 
-    /// Does what was asked.
+    /// Carries the command out.
     pub fn run(&self, matches: &ArgMatches) -> Result<Report, Failure> {
         (self.run)(matches)
     }
@@ -183,7 +183,7 @@ pub fn panes() -> Vec<Box<dyn Pane>> {
     all().flat_map(Service::panes).collect()
 }
 
-/// What the services let be granted.
+/// Verbs and limits that the services let an operator grant.
 pub fn capabilities() -> impl Iterator<Item = &'static Capabilities> {
     all().filter_map(Service::capabilities)
 }

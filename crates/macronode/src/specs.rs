@@ -44,10 +44,10 @@ pub static OVERLAY_HTTP: TaskSpec = task(
     Phase::Intake,
     "the HTTP API: deadlines, per-route concurrency, per-address limits",
 );
-/// Does the work.
+/// Takes jobs from the work queue.
 pub static WORKER: TaskSpec =
     task("worker", "workers", Phase::Work, "takes work; CPU-heavy or blocking parts go to spawn_blocking");
-/// Watches pressure and tells.
+/// Measures pressure and reports it to the kernel.
 pub static HEALTH_REPORTER: TaskSpec = task(
     "health_reporter",
     "1",
@@ -59,7 +59,7 @@ pub static HEALTH_REPORTER: TaskSpec = task(
 pub static CAPABILITY_REFRESHER: TaskSpec =
     task("capability_refresher", "1", Phase::Work, "forgets old verdicts, takes up revocations");
 
-/// Seeing and being seen.
+/// Unit of the admin plane and the health reporter.
 pub static OBSERVE: ServiceSpec = ServiceSpec {
     name: "observe",
     required: false,
@@ -68,7 +68,7 @@ pub static OBSERVE: ServiceSpec = ServiceSpec {
     tasks: &[&METRICS_SERVER, &HEALTH_REPORTER],
     does: "admin plane and health reporting",
 };
-/// Live configuration.
+/// Unit of the live configuration.
 pub static CONFIG: ServiceSpec = ServiceSpec {
     name: "config",
     required: false,
@@ -77,7 +77,7 @@ pub static CONFIG: ServiceSpec = ServiceSpec {
     tasks: &[&CONFIG_WATCHER],
     does: "live configuration",
 };
-/// The worker pool.
+/// Unit of the worker pool.
 pub static WORKERS: ServiceSpec = ServiceSpec {
     name: "workers",
     required: true,
@@ -86,7 +86,7 @@ pub static WORKERS: ServiceSpec = ServiceSpec {
     tasks: &[&WORKER],
     does: "the pool that answers frames and does the work of the development routes",
 };
-/// The HTTP plane.
+/// Unit of the public HTTP plane.
 pub static HTTP: ServiceSpec = ServiceSpec {
     name: "http",
     required: true,
@@ -95,7 +95,7 @@ pub static HTTP: ServiceSpec = ServiceSpec {
     tasks: &[&OVERLAY_HTTP],
     does: "the public HTTP plane",
 };
-/// The framed plane.
+/// Unit of the framed plane.
 pub static OAP: ServiceSpec = ServiceSpec {
     name: "oap",
     required: true,
@@ -105,7 +105,7 @@ pub static OAP: ServiceSpec = ServiceSpec {
     does: "the framed plane between nodes",
 };
 
-/// Who may do what.
+/// Unit of capabilities and their revocations.
 pub static ACCESS: ServiceSpec = ServiceSpec {
     name: "access",
     required: true,
@@ -121,12 +121,12 @@ pub fn units() -> impl Iterator<Item = &'static ServiceSpec> {
     own.into_iter().chain(services::all().map(Service::spec)).chain([&HTTP, &OAP])
 }
 
-/// Whether a node has a worker pool: while somebody has work for it, frames or the development routes.
+/// Whether a node has a worker pool: only if the framed plane or the development routes have work for it.
 pub fn uses_pool(chosen: &[String], is_dev: bool) -> bool {
     is_dev || chosen.iter().any(|name| name == OAP.name)
 }
 
-/// What the HTTP plane needs: the services that it serves, and the pool only while the development routes use it.
+/// Units that the HTTP plane needs: the services it serves, and the pool only while the development routes use it.
 pub fn served_by_http(is_dev: bool) -> impl Iterator<Item = &'static str> {
     let served = services::all().filter(|service| !service.surfaces().is_empty()).map(|service| service.spec().name);
     served.chain(is_dev.then_some(WORKERS.name))

@@ -18,12 +18,12 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::health::Measurement;
 
-/// What a worker is asked to do.
+/// Job for a worker.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// An item of the HTTP plane.
+    /// Job of a development route of the HTTP plane.
     Http(WorkItem),
-    /// A frame of the OAP plane.
+    /// Frame of the OAP plane.
     Frame(Bytes),
 }
 
@@ -58,7 +58,7 @@ struct Entrance {
 const DEV_WORK: Idempotent = Idempotent { op: "work", because: "the development routes change nothing" };
 
 impl WorkPort {
-    /// Puts jobs into this queue.
+    /// A port to this queue.
     pub fn new(jobs: QueueSender<Job>, config: Snapshot<Config>, metrics: Arc<Metrics>) -> Self {
         WorkPort(Arc::new(Entrance { jobs, config, metrics }))
     }
@@ -128,6 +128,7 @@ pub async fn worker(
         };
         let Some(job) = job else { break };
         context.beating(perform(job, &telemetry, frames)).await;
+        // While the queue never runs dry nothing else here yields, and other tasks of the thread would starve.
         tokio::task::consume_budget().await;
     }
     while let Some(job) = jobs.try_recv() {
@@ -136,7 +137,7 @@ pub async fn worker(
     Ok(())
 }
 
-/// What a worker answers to a frame.
+/// Behaviour of a worker that gets a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameAnswer {
     /// Development: the frame comes back as it is.
@@ -159,6 +160,7 @@ async fn perform(mut job: Job, telemetry: &QueueSender<Measurement>, frames: Fra
         let _ = job.reply.send(result);
     }
     let waited = started.saturating_duration_since(job.queued);
+    // A full queue costs a measurement, never the work that it measures.
     let _ = telemetry.offer(Measurement { kind, waited, worked: started.elapsed() });
 }
 

@@ -61,7 +61,7 @@ fn it_is_known_to_commands_schema_documents_and_tokens() {
             vec!["\"greeter\"", "Times a greeting is said.", "\"greeter_calls\"", "MACRO_GREETER__REPEAT"],
         ),
         (vec!["config", "print"], vec!["[greeter]", "repeat = 1", "greeter_calls = \"2xcpu\""]),
-        (vec!["token", "mint", "--help"], vec!["greeter:greet", "name", "greeter.greetings_per_second"]),
+        (vec!["token", "mint", "--help"], vec!["greeter:<verb>:<name>", "be greeted", "greeter.greetings_per_second"]),
         (
             vec![
                 "token",
@@ -83,8 +83,6 @@ fn it_is_known_to_commands_schema_documents_and_tokens() {
     }
     let refused = run(here, &["token", "mint", "--subject", "ann", "--allow", "greeter:shout:bob"]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("greet"));
-    let unknown = run(here, &["config", "validate", "nowhere.toml"]);
-    assert!(!unknown.status.success());
 }
 
 #[test]

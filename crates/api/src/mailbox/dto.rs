@@ -192,7 +192,7 @@ pub(super) struct FilterFields {
     error_contains: Option<String>,
 }
 
-/// Written as it is shown.
+/// Serializes as the text that `Display` gives.
 #[derive(Debug)]
 pub(super) struct Shown<T>(pub T);
 
@@ -322,7 +322,7 @@ impl From<FilterFields> for Filter {
     }
 }
 
-/// How many items a page has.
+/// Number of items in one page: the default if none was asked for, refused if above `most`.
 pub(super) fn check_limit(limit: Option<u64>, default: usize, most: usize) -> Result<usize, Error> {
     let Some(limit) = limit else { return Ok(default) };
     bounds::check_range("limit", limit, 1..=most as u64)?;

@@ -30,17 +30,17 @@ use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use filter::Filter;
 
-/// Streams of events open at once.
+/// Maximum event streams open at once on this node.
 const STREAMS_MAX: usize = 4096;
-/// Streams of events one subject may have open, so that no one takes them all.
+/// Maximum event streams one subject may have open, so that no subject takes them all.
 const STREAMS_OF_SUBJECT_MAX: usize = 1024;
-/// A stream ends after this time; its reader opens the next one and misses nothing.
+/// Maximum life of a stream; its reader opens the next one and misses nothing.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(3600);
-/// Silence is broken this often, so that both sides notice a connection that is gone.
+/// Pause after which a comment is sent, so that both sides notice a connection that is gone.
 const BEAT_EVERY: Duration = Duration::from_secs(15);
-/// The token is looked at again this often.
+/// Pause between two checks of the token, which may expire or be revoked while the stream is open.
 const RECHECK_EVERY: Duration = Duration::from_secs(5);
-/// Events written at once.
+/// Maximum events in one write.
 const EVENTS_AT_ONCE: usize = 64;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -76,15 +76,15 @@ pub(super) struct EventsQuery {
 #[schema(value_type = Object)]
 pub(super) struct EventData<'a>(&'a NumberedEvent);
 
-/// Why a stream ends.
+/// Reason that the last frame of a stream gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum EventsEnd {
-    /// The node is leaving.
+    /// The node is draining.
     Draining,
-    /// It lasted as long as a stream may.
+    /// The stream reached its maximum life.
     Deadline,
-    /// The token ran out or was revoked.
+    /// The token expired or was revoked.
     Revoked,
     /// Everything that was remembered has been told, and no more was asked for.
     Complete,
@@ -100,7 +100,7 @@ struct OpenStream {
     subject: Arc<str>,
 }
 
-/// A stream on its way.
+/// State of one open stream between two frames.
 struct EventFeed {
     app: Arc<App>,
     bearer: Bearer,
@@ -122,7 +122,7 @@ enum EventsStage {
     Ended,
 }
 
-/// What woke a stream.
+/// Event or timer that woke a waiting stream.
 enum Woken {
     Item(Option<EventItem>),
     Time,
@@ -135,7 +135,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     routes.add(&EVENTS, with!(app, open(bearer, headers, query)))
 }
 
-/// What the query asks for.
+/// The query string, read and checked.
 struct Asked {
     filter: Filter,
     replay: bool,

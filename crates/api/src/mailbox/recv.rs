@@ -91,7 +91,7 @@ async fn recv(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
     Ok(Json(RecvAnswer { messages }).into_response_of(bytes))
 }
 
-/// The name a lease is held under.
+/// Name under which a lease is held: the subject and the correlation id of its request.
 pub(super) fn consumer(subject: &Subject, call: &Call) -> String {
     let (name, corr_id) = (&*subject.name, call.corr_id.as_str());
     let mut consumer = String::with_capacity(name.len() + 1 + corr_id.len());

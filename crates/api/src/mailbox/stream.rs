@@ -34,19 +34,19 @@ use crate::extract::{Json, JsonText, Path};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
-/// Streams open at once.
+/// Maximum receive streams open at once on this node.
 const STREAMS_MAX: usize = 1024;
-/// Messages one stream may be owed.
+/// Maximum credit of one stream, in messages.
 const CREDIT_MAX: u64 = 10_000;
-/// A stream ends after this time; its reader opens the next.
+/// Maximum life of a stream; its reader opens the next.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(600);
-/// A stream without credit ends after this time.
+/// Time after which a stream without credit ends.
 const CREDIT_PATIENCE: Duration = Duration::from_secs(30);
-/// Silence is broken this often.
+/// Pause after which a `beat` line is sent, so that both sides notice a connection that is gone.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
-/// The token is looked at again this often.
+/// Pause between two checks of the token, which may expire or be revoked while the stream is open.
 const RECHECK_EVERY: Duration = Duration::from_secs(5);
-/// What a receive may take beyond its wait.
+/// Time a receive may take beyond its wait, and maximum pause after one that failed.
 const RECV_SLACK: Duration = Duration::from_secs(2);
 
 const STREAM_ID_HEADER: HeaderName = HeaderName::from_static("x-stream-id");
@@ -134,13 +134,13 @@ pub(super) enum End {
     Error,
 }
 
-/// The streams that are open, by id.
+/// Open streams, by id, so that a request for credit finds its stream.
 #[derive(Default)]
 pub(super) struct Streams(Mutex<HashMap<CorrIdText, Arc<Ticket>>>);
 
 type CorrIdText = String;
 
-/// What a stream and its reader share.
+/// State that a stream shares with requests for more credit.
 struct Ticket {
     topic: TopicName,
     credit: AtomicU64,
@@ -154,7 +154,7 @@ struct Open {
     ticket: Arc<Ticket>,
 }
 
-/// A stream on its way.
+/// State of one open stream between two lines.
 struct Feed {
     app: Arc<App>,
     bearer: Bearer,
@@ -167,7 +167,7 @@ struct Feed {
     ends: Instant,
     beat: Instant,
     recheck: Instant,
-    /// When the stream ends for want of credit, while it has none.
+    /// Moment at which the stream ends for want of credit; none while it has credit.
     starves: Option<Instant>,
 }
 
@@ -178,7 +178,7 @@ enum Stage {
     Ended,
 }
 
-/// What came of one wait.
+/// Outcome of one wait for messages.
 enum Turn {
     Messages(Vec<Delivery>),
     Nothing,
@@ -224,6 +224,7 @@ async fn grant(app: Arc<App>, bearer: Bearer, id: Path<String>, body: JsonText) 
     bearer.is_known(&app.authority)?;
     let no_stream = || Error::new(Kind::NotFound, "no stream of this id is open");
     let ticket = app.streams.find(&id.0).ok_or_else(no_stream)?;
+    // The topic of the stream decides which right is needed, so the stream is looked up first.
     app.allow(&bearer, RECV, ticket.topic.as_str())?;
     bounds::check_range("credit", credit, 1..=CREDIT_MAX)?;
     Ok(Json(CreditAnswer { credit: ticket.grant(credit)? }).into_response())

@@ -97,6 +97,7 @@ async fn tags_are_grouped_by_service() {
         "mailbox: leases",
         "mailbox: topics",
         "mailbox: dead letters",
+        "mailbox: operations",
         "mailbox: SQS",
         "mailbox: access keys",
     ]);

@@ -397,7 +397,7 @@ impl From<BreakerFields> for BreakerSettings {
 }
 
 impl Settings {
-    /// Whoever sends dead letters to another topic must look after that one, too.
+    /// A caller that sends dead letters to another topic needs `admin` on that topic, too.
     fn check(&self, app: &App, bearer: &Bearer) -> Result<(), Error> {
         if let Some(Some(target)) = &self.dlq {
             let target = TopicName::read("dlq", target)?;

@@ -59,7 +59,7 @@ fn tags(service: &Service<'_>) -> Vec<Tag> {
     service.tag_names().into_iter().map(tag).collect()
 }
 
-/// Which tags belong to which service, as several readers of such documents know it.
+/// Tags of each service, in the extension `x-tagGroups` that several viewers read.
 fn tag_groups(services: &[Service<'_>]) -> serde_json::Value {
     let group = |service: &Service<'_>| {
         let tags = service.tag_names().into_iter().map(|tag| full_name(service.name, tag));
@@ -162,7 +162,7 @@ fn json_body(body: &BodyShape) -> RequestBody {
     RequestBodyBuilder::new().content("application/json", content).required(Some(required)).build()
 }
 
-/// What the body of another protocol must be is said elsewhere.
+/// Body in a protocol that is described elsewhere: media types without a schema.
 fn protocol_body(media_types: &[&str]) -> RequestBody {
     let body = RequestBodyBuilder::new().required(Some(Required::True));
     media_types.iter().fold(body, |body, media_type| body.content(*media_type, ContentBuilder::new().build())).build()

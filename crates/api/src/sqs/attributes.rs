@@ -18,7 +18,7 @@ pub(super) const CONTENT_BASED: &str = "sqs.ContentBasedDeduplication";
 pub(super) const DEDUPLICATION_SCOPE: &str = "sqs.DeduplicationScope";
 pub(super) const WAIT_SECONDS: &str = "sqs.ReceiveMessageWaitTimeSeconds";
 pub(super) const POLICY: &str = "sqs.Policy";
-/// Before the key of a tag.
+/// Prefix of the labels that hold tags; the key of the tag follows.
 pub(super) const TAG: &str = "sqs.tag.";
 const THROUGHPUT_LIMIT: &str = "sqs.FifoThroughputLimit";
 const REDRIVE_ALLOW: &str = "sqs.RedriveAllowPolicy";
@@ -37,7 +37,7 @@ pub(super) const COUNTS: [&str; 3] =
     ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"];
 /// The other names that are read only.
 pub(super) const FIXED: [&str; 3] = ["CreatedTimestamp", "LastModifiedTimestamp", "QueueArn"];
-/// Names that may be set.
+/// Attributes that a client may set.
 pub(super) const SETTABLE: [&str; 15] = [
     "Policy",
     "VisibilityTimeout",
@@ -56,20 +56,20 @@ pub(super) const SETTABLE: [&str; 15] = [
     "SqsManagedSseEnabled",
 ];
 
-/// What a request wants to be different; what it does not say stays as it is.
+/// Changes that a request asks for; what it does not name stays as it is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
     visibility_ms: Option<u64>,
     delay_ms: Option<u64>,
     retention_ms: Option<u64>,
     message_bytes_max: Option<u32>,
-    /// Where the dead go; `Some(None)` for nowhere.
+    /// Destination of dead messages; `Some(None)` for none.
     pub redrive: Option<Option<Redrive>>,
     /// Labels with their new value; none takes them away.
     labels: Vec<(&'static str, Option<String>)>,
 }
 
-/// What a queue has that does not say otherwise.
+/// Settings of a queue whose creator names none.
 pub(super) fn defaults(node: TopicSettings, is_fifo: bool) -> TopicSettings {
     TopicSettings {
         visibility_ms: 30_000,

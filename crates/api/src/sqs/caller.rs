@@ -16,24 +16,24 @@ use super::sigv4;
 use crate::call::Call;
 use crate::route::Secured;
 
-/// One caller with one request.
+/// Sender of one request, verified unless signatures are off.
 pub(super) struct Caller {
     pub call: Call,
     /// The region of the signature's scope; any is taken.
     pub region: String,
-    /// Where the caller reaches the node: `http://host:port`, without a slash at the end.
+    /// Base of all URLs the caller sees: `http://host:port`, without a slash at the end.
     pub base_url: String,
-    /// What receivers see as the sender: the id of the access key, or of the account where there is none.
+    /// Sender id that receivers see: the access key's, or the account's where there is no key.
     pub sender: String,
     /// The capability behind the key; none if signatures are off and everything is allowed.
     token: Option<Arc<str>>,
 }
 
-/// Where a request without a signature is taken to be.
+/// Region of a request without a signature.
 const REGION: &str = "us-east-1";
 
 impl Caller {
-    /// Verifies who sent this.
+    /// Verifies the signature or token of a request, unless signatures are off.
     pub(super) fn verify(app: &App, call: Call, parts: &Parts, body: &Bytes) -> Result<Self, SqsError> {
         let base_url = base_url(app.options.base_url.as_deref(), parts);
         if !app.options.signatures {
@@ -42,7 +42,7 @@ impl Caller {
         }
         let now_unix_s = clock::unix_millis() / 1000;
         let signer = sigv4::verify(&app.keyring, &app.options, parts, body, now_unix_s)?;
-        // Whoever shows a token of the node has no key.
+        // A caller with a token of the node instead of a key has no key id.
         let sender = if signer.access_key.is_empty() { app.options.account_id.clone() } else { signer.access_key };
         Ok(Caller { call, region: signer.region, base_url, sender, token: Some(signer.token) })
     }

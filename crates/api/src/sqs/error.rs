@@ -18,18 +18,18 @@ pub(crate) struct SqsError {
     pub code: &'static str,
     pub status: StatusCode,
     pub message: Cow<'static, str>,
-    /// When to come back.
+    /// Time after which a retry makes sense.
     pub retry_after: Option<Duration>,
 }
 
-/// What to say to those who name no time themselves.
+/// Time after which a retry makes sense, for errors that name none.
 const COME_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// A part of a request that is repeated in a message is cut to this.
 const ECHO_BYTES_MAX: usize = 1024;
 
 impl SqsError {
-    /// A mistake of the caller.
+    /// An error the caller made, answered with status 400.
     pub fn new(shape: &'static str, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         SqsError { shape, code, status: StatusCode::BAD_REQUEST, message: message.into(), retry_after: None }
     }
@@ -49,7 +49,7 @@ impl SqsError {
     }
 }
 
-/// Queues.
+/// Errors about queues.
 impl SqsError {
     pub fn no_queue() -> Self {
         let code = "AWS.SimpleQueueService.NonExistentQueue";
@@ -114,7 +114,7 @@ impl SqsError {
     }
 }
 
-/// Messages and their receipts.
+/// Errors about messages and their receipts.
 impl SqsError {
     /// `character` may not be in a message.
     pub fn invalid_contents(character: char) -> Self {
@@ -139,7 +139,7 @@ impl SqsError {
         SqsError::invalid_value(message)
     }
 
-    /// Never was a receipt of this queue.
+    /// The handle was never a receipt of this queue.
     pub fn receipt_invalid(handle: &str) -> Self {
         let message = format!("The input receipt handle \"{}\" is not a valid receipt handle.", echo(handle));
         SqsError::plain("ReceiptHandleIsInvalid", message)
@@ -162,7 +162,7 @@ impl SqsError {
     }
 }
 
-/// Batches.
+/// Errors about batches.
 impl SqsError {
     /// `entry` is the member of the Query protocol, such as `SendMessageBatchRequestEntry`.
     pub fn empty_batch(entry: &str) -> Self {
@@ -193,7 +193,7 @@ impl SqsError {
     }
 }
 
-/// Parameters.
+/// Errors about parameters.
 impl SqsError {
     pub fn invalid_value(message: impl Into<Cow<'static, str>>) -> Self {
         SqsError::new("InvalidParameterValueException", "InvalidParameterValue", message)
@@ -230,7 +230,7 @@ impl SqsError {
         SqsError::plain("SerializationException", message)
     }
 
-    /// The same for what comes as a form.
+    /// Error for a form that cannot be read.
     pub fn malformed(message: impl Into<Cow<'static, str>>) -> Self {
         SqsError::new("SerializationException", "MalformedInput", message)
     }
@@ -247,7 +247,7 @@ impl SqsError {
         SqsError::new("MissingAction", "MissingAction", "The request must contain the parameter Action.")
     }
 
-    /// The key is good, but not for this.
+    /// The key is valid but lacks the right for this queue.
     pub fn access_denied(queue: &str) -> Self {
         let message = match queue {
             "" => "Access to the resource is denied.".to_owned(),
@@ -304,7 +304,7 @@ impl From<&Problem> for SqsError {
     }
 }
 
-/// What is repeated of a request, in few words.
+/// The start of a text from the request, cut to `ECHO_BYTES_MAX` for a message.
 fn echo(text: &str) -> &str {
     &text[..text.floor_char_boundary(ECHO_BYTES_MAX)]
 }

@@ -15,10 +15,10 @@ use crate::extract;
 
 pub(super) const MEDIA_TYPE: &str = "application/x-amz-json-1.0";
 
-/// What stands before the action in the target header.
+/// Prefix of the action in the target header.
 const TARGET_PREFIX: &str = "AmazonSQS.";
 
-/// A refusal as clients read it.
+/// Body of a refusal in the JSON protocol.
 #[derive(Serialize)]
 struct Refusal<'a> {
     #[serde(rename = "__type")]
@@ -42,7 +42,7 @@ pub(super) fn is_media_type(essence: &[u8]) -> bool {
         .any(|name| essence.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// The action that the headers name.
+/// Action named by the header `x-amz-target`.
 pub(super) fn action_of(headers: &HeaderMap) -> Result<Action, SqsError> {
     let no_operation = |message: String| Err(SqsError::unknown_operation(message));
     let Some(target) = headers.get(TARGET_HEADER) else {
@@ -82,7 +82,7 @@ pub(super) fn answer(answer: &ActionOutput) -> Vec<u8> {
     }
 }
 
-/// The body of a refusal.
+/// Bytes of the body of a refusal.
 pub(super) fn error(error: &SqsError) -> Vec<u8> {
     let namespace =
         if FRAMEWORK_SHAPES.contains(&error.shape) { "com.amazon.coral.service" } else { "com.amazonaws.sqs" };

@@ -17,9 +17,9 @@ use zeroize::Zeroizing;
 
 mod renewal;
 
-/// Keys a node keeps.
+/// Maximum access keys of one node.
 const ACCESS_KEYS_MAX: usize = 1_000;
-/// Days and regions whose signing keys are remembered for one access key.
+/// Maximum signing keys remembered for one access key; there is one for each day and region.
 const SIGNING_KEYS_MAX: usize = 8;
 /// Not the prefix of the real service, so that nobody takes one of these for a key to a cloud account.
 const ID_PREFIX: &str = "MNSQ";
@@ -42,17 +42,17 @@ struct Ring {
 
 type Keys = BTreeMap<String, Arc<AccessKey>>;
 
-/// A pair of id and secret, and what whoever signs with it may do.
+/// A pair of id and secret, bound to the capability of its holder.
 pub struct AccessKey {
-    /// The public half.
+    /// Public half, sent with every request.
     pub id: String,
-    /// The half that signs.
+    /// Secret half, which signs and is never sent.
     pub secret: Zeroizing<String>,
-    /// The capability it is bound to.
+    /// Capability token that decides what the key allows.
     pub token: Arc<str>,
-    /// What it is for, in the operator's words.
+    /// Purpose of the key, in the operator's words.
     pub note: String,
-    /// When it was made: milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     pub created_ms: u64,
     signing: ArcSwap<Vec<Arc<SigningKey>>>,
 }
@@ -64,7 +64,7 @@ pub(super) struct SigningKey {
     pub key: hmac::Key,
 }
 
-/// As the file has it.
+/// Contents of the key file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -89,7 +89,7 @@ impl Keyring {
         Ok(Keyring(Arc::new(Ring { file, keys: ArcSwap::from_pointee(keys), changing: Mutex::default() })))
     }
 
-    /// The key of this id.
+    /// The key with this id.
     pub fn find(&self, id: &str) -> Option<Arc<AccessKey>> {
         self.0.keys.load().get(id).cloned()
     }

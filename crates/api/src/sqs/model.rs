@@ -127,7 +127,7 @@ requests! {
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(untagged)]
 pub(crate) enum ActionOutput {
-    /// Nothing to say.
+    /// An answer without members.
     #[default]
     Nothing,
     QueueUrl(QueueUrl),
@@ -206,7 +206,7 @@ pub(crate) struct Batch {
     pub failed: Vec<Failed>,
 }
 
-/// An entry that was done.
+/// Result of one entry of a batch that succeeded.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Done {

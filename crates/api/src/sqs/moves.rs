@@ -119,7 +119,7 @@ fn queue_for(
     app.mailbox.topic(&name).map_err(|_| missing())
 }
 
-/// What a task handle says.
+/// Contents of a task handle, which clients see as opaque text.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Handle {

@@ -21,7 +21,7 @@ pub(super) fn is_plain(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(allowed)
 }
 
-/// The name of a queue to be made.
+/// Checks the name of a queue that is to be made.
 pub(super) fn new_name(text: &str, is_fifo: bool) -> Result<TopicName, SqsError> {
     let fits = match (is_fifo, text.strip_suffix(FIFO_SUFFIX)) {
         (true, Some(stem)) => is_plain(stem) && text.len() <= NAME_BYTES_MAX,
@@ -73,7 +73,7 @@ pub(super) fn queue_for(
     Ok((app.mailbox.topic(&name)?, subject))
 }
 
-/// The queue a request looks at: whoever may do anything to a queue may look at it.
+/// The queue of a request that only looks: any right on a queue is enough to look at it.
 pub(super) fn queue_to_look_at(app: &App, caller: &Caller, url: Option<&str>) -> Result<TopicView, SqsError> {
     let name = queue_of(app, url)?;
     may_see(app, caller, name.as_str())?;
@@ -122,12 +122,12 @@ pub(super) fn read_arn(arn: &str) -> Option<(&str, &str)> {
     (is_queue && !name.is_empty()).then_some((account, name))
 }
 
-/// Where the next page begins.
+/// Token for the page that follows this name.
 pub(super) fn page_token(last: &TopicName) -> String {
     URL_SAFE_NO_PAD.encode(last.as_str())
 }
 
-/// The last name of the page before.
+/// Last name of the page before, read from a page token.
 pub(super) fn read_page_token(token: &str) -> Result<TopicName, SqsError> {
     let bytes = URL_SAFE_NO_PAD.decode(token).ok();
     let name = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).and_then(|name| name.parse().ok());

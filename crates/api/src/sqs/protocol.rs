@@ -10,7 +10,7 @@ use super::{json, xml};
 use crate::corr::CorrId;
 use crate::problem::whole_seconds;
 
-/// How a request is written, and how its answer must be.
+/// Wire format of a request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// JSON 1.0: the action in a header, the parameters in the body.
@@ -19,7 +19,7 @@ pub(super) enum Protocol {
     Query,
 }
 
-/// Where JSON requests name their action.
+/// Header in which JSON requests name their action.
 pub(super) const TARGET_HEADER: HeaderName = HeaderName::from_static("x-amz-target");
 /// The id of a request, on every answer.
 pub(super) const REQUEST_ID_HEADER: HeaderName = HeaderName::from_static("x-amzn-requestid");

@@ -14,7 +14,7 @@ use super::model::{
     SendEntry, SendMessage, SendMessageBatch, SetQueueAttributes, StartMessageMoveTask, TagQueue, UntagQueue,
 };
 
-/// How clients label a form.
+/// Media type of a form.
 pub(super) const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// A form as it came, by name; of two values with one name the last counts.
@@ -39,7 +39,7 @@ impl Form {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The action that the form names.
+    /// Action that the form names.
     pub(super) fn action(&self) -> Result<Action, SqsError> {
         let name = self.get("Action").ok_or_else(SqsError::no_action)?;
         Action::parse(name).ok_or_else(|| SqsError::unknown_action(name))
@@ -121,7 +121,7 @@ impl<'a> FieldPath<'a> {
         list.names().filter_map(|rest| rest.split('.').next()?.parse().ok()).collect()
     }
 
-    /// What follows the prefix.
+    /// Names of the fields below this prefix, without the prefix.
     fn names(&self) -> impl Iterator<Item = &'a str> {
         let names = self.form.0.range(self.prefix.clone()..).map(|(name, _)| name.as_str());
         let prefix = self.prefix.clone();
@@ -155,18 +155,18 @@ fn some_map<V>(map: BTreeMap<String, V>) -> Member<BTreeMap<String, V>> {
     Ok((!map.is_empty()).then_some(map))
 }
 
-/// Reads a request.
+/// Reads a request of type `T` from a form.
 pub(super) fn decode<T: FromForm>(form: &Form) -> Result<T, SqsError> {
     T::from_part(&form.all())
 }
 
-/// What can be read from a form.
+/// A type that can be read from a form.
 pub(super) trait FromForm: Sized {
     #[expect(private_interfaces)]
     fn from_part(part: &FieldPath<'_>) -> Result<Self, SqsError>;
 }
 
-/// How each member of each request is found in a form.
+/// Says for each member of each request how it is found in a form.
 macro_rules! forms {
     ($($request:ident { $($field:ident: $how:ident($($argument:literal),+)),* $(,)? })*) => {$(
         impl FromForm for $request {

@@ -44,7 +44,7 @@ pub(super) async fn create_queue(
     check_target(app, &name, &wanted, &change)?;
     match app.mailbox.create_topic(&name, wanted.clone(), caller.call.deadline).await {
         Ok(_) => url(),
-        // Somebody else has just made it.
+        // Another caller has just made it.
         Err(error) if error.kind == Kind::Conflict && is_there(app, &name, &given, &wanted)? => url(),
         Err(error) => Err(refusal_of(error)),
     }
@@ -123,7 +123,7 @@ pub(super) async fn list_queues(
         match &after {
             _ if shown.len() > page.size => break Some(shown[page.size - 1].clone()),
             _ if is_last => break None,
-            // Somebody who sees few of very many queues gets a short page, and the way on.
+            // A caller that sees few of very many queues gets a short page, and the token of the next.
             Some(last) if page.has_next && looked_at >= LOOK_MAX => break Some(last.clone()),
             _ => tokio::task::yield_now().await,
         }
@@ -161,11 +161,11 @@ pub(super) fn sources_of(app: &App, queue: &TopicView) -> Vec<TopicName> {
     sources
 }
 
-/// A part of a list.
+/// Section of a list that a request asks for.
 struct Page {
     size: usize,
     after: Option<TopicName>,
-    /// Who does not ask for pages gets one, and no way to the next.
+    /// Whether the answer may name a next page; a caller that asks for no pages gets only the first.
     has_next: bool,
 }
 
@@ -279,7 +279,7 @@ pub(super) async fn set_queue_attributes(
     Ok(ActionOutput::Nothing)
 }
 
-/// Changes the settings of a queue with nobody in between.
+/// Reads, changes and writes the settings of a queue as one step.
 pub(super) async fn edit(
     app: &App,
     caller: &Caller,
@@ -301,7 +301,7 @@ pub(super) async fn edit(
     }
 }
 
-/// What the mailbox says of settings that were read here can only be about their size.
+/// Maps an error of the mailbox about settings that passed the checks here: it can only be about their size.
 fn refusal_of(error: Error) -> SqsError {
     match error.kind {
         Kind::Schema => SqsError::over_limit("The policies and tags of the queue are larger than a queue can keep."),

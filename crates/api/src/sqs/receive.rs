@@ -16,10 +16,10 @@ use super::model::{self, ActionOutput, Received};
 use super::names;
 use shown::RequestedFields;
 
-/// Messages of one receive.
+/// Maximum messages of one receive.
 const MESSAGES_MAX: i64 = 10;
 
-/// How messages are asked for.
+/// Parameters of a receive, read and checked.
 struct Asked {
     max_messages: usize,
     visibility_ms: Option<u64>,

@@ -12,7 +12,7 @@ use super::message::Draft;
 use super::model::{self, ActionOutput, Batch, Done, Failed, Sent};
 use super::names;
 
-/// Entries of a batch.
+/// Maximum entries of a batch.
 const ENTRIES_MAX: usize = 10;
 
 pub(super) async fn send_message(
@@ -105,7 +105,7 @@ pub(super) fn check_ids<'a>(entry: &str, ids: impl ExactSizeIterator<Item = Opti
     Ok(())
 }
 
-/// An entry that was not done.
+/// Result of one entry of a batch that failed.
 pub(super) fn failed(id: String, error: SqsError) -> Failed {
     let sender_fault = error.is_senders();
     Failed { id, sender_fault, code: error.code.to_owned(), message: error.message.into_owned() }

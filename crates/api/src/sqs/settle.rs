@@ -13,11 +13,11 @@ use super::model::{self, ActionOutput, Batch, Done, ReceiptEntry};
 use super::names;
 use super::send::{check_ids, failed};
 
-/// A receipt as it was given, and what it stands for.
+/// A receipt handle with the receipt it was decoded to.
 struct Given<'a> {
     handle: &'a str,
     receipt: Receipt,
-    /// When the message was received.
+    /// Time of the receive, in milliseconds since 1970.
     leased_ms: u64,
 }
 
@@ -131,7 +131,7 @@ fn visibility_ms(app: &App, visibility_timeout: Option<i64>, given: &Given<'_>) 
     Ok(seconds * 1000)
 }
 
-/// What an acknowledgement that came too late means: nothing where order is not kept, or where the message is gone.
+/// Result of an acknowledgement that came too late: success where order is not kept, or where the message is gone.
 async fn deleted(
     app: &App,
     caller: &Caller,

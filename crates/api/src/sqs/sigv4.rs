@@ -21,7 +21,7 @@ const SERVICE: &str = "sqs";
 const TERMINATOR: &str = "aws4_request";
 const REGION_DEFAULT: &str = "us-east-1";
 const REGION_BYTES_MAX: usize = 64;
-/// How far a clock may be off, either way.
+/// Maximum difference between the clocks of client and node, in seconds either way.
 const SKEW_MAX_S: u64 = 15 * 60;
 /// A week: the longest life of a signature in a query.
 const EXPIRES_MAX_S: u64 = 7 * 24 * 60 * 60;
@@ -31,7 +31,7 @@ const X_AMZ_DATE: &str = "x-amz-date";
 const X_AMZ_TARGET: &str = "x-amz-target";
 const X_AMZ_CONTENT_SHA256: &str = "x-amz-content-sha256";
 
-/// Whoever a request comes from.
+/// Verified sender of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Signer {
     /// The id of the key; empty where a token was shown instead.
@@ -51,18 +51,18 @@ impl fmt::Debug for Signer {
     }
 }
 
-/// What a request says about its signature.
+/// Signature of a request and what it claims to cover, not yet verified.
 struct Claim<'a> {
     credential: Credential<'a>,
     /// Small letters, with semicolons between.
     signed_headers: Cow<'a, str>,
     signature: Cow<'a, str>,
-    /// Of the signature, as it was signed: `20260102T030405Z`.
+    /// Time of the signature as it was signed: `20260102T030405Z`.
     timestamp: Cow<'a, str>,
     timestamp_s: u64,
     /// The header with the time; none where the query has it.
     time_header: Option<&'static str>,
-    /// How long a signature in a query is good.
+    /// Life of a signature in a query, in seconds.
     expires_s: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ fn authorization(parts: &Parts) -> Result<Option<&str>, SqsError> {
     }
 }
 
-/// The token of `Bearer <token>`.
+/// Token in `Bearer <token>`.
 fn bearer(header: &str) -> Option<&str> {
     let (scheme, token) = header.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -157,7 +157,7 @@ impl<'a> Claim<'a> {
         })
     }
 
-    /// What decides where a request goes and what it does must be under the signature.
+    /// Refuses a request whose destination or action is not covered by the signature.
     fn check_signed(&self, parts: &Parts) -> Result<(), SqsError> {
         let target = parts.headers.contains_key(X_AMZ_TARGET).then_some(X_AMZ_TARGET);
         let needed = [Some(HOST), self.time_header, target].into_iter().flatten();
@@ -235,7 +235,7 @@ impl<'a> Credential<'a> {
         self.part(2)
     }
 
-    /// Everything after the key.
+    /// Scope of the credential: everything after the key id.
     fn scope(&self) -> &str {
         self.text.split_once('/').map_or("", |(_, scope)| scope)
     }
@@ -263,7 +263,7 @@ fn is_region(text: &str) -> bool {
     (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_letter)
 }
 
-/// When a request was signed: by which header, as text and in seconds since 1970.
+/// Time of the signature: the header that names it, its text, and seconds since 1970.
 fn time_of(parts: &Parts) -> Result<(&'static str, Cow<'_, str>, u64), SqsError> {
     let text = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let (name, text) = match (text(X_AMZ_DATE), text(DATE.as_str())) {

@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use svc_mailbox::types::{Millis, TopicName};
 use svc_mailbox::{Delivery, Receipt};
 
-/// Names remembered for a while; more are forgotten early.
+/// Maximum names remembered; while that many are fresh, a further name is not remembered.
 const NAMES_MAX: usize = 100_000;
-/// Receives that can be asked for again.
+/// Maximum receives that can be repeated with their attempt id.
 const ATTEMPTS_MAX: usize = 10_000;
-/// Payload bytes of all of them.
+/// Maximum payload bytes of the remembered receives.
 const ATTEMPT_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// How long a receive can be asked for again.
+/// Time for which a receive can be repeated with its attempt id.
 const ATTEMPT_MS: Millis = 300_000;
-/// How long a queue that was purged cannot be purged again.
+/// Time for which a purged queue cannot be purged again.
 pub(super) const PURGE_MS: Millis = 60_000;
 
-/// What the surface remembers.
+/// Memory of the surface that no restart keeps.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Queues purged lately.
+    /// Queues, with the time of their last purge.
     pub purged: Recent,
     /// Names of queues deleted lately.
     pub deleted: Recent,
@@ -47,7 +47,7 @@ type AttemptKey = Arc<(TopicName, String)>;
 struct Table {
     by_id: HashMap<AttemptKey, Attempt>,
     by_receipt: HashMap<Receipt, AttemptKey>,
-    /// In the order of their time; some may be gone already.
+    /// Attempts by age, oldest first; some may be gone from the table already.
     order: VecDeque<(Millis, AttemptKey)>,
     bytes: usize,
 }
@@ -89,7 +89,7 @@ impl Recent {
 }
 
 impl Attempts {
-    /// What was answered to this attempt, if nothing has happened to it since.
+    /// Messages answered to this attempt, if nothing happened to any of them since.
     pub fn get(&self, queue: &TopicName, id: &str, now: Millis) -> Option<Vec<Delivery>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;

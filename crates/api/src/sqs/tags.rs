@@ -81,7 +81,7 @@ pub(super) async fn list_queue_tags(
     Ok(ActionOutput::Tags(Tags { tags: tags.collect() }))
 }
 
-/// Adds tags to a queue, new and old.
+/// Checks tags and adds them to those the queue has.
 pub(super) fn add(settings: &mut TopicSettings, tags: Map, queue: &TopicName) -> Result<(), SqsError> {
     for (key, value) in tags {
         if key.is_empty() || key.chars().count() > KEY_CHARACTERS_MAX {

@@ -20,7 +20,7 @@ const CONSUMERS: usize = 2;
 /// Items of one slice: some tens of milliseconds of work, so that a cold ring and a cold cache do not decide.
 const PINGS: u64 = 400_000;
 const MOVES: u64 = 200_000;
-/// Tells a consumer to leave.
+/// Item that tells a consumer to end.
 const STOP: u64 = u64::MAX;
 
 const fn spec(name: &'static str, kind: QueueKind, bytes_max: Option<usize>) -> QueueSpec {
@@ -70,7 +70,7 @@ trait Offers: Clone + Send + Sync + 'static {
     fn offer_item(&self, item: Item) -> bool;
 }
 
-/// The receiving end of either side.
+/// The receiving end of a queue or of a raw channel.
 trait Takes: Send + 'static {
     fn try_take(&mut self) -> Option<Item>;
     fn take(&mut self) -> impl Future<Output = Option<Item>> + Send;

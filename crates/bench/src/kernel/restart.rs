@@ -14,7 +14,7 @@ use crate::process::node_binary;
 use crate::report::{Row, Target};
 use crate::stats::Spread;
 
-/// So many that the same one is seldom hit twice, which would double its delay.
+/// Number of workers: enough that the same one is seldom hit twice, which would double its delay.
 const WORKERS: &str = "64";
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -35,7 +35,7 @@ pub fn measure(size: Size) -> anyhow::Result<Vec<Row>> {
     }])
 }
 
-/// Ended when dropped.
+/// A node's process; killed when dropped.
 struct Started(Child);
 
 impl Drop for Started {

@@ -28,7 +28,7 @@ use crate::process::Server;
 /// Written once with zeros, then again and again, so that a sync has no blocks to allocate.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// A file full of zeros.
+/// Makes a file of `FILE_BYTES` zeros.
 fn filled(path: &Path) -> anyhow::Result<Arc<File>> {
     let file = File::options().create(true).write(true).truncate(true).open(path)?;
     let zeros = vec![0; 1 << 20];
@@ -57,7 +57,7 @@ pub struct RawLog {
 }
 
 impl RawLog {
-    /// Fills the file.
+    /// A raw log in a new file that is zero-filled first.
     pub fn new(path: &Path) -> anyhow::Result<RawLog> {
         Ok(RawLog { file: filled(path)? })
     }
@@ -103,7 +103,7 @@ pub struct GroupCommit {
     running: Option<(Arc<Gathering>, JoinHandle<std::io::Result<()>>)>,
 }
 
-/// What the tasks and the thread share.
+/// State that the tasks share with the committing thread.
 #[derive(Default)]
 struct Gathering {
     gathered: Mutex<Gathered>,
@@ -118,14 +118,14 @@ struct Gathered {
     is_over: bool,
 }
 
-/// One task that appends and waits.
+/// One client: a task that appends and waits for the sync.
 pub struct Appending {
     gathering: Arc<Gathering>,
     record: Bytes,
 }
 
 impl GroupCommit {
-    /// Fills the file.
+    /// A group commit in a new file that is zero-filled first.
     pub fn new(path: &Path) -> anyhow::Result<GroupCommit> {
         Ok(GroupCommit { file: filled(path)?, running: None })
     }
@@ -215,7 +215,7 @@ impl Client for Appending {
     }
 }
 
-/// What a send carries.
+/// Body of a send request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SendBody {
@@ -236,7 +236,7 @@ async fn send(Json(body): Json<SendBody>) -> Json<Sent> {
     Json(Sent { msg_id: "01ARZ3NDEKTSV4RRFFQ69G5FAV", duplicate, durability: "none" })
 }
 
-/// The routes of the bare server.
+/// Routes of the bare server.
 pub fn router() -> Router {
     Router::new().route("/v1/send", post(send))
 }
@@ -247,7 +247,7 @@ pub struct BareHttp {
 }
 
 impl BareHttp {
-    /// Starts this binary once more.
+    /// Starts the bare server as a process of its own, from this binary.
     pub fn start() -> anyhow::Result<BareHttp> {
         Ok(BareHttp { server: Server::start("serve-send")? })
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::kernel::Size;
 
-/// What a client does again and again.
+/// Operation that a client repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
     /// Sends a message and waits until it is acknowledged.
@@ -22,10 +22,10 @@ pub enum Workload {
     Batch,
 }
 
-/// One square of the table.
+/// One combination of workload, clients in flight and payload size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
-    /// What is done.
+    /// Operation that is repeated.
     pub workload: Workload,
     /// Clients that each wait for their answer.
     pub in_flight: usize,
@@ -33,45 +33,45 @@ pub struct Cell {
     pub payload_bytes: usize,
 }
 
-/// How long a cell is loaded.
+/// Times of one load.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Not counted.
+    /// Time at the start that is not counted.
     pub warm_up: Duration,
-    /// Counted.
+    /// Time that is counted.
     pub counted: Duration,
 }
 
-/// How much of everything.
+/// Extent of a run: cells, rounds and times.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Each system measures each cell this often, in turns.
     pub rounds: usize,
-    /// How long each time.
+    /// Times of each load.
     pub times: Times,
     /// Connections of clients that carry many requests on one; the others have one for each request in flight.
     pub connections_max: usize,
-    /// Short or not.
+    /// Quick or full.
     pub size: Size,
 }
 
 /// The bytes of one message, the same for everybody.
 #[derive(Clone, Debug)]
 pub struct Payload {
-    /// As they are.
+    /// The payload's bytes.
     pub bytes: Bytes,
-    /// As JSON carries them.
+    /// The payload as base64, for JSON.
     pub base64: String,
 }
 
 /// The cell that most targets speak of.
 pub const MAIN_SEND: Cell = Cell { workload: Workload::Send, in_flight: 64, payload_bytes: 256 };
-/// The same with receiving and acknowledging.
+/// The main cell with receiving and acknowledging.
 pub const MAIN_CYCLE: Cell = Cell { workload: Workload::Cycle, ..MAIN_SEND };
-/// One client alone.
+/// A send with one client.
 pub const SINGLE_SEND: Cell = Cell { in_flight: 1, ..MAIN_SEND };
 
-/// Clients at once.
+/// Numbers of clients at once.
 pub const IN_FLIGHT: [usize; 3] = [1, 64, 512];
 
 impl fmt::Display for Workload {
@@ -86,7 +86,7 @@ impl fmt::Display for Workload {
 }
 
 impl Workload {
-    /// Messages of one operation.
+    /// Number of messages in one operation.
     pub fn messages_each(self) -> u32 {
         if self == Workload::Batch { 10 } else { 1 }
     }
@@ -99,14 +99,14 @@ impl fmt::Display for Cell {
 }
 
 impl Plan {
-    /// The usual one of a size.
+    /// The usual plan of a size; rounds and seconds may be set.
     pub fn new(size: Size, rounds: Option<usize>, seconds: Option<f64>, connections_max: usize) -> Plan {
         let seconds = seconds.unwrap_or_else(|| size.pick(1.0, 3.0));
         let times = Times { warm_up: Duration::from_millis(500), counted: Duration::from_secs_f64(seconds) };
         Plan { rounds: rounds.unwrap_or_else(|| size.pick(1, 3)).max(1), times, connections_max, size }
     }
 
-    /// Bytes of the payloads.
+    /// Payload sizes of this plan, in bytes.
     pub fn payload_sizes(&self) -> &'static [usize] {
         self.size.pick(&[256], &[256, 4096])
     }

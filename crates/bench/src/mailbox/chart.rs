@@ -12,23 +12,23 @@ const GAP: f64 = 6.0;
 const TOP: f64 = 64.0;
 const GROUP_HEAD: f64 = 30.0;
 
-/// One bar.
+/// One bar of a chart.
 pub struct Bar {
-    /// What stands left of it.
+    /// Text left of the bar.
     pub label: String,
-    /// How long it is; what is below one has no length.
+    /// Value that the bar's length shows; values below one have no length.
     pub value: f64,
-    /// Whether it is this project's.
+    /// Whether the bar is of this project.
     pub is_ours: bool,
-    /// Decides its colour.
+    /// Promise of the system, which decides the colour.
     pub promise: Promise,
 }
 
 /// Bars under one title.
 pub struct Group {
-    /// Above the bars.
+    /// Title above the bars.
     pub title: String,
-    /// Longest first.
+    /// Bars, longest first.
     pub bars: Vec<Bar>,
 }
 
@@ -51,7 +51,7 @@ impl Axis {
         }
     }
 
-    /// Where a value ends, from the left of the bars.
+    /// Length of a bar with this value, in the units of the picture.
     fn length(self, value: f64) -> f64 {
         let room = WIDTH - LABEL_WIDTH - RIGHT;
         let part = (value.max(1.0).log10() - f64::from(self.least)) / f64::from(self.most - self.least);
@@ -59,7 +59,7 @@ impl Axis {
     }
 }
 
-/// The whole picture.
+/// The whole chart as SVG.
 pub fn svg(title: &str, groups: &[Group]) -> String {
     let axis = Axis::of(groups);
     let bars: usize = groups.iter().map(|group| group.bars.len()).sum();
@@ -152,7 +152,7 @@ fn colour(promise: Promise, is_ours: bool) -> &'static str {
     }
 }
 
-/// 12345 as `12,345`.
+/// A number with commas: 12345 as `12,345`.
 fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

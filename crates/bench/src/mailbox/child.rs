@@ -11,7 +11,7 @@ use ron_kernel::{Deadline, clock};
 use rustix::process::{Pid, Signal, kill_process};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Time for a polite end before the other one.
+/// Time between the signal that asks for an end and the kill.
 const POLITE: Duration = Duration::from_secs(5);
 
 /// One server. Dropping it ends the process.
@@ -22,21 +22,21 @@ pub struct Running {
     ending: Signal,
 }
 
-/// How to start one.
+/// Description of a process to start.
 pub struct Start<'a> {
-    /// For messages and the log file.
+    /// Name for messages and the log file.
     pub name: &'a str,
-    /// What to run.
+    /// Path of the program.
     pub program: &'a Path,
-    /// With what.
+    /// Arguments of the program.
     pub arguments: Vec<String>,
-    /// In which environment, beside the one of this process.
+    /// Environment variables beside those of this process.
     pub variables: Vec<(String, String)>,
     /// The user to be; none is the present one.
     pub user: Option<&'a str>,
-    /// Where it runs and where what it says is kept.
+    /// Working directory, in which the output is kept as well.
     pub folder: &'a Path,
-    /// The signal that asks it to end.
+    /// Signal that asks the process to end.
     pub ending: Signal,
 }
 
@@ -65,12 +65,12 @@ impl Start<'_> {
 }
 
 impl Running {
-    /// The process.
+    /// Id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has said.
+    /// Output of the process so far.
     pub fn said(&self) -> String {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }

@@ -19,7 +19,7 @@ pub trait Client: Send + 'static {
     /// Sends one message and waits until the system has acknowledged it.
     fn send(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
 
-    /// Takes one message, whoever sent it, and acknowledges it.
+    /// Takes one message of any sender and acknowledges it.
     fn settle(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
 
     /// Sends ten messages in one request.
@@ -28,17 +28,17 @@ pub trait Client: Send + 'static {
     }
 }
 
-/// What one load of one cell saw.
+/// Result of one load of one cell.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Operations completed in a second; of those that carry several messages, the messages.
     pub per_second: f64,
-    /// How long each operation took, in microseconds.
+    /// Times of the operations, in microseconds.
     pub micros: Histogram<u64>,
 }
 
 impl Sample {
-    /// Of operations that completed within `counted`.
+    /// Sample of operations that completed within `counted`.
     pub fn of(micros: Histogram<u64>, counted: Duration) -> Sample {
         Sample { per_second: micros.len() as f64 / counted.as_secs_f64(), micros }
     }
@@ -119,7 +119,7 @@ async fn again_and_again<C: Client>(
 mod tests {
     use super::*;
 
-    /// Takes a fixed time for each step.
+    /// A client whose every step takes a fixed time.
     struct Steady {
         send: Duration,
         settle: Duration,

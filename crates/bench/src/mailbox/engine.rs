@@ -17,7 +17,7 @@ use super::target::{Id, Promise, System, Target};
 const TOPIC: &str = "bench";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A new engine for each cell.
+/// The engine of the mailbox without HTTP, made anew for each cell.
 struct Engine {
     folder: PathBuf,
     running: Option<Running>,
@@ -26,7 +26,7 @@ struct Engine {
 struct Running {
     mailbox: Mailbox,
     kernel: KernelHandle,
-    /// The kernel's own task.
+    /// Task that runs the kernel.
     task: JoinSet<ExitReport>,
 }
 
@@ -110,7 +110,7 @@ impl Running {
     }
 }
 
-/// What the engine's log takes for one message with this payload.
+/// Bytes that the engine's log takes for one message with this payload.
 pub async fn log_bytes_each(payload: &Payload) -> anyhow::Result<usize> {
     const MESSAGES: u64 = 32;
     let running = Running::start(LogLocation::Memory).await?;

@@ -5,10 +5,10 @@ use super::results::Results;
 use super::target::Id;
 use crate::report::{Row, Target};
 
-/// What a single client may wait beyond one sync.
+/// Maximum time beyond one sync that a single client may wait, in milliseconds.
 const BEYOND_SYNC_MS: f64 = 0.5;
 
-/// How many times as fast as which peer a durable send at 64 in flight should be.
+/// Goals for a durable send at 64 in flight: peer, its name, and the ratio to its rate.
 const AGAINST_PEERS: [(Id, &str, f64); 8] = [
     (Id::NatsAlways, "JetStream synced", 20.0),
     (Id::NatsDefault, "JetStream default", 1.0),

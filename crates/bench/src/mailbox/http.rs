@@ -14,39 +14,39 @@ use tokio::net::TcpStream;
 use super::cell::Payload;
 use super::drive::Client;
 
-/// How long a client waits after the node said that it is busy.
+/// Pause of a client after the node said that it is busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 /// A refusal this often in a row is no longer a matter of waiting.
 const BUSY_MAX: usize = 2_000;
-/// No head of an answer is longer.
+/// Maximum bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const VISIBILITY_MS: u64 = 120_000;
 
 /// Requests that had to be sent again because the node was busy.
 static REFUSALS: AtomicU64 = AtomicU64::new(0);
 
-/// How many requests of this run were refused and sent again.
+/// Number of requests of this run that were refused and sent again.
 pub fn refusals() -> u64 {
     REFUSALS.load(Ordering::Relaxed)
 }
 
-/// Where a node is and what opens it.
+/// Address and token of a node.
 #[derive(Clone, Debug)]
 pub struct NodeAccess {
-    /// Its public plane.
+    /// Address of the public plane.
     pub address: SocketAddr,
     /// The operator token; empty where none is asked for.
     pub token: String,
 }
 
-/// One keep-alive connection.
+/// One keep-alive connection to a server.
 pub struct Connection {
     address: SocketAddr,
     stream: TcpStream,
     /// The server said that it closes this one; the next request goes over a new one.
     is_closing: bool,
     buffer: BytesMut,
-    /// Where the body of the last answer is in the buffer.
+    /// Range of the last answer's body in the buffer.
     body: Range<usize>,
 }
 
@@ -60,7 +60,7 @@ struct Head {
 }
 
 impl NodeAccess {
-    /// A whole POST request.
+    /// Bytes of a whole POST request.
     pub fn post(&self, path: &str, json: &str) -> Vec<u8> {
         let mut request = self.head(path, json.len()).into_bytes();
         request.extend_from_slice(json.as_bytes());
@@ -79,7 +79,7 @@ impl NodeAccess {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to a server.
     pub async fn open(address: SocketAddr) -> anyhow::Result<Connection> {
         let (stream, buffer) = (connect(address).await?, BytesMut::with_capacity(16 * 1024));
         Ok(Connection { address, stream, is_closing: false, buffer, body: 0..0 })
@@ -157,7 +157,7 @@ fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     Some(line[name.len()..].trim_ascii())
 }
 
-/// Where the wanted bytes begin.
+/// Index of the first occurrence of `wanted`.
 pub fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     memchr::memmem::find(bytes, wanted)
 }
@@ -179,7 +179,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// For one topic and payload.
+    /// The requests for one topic and payload, written beforehand.
     pub fn new(node: NodeAccess, topic: &str, payload: &Payload) -> Requests {
         let send = format!(r#"{{"topic":"{topic}","payload_b64":"{}"}}"#, payload.base64);
         let receive =

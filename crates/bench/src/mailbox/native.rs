@@ -14,7 +14,7 @@ use super::target::Target;
 const TAKEN_AHEAD_MAX: usize = 64;
 const HOLD: Duration = Duration::from_mins(2);
 
-/// A new node for each cell.
+/// The node over its native HTTP surface, started anew for each cell.
 pub struct NativeNode(pub FreshNode);
 
 /// One of the tasks that share a client.

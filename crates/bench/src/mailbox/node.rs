@@ -18,28 +18,28 @@ use crate::process::{free_address, is_ready};
 
 /// A node with ten million messages may need a while.
 const READY_WITHIN: Duration = Duration::from_secs(300);
-/// The topic of the bench.
+/// Topic that the bench uses.
 pub const TOPIC: &str = "bench";
 /// HTTP/1.1 carries one request on a connection, so 512 in flight from one address need more than the default of 256;
 /// each cell connects anew.
 const CONFIG: &str = "[connections]\nmax = 4096\nper_ip_max = 2048\naccepts_per_ip_per_second = 100000\n";
 
-/// How to start one.
+/// Description of a node to start.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// The binary.
+    /// Path of the node's binary.
     pub binary: PathBuf,
-    /// Its scratch folder; the data directory is in it.
+    /// Scratch folder of the node; the data directory is in it.
     pub folder: PathBuf,
-    /// Whether it keeps nothing.
+    /// Whether the node runs in amnesia mode and writes nothing.
     pub amnesia: bool,
 }
 
-/// A node that is ready.
+/// A node that was seen ready.
 pub struct Node {
-    /// Where it is and what opens it.
+    /// Address and token of the node.
     pub node: NodeAccess,
-    /// How long it took from being spawned to being ready.
+    /// Time from spawn to ready.
     pub took: Duration,
     process: Running,
 }
@@ -89,7 +89,7 @@ impl NodeOptions {
         self.folder.join("data")
     }
 
-    /// Removes what an ended node left.
+    /// Removes the data of a node that has ended.
     pub fn clear(&self) -> anyhow::Result<()> {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -99,14 +99,14 @@ impl NodeOptions {
 }
 
 impl Node {
-    /// Memory it holds.
+    /// Resident memory of the node, in bytes.
     pub fn rss_bytes(&self) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()))?;
         let kib = machine::field(&status, "VmRSS").context("no VmRSS")?;
         Ok(kib.trim_end_matches("kB").trim().parse::<u64>()? * 1024)
     }
 
-    /// Ends it and waits.
+    /// Sends the signal and waits for the end; returns the time that took.
     pub fn end(self, signal: Signal) -> anyhow::Result<Duration> {
         self.process.end(signal, READY_WITHIN)
     }
@@ -122,7 +122,7 @@ impl Node {
     }
 }
 
-/// In amnesia mode there is no file: the token stands at the end of a line.
+/// Finds the token in the output; in amnesia mode there is no file with it.
 fn token_in(said: &str) -> Option<&str> {
     said.lines().find_map(|line| line.strip_prefix("operator token")?.rsplit(' ').next())
 }
@@ -134,12 +134,12 @@ pub struct FreshNode {
 }
 
 impl FreshNode {
-    /// Not started yet.
+    /// A node that is yet to be started.
     pub fn new(options: NodeOptions) -> FreshNode {
         FreshNode { options, node: None }
     }
 
-    /// The node of this cell.
+    /// The node of the current cell.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
     }

@@ -10,7 +10,7 @@ use super::target::{Id, Label};
 use crate::machine::Machine;
 use crate::report;
 
-/// What the rows of the tables do; one line each.
+/// Explanation of the rows, one line each.
 const NOTES: &str = "\
 - Every system runs alone on loopback with its data on the same disk, is driven from one process that shares the cores \
 with it, and keeps one queue. Clients wait for each answer; a rate is operations completed in a second.
@@ -33,7 +33,7 @@ with whatever has gathered when the disk is free.
 ";
 
 impl Outcome {
-    /// For the terminal.
+    /// The page as text for the terminal.
     pub fn plain(&self) -> String {
         let mut text = String::new();
         for (title, cells) in self.tables() {
@@ -50,7 +50,7 @@ impl Outcome {
         text
     }
 
-    /// The page with its title.
+    /// The page as Markdown, with its title.
     pub fn markdown(&self, machine: &Machine, chart_file: &str) -> String {
         let mut text = format!("# Benchmarks: Mailbox\n\n{}\n\n", machine.markdown());
         let _ = writeln!(text, "```sh\n{}\n```\n", self.commands());
@@ -119,7 +119,7 @@ impl Outcome {
         tables.filter(|(_, cells)| measured(cells)).collect()
     }
 
-    /// The picture of the main cells.
+    /// Chart of the main cells, as SVG.
     pub fn chart(&self) -> String {
         let group = |title: &str, cell| Group {
             title: title.to_owned(),
@@ -175,7 +175,7 @@ pub fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Columns below each other.
+/// Lines of cells with their columns aligned.
 pub fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();

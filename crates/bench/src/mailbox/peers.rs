@@ -17,13 +17,13 @@ use super::target::System;
 
 /// A peer that could not be measured, and why.
 pub struct Absent {
-    /// Which one.
+    /// Name of the peer.
     pub name: &'static str,
-    /// What was missing or failed.
+    /// Reason: what was missing or failed.
     pub reason: String,
 }
 
-/// Starts a peer in a folder, with at most so many connections.
+/// Starts a peer in a folder, with a maximum number of connections.
 type Start = fn(PathBuf, usize) -> BoxFuture<'static, anyhow::Result<Vec<System>>>;
 
 /// Starts every peer that can be had.

@@ -18,32 +18,32 @@ pub struct Results {
 }
 
 impl Results {
-    /// A system that takes part.
+    /// Adds a system that takes part.
     pub fn announce(&mut self, label: &Label) {
         self.labels.insert(label.id, label.clone());
     }
 
-    /// What a system did in a round.
+    /// Adds the sample of one system, cell and round.
     pub fn record(&mut self, id: Id, cell: Cell, round: usize, sample: Sample) {
         self.samples.entry((id, cell)).or_default().insert(round, sample);
     }
 
-    /// What a system could not do.
+    /// Notes a measurement that failed.
     pub fn fail(&mut self, what: String) {
         self.failures.push(what);
     }
 
-    /// What could not be measured.
+    /// Measurements that failed.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }
 
-    /// Who took part, in the order of the tables.
+    /// Labels of the systems that took part, in the order of the tables.
     pub fn labels(&self) -> impl Iterator<Item = &Label> {
         self.labels.values()
     }
 
-    /// One of them.
+    /// Label of the system with this id.
     pub fn label(&self, id: Id) -> Option<&Label> {
         self.labels.get(&id)
     }
@@ -64,12 +64,12 @@ impl Results {
         Some(all)
     }
 
-    /// How many times the peer's rate ours is, round by round.
+    /// Ratio of our rate to the peer's, round by round.
     pub fn ratio(&self, ours: Id, peer: Id, cell: Cell) -> Option<Spread> {
         self.ratio_between((ours, cell), (peer, cell))
     }
 
-    /// The same for different cells.
+    /// As [`Results::ratio`], for two cells that may differ.
     pub fn ratio_between(&self, ours: (Id, Cell), peer: (Id, Cell)) -> Option<Spread> {
         let (ours, peer) = (self.samples.get(&ours)?, self.samples.get(&peer)?);
         let both = ours.iter().filter_map(|(round, sample)| Some((sample.per_second, peer.get(round)?.per_second)));

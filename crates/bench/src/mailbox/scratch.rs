@@ -27,14 +27,14 @@ impl Scratch {
         Ok(Scratch { folder })
     }
 
-    /// A new folder in it.
+    /// Makes a new folder in it.
     pub fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join(name);
         fs::create_dir_all(&path)?;
         Ok(path)
     }
 
-    /// Bytes that can still be written.
+    /// Free bytes of the file system.
     pub fn free_bytes(&self) -> anyhow::Result<u64> {
         let found = rustix::fs::statvfs(self.folder.path())?;
         Ok(found.f_bavail * found.f_frsize)

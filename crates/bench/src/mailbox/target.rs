@@ -7,15 +7,15 @@ use super::cell::{Cell, Payload, Times, Workload};
 use super::drive::{Client, Sample, drive};
 use super::scratch::settle_disk;
 
-/// Which system; the order is that of the tables.
+/// Id of a system; the order is that of the tables.
 #[cfg_attr(not(feature = "peers"), allow(dead_code, reason = "some peers only take part with their clients"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Id {
     /// This node, synced before it answers, by its own client.
     Native,
-    /// The same node, one HTTP request a message.
+    /// This node, synced before it answers, with one HTTP request for each message.
     Durable,
-    /// The same node, over SQS.
+    /// The node over its SQS surface.
     Sqs,
     /// This node, keeping nothing, over HTTP.
     Amnesia,
@@ -23,13 +23,13 @@ pub enum Id {
     Engine,
     /// JetStream that syncs each write.
     NatsAlways,
-    /// JetStream as it comes.
+    /// JetStream with its default setting.
     NatsDefault,
-    /// The same with few connections that carry many requests each.
+    /// JetStream with its default setting, over few connections that carry many requests each.
     NatsShared,
     /// Redis streams, synced before it answers.
     RedisAlways,
-    /// The same with few connections that carry many requests each.
+    /// Redis streams, synced before it answers, over few connections that carry many requests each.
     RedisShared,
     /// Redis streams, synced each second.
     RedisEverySecond,
@@ -39,7 +39,7 @@ pub enum Id {
     RabbitClassic,
     /// beanstalkd that syncs each write.
     BeanstalkAlways,
-    /// beanstalkd with a log as it comes.
+    /// beanstalkd with a log and its default setting.
     BeanstalkDefault,
     /// PostgreSQL that syncs each commit.
     PostgresOn,
@@ -59,43 +59,43 @@ pub enum Id {
     Given(usize),
 }
 
-/// How strong an answer is.
+/// Strength of an answer: where the message is when the answer comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// On the disk.
+    /// Synced to the disk.
     Synced,
-    /// In the operating system; a power cut loses it.
+    /// Written to the operating system; a power cut loses it.
     Written,
-    /// In memory.
+    /// In memory only.
     Ram,
-    /// Not a queue at all.
+    /// Not a queue: an upper bound to compare with.
     Ceiling,
-    /// Whatever its owner has set.
+    /// Unknown: its owner chose the setting.
     Unknown,
 }
 
-/// How a system stands in a table.
+/// Name of a system in tables.
 #[derive(Clone, Debug)]
 pub struct Label {
-    /// Which one.
+    /// Id of the system.
     pub id: Id,
-    /// Its name and version.
+    /// Name and version.
     pub name: String,
-    /// What was set.
+    /// Setting that was chosen.
     pub setting: String,
-    /// What an answer means.
+    /// Strength of its answers.
     pub promise: Promise,
 }
 
 /// A queue that can be filled and emptied by clients.
 pub trait Target: Send + 'static {
-    /// One task's way to it.
+    /// Client of one task.
     type Client: Client;
 
     /// Makes an empty queue; nothing of the cell before is left.
     fn prepare(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
 
-    /// One client for each task.
+    /// Makes one client for each task.
     fn clients(
         &mut self,
         count: usize,
@@ -112,13 +112,13 @@ pub trait Target: Send + 'static {
         std::future::ready(Err(anyhow::anyhow!("it cannot be filled")))
     }
 
-    /// Whether it can do this at all.
+    /// Whether the system supports this workload.
     fn can(&self, workload: Workload) -> bool {
         matches!(workload, Workload::Send | Workload::Cycle)
     }
 }
 
-/// Anything that can measure a cell.
+/// A system that can measure a cell.
 pub trait Measurable: Send {
     /// None where the cell makes no sense for it.
     fn measure(&mut self, cell: Cell, times: Times) -> BoxFuture<'_, anyhow::Result<Option<Sample>>>;
@@ -156,16 +156,16 @@ fn waiting_before(workload: Workload, times: Times) -> u64 {
     if workload == Workload::Settle { (seconds * PER_SECOND_MAX) as u64 } else { 0 }
 }
 
-/// A running system.
+/// A system that runs, with its label.
 pub struct System {
-    /// How it is shown.
+    /// Name in tables.
     pub label: Label,
     /// What measures it; dropping it ends its process.
     pub measures: Box<dyn Measurable>,
 }
 
 impl System {
-    /// Of a name with a setting.
+    /// A system with this name and setting.
     pub fn new(
         id: Id,
         name: impl Into<String>,
@@ -179,7 +179,7 @@ impl System {
 }
 
 impl Promise {
-    /// For a table.
+    /// Words for a table.
     pub fn words(self) -> &'static str {
         match self {
             Promise::Synced => "synced to disk",
@@ -192,7 +192,7 @@ impl Promise {
 }
 
 impl Label {
-    /// Name and setting in one.
+    /// Name and setting in one text.
     pub fn full(&self) -> String {
         if self.setting.is_empty() { self.name.clone() } else { format!("{}, {}", self.name, self.setting) }
     }

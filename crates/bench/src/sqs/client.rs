@@ -14,16 +14,16 @@ use crate::mailbox::http::{Connection, find, text_field};
 
 /// Entries of a batch; the service takes no more.
 pub const BATCH: u64 = 10;
-/// As long as the native client of the bench says.
+/// Visibility timeout in seconds, the same as the native client of the bench uses.
 const VISIBILITY_S: u64 = 120;
 const FILLERS: u64 = 16;
 
 /// A queue on a server.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    /// Who signs for it.
+    /// Signer of the requests to the queue.
     pub signer: Arc<Signer>,
-    /// How the server calls it.
+    /// URL of the queue, as the server gave it.
     pub url: String,
 }
 
@@ -36,7 +36,7 @@ pub struct SqsClient {
     receive: Repeated,
 }
 
-/// Asks for something once.
+/// Sends one action and reads its answer.
 pub async fn call(
     connection: &mut Connection,
     signer: &Signer,
@@ -48,7 +48,7 @@ pub async fn call(
 }
 
 impl Queue {
-    /// Makes one.
+    /// Makes a queue with this name.
     pub async fn create(signer: Arc<Signer>, name: &str) -> anyhow::Result<Queue> {
         let mut connection = Connection::open(signer.address).await?;
         let answer = call(&mut connection, &signer, "CreateQueue", &json!({ "QueueName": name })).await?;

@@ -23,7 +23,7 @@ const HELD: u64 = 100_000;
 /// Messages that stay in the queue, so that every receive finds ten.
 const SPARE: u64 = 1_000;
 const CONNECTIONS: usize = 16;
-/// Half a day, the longest there is.
+/// Visibility timeout in seconds: half a day, the longest that SQS allows.
 const VISIBILITY_S: u64 = 43_200;
 
 /// Leases them, counts them, deletes them.
@@ -105,7 +105,7 @@ async fn receive_all(queue: &Queue) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(handles?.into_iter().flatten().collect())
 }
 
-/// How many were deleted.
+/// Deletes all messages; returns how many were deleted.
 async fn delete_all(queue: &Queue, handles: Vec<Vec<String>>) -> anyhow::Result<u64> {
     let mut tasks = JoinSet::new();
     for share in handles.chunks(handles.len().div_ceil(CONNECTIONS)) {

@@ -77,7 +77,7 @@ async fn create_all(signer: &Arc<Signer>) -> anyhow::Result<()> {
     tasks.join_all().await.into_iter().collect()
 }
 
-/// How long each page took.
+/// Lists all queues; returns the time that each page took.
 async fn list_all(signer: &Signer) -> anyhow::Result<Vec<Duration>> {
     let mut connection = Connection::open(signer.address).await?;
     let (mut pages, mut listed) = (Vec::new(), 0);

@@ -16,13 +16,13 @@ const QUEUE: &str = "bench";
 
 /// A node that is ready and takes signed requests.
 pub struct SqsNode {
-    /// The process.
+    /// The node's process.
     pub node: Node,
-    /// Who signs for it.
+    /// Signer with an access key of the node.
     pub signer: Arc<Signer>,
 }
 
-/// A new node for each cell.
+/// The node over SQS, started anew for each cell.
 pub struct FreshSqsNode {
     options: NodeOptions,
     running: Option<(SqsNode, Queue)>,
@@ -40,14 +40,14 @@ impl SqsNode {
         Ok(SqsNode { node, signer: Arc::new(signer) })
     }
 
-    /// Makes the queue of the bench.
+    /// Makes the queue that the bench uses.
     pub async fn queue(&self) -> anyhow::Result<Queue> {
         Queue::create(Arc::clone(&self.signer), QUEUE).await
     }
 }
 
 impl FreshSqsNode {
-    /// Not started yet.
+    /// A node that is yet to be started.
     pub fn new(options: NodeOptions) -> FreshSqsNode {
         FreshSqsNode { options, running: None }
     }

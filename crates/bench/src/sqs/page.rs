@@ -9,7 +9,7 @@ use crate::mailbox::page::{aligned, capital, table};
 use crate::mailbox::target::Id;
 use crate::report;
 
-/// What the rows of the tables do; one line each.
+/// Explanation of the rows, one line each.
 const NOTES: &str = "\
 - Every server runs alone on loopback, is driven from one process that shares the cores with it, and keeps one queue. \
 Clients wait for each answer; a rate is operations completed in a second, of batches the messages.
@@ -24,7 +24,7 @@ filled before.
 ";
 
 impl Outcome {
-    /// For the terminal.
+    /// The page as text for the terminal.
     pub fn plain(&self) -> String {
         let mut text = String::new();
         for (title, cells) in self.tables() {
@@ -41,7 +41,7 @@ impl Outcome {
         text
     }
 
-    /// The page with its title.
+    /// The page as Markdown, with its title.
     pub fn markdown(&self, machine: &Machine) -> String {
         let mut text = format!("# Benchmarks: SQS\n\n{}\n\n", machine.markdown());
         let (peers, quick) = (if self.peers { " --peers" } else { "" }, self.plan.size.pick(" --quick", ""));
@@ -74,7 +74,7 @@ impl Outcome {
         text
     }
 
-    /// What was measured, a table for each workload.
+    /// Tables of the page: title and cells of each workload.
     fn tables(&self) -> Vec<(String, Vec<Cell>)> {
         let of = |workload| -> Vec<Cell> { CELLS.into_iter().filter(|cell| cell.workload == workload).collect() };
         let measured = |cells: &[Cell]| {

@@ -22,7 +22,7 @@ struct Packaged {
     id: Id,
     name: &'static str,
     package: &'static str,
-    /// With what is needed to serve.
+    /// Requirement for pip, with the extras needed to serve.
     requirement: &'static str,
     program: &'static str,
     arguments: fn(SocketAddr) -> Vec<String>,
@@ -64,7 +64,7 @@ const BY_HAND: [(&str, &str); 3] = [
     ("LocalStack", "localstack-core 2026.3.0 of PyPI did not start with the dependencies that pip chose for it"),
 ];
 
-/// A server that was running already.
+/// A server that runs already, started by somebody else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
     name: String,
@@ -140,7 +140,7 @@ impl Packaged {
         Ok(System::new(self.id, name, "as it comes", Promise::Ram, peer))
     }
 
-    /// Its Python environment, kept beside the build.
+    /// Path of the server's Python environment, kept beside the build.
     fn environment(&self) -> anyhow::Result<PathBuf> {
         let folder = target_folder()?.join("tools").join(format!("sqs-{}", self.package));
         let program = folder.join("bin").join(self.program);

@@ -16,7 +16,7 @@ const REUSE_MS_MAX: u64 = 60_000;
 /// Signs for one server with one access key.
 #[derive(Clone, Debug)]
 pub struct Signer {
-    /// The server.
+    /// Address of the server.
     pub address: SocketAddr,
     access_key: String,
     secret: String,
@@ -34,14 +34,14 @@ pub struct Repeated {
 }
 
 impl Signer {
-    /// With this key.
+    /// A signer with this access key.
     pub fn new(address: SocketAddr, access_key: &str, secret: &str) -> Signer {
         let day = day_of(clock::unix_millis());
         let day_key = derive(secret, &day);
         Signer { address, access_key: access_key.to_owned(), secret: secret.to_owned(), day, day_key }
     }
 
-    /// A whole request, signed now.
+    /// Bytes of a whole request, signed now.
     pub fn request(&self, action: &str, json: &str) -> Vec<u8> {
         self.request_at(action, json, clock::unix_millis())
     }
@@ -74,12 +74,12 @@ impl Signer {
 }
 
 impl Repeated {
-    /// Not signed yet.
+    /// A request that is signed when it is first sent.
     pub fn new(action: &'static str, body: String) -> Repeated {
         Repeated { action, body, bytes: Vec::new(), signed_ms: 0 }
     }
 
-    /// What goes over the wire.
+    /// Bytes for the wire, signed anew when the signature is old.
     pub fn bytes(&mut self, signer: &Signer) -> &[u8] {
         let now_ms = clock::unix_millis();
         if now_ms.saturating_sub(self.signed_ms) >= REUSE_MS_MAX {
@@ -107,12 +107,12 @@ fn hex(bytes: &[u8]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// As in 20260102.
+/// Day of a time, as in 20260102.
 fn day_of(unix_ms: u64) -> String {
     civil_date(unix_ms / 86_400_000).replace('-', "")
 }
 
-/// As in 030405.
+/// Time of day, as in 030405.
 fn time_of(unix_ms: u64) -> String {
     let seconds = unix_ms / 1000 % 86_400;
     format!("{:02}{:02}{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)

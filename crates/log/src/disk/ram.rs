@@ -17,12 +17,12 @@ pub struct RamDisk {
 }
 
 impl RamDisk {
-    /// An empty one.
+    /// A disk without files.
     pub fn new() -> RamDisk {
         RamDisk::default()
     }
 
-    /// Bytes held in memory.
+    /// Bytes of all files together.
     pub fn bytes(&self) -> u64 {
         self.files().values().map(|file| file.read().chunks.len() as u64 * CHUNK_BYTES as u64).sum()
     }
@@ -90,7 +90,7 @@ struct RamFile(RwLock<Content>);
 
 #[derive(Default)]
 struct Content {
-    /// All but the last are full.
+    /// Contents in chunks; all but the last are full.
     chunks: Vec<Zeroizing<Vec<u8>>>,
     len: u64,
 }

@@ -31,11 +31,11 @@ impl NameChange {
 /// A file without its name.
 #[derive(Clone, Debug, Default)]
 pub struct Inode {
-    /// As a reader sees it.
+    /// Bytes that a reader sees now, synced or not.
     pub content: Vec<u8>,
-    /// What the medium holds of each sector that was written since the last sync.
+    /// Contents of the medium for each sector that was written since the last sync.
     dirty: BTreeMap<usize, [u8; SECTOR_BYTES]>,
-    /// The same for sectors whose sync failed: clean to the kernel, old on the medium.
+    /// Contents of the medium for sectors whose sync failed: clean to the kernel, old on the medium.
     lost: BTreeMap<usize, [u8; SECTOR_BYTES]>,
     synced_len: usize,
 }
@@ -89,11 +89,11 @@ impl Inode {
     }
 }
 
-/// Decides what survives.
+/// Random choice of the unsynced parts that survive a power cut.
 struct Draw {
     survival: Survival,
     random: u64,
-    /// Of 256.
+    /// Chance to survive, in 256ths.
     chance: u64,
     file: u64,
 }

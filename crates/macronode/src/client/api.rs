@@ -17,16 +17,16 @@ use crate::cli::ApiArgs;
 use crate::data_dir::TOKEN_FILE;
 use crate::errors::{Code, Failure};
 
-/// What the node may take for a request that waits for nothing.
+/// Time the node has for a request that waits for nothing.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// What the answer itself may take beyond the node's time.
+/// Time the answer has to arrive beyond the node's own time.
 const TRAVEL: Duration = Duration::from_secs(3);
 
-/// The public plane of one node.
+/// Client of the public plane of one node.
 pub struct ApiClient {
     client: Client,
     bearer: HeaderValue,
-    /// Where the token came from, for messages.
+    /// Source of the token, for messages.
     token_source: String,
     link: Link,
 }
@@ -61,23 +61,23 @@ impl ApiClient {
         Ok(ApiClient { client, bearer, token_source, link: Link::default() })
     }
 
-    /// Where it asks, for messages.
+    /// Address that is asked, for messages.
     pub fn address(&self) -> &str {
         self.client.address()
     }
 
-    /// Where it asks, as an address of the web.
+    /// Base URL of the plane.
     pub fn url(&self) -> String {
         self.client.url()
     }
 
-    /// Reads something.
+    /// Sends a GET.
     pub async fn get(&mut self, path: &str) -> Result<NodeAnswer, Failure> {
         let answer = self.ask(Method::GET, path, None, PATIENCE).await?;
         self.accepted(path, answer)
     }
 
-    /// Asks for something to be done.
+    /// Sends a POST with a JSON body.
     pub async fn post(&mut self, path: &str, body: &Value) -> Result<NodeAnswer, Failure> {
         self.post_within(path, body, PATIENCE).await
     }
@@ -163,7 +163,7 @@ impl ApiClient {
 }
 
 impl NodeAnswer {
-    /// When the node wants the same request again, if it is only busy.
+    /// Pause the node asks for before the same request, if it is only busy.
     pub fn retry_after(&self) -> Option<Duration> {
         let problem: Problem = serde_json::from_slice(&self.body).unwrap_or_default();
         (self.status == 429).then(|| Duration::from_millis(problem.retry_after_ms.unwrap_or(1000)))

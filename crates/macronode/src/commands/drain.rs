@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::config::TimeSpan;
 use crate::errors::Failure;
 
-/// Drains, or rehearses it.
+/// Drains the node, or rehearses a drain.
 pub async fn drain(args: &DrainArgs) -> Result<Report, Failure> {
     let client = Client::find(&args.client)?;
     if args.dry_run {

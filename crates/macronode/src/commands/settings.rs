@@ -9,24 +9,24 @@ use crate::config::{self, Loaded, Sources};
 use crate::doctor::probe;
 use crate::errors::{Exit, Failure};
 
-/// The effective configuration.
+/// `config print`: the effective configuration, with the source of each value if asked for.
 pub fn print(sources: &Sources, with_sources: bool) -> Result<Report, Failure> {
     let loaded = config::load(sources)?;
     Ok(Report::clean(config::print(&loaded, with_sources)))
 }
 
-/// Whether a file is valid.
+/// `config validate`: whether a file is valid.
 pub fn validate(file: Option<PathBuf>) -> Result<Report, Failure> {
     let loaded = config::load(&Sources::of_process(file, Table::new()))?;
     Ok(Report::clean(format!("{}ok: {}\n", warnings(&loaded), origin(&loaded))))
 }
 
-/// The JSON schema.
+/// `config schema`: the JSON schema of the file.
 pub fn schema() -> Report {
     Report::clean(format!("{:#}\n", config::schema()))
 }
 
-/// Whether the node would start.
+/// `check`: whether the node would start with these sources.
 pub fn check(sources: &Sources) -> Result<Report, Failure> {
     let loaded = config::load(sources)?;
     let config = &loaded.config;

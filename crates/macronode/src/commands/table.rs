@@ -11,7 +11,7 @@ pub fn table(indent: usize, rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A row of a table.
+/// One row of a table, from its cells.
 pub fn row<const COLUMNS: usize>(cells: [&str; COLUMNS]) -> Vec<String> {
     cells.iter().map(|cell| (*cell).to_owned()).collect()
 }

@@ -25,7 +25,7 @@ use crate::services;
 /// No token on standard input is longer than this.
 const INPUT_BYTES_MAX: u64 = 64 * 1024;
 
-/// Does what was asked.
+/// Carries out a `token` command.
 pub fn token(command: &TokenCommand) -> Result<Report, Failure> {
     match command {
         TokenCommand::Mint(args) => mint(args),
@@ -40,7 +40,7 @@ pub fn known() -> Vec<&'static Capabilities> {
     services::capabilities().collect()
 }
 
-/// What each service lets an operator grant, for the help.
+/// List of what each service lets an operator grant, for the help.
 fn grantable() -> String {
     let mut text = "What can be granted, as service:verb:resource:\n".to_owned();
     for service in known() {
@@ -137,7 +137,7 @@ fn revoke(args: &RevokeArgs) -> Result<Report, Failure> {
     Ok(Report::clean(format!("{id} {said}\n")))
 }
 
-/// What revokes this token and those made from it, but none that it was made from; and for whom it was.
+/// Revocation id of the token's last block, which spares the tokens it was made from; and its subject.
 fn id_of(token: &str, folder: &Path) -> Result<(String, String), Failure> {
     let key = RootKey::load(&folder.join(KEY_FILE)).map_err(|error| unusable_key(folder, error))?.ok_or_else(|| {
         let place = folder.display();
@@ -177,7 +177,7 @@ fn described(read: &Inspection, is_revoked: bool, folder: &Path, now_ms: u64) ->
     table(0, &rows)
 }
 
-/// A point in time as people say it.
+/// Time until a token expires, as in "in 2 h 5 min", or since it did.
 fn in_words(at_ms: u64, now_ms: u64) -> String {
     let seconds = at_ms.abs_diff(now_ms) / 1000;
     let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];

@@ -29,9 +29,9 @@ use crate::cli::ApiArgs;
 use crate::config::TimeSpan;
 use crate::errors::{Code, Failure};
 
-/// How long a key may wait to be seen.
+/// Maximum time until a key press is seen.
 const KEY_WAIT: Duration = Duration::from_millis(50);
-/// As the shell reports a process that ended with its terminal.
+/// Exit status of a process that ended with its terminal, as the shell reports it.
 const HUNG_UP: i32 = 129;
 const INTERVAL_MIN_MS: u64 = 100;
 const INTERVAL_MAX_MS: u64 = 60_000;
@@ -53,13 +53,13 @@ pub struct TopArgs {
     pub node: ApiArgs,
 }
 
-/// What the watching thread hands to the drawing one.
+/// State that the watching thread hands to the drawing thread.
 #[derive(Default)]
 struct Shared {
     view: TopView,
-    /// Rises with every look.
+    /// Number of looks so far.
     looks: u64,
-    /// A signal asked for the end.
+    /// Whether a signal asked for the end.
     is_over: bool,
 }
 

@@ -6,37 +6,37 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// In one word.
+    /// Readiness in one word.
     pub state: String,
     /// Whether the node takes writes.
     pub accepts_writes: bool,
-    /// In the order of the plan.
+    /// Services in the order of the start plan.
     pub services: Vec<Service>,
-    /// Why it does not take reads.
+    /// Reasons why the node takes no reads.
     pub unmet: Vec<String>,
-    /// What presses.
+    /// Causes of pressure.
     pub pressure: Vec<Pressure>,
-    /// What is worth knowing beside that.
+    /// Remarks beside readiness and pressure.
     pub notes: Vec<String>,
 }
 
-/// One service.
+/// State of one service.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Service {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// In one word.
+    /// State in one word.
     pub state: String,
-    /// Whether the node needs it.
+    /// Whether the node is ready only with this service.
     pub required: bool,
-    /// Why it is not ready.
+    /// Reason why the service is not ready.
     pub reason: Option<String>,
     /// Restarts within the last minute.
     pub restarts_60s: u32,
-    /// What it needs; only in /topology.
+    /// Names of the services it needs; only in /topology.
     pub depends_on: Vec<String>,
-    /// What it is for; only in /topology.
+    /// Purpose in one sentence; only in /topology.
     pub does: String,
 }
 
@@ -44,9 +44,9 @@ pub struct Service {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Pressure {
-    /// Which service.
+    /// Name of the service.
     pub service: String,
-    /// What presses.
+    /// Cause in words.
     pub cause: String,
 }
 
@@ -66,7 +66,7 @@ pub struct Version {
 pub struct Topology {
     /// Readiness in one word.
     pub state: String,
-    /// The readiness DAG.
+    /// Services with what they depend on.
     pub services: Vec<Service>,
     /// Every task instance.
     pub tasks: Vec<Task>,
@@ -74,61 +74,61 @@ pub struct Topology {
     pub queues: Vec<Queue>,
     /// Every gate.
     pub gates: Vec<Gate>,
-    /// The order of a drain.
+    /// Steps of a drain, in order.
     pub drain: Vec<DrainStep>,
 }
 
-/// One task instance.
+/// State of one task instance.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Task {
-    /// The node of the DAG it belongs to.
+    /// Name of the service it belongs to.
     pub unit: String,
-    /// Its name.
+    /// Name of the task.
     pub name: String,
-    /// In one word.
+    /// State in one word.
     pub state: String,
-    /// Restarts ever.
+    /// Restarts since the node started.
     pub restarts_total: u64,
-    /// How it ended last.
+    /// Outcome of the last run that ended.
     pub last_exit: Option<String>,
 }
 
-/// One channel.
+/// State of one queue.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Queue {
-    /// The node of the DAG it belongs to.
+    /// Name of the service it belongs to.
     pub unit: String,
-    /// Its name.
+    /// Name of the queue.
     pub name: String,
-    /// Items it holds at most.
+    /// Maximum items waiting.
     pub capacity: usize,
-    /// What a full queue does.
+    /// Behaviour when full, in one word.
     pub policy: String,
-    /// What happens to its contents in a drain.
+    /// Fate of the queue's contents in a drain, in one word.
     pub on_drain: String,
     /// Items waiting.
     pub depth: usize,
-    /// Most items that ever waited.
+    /// Most items that ever waited at once.
     pub high_water: usize,
-    /// Items refused.
+    /// Items refused because the queue was full.
     pub busy: u64,
-    /// Items dropped.
+    /// Items dropped because the queue was full.
     pub dropped: u64,
 }
 
-/// One gate.
+/// State of one gate.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Gate {
-    /// Its name.
+    /// Name of the gate.
     pub name: String,
-    /// Permits in all.
+    /// Number of permits.
     pub permits: usize,
-    /// Permits in use.
+    /// Number of permits in use.
     pub in_flight: usize,
-    /// Refusals.
+    /// Refusals because no permit was free.
     pub busy: u64,
 }
 
@@ -136,12 +136,12 @@ pub struct Gate {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DrainStep {
-    /// The phase.
+    /// Name of the phase.
     pub phase: String,
     /// The services whose tasks stop together.
     pub services: Vec<String>,
-    /// Those tasks.
+    /// Names of the tasks that end in it.
     pub tasks: Vec<String>,
-    /// When what is left is aborted.
+    /// Time after which tasks that still run are aborted, in milliseconds.
     pub deadline_ms: u64,
 }

@@ -9,9 +9,9 @@ use super::{Config, PERMITS_SECTION};
 /// A key whose value differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedKey {
-    /// The path of the key.
+    /// Path of the key.
     pub key: String,
-    /// What it takes.
+    /// What must happen before the new value takes effect.
     pub reload: Reload,
 }
 

@@ -5,22 +5,22 @@ use std::path::PathBuf;
 
 use crate::errors::{Code, Failure};
 
-/// Where a value came from.
+/// Source of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// The built-in default.
     #[default]
     Default,
     /// The file, with the line if it is known.
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Line in the file, counted from 1.
         line: Option<usize>,
     },
-    /// This environment variable.
+    /// The environment variable with this name.
     Env(String),
-    /// This flag.
+    /// The command line flag with this name.
     Flag(String),
 }
 
@@ -39,11 +39,11 @@ impl fmt::Display for Origin {
 /// A key with its value and origin, as it stands in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The path of the key.
+    /// Path of the key.
     pub key: String,
-    /// The value as TOML writes it.
+    /// Value as TOML writes it.
     pub value: String,
-    /// Where it came from.
+    /// Source of the value.
     pub origin: Origin,
 }
 
@@ -53,73 +53,73 @@ impl fmt::Display for Setting {
     }
 }
 
-/// One thing that is wrong.
+/// One mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The file is not there or cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operating system.
         cause: String,
     },
     /// The file is not TOML.
     #[error("{place}: not valid TOML: {cause}")]
     Syntax {
-        /// Where in the file.
+        /// File and line.
         place: Origin,
-        /// What the parser says.
+        /// Message of the parser.
         cause: String,
     },
     /// There is no such key.
     #[error("unknown {what} `{name}` ({origin}){}", hint(nearest))]
     Unknown {
-        /// Key, section or variable.
+        /// Kind of the unknown thing: key, section or variable.
         what: &'static str,
-        /// As it was written.
+        /// Name as it was written.
         name: String,
-        /// Where it was written.
+        /// Source it was found in.
         origin: Origin,
-        /// What was probably meant.
+        /// Known name that is most alike.
         nearest: Option<String>,
     },
     /// The value is of the wrong kind.
     #[error("{setting} is not {noun}; allowed: {allowed}")]
     WrongType {
-        /// What was set.
+        /// Key and value at fault.
         setting: Setting,
-        /// What it should be.
+        /// Kind of value that is expected, with its article.
         noun: &'static str,
-        /// What is allowed, in words.
+        /// Allowed values, in words.
         allowed: String,
     },
     /// The value is not one that is allowed.
     #[error("{setting} is not allowed; allowed: {allowed}{}", hint(nearest))]
     OutOfRange {
-        /// What was set.
+        /// Key and value at fault.
         setting: Setting,
-        /// What is allowed, in words.
+        /// Allowed values, in words.
         allowed: String,
-        /// What was probably meant.
+        /// Allowed value that is most alike.
         nearest: Option<String>,
     },
     /// Two values contradict each other.
     #[error("{setting} is above {other}; {rule}")]
     Contradiction {
-        /// The one that is too large.
+        /// The value that is too large.
         setting: Setting,
-        /// The one that bounds it.
+        /// The value that bounds it.
         other: Setting,
-        /// Why it must be so.
+        /// Reason for the bound.
         rule: &'static str,
     },
     /// A certificate without its key, or the other way round.
     #[error("{setting} is set, but `{missing}` is not; set both or none")]
     TlsHalf {
-        /// The one that is set.
+        /// The one of the two keys that is set.
         setting: Setting,
-        /// The key of the other.
+        /// Path of the key that is missing.
         missing: String,
     },
     /// The admin plane would be public and in the clear.
@@ -128,37 +128,37 @@ pub enum ConfigError {
          bind it to 127.0.0.1 or set `admin.tls_cert` and `admin.tls_key`"
     )]
     PublicAdmin {
-        /// The address.
+        /// Address of the admin plane.
         setting: Setting,
     },
     /// Strangers could kill tasks.
     #[error("{setting} is not a loopback address, but {chaos} allows loopback only; bind it to 127.0.0.1")]
     PublicChaos {
-        /// The address.
+        /// Address of the admin plane.
         setting: Setting,
-        /// The switch.
+        /// Setting that switches chaos on.
         chaos: Setting,
     },
     /// A rule of a service does not hold.
     #[error("{setting} {relation} {other} {advice}")]
     OfService {
-        /// The value that is wrong.
+        /// Key and value at fault.
         setting: Setting,
-        /// What is wrong with it.
+        /// Forbidden relation to the other value, in words.
         relation: &'static str,
-        /// The value it does not go with.
+        /// Key and value it contradicts.
         other: Setting,
-        /// Why, and what to do.
+        /// Reason and remedy.
         advice: &'static str,
-        /// What to look up.
+        /// Error code of the rule.
         code: Code,
     },
     /// Two listeners on one address.
     #[error("{setting} is the same address as {other}; give each its own port, or port 0 for a free one")]
     SharedAddress {
-        /// One address.
+        /// First of the two addresses.
         setting: Setting,
-        /// The other.
+        /// Second of the two addresses.
         other: Setting,
     },
 }
@@ -168,7 +168,7 @@ fn hint(nearest: &Option<String>) -> String {
 }
 
 impl ConfigError {
-    /// What to look up.
+    /// Error code that an operator can look up.
     pub fn code(&self) -> Code {
         match self {
             ConfigError::Unreadable { .. } => Code::FileUnreadable,
@@ -185,7 +185,7 @@ impl ConfigError {
         }
     }
 
-    /// The keys it is about.
+    /// Paths of the keys at fault.
     pub fn keys(&self) -> Vec<&str> {
         match self {
             ConfigError::Unreadable { .. } | ConfigError::Syntax { .. } => Vec::new(),

@@ -10,14 +10,14 @@ use serde_json::{Map, Value, json};
 use super::{Config, PERMITS_SECTION, known_services};
 use crate::services;
 
-/// One key.
+/// One key of the configuration.
 #[derive(Debug)]
 pub struct Key {
     /// Section and name with a dot between, or just the name.
     pub path: String,
-    /// The values it takes.
+    /// Values the key takes.
     pub kind: ValueKind,
-    /// What a change of it takes.
+    /// What must happen before a new value takes effect.
     pub reload: Reload,
     /// The flag of `macronode run` that sets it.
     pub flag: Option<String>,
@@ -116,12 +116,12 @@ impl Key {
         format!("MACRO_{}", self.path.replace('.', "__").to_uppercase())
     }
 
-    /// Its section; empty for the keys at the top.
+    /// Section of the key; empty for the keys at the top.
     pub fn section(&self) -> &str {
         self.path.split_once('.').map_or("", |(section, _)| section)
     }
 
-    /// Its name within the section.
+    /// Name of the key within its section.
     pub fn name(&self) -> &str {
         self.path.rsplit('.').next().unwrap_or(&self.path)
     }

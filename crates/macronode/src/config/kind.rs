@@ -9,20 +9,20 @@ use tracing_subscriber::EnvFilter;
 
 /// The most permits a gate may have, and the most for each core.
 const PERMITS_MAX: usize = 65_536;
-/// What is wrong with a value.
+/// Reason why a value is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not of this kind at all.
+    /// The value is not of the expected kind.
     WrongType,
-    /// It is of this kind, but not one that is allowed.
+    /// The value is of the expected kind, but outside of what is allowed.
     OutOfRange,
 }
 
-/// What the configuration does with a kind of value.
+/// Operations of the configuration on a kind of value.
 pub trait Checks {
-    /// What it is called, with its article.
+    /// Name of the kind, with its article.
     fn noun(&self) -> &'static str;
-    /// What is allowed, in words.
+    /// Allowed values, in words.
     fn allowed(&self) -> String;
     /// A value from an environment variable. Text that does not fit is kept as text, for `check` to refuse.
     fn read_text(&self, text: &str) -> Value;

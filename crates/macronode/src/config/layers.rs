@@ -26,33 +26,33 @@ const ENV_IGNORED_PREFIX: &str = "MACRO_TEST_";
 /// From where a configuration is loaded; kept, so that a reload can load again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sources {
-    /// The file, if any.
+    /// Path of the configuration file, if any.
     pub file: Option<PathBuf>,
     /// Whether the operator named the file: then it must exist.
     pub explicit_file: bool,
     /// The environment; variables that do not begin with `MACRO_` are ignored.
     pub env: Vec<(String, String)>,
-    /// What the flags set, in the shape of the file.
+    /// Values of the command line flags, in the shape of the file.
     pub flags: Table,
 }
 
-/// Where each value that is not a default came from, by key.
+/// Sources of all values that are not defaults, by key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Origins(pub BTreeMap<String, Origin>);
 
 /// A configuration that passed every check.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The values.
+    /// Effective values.
     pub config: Config,
-    /// Where they came from.
+    /// Source of each value.
     pub origins: Origins,
-    /// The file that was read.
+    /// Path of the file that was read, if any.
     pub file: Option<PathBuf>,
 }
 
 impl Origins {
-    /// Where the value of a key came from.
+    /// Source of the value of a key.
     pub fn of(&self, key: &str) -> Origin {
         self.0.get(key).cloned().unwrap_or_default()
     }
@@ -78,7 +78,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
     layers.finish(file)
 }
 
-/// What has been gathered so far.
+/// Values of the layers read so far, and their mistakes.
 #[derive(Default)]
 struct Layers {
     merged: Table,

@@ -25,7 +25,7 @@ pub fn broken(config: &Config, origins: &Origins) -> Vec<ConfigError> {
 }
 
 impl Config {
-    /// What is allowed but probably not meant; said once at the start.
+    /// Sentences on settings that are allowed but probably not meant; logged once at the start.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.runs("http") && !self.api.addr.ip().is_loopback() && self.api.tls_cert.is_none() {
@@ -55,7 +55,7 @@ impl Config {
         warnings
     }
 
-    /// What an operator should know though the node is well; shown on /readyz as long as it is so.
+    /// Sentences an operator should read though the node is well; shown on /readyz while they hold.
     pub fn notes(&self) -> Vec<String> {
         services::chosen(self).flat_map(|service| service.notes(self)).collect()
     }
@@ -68,13 +68,13 @@ impl Config {
 
 /// Two values of which a service says that they cannot stand together: `key relation other advice`.
 pub struct BrokenRule {
-    /// The error code.
+    /// Error code of the rule.
     pub code: Code,
-    /// The key that is wrong.
+    /// Path of the key at fault.
     pub key: &'static str,
-    /// What is wrong with it, up to the name of the other key.
+    /// Forbidden relation to the other key, in words that the name of that key completes.
     pub relation: &'static str,
-    /// The key it does not go with.
+    /// Path of the key it contradicts.
     pub other: &'static str,
     /// The end of the sentence: why, and what to do.
     pub advice: &'static str,

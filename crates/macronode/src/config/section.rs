@@ -12,9 +12,9 @@ use toml::Table;
 /// One section, as its owner declares it.
 #[derive(Clone, Copy)]
 pub struct Section {
-    /// The heading in the file.
+    /// Heading of the section in the file.
     pub name: &'static str,
-    /// Its keys, their meaning, bounds and reload class.
+    /// Schema of the keys, with their meaning, bounds and reload class.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
     /// Reads what was set; what was not set has its default.
     pub read: fn(Table) -> Result<SectionValue, toml::de::Error>,
@@ -23,9 +23,9 @@ pub struct Section {
 /// The values of one section.
 #[derive(Clone)]
 pub struct SectionValue {
-    /// The Options type of the owner.
+    /// Value of the owner's Options type.
     value: Arc<dyn Any + Send + Sync>,
-    /// The same in the shape of the file, for comparisons and for printing.
+    /// The values in the shape of the file, for comparisons and for printing.
     pub table: Table,
 }
 
@@ -38,7 +38,7 @@ impl Section {
         Section { name, schema: T::json_schema, read: read::<T> }
     }
 
-    /// The section with nothing set.
+    /// Section with the default of every key.
     pub fn defaults(&self) -> SectionValue {
         (self.read)(Table::new()).expect("every key of a section has a default")
     }
@@ -66,7 +66,7 @@ impl fmt::Debug for SectionValue {
     }
 }
 
-/// What is written is what counts: two sections that print alike are alike.
+/// Compares the tables: two sections that print alike are alike.
 impl PartialEq for SectionValue {
     fn eq(&self, other: &Self) -> bool {
         self.table == other.table

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-/// docs/cli.md
+/// Text of docs/cli.md.
 pub fn cli() -> String {
     page(crate::cli::parser())
 }
@@ -51,7 +51,7 @@ fn about_in_a_line(command: &Command) -> String {
     command.get_about().map(|about| in_a_line(&about.to_string())).unwrap_or_default()
 }
 
-/// What an argument is for, with its default and the words it takes.
+/// Help of an argument, with its default and possible values.
 fn help(argument: &Arg) -> String {
     let said = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let mut help = in_a_line(&said);

@@ -53,7 +53,7 @@ pub fn memory(config: &Config) -> Finding {
     }
 }
 
-/// What the system has left, or what the control group allows if that is less.
+/// Free memory of the system in bytes, or of the control group if that is less.
 fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -59,14 +59,14 @@ pub fn data_dir(path: &Path) -> Result<(), Failure> {
     ScratchFile::beside(path).map(drop).map_err(|error| unwritable(path, &error))
 }
 
-/// The data directory cannot be used.
+/// Failure for a data directory that cannot be used.
 pub fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(Code::DataDirUnusable, format!("cannot write to {}: {error}", path.display()))
 }
 
 /// A file that is gone with the value.
 pub struct ScratchFile {
-    /// Open for writing.
+    /// The file, open for writing.
     pub file: fs::File,
     path: PathBuf,
 }

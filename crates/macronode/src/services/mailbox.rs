@@ -16,7 +16,7 @@ use crate::config::cpus;
 /// Name of the file with the access keys of SQS clients in the data directory.
 const ACCESS_KEYS_FILE: &str = "sqs.keys";
 
-/// The mailbox.
+/// The mailbox as a service of the node.
 pub struct Mailbox;
 
 impl Service for Mailbox {

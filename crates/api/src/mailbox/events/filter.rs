@@ -55,13 +55,13 @@ impl Filter {
         self.names.is_empty() && self.prefixes.is_empty()
     }
 
-    /// Whether the event is about one of these topics; what concerns the whole node is told to those who see all of it.
+    /// Whether the event is about one of these topics; events of the whole node go to readers of all topics only.
     pub fn matches(&self, event: &Event) -> bool {
         let mut topics = event.topics();
         self.is_everything() || self.prefixes.iter().any(String::is_empty) || topics.any(|topic| self.covers(topic))
     }
 
-    /// Whether this topic was asked for.
+    /// Whether the filter includes this topic.
     pub fn covers(&self, topic: &TopicName) -> bool {
         let begins = |prefix: &String| topic.as_str().starts_with(prefix.as_str());
         self.is_everything() || self.names.contains(topic) || self.prefixes.iter().any(begins)

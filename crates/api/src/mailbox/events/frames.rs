@@ -6,7 +6,7 @@ use svc_mailbox::{EventId, Missed, NumberedEvent};
 
 use super::EventsEnd;
 
-/// How long a reader waits before it comes back, in milliseconds.
+/// Time a reader is told to wait before it comes back, in milliseconds.
 const RETRY_MS: u32 = 1000;
 
 /// The first frame: also a reader that sees no event knows where to go on.
@@ -20,7 +20,7 @@ pub(super) fn beat(position: EventId) -> Bytes {
     Bytes::from(format!(": beat\nid: {position}\n\n"))
 }
 
-/// One event.
+/// Appends one event as a frame of the stream.
 pub(super) fn event(text: &mut String, position: EventId, event: &NumberedEvent) {
     let id = EventId { number: event.number, ..position };
     let data = serde_json::to_string(event).expect("events are texts and numbers");
@@ -33,7 +33,7 @@ pub(super) fn missed(text: &mut String, position: EventId, missed: Missed) {
     text.push_str(&format!("id: {position}\nevent: missed\ndata: {data}\n\n"));
 }
 
-/// The last frame.
+/// The last frame of a stream, with the reason of its end.
 pub(super) fn end(position: EventId, end: EventsEnd) -> Bytes {
     let data = json!({"event": "end", "reason": end});
     Bytes::from(format!("id: {position}\nevent: end\ndata: {data}\n\n"))

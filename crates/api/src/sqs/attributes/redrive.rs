@@ -9,7 +9,7 @@ use crate::sqs::names;
 
 const RECEIVES_MAX: u64 = 1000;
 const SOURCES_MAX: usize = 10;
-/// Of a queue whose dead letter queue was deleted: what its policy said, `<receives> <name>`.
+/// Label of a queue whose dead letter queue was deleted: its former policy as `<receives> <name>`.
 const DANGLING: &str = "sqs.RedrivePolicy";
 
 /// A redrive policy as it was given; whether its target is there, and allows it, is not known yet.
@@ -22,7 +22,7 @@ pub(in crate::sqs) struct Redrive {
 }
 
 impl Redrive {
-    /// The refusal of this policy.
+    /// Error for a policy that is refused for this reason.
     pub fn refused(&self, reason: &str) -> SqsError {
         SqsError::invalid_parameter("RedrivePolicy", &self.text, reason)
     }
@@ -78,7 +78,7 @@ pub(in crate::sqs) fn detach(settings: &mut TopicSettings) {
     }
 }
 
-/// What the policy said before the queue for the dead was deleted: after how many receives, and which queue.
+/// Policy from before the dead letter queue was deleted: number of receives, and name of that queue.
 fn dangling(settings: &TopicSettings) -> Option<(u32, &str)> {
     let (receives, target) = settings.labels.get(DANGLING)?.split_once(' ')?;
     Some((receives.parse().ok()?, target))
@@ -89,7 +89,7 @@ pub(crate) fn lost_target(settings: &TopicSettings) -> Option<&str> {
     dangling(settings).filter(|_| settings.max_attempts == 0).map(|(_, target)| target)
 }
 
-/// Somebody decides anew where the dead of these settings go: messages die again when they used to.
+/// Forgets the deleted dead letter queue once another is set: messages die after as many receives as before.
 pub(crate) fn reattach(settings: &mut TopicSettings) {
     if let Some((receives, _)) = dangling(settings).filter(|_| settings.max_attempts == 0) {
         settings.max_attempts = receives;

@@ -17,7 +17,7 @@ use crate::sqs::send::sequence_number;
 /// Says that a body is base64 because what was sent is no text; only the native surface can send such.
 const ENCODING: &str = "macronode.encoding";
 
-/// What the node knows of a message.
+/// Attributes that the node supplies for a message.
 const SYSTEM: [&str; 9] = [
     "SenderId",
     "SentTimestamp",
@@ -30,7 +30,7 @@ const SYSTEM: [&str; 9] = [
     "DeadLetterQueueSourceArn",
 ];
 
-/// What a receiver wants to see of each message.
+/// Attributes of each message that a receiver asks for.
 pub(super) struct RequestedFields {
     /// A bit for each name in the list of them.
     system: u16,

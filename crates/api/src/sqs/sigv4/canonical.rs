@@ -10,7 +10,7 @@ pub(super) type Hash = [u8; 64];
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// The query of a request, decoded.
+/// Decoded pairs of a query string.
 pub(super) struct Query(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Query {
@@ -145,7 +145,7 @@ fn decode(text: &str) -> Vec<u8> {
     out
 }
 
-/// The SHA-256 of bytes.
+/// SHA-256 of `bytes` in hex digits.
 pub(super) fn hash(bytes: &[u8]) -> Hash {
     let digest = digest::digest(&digest::SHA256, bytes);
     let mut text = [0; 64];

@@ -27,7 +27,7 @@ pub(super) fn read_http(text: &str) -> Option<u64> {
     time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-/// The text of a time.
+/// Seconds since 1970 as `20260102T030405Z`.
 pub(super) fn write(seconds: u64) -> String {
     let (days, rest) = (seconds / DAY_S, seconds % DAY_S);
     // No year is longer than 366 days, so the guess is never too late and at most a few years too early.

@@ -34,7 +34,7 @@ struct BeanstalkClient {
     put: Arc<[u8]>,
 }
 
-/// Both settings.
+/// Both settings of beanstalkd, as two systems.
 pub async fn start(folder: PathBuf) -> anyhow::Result<Vec<System>> {
     let program = of_debian("beanstalkd", || on_path("beanstalkd"))?;
     let name = format!("beanstalkd {}", version(&program, "-v"));
@@ -106,7 +106,7 @@ impl Target for Beanstalk {
 }
 
 impl BeanstalkClient {
-    /// One line without its end.
+    /// Reads one line, without its end.
     async fn line(&mut self) -> anyhow::Result<String> {
         loop {
             if let Some(line) = take_line(&mut self.buffer)? {

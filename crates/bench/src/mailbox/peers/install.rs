@@ -45,7 +45,7 @@ pub fn of_python(package: &str, program: &str) -> anyhow::Result<PathBuf> {
     Ok(found)
 }
 
-/// A program by its name.
+/// Path of the program with this name, if it is installed.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     FOLDERS.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.is_file())
 }

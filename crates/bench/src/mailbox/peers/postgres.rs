@@ -21,9 +21,9 @@ use crate::mailbox::drive::Client;
 use crate::mailbox::target::{Id, Promise, System, Target};
 use crate::process::free_address;
 
-/// What it allows as it comes, less those kept for others; a connection is a process there.
+/// Maximum connections: the default of the server less those it reserves; each is a process there.
 const CONNECTIONS_MAX: usize = 90;
-/// It refuses to run as root.
+/// User the server runs as: it refuses to run as root.
 const USER: &str = "postgres";
 const LIBRARY: &str = "/usr/lib/postgresql";
 
@@ -70,7 +70,7 @@ struct PostgresClient {
     payload: Bytes,
 }
 
-/// Both settings on one server.
+/// Starts one server for both settings.
 pub async fn start(folder: PathBuf, connections_max: usize) -> anyhow::Result<Vec<System>> {
     let program = of_debian("postgresql", newest)?;
     let connections_max = connections_max.min(CONNECTIONS_MAX);
@@ -127,7 +127,7 @@ async fn connect(server: &Server, drivers: &mut JoinSet<()>) -> anyhow::Result<t
     let settings = format!("host={ip} port={port} user={USER} dbname=postgres");
     let (client, connection) = tokio_postgres::connect(&settings, NoTls).await?;
     drivers.spawn(async move {
-        // Whoever waits for an answer is told of the same error.
+        // Those who wait for an answer get the same error.
         let _ = connection.await;
     });
     Ok(client)
@@ -176,7 +176,7 @@ impl Client for PostgresClient {
                 let _payload: &[u8] = row.get(1);
                 break row.get(0);
             }
-            // Each task has sent one before it takes one: somebody else holds it for a moment.
+            // Each task has sent one before it takes one, so another task holds it for a moment.
             tokio::task::yield_now().await;
         };
         let deleted = self.client.execute(&self.settle, &[&id]).await?;

@@ -43,7 +43,7 @@ struct Rabbit {
     queue: &'static str,
     kind: &'static str,
     connections_max: usize,
-    /// Of the present cell; a connection closes when it is dropped.
+    /// Connections of the current cell; each closes when it is dropped.
     connections: Vec<Connection>,
 }
 
@@ -55,7 +55,7 @@ struct RabbitClient {
     payload: Bytes,
 }
 
-/// Both kinds of queue on one broker.
+/// Starts one broker for both kinds of queue.
 pub async fn start(folder: PathBuf, connections_max: usize) -> anyhow::Result<Vec<System>> {
     of_debian("rabbitmq-server", || Path::new(SCRIPT).is_file().then(|| SCRIPT.into()))?;
     let libraries = fs::read_dir(LIBRARY).into_iter().flatten().flatten();

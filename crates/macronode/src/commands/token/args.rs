@@ -127,7 +127,7 @@ pub struct NodeArgs {
 /// Rights and limits as they were asked for, checked against what services declare.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// Rights in full, each once.
+    /// Rights in their full form, without repetitions.
     pub rights: Vec<Right>,
     /// Limits by their full names.
     pub limits: BTreeMap<String, u64>,
@@ -148,7 +148,7 @@ pub fn allowed(asked: &Asked<'_>, known: &[&'static Capabilities]) -> Result<All
     Ok(Allowed { rights: asked.rights(known).map_err(refused)?, limits: asked.limits(known).map_err(refused)? })
 }
 
-/// Reads a `--limit`.
+/// Parses the value of `--limit`: `name=number`.
 pub fn limit(text: &str) -> Result<(String, u64), String> {
     let malformed = || "expected a name and a number above 0, as in name=100".to_owned();
     let (name, value) = text.split_once('=').ok_or_else(malformed)?;

@@ -14,10 +14,10 @@ pub struct NodeClients {
     api: Option<ApiClient>,
 }
 
-/// What one look saw of the node as a whole.
+/// Numbers of the node as a whole, from one look.
 #[derive(Clone, Debug)]
 pub struct NodeSample {
-    /// Readiness.
+    /// Readiness of the node and its services.
     pub status: Status,
     /// Names of the services that run.
     pub services: Vec<String>,
@@ -32,13 +32,13 @@ pub struct NodeView {
     pub address: String,
     /// Readiness in one word.
     pub state: String,
-    /// Why it does not stand better.
+    /// Reasons why the node is not simply ready.
     pub reasons: Vec<String>,
     /// Queues, the fullest first.
     pub queues: Vec<QueueRow>,
 }
 
-/// A queue as it is shown.
+/// Numbers of one queue, as shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueRow {
     /// Name, with the instance in brackets.
@@ -47,9 +47,9 @@ pub struct QueueRow {
     pub depth: usize,
     /// Maximum items waiting.
     pub capacity: usize,
-    /// Most items that ever waited.
+    /// Most items that ever waited at once.
     pub high_water: usize,
-    /// Items refused.
+    /// Items refused because the queue was full.
     pub busy: u64,
 }
 
@@ -75,7 +75,7 @@ impl NodeClients {
         self.api.as_ref().map_or_else(|| self.admin.address(), ApiClient::address)
     }
 
-    /// The node as a whole now.
+    /// Asks the node for readiness and topology.
     pub async fn look(&self) -> Result<NodeSample, Failure> {
         let status: Status = self.admin.get("/readyz").await?.read("/readyz")?;
         let topology: Topology = self.admin.get("/topology").await?.expect_success("/topology")?.read("/topology")?;
@@ -85,7 +85,7 @@ impl NodeClients {
 }
 
 impl NodeView {
-    /// What a sample shows.
+    /// Picks what is shown from a sample.
     pub fn of(address: &str, sample: &NodeSample) -> NodeView {
         NodeView {
             address: address.to_owned(),
@@ -95,7 +95,7 @@ impl NodeView {
         }
     }
 
-    /// How the node stands, and why not better.
+    /// State of the node and the reasons why it is not better.
     pub fn standing(&self) -> String {
         match self.reasons.is_empty() {
             true => self.state.clone(),
@@ -105,7 +105,7 @@ impl NodeView {
 }
 
 impl NodeSample {
-    /// The queue of this name.
+    /// The row of the queue with this name.
     pub fn queue(&self, name: &str) -> Option<QueueRow> {
         self.queues.iter().find(|queue| queue.name == name).map(QueueRow::of)
     }
@@ -117,18 +117,18 @@ impl QueueRow {
         QueueRow { name, depth, capacity, high_water, busy }
     }
 
-    /// How full it is, from 0 to 1.
+    /// Share of the capacity in use, from 0 to 1.
     pub fn fill(&self) -> f64 {
         self.depth as f64 / self.capacity.max(1) as f64
     }
 
-    /// How full it is: `3/1024`.
+    /// Depth and capacity, as in `3/1024`.
     pub fn fraction(&self) -> String {
         format!("{}/{}", self.depth, self.capacity)
     }
 }
 
-/// What keeps reads away, what is not ready, and what presses; a service that does both of the first is named once.
+/// Reasons: unmet needs of reads, services that are not ready, pressure; a service in both of the first is named once.
 fn reasons(status: &Status) -> Vec<String> {
     let mut reasons = status.unmet.clone();
     let limping = status.services.iter().filter_map(|service| Some((service, service.reason.as_ref()?)));

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::node::{NodeClients, NodeSample};
 use crate::errors::Failure;
 
-/// What a pane shows after one look, or why there is nothing new.
+/// View of a pane after one look, or the failure of the look.
 pub type Looked = Result<Arc<dyn PaneView>, Failure>;
 
 /// The half of a service's pane that asks the node. It lives on the watching thread, so it may take its time.
@@ -47,7 +47,7 @@ pub trait PaneView: Send + Sync {
     /// Draws into the area, however small it is.
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, state: &mut PaneState);
 
-    /// Where the scrolling stands, for the right end of the last line of the screen.
+    /// Scroll position, for the right end of the last line of the screen.
     fn position(&self, state: &PaneState) -> String;
 
     /// Keys of this pane, for the last line of the screen.
@@ -62,14 +62,14 @@ pub trait PaneView: Send + Sync {
     }
 }
 
-/// What the person at the terminal has chosen in one pane.
+/// Choices of the person at the terminal in one pane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PaneState {
     /// Column that sorts, counted as the pane counts them.
     pub sort: usize,
-    /// Rows scrolled past.
+    /// Number of rows scrolled past.
     pub offset: usize,
-    /// Rows that fitted at the last draw.
+    /// Number of rows that fitted at the last draw.
     pub page: usize,
 }
 

@@ -7,7 +7,7 @@ use super::pane::PaneView;
 use super::watch::TopView;
 use crate::commands::table::{row, table};
 
-/// Queues that are listed.
+/// Maximum queues that are listed.
 const QUEUES_MAX: usize = 10;
 
 /// The look as plain text: how the node stands, each pane, the queues.

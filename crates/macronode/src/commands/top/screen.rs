@@ -29,14 +29,14 @@ const HELP: &str = "\x20q, Esc, Ctrl-C   leave
 const HELP_OF_SEVERAL: &str = "
  Tab, 1 to 9      the next pane, or the one of this number";
 
-/// What the person at the terminal has chosen.
+/// Choices of the person at the terminal.
 #[derive(Clone, Debug, Default)]
 pub struct Chosen {
     /// Index of the pane that takes the keys.
     focus: usize,
     /// By service, since a pane is made anew with each look.
     states: BTreeMap<&'static str, PaneState>,
-    /// The numbers stand still.
+    /// Whether the display is frozen.
     pub is_paused: bool,
     is_help: bool,
 }
@@ -74,7 +74,7 @@ impl Chosen {
     }
 }
 
-/// Draws everything.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame<'_>, view: &TopView, chosen: &mut Chosen) {
     chosen.focus = chosen.focus.min(view.panes.len().saturating_sub(1));
     let names = u16::from(view.panes.len() > 1);

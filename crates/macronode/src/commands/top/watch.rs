@@ -12,25 +12,25 @@ pub struct Watcher {
     panes: Vec<Box<dyn Pane>>,
 }
 
-/// What is shown: the node as a whole and the panes of the services it runs.
+/// Contents of the screen: the node as a whole and the panes of the services it runs.
 #[derive(Clone, Default)]
 pub struct TopView {
-    /// The node as a whole.
+    /// Numbers of the node as a whole.
     pub node: NodeView,
-    /// Why the numbers of the node are not fresh.
+    /// Reason why the numbers of the node are not fresh; none if they are.
     pub trouble: Option<String>,
     /// Panes in the order of the list of services.
     pub panes: Vec<ShownPane>,
 }
 
-/// One pane as it is shown.
+/// One pane with its last good numbers.
 #[derive(Clone)]
 pub struct ShownPane {
     /// Name of the service.
     pub service: &'static str,
-    /// What was seen last; none before the first look that succeeded.
+    /// Numbers of the last look that succeeded; none before the first.
     pub view: Option<Arc<dyn PaneView>>,
-    /// Why that is not fresh.
+    /// Reason why the numbers are not fresh; none if they are.
     pub trouble: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct Look {
 }
 
 impl Watcher {
-    /// Watches with these panes.
+    /// A watcher of one node with these panes.
     pub fn new(clients: NodeClients, panes: Vec<Box<dyn Pane>>) -> Watcher {
         Watcher { clients, panes }
     }

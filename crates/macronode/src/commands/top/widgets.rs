@@ -7,7 +7,7 @@ use ratatui::widgets::{Cell, Row};
 
 use super::node::QueueRow;
 
-/// Cells of a bar.
+/// Width of a bar, in cells of the terminal.
 const BAR: usize = 8;
 /// Columns a gauge takes: a space, the bar, and room for a fraction.
 pub const GAUGE_WIDTH: u16 = BAR as u16 + 11;

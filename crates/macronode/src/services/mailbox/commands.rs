@@ -23,7 +23,7 @@ pub use top::panes;
 use crate::commands::{Report, wait};
 use crate::errors::Failure;
 
-/// Does what was asked.
+/// Carries out a `mailbox` command.
 pub fn mailbox(command: &MailboxCommand) -> Result<Report, Failure> {
     match command {
         MailboxCommand::Send(args) => wait(send::send(args)),

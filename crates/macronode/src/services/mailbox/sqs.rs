@@ -22,7 +22,7 @@ use crate::commands::{Report, wait};
 use crate::errors::Failure;
 
 const PATH: &str = "/v1/sqs/keys";
-/// What clients sign with when nobody tells them another; the node takes any.
+/// Region clients sign with by default; the node takes any.
 const REGION: &str = "us-east-1";
 
 /// An access key, as the node shows it.
@@ -44,7 +44,7 @@ struct Keys {
     keys: Vec<Key>,
 }
 
-/// Does what was asked.
+/// Carries out an `sqs` command.
 pub fn sqs(command: &SqsCommand) -> Result<Report, Failure> {
     let SqsCommand::Key(command) = command;
     match command {
@@ -71,7 +71,7 @@ fn endpoint(args: &ApiArgs, client: &ApiClient) -> String {
     configured.map_or_else(|| client.url(), |url| url.trim_end_matches('/').to_owned())
 }
 
-/// What is to be made, as the node reads it; what is not said is left to the node.
+/// JSON body of a key to make; what the caller does not say is left to the node.
 fn wanted(args: &CreateArgs) -> Result<Value, Failure> {
     let prefixes = args.prefixes.iter().map(|start| format!("{start}*"));
     let topics: Vec<String> = args.topics.iter().cloned().chain(prefixes).collect();
@@ -95,7 +95,7 @@ fn wanted(args: &CreateArgs) -> Result<Value, Failure> {
     Ok(said.collect::<Map<_, _>>().into())
 }
 
-/// What a client reads from its environment, ready to be pasted; SDKs differ in the variable they look for a region in.
+/// Environment variables for clients, ready to be pasted; SDKs differ in the variable they read a region from.
 fn variables(key: &Key, url: &str) -> String {
     format!(
         "AWS_ACCESS_KEY_ID={}\nAWS_SECRET_ACCESS_KEY={}\nAWS_ENDPOINT_URL={url}\n\

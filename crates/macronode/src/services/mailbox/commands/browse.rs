@@ -13,49 +13,49 @@ use crate::errors::Failure;
 /// Characters of a payload in the table.
 const PAYLOAD_WIDTH: usize = 60;
 
-/// A message that was looked at.
+/// A message as the node shows it to those who browse.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Seen {
-    /// Its id.
+    /// Message id.
     pub msg_id: String,
-    /// The topic it is in.
+    /// Topic that holds the message.
     pub topic: String,
-    /// When it was sent.
+    /// Time of the send, in milliseconds since 1970.
     pub ts: u64,
     /// The sender's idempotency key.
     pub idem_key: Option<String>,
-    /// The payload.
+    /// Payload, as base64.
     pub payload_b64: String,
-    /// Its attributes.
+    /// Attributes by name.
     pub attrs: Map<String, Value>,
-    /// Its group.
+    /// Group the message belongs to, if any.
     pub group: Option<String>,
     /// Deliveries so far.
     pub attempts: u32,
-    /// Where it stands.
+    /// State in one word: ready, delayed or leased.
     pub state: String,
-    /// When that changes by itself.
+    /// Time at which the state changes by itself, in milliseconds since 1970.
     pub due_ts: Option<u64>,
-    /// Why it is dead.
+    /// Circumstances of its death, if it is a dead letter.
     pub dead: Option<Dead>,
-    /// Its bytes are not what was sent.
+    /// Whether the stored bytes differ from what was sent.
     pub damaged: bool,
 }
 
-/// Why a message is dead.
+/// Circumstances of a message's death.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Dead {
-    /// The kind of death.
+    /// Reason in one word.
     pub reason: String,
-    /// The topic it was for.
+    /// Topic the message was sent to.
     pub source: String,
-    /// Deliveries it had.
+    /// Number of deliveries before it died.
     pub attempts: u32,
-    /// When it died.
+    /// Time of death, in milliseconds since 1970.
     pub since_ts: u64,
-    /// What the last consumer said.
+    /// Error text of the last consumer.
     pub last_error: String,
 }
 
@@ -63,11 +63,11 @@ pub struct Dead {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Page {
-    /// Those that match.
+    /// Messages that match the filter.
     pub messages: Vec<Seen>,
-    /// Where the next page begins.
+    /// Cursor of the next page; none on the last page.
     pub next: Option<String>,
-    /// How many were looked at.
+    /// Number of messages looked at, matching or not.
     pub looked_at: u64,
 }
 

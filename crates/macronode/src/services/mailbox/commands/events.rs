@@ -16,7 +16,7 @@ use crate::errors::{Code, Failure};
 /// Time before a lost stream is opened again.
 const COME_BACK: Duration = Duration::from_secs(1);
 
-/// What ended a stream.
+/// Reason why a stream of events ended.
 enum Ended {
     /// The node has told everything that was asked for.
     Complete,
@@ -118,7 +118,7 @@ fn json_line(frame: &Frame, mut data: Value) -> String {
     format!("{data}\n")
 }
 
-/// One event for people.
+/// One event as a line for people.
 fn line(data: &Value) -> String {
     let text = |name: &str| one_line(data[name].as_str().unwrap_or("?"));
     let number = |name: &str| data[name].as_u64().unwrap_or(0);

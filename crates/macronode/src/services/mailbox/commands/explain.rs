@@ -44,7 +44,7 @@ struct Past {
     outcome: String,
 }
 
-/// Asks and shows.
+/// Asks what became of a message and shows the answer.
 pub async fn explain(args: &ExplainArgs) -> Result<Report, Failure> {
     let mut client = ApiClient::find(&args.node)?;
     let path = format!("/v1/messages/{}", segment(&args.msg_id));

@@ -20,21 +20,21 @@ use crate::errors::{Exit, Failure};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Message {
-    /// Its id.
+    /// Message id.
     pub msg_id: String,
-    /// When it was sent.
+    /// Time of the send, in milliseconds since 1970.
     pub ts: u64,
     /// The sender's idempotency key.
     pub idem_key: Option<String>,
-    /// The payload.
+    /// Payload, as base64.
     pub payload_b64: String,
-    /// Its attributes.
+    /// Attributes by name.
     pub attrs: Map<String, Value>,
-    /// Its group.
+    /// Group the message belongs to, if any.
     pub group: Option<String>,
-    /// Which delivery this is.
+    /// Number of this delivery, from 1.
     pub attempt: u32,
-    /// Proof of the lease.
+    /// Receipt that proves the lease.
     pub receipt: String,
 }
 
@@ -44,7 +44,7 @@ struct Received {
     messages: Vec<Message>,
 }
 
-/// Receives once.
+/// Receives once and shows the messages.
 pub async fn recv(args: &RecvArgs) -> Result<Report, Failure> {
     let mut client = ApiClient::find(&args.node)?;
     let (text, messages) = ask(&mut client, &args.topic, args.max, args.wait, args.visibility).await?;

@@ -17,7 +17,7 @@ use crate::errors::{Code, Exit, Failure};
 const TASKS: &str = "/v1/dlq/tasks";
 /// Time between two looks at an order.
 const LOOK: Duration = Duration::from_millis(250);
-/// What a count of a large topic may take.
+/// Time the node has to count a large topic.
 const COUNT_PATIENCE: Duration = Duration::from_secs(25);
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -15,7 +15,7 @@ use crate::client::ApiClient;
 use crate::commands::Report;
 use crate::errors::{Code, Exit, Failure};
 
-/// What the node may take for a batch.
+/// Time the node has for a batch.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Payload bytes of a batch, so that its body stays under what a node takes.
 const BATCH_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX;
@@ -30,17 +30,17 @@ struct Receipted {
     durability: String,
 }
 
-/// What became of a stream of lines.
+/// Counts of a run of many sends.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     sent: u64,
     duplicates: u64,
     refused: u64,
-    /// Why the first refused one was.
+    /// Error of the first message that was refused.
     reason: Option<String>,
 }
 
-/// Sends.
+/// Sends one message, or one for each line.
 pub async fn send(args: &SendArgs) -> Result<Report, Failure> {
     let mut client = ApiClient::find(&args.node)?;
     if args.lines {
@@ -57,7 +57,7 @@ pub async fn send(args: &SendArgs) -> Result<Report, Failure> {
     Ok(Report::clean(format!("{}  {}{note}\n", receipted.msg_id, receipted.durability)))
 }
 
-/// The fields of one message.
+/// JSON fields of one message.
 fn message(args: &SendArgs, payload: &[u8]) -> Value {
     let mut fields = Map::new();
     fields.insert("payload_b64".to_owned(), encoded(payload).into());

@@ -12,17 +12,17 @@ use crate::errors::{Code, Exit, Failure};
 
 /// Letters of a message id; a receipt is longer.
 const MSG_ID_LEN: usize = 26;
-/// Receipts of one request.
+/// Maximum receipts in one request.
 const BATCH_MAX: usize = ron_types::limits::mailbox::BATCH_MAX;
 
-/// Acknowledges.
+/// Acknowledges messages by their receipts.
 pub async fn ack(args: &AckArgs) -> Result<Report, Failure> {
     let mut client = ApiClient::find(&args.node)?;
     let results = settle(&mut client, "/v1/ack", &args.targets, &json!({})).await?;
     Ok(report(&results, "acknowledged", args.node.json))
 }
 
-/// Gives back.
+/// Gives messages back by their receipts.
 pub async fn nack(args: &NackArgs) -> Result<Report, Failure> {
     let mut client = ApiClient::find(&args.node)?;
     let mut more = json!({});

@@ -6,11 +6,11 @@ const FRAME_BYTES_MAX: usize = 1 << 20;
 /// One event of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// What the next stream goes on behind.
+    /// Id of the event; the next stream continues behind it.
     pub id: String,
     /// The name of the event; empty for one without.
     pub event: String,
-    /// Its data.
+    /// Data lines of the event, joined.
     pub data: String,
 }
 

@@ -13,47 +13,47 @@ use crate::errors::Failure;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeStats {
-    /// Every shard that owns partitions.
+    /// Numbers of each shard that owns partitions.
     pub shards: Vec<Shard>,
     /// The log; none while it is being read.
     pub log: Option<LogNumbers>,
-    /// Topics there are.
+    /// Number of topics.
     pub topics: u64,
-    /// What an answer means.
+    /// Durability of an acknowledged send, in one word.
     pub durability: String,
 }
 
-/// One shard.
+/// Numbers of one shard.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Shard {
-    /// Which.
+    /// Index of the shard, from 0.
     pub shard: usize,
-    /// May be delivered.
+    /// Messages that may be delivered now.
     pub ready: u64,
-    /// Wait for their time.
+    /// Messages that wait for their time.
     pub delayed: u64,
-    /// Are with consumers.
+    /// Messages leased to consumers.
     pub leased: u64,
-    /// Receivers waiting.
+    /// Number of receivers that wait.
     pub waiters: u64,
 }
 
-/// The log.
+/// Numbers of the log.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct LogNumbers {
-    /// Bytes it takes.
+    /// Bytes in use on the disk.
     pub bytes_total: u64,
-    /// Bytes it may take.
+    /// Maximum bytes on the disk.
     pub quota_bytes: u64,
-    /// Files it has.
+    /// Number of segment files.
     pub segments: u32,
     /// Commits since the start.
     pub syncs: u64,
     /// Records written since the start.
     pub appended: u64,
-    /// Why it takes nothing more.
+    /// Error that ended the log as a place to write.
     pub failed: Option<String>,
 }
 
@@ -61,19 +61,19 @@ pub struct LogNumbers {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Numbers {
-    /// May be delivered now.
+    /// Messages that may be delivered now.
     pub ready: u64,
-    /// Wait for their time.
+    /// Messages that wait for their time.
     pub delayed: u64,
-    /// Are with consumers.
+    /// Messages leased to consumers.
     pub leased: u64,
-    /// Bytes of all of them.
+    /// Bytes of all messages.
     pub bytes: u64,
-    /// Groups with messages.
+    /// Number of groups that have messages.
     pub groups: u64,
-    /// Idempotency keys remembered.
+    /// Number of idempotency keys remembered.
     pub keys: u64,
-    /// When the oldest message was sent; 0 for none.
+    /// Time of the oldest message's send, in milliseconds since 1970; 0 for none.
     pub oldest_ts: u64,
     /// Messages taken in since the start.
     pub sent: u64,
@@ -89,7 +89,7 @@ pub struct Numbers {
     pub expired: u64,
     /// Whether the breaker lets messages out: `closed`, `half_open` or `open`.
     pub breaker: String,
-    /// Until when it does not.
+    /// Time until which the breaker holds messages back, in milliseconds since 1970.
     pub breaker_until_ts: Option<u64>,
 }
 
@@ -97,33 +97,33 @@ pub struct Numbers {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct TopicStats {
-    /// Its name.
+    /// Name of the topic.
     pub topic: String,
-    /// All partitions together.
+    /// Sums over all partitions.
     pub total: Numbers,
-    /// Each of them.
+    /// Numbers of each partition.
     pub partitions: Vec<Partition>,
 }
 
-/// One partition.
+/// Numbers of one partition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Partition {
-    /// Which.
+    /// Index of the partition, from 0.
     pub partition: u16,
-    /// The shard that owns it.
+    /// Index of the shard that owns it.
     pub shard: u16,
-    /// Its numbers.
+    /// Counts of messages and deliveries.
     #[serde(flatten)]
     pub numbers: Numbers,
 }
 
-/// Where the numbers of a topic are.
+/// Path of the numbers of a topic on the public plane.
 pub fn path_of(topic: &str) -> String {
     format!("/v1/topics/{}/stats", segment(topic))
 }
 
-/// Asks and shows.
+/// Asks for the numbers and shows them.
 pub async fn stats(args: &StatsArgs) -> Result<Report, Failure> {
     let mut client = ApiClient::find(&args.node)?;
     let path = args.topic.as_deref().map_or_else(|| "/v1/stats".to_owned(), path_of);
@@ -197,7 +197,7 @@ fn show_topic(stats: &TopicStats) -> String {
     text
 }
 
-/// What the breaker holds back, if it does.
+/// State of the breaker in words; none while it is closed.
 fn breaker(numbers: &Numbers) -> Option<String> {
     match (numbers.breaker.as_str(), numbers.breaker_until_ts) {
         ("open", Some(until)) => Some(format!("OPEN, tries again {}", relative(until))),

@@ -37,7 +37,7 @@ impl From<Failure> for End {
     }
 }
 
-/// Follows a topic.
+/// Shows messages of a topic as they come.
 pub async fn tail(args: &TailArgs) -> Result<Report, Failure> {
     let mut client = ApiClient::find(&args.node)?;
     let interrupt = interrupt()?;
@@ -113,15 +113,15 @@ async fn look(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal) ->
     }
 }
 
-/// How far a topic was looked through.
+/// Position of a reader in a topic.
 struct TailCursor {
     /// Messages sent before this are not wanted.
     since_ms: u64,
-    /// Where the next look begins.
+    /// Cursor at which the next look begins.
     cursor: Option<String>,
-    /// In a topic of one partition nothing new comes before a place once passed.
+    /// Whether the topic has one partition, in which nothing new comes before a position once passed.
     is_one_line: bool,
-    /// Messages shown, with their time.
+    /// Ids of messages already shown, with their time in milliseconds since 1970.
     shown: BTreeMap<String, u64>,
 }
 

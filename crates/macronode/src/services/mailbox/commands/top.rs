@@ -43,7 +43,7 @@ struct MailboxPane {
     before: Option<MailboxSample>,
 }
 
-/// The panes of the mailbox.
+/// Panes of `macronode top` that show the mailbox.
 pub fn panes() -> Vec<Box<dyn Pane>> {
     vec![Box::new(MailboxPane::default())]
 }

@@ -14,7 +14,7 @@ use crate::config::{Size, TimeSpan};
 use crate::errors::Failure;
 
 const PATH: &str = "/v1/topics";
-/// Topics of one page.
+/// Maximum topics in one page.
 const PAGE: usize = 1000;
 
 #[derive(Debug, Default, Deserialize)]
@@ -34,7 +34,7 @@ struct Page {
     next: Option<String>,
 }
 
-/// Does what was asked.
+/// Carries out a `mailbox topics` command.
 pub async fn topics(args: &TopicsArgs) -> Result<Report, Failure> {
     match &args.command {
         None => list(&args.list).await,
@@ -149,7 +149,7 @@ fn in_words(name: &str, value: &Value) -> String {
     }
 }
 
-/// What is to be set, as the node reads it.
+/// JSON body of the settings that change.
 fn changed(settings: &[(String, String)]) -> Value {
     let mut body = Map::new();
     for (name, text) in settings {

@@ -11,7 +11,7 @@ pub fn decoded(payload_b64: &str) -> Vec<u8> {
     STANDARD.decode(payload_b64).unwrap_or_else(|_| payload_b64.as_bytes().to_vec())
 }
 
-/// Bytes for a body.
+/// Payload as base64, for a request body.
 pub fn encoded(payload: &[u8]) -> String {
     STANDARD.encode(payload)
 }
@@ -26,7 +26,7 @@ pub fn payload_text(payload: &[u8], is_terminal: bool) -> String {
     }
 }
 
-/// A payload in one line of at most so many characters.
+/// A payload in one line of at most `width_max` characters.
 pub fn payload_line(payload: &[u8], width_max: usize) -> String {
     let text = match std::str::from_utf8(payload) {
         Ok(text) => one_line(text),
@@ -63,19 +63,19 @@ pub fn span(millis: u64) -> String {
     }
 }
 
-/// How long ago something was, or how soon it will be.
+/// Time since a moment or until it, as in `5 s ago`.
 pub fn relative(at_ms: u64) -> String {
     let now = clock::unix_millis();
     if at_ms > now { format!("in {}", span(at_ms - now)) } else { format!("{} ago", span(now - at_ms)) }
 }
 
-/// The time of day in UTC.
+/// Time of day in UTC, from milliseconds since 1970.
 pub fn time_of_day(at_ms: u64) -> String {
     let seconds = at_ms / 1_000 % 86_400;
     format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Bytes in their largest unit.
+/// Number of bytes in its largest unit, as in `1.5 MiB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (u64::BITS - count.leading_zeros()).saturating_sub(1) / 10;
@@ -94,7 +94,7 @@ pub fn attributes(attrs: &serde_json::Map<String, serde_json::Value>) -> String 
     attrs.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// What becomes of messages that fail when the topic named for the dead ones is gone.
+/// Sentence for a topic whose dead letter topic is gone: failing messages are tried without end.
 pub fn missing_dlq(dlq: &str) -> String {
     format!("{} is gone: messages that fail are tried without end until another is named", one_line(dlq))
 }
@@ -108,7 +108,7 @@ pub fn segment(name: &str) -> String {
     name.bytes().map(one).collect()
 }
 
-/// A count with its noun.
+/// Count with its noun, in singular or plural.
 pub fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }

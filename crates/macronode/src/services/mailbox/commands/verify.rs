@@ -82,7 +82,7 @@ fn show(folder: &Path, report: &VerifyReport) -> String {
     text + &summary(folder, report)
 }
 
-/// What is to be said about a segment, if anything.
+/// Sentence about a segment, if there is anything to say.
 fn finding(segment: &SegmentReport) -> Option<String> {
     let mut found = Vec::new();
     if segment.header_damaged {

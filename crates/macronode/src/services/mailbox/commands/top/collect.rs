@@ -18,7 +18,7 @@ const PAGE: usize = 1000;
 const TOPICS_MAX: usize = 10_000;
 /// Topics whose numbers are asked for in one look: each is a request of its own.
 const ASKED_MAX: usize = 100;
-/// Of those, topics that were busy at their last look; the others take turns.
+/// Maximum topics among those that were busy at their last look; the others take turns.
 const ASKED_BUSY_MAX: usize = 75;
 
 /// Topics of one node, asked about again and again.
@@ -32,7 +32,7 @@ pub struct TopicCollector {
 #[derive(Clone, Debug, Default)]
 struct Known {
     numbers: Option<Numbers>,
-    /// When the numbers were seen; none if nothing may be counted from there.
+    /// Moment of the last numbers; none if no rate may be counted from them.
     counted_from: Option<Instant>,
     rates: TopicRates,
     /// Number of the look in which it was asked for.
@@ -55,7 +55,7 @@ struct Named {
 }
 
 impl TopicCollector {
-    /// The topics now.
+    /// Asks for the numbers of the topics that are due and returns all known ones.
     pub async fn look(&mut self, api: &mut ApiClient) -> Result<Vec<TopicSample>, Failure> {
         self.looks += 1;
         self.list_topics(api).await?;

@@ -24,7 +24,7 @@ pub fn log_line(log: Option<&LogRow>) -> String {
     )
 }
 
-/// What leaves a topic in a second, or what holds it back.
+/// Deliveries of a topic in a second, or the reason that holds them back.
 pub fn outward(topic: &TopicRow) -> String {
     topic.held().map_or_else(|| rate(topic.out_per_second), str::to_owned)
 }

@@ -7,30 +7,30 @@ use tokio::time::Instant;
 use crate::commands::top::{NodeSample, QueueRow};
 use crate::services::mailbox::commands::stats::{NodeStats, Numbers, Shard};
 
-/// One topic.
+/// Numbers of one topic at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct TopicSample {
-    /// Its name.
+    /// Name of the topic.
     pub name: String,
-    /// Its numbers when it was last asked for.
+    /// Numbers from the last time the topic was asked for.
     pub numbers: Numbers,
-    /// What it did between the last two times.
+    /// Rates between the last two times.
     pub rates: TopicRates,
 }
 
-/// What a topic does in a second; unknown until it was asked for twice.
+/// Rates of a topic per second; unknown until it was asked for twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TopicRates {
-    /// Messages taken in.
+    /// Messages sent in a second.
     pub inward: Option<f64>,
-    /// Deliveries.
+    /// Deliveries in a second.
     pub outward: Option<f64>,
-    /// Messages acknowledged.
+    /// Acknowledgements in a second.
     pub acked: Option<f64>,
 }
 
 impl TopicRates {
-    /// The rates between two looks so many seconds apart.
+    /// Rates between two looks that are `seconds` apart.
     pub fn between(old: &Numbers, new: &Numbers, seconds: f64) -> TopicRates {
         TopicRates {
             inward: rate(Some(old.sent), new.sent, seconds),
@@ -46,92 +46,92 @@ fn rate(earlier: Option<u64>, count: u64, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| more as f64 / seconds)
 }
 
-/// The mailbox at one moment.
+/// Numbers of the mailbox at one moment.
 #[derive(Clone, Debug)]
 pub struct MailboxSample {
-    /// When the numbers of the whole were seen.
+    /// Moment of the look.
     pub taken: Instant,
-    /// The mailbox as a whole.
+    /// Numbers of the mailbox as a whole.
     pub stats: NodeStats,
     /// Topics, by name.
     pub topics: Vec<TopicSample>,
 }
 
-/// What is shown. Rates are unknown until there are two samples.
+/// Contents of the pane. Rates are unknown until there are two samples.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MailboxView {
-    /// What an answer means.
+    /// Durability of an acknowledged send, in one word.
     pub durability: String,
-    /// Topics there are.
+    /// Number of topics.
     pub topics_total: u64,
-    /// The log.
+    /// Numbers of the log, if there is one.
     pub log: Option<LogRow>,
-    /// The shards.
+    /// Numbers of each shard.
     pub shards: Vec<ShardRow>,
     /// The topics, those with the most messages ready first.
     pub topics: Vec<TopicRow>,
 }
 
-/// The log as it is shown.
+/// Numbers of the log, as shown.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LogRow {
-    /// Bytes it takes.
+    /// Bytes in use on the disk.
     pub bytes_total: u64,
-    /// Bytes it may take.
+    /// Maximum bytes on the disk.
     pub quota_bytes: u64,
-    /// Files it has.
+    /// Number of segment files.
     pub segments: u32,
-    /// Commits a second.
+    /// Group commits in a second.
     pub syncs_per_second: Option<f64>,
-    /// Records a second.
+    /// Records appended in a second.
     pub records_per_second: Option<f64>,
-    /// Why it takes nothing more.
+    /// Error that ended the log as a place to write.
     pub failed: Option<String>,
 }
 
-/// A shard as it is shown.
+/// Numbers of one shard, as shown.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ShardRow {
-    /// Which.
+    /// Index of the shard, from 0.
     pub shard: usize,
-    /// May be delivered.
+    /// Messages that may be delivered now.
     pub ready: u64,
-    /// Wait for their time.
+    /// Messages that wait for their time.
     pub delayed: u64,
-    /// Are with consumers.
+    /// Messages leased to consumers.
     pub leased: u64,
-    /// Receivers waiting.
+    /// Number of receivers that wait.
     pub waiters: u64,
-    /// Its queue of jobs.
+    /// Queue of jobs for the shard.
     pub queue: Option<QueueRow>,
 }
 
-/// A topic as it is shown.
+/// Numbers of one topic, as shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TopicRow {
-    /// Its name.
+    /// Name of the topic.
     pub name: String,
-    /// May be delivered.
+    /// Messages that may be delivered now.
     pub ready: u64,
-    /// Are with consumers.
+    /// Messages leased to consumers.
     pub leased: u64,
-    /// Wait for their time.
+    /// Messages that wait for their time.
     pub delayed: u64,
-    /// Taken in a second.
+    /// Messages sent in a second.
     pub in_per_second: Option<f64>,
-    /// Delivered a second.
+    /// Deliveries in a second.
     pub out_per_second: Option<f64>,
-    /// Acknowledged a second.
+    /// Acknowledgements in a second.
     pub acked_per_second: Option<f64>,
-    /// Died since the start.
+    /// Messages that died since the node started.
     pub dead: u64,
-    /// Age of the oldest message.
+    /// Age of the oldest message, in milliseconds.
     pub oldest_age_ms: Option<u64>,
     /// Whether the breaker lets messages out: `closed`, `half_open` or `open`.
     pub breaker: String,
 }
 
-/// By what topics are sorted.
+/// Column by which topics are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     /// Messages ready.
@@ -141,17 +141,17 @@ pub enum Sort {
     Leased,
     /// Messages delayed.
     Delayed,
-    /// Taken in a second.
+    /// Messages sent in a second.
     In,
-    /// Delivered a second.
+    /// Deliveries in a second.
     Out,
-    /// Acknowledged a second.
+    /// Acknowledgements in a second.
     Acked,
-    /// Died.
+    /// Messages that died.
     Dead,
-    /// Age of the oldest.
+    /// Age of the oldest message.
     Oldest,
-    /// The name.
+    /// Name of the topic.
     Name,
 }
 
@@ -169,12 +169,12 @@ impl Sort {
         Sort::Name,
     ];
 
-    /// The one of this index.
+    /// Column with this index.
     pub fn at(index: usize) -> Sort {
         Sort::ALL.get(index).copied().unwrap_or_default()
     }
 
-    /// The index that follows.
+    /// Index of the next column, around the end.
     pub fn after(index: usize) -> usize {
         (index + 1) % Sort::ALL.len()
     }
@@ -236,7 +236,7 @@ impl MailboxView {
 }
 
 impl TopicRow {
-    /// What the breaker does instead of delivering, unless it is closed.
+    /// State of the breaker that holds deliveries back; none while it is closed.
     pub fn held(&self) -> Option<&'static str> {
         match self.breaker.as_str() {
             "open" => Some("held"),
@@ -280,7 +280,7 @@ pub mod tests {
         }
     }
 
-    /// What is shown of two samples.
+    /// A view made of two samples.
     pub fn view() -> MailboxView {
         let (before, now) = samples();
         MailboxView::of(&now, Some(&before), &node())

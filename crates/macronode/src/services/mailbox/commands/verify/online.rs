@@ -23,7 +23,7 @@ struct Scrub {
     last: Option<Pass>,
 }
 
-/// One check of the whole log.
+/// State of one check of the whole log, as the node reports it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Pass {
