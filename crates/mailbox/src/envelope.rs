@@ -18,7 +18,7 @@ pub struct Envelope<'a> {
     pub attrs: Vec<(&'a str, &'a str)>,
     /// BLAKE3 of the payload.
     pub payload_hash: [u8; HASH_BYTES],
-    /// The payload.
+    /// Payload of the message.
     pub payload: Bytes,
 }
 

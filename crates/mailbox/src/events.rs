@@ -30,7 +30,7 @@ pub enum Event {
     Died {
         /// The topic it was for.
         topic: TopicName,
-        /// The message.
+        /// Id of the message.
         #[serde(serialize_with = "as_text")]
         msg_id: MessageId,
         /// Why it is dead.
@@ -52,7 +52,7 @@ pub enum Event {
     },
     /// Too many deliveries fail: a partition's breaker opened, for the first time or again.
     BreakerOpened {
-        /// The topic.
+        /// Topic whose deliveries fail.
         topic: TopicName,
         /// Number of the partition.
         partition: u16,
@@ -65,19 +65,19 @@ pub enum Event {
     },
     /// A message was acknowledged after a pause: a partition's breaker closed.
     BreakerClosed {
-        /// The topic.
+        /// Topic whose deliveries go on.
         topic: TopicName,
         /// Number of the partition.
         partition: u16,
     },
     /// A topic was made.
     TopicMade {
-        /// The topic.
+        /// Name of the new topic.
         topic: TopicName,
     },
     /// A topic is gone.
     TopicGone {
-        /// The topic.
+        /// Name the topic had.
         topic: TopicName,
     },
     /// Partitions have moved to another number of shards.

@@ -25,7 +25,7 @@ const SENT_BITS: u32 = 48;
 /// What is kept of one message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// Its number.
+    /// Number of the message.
     pub seq: Seq,
     /// The end of its lease or delay; 0 while it is ready.
     pub at: Millis,
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     sent_and_attempts: u64,
     /// Where its body is.
     pub position: Position,
-    /// Its line.
+    /// Number of the group queue it waits in.
     pub group: u32,
     /// The number of its last lease.
     pub fence: u32,

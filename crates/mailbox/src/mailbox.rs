@@ -69,7 +69,7 @@ pub struct NodeStats {
 /// One shard, as it is shown.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShardView {
-    /// Which.
+    /// Number of the shard, from 0.
     pub shard: usize,
     /// Its messages and waiting receivers.
     #[serde(flatten)]

@@ -155,7 +155,7 @@ pub struct MoveTask {
 pub struct MoveView {
     /// The topic whose messages go.
     pub from: TopicName,
-    /// The move.
+    /// The move itself, as the log keeps it.
     pub task: MoveTask,
 }
 

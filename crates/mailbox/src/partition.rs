@@ -181,7 +181,7 @@ impl Partition {
         (next_ms < Millis::MAX).then_some(next_ms)
     }
 
-    /// Its numbers.
+    /// Counts of what the partition holds and has done.
     pub(crate) fn stats(&self) -> PartStats {
         PartStats {
             ready: self.ready,
@@ -310,7 +310,7 @@ impl Partition {
         moved.map_or_else(|| entry.sent_ms(), |moved| moved.since_ms).saturating_add(self.settings.retention_ms)
     }
 
-    /// Messages kept long enough, at most so many; leased ones wait until the lease ends.
+    /// Up to `max` messages that were kept long enough; leased ones wait until the lease ends.
     pub(crate) fn overdue(&mut self, now: Millis, max: usize) -> Vec<Seq> {
         let mut out = Vec::new();
         let own: Vec<_> = self.keep.own.due(now).take(max).collect();

@@ -20,9 +20,9 @@ pub struct Secret([u8; 32]);
 pub struct Receipt {
     /// The partition of the message.
     pub part: PartKey,
-    /// The message.
+    /// Number of the message.
     pub seq: Seq,
-    /// Which lease of the message.
+    /// Number of the lease, rising for each message.
     pub fence: u32,
     /// When it was taken.
     pub leased_ms: Millis,

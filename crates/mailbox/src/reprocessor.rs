@@ -242,7 +242,7 @@ fn destination(engine: &Engine, summary: &Summary, task: &MoveTask) -> Result<Pa
     Ok(place_in(&target, summary))
 }
 
-/// Waits until so many messages are within the rate, or until the move is paused or ended.
+/// Waits until `moved` messages are within the rate, or until the move is paused or ended.
 async fn keep_rate(mailbox: &Mailbox, order: OrderedMove, task: &MoveTask, moved: u64) {
     let Some(rate) = task.rate_per_second.filter(|rate| *rate > 0) else { return };
     let all = &mailbox.engine().topics.moves;

@@ -125,7 +125,7 @@ impl ScrubContext<'_> {
         }
     }
 
-    /// Time that so many bytes may take.
+    /// Time that reading `bytes` may take at the configured rate.
     fn pause_after(&self, bytes: u64) -> Duration {
         let all = (self.bytes_per_second)();
         let rate = if self.scrubber.is_asked_for() { all } else { all / DAILY_SHARE };

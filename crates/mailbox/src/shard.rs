@@ -47,7 +47,7 @@ pub struct Key {
 pub struct Send<'a> {
     /// Where it goes.
     pub part: PartKey,
-    /// Its group.
+    /// Group the sender gave the message.
     pub group: Option<&'a str>,
     /// Its idempotency key.
     pub key: Option<Key>,
@@ -117,7 +117,7 @@ pub enum Nacked {
 pub struct Handover {
     /// Where it goes.
     pub to: PartKey,
-    /// Its number.
+    /// Number of the message.
     pub seq: Seq,
     in_transit: MessageInTransit,
     hot: Option<Bytes>,

@@ -27,11 +27,11 @@ const STORED_BYTES_MAX: usize = 60 * 1024;
 /// One topic.
 #[derive(Debug)]
 pub struct Topic {
-    /// Its number.
+    /// Number of the topic.
     pub id: TopicId,
-    /// Its name.
+    /// Name of the topic.
     pub name: TopicName,
-    /// What is set about it.
+    /// Settings of the topic.
     pub settings: Arc<TopicSettings>,
     /// When it was made.
     pub created_ms: Millis,
@@ -53,16 +53,16 @@ pub struct StoredTopic {
     /// When its settings were last changed; 0 in records of before this was kept.
     #[serde(default)]
     pub modified_ms: Millis,
-    /// What is set about it.
+    /// Settings of the topic.
     pub settings: TopicSettings,
 }
 
 /// A topic as it is shown.
 #[derive(Clone, Debug)]
 pub struct TopicView {
-    /// Its name.
+    /// Name of the topic.
     pub name: TopicName,
-    /// What is set about it.
+    /// Settings of the topic.
     pub settings: Arc<TopicSettings>,
     /// When it was made.
     pub created_ms: Millis,
@@ -91,11 +91,11 @@ struct Table {
 /// What is to be written down before a topic exists or changes.
 #[derive(Debug)]
 pub struct Planned {
-    /// Its number.
+    /// Number of the topic.
     pub id: TopicId,
-    /// Its name.
+    /// Name of the topic.
     pub name: TopicName,
-    /// What will be set.
+    /// Settings the topic will have.
     pub settings: TopicSettings,
 }
 
@@ -125,13 +125,13 @@ impl From<&Topic> for StoredTopic {
 }
 
 impl Topic {
-    /// Its partitions.
+    /// Every partition of the topic.
     pub fn parts(&self) -> impl Iterator<Item = PartKey> + use<> {
         let topic = self.id;
         (0..self.settings.partitions).map(move |partition| PartKey { topic, partition })
     }
 
-    /// As it is shown.
+    /// The topic as operators see it.
     pub fn view(&self) -> TopicView {
         TopicView {
             name: self.name.clone(),
@@ -142,7 +142,7 @@ impl Topic {
         }
     }
 
-    /// Its own dead letters.
+    /// The topic's own dead letters; none where their name would be too long.
     pub fn dead_letters(&self) -> Option<&Arc<Topic>> {
         self.dead_letters.as_ref()
     }

@@ -26,9 +26,9 @@ pub struct TopicId(pub u32);
 /// One partition of a topic: the unit that a shard owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartKey {
-    /// The topic.
+    /// Number of the topic.
     pub topic: TopicId,
-    /// Which of its partitions.
+    /// Number of the partition within the topic, from 0.
     pub partition: u16,
 }
 
@@ -40,9 +40,9 @@ pub struct TopicName(Arc<str>);
 /// What people call a message: a ULID of its time, its number, and a tag only this node can make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId {
-    /// When it was sent.
+    /// When the message was sent.
     pub sent_ms: Millis,
-    /// Its number.
+    /// Number of the message.
     pub seq: Seq,
     /// Proof that this node gave the id.
     pub tag: u32,
@@ -52,17 +52,17 @@ pub struct MessageId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicSettings {
-    /// How long a lease lasts where the receiver does not say.
+    /// Length of a lease whose receiver gives none, in milliseconds.
     pub visibility_ms: u64,
     /// Deliveries before a message is dead; 0 means any number.
     pub max_attempts: u32,
-    /// How long an idempotency key is remembered.
+    /// Milliseconds for which an idempotency key is remembered.
     pub replay_window_ms: u64,
-    /// How long a message is kept.
+    /// Milliseconds for which a message is kept.
     pub retention_ms: u64,
     /// What becomes of a message that is kept no longer.
     pub expired: Expired,
-    /// Delay of a message that does not ask for one.
+    /// Delay of a message that does not ask for one, in milliseconds.
     pub delay_ms: u64,
     /// Partitions, fixed when the topic is made; order is kept within each.
     pub partitions: u16,
@@ -70,17 +70,17 @@ pub struct TopicSettings {
     pub groups: Groups,
     /// Where dead messages go; none means `<topic>.dlq`, made when it is first needed.
     pub dlq: Option<String>,
-    /// First bound of the wait after a failed delivery.
+    /// Bound of the wait after the first failed delivery, in milliseconds.
     pub backoff_base_ms: u64,
-    /// Last bound of the wait after a failed delivery.
+    /// Bound that the wait after failed deliveries never grows past, in milliseconds.
     pub backoff_max_ms: u64,
-    /// Messages it holds at most.
+    /// Maximum messages in the topic.
     pub messages_max: u64,
-    /// Bytes it holds at most.
+    /// Maximum payload bytes in the topic.
     pub bytes_max: u64,
-    /// Messages leased at once at most.
+    /// Maximum messages leased at once.
     pub inflight_max: u32,
-    /// Largest payload.
+    /// Maximum bytes of one payload.
     pub payload_bytes_max: u32,
     /// Deliveries stop while set.
     pub paused: bool,
@@ -141,9 +141,9 @@ pub enum DeadReason {
 /// What is known of a dead message beyond the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dead {
-    /// Why.
+    /// What the message died of.
     pub reason: DeadReason,
-    /// The topic it was for.
+    /// The partition it was in when it died.
     pub source: PartKey,
     /// Deliveries it had.
     pub attempts: u32,
@@ -158,9 +158,9 @@ pub struct Dead {
 pub struct Attempt {
     /// Which delivery this was, from 1.
     pub number: u32,
-    /// Who took it.
+    /// Name of the consumer that took the message.
     pub consumer: Box<str>,
-    /// When.
+    /// When the message was handed out.
     pub leased_ms: Millis,
     /// What came of it: empty while it runs.
     pub outcome: Box<str>,
@@ -178,13 +178,13 @@ pub enum Content {
 /// A message handed to a consumer under a lease.
 #[derive(Clone, Debug)]
 pub struct Leased {
-    /// The partition.
+    /// Partition of the message.
     pub part: PartKey,
-    /// Its number.
+    /// Number of the message.
     pub seq: Seq,
     /// When it was sent.
     pub sent_ms: Millis,
-    /// Its group.
+    /// Group the sender gave the message.
     pub group: Option<Arc<str>>,
     /// Which delivery this is, from 1.
     pub attempt: u32,
@@ -192,7 +192,7 @@ pub struct Leased {
     pub fence: u32,
     /// When the lease was taken.
     pub leased_ms: Millis,
-    /// When it ends.
+    /// When the lease ends.
     pub until_ms: Millis,
     /// When it was first delivered.
     pub first_leased_ms: Millis,
@@ -219,15 +219,15 @@ pub enum State {
 /// A message as browsing shows it: looked at, not leased.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The partition.
+    /// Partition of the message.
     pub part: PartKey,
-    /// Its number.
+    /// Number of the message.
     pub seq: Seq,
     /// When it was sent.
     pub sent_ms: Millis,
     /// When it came into the partition: when it was sent, or moved there.
     pub since_ms: Millis,
-    /// Its group.
+    /// Group the sender gave the message.
     pub group: Option<Arc<str>>,
     /// Deliveries so far.
     pub attempts: u32,
@@ -237,14 +237,14 @@ pub struct Summary {
     pub due_ms: Option<Millis>,
     /// Why it is dead.
     pub dead: Option<Dead>,
-    /// Its bytes.
+    /// Bytes of the message: an encoded [`crate::envelope::Envelope`].
     pub content: Content,
 }
 
 /// Why a message is where it is.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// The message.
+    /// The message as browsing shows it.
     pub summary: Summary,
     /// Who has it and until when, if leased.
     pub lease: Option<(Attempt, Millis)>,
@@ -265,13 +265,13 @@ pub struct Explanation {
 /// Numbers of one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PartStats {
-    /// May be delivered now.
+    /// Messages that may be delivered now.
     pub ready: u64,
-    /// Wait for their time.
+    /// Messages that wait for their time.
     pub delayed: u64,
-    /// Are with consumers.
+    /// Messages that are with consumers.
     pub leased: u64,
-    /// Bytes of all of them.
+    /// Payload bytes of all messages.
     pub bytes: u64,
     /// Groups with messages.
     pub groups: u64,

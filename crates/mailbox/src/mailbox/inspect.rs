@@ -27,7 +27,7 @@ const STEP: usize = 256;
 pub struct Filter {
     /// Where they stand.
     pub state: Option<State>,
-    /// Their group.
+    /// Group the sender gave the messages.
     pub group: Option<String>,
     /// Attributes they must have with these values.
     pub attrs: std::collections::BTreeMap<String, String>,
@@ -46,7 +46,7 @@ pub struct Filter {
 /// A message that was looked at.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Its id.
+    /// Id of the message.
     pub msg_id: MessageId,
     /// The topic that holds it.
     pub topic: TopicName,
@@ -54,7 +54,7 @@ pub struct Seen {
     pub sent_ms: Millis,
     /// The sender's idempotency key.
     pub idem_key: Option<String>,
-    /// The payload.
+    /// Payload of the message.
     pub payload: Bytes,
     /// BLAKE3 of the payload.
     pub payload_hash: [u8; 32],
@@ -62,7 +62,7 @@ pub struct Seen {
     pub attrs: Vec<(String, String)>,
     /// What ties it to other messages and requests.
     pub corr_id: String,
-    /// Its group.
+    /// Group the sender gave the message.
     pub group: Option<Arc<str>>,
     /// Deliveries so far.
     pub attempts: u32,
@@ -90,18 +90,18 @@ pub struct MessageChange {
 /// A page of messages.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// Those that match.
+    /// Messages to which the filter applies.
     pub messages: Vec<Seen>,
     /// Where the next page begins; none at the end.
     pub next: Option<MessageId>,
-    /// How many were looked at.
+    /// Messages looked at for this page, matching or not.
     pub looked_at: usize,
 }
 
 /// Why a message is where it is.
 #[derive(Clone, Debug)]
 pub struct Explained {
-    /// The message.
+    /// The message as browsing shows it.
     pub seen: Seen,
     /// The reason in one sentence.
     pub verdict: String,
@@ -239,8 +239,8 @@ impl Mailbox {
         self.on_part(part, deadline, move |turn| turn.shard.cancel(turn.now, turn.journal, part, id.seq)).await
     }
 
-    /// Changes a message that nobody has received yet. Payload, attributes and delay are held to the bounds of its topic
-    /// before any of them is changed.
+    /// Changes a message that nobody has received yet. Payload, attributes and delay are held to the bounds of its
+    /// topic before any of them is changed.
     pub async fn change(&self, id: MessageId, change: MessageChange, deadline: Deadline) -> Result<(), Error> {
         let part = self.place_of(id, deadline).await?;
         let settings = Arc::clone(&self.topic_of_part(part)?.settings);

@@ -24,11 +24,11 @@ use crate::types::{Attempt, Content, Dead, DeadReason, Leased, MessageId, Millis
 pub struct Receive {
     /// How long the lease lasts; none means as the topic says, 0 that the message may be received again at once.
     pub visibility_ms: Option<u64>,
-    /// Messages at most.
+    /// Maximum messages in one answer.
     pub max_messages: usize,
-    /// Payload bytes at most; the first message is given whatever its size.
+    /// Maximum payload bytes in one answer; the first message is given whatever its size.
     pub max_bytes: usize,
-    /// How long to wait for a message if there is none.
+    /// Milliseconds to wait for a message if there is none.
     pub wait_ms: u64,
     /// Who asks, for those who want to know who has a message.
     pub consumer: String,
@@ -37,15 +37,15 @@ pub struct Receive {
 /// A message handed to a receiver under a lease.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// Its id.
+    /// Id of the message.
     pub msg_id: MessageId,
-    /// Its topic.
+    /// Topic the message was received from.
     pub topic: TopicName,
     /// When it was sent.
     pub sent_ms: Millis,
     /// The sender's idempotency key.
     pub idem_key: Option<String>,
-    /// The payload.
+    /// Payload of the message.
     pub payload: Bytes,
     /// BLAKE3 of the payload, checked.
     pub payload_hash: [u8; 32],
@@ -53,7 +53,7 @@ pub struct Delivery {
     pub attrs: Vec<(String, String)>,
     /// What ties it to other messages and requests.
     pub corr_id: String,
-    /// Its group.
+    /// Group the sender gave the message.
     pub group: Option<Arc<str>>,
     /// The shard that owns it.
     pub shard: u16,
@@ -78,7 +78,7 @@ pub struct Delivery {
 /// Why a message is dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadInfo {
-    /// Why.
+    /// What the message died of.
     pub reason: DeadReason,
     /// The topic it was for.
     pub source: TopicName,

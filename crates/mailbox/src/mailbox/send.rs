@@ -27,9 +27,9 @@ pub struct Outgoing {
     pub group: Option<String>,
     /// Attributes in order.
     pub attrs: Vec<(String, String)>,
-    /// The payload.
+    /// Payload of the message.
     pub payload: Bytes,
-    /// How long it waits before it may be delivered.
+    /// Milliseconds before it may be delivered; none means as the topic says.
     pub delay_ms: Option<u64>,
     /// What ties it to other messages and requests.
     pub corr_id: String,

@@ -62,7 +62,7 @@ impl Keys {
         self.by_seq.insert(seq, key.hash);
     }
 
-    /// Forgets keys whose time is over, at most so many.
+    /// Forgets up to `max` keys whose time is over; returns their number.
     pub fn sweep(&mut self, now: Millis, max: usize) -> usize {
         let mut swept = 0;
         while swept < max

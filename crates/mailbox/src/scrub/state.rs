@@ -93,7 +93,7 @@ pub struct DamagedMessage {
     pub topic: TopicName,
     /// Number of the partition.
     pub partition: u16,
-    /// Its id.
+    /// Id of the message.
     pub msg_id: String,
 }
 

@@ -118,7 +118,7 @@ impl ShardContext {
         }
     }
 
-    /// Counts what a partition holds as so many from now on.
+    /// Replaces what the shard counts for a partition by `held`.
     pub fn count(&mut self, part: &mut Partition, held: Held) {
         for (total, (now, before)) in self.held.iter_mut().zip(held.into_iter().zip(part.counted)) {
             *total = *total + now - before;

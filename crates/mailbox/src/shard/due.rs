@@ -35,7 +35,8 @@ impl Shard {
 }
 
 impl Partition {
-    /// Settles what is due, at most so many of each sort; how many it settled.
+    /// Settles what is due, up to `max` of each sort; returns the number settled. Bounded, because callers wait for the
+    /// turn to end.
     pub(super) fn settle_due(
         &mut self,
         context: &mut ShardContext,

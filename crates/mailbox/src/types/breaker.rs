@@ -48,9 +48,9 @@ pub struct BreakerView {
 /// A partition's breaker opened, or closed because a message was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerTurn {
-    /// The partition.
+    /// Partition whose breaker turned.
     pub part: PartKey,
-    /// How it stands since.
+    /// State of the breaker since then.
     pub view: BreakerView,
     /// Deliveries that failed, of those that decided it.
     pub failing: u64,

@@ -35,20 +35,23 @@ fn labeled(bytes: u64) -> TopicSettings {
     TopicSettings { labels: [("k".to_owned(), "v".repeat(bytes as usize - 1))].into(), ..TopicSettings::default() }
 }
 
-/// A setting with a value in it, and the values that are just inside and just outside of its bounds.
+/// A field, the settings with a value in it, and the values that are just inside and just outside of its bounds.
 type SettingBounds = (&'static str, fn(u64) -> TopicSettings, &'static [u64], &'static [u64]);
 
+// One setting a line, to be read as a table.
 #[rustfmt::skip]
 const SETTINGS: &[SettingBounds] = &[
     ("visibility_ms", |v| change(|s, v| s.visibility_ms = v, v), &[0, VISIBILITY_MAX_MS], &[VISIBILITY_MAX_MS + 1]),
     ("max_attempts", |v| change(|s, v| s.max_attempts = v as u32, v), &[0, 1_000], &[1_001]),
     ("replay_window_ms", |v| change(|s, v| s.replay_window_ms = v, v), &[0, RETENTION_MAX_MS], &[RETENTION_MAX_MS + 1]),
-    ("retention_ms", |v| change(|s, v| s.retention_ms = v, v), &[1_000, RETENTION_MAX_MS], &[999, RETENTION_MAX_MS + 1]),
+    ("retention_ms", |v| change(|s, v| s.retention_ms = v, v),
+        &[1_000, RETENTION_MAX_MS], &[999, RETENTION_MAX_MS + 1]),
     ("delay_ms", |v| change(|s, v| s.delay_ms = v, v), &[0, 96 * HOUR_MS], &[96 * HOUR_MS + 1]),
     ("partitions", |v| change(|s, v| s.partitions = v as u16, v), &[1, 64], &[0, 65]),
     ("backoff_base_ms", |v| change(|s, v| (s.backoff_base_ms, s.backoff_max_ms) = (v, VISIBILITY_MAX_MS), v),
         &[0, VISIBILITY_MAX_MS], &[VISIBILITY_MAX_MS + 1]),
-    ("backoff_max_ms", |v| change(|s, v| s.backoff_max_ms = v, v), &[200, VISIBILITY_MAX_MS], &[199, VISIBILITY_MAX_MS + 1]),
+    ("backoff_max_ms", |v| change(|s, v| s.backoff_max_ms = v, v),
+        &[200, VISIBILITY_MAX_MS], &[199, VISIBILITY_MAX_MS + 1]),
     ("messages_max", |v| change(|s, v| s.messages_max = v, v), &[1, u64::MAX], &[0]),
     ("bytes_max", |v| change(|s, v| s.bytes_max = v, v), &[1, u64::MAX], &[0]),
     ("inflight_max", |v| change(|s, v| s.inflight_max = v as u32, v), &[1, 10_000_000], &[0, 10_000_001]),
