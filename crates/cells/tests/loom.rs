@@ -8,7 +8,7 @@ use ron_cells::{Budget, DrainGuard, Monotone, Sequence};
 
 /// Producer, shutdown and drain: whoever was let in finished before the drain was seen as complete.
 #[test]
-fn a_drained_turnstile_has_nobody_at_work() {
+fn a_drained_guard_has_nobody_at_work() {
     loom::model(|| {
         let entrance = DrainGuard::default();
         let finished = Arc::new(AtomicUsize::new(0));

@@ -48,7 +48,7 @@ async fn work_off(mut receiver: QueueReceiver<Job>) {
     }
 }
 
-/// Intake: admitted jobs are counted; a closed turnstile or a full queue refuses them.
+/// Intake: admitted jobs are counted; a closed guard or a full queue refuses them.
 async fn take_in(entrance: DrainGuard, sender: QueueSender<Job>, answered: Arc<AtomicUsize>) -> usize {
     let mut admitted = 0;
     for _ in 0..3 {

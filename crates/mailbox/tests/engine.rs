@@ -22,7 +22,7 @@ mod breaker;
 mod events;
 #[path = "engine/gate.rs"]
 mod gate;
-#[path = "engine/lines.rs"]
+#[path = "engine/group_queues.rs"]
 mod group_queues;
 #[path = "engine/moves.rs"]
 mod moves;
