@@ -36,6 +36,8 @@ pub struct Operation {
     /// Media type of the answer.
     pub(crate) media_type: &'static str,
     pub(crate) may_create: bool,
+    /// The answer says that work was begun, not that it is done.
+    pub(crate) is_accepted: bool,
     pub(crate) takes_min_durability: bool,
     pub(crate) tells_durability: bool,
     pub(crate) errors: &'static [Kind],
@@ -92,6 +94,7 @@ impl Operation {
             answer: None,
             media_type: "application/json",
             may_create: false,
+            is_accepted: false,
             takes_min_durability: false,
             tells_durability: false,
             errors: &[],
@@ -206,6 +209,12 @@ impl Operation {
         self
     }
 
+    /// 202: what was asked for goes on after the answer.
+    pub const fn accepted(mut self) -> Self {
+        self.is_accepted = true;
+        self
+    }
+
     /// Declares the header that says how durable the answer is.
     pub const fn marked(mut self) -> Self {
         self.tells_durability = true;
@@ -253,10 +262,11 @@ impl Operation {
     /// The statuses of an answer to something that was done.
     pub(crate) const fn success_statuses(&self) -> &'static [&'static str] {
         let is_empty = self.answer.is_none() && self.takes_token();
-        match (is_empty, self.may_create) {
-            (true, _) => &["204"],
-            (false, true) => &["200", "201"],
-            (false, false) => &["200"],
+        match (is_empty, self.is_accepted, self.may_create) {
+            (true, ..) => &["204"],
+            (false, true, _) => &["202"],
+            (false, false, true) => &["200", "201"],
+            (false, false, false) => &["200"],
         }
     }
 

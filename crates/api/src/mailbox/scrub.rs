@@ -21,7 +21,8 @@ static START: Operation = Operation::post(
     "checks every record of the log now, at the rate of upkeep; joins a check that runs already",
 )
 .allows(ADMIN)
-.answers::<ScrubAnswer>();
+.answers::<ScrubAnswer>()
+.accepted();
 
 static SHOW: Operation =
     Operation::get("/v1/log/scrub", "operations", "shows how far the check of the log is, and what it found")
