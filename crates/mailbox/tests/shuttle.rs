@@ -20,17 +20,17 @@ const TICKS: u64 = 3;
 
 /// What the records say of each message: how often it was leased, came back and was acknowledged.
 #[derive(Default)]
-struct SettingsSeen {
+struct DeliveryCounts {
     counts: BTreeMap<Seq, [u32; 3]>,
 }
 
-impl SettingsSeen {
+impl DeliveryCounts {
     fn count(&mut self, what: usize, seq: Seq) {
         self.counts.entry(seq).or_default()[what] += 1;
     }
 }
 
-impl Journal for SettingsSeen {
+impl Journal for DeliveryCounts {
     fn append(&mut self, _: Class, head: &[u8], _: &[u8]) -> Result<Position, Error> {
         match Record::decode(head).expect("a record that was just written can be read") {
             Record::Lease { items, .. } => items.iter().for_each(|(seq, _)| self.count(0, *seq)),
@@ -45,35 +45,35 @@ impl Journal for SettingsSeen {
 }
 
 /// What the worker's lock guards.
-struct SharedShard {
+struct ShardState {
     shard: Shard,
-    journal: SettingsSeen,
+    journal: DeliveryCounts,
     now: Millis,
     /// Acknowledgements that were told to have worked.
     acked: Vec<Seq>,
 }
 
-struct ShardHandle {
-    cell: Mutex<SharedShard>,
+struct ModelShard {
+    state: Mutex<ShardState>,
     ready: Condvar,
 }
 
-impl ShardHandle {
-    fn new(groups: Groups) -> ShardHandle {
+impl ModelShard {
+    fn new(groups: Groups) -> ModelShard {
         let mut shard = Shard::new(1 << 20);
         let settings = TopicSettings { groups, max_attempts: 0, ..TopicSettings::default() };
         shard.settings(PART.topic, Arc::new(settings), None);
-        let cell = SharedShard { shard, journal: SettingsSeen::default(), now: 1_000, acked: Vec::new() };
-        ShardHandle { cell: Mutex::new(cell), ready: Condvar::new() }
+        let state = ShardState { shard, journal: DeliveryCounts::default(), now: 1_000, acked: Vec::new() };
+        ModelShard { state: Mutex::new(state), ready: Condvar::new() }
     }
 
     /// One turn under the lock; whoever waits is woken if something became ready, and only then.
-    fn turn<R>(&self, work: impl FnOnce(&mut SharedShard) -> R) -> R {
-        let mut cell = self.shared.lock().unwrap();
-        let result = work(&mut cell);
+    fn turn<R>(&self, work: impl FnOnce(&mut ShardState) -> R) -> R {
+        let mut state = self.state.lock().unwrap();
+        let result = work(&mut state);
         let mut ready = Vec::new();
-        cell.shard.take_ready(&mut ready);
-        drop(cell);
+        state.shard.take_ready(&mut ready);
+        drop(state);
         if !ready.is_empty() {
             self.ready.notify_all();
         }
@@ -81,30 +81,30 @@ impl ShardHandle {
     }
 
     fn send(&self, seq: Seq) {
-        self.turn(|cell| {
+        self.turn(|state| {
             let (body, group, dedup) = (bytes::Bytes::from_static(b"x"), Some("g"), Dedup::default());
-            let (part, key, delay_ms, sent_ms, payload_len) = (PART, None, None, cell.now, 1);
+            let (part, key, delay_ms, sent_ms, payload_len) = (PART, None, None, state.now, 1);
             let send = Send { part, group, key, dedup, delay_ms, sent_ms, seq, body, payload_len };
-            cell.shard.send(cell.now, &mut cell.journal, send).expect("there is room");
+            state.shard.send(state.now, &mut state.journal, send).expect("there is room");
         });
     }
 
     /// Time passes, and what is due happens.
     fn scan(&self) {
-        self.turn(|cell| {
-            cell.now += LEASE_MS;
-            cell.shard.tick(cell.now, &mut cell.journal, &mut || 0);
+        self.turn(|state| {
+            state.now += LEASE_MS;
+            state.shard.tick(state.now, &mut state.journal, &mut || 0);
         });
     }
 
     /// The next message, waited for; none once all are acknowledged.
     fn receive(&self) -> Option<Leased> {
-        let mut cell = self.shared.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
         loop {
-            if cell.acked.len() as u64 == MESSAGES {
+            if state.acked.len() as u64 == MESSAGES {
                 return None;
             }
-            let SharedShard { shard, journal, now, .. } = &mut *cell;
+            let ShardState { shard, journal, now, .. } = &mut *state;
             let mut out = Vec::new();
             let (max_bytes, visibility_ms) = (usize::MAX, Some(LEASE_MS));
             let recv = Recv { max_messages: 1, max_bytes, visibility_ms, consumer: "c" };
@@ -112,19 +112,19 @@ impl ShardHandle {
             if let Some(leased) = out.pop() {
                 return Some(leased);
             }
-            cell = self.ready.wait(cell).unwrap();
+            state = self.ready.wait(state).unwrap();
         }
     }
 
     fn ack(&self, leased: &Leased) {
-        let all_done = self.turn(|cell| {
+        let all_done = self.turn(|state| {
             let item = [(leased.seq, leased.fence)];
-            let answers = cell.shard.ack(cell.now, &mut cell.journal, PART, &item);
-            cell.acked.extend(answers[0].is_ok().then_some(leased.seq));
+            let answers = state.shard.ack(state.now, &mut state.journal, PART, &item);
+            state.acked.extend(answers[0].is_ok().then_some(leased.seq));
             // Saying it twice never works twice.
-            let again = cell.shard.ack(cell.now, &mut cell.journal, PART, &item);
+            let again = state.shard.ack(state.now, &mut state.journal, PART, &item);
             assert!(again[0].is_err(), "{} was acknowledged twice", leased.seq);
-            cell.acked.len() as u64 == MESSAGES
+            state.acked.len() as u64 == MESSAGES
         });
         if all_done {
             self.ready.notify_all();
@@ -148,24 +148,24 @@ fn check(groups: Groups) {
 }
 
 fn model(groups: Groups) {
-    let lane = Arc::new(ShardHandle::new(groups));
-    let spawn = |work: fn(&ShardHandle)| {
-        let lane = Arc::clone(&lane);
-        thread::spawn(move || work(&lane))
+    let model = Arc::new(ModelShard::new(groups));
+    let spawn = |work: fn(&ModelShard)| {
+        let model = Arc::clone(&model);
+        thread::spawn(move || work(&model))
     };
     let threads = [
-        spawn(|lane| (1..=MESSAGES).for_each(|seq| lane.send(seq))),
-        spawn(|lane| (0..TICKS).for_each(|_| lane.scan())),
-        spawn(ShardHandle::consume),
-        spawn(ShardHandle::consume),
+        spawn(|model| (1..=MESSAGES).for_each(|seq| model.send(seq))),
+        spawn(|model| (0..TICKS).for_each(|_| model.scan())),
+        spawn(ModelShard::consume),
+        spawn(ModelShard::consume),
     ];
     // A consumer that is never woken again is reported as a deadlock.
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let mut cell = lane.shared.lock().unwrap();
-    cell.acked.sort_unstable();
-    assert_eq!(cell.acked, (1..=MESSAGES).collect::<Vec<_>>(), "each exactly once");
-    assert_eq!(cell.shard.stats(PART).held(), 0);
-    for (seq, [leased, returned, acked]) in &cell.journal.counts {
+    let mut state = model.state.lock().unwrap();
+    state.acked.sort_unstable();
+    assert_eq!(state.acked, (1..=MESSAGES).collect::<Vec<_>>(), "each exactly once");
+    assert_eq!(state.shard.stats(PART).held(), 0);
+    for (seq, [leased, returned, acked]) in &state.journal.counts {
         // Every lease ended once: by running out, or by the acknowledgement. A late one may come after it ran out.
         let late = *returned == *leased;
         assert!(*acked == 1 && (late || returned + 1 == *leased), "{seq}: {leased} leases, {returned} ran out");
