@@ -66,7 +66,7 @@ const fn control(pattern: &'static str, does: &'static str) -> Operation {
 pub(super) struct ListQuery {
     /// Where to go on: `next` of the page before.
     cursor: Option<String>,
-    /// At most so many.
+    /// Maximum dead letters in one page.
     #[schema(minimum = 1, maximum = 100, default = 20)]
     limit: Option<u64>,
 }

@@ -27,7 +27,7 @@ pub(super) struct ItemError {
 /// An item that was refused.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Failed {
-    /// Why.
+    /// Reason it was refused.
     pub error: ItemError,
 }
 
@@ -120,7 +120,7 @@ pub(super) struct Past<'a> {
     number: u32,
     /// Who took it.
     consumer: &'a str,
-    /// When.
+    /// When it was taken: milliseconds since 1970.
     leased_ts: u64,
     /// What came of it; empty while it runs.
     outcome: &'a str,

@@ -58,7 +58,7 @@ pub(super) struct BrowseRequest {
     filter: FilterFields,
     /// Where to go on: `next` of the page before.
     cursor: Option<Id>,
-    /// At most so many.
+    /// Maximum messages in one page.
     #[schema(minimum = 1, maximum = 100, default = 20)]
     limit: Option<u64>,
 }
@@ -108,9 +108,9 @@ pub(super) struct ExplainAnswer<'a> {
 /// Who has a message, and until when.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Lease<'a> {
-    /// Who.
+    /// Name the consumer gave itself.
     consumer: &'a str,
-    /// Which delivery this is, from 1.
+    /// Number of this delivery, from 1.
     number: u32,
     /// Since when.
     leased_ts: u64,

@@ -37,7 +37,7 @@ pub(super) struct RecvRequest {
     topic: Topic,
     /// How long the lease lasts; the topic's own time if not given.
     visibility_ms: Option<u64>,
-    /// At most so many.
+    /// Maximum messages in one answer.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 100, default = 1)]
     max_messages: u64,

@@ -81,7 +81,7 @@ pub(super) struct ListQuery {
     /// What the names begin with; a token of some topics must give what its own begin with.
     #[serde(default)]
     prefix: String,
-    /// At most so many.
+    /// Maximum topics in one page.
     #[schema(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u64>,
 }
@@ -98,7 +98,7 @@ pub(super) struct ListAnswer<'a> {
 /// A topic.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TopicAnswer<'a> {
-    /// Its name.
+    /// Name of the topic.
     name: &'a str,
     /// When it was made.
     created_ts: u64,

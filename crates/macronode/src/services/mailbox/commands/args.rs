@@ -145,11 +145,11 @@ pub struct TopicsArgs {
 /// What to do with topics.
 #[derive(Debug, Subcommand)]
 pub enum TopicsCommand {
-    /// List them.
+    /// List topics.
     List(ListArgs),
-    /// Make one.
+    /// Make a topic.
     Create {
-        /// Its name
+        /// Name of the topic
         name: String,
         /// A setting, such as visibility_ms=30s or groups=fifo; may be repeated
         #[arg(long = "set", value_name = "KEY=VALUE", value_parser = pair)]
@@ -158,17 +158,17 @@ pub enum TopicsCommand {
         #[command(flatten)]
         node: ApiArgs,
     },
-    /// Show the settings of one.
+    /// Show the settings of a topic.
     Show {
-        /// Its name
+        /// Name of the topic
         name: String,
         /// Which node.
         #[command(flatten)]
         node: ApiArgs,
     },
-    /// Change settings of one; the others stay as they are.
+    /// Change settings of a topic; the others stay as they are.
     Set {
-        /// Its name
+        /// Name of the topic
         name: String,
         /// Settings, such as max_attempts=3 or paused=true
         #[arg(required = true, value_name = "KEY=VALUE", value_parser = pair)]
@@ -177,17 +177,17 @@ pub enum TopicsCommand {
         #[command(flatten)]
         node: ApiArgs,
     },
-    /// Remove one with all its messages and dead letters.
+    /// Remove a topic with all its messages and dead letters.
     Delete {
-        /// Its name
+        /// Name of the topic
         name: String,
         /// Which node.
         #[command(flatten)]
         node: ApiArgs,
     },
-    /// Remove all messages of one.
+    /// Remove all messages of a topic.
     Purge {
-        /// Its name
+        /// Name of the topic
         name: String,
         /// Which node.
         #[command(flatten)]
