@@ -214,4 +214,4 @@ impl SegmentReport {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -46,9 +46,6 @@ pub enum Event {
         to: Option<TopicName>,
         /// Messages moved.
         count: u64,
-        /// The message, if it was moved alone.
-        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text_if_any")]
-        msg_id: Option<MessageId>,
     },
     /// Too many deliveries fail: a partition's breaker opened, for the first time or again.
     BreakerOpened {
@@ -183,27 +180,15 @@ impl MovedTally {
 impl Engine {
     /// Tells of messages that left a topic on one turn.
     pub fn tell_of_moves(&self, from: TopicId, tally: MovedTally) {
-        for (to, count) in tally.0 {
-            self.tell_of_move(from, to, count, None);
-        }
-    }
-
-    /// Tells of messages that went from one topic to another.
-    pub fn tell_of_move(&self, from: TopicId, to: TopicId, count: u64, msg_id: Option<MessageId>) {
         let name = |id| self.topics.by_id(id).map(|topic| topic.name.clone());
-        self.events.publish(Event::Moved { from: name(from), to: name(to), count, msg_id });
+        for (to, count) in tally.0 {
+            self.events.publish(Event::Moved { from: name(from), to: name(to), count });
+        }
     }
 }
 
 fn as_text<S: Serializer>(id: &MessageId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
-}
-
-fn as_text_if_any<S: Serializer>(id: &Option<MessageId>, serializer: S) -> Result<S::Ok, S::Error> {
-    match id {
-        Some(id) => serializer.collect_str(id),
-        None => serializer.serialize_none(),
-    }
 }
 
 impl fmt::Display for EventId {

@@ -16,7 +16,7 @@ use crate::types::Millis;
 pub(crate) use state::Scrubber;
 pub use state::{DamagedMessage, ScrubFinding, ScrubPass, ScrubView};
 
-/// Time from the start of the node, or of a pass, to the next pass.
+/// Time from the start of one pass to the start of the next.
 pub(crate) const EVERY: Duration = Duration::from_secs(24 * 3600);
 /// Time from the start of the node to its first pass: long enough to leave the start alone, short enough that a node
 /// restarted often is checked all the same.

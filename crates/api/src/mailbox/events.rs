@@ -328,7 +328,7 @@ impl EventFeed {
         if !self.filter.matches(&event.event) {
             return None;
         }
-        let Event::Moved { from, to, count, msg_id } = &event.event else { return Some(event) };
+        let Event::Moved { from, to, count } = &event.event else { return Some(event) };
         let may_see = |topic: &svc_mailbox::types::TopicName| {
             self.filter.covers(topic) || self.app.allow_admin(&self.bearer, topic.as_str()).is_ok()
         };
@@ -336,7 +336,7 @@ impl EventFeed {
             return Some(event);
         }
         let (from, to) = (from.clone().filter(may_see), to.clone().filter(may_see));
-        let event_shown = Event::Moved { from, to, count: *count, msg_id: *msg_id };
+        let event_shown = Event::Moved { from, to, count: *count };
         Some(Arc::new(NumberedEvent { number: event.number, at_ms: event.at_ms, event: event_shown }))
     }
 

@@ -2,18 +2,9 @@
 
 use super::*;
 use crate::core::log_name;
-use crate::{Class, LogOptions, RamDisk, RealDisk};
+use crate::verify::tests::{open, options};
+use crate::{Class, RamDisk};
 use std::path::Path;
-
-fn options() -> LogOptions {
-    let (quota_bytes, reserve_bytes) = (1 << 20, 64 << 10);
-    LogOptions { segment_bytes: 4096, quota_bytes, reserve_bytes, ..LogOptions::default() }
-}
-
-fn open(directory: &Path) -> Log {
-    let disk = Arc::new(RealDisk::open(directory).expect("free"));
-    Log::open(disk, options(), &mut |_, _| {}).expect("opened").0
-}
 
 /// Appends records with heads and bodies of their number, each in a group of its own.
 fn fill(log: &Log, records: u8) -> Vec<Position> {

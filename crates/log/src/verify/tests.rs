@@ -6,12 +6,13 @@ use crate::{Class, Log, LogOptions, RealDisk};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-fn options() -> LogOptions {
+/// Small segments, so that few records fill several; the scrub is tried on the same.
+pub(crate) fn options() -> LogOptions {
     let (quota_bytes, reserve_bytes) = (1 << 20, 64 << 10);
     LogOptions { segment_bytes: 4096, quota_bytes, reserve_bytes, ..LogOptions::default() }
 }
 
-fn open(directory: &Path) -> Log {
+pub(crate) fn open(directory: &Path) -> Log {
     let disk = Arc::new(RealDisk::open(directory).expect("free"));
     Log::open(disk, options(), &mut |_, _| {}).expect("opened").0
 }

@@ -208,7 +208,6 @@ impl Layers {
 
 /// The node's own part of the table as one type, and each section of a service as the type of its owner.
 fn compose(mut merged: Table) -> Result<Config, toml::de::Error> {
-    let mut config = Config::default();
     let take = |merged: &mut Table, name: &str| match merged.remove(name) {
         Some(Value::Table(section)) => section,
         _ => Table::new(),
@@ -218,10 +217,9 @@ fn compose(mut merged: Table) -> Result<Config, toml::de::Error> {
         sections.insert(section.name, (section.read)(take(&mut merged, section.name))?);
     }
     let permits: BTreeMap<String, Permits> = take(&mut merged, PERMITS_SECTION).try_into()?;
+    let mut config: Config = merged.try_into()?;
     config.permits.extend(permits);
-    let permits = config.permits;
-    config = merged.try_into()?;
-    Ok(Config { permits, sections, ..config })
+    Ok(Config { sections, ..config })
 }
 
 fn refusal(key: &Key, value: &Value, origin: Origin, fault: Fault) -> ConfigError {

@@ -29,7 +29,7 @@ fn a_filter_takes_names_and_how_they_begin() {
         assert_eq!(some.matches(&made(topic)), expected, "{topic}");
         assert!(filter(&[]).matches(&made(topic)) && filter(&["*"]).matches(&made(topic)));
     }
-    let moved = Event::Moved { from: "x".parse().ok(), to: "jobs.a".parse().ok(), count: 3, msg_id: None };
+    let moved = Event::Moved { from: "x".parse().ok(), to: "jobs.a".parse().ok(), count: 3 };
     assert!(some.matches(&moved), "either end of a move counts");
     assert!(!some.matches(&Event::Rebalanced { shards: 3 }), "it concerns the whole node");
     assert!(filter(&[]).matches(&Event::Rebalanced { shards: 3 }));
