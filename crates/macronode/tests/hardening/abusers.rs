@@ -1,0 +1,1 @@
+//! Four kinds of abusers at once beside one honest client.

@@ -1,0 +1,1 @@
+//! The log's files: few descriptors, lost or cut segments, unknown versions, one owner, failed syncs.

@@ -1,0 +1,1 @@
+//! What messages and caches take in memory is counted and bounded.

@@ -1,0 +1,1 @@
+//! Dead letters and redrives touch only what belongs to them and what the caller may touch.

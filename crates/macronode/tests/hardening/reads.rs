@@ -1,0 +1,1 @@
+//! A message is set aside only when its bytes are wrong.

@@ -1,0 +1,1 @@
+//! A reload is judged by what will be in force together.

@@ -1,0 +1,1 @@
+//! A full or damaged log recovers by consuming.

@@ -1,0 +1,1 @@
+//! Small holes of the SQS surface that are closed.
