@@ -87,8 +87,8 @@ impl DataDir {
         }
     }
 
-    /// The path of the key that signs tokens, if it is there or may be made: beside a key or the data of a service it is
-    /// not made again, because nobody would notice that every token had become worthless. None in amnesia mode.
+    /// The path of the key that signs tokens, if it is there or may be made: beside a key or the data of a service it
+    /// is not made again, because nobody would notice that every token had become worthless. None in amnesia mode.
     pub fn signing_key(&self) -> io::Result<Option<PathBuf>> {
         let Some(path) = self.path(ron_auth::KEY_FILE).filter(|path| !path.exists()) else {
             return Ok(self.path(ron_auth::KEY_FILE));

@@ -48,7 +48,8 @@ async fn watch(
                 last_look = clock::now();
                 let still = kernel.stands_still();
                 if is_overdue(draining_for, drain_deadline, still.is_some()) {
-                    end(&format!("{} the drain took {} ms{}", Code::DrainAborted, draining_for.as_millis(), why(still)));
+                    let took_ms = draining_for.as_millis();
+                    end(&format!("{} the drain took {took_ms} ms{}", Code::DrainAborted, why(still)));
                 }
                 continue;
             }

@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use super::options;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_macronode");
+const JSON: (&str, &str) = ("content-type", "application/json");
 const RIGHTS: [&str; 3] = ["mailbox:send:*", "mailbox:recv:*", "mailbox:ack:*"];
 
 /// A token for the mailbox of a running node.
@@ -60,7 +61,8 @@ async fn rule_01_a_token_costs_no_more_than_its_size() {
     // More at once than the node has threads, with an honest sender among them.
     for round in 0..4 {
         let shown: Vec<String> = bombs.iter().map(|token| format!("Bearer {token}")).collect();
-        let shown: Vec<[(&str, &str); 1]> = shown.iter().map(|value| [("authorization", value.as_str())]).collect();
+        let shown: Vec<[(&str, &str); 2]> =
+            shown.iter().map(|value| [("authorization", value.as_str()), JSON]).collect();
         let asked = shown.iter().map(|header| node.post(Plane::Api, "/v1/recv", r#"{"topic":"t"}"#, header));
         let sent = client.send(Outgoing { topic: "t", payload: b"x", ..Outgoing::default() });
         let (replies, sent) = tokio::join!(futures_util::future::join_all(asked), sent);
@@ -124,7 +126,7 @@ async fn rule_01_a_runtime_that_turns_again_is_ready_again() {
 async fn rule_17_a_revocation_list_that_cannot_be_read_is_a_refusal_to_be_ready() {
     let node = options().start().await.expect("a node");
     let list = node.data_dir().join(REVOKED_FILE);
-    let token = mint(&node.data_dir(), &["mailbox:send:*"], None);
+    let token = mint(&node.data_dir(), &RIGHTS, None);
     let id = inspect(&token).expect("read").blocks[0].revocation_id.clone();
     fs::write(&list, format!("# revoked\n{id}\n{}\n", &id[1..])).expect("written");
     let told = eventually("the list is found bad", async || {
@@ -134,7 +136,7 @@ async fn rule_17_a_revocation_list_that_cannot_be_read_is_a_refusal_to_be_ready(
     let told = told.await;
     assert!(told.contains("access: waits for revocations") && told.contains("line 3"), "{told}");
     let bearer = format!("Bearer {token}");
-    let refused = node.post(Plane::Api, "/v1/send", r#"{"topic":"t"}"#, &[("authorization", &bearer)]).await;
+    let refused = node.post(Plane::Api, "/v1/recv", r#"{"topic":"t"}"#, &[("authorization", &bearer), JSON]).await;
     assert_eq!(refused.expect("answered").status, 401, "the lines that can be read hold");
     fs::write(&list, format!("{id}\n")).expect("mended");
     let mended = async || node.get(Plane::Admin, "/readyz").await.ok().filter(|reply| reply.status == 200);
@@ -186,7 +188,16 @@ async fn rule_17_a_missing_key_beside_existing_data_is_a_refusal_to_start() {
         fs::rename(&aside, &key).expect("moved back");
     }
     fs::remove_file(data_dir.join(KEY_FILE)).expect("removed");
-    let minting = ["token", "mint", "--subject", "a", "--topic", "t", "--data-dir", data_dir.to_str().expect("text")];
+    let minting = [
+        "token",
+        "mint",
+        "--subject",
+        "a",
+        "--allow",
+        "mailbox:send:t",
+        "--data-dir",
+        data_dir.to_str().expect("text"),
+    ];
     let ended = run(&minting).await;
     assert!(ended.status.code() == Some(70) && text(&ended.stderr).contains("MN0023"), "{}", text(&ended.stderr));
     assert!(!data_dir.join(KEY_FILE).exists(), "nor by the command that mints");
