@@ -49,8 +49,8 @@ struct Readiness<'a> {
 pub(super) async fn metrics(State(plane): State<Arc<Plane>>) -> Response {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
     // Read here, on the admin thread: a runtime that stands still cannot write it down itself.
-    let still_ms = plane.kernel.last_turn_age().as_millis();
-    plane.kernel.metrics().runtime_still.set(i64::try_from(still_ms).unwrap_or(i64::MAX));
+    let still_seconds = plane.kernel.last_turn_age().as_secs();
+    plane.kernel.metrics().runtime_still.set(i64::try_from(still_seconds).unwrap_or(i64::MAX));
     answer(StatusCode::OK, content_type, plane.kernel.metrics().render())
 }
 
