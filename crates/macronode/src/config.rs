@@ -23,8 +23,9 @@ use ron_types::settings::{ValueKind, choice, process, whole_or_auto};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use diff::ChangedKey;
 pub use document::{markdown, schema};
-pub use error::ConfigError;
+pub use error::{ConfigError, ConfigErrors};
 pub use keys::Key;
 #[cfg(test)]
 pub use keys::keys;

@@ -19,6 +19,7 @@ mod health;
 mod ingress;
 mod listeners;
 mod logging;
+mod planes;
 mod run;
 pub mod services;
 mod specs;

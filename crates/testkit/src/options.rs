@@ -20,12 +20,20 @@ pub struct NodeOptions {
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     config: Option<String>,
+    configures_api: bool,
     amnesia: bool,
 }
 
 impl NodeOptions {
     pub(crate) fn new(binary: PathBuf) -> Self {
-        NodeOptions { binary, arguments: Vec::new(), variables: Vec::new(), config: None, amnesia: false }
+        NodeOptions {
+            binary,
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            config: None,
+            configures_api: false,
+            amnesia: false,
+        }
     }
 
     /// With the development routes.
@@ -62,6 +70,12 @@ impl NodeOptions {
         self
     }
 
+    /// With the address of the API from the configuration file, so that a reload can move it.
+    pub fn configures_api(mut self) -> Self {
+        self.configures_api = true;
+        self
+    }
+
     /// Starts the node and waits until it is ready; fails with what the node said on stderr.
     pub async fn start(self) -> anyhow::Result<Node> {
         let mut node = self.spawn()?;
@@ -74,7 +88,8 @@ impl NodeOptions {
         let dir = tempfile::Builder::new().prefix("macronode-test").tempdir()?;
         let mut command = Command::new(&self.binary);
         command.arg("run");
-        for plane in ["--api", "--admin", "--oap"] {
+        let by_flag = |plane: &&str| *plane != "--api" || !self.configures_api;
+        for plane in ["--api", "--admin", "--oap"].into_iter().filter(by_flag) {
             command.args([plane, "127.0.0.1:0"]);
         }
         let runtime = std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());

@@ -61,7 +61,7 @@ struct FakeControl;
 
 impl Control for FakeControl {
     fn reload(&self) -> BoxFuture<'static, Result<ReloadReport, Error>> {
-        let report = ReloadReport { version: 7, changed: vec!["http.deadline".to_owned()], restarted: Vec::new() };
+        let report = ReloadReport { version: 7, changed: vec!["http.deadline".to_owned()], ..ReloadReport::default() };
         async { Ok(report) }.boxed()
     }
 
