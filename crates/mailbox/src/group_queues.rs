@@ -1,4 +1,7 @@
 //! Who is served next: a line for each group of a partition, quiet groups before noisy ones, blocked ones not at all.
+//!
+//! Where groups are in strict order, a message that is out holds up those after it in its line, and a line whose messages
+//! come back goes behind the lines that wait.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -38,16 +41,29 @@ struct Line {
     back: BTreeSet<Seq>,
     /// Those whose consumer gave them back, which nothing holds up.
     freed: BTreeSet<Seq>,
+    /// Those that are leased or wait after a failed delivery; only kept where groups are in strict order.
+    out: BTreeSet<Seq>,
     /// Messages of the group in any state.
     members: u32,
     leased: u32,
-    backing_off: u32,
     /// Processing time in this window and the one before.
     busy_ms: [u64; 2],
     /// It is in the list of lines with processing time.
     timed: bool,
-    /// Where it stands among those to be served: noisy or not, and its first message.
-    placed: Option<(bool, Seq)>,
+    /// Newest message when a message of the line last came back, and which coming back of the partition that was.
+    behind: (Seq, u64),
+    placed: Option<LinePlace>,
+}
+
+/// Where a line stands among those to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinePlace {
+    /// By its first message.
+    Quiet(Seq),
+    /// By its first message, after all that are not noisy.
+    Noisy(Seq),
+    /// After all lines whose first message is not newer than this one, in the order of coming back.
+    Behind(Seq, u64),
 }
 
 /// All lines of one partition.
@@ -60,6 +76,9 @@ pub(crate) struct GroupQueues {
     occupied: u64,
     quiet: BTreeSet<(Seq, u32)>,
     noisy: BTreeSet<(Seq, u32)>,
+    behind: BTreeSet<(Seq, u64, u32)>,
+    /// Times that a message came back.
+    returns: u64,
     fifo: bool,
     leased: u64,
     busy_ms: [u64; 2],
@@ -79,6 +98,8 @@ impl GroupQueues {
             occupied: 0,
             quiet: BTreeSet::new(),
             noisy: BTreeSet::new(),
+            behind: BTreeSet::new(),
+            returns: 0,
             fifo,
             leased: 0,
             busy_ms: [0; 2],
@@ -89,11 +110,16 @@ impl GroupQueues {
     }
 
     /// Says what groups mean.
-    pub fn set_fifo(&mut self, fifo: bool) {
-        if std::mem::replace(&mut self.fifo, fifo) != fifo {
-            for id in 0..self.lines.len() as u32 {
-                self.place(id);
-            }
+    pub fn set_fifo(&mut self, fifo: bool, index: &Index) {
+        if std::mem::replace(&mut self.fifo, fifo) == fifo {
+            return;
+        }
+        self.lines.iter_mut().for_each(|line| line.out.clear());
+        for entry in index.from(0).filter(|entry| fifo && entry.is_out()) {
+            self.lines[entry.group as usize].out.insert(entry.seq);
+        }
+        for id in 0..self.lines.len() as u32 {
+            self.place(id);
         }
     }
 
@@ -135,6 +161,7 @@ impl GroupQueues {
         let line = &mut self.lines[id as usize];
         line.members -= 1;
         if line.members == 0 {
+            line.behind = (0, 0);
             self.occupied -= 1;
             self.release(id);
         }
@@ -177,8 +204,7 @@ impl GroupQueues {
     pub fn pick(&mut self, now: Millis) -> Option<u32> {
         self.turn_window(now);
         loop {
-            let quiet = self.quiet.first().map(|(_, id)| (*id, false));
-            let (id, placed_noisy) = quiet.or_else(|| self.noisy.first().map(|(_, id)| (*id, true)))?;
+            let (id, placed_noisy) = self.first_placed().or_else(|| self.noisy.first().map(|(_, id)| (*id, true)))?;
             if self.is_noisy(id) == placed_noisy {
                 return Some(id);
             }
@@ -186,16 +212,44 @@ impl GroupQueues {
         }
     }
 
-    /// Whether the group has to wait for messages of it that are out.
-    pub fn is_blocked(&self, id: u32) -> bool {
-        let line = &self.lines[id as usize];
-        self.fifo && (line.leased > 0 || line.backing_off > 0)
+    /// The first line that is not noisy.
+    fn first_placed(&self) -> Option<(u32, bool)> {
+        let id = match (self.quiet.first(), self.behind.first()) {
+            (Some((head, quiet)), Some((newest, _, behind))) => {
+                if head <= newest {
+                    *quiet
+                } else {
+                    *behind
+                }
+            }
+            (Some((_, id)), None) | (None, Some((_, _, id))) => *id,
+            (None, None) => return None,
+        };
+        Some((id, false))
     }
 
-    /// Takes the first message of a line; of a blocked one only what nothing holds up, unless `open` says otherwise.
-    pub fn pop(&mut self, id: u32, open: bool, index: &Index) -> Option<Seq> {
+    /// The first message of a line that is out: it holds up those after it, and only those. The end of all numbers if
+    /// none is, or if groups are not in strict order.
+    pub fn first_out(&self, id: u32) -> Seq {
+        self.lines[id as usize].out.first().copied().unwrap_or(Seq::MAX)
+    }
+
+    /// A message of a line in strict order came back when `newest` was the newest message: the line goes behind all
+    /// that wait, and before what is yet to be sent.
+    pub fn go_behind(&mut self, id: u32, newest: Seq) {
+        if !self.fifo {
+            return;
+        }
+        self.unplace(id);
+        self.returns += 1;
+        self.lines[id as usize].behind = (newest, self.returns);
+        self.place(id);
+    }
+
+    /// Takes the first message of a line if it is before `before`, or if nothing holds it up.
+    pub fn pop(&mut self, id: u32, before: Seq, index: &Index) -> Option<Seq> {
         let line = &mut self.lines[id as usize];
-        let seq = line.head(open)?;
+        let seq = line.head(before)?;
         if line.fresh.first() == Some(seq) {
             line.fresh.pop();
             if line.stale > 0 {
@@ -209,28 +263,40 @@ impl GroupQueues {
     }
 
     /// One lease more in the group.
-    pub fn lease(&mut self, id: u32) {
+    pub fn lease(&mut self, id: u32, seq: Seq) {
         self.leased += 1;
         self.lines[id as usize].leased += 1;
-        self.place(id);
+        self.go_out(id, seq);
     }
 
     /// One lease less in the group.
-    pub fn unlease(&mut self, id: u32) {
+    pub fn unlease(&mut self, id: u32, seq: Seq) {
         self.leased -= 1;
         self.lines[id as usize].leased -= 1;
-        self.place(id);
+        self.come_in(id, seq);
     }
 
     /// A message of the group waits after a failed delivery.
-    pub fn back_off(&mut self, id: u32) {
-        self.lines[id as usize].backing_off += 1;
-        self.place(id);
+    pub fn back_off(&mut self, id: u32, seq: Seq) {
+        self.go_out(id, seq);
     }
 
     /// It waits no longer.
-    pub fn end_back_off(&mut self, id: u32) {
-        self.lines[id as usize].backing_off -= 1;
+    pub fn end_back_off(&mut self, id: u32, seq: Seq) {
+        self.come_in(id, seq);
+    }
+
+    fn go_out(&mut self, id: u32, seq: Seq) {
+        if self.fifo {
+            self.lines[id as usize].out.insert(seq);
+        }
+        self.place(id);
+    }
+
+    fn come_in(&mut self, id: u32, seq: Seq) {
+        if self.fifo {
+            self.lines[id as usize].out.remove(&seq);
+        }
         self.place(id);
     }
 
@@ -251,18 +317,18 @@ impl GroupQueues {
 
     /// Whether any line has something to give.
     pub fn has_ready(&self) -> bool {
-        !self.quiet.is_empty() || !self.noisy.is_empty()
+        !self.quiet.is_empty() || !self.noisy.is_empty() || !self.behind.is_empty()
     }
 
-    /// The oldest message that could be given.
+    /// The oldest message that could be given, those of lines that came back excepted: they are meant to be passed.
     pub fn oldest_ready(&self) -> Option<Seq> {
         let first = |set: &BTreeSet<(Seq, u32)>| set.first().map(|(seq, _)| *seq);
         [first(&self.quiet), first(&self.noisy)].into_iter().flatten().min()
     }
 
-    /// The first message of a line, whether or not the line is blocked.
+    /// The first message of a line, whether or not something holds it up.
     pub fn head(&self, id: u32) -> Option<Seq> {
-        self.lines[id as usize].head(true)
+        self.lines[id as usize].head(Seq::MAX)
     }
 
     /// Messages before this one in its line.
@@ -298,20 +364,40 @@ impl GroupQueues {
 
     /// Puts a line where it belongs among those to be served.
     fn place(&mut self, id: u32) {
-        let open = !self.is_blocked(id);
-        let wanted = self.lines[id as usize].head(open).map(|seq| (self.is_noisy(id), seq));
-        let placed = std::mem::replace(&mut self.lines[id as usize].placed, wanted);
+        let wanted = self.wanted_place(id);
+        let placed = self.lines[id as usize].placed;
         if placed == wanted {
             return;
         }
-        if let Some((noisy, seq)) = placed {
-            let set = if noisy { &mut self.noisy } else { &mut self.quiet };
-            set.remove(&(seq, id));
+        self.unplace(id);
+        self.lines[id as usize].placed = wanted;
+        match wanted {
+            Some(LinePlace::Quiet(head)) => drop(self.quiet.insert((head, id))),
+            Some(LinePlace::Noisy(head)) => drop(self.noisy.insert((head, id))),
+            Some(LinePlace::Behind(newest, nth)) => drop(self.behind.insert((newest, nth, id))),
+            None => return,
         }
-        if let Some((noisy, seq)) = wanted {
-            self.opened |= placed.is_none();
-            let set = if noisy { &mut self.noisy } else { &mut self.quiet };
-            set.insert((seq, id));
+        self.opened |= placed.is_none();
+    }
+
+    fn wanted_place(&self, id: u32) -> Option<LinePlace> {
+        let line = &self.lines[id as usize];
+        let head = line.head(self.first_out(id))?;
+        let (newest, nth) = line.behind;
+        Some(match () {
+            () if self.fifo && head <= newest => LinePlace::Behind(newest, nth),
+            () if self.is_noisy(id) => LinePlace::Noisy(head),
+            () => LinePlace::Quiet(head),
+        })
+    }
+
+    /// Takes a line out of those to be served.
+    fn unplace(&mut self, id: u32) {
+        match self.lines[id as usize].placed.take() {
+            Some(LinePlace::Quiet(head)) => drop(self.quiet.remove(&(head, id))),
+            Some(LinePlace::Noisy(head)) => drop(self.noisy.remove(&(head, id))),
+            Some(LinePlace::Behind(newest, nth)) => drop(self.behind.remove(&(newest, nth, id))),
+            None => {}
         }
     }
 
@@ -342,7 +428,7 @@ impl GroupQueues {
             return;
         }
         let line = std::mem::take(line);
-        debug_assert!(line.placed.is_none() && line.leased == 0 && line.backing_off == 0);
+        debug_assert!(line.placed.is_none() && line.leased == 0 && line.out.is_empty());
         if let Some(name) = line.name {
             self.names.remove(&name);
             self.free.push(id);
@@ -351,12 +437,11 @@ impl GroupQueues {
 }
 
 impl Line {
-    fn head(&self, open: bool) -> Option<Seq> {
-        let freed = self.freed.first().copied();
-        if !open {
-            return freed;
-        }
-        [self.fresh.first(), self.back.first().copied(), freed].into_iter().flatten().min()
+    /// The first message that is before `before`, or that nothing holds up.
+    fn head(&self, before: Seq) -> Option<Seq> {
+        let in_order =
+            [self.fresh.first(), self.back.first().copied()].into_iter().flatten().filter(|seq| *seq < before);
+        in_order.chain(self.freed.first().copied()).min()
     }
 
     /// Keeps the first place of the queue true, and the untrue ones behind it few.

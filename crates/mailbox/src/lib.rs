@@ -63,6 +63,6 @@ pub use moves::{IfBusy, MoveControl, MoveFailure, MoveOrder, MoveState, MoveTask
 pub use options::{LiveOptions, LogLocation, MailboxOptions};
 pub use receipt::{Receipt, Secret};
 pub use scrub::{DamagedMessage, ScrubFinding, ScrubPass, ScrubView};
-pub use shard::Nacked as NackOutcome;
+pub use shard::{Fencing, Nacked as NackOutcome};
 pub use topics::TopicView;
 pub use types::Dedup;

@@ -43,6 +43,7 @@ pub const METRICS: &[MetricSpec] = &[
         "Times a breaker opened because deliveries fail; the first topics by name, then other",
     ),
     metric("integrity_fail_total", "counter", &["reason"], "Messages whose bytes are not what was sent"),
+    metric("mailbox_read_fail_total", "counter", &[], "Deliveries given back because the message could not be read"),
     metric("requeue_backoff_total", "counter", &[], "Wake-ups of the scanner that found a shard's queue full"),
     metric("unwritten_steps_total", "counter", &[], "Leases and their ends not recorded because the quota was used up"),
     metric("scanner_wake_jitter_ms", "histogram", &[], "How late the scanner woke, in milliseconds"),
@@ -88,6 +89,7 @@ pub(crate) struct Counts {
     deaths: Mutex<BTreeMap<(String, &'static str), u64>>,
     openings: Mutex<BTreeMap<String, u64>>,
     integrity: Mutex<BTreeMap<&'static str, u64>>,
+    reads_failed: Counter,
     backoffs: Counter,
     unwritten: Counter,
     wake_jitter: Histogram,
@@ -100,6 +102,7 @@ impl Default for Counts {
             deaths: Mutex::default(),
             openings: Mutex::default(),
             integrity: Mutex::default(),
+            reads_failed: Counter::default(),
             backoffs: Counter::default(),
             unwritten: Counter::default(),
             wake_jitter,
@@ -128,6 +131,11 @@ impl Counts {
     /// Messages were not what was sent.
     pub fn integrity_failed(&self, reason: &'static str, messages: u64) {
         *lock(&self.integrity).entry(reason).or_default() += messages;
+    }
+
+    /// Messages could not be read, which says nothing of their bytes.
+    pub fn reads_failed(&self, messages: u64) {
+        self.reads_failed.inc_by(messages);
     }
 
     /// A wake-up found a shard's queue full.
@@ -218,6 +226,7 @@ impl Scrape<'_, '_> {
         let integrity = lock(&counts.integrity).clone();
         let integrity: Vec<_> = integrity.iter().map(|(reason, n)| (vec![("reason", *reason)], *n)).collect();
         self.counters("integrity_fail_total", &integrity)?;
+        self.counters("mailbox_read_fail_total", &[(vec![], counts.reads_failed.get())])?;
         self.counters("requeue_backoff_total", &[(vec![], counts.backoffs.get())])?;
         self.counters("unwritten_steps_total", &[(vec![], counts.unwritten.get())])?;
         let help = help("scanner_wake_jitter_ms");

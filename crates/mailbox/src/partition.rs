@@ -104,7 +104,7 @@ impl Partition {
 
     /// Other rules hold from now on.
     pub(crate) fn set_settings(&mut self, settings: Arc<TopicSettings>, dlq: Option<PartKey>) {
-        self.lines.set_fifo(settings.groups == Groups::Fifo);
+        self.lines.set_fifo(settings.groups == Groups::Fifo, &self.index);
         if settings.breaker != self.settings.breaker {
             self.breaker = settings.breaker.map(|breaker| Box::new(Breaker::new(breaker)));
         }
@@ -247,9 +247,9 @@ impl Partition {
         }
     }
 
-    /// Takes the first message of a line; it then stands nowhere until it enters a state.
-    pub(crate) fn pop(&mut self, line: u32, open: bool) -> Option<Entry> {
-        let seq = self.lines.pop(line, open, &self.index)?;
+    /// Takes the first message of a line, one before `before` unless nothing holds it up; it then stands nowhere until it enters a state.
+    pub(crate) fn pop(&mut self, line: u32, before: Seq) -> Option<Entry> {
+        let seq = self.lines.pop(line, before, &self.index)?;
         let entry = self.index.get_mut(seq).expect("a line holds only messages of the index");
         let popped = *entry;
         entry.set_fresh(false);
@@ -283,7 +283,7 @@ impl Partition {
                 self.timers.set(due_ms, seq);
                 self.delayed += 1;
                 if entry.is_backing_off() {
-                    self.lines.back_off(line);
+                    self.lines.back_off(line, seq);
                 }
             }
             Stand::Leased(until_ms) => {
@@ -291,9 +291,17 @@ impl Partition {
                 entry.at = until_ms;
                 self.timers.set(until_ms, seq);
                 self.leased += 1;
-                self.lines.lease(line);
+                self.lines.lease(line, seq);
             }
         }
+    }
+
+    /// A message came back: its group waits behind the groups that wait now, so that one that fails again and again does
+    /// not keep the others from being served. Memory only: after a restart the oldest heads go first again.
+    pub(crate) fn go_behind(&mut self, seq: Seq) {
+        let Some(group) = self.index.get(seq).map(|entry| entry.group) else { return };
+        let newest = self.index.last().map_or(0, |last| last.seq);
+        self.lines.go_behind(group, newest);
     }
 
     /// Counts that a message was delivered although older ones were ready.
@@ -365,7 +373,7 @@ impl Partition {
                 self.timers.clear(entry.at, entry.seq);
                 self.delayed -= 1;
                 if entry.is_backing_off() {
-                    self.lines.end_back_off(entry.group);
+                    self.lines.end_back_off(entry.group, entry.seq);
                 }
             }
             State::Leased => {
@@ -373,7 +381,7 @@ impl Partition {
                 // Where no more leases were allowed, what is ready waited for this one to end.
                 self.stirred |= self.leases_left() == 0;
                 self.leased -= 1;
-                self.lines.unlease(entry.group);
+                self.lines.unlease(entry.group, entry.seq);
             }
         }
     }

@@ -89,6 +89,16 @@ pub struct Recv<'a> {
     pub consumer: &'a str,
 }
 
+/// Leases of a message whose receipts settle it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// The newest lease only: whoever lost the message to somebody else cannot end it for them.
+    Newest,
+    /// Every lease this partition gave, ended or not, while the message is here. Groups in strict order know no such
+    /// leniency: there it means the newest lease.
+    Any,
+}
+
 /// How a delivery failed.
 #[derive(Clone, Copy, Debug)]
 pub struct Nack<'a> {

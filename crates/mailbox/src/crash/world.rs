@@ -251,7 +251,7 @@ impl World {
         if known.is_none() {
             let stand = if message.delay_ms > 0 { Stand::Delayed(self.now + message.delay_ms) } else { Stand::Ready };
             let since_ms = self.now;
-            let message = Message { part, seq, group, body, since_ms, attempts: 0, fence: 0, stand, dead: None };
+            let message = Message::new(part, seq, group, body, since_ms, stand);
             self.model.reference.messages.push(message);
             let window = self.model.reference.rules[&part].settings.replay_window_ms;
             if let Some(Key { hash, payload }) = key {

@@ -181,8 +181,12 @@ impl Mailbox {
 
     async fn see(&self, topic: &TopicName, summaries: Vec<Summary>) -> Result<Vec<Seen>, Error> {
         let bodies = self.read_back(summaries.iter().map(|summary| summary.content.clone()).collect()).await?;
-        let seen = summaries.into_iter().zip(bodies).map(|(summary, body)| self.seen(topic, summary, body));
-        Ok(seen.collect())
+        let seen = summaries.into_iter().zip(bodies).map(|(summary, body)| match body {
+            // A message that could not be read now must not be called damaged.
+            Err(error) if error.kind != Kind::Integrity => Err(error),
+            body => Ok(self.seen(topic, summary, body)),
+        });
+        seen.collect()
     }
 
     fn seen(&self, topic: &TopicName, summary: Summary, body: Result<Bytes, Error>) -> Seen {

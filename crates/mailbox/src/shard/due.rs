@@ -68,6 +68,7 @@ impl Partition {
     ) -> Result<usize, Error> {
         let due: Vec<_> = self.timers.due(now).take(max).collect();
         let mut returned: Vec<Seq> = Vec::new();
+        let mut back: Vec<Seq> = Vec::new();
         for (_, seq) in &due {
             let Some(entry) = self.index.get(*seq).copied() else { continue };
             match entry.state() {
@@ -80,8 +81,14 @@ impl Partition {
                     self.counts.failed += 1;
                     self.delivery_ended(now, (*seq, entry.fence), false);
                 }
-                State::Leased => returned.push(*seq),
-                _ => self.shift(*seq, Stand::Ready, |_| ()),
+                State::Leased => {
+                    returned.push(*seq);
+                    back.push(*seq);
+                }
+                _ => {
+                    self.shift(*seq, Stand::Ready, |_| ());
+                    back.extend(entry.is_backing_off().then_some(*seq));
+                }
             }
         }
         if !returned.is_empty() {
@@ -92,6 +99,7 @@ impl Partition {
                 self.apply_returned(seq);
             }
         }
+        back.into_iter().for_each(|seq| self.go_behind(seq));
         Ok(due.len())
     }
 

@@ -7,6 +7,7 @@ use crate::record::Record;
 use crate::types::{Content, DeadReason, Expired, Groups, Leased, State};
 
 mod breaker;
+mod handles;
 mod order;
 mod replayed;
 mod scale;
