@@ -135,6 +135,7 @@ impl Running {
                     let _ = said.send(Err(error));
                 }
             }
+            ron_amnesia::wipe_stack();
         })?;
         let started = heard.recv().unwrap_or_else(|_| Err(io::Error::other("the admin thread ended at its start")));
         started.map(|()| Running { stop, gone, asked_to_stop: watch::Sender::new(false), thread })

@@ -33,6 +33,10 @@ const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Runs the node until it has drained.
 pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let config = loaded.config;
+    if config.amnesia {
+        // Before the first secret: what is freed earlier is not wiped.
+        ron_amnesia::start_wiping();
+    }
     let log = logging::start(config.log.format, &config.log.filter)
         .map_err(|reason| Failure::new(Code::OutOfRange, reason))?;
     for warning in config.warnings() {
@@ -58,9 +62,14 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let report = runtime.block_on(serve(kernel));
     // Only now: the admin plane answers until the drain is over.
     admin.stop();
-    // Blocking work cannot be aborted; it is not waited for.
-    runtime.shutdown_timeout(Duration::from_millis(100));
+    runtime.shutdown_timeout(blocking_wait_max());
     Ok(farewell(&report))
+}
+
+/// Maximum wait for blocking work at the end, which cannot be aborted. Longer in amnesia mode: a thread left behind
+/// would keep what it holds in memory.
+fn blocking_wait_max() -> Duration {
+    Duration::from_millis(if ron_amnesia::is_wiping() { 2_000 } else { 100 })
 }
 
 fn build_runtime(config: &Config) -> io::Result<tokio::runtime::Runtime> {
@@ -68,7 +77,7 @@ fn build_runtime(config: &Config) -> io::Result<tokio::runtime::Runtime> {
         Runtime::Multi => tokio::runtime::Builder::new_multi_thread(),
         Runtime::Current => tokio::runtime::Builder::new_current_thread(),
     };
-    builder.enable_all().thread_name("macronode").build()
+    builder.enable_all().thread_name("macronode").on_thread_stop(ron_amnesia::wipe_stack).build()
 }
 
 fn unusable(config: &Config, error: &io::Error) -> Failure {

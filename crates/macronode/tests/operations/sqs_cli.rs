@@ -17,10 +17,10 @@ use crate::process::{BINARY, Outcome, Process, command, finish, run};
 const KEYS_FILE: &str = "sqs.keys";
 
 /// What `sqs key create` prints.
-struct Made {
-    id: String,
-    secret: String,
-    url: String,
+pub struct Made {
+    pub id: String,
+    pub secret: String,
+    pub url: String,
 }
 
 impl Made {
@@ -36,19 +36,29 @@ impl Made {
         Made { id: lines[0].1.into(), secret: lines[1].1.into(), url: lines[2].1.into() }
     }
 
+    /// Keys derived one from another for the day of a time stamp; the last one signs.
+    pub fn signing_keys(&self, stamp: &str) -> Vec<Vec<u8>> {
+        let first = format!("AWS4{}", self.secret).into_bytes();
+        let derived = scope_of(stamp).split('/').map(str::to_owned).collect::<Vec<_>>();
+        let next = |key: &mut Vec<u8>, part: &String| {
+            *key = keyed(key, part);
+            Some(key.clone())
+        };
+        derived.iter().scan(first, next).collect()
+    }
+
     /// An action, signed as clients do it.
-    async fn call(&self, node: &Process, action: &str, body: &str) -> Reply {
+    pub async fn call(&self, node: &Process, action: &str, body: &str) -> Reply {
         let target = format!("AmazonSQS.{action}");
         let stamp = timestamp(clock::unix_millis() / 1000);
         let host = node.api.to_string();
         let signed = "host;x-amz-date;x-amz-target";
         let headers = format!("host:{host}\nx-amz-date:{stamp}\nx-amz-target:{target}\n");
         let request = format!("POST\n/\n\n{headers}\n{signed}\n{}", sha256(body.as_bytes()));
-        let scope = format!("{}/us-east-1/sqs/aws4_request", &stamp[..8]);
+        let scope = scope_of(&stamp);
         let text = format!("AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{}", sha256(request.as_bytes()));
-        let first = format!("AWS4{}", self.secret).into_bytes();
-        let key = scope.split('/').fold(first, |key, part| keyed(&key, part));
-        let signature = hex(&keyed(&key, &text));
+        let keys = self.signing_keys(&stamp);
+        let signature = hex(&keyed(&keys[keys.len() - 1], &text));
         let credential = format!("{}/{scope}", self.id);
         let authorization =
             format!("AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={signed}, Signature={signature}");
@@ -60,6 +70,10 @@ impl Made {
         ];
         ask(node.api, Method::POST, "/", &headers, body.to_owned()).await.expect("an answer")
     }
+}
+
+fn scope_of(stamp: &str) -> String {
+    format!("{}/us-east-1/sqs/aws4_request", &stamp[..8])
 }
 
 fn keyed(key: &[u8], text: &str) -> Vec<u8> {
@@ -75,7 +89,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Seconds since 1970 as signatures write them, by the civil calendar.
-fn timestamp(seconds: u64) -> String {
+pub fn timestamp(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
