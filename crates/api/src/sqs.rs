@@ -44,7 +44,7 @@ use crate::problem::Problem;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
 pub(crate) use attributes::{lost_target, reattach};
-use caller::Caller;
+use caller::{Caller, SignerRecognizer};
 use error::SqsError;
 use error_format::SQS_ERRORS;
 pub(crate) use key_routes::KeyRequest;
@@ -69,8 +69,6 @@ struct App {
 
 /// Long polls wait for twenty seconds and then still have an answer to write.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Most requests here only wait for messages.
-const CONCURRENCY: usize = 8192;
 
 /// Every path takes the same requests; on the path of a queue they need not name it.
 static POST: Operation = post("/", "takes an action of SQS, in JSON or as a form");
@@ -106,7 +104,6 @@ const fn get(pattern: &'static str, does: &'static str) -> Operation {
 const fn action(operation: Operation, requests: &'static [&'static str]) -> Operation {
     operation
         .deadline(DEADLINE)
-        .concurrency(CONCURRENCY)
         .needs("a signature (version 4) with an access key, or a token, that allows the action")
         .speaks(requests, &[json::MEDIA_TYPE, xml::MEDIA_TYPE])
         .error_formats(&SQS_ERRORS)
@@ -124,10 +121,15 @@ pub fn sqs_routes(
 ) -> ApiBuilder {
     keyring.renew(&authority);
     let anyone = Arc::new(caller::anyone());
+    let builder = builder.surface(&SURFACE).authority(&authority);
+    let builder = match &options.base_url {
+        Some(url) => builder.reached_at(url),
+        None => builder,
+    };
     let app = Arc::new(App { mailbox, authority, keyring, options, state: state::State::default(), anyone });
-    let builder = ACTIONS.iter().fold(builder.surface(&SURFACE), |builder, operation| {
-        let app = Arc::clone(&app);
-        builder.operation(operation, move |call, request| handle(app, call, request))
+    let builder = ACTIONS.iter().fold(builder, |builder, operation| {
+        let (recognizer, app) = (Arc::new(SignerRecognizer(Arc::clone(&app))), Arc::clone(&app));
+        builder.operation_for(operation, recognizer, move |call, request| handle(app, call, request))
     });
     key_routes::routes(builder, &app)
 }
@@ -157,7 +159,7 @@ async fn handle(app: Arc<App>, call: Call, request: Request) -> Result<Response,
     })
 }
 
-/// Reads the name of the action before it verifies the caller: the names of the actions are no secret.
+/// Verifies the caller before it looks into a form, whose fields are many and cost memory.
 async fn perform(
     app: &App,
     protocol: Protocol,
@@ -165,6 +167,7 @@ async fn perform(
     parts: &Parts,
     body: &Bytes,
 ) -> Result<(Action, ActionOutput), SqsError> {
+    let caller = Caller::verify(app, call, parts, body)?;
     let (action, mut form) = match protocol {
         Protocol::Json => (json::action_of(&parts.headers)?, None),
         Protocol::Query => {
@@ -172,7 +175,6 @@ async fn perform(
             (form.action()?, Some(form))
         }
     };
-    let caller = Caller::verify(app, call, parts, body)?;
     let queue_url = queue_path(parts.uri.path()).map(|path| format!("{}{path}", caller.base_url));
     if let (Some(form), Some(url)) = (&mut form, &queue_url) {
         form.default_queue_url(url);

@@ -77,8 +77,9 @@ struct Mint {
 
 /// Adds the node's own operations; `known` is what its services let be granted.
 pub fn node_routes(builder: ApiBuilder, authority: Authority, known: Vec<&'static Capabilities>) -> ApiBuilder {
+    let builder = builder.surface(&SURFACE).authority(&authority);
     let app = Arc::new(Mint { authority, known });
-    builder.surface(&SURFACE).operation(&MINT, with!(app, mint(bearer, body)))
+    builder.operation(&MINT, with!(app, mint(bearer, body)))
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]

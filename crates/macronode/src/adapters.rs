@@ -29,6 +29,9 @@ impl Config {
             header_bytes_max: self.http.max_header_bytes.bytes(),
             inflate_ratio_max: self.io.decompress_ratio_max,
             route_concurrency_max: self.http.route_concurrency,
+            waiting_max: self.http.waiting_max,
+            // One caller can have half, and a compressed body is there twice: less would refuse a lone body.
+            body_memory_bytes_max: self.http.body_memory.bytes().max(4 * self.http.max_body_bytes.bytes()),
             connections_max: self.connections.max,
             connections_per_ip_max: self.connections.per_ip_max,
             accepts_per_ip_per_second: self.connections.accepts_per_ip_per_second,

@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
+use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::Authority as HostAndPort;
 use http::{HeaderMap, header};
 use ron_auth::{Action, Subject};
 use ron_kernel::clock;
-use ron_types::Kind;
+use ron_types::{Error, Kind};
 
 use super::App;
 use super::error::SqsError;
-use super::sigv4;
+use super::protocol::Protocol;
+use super::sigv4::{self, HeadProof};
 use crate::call::Call;
+use crate::corr::CorrId;
+use crate::recognition::{Recognized, Recognizer};
 use crate::route::Secured;
 
 /// Sender of one request, verified unless signatures are off.
@@ -27,6 +31,29 @@ pub(super) struct Caller {
     pub sender: String,
     /// The capability behind the key; none if signatures are off and everything is allowed.
     token: Option<Arc<str>>,
+}
+
+/// Recognizes the signers of requests by their key, or the bearers of tokens.
+pub(super) struct SignerRecognizer(pub Arc<App>);
+
+impl Recognizer for SignerRecognizer {
+    fn recognize(&self, head: &Parts, corr_id: &CorrId) -> Result<Recognized, Box<Response>> {
+        let SignerRecognizer(app) = self;
+        if !app.options.signatures {
+            return Ok(Recognized::Anyone);
+        }
+        let now_unix_s = clock::unix_millis() / 1000;
+        let proof = sigv4::recognize(&app.keyring, &app.options, head, now_unix_s);
+        let recognized = proof.and_then(|proof| match proof {
+            HeadProof::Token(token) => {
+                let subject = app.authority.identify(Some(&token), false).map_err(|error| refused("", error))?;
+                Ok(Recognized::Subject(Arc::clone(&subject.name)))
+            }
+            HeadProof::Key(key) => Ok(Recognized::Subject(key.id.as_str().into())),
+            HeadProof::Pending => Ok(Recognized::Claimed),
+        });
+        recognized.map_err(|error| Box::new(Protocol::of(&head.headers).refusal(&error, corr_id, false)))
+    }
 }
 
 /// Region of a request without a signature.
@@ -43,7 +70,12 @@ impl Caller {
         let now_unix_s = clock::unix_millis() / 1000;
         let signer = sigv4::verify(&app.keyring, &app.options, parts, body, now_unix_s)?;
         // A caller with a token of the node instead of a key has no key id.
-        let sender = if signer.access_key.is_empty() { app.options.account_id.clone() } else { signer.access_key };
+        let sender = if signer.access_key.is_empty() {
+            app.options.account_id.clone()
+        } else {
+            call.admission.belongs_to(&signer.access_key)?;
+            signer.access_key
+        };
         Ok(Caller { call, region: signer.region, base_url, sender, token: Some(signer.token) })
     }
 
@@ -51,11 +83,16 @@ impl Caller {
     pub(super) fn allow(&self, app: &App, action: Action, queue: &str) -> Result<Arc<Subject>, SqsError> {
         let Some(token) = &self.token else { return Ok(Arc::clone(&app.anyone)) };
         let allowed = app.authority.authorize(Some(token), action, queue, None);
-        allowed.map_err(|error| match error.kind {
-            Kind::Forbidden => SqsError::access_denied(queue),
-            Kind::Unauthenticated => SqsError::invalid_token(),
-            _ => error.into(),
-        })
+        allowed.map_err(|error| refused(queue, error))
+    }
+}
+
+/// What SQS calls a refusal of the node's authority.
+fn refused(queue: &str, error: Error) -> SqsError {
+    match error.kind {
+        Kind::Forbidden => SqsError::access_denied(queue),
+        Kind::Unauthenticated => SqsError::invalid_token(),
+        _ => error.into(),
     }
 }
 

@@ -17,6 +17,10 @@ use super::model::{
 /// Media type of a form.
 pub(super) const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
+/// Maximum pairs of one form. The largest request there is, ten messages with every attribute they may have, is well
+/// below; each pair costs far more memory than its bytes.
+const PAIRS_MAX: usize = 4096;
+
 /// A form as it came, by name; of two values with one name the last counts.
 #[derive(Debug, Default)]
 pub(super) struct Form(BTreeMap<String, String>);
@@ -25,8 +29,13 @@ impl Form {
     /// Reads the query of the address and the body, which goes before it.
     pub(super) fn read(query: Option<&str>, body: &[u8]) -> Result<Self, SqsError> {
         let mut form = Form::default();
+        let mut pairs = 0;
         for text in [query.unwrap_or_default().as_bytes(), body] {
             for pair in text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
+                pairs += 1;
+                if pairs > PAIRS_MAX {
+                    return Err(SqsError::malformed("The request has too many parameters."));
+                }
                 let equals = pair.iter().position(|byte| *byte == b'=');
                 let (name, value) = equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
                 form.0.insert(decoded(name)?, decoded(value)?);

@@ -92,6 +92,7 @@ async fn receive(
         wait_ms: asked.wait_ms,
         consumer: [&*subject.name, " ", corr_id].concat(),
     };
+    let _waiting = (asked.wait_ms > 0).then(|| caller.call.wait()).transpose()?;
     let deliveries = app.mailbox.recv(&queue.name, receive, caller.call.deadline).await?;
     // Whoever waits is told of no limit, nor are those who take messages in order.
     if deliveries.is_empty() && asked.wait_ms == 0 && queue.settings.groups == Groups::Fair {

@@ -170,7 +170,8 @@ impl Node {
 
 /// Options that ask nobody for a signature.
 pub fn open() -> SqsOptions {
-    SqsOptions { signatures: false, ..SqsOptions::default() }
+    let base_url = Some("http://node:9000".to_owned());
+    SqsOptions { signatures: false, base_url, ..SqsOptions::default() }
 }
 
 /// A shape with its namespace: those that are not in the model have another.
