@@ -17,6 +17,13 @@ use crate::call::Call;
 use crate::limits::BodyLimits;
 use crate::problem::{Counted, Problem};
 
+/// A body as it came over the wire, which is what a signature covers; what it says comes out of `inflated`.
+pub(crate) struct WireBody {
+    pub bytes: Bytes,
+    coding: Option<Coding>,
+    limits: BodyLimits,
+}
+
 /// A body that is about to be read; the rest of its request need not be kept for that.
 pub(crate) struct Reading {
     body: Body,
@@ -47,10 +54,22 @@ pub(crate) fn begin(request: Request, call: &Call) -> Result<(Parts, Reading), P
 impl Reading {
     /// Reads and inflates the whole body.
     pub(crate) async fn whole(self) -> Result<Bytes, Problem> {
-        let sent = collect(self.body, &self.limits).await?;
+        self.wire().await?.inflated().await
+    }
+
+    /// Reads the whole body and leaves it as it came.
+    pub(crate) async fn wire(self) -> Result<WireBody, Problem> {
+        let bytes = collect(self.body, &self.limits).await?;
+        Ok(WireBody { bytes, coding: self.coding, limits: self.limits })
+    }
+}
+
+impl WireBody {
+    /// What the body says, inflated if it was sent compressed.
+    pub(crate) async fn inflated(self) -> Result<Bytes, Problem> {
         match self.coding {
-            None => Ok(sent),
-            Some(coding) => Box::pin(inflate_somewhere(coding, sent, &self.limits)).await,
+            None => Ok(self.bytes),
+            Some(coding) => Box::pin(inflate_somewhere(coding, self.bytes, &self.limits)).await,
         }
     }
 }
