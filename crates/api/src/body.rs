@@ -18,6 +18,14 @@ use crate::call::Call;
 use crate::limits::BodyLimits;
 use crate::problem::{Counted, Problem};
 
+/// A body as it came over the wire, which is what a signature covers; what it says comes out of `inflated`.
+pub(crate) struct WireBody {
+    pub bytes: Bytes,
+    coding: Option<Coding>,
+    limits: BodyLimits,
+    admission: Admission,
+}
+
 /// A body that is about to be read; the rest of its request need not be kept for that.
 pub(crate) struct Reading {
     body: Body,
@@ -49,11 +57,24 @@ pub(crate) fn begin(request: Request, call: &Call) -> Result<(Parts, Reading), P
 impl Reading {
     /// Reads and inflates the whole body.
     pub(crate) async fn whole(self) -> Result<Bytes, Problem> {
-        let sent = collect(self.body, &self.limits, &self.admission).await?;
-        let Some(coding) = self.coding else { return Ok(sent) };
-        let BodyLimits { body_bytes_max, inflate_ratio_max, .. } = self.limits;
-        self.admission.hold_body(sent.len() + inflated_bytes_max(sent.len(), body_bytes_max, inflate_ratio_max))?;
-        Box::pin(inflate_somewhere(coding, sent, &self.limits)).await
+        self.wire().await?.inflated().await
+    }
+
+    /// Reads the whole body and leaves it as it came.
+    pub(crate) async fn wire(self) -> Result<WireBody, Problem> {
+        let bytes = collect(self.body, &self.limits, &self.admission).await?;
+        Ok(WireBody { bytes, coding: self.coding, limits: self.limits, admission: self.admission })
+    }
+}
+
+impl WireBody {
+    /// What the body says, inflated if it was sent compressed.
+    pub(crate) async fn inflated(self) -> Result<Bytes, Problem> {
+        let WireBody { bytes: sent, coding, limits, admission } = self;
+        let Some(coding) = coding else { return Ok(sent) };
+        let BodyLimits { body_bytes_max, inflate_ratio_max, .. } = limits;
+        admission.hold_body(sent.len() + inflated_bytes_max(sent.len(), body_bytes_max, inflate_ratio_max))?;
+        Box::pin(inflate_somewhere(coding, sent, &limits)).await
     }
 }
 

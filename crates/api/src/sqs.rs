@@ -31,13 +31,14 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
+use http::Method;
 use http::request::Parts;
 use ron_auth::{Authority, Subject};
 use ron_types::Kind;
 use serde::de::DeserializeOwned;
 use svc_mailbox::Mailbox;
 
-use crate::body;
+use crate::body::{self, WireBody};
 use crate::call::Call;
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -145,32 +146,59 @@ fn queue_path(path: &str) -> Option<&str> {
     let path = path.strip_suffix('/').unwrap_or(path);
     let (account, queue) = path.strip_prefix('/')?.split_once('/')?;
     let is_account = !account.is_empty() && account.bytes().all(|byte| byte.is_ascii_digit());
-    (is_account && !queue.is_empty() && !queue.contains('/')).then_some(path)
+    // Dots and doubled slashes vanish from the path that is signed, so none may be in one that means something.
+    let is_queue = !matches!(queue, "" | "." | "..") && !queue.contains('/');
+    (is_account && is_queue).then_some(path)
 }
 
 async fn handle(app: Arc<App>, call: Call, request: Request) -> Result<Response, Problem> {
     let protocol = Protocol::of(request.headers());
     let corr_id = call.corr_id;
     let (parts, reading) = body::begin(request, &call)?;
-    let body = reading.whole().await?;
-    Ok(match perform(&app, protocol, call, &parts, &body).await {
+    if protocol == Protocol::Query && parts.method == Method::GET && !query::names_action(&parts) {
+        return Ok(protocol::unknown_operation(&corr_id));
+    }
+    let wire = reading.wire().await?;
+    Ok(match perform(&app, protocol, call, &parts, wire).await? {
         Ok((action, answer)) => protocol.answer(action.name(), &answer, &corr_id),
         Err(error) => protocol.refusal(&error, &corr_id, false),
     })
 }
 
-/// Verifies the caller before it looks into a form, whose fields are many and cost memory.
+/// Verifies the caller by the bytes that came over the wire, and only then looks at what they say. The outer error is
+/// of the plane, the inner one of SQS.
 async fn perform(
     app: &App,
     protocol: Protocol,
     call: Call,
     parts: &Parts,
+    wire: WireBody,
+) -> Result<Result<(Action, ActionOutput), SqsError>, Problem> {
+    // The names of the actions are no secret, and this one stands in a header.
+    let named = match protocol {
+        Protocol::Json => json::action_of(&parts.headers).map(Some),
+        Protocol::Query => Ok(None),
+    };
+    let verified = named.and_then(|action| Ok((action, Caller::verify(app, call, parts, &wire.bytes)?)));
+    let (action, caller) = match verified {
+        Ok(verified) => verified,
+        Err(error) => return Ok(Err(error)),
+    };
+    let body = wire.inflated().await?;
+    Ok(obey(app, &caller, action, parts, &body).await)
+}
+
+/// Does what a verified caller asks for; the action of a form is read from it.
+async fn obey(
+    app: &App,
+    caller: &Caller,
+    action: Option<Action>,
+    parts: &Parts,
     body: &Bytes,
 ) -> Result<(Action, ActionOutput), SqsError> {
-    let caller = Caller::verify(app, call, parts, body)?;
-    let (action, mut form) = match protocol {
-        Protocol::Json => (json::action_of(&parts.headers)?, None),
-        Protocol::Query => {
+    let (action, mut form) = match action {
+        Some(action) => (action, None),
+        None => {
             let form = Form::read(parts.uri.query(), body)?;
             (form.action()?, Some(form))
         }
@@ -183,7 +211,7 @@ async fn perform(
         Some(form) => Source::Form(form),
         None => Source::Json { body, queue_url: queue_url.as_deref() },
     };
-    let answer = action.perform(app, &caller, source).await?;
+    let answer = action.perform(app, caller, source).await?;
     Ok((action, answer))
 }
 

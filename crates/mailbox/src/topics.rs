@@ -224,15 +224,14 @@ impl Topics {
 
     /// A page of topics in the order of their names.
     pub fn list(&self, after: Option<&TopicName>, prefix: &str, limit: usize) -> Vec<TopicView> {
+        // Names are in order, so those with the prefix are next to each other, and none before them is looked at.
         let from = match after {
-            Some(name) => Bound::Excluded(name.clone()),
-            None => Bound::Unbounded,
+            Some(name) if name.as_str() >= prefix => Bound::Excluded(name.as_str()),
+            _ => Bound::Included(prefix),
         };
         let table = self.read();
-        let named = table.by_name.range((from, Bound::Unbounded)).map(|(_, topic)| topic);
-        // Names are in order, so those with the prefix are next to each other.
-        let starting = named.skip_while(|topic| topic.name.as_str() < prefix);
-        starting.take_while(|topic| topic.name.as_str().starts_with(prefix)).take(limit).map(|t| t.view()).collect()
+        let named = table.by_name.range::<str, _>((from, Bound::Unbounded)).map(|(_, topic)| topic);
+        named.take_while(|topic| topic.name.as_str().starts_with(prefix)).take(limit).map(|t| t.view()).collect()
     }
 
     /// What must be written down to make this topic; none if it exists with just these settings.

@@ -1,5 +1,6 @@
 //! The words of the mailbox: names, ids, settings, and what is said about a message.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -348,6 +349,12 @@ impl TopicName {
     }
 }
 
+impl Borrow<str> for TopicName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl FromStr for TopicName {
     type Err = Error;
 
@@ -378,6 +385,12 @@ impl MessageId {
         ulid::Ulid::from(self.number()).array_to_str(room)
     }
 
+    /// The same 128 bits as a UUID, which is how clients of SQS know ids.
+    pub fn as_uuid(self) -> String {
+        let digits = format!("{:032x}", self.number());
+        [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+    }
+
     /// The id as the number a ULID stands for.
     fn number(self) -> u128 {
         u128::from(self.sent_ms) << 80 | u128::from(self.seq & SEQ_MASK) << 32 | u128::from(self.tag)
@@ -393,13 +406,26 @@ impl fmt::Display for MessageId {
     }
 }
 
+/// The number of a UUID in its usual form: groups of 8, 4, 4, 4 and 12 hex digits.
+fn uuid_number(text: &str) -> Option<u128> {
+    let mut groups = text.split('-');
+    let mut number: u128 = 0;
+    for len in [8, 4, 4, 4, 12] {
+        let group = groups.next().filter(|group| group.len() == len)?;
+        for digit in group.chars() {
+            number = number << 4 | u128::from(digit.to_digit(16)?);
+        }
+    }
+    groups.next().is_none().then_some(number)
+}
+
 impl FromStr for MessageId {
     type Err = Error;
 
+    /// Takes both forms, so that an id from a client of SQS can be looked up as it is.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let ulid = ulid::Ulid::from_string(text)
-            .map_err(|_| Error::schema("msg_id: not a message id, which has 26 letters and digits"))?;
-        let number = u128::from(ulid);
+        let number = uuid_number(text).or_else(|| ulid::Ulid::from_string(text).ok().map(u128::from));
+        let number = number.ok_or_else(|| Error::schema("msg_id: not a message id: neither a ULID nor a UUID"))?;
         Ok(MessageId { sent_ms: (number >> 80) as u64, seq: (number >> 32) as u64 & SEQ_MASK, tag: number as u32 })
     }
 }

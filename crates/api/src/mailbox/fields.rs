@@ -246,7 +246,8 @@ described! {
         .max_length(Some(limits::KEY_BYTES_MAX)).pattern(Some("^[!-~]+$"));
     Topic, "TopicName" => text_schema("The name of a topic.").min_length(Some(1))
         .max_length(Some(limits::TOPIC_NAME_BYTES_MAX)).pattern(Some("^[A-Za-z0-9_-][A-Za-z0-9._-]*$"));
-    Id, "MessageId" => text_schema("The id of a message: a ULID.").min_length(Some(26)).max_length(Some(26));
+    Id, "MessageId" => text_schema("The id of a message: a ULID; the UUID of the same bits is taken, too.")
+        .min_length(Some(26)).max_length(Some(36));
     Hash<'_>, "Hash" => text_schema("A BLAKE3 hash.").pattern(Some("^b3:[0-9a-f]{64}$"));
     Text<'_>, "Receipt" => text_schema("Proof of a lease; opaque.");
     Attrs, "Attrs" => attrs_schema();

@@ -25,6 +25,8 @@ const REDRIVE_ALLOW: &str = "sqs.RedriveAllowPolicy";
 const KMS_KEY: &str = "sqs.KmsMasterKeyId";
 const KMS_REUSE: &str = "sqs.KmsDataKeyReusePeriodSeconds";
 const MANAGED_SSE: &str = "sqs.SqsManagedSseEnabled";
+/// Seconds that are shown with a key whose owner names none.
+const KMS_REUSE_DEFAULT: &str = "300";
 
 pub(super) const VISIBILITY_SECONDS: RangeInclusive<u64> = 0..=43_200;
 pub(super) const DELAY_SECONDS: RangeInclusive<u64> = 0..=900;
@@ -150,8 +152,9 @@ impl Change {
                 self.label(KMS_REUSE, Some(seconds.to_string()));
             }
             "SqsManagedSseEnabled" => {
-                let text = if is_true(name, value)? { "true" } else { "false" };
-                self.label(MANAGED_SSE, Some(text.to_owned()));
+                // Every queue has it that does not say otherwise, so only its absence is kept.
+                let is_on = is_true(name, value)?;
+                self.label(MANAGED_SSE, (!is_on).then(|| "false".to_owned()));
             }
             _ => return Err(SqsError::unknown_attribute(name)),
         }
@@ -162,8 +165,9 @@ impl Change {
         self.labels.push((name, value));
     }
 
-    fn sets(&self, name: &str) -> bool {
-        self.labels.iter().any(|(set, value)| *set == name && value.as_deref().is_some_and(|value| value != "false"))
+    /// Whether a label is among the changes, to be set or, if not `is_set`, to be taken away.
+    fn has_label(&self, name: &str, is_set: bool) -> bool {
+        self.labels.iter().any(|(changed, value)| *changed == name && value.is_some() == is_set)
     }
 
     /// Makes the change, and refuses what does not go together with what was set before.
@@ -177,10 +181,10 @@ impl Change {
             redrive::set(settings, redrive.as_ref());
         }
         // One kind of encryption ends the other.
-        if self.sets(KMS_KEY) {
-            settings.labels.remove(MANAGED_SSE);
+        if self.has_label(KMS_KEY, true) {
+            settings.labels.insert(MANAGED_SSE.to_owned(), "false".to_owned());
         }
-        if self.sets(MANAGED_SSE) {
+        if self.has_label(MANAGED_SSE, false) {
             settings.labels.remove(KMS_KEY);
             settings.labels.remove(KMS_REUSE);
         }
@@ -228,8 +232,8 @@ pub(super) fn shown(name: &str, queue: &TopicName, settings: &TopicSettings, arn
         "DeduplicationScope" if is_fifo => or(DEDUPLICATION_SCOPE, "queue"),
         "FifoThroughputLimit" if is_fifo => or(THROUGHPUT_LIMIT, "perQueue"),
         "KmsMasterKeyId" => label(KMS_KEY),
-        "KmsDataKeyReusePeriodSeconds" => label(KMS_REUSE),
-        "SqsManagedSseEnabled" => label(MANAGED_SSE),
+        "KmsDataKeyReusePeriodSeconds" => label(KMS_KEY).and_then(|_| or(KMS_REUSE, KMS_REUSE_DEFAULT)),
+        "SqsManagedSseEnabled" => or(MANAGED_SSE, "true"),
         _ => None,
     }
 }

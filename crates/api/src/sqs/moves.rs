@@ -1,18 +1,18 @@
 //! Tasks that move dead messages back, or elsewhere.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::StatusCode;
 use ron_auth::Action;
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
 use svc_mailbox::capabilities::{ADMIN, SEND};
 use svc_mailbox::types::TopicName;
 use svc_mailbox::{IfBusy, MoveControl, MoveFailure, MoveOrder, MoveState, MoveView, OnFailure, TopicView};
+use uuid::Uuid;
 
 use super::App;
 use super::caller::Caller;
 use super::error::SqsError;
+use super::message::BASE64;
 use super::model::{self, ActionOutput, MoveCanceled, MoveStarted, MoveTask, Moves};
 use super::{names, queues};
 
@@ -86,15 +86,13 @@ pub(super) async fn cancel_message_move_task(
 ) -> Result<ActionOutput, SqsError> {
     let handle = request.task_handle.filter(|handle| !handle.is_empty());
     let handle = handle.ok_or_else(|| SqsError::missing("TaskHandle"))?;
-    let (source, id) = read_handle(&app.options.account_id, &handle)
-        .ok_or_else(|| SqsError::invalid_value("Value for parameter TaskHandle is invalid."))?;
-    caller.allow(app, ADMIN, source.as_str())?;
+    let handle =
+        Handle::read(&handle).ok_or_else(|| SqsError::invalid_value("Value for parameter TaskHandle is invalid."))?;
+    let source = queue_for(app, caller, ADMIN, "SourceArn", Some(&handle.source_arn))?.name;
+    let id = number_of_task(&source, &handle.task_id).ok_or_else(SqsError::no_move_task)?;
     let canceled = app.mailbox.control_move(&source, id, MoveControl::Cancel, caller.call.deadline).await;
     let canceled = canceled.map_err(|error| match error.kind {
-        Kind::NotFound => {
-            let shape = "ResourceNotFoundException";
-            SqsError::new(shape, shape, "Task does not exist.").with_status(StatusCode::NOT_FOUND)
-        }
+        Kind::NotFound => SqsError::no_move_task(),
         Kind::Conflict => SqsError::unsupported("Only active tasks can be cancelled."),
         _ => error.into(),
     })?;
@@ -111,7 +109,10 @@ fn queue_for(
 ) -> Result<TopicView, SqsError> {
     let arn = arn.filter(|arn| !arn.is_empty()).ok_or_else(|| SqsError::missing(parameter))?;
     if names::read_arn(arn).is_none() {
-        return Err(SqsError::invalid_parameter(parameter, arn, "Must be the ARN of a queue."));
+        return Err(SqsError::invalid_value(format!(
+            "You must use this format to specify the {parameter}: \
+             arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+        )));
     }
     let missing = || SqsError::no_resource(parameter);
     let name = names::queue_of_arn(&app.options.account_id, arn).ok_or_else(missing)?;
@@ -123,22 +124,45 @@ fn queue_for(
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Handle {
-    task_id: u64,
+    /// A UUID where the node wrote it; any text where somebody else did.
+    task_id: String,
     source_arn: String,
 }
 
+impl Handle {
+    /// The contents of a handle with an ARN in it.
+    fn read(text: &str) -> Option<Handle> {
+        let handle: Handle = serde_json::from_slice(&BASE64.decode(text).ok()?).ok()?;
+        names::read_arn(&handle.source_arn).is_some().then_some(handle)
+    }
+
+    fn write(&self) -> String {
+        BASE64.encode(serde_json::to_vec(self).expect("texts are JSON"))
+    }
+}
+
 fn handle_of(app: &App, caller: &Caller, view: &MoveView) -> String {
-    let handle = Handle { task_id: view.task.id, source_arn: names::arn_of(app, caller, view.from.as_str()) };
-    write_handle(&handle)
+    let task_id = id_of_task(&view.from, view.task.id).to_string();
+    Handle { task_id, source_arn: names::arn_of(app, caller, view.from.as_str()) }.write()
 }
 
-fn write_handle(handle: &Handle) -> String {
-    URL_SAFE_NO_PAD.encode(serde_json::to_vec(handle).expect("a number and a text are JSON"))
+/// Bits of a task's number in its id; the two above them belong to the format.
+const NUMBER_BITS: u32 = 62;
+
+/// The id of a task: a UUID whose first half stands for the queue and whose second half is the task's number, so that
+/// an id tells its number without a table, and one of another queue is none of this.
+fn id_of_task(source: &TopicName, number: u64) -> Uuid {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.as_str().as_bytes());
+    let first = digest.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    // Version 8, which leaves the meaning of the other bits to whoever makes the id.
+    let first = first & !0xf000 | 0x8000;
+    Uuid::from_u64_pair(first, 0b10 << NUMBER_BITS | number & ((1 << NUMBER_BITS) - 1))
 }
 
-fn read_handle(account_id: &str, text: &str) -> Option<(TopicName, u64)> {
-    let handle: Handle = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
-    Some((names::queue_of_arn(account_id, &handle.source_arn)?, handle.task_id))
+fn number_of_task(source: &TopicName, id: &str) -> Option<u64> {
+    let id = Uuid::try_parse(id).ok()?;
+    let number = id.as_u64_pair().1 & ((1 << NUMBER_BITS) - 1);
+    (id_of_task(source, number) == id).then_some(number)
 }
 
 fn shown(app: &App, caller: &Caller, view: &MoveView) -> MoveTask {
@@ -174,12 +198,21 @@ mod tests {
 
     #[test]
     fn a_handle_names_its_task_and_its_queue() {
+        let (dead, other): (TopicName, TopicName) = ("dead".parse().expect("a name"), "other".parse().expect("a name"));
         let source_arn = "arn:aws:sqs:eu-west-1:000000000000:dead".to_owned();
-        let text = write_handle(&Handle { task_id: 42, source_arn });
-        assert_eq!(read_handle("000000000000", &text), Some(("dead".parse().expect("a name"), 42)));
-        assert_eq!(read_handle("111111111111", &text), None);
-        for garbage in ["", "garbage", "!", &text[..text.len() - 4]] {
-            assert_eq!(read_handle("000000000000", garbage), None, "{garbage}");
+        for number in [0, 42, (1 << NUMBER_BITS) - 1] {
+            let task_id = id_of_task(&dead, number).to_string();
+            let text = Handle { task_id: task_id.clone(), source_arn: source_arn.clone() }.write();
+            let handle = Handle::read(&text).expect("its own text");
+            assert_eq!((&handle.task_id, &handle.source_arn), (&task_id, &source_arn));
+            assert_eq!(number_of_task(&dead, &handle.task_id), Some(number));
+            assert_eq!(number_of_task(&other, &handle.task_id), None, "a task of one queue is none of another");
+            for garbage in ["", "garbage", "!", &text[..text.len() - 6], &BASE64.encode(r#"{"taskId":"x"}"#)] {
+                assert!(Handle::read(garbage).is_none(), "{garbage}");
+            }
+        }
+        for unknown in ["", "42", "10c20b0a-4b2c-4f4e-9a53-0b8e8f2b2d1c"] {
+            assert_eq!(number_of_task(&dead, unknown), None, "{unknown}");
         }
     }
 }

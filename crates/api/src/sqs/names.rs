@@ -14,6 +14,7 @@ use super::error::SqsError;
 
 const NAME_BYTES_MAX: usize = 80;
 pub(super) const FIFO_SUFFIX: &str = ".fifo";
+const NAME_RULE: &str = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length";
 
 /// Whether a text is made of letters, digits, hyphens and underscores, 1 to 80 of them.
 pub(super) fn is_plain(text: &str) -> bool {
@@ -32,10 +33,18 @@ pub(super) fn new_name(text: &str, is_fifo: bool) -> Result<TopicName, SqsError>
         "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with \
          .fifo suffix and be 1 to 80 in length."
     } else {
-        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+        NAME_RULE
     };
     let name = fits.then(|| text.parse().ok()).flatten();
     name.ok_or_else(|| SqsError::invalid_value(refused))
+}
+
+/// The name of a queue that is looked for; one that is none names no queue, but an empty one is a mistake of its own.
+pub(super) fn sought_name(text: &str) -> Result<TopicName, SqsError> {
+    match text {
+        "" => Err(SqsError::invalid_value(NAME_RULE)),
+        text => text.parse().map_err(|_| SqsError::no_queue()),
+    }
 }
 
 /// The account and name in a queue's URL; a name alone is taken, too.

@@ -24,7 +24,7 @@ pub(super) async fn create_queue(
     caller: &Caller,
     request: model::CreateQueue,
 ) -> Result<ActionOutput, SqsError> {
-    let name = request.queue_name.filter(|name| !name.is_empty()).ok_or_else(|| SqsError::missing("QueueName"))?;
+    let name = request.queue_name.ok_or_else(|| SqsError::missing("QueueName"))?;
     let given = request.attributes.unwrap_or_default();
     let is_fifo = is_fifo(&given)?;
     let name = names::new_name(&name, is_fifo)?;
@@ -91,11 +91,10 @@ pub(super) async fn get_queue_url(
     caller: &Caller,
     request: model::GetQueueUrl,
 ) -> Result<ActionOutput, SqsError> {
-    let name = request.queue_name.filter(|name| !name.is_empty()).ok_or_else(|| SqsError::missing("QueueName"))?;
+    let name = names::sought_name(&request.queue_name.ok_or_else(|| SqsError::missing("QueueName"))?)?;
     if request.owner.is_some_and(|owner| !owner.is_empty() && owner != app.options.account_id) {
         return Err(SqsError::no_queue());
     }
-    let name: TopicName = name.parse().map_err(|_| SqsError::no_queue())?;
     names::may_see(app, caller, name.as_str())?;
     let queue = app.mailbox.topic(&name)?;
     Ok(ActionOutput::QueueUrl(QueueUrl { queue_url: names::url_of(app, caller, &queue.name) }))
@@ -110,7 +109,7 @@ pub(super) async fn list_queues(
     let page = Page::read(request.max_results, request.next_token.as_deref())?;
     // The empty name stands for every queue; who has a right to that need not be asked about each.
     let sees_all = names::may_see(app, caller, "").is_ok();
-    let (mut shown, mut after, mut looked_at) = (Vec::new(), page.after.clone(), 0);
+    let (mut shown, mut after, mut looked_at, mut is_short) = (Vec::new(), page.after.clone(), 0, false);
     // One more than wanted shows whether there is another page.
     let next = loop {
         let step = if sees_all { page.size + 1 } else { LOOK_STEP };
@@ -124,13 +123,17 @@ pub(super) async fn list_queues(
             _ if shown.len() > page.size => break Some(shown[page.size - 1].clone()),
             _ if is_last => break None,
             // A caller that sees few of very many queues gets a short page, and the token of the next.
-            Some(last) if page.has_next && looked_at >= LOOK_MAX => break Some(last.clone()),
+            Some(last) if looked_at >= LOOK_MAX => {
+                is_short = true;
+                break Some(last.clone());
+            }
             _ => tokio::task::yield_now().await,
         }
     };
     shown.truncate(page.size);
     let queue_urls = shown.iter().map(|name| names::url_of(app, caller, name)).collect();
-    let next_token = next.filter(|_| page.has_next).as_ref().map(names::page_token);
+    // A caller that asked for no pages gets no token, as on AWS, unless its first page ended before its queues did.
+    let next_token = next.filter(|_| page.has_next || is_short).as_ref().map(names::page_token);
     Ok(ActionOutput::Queues(Queues { queue_urls, next_token }))
 }
 
@@ -165,7 +168,7 @@ pub(super) fn sources_of(app: &App, queue: &TopicView) -> Vec<TopicName> {
 struct Page {
     size: usize,
     after: Option<TopicName>,
-    /// Whether the answer may name a next page; a caller that asks for no pages gets only the first.
+    /// Whether the caller asked for pages; one that did not gets only the first.
     has_next: bool,
 }
 

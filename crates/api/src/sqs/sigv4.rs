@@ -147,6 +147,7 @@ fn examine<'a>(
     };
     claim.credential.check(&claim.timestamp)?;
     claim.check_signed(parts)?;
+    check_single(parts)?;
     claim.check_time(now_unix_s)?;
     let key = keyring.find(claim.credential.access_key()).ok_or_else(SqsError::invalid_token)?;
     Ok(Shown::Signature(claim, key))
@@ -312,6 +313,14 @@ impl<'a> Credential<'a> {
 fn is_region(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_letter)
+}
+
+/// Refuses a header that decides something and stands there twice: the signed text is the same for one value with a
+/// comma in it, so it does not tell which of them counts.
+fn check_single(parts: &Parts) -> Result<(), SqsError> {
+    let twice = |name: &&&str| parts.headers.get_all(**name).iter().nth(1).is_some();
+    let deciding = [HOST, X_AMZ_DATE, "date", X_AMZ_TARGET, X_AMZ_CONTENT_SHA256, "content-type"];
+    deciding.iter().find(twice).map_or(Ok(()), |name| Err(refusal::repeated(name)))
 }
 
 /// Time of the signature: the header that names it, its text, and seconds since 1970.

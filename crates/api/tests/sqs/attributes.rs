@@ -27,6 +27,7 @@ async fn a_queue_shows_its_attributes_as_they_are_asked_for() {
             "MaximumMessageSize": "1048576",
             "MessageRetentionPeriod": "345600",
             "ReceiveMessageWaitTimeSeconds": "0",
+            "SqsManagedSseEnabled": "true",
             "QueueArn": format!("{ARN}jobs"),
             "ApproximateNumberOfMessages": "0",
             "ApproximateNumberOfMessagesNotVisible": "0",
@@ -78,7 +79,7 @@ async fn numbers_of_messages_are_told_apart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_attribute_is_set_at_its_bounds_and_refused_beyond() {
     let node = Node::start().await;
-    let url = node.queue("jobs", json!({})).await;
+    let url = node.queue("jobs", json!({"KmsMasterKeyId": "alias/mine"})).await;
     let set = |name: &str, value: &str| json!({"QueueUrl": url, "Attributes": {name: value}});
     for (name, min, max) in [
         ("VisibilityTimeout", 0_i64, 43_200_i64),

@@ -134,7 +134,7 @@ async fn a_late_receipt_is_refused_where_order_is_kept() {
     let answer = node.ok("DeleteMessageBatch", batch).await;
     assert_eq!(
         answer,
-        json!({"Successful": [], "Failed": [
+        json!({"Failed": [
             {"Id": "a", "SenderFault": true, "Code": "InvalidParameterValue", "Message": message}
         ]})
     );
@@ -193,9 +193,36 @@ async fn a_batch_keeps_its_order_and_numbers_its_messages() {
     assert!(numbers.len() == 10 && numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
     let expected: Vec<String> = (0..10).map(|index| index.to_string()).collect();
     assert_eq!(node.bodies(&url).await, expected);
-    let none = json!({"QueueUrl": url, "Entries": [{"Id": "a", "MessageBody": "hi"}]});
-    let answer = node.ok("SendMessageBatch", none).await;
-    assert_eq!(answer["Failed"][0]["Code"], "MissingParameter");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_with_an_entry_that_lacks_its_ids_is_refused_as_a_whole() {
+    let node = Node::start().await;
+    let url = node.queue("jobs.fifo", json!({})).await;
+    let by_content = node.queue("content.fifo", json!({"ContentBasedDeduplication": "true"})).await;
+    let batch = |url: &str, wrong: Value| {
+        let good = json!({"Id": "good", "MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "d"});
+        json!({"QueueUrl": url, "Entries": [good, merged(json!({"Id": "wrong", "MessageBody": "y"}), wrong)]})
+    };
+    let no_group = missing("The request must contain the parameter MessageGroupId.");
+    let no_id = invalid(
+        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly",
+    );
+    node.all_refused(vec![
+        ("SendMessageBatch", batch(&url, json!({"MessageDeduplicationId": "e"})), no_group),
+        ("SendMessageBatch", batch(&url, json!({"MessageGroupId": "g"})), no_id),
+        ("SendMessageBatch", batch(&url, json!({})), no_id),
+        ("SendMessageBatch", batch(&by_content, json!({})), no_group),
+    ])
+    .await;
+    for url in [&url, &by_content] {
+        assert_eq!(node.attribute(url, "ApproximateNumberOfMessages").await.as_deref(), Some("0"), "{url}");
+    }
+    node.ok("SendMessageBatch", batch(&by_content, json!({"MessageGroupId": "g"}))).await;
+    let one_fails = batch(&url, json!({"MessageGroupId": "a b", "MessageDeduplicationId": "e"}));
+    let answer = node.ok("SendMessageBatch", one_fails).await;
+    assert_eq!(answer["Failed"][0]["Id"], "wrong", "an id that is there and wrong concerns its entry alone");
+    assert_eq!(answer["Successful"][0]["Id"], "good");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,7 +28,6 @@ fn numbers_are_taken_within_their_range_and_shown_again() {
         ("MaximumMessageSize", 1_024, 1_048_576, "1048576"),
         ("MessageRetentionPeriod", 60, 1_209_600, "345600"),
         ("ReceiveMessageWaitTimeSeconds", 0, 20, "0"),
-        ("KmsDataKeyReusePeriodSeconds", 60, 86_400, ""),
     ] {
         let untouched = applied(&[], false).expect("nothing to refuse");
         assert_eq!(shown(name, &queue(), &untouched, ARN).unwrap_or_default(), default, "{name}");
@@ -200,14 +199,36 @@ fn who_may_send_their_dead_is_said_by_the_target() {
 }
 
 #[test]
+fn a_queue_shows_the_encryption_of_its_kind() {
+    let text = |pairs: &[(&str, &str)], name| shown(name, &queue(), &applied(pairs, false).expect("read"), ARN);
+    let (sse, reuse, key) = ("SqsManagedSseEnabled", "KmsDataKeyReusePeriodSeconds", ("KmsMasterKeyId", "k"));
+    assert_eq!(text(&[], sse).as_deref(), Some("true"), "new queues have it");
+    assert_eq!(text(&[(sse, "TRUE")], sse).as_deref(), Some("true"));
+    assert_eq!(text(&[(sse, "false")], sse).as_deref(), Some("false"));
+    assert_eq!(text(&[(reuse, "60")], reuse), None, "there is no key to be used again");
+    for seconds in ["60", "86400"] {
+        assert_eq!(text(&[key, (reuse, seconds)], reuse).as_deref(), Some(seconds));
+    }
+    for bad in ["59", "86401", "", "x"] {
+        let error = applied(&[key, (reuse, bad)], false).expect_err(bad);
+        assert_eq!(error.message, format!("Invalid value for the parameter {reuse}."));
+    }
+}
+
+#[test]
 fn one_kind_of_encryption_ends_the_other() {
     let mut settings = applied(&[("SqsManagedSseEnabled", "true")], false).expect("on");
     let set = |settings: &mut TopicSettings, pair| read(&map(&[pair]), false)?.apply(settings);
     set(&mut settings, ("KmsMasterKeyId", "alias/mine")).expect("a key");
     let text = |settings: &TopicSettings, name| shown(name, &queue(), settings, ARN);
     assert_eq!(text(&settings, "KmsMasterKeyId").as_deref(), Some("alias/mine"));
-    assert_eq!(text(&settings, "SqsManagedSseEnabled"), None);
+    assert_eq!(text(&settings, "KmsDataKeyReusePeriodSeconds").as_deref(), Some("300"));
+    assert_eq!(text(&settings, "SqsManagedSseEnabled").as_deref(), Some("false"));
+    set(&mut settings, ("KmsMasterKeyId", "")).expect("no key");
+    assert_eq!(text(&settings, "SqsManagedSseEnabled").as_deref(), Some("false"), "nobody switched it on again");
+    set(&mut settings, ("KmsMasterKeyId", "alias/mine")).expect("a key");
     set(&mut settings, ("SqsManagedSseEnabled", "true")).expect("on");
+    assert_eq!(text(&settings, "SqsManagedSseEnabled").as_deref(), Some("true"));
     assert_eq!(text(&settings, "KmsMasterKeyId"), None);
     let both = applied(&[("SqsManagedSseEnabled", "true"), ("KmsMasterKeyId", "k")], false).expect_err("both");
     assert_eq!(both.shape, "InvalidAttributeValue");

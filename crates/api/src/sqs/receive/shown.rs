@@ -9,7 +9,7 @@ use crate::sqs::attributes::{COUNTS, FIXED, SETTABLE};
 use crate::sqs::caller::Caller;
 use crate::sqs::digest::{self, AttributesDigest};
 use crate::sqs::error::SqsError;
-use crate::sqs::message::{BASE64, SENDER, TRACE, TYPE, illegal_character, is_attribute_name};
+use crate::sqs::message::{BASE64, DEDUPLICATION_ID, SENDER, TRACE, TYPE, illegal_character, is_attribute_name};
 use crate::sqs::model::{AttributeValue, Map, Message, MessageAttributes, ReceiveMessage};
 use crate::sqs::names;
 use crate::sqs::send::sequence_number;
@@ -83,7 +83,7 @@ impl RequestedFields {
         };
         let (message_attributes, md5_of_message_attributes) = self.attributes.show(&attrs, is_base64);
         Message {
-            message_id: msg_id.to_string(),
+            message_id: msg_id.as_uuid(),
             receipt_handle: receipt.to_string(),
             md5_of_body: digest::md5_of(body.as_bytes()),
             body,
@@ -102,7 +102,8 @@ impl RequestedFields {
             "ApproximateReceiveCount" => Some(delivery.attempt.to_string()),
             "ApproximateFirstReceiveTimestamp" => Some(delivery.first_received_ms.to_string()),
             "SequenceNumber" => is_fifo.then(|| sequence_number(delivery.msg_id.seq)),
-            "MessageDeduplicationId" => delivery.idem_key.clone().filter(|_| is_fifo),
+            "MessageDeduplicationId" if is_fifo => delivery.idem_key.clone(),
+            "MessageDeduplicationId" => kept(DEDUPLICATION_ID),
             "MessageGroupId" => delivery.group.as_deref().map(str::to_owned),
             "AWSTraceHeader" => kept(TRACE),
             "DeadLetterQueueSourceArn" => {

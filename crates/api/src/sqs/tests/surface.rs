@@ -129,9 +129,13 @@ async fn what_one_protocol_sends_the_other_receives() {
 #[tokio::test]
 async fn what_is_no_request_is_told_so() {
     let served = ServedSurface::start(unsigned()).await;
-    let browser = served.get("/").await;
-    browser.refused(400, "MissingAction");
-    assert_eq!(browser.headers[header::CONTENT_TYPE], "text/xml");
+    for target in ["/", "/?QueueName=jobs", "/000000000000/jobs", "/000000000000/jobs/?Version=2012-11-05"] {
+        let browser = served.get(target).await;
+        assert_eq!((browser.status.as_u16(), browser.body.trim()), (404, "<UnknownOperationException/>"), "{target}");
+        assert_eq!(browser.headers[header::CONTENT_TYPE], "text/xml");
+    }
+    served.form("/", "QueueName=jobs").await.refused(400, "MissingAction");
+    served.get("/?Action=ListQueues&Action=GetQueueUrl").await.refused(400, "MalformedInput");
     served.get("/?Action=Fly").await.refused(400, "InvalidAction");
     served.json("/", "Fly", "{}").await.refused(400, "InvalidAction");
     served.json("/", "SendMessage", "{\"QueueUrl\":").await.refused(400, "SerializationException");
@@ -143,6 +147,24 @@ async fn what_is_no_request_is_told_so() {
     let missing = served.json("/", "GetQueueUrl", r#"{"QueueName":"nowhere"}"#).await;
     missing.refused(400, "AWS.SimpleQueueService.NonExistentQueue");
     assert!(missing.body.contains("The specified queue does not exist."), "{}", missing.body);
+}
+
+#[tokio::test]
+async fn a_queue_that_is_not_there_is_a_mistake_of_the_caller_in_both_protocols() {
+    let served = ServedSurface::start(unsigned()).await;
+    for (action, json, form) in requests() {
+        // These name no queue by its URL, or make one.
+        if matches!(action, Action::CreateQueue | Action::ListQueues) || json.contains("Arn") || json.contains("Task") {
+            continue;
+        }
+        let code = "AWS.SimpleQueueService.NonExistentQueue";
+        served.json("/", action.name(), json).await.refused(400, code);
+        served.form("/", form).await.refused(400, code);
+        let (path, member) = ("/000000000000/nowhere", "QueueUrl=http");
+        if form.contains(member) {
+            served.form(path, &form.replace(member, "Unused=http")).await.refused(400, code);
+        }
+    }
 }
 
 #[tokio::test]

@@ -259,7 +259,7 @@ pub enum StateName {
 /// Which message to explain.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// Its id
+    /// Its id, a ULID, or the UUID that clients of SQS see
     pub msg_id: String,
     /// Which node.
     #[command(flatten)]
