@@ -107,7 +107,7 @@ impl Plane {
         let Some(slot) = self.limiter.admit(ip, limits.value.connections()) else {
             // Without the handshake there is nothing a TLS client could read.
             if self.tls.is_none() {
-                self.refusals.refuse(stream);
+                self.refusals.refuse(stream, limits.value.connections_max);
             }
             return;
         };

@@ -13,6 +13,7 @@ mod error;
 mod frame;
 mod gather;
 mod log;
+mod manifest;
 mod model;
 mod reclaim;
 mod recover;
@@ -27,7 +28,7 @@ mod watch;
 mod writer;
 
 pub use append::Appender;
-pub use disk::{Disk, DiskFile, Durability, RamDisk, RealDisk};
+pub use disk::{DESCRIPTORS_RESERVED, Disk, DiskFile, Durability, RamDisk, RealDisk};
 pub use error::LogError;
 pub use log::Log;
 pub use model::{
@@ -37,6 +38,6 @@ pub use model::{
 pub use scrub::SegmentScrub;
 pub use sim::SimDisk;
 pub use table::Live;
-pub use verify::{SegmentReport, VerifyReport, verify};
+pub use verify::{SegmentReport, Survey, VerifyReport, survey, verify};
 pub use watch::Watch;
 pub use writer::WriterThread;

@@ -140,9 +140,10 @@ impl Log {
         if let Some(gathered) = self.core.gather().find(position) {
             return Ok(gathered);
         }
-        let segment_bytes = self.core.table().get(position.segment).map(|segment| segment.segment_bytes);
-        let segment_bytes = segment_bytes.ok_or(LogError::Gone { segment: position.segment })?;
-        if u64::from(position.offset) + u64::from(position.len) > u64::from(segment_bytes) {
+        let known = self.core.table().get(position.segment).map(|segment| (segment.segment_bytes, segment.is_missing));
+        let (segment_bytes, is_missing) = known.ok_or(LogError::Gone { segment: position.segment })?;
+        // A lost file is as final as a damaged record; waiting for it would help nobody.
+        if is_missing || u64::from(position.offset) + u64::from(position.len) > u64::from(segment_bytes) {
             return Err(LogError::Corrupt { position });
         }
         let file = self.core.readable(position.segment)?;

@@ -97,8 +97,12 @@ pub struct Recovery {
     pub segments_read_whole: u32,
     /// Marks of the last group that were torn although its records are whole; written anew.
     pub marks_mended: u32,
-    /// Segments that are missing between the oldest and the last.
+    /// Segments whose files are lost.
     pub segments_missing: u32,
+    /// Segments whose files are shorter than they were made.
+    pub segments_cut: u32,
+    /// The manifest that says which segments there are is itself lost or damaged; it was made again.
+    pub manifest_lost: bool,
     /// Segment headers of which at least one copy was damaged.
     pub headers_damaged: u32,
     /// Neighbouring records that do not continue each other's checksum.
@@ -107,6 +111,13 @@ pub struct Recovery {
     pub sealed: bool,
     /// Number of the last record.
     pub last: Lsn,
+}
+
+impl Recovery {
+    /// Records or whole files that were there once are lost.
+    pub fn has_losses(&self) -> bool {
+        self.quarantined_records > 0 || self.segments_missing > 0 || self.segments_cut > 0 || self.manifest_lost
+    }
 }
 
 /// A stretch of a segment that should hold records and does not.

@@ -5,7 +5,7 @@ use crate::disk::read_up_to;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::model::Replayed;
-use crate::scan::Contents;
+use crate::scan::{Contents, Scan};
 use crate::sidecar;
 use std::io;
 
@@ -42,7 +42,7 @@ impl Log {
     pub fn retire(&self, segment: u32) -> Result<(), LogError> {
         self.flush()?;
         let core = &self.core;
-        let _files = core.lock_files();
+        let mut files = core.lock_files();
         if segment >= core.gather().durable_segment() {
             return Err(LogError::NotOldest { segment });
         }
@@ -51,6 +51,8 @@ impl Log {
             return Err(LogError::StillNeeded { segment, bytes: oldest.live.unsigned_abs() });
         }
         let retired = core.table().remove_oldest(segment)?;
+        // Off the list first: a segment that is listed and not there is told as lost.
+        core.must("taking a segment off the manifest", core.write_manifest(&mut files))?;
         core.must("removing a sidecar", remove_if_there(core, &sidecar_name(segment)))?;
         core.must("removing a segment", remove_if_there(core, &log_name(segment)))?;
         core.must("syncing the directory", core.disk.sync_dir())?;
@@ -70,15 +72,17 @@ impl Core {
 
     /// From the sidecar if there is a good one, else from the segment.
     fn contents_of(&self, segment: u32) -> Result<Contents, LogError> {
-        let (first_lsn, may_have_sidecar) = {
+        let (first_lsn, may_have_sidecar, is_missing) = {
             let table = self.table();
             let known = table.get(segment).ok_or(LogError::Gone { segment })?;
-            (known.first_lsn, known.sidecar_done)
+            (known.first_lsn, known.sidecar_done, known.is_missing)
         };
         let sidecar = may_have_sidecar.then(|| self.disk.open(&sidecar_name(segment)).ok()).flatten();
         let bytes = sidecar.and_then(|file| read_up_to(file.as_ref(), u64::from(u32::MAX)).ok());
         match bytes.and_then(|bytes| sidecar::decode(self.seed, segment, bytes)) {
             Some(contents) => Ok(contents),
+            // Nothing is left of it; it was told at the start, and must not keep the rest from being reclaimed.
+            None if is_missing => Ok(Contents { scan: Scan::default(), bytes: Vec::new() }),
             None => self.read_segment(segment, first_lsn),
         }
     }

@@ -12,6 +12,7 @@ mod commands;
 mod config;
 mod config_watch;
 mod data_dir;
+mod descriptors;
 pub mod docs;
 mod doctor;
 mod errors;

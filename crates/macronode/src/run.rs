@@ -25,10 +25,7 @@ use crate::listeners::Listeners;
 use crate::planes::PlaneSockets;
 use crate::services::{self, Parts, Routes};
 use crate::work::{FrameAnswer, Job, WorkPort, worker};
-use crate::{banner, logging, planes, specs};
-
-/// Connections the admin plane holds at once.
-const ADMIN_CONNECTIONS_MAX: usize = 64;
+use crate::{banner, descriptors, logging, planes, specs};
 
 /// Runs the node until it has drained.
 pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
@@ -42,6 +39,8 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
+    // Before anything is opened or bound: how many connections there may be follows from it.
+    descriptors::raise_limit();
     let runtime = build_runtime(&config).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
     let _entered = runtime.enter();
     // From here on SIGHUP means reload, even before somebody listens for it; left alone it would end the process.
@@ -49,6 +48,8 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
 
     let listeners = Arc::new(planes::bind(&config)?);
     let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
+    // Before anything in it is written, and held to the end of the process: two nodes would overwrite each other's keys.
+    let _locked = data.lock().map_err(|error| unusable(&config, &error))?;
     let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
     // A configured port may be 0; commands find the real one in this file.
     data.note_addresses(&listeners.addresses());
@@ -213,7 +214,7 @@ impl Node {
             tls: planes::tls(admin.tls_cert.as_ref().zip(admin.tls_key.as_ref()))?,
             token,
             chaos: config.value.chaos,
-            connections_max: ADMIN_CONNECTIONS_MAX,
+            connections_max: descriptors::admin_connections_max(descriptors::limit()),
         };
         let control = ProcessControl {
             reloads: self.reloads.clone(),

@@ -10,6 +10,7 @@ mod reference;
 mod check;
 mod clock;
 mod damage;
+mod files;
 mod live;
 mod memory;
 mod races;

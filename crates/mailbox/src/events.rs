@@ -82,6 +82,15 @@ pub enum Event {
         /// Shards that own partitions now.
         shards: usize,
     },
+    /// The start found records or files of the log lost or damaged; the rest is served.
+    LogDamaged {
+        /// Records that were durable once and are lost.
+        records: u64,
+        /// Files of the log that are not there.
+        segments_missing: u32,
+        /// Files of the log that are too short.
+        segments_cut: u32,
+    },
     /// The log has failed; the node is leaving.
     LogFailed {
         /// The error in words.
@@ -146,7 +155,7 @@ impl Event {
             | Event::TopicMade { topic }
             | Event::TopicGone { topic } => (Some(topic), None),
             Event::Moved { from, to, .. } => (from.as_ref(), to.as_ref()),
-            Event::Rebalanced { .. } | Event::LogFailed { .. } => (None, None),
+            Event::Rebalanced { .. } | Event::LogDamaged { .. } | Event::LogFailed { .. } => (None, None),
         };
         one.into_iter().chain(other)
     }
@@ -161,6 +170,7 @@ impl Event {
             Event::TopicMade { .. } => "topic_made",
             Event::TopicGone { .. } => "topic_gone",
             Event::Rebalanced { .. } => "rebalanced",
+            Event::LogDamaged { .. } => "log_damaged",
             Event::LogFailed { .. } => "log_failed",
         }
     }

@@ -62,9 +62,15 @@ async fn recover(engine: Arc<Engine>) -> TaskResult {
         let routing = engine.routing.get().value;
         let recovered = recovery::open(&engine.options, &engine.topics, routing)?;
         let found = &recovered.opened.recovery;
-        if found.quarantined_records > 0 {
-            tracing::error!(?found, "damaged records were set aside; the rest is served");
+        if found.has_losses() {
+            let place = &engine.options.location;
+            tracing::error!(?found, %place, "records or files of the log are lost or damaged; the rest is served");
             engine.integrity_failed("recovery", found.quarantined_records);
+            engine.events.publish(Event::LogDamaged {
+                records: found.quarantined_records,
+                segments_missing: found.segments_missing,
+                segments_cut: found.segments_cut,
+            });
         }
         tracing::info!(
             records = found.records,
@@ -124,6 +130,8 @@ pub(crate) struct Contents {
     pub topics: BTreeSet<TopicId>,
     /// Topics of which it tells what is being moved out of them.
     pub moves: BTreeSet<TopicId>,
+    /// Records that cannot be decoded.
+    strange: u64,
 }
 
 async fn reclaim(engine: &Engine, log: &Log, segment: u32) -> Result<(), Error> {
@@ -162,9 +170,13 @@ pub(crate) fn contents_of(log: &Log, segment: u32) -> Result<Contents, LogError>
                 contents.messages.push(CopyCandidate { part, seq, position: replayed.position });
             }
         }
-        Err(_) => {}
+        Err(_) => contents.strange += 1,
     })?;
-    Ok(contents)
+    match contents.strange {
+        0 => Ok(contents),
+        // It may speak of anything, so everything in its segment may be needed.
+        strange => Err(LogError::UnknownVersion { what: format!("segment {segment} ({strange} of its records)") }),
+    }
 }
 
 /// Has each message's shard write it again, if it is still there and needed; a message that was moved is found where it

@@ -49,6 +49,12 @@ pub const METRICS: &[MetricSpec] = &[
     metric("scanner_wake_jitter_ms", "histogram", &[], "How late the scanner woke, in milliseconds"),
     metric("log_bytes", "gauge", &["kind"], "Bytes of the log: total, live, quota, gathered"),
     metric("log_segments", "gauge", &[], "Files of the log"),
+    metric(
+        "log_files_lost",
+        "gauge",
+        &["kind"],
+        "Files of the log that the last start found missing, cut, or (the manifest) lost",
+    ),
     metric("log_syncs_total", "counter", &[], "Commits to the disk"),
     metric("log_records_total", "counter", &[], "Records written"),
     metric("log_failed", "gauge", &[], "1 once the log has failed and takes nothing more"),
@@ -247,6 +253,14 @@ impl Scrape<'_, '_> {
         let sizes: Vec<_> = sizes.into_iter().map(|(kind, bytes)| (vec![("kind", kind)], bytes as f64)).collect();
         self.gauges("log_bytes", &sizes)?;
         self.gauges("log_segments", &[(vec![], f64::from(usage.segments))])?;
+        let found = &opened.recovery;
+        let lost = [
+            ("missing", found.segments_missing),
+            ("cut", found.segments_cut),
+            ("manifest", u32::from(found.manifest_lost)),
+        ];
+        let lost: Vec<_> = lost.into_iter().map(|(kind, files)| (vec![("kind", kind)], f64::from(files))).collect();
+        self.gauges("log_files_lost", &lost)?;
         self.counters("log_syncs_total", &[(vec![], usage.syncs)])?;
         self.counters("log_records_total", &[(vec![], usage.appended)])?;
         self.gauges("log_failed", &[(vec![], f64::from(u8::from(opened.log.failed().is_some())))])?;

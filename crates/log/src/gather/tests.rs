@@ -63,7 +63,7 @@ fn the_mark_of_a_group_says_what_is_durable_when_it_is_written() {
     let second = gather.take().unwrap().unwrap();
     let part = &second.parts[0];
     let place = FrameAddress { seed: 7, segment: part.segment, offset: part.offset };
-    let (mark, _) = frame::Frame::decode(place, &part.bytes).expect("a mark");
+    let frame::Found::Whole(mark, _) = frame::look(place, &part.bytes) else { panic!("no mark") };
     assert!(mark.is_mark);
     assert_eq!((mark.lsn, mark.synced), (2, 1));
 }

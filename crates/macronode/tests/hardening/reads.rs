@@ -92,7 +92,7 @@ async fn rule_04_a_message_whose_bytes_are_wrong_is_set_aside() {
     bytes[middle] ^= 4;
     fs::write(&first, bytes).expect("written");
 
-    let all = Take { max: MESSAGES, visibility_ms: 60_000, wait_ms: 0 };
+    let all = Take { max: MESSAGES as u64, visibility_ms: 60_000, wait_ms: 0 };
     let mut given = client.recv("t", all).await.expect("received");
     while given.len() < MESSAGES - 1 {
         let more = client.recv("t", all).await.expect("received");

@@ -58,6 +58,7 @@ pub fn check(disk: &SimDisk, memory: &Memory, shards: usize, what: &str) -> (Wor
     assert!(lsn >= memory.answered, "{what}: answered up to {}, found up to {lsn}", memory.answered);
     let damage = (recovery.quarantined_records, recovery.segments_missing, recovery.chain_breaks);
     assert_eq!(damage, (0, 0, 0), "{what}: a power cut is not damage");
+    assert!(!recovery.has_losses(), "{what}: a false alarm; {recovery:?}");
     let (found, unreadable) = found_in(&recovered, shards);
     assert!(unreadable.is_empty(), "{what}: the bodies of {unreadable:?} cannot be read");
     let candidates = memory.candidates(lsn);
