@@ -21,6 +21,7 @@ mod limits;
 mod mailbox;
 mod openapi;
 mod operation;
+mod origins;
 mod problem;
 mod reference;
 mod refusal;
