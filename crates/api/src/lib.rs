@@ -23,6 +23,7 @@ mod limits;
 mod mailbox;
 mod openapi;
 mod operation;
+mod origins;
 mod problem;
 mod recognition;
 mod reference;

@@ -222,9 +222,13 @@ impl Engine {
         let _ = stopping.wait_for(|stopping| stopping.draining).await;
     }
 
-    /// Counts messages against the rate of their sender, or says when it may send them. The node's own limit (0 means
-    /// none) holds for everybody but the operator, whose load is his own affair.
+    /// Counts messages against the rate of their sender, or says when it may send them. The node's own limit (0 sets
+    /// none) holds for everybody but the operator, whose load is his own affair. A capability's limit of 0 means what it
+    /// says: there is no time at which one message may be sent, so that is a refusal and not a wait.
     pub fn admit(&self, by: &Subject, messages: u32) -> Result<(), Error> {
+        if by.limit(SENDS_PER_SECOND) == Some(0) {
+            return Err(Error::new(Kind::Forbidden, format!("{} may send 0 messages in a second: none", by.name)));
+        }
         let of_node = u64::from(self.live.get().value.tenant_sends_per_second);
         let of_node = (of_node > 0 && !by.is_operator).then_some(of_node);
         match by.limit(SENDS_PER_SECOND).into_iter().chain(of_node).min() {
@@ -247,7 +251,7 @@ impl Engine {
         let Some(planned) = self.topics.plan_new(name, settings)? else {
             return Ok((appender.lsn(), self.topics.expect(name)?, false));
         };
-        let stored = StoredTopic::new(planned.settings, now);
+        let stored = planned.stored(now, now);
         append(&mut appender, &topic_head(planned.id, &planned.name, &stored)?)?;
         let topic = self.topics.put(planned.id, planned.name, stored);
         Ok((appender.lsn(), topic, true))
@@ -268,8 +272,7 @@ impl Engine {
         if planned.settings == *topic.settings {
             return Ok((appender.lsn(), topic));
         }
-        let (created_ms, modified_ms) = (topic.created_ms, opened.clock.now());
-        let stored = StoredTopic { created_ms, modified_ms, settings: planned.settings };
+        let stored = planned.stored(topic.created_ms, opened.clock.now());
         append(&mut appender, &topic_head(planned.id, &planned.name, &stored)?)?;
         let topic = self.topics.put(planned.id, planned.name, stored);
         Ok((appender.lsn(), topic))
@@ -294,8 +297,8 @@ impl Engine {
     pub fn remove_topic(&self, name: &TopicName) -> Result<(Lsn, Arc<Topic>), Error> {
         let mut appender = self.opened()?.log.appender();
         let topic = self.topics.expect(name)?;
-        if let Some(user) = self.topics.user_of_dead_letters(name) {
-            let detail = format!("topic {user} sends its dead letters to {name}; name another for it first");
+        if let Some(user) = self.topics.dependents_of(topic.id).first() {
+            let detail = format!("topic {user} sends its dead letters here; name another for it first");
             return Err(Error::new(Kind::Conflict, detail));
         }
         append(&mut appender, &head_of(&Record::TopicGone { id: topic.id }))?;

@@ -1,5 +1,6 @@
 //! The handle of the mailbox: what planes and commands call. It parses, admits and queues; shards do the rest.
 
+pub mod browse;
 pub mod inspect;
 pub mod moves;
 pub mod receive;
@@ -207,7 +208,7 @@ impl Mailbox {
 
     /// One topic.
     pub fn topic(&self, name: &TopicName) -> Result<TopicView, Error> {
-        self.engine.topics.expect(name).map(|topic| topic.view())
+        self.engine.topics.expect(name).map(|topic| self.engine.topics.view(&topic))
     }
 
     /// Runs what an operation of a caller does on a core, under a permit of `mailbox_ops`; Busy if none is free. The

@@ -106,7 +106,8 @@ pub enum Record<'a> {
         now_ms: Millis,
         /// Deliveries it had.
         attempts: u32,
-        /// What the last consumer said.
+        /// What the last consumer said; of a message that gets another chance, the number of the move that took it,
+        /// which older logs do not have.
         error: &'a str,
     },
     /// A message was taken back before anybody saw it.

@@ -60,7 +60,9 @@ impl<'a> Replay<'a> {
             Record::Topic { id, name, settings } => self.put_topic(*id, name, settings),
             Record::TopicGone { id } => self.drop_topic(*id, released),
             Record::Moves { id, tasks, .. } => self.put_moves(*id, tasks),
-            Record::Move { from, reason: None, .. } if !self.topics_are_known => self.topics.moves.count(from.topic, 1),
+            Record::Move { from, reason: None, error, .. } if !self.topics_are_known => {
+                self.topics.moves.count_replayed(from.topic, error);
+            }
             _ => {}
         }
         if let Some(part) = record.part() {
@@ -118,6 +120,9 @@ impl<'a> Replay<'a> {
     /// What can be said only after the last record: compaction writes topics again behind their messages, so a shard
     /// may have heard of the rules of a partition, or of its dead letters, too early or not at all.
     fn finish(&mut self, released: &mut Vec<Position>) {
+        if !self.topics_are_known {
+            self.topics.link_by_name();
+        }
         let held: BTreeSet<PartKey> = self.shards.iter().flat_map(Shard::parts).collect();
         for part in held {
             let home = TopicId(part.topic.home());

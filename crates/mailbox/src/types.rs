@@ -21,7 +21,8 @@ pub type Seq = u64;
 pub use ron_types::Millis;
 
 /// Number of a topic, given once and never again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct TopicId(pub u32);
 
 /// One partition of a topic: the unit that a shard owns.
@@ -37,6 +38,9 @@ pub struct PartKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct TopicName(Arc<str>);
+
+/// End of the names of dead letters that come with a topic.
+const DEAD_LETTERS_SUFFIX: &str = ".dlq";
 
 /// What people call a message: a ULID of its time, its number, and a tag only this node can make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +73,7 @@ pub struct TopicSettings {
     pub partitions: u16,
     /// What a message's group means.
     pub groups: Groups,
-    /// Where dead messages go; none means `<topic>.dlq`, made when it is first needed.
+    /// Where dead messages go; none means the dead letters that come with the topic, `<topic>.dlq`.
     pub dlq: Option<String>,
     /// Bound of the wait after the first failed delivery, in milliseconds.
     pub backoff_base_ms: u64,
@@ -343,9 +347,15 @@ impl TopicName {
         Ok(TopicName(text.into()))
     }
 
-    /// The topic its dead messages go to unless it names another.
+    /// The usual name of its own dead letters, which may be too long for a topic. Which topic they are is a question of
+    /// numbers ([`crate::topics::Topics::dead_letters_of`]), never of this name.
     pub fn dead_letters(&self) -> TopicName {
-        TopicName(format!("{}.dlq", self.0).into())
+        TopicName(format!("{}{DEAD_LETTERS_SUFFIX}", self.0).into())
+    }
+
+    /// Only dead letters that come with a topic have such a name.
+    pub fn is_of_dead_letters(&self) -> bool {
+        self.0.ends_with(DEAD_LETTERS_SUFFIX)
     }
 }
 

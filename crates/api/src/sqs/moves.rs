@@ -14,7 +14,8 @@ use super::caller::Caller;
 use super::error::SqsError;
 use super::message::BASE64;
 use super::model::{self, ActionOutput, MoveCanceled, MoveStarted, MoveTask, Moves};
-use super::{names, queues};
+use super::names;
+use crate::origins;
 
 const RATE_MAX: i64 = 500;
 const RESULTS_MAX: i64 = 10;
@@ -31,14 +32,19 @@ pub(super) async fn start_message_move_task(
     if let Some(rate) = rate.filter(|rate| !(1..=RATE_MAX).contains(rate)) {
         return Err(SqsError::out_of_range("MaxNumberOfMessagesPerSecond", rate, 1, RATE_MAX));
     }
-    if queues::sources_of(app, &source).is_empty() {
+    if app.mailbox.origins_of(&source.name).is_empty() {
         return Err(SqsError::invalid_value("Source queue must be configured as a Dead Letter Queue."));
     }
     if let Some(target) = &target {
         check_target(&source, target)?;
     }
+    let origins = match &target {
+        Some(_) => None,
+        None => origins::allowed(&app.mailbox, &source.name, |queue| caller.allow(app, SEND, queue).map(drop))?,
+    };
     let order = MoveOrder {
         to: target.map(|target| target.name),
+        origins,
         rate_per_second: rate.and_then(|rate| u32::try_from(rate).ok()),
         if_busy: IfBusy::Refuse,
         on_failure: OnFailure::Stop,

@@ -41,7 +41,7 @@ pub(super) async fn create_queue(
     if app.state.deleted.has(&name, app.mailbox.now(), cooldown.as_millis() as u64) {
         return Err(SqsError::queue_deleted_recently(cooldown));
     }
-    check_target(app, &name, &wanted, &change)?;
+    check_target(app, caller, &name, &wanted, &change)?;
     match app.mailbox.create_topic(&name, wanted.clone(), caller.call.deadline).await {
         Ok(_) => url(),
         // Another caller has just made it.
@@ -68,16 +68,23 @@ fn is_there(app: &App, name: &TopicName, given: &Map, wanted: &TopicSettings) ->
     }
 }
 
-/// The queue for the dead must be there, be of the same kind, and take the dead of this one.
-fn check_target(app: &App, name: &TopicName, settings: &TopicSettings, change: &Change) -> Result<(), SqsError> {
+/// The queue for the dead must be the caller's to look after, be there, be of the same kind, and take the dead of this
+/// one.
+fn check_target(
+    app: &App,
+    caller: &Caller,
+    name: &TopicName,
+    settings: &TopicSettings,
+    change: &Change,
+) -> Result<(), SqsError> {
     let Some(Some(redrive)) = &change.redrive else { return Ok(()) };
-    let target = redrive.target_of(&app.options.account_id).and_then(|target| app.mailbox.topic(&target).ok());
-    let target = target.ok_or_else(|| redrive.refused("Dead letter target does not exist."))?;
+    let missing = || redrive.refused("Dead letter target does not exist.");
+    let target = redrive.target_of(&app.options.account_id).ok_or_else(missing)?;
+    // Before it is looked for: a caller learns of no queue that is not its own.
+    caller.allow(app, ADMIN, target.as_str())?;
+    let target = app.mailbox.topic(&target).map_err(|_| missing())?;
     if target.settings.groups != settings.groups {
         return Err(redrive.refused("Dead-letter queue must be same type of queue as the source."));
-    }
-    if target.name == *name {
-        return Err(redrive.refused("A queue cannot be its own dead-letter queue."));
     }
     if !attributes::allows(&target.settings, &app.options.account_id, name) {
         return Err(redrive.refused("The dead-letter queue does not allow this queue as a source."));
@@ -145,23 +152,12 @@ pub(super) async fn list_dead_letter_source_queues(
 ) -> Result<ActionOutput, SqsError> {
     let queue = names::queue_to_look_at(app, caller, request.queue_url.as_deref())?;
     let page = Page::read(request.max_results, request.next_token.as_deref())?;
-    let mut sources = sources_of(app, &queue);
+    let mut sources = app.mailbox.origins_of(&queue.name);
     sources.retain(|name| {
         page.after.as_ref().is_none_or(|after| name > after) && names::may_see(app, caller, name.as_str()).is_ok()
     });
     let (queue_urls, next_token) = page.cut(app, caller, sources);
     Ok(ActionOutput::DeadLetterSources(DeadLetterSources { queue_urls, next_token }))
-}
-
-/// The queues whose dead go to this one, in the order of their names.
-pub(super) fn sources_of(app: &App, queue: &TopicView) -> Vec<TopicName> {
-    let mut sources = app.mailbox.sources_of(&queue.name);
-    if let Some(owner) = &queue.dead_letters_of
-        && let Err(place) = sources.binary_search(owner)
-    {
-        sources.insert(place, owner.clone());
-    }
-    sources
 }
 
 /// Section of a list that a request asks for.
@@ -198,9 +194,10 @@ pub(super) async fn delete_queue(
     let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     check_is_own(&queue)?;
     // Here a queue may go though others send it their dead; they keep their policy, which does nothing then.
-    for source in app.mailbox.sources_of(&queue.name) {
+    for source in app.mailbox.dependents_of(&queue.name) {
         let detach = |settings: &mut TopicSettings| {
-            if settings.dlq.as_deref() == Some(queue.name.as_str()) {
+            // Asked again: it may have got another just now.
+            if app.mailbox.dependents_of(&queue.name).contains(&source) {
                 attributes::detach(settings);
             }
             Ok(())
@@ -277,7 +274,7 @@ pub(super) async fn set_queue_attributes(
     let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     let given = request.attributes.filter(|given| !given.is_empty()).ok_or_else(|| SqsError::missing("Attributes"))?;
     let change = attributes::read(&given, queue.settings.groups == svc_mailbox::types::Groups::Fifo)?;
-    check_target(app, &queue.name, &queue.settings, &change)?;
+    check_target(app, caller, &queue.name, &queue.settings, &change)?;
     edit(app, caller, &queue, |settings| change.apply(settings)).await?;
     Ok(ActionOutput::Nothing)
 }
@@ -304,9 +301,13 @@ pub(super) async fn edit(
     }
 }
 
-/// Maps an error of the mailbox about settings that passed the checks here: it can only be about their size.
+/// Maps an error of the mailbox about settings that passed the checks here: it can only be about their size, or the
+/// queue for the dead has just gone.
 fn refusal_of(error: Error) -> SqsError {
     match error.kind {
+        Kind::Schema if error.detail.starts_with("dlq:") => {
+            SqsError::invalid_value("Dead letter target does not exist.")
+        }
         Kind::Schema => SqsError::over_limit("The policies and tags of the queue are larger than a queue can keep."),
         _ => error.into(),
     }

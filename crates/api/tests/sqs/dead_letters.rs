@@ -254,3 +254,21 @@ async fn what_is_wrong_with_a_task_is_said() {
     .await;
     assert_eq!(node.ok("ListMessageMoveTasks", json!({"SourceArn": dead})).await, json!({}));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_may_name_itself_for_its_dead_and_an_empty_policy_takes_the_name_away() {
+    let node = Node::start().await;
+    let url = node.queue("jobs", json!({"VisibilityTimeout": "0"})).await;
+    let policy = format!(r#"{{"deadLetterTargetArn":"{ARN}jobs","maxReceiveCount":1}}"#);
+    let set = |policy: &str| json!({"QueueUrl": url, "Attributes": {"RedrivePolicy": policy}});
+    node.ok("SetQueueAttributes", set(&policy)).await;
+    assert_eq!(node.attribute(&url, "RedrivePolicy").await.as_ref(), Some(&policy));
+    let sources = node.ok("ListDeadLetterSourceQueues", json!({"QueueUrl": url})).await;
+    assert_eq!(sources, json!({"queueUrls": [url]}));
+    bury(&node, &url, &["a"]).await;
+    assert_eq!(node.bodies(&url).await, ["a"], "what dies there is there");
+    node.ok("SetQueueAttributes", set("")).await;
+    assert_eq!(node.attribute(&url, "RedrivePolicy").await, None);
+    node.ok("SetQueueAttributes", set(&policy)).await;
+    node.ok("DeleteQueue", json!({"QueueUrl": url})).await;
+}

@@ -60,14 +60,16 @@ impl World {
         self.done(part, Promise::Other);
     }
 
-    pub fn redrive(&mut self, seq: Seq, to: PartKey) {
+    /// A message gets another chance by the move of this number.
+    pub fn redrive(&mut self, seq: Seq, to: PartKey, moved_by: u64) {
         let from = self.message(seq).part;
-        let (answer, _) = self.on_part(from, |shard, journal, now| shard.redrive(now, journal, from, seq, to));
+        let (answer, _) =
+            self.on_part(from, |shard, journal, now| shard.redrive(now, journal, from, seq, to, moved_by));
         answer.expect("it is dead and with nobody");
         self.model.reference.get(from, seq).expect("it is there").dead = None;
         self.model.reference.arrive(self.now, seq, to);
         self.model.errors.remove(&seq);
-        self.topics.moves.count(from.topic, 1);
+        self.topics.moves.count(from.topic, moved_by);
         self.model.moves.insert(from.topic, self.topics.moves.of(from.topic));
         self.done(from, Promise::Other);
     }

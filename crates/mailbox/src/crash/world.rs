@@ -13,7 +13,7 @@ use crate::options::{LogLocation, MailboxOptions};
 use crate::record::Record;
 use crate::recovery::{self, Recovered};
 use crate::shard::{Handover, Key, Nack, Nacked, Recv, Send, Shard};
-use crate::topics::{SettingsSeen, StoredTopic, Topic, Topics};
+use crate::topics::{SettingsSeen, Topic, Topics};
 use crate::types::{DeadReason, Dedup, Millis, PartKey, Seq, TopicName, TopicSettings};
 
 pub const SEGMENT_BYTES: u32 = 8192;
@@ -185,7 +185,7 @@ impl World {
             Some(_) => self.topics.plan_change(&name, settings).unwrap(),
             None => self.topics.plan_new(&name, settings).unwrap().expect("new"),
         };
-        let stored = StoredTopic::new(planned.settings, self.now);
+        let stored = planned.stored(self.now, self.now);
         let lsn = self.append(&topic_head(planned.id, &planned.name, &stored).unwrap());
         let topic = self.topics.put(planned.id, planned.name, stored);
         self.model.topics.insert(name.to_string(), (topic.id, (*topic.settings).clone()));

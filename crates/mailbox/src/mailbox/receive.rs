@@ -201,18 +201,14 @@ impl Mailbox {
         let mut deliveries = Vec::with_capacity(leased.len());
         let (mut unread, mut failure) = (Vec::new(), None);
         for (leased, body) in leased.into_iter().zip(bodies) {
-            let failed = match body.and_then(|body| self.delivery(topic, &leased, &body)) {
-                Ok(delivery) => {
-                    deliveries.push(delivery);
-                    continue;
-                }
+            match body.and_then(|body| self.delivery(topic, &leased, &body)) {
+                Ok(delivery) => deliveries.push(delivery),
                 Err(error) if error.kind == Kind::Integrity => self.set_aside(&leased, &error, deadline).await,
                 Err(error) => {
                     unread.push((leased.part, leased.seq, leased.fence));
-                    Err(error)
+                    failure.get_or_insert(error);
                 }
-            };
-            failure = failure.or(failed.err());
+            }
         }
         if let Some(error) = failure.as_ref().filter(|_| !unread.is_empty()) {
             self.give_back_unread(unread, error, deadline).await;
@@ -235,15 +231,18 @@ impl Mailbox {
         }
     }
 
-    /// A message that is not what was sent is never handed out: it goes to the dead letters, and is counted.
-    async fn set_aside(&self, leased: &Leased, error: &Error, deadline: Deadline) -> Result<(), Error> {
+    /// A message that is not what was sent is never handed out: it is set aside, and counted. Where that cannot be done
+    /// it comes again when its lease ends; the others of the receive are delivered in any case.
+    async fn set_aside(&self, leased: &Leased, error: &Error, deadline: Deadline) {
         let (part, seq, detail) = (leased.part, leased.seq, error.to_string());
         tracing::error!(seq, %detail, "a message is damaged and was set aside");
         self.engine.integrity_failed("delivery", 1);
-        self.on_part_unpermitted(part, deadline, move |turn| {
-            turn.shard.kill(turn.now, turn.journal, part, seq, DeadReason::Integrity, &detail)
-        })
-        .await
+        let set_aside = self.on_part_unpermitted(part, deadline, move |turn| {
+            turn.shard.set_aside(turn.now, turn.journal, part, seq, &detail)
+        });
+        if let Err(error) = set_aside.await {
+            tracing::error!(seq, %error, "a damaged message could not be set aside");
+        }
     }
 
     /// The bytes of messages, in order.

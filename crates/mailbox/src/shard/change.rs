@@ -33,6 +33,31 @@ impl Shard {
         Ok(())
     }
 
+    /// A message that is not what was sent is delivered no more: it goes to the dead letters of its topic, or else to
+    /// the topic's own. What is a dead letter already has nowhere to go; it waits where it is until it is kept no longer,
+    /// and can be looked at meanwhile.
+    pub fn set_aside(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        seq: Seq,
+        error: &str,
+    ) -> Result<(), Error> {
+        let (part, context) = self.known_part(part)?;
+        let (entry, error) = (*part.index.get(seq).ok_or_else(no_message)?, cut(error, REASON_BYTES_MAX));
+        let own = || part.key.topic.own_dead_letters().map(|topic| PartKey { topic, partition: 0 });
+        if let Some(to) = part.dlq.or_else(own) {
+            part.die_to(to, context, journal, now, seq, DeadReason::Integrity, error)?;
+        } else {
+            let due_ms = part.kept_until(&entry);
+            context.write(journal, &Record::Nack { part: part.key, seq, due_ms, now_ms: now, reason: error })?;
+            part.apply_nack(seq, (due_ms, now), error, now);
+        }
+        context.finish(part);
+        Ok(())
+    }
+
     /// Takes a message back that nobody has seen yet.
     pub fn cancel(&mut self, _now: Millis, journal: &mut dyn Journal, part: PartKey, seq: Seq) -> Result<(), Error> {
         let (part, context) = self.known_part(part)?;
@@ -89,7 +114,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives a message another chance in another partition: one record, its deliveries start anew.
+    /// Gives a message another chance in another partition: one record, its deliveries start anew. The record names the
+    /// move, so that its progress can be counted from the records alone.
     pub fn redrive(
         &mut self,
         now: Millis,
@@ -97,6 +123,7 @@ impl Shard {
         from: PartKey,
         seq: Seq,
         to: PartKey,
+        moved_by: u64,
     ) -> Result<(), Error> {
         let (part, context) = self.known_part(from)?;
         let entry = part.index.get(seq).ok_or_else(no_message)?;
@@ -106,8 +133,9 @@ impl Shard {
         if entry.state() == State::Leased && entry.at > now {
             return Err(Error::new(Kind::Conflict, "the message is with a consumer"));
         }
-        let attempts = entry.attempts();
-        context.write(journal, &Record::Move { from, to, seq, reason: None, now_ms: now, attempts, error: "" })?;
+        let (attempts, moved_by) = (entry.attempts(), moved_by.to_string());
+        let record = Record::Move { from, to, seq, reason: None, now_ms: now, attempts, error: &moved_by };
+        context.write(journal, &record)?;
         if let Some(in_transit) = part.apply_move(seq, None, now, attempts, "") {
             context.hand_over(to, seq, in_transit);
         }

@@ -450,7 +450,23 @@ impl Partition {
         reason: DeadReason,
         error: &str,
     ) -> Result<(), Error> {
-        let (from, to) = (self.key, self.dlq.ok_or_else(no_message)?);
+        let to = self.dlq.ok_or_else(no_message)?;
+        self.die_to(to, context, journal, now, seq, reason, error)
+    }
+
+    /// Moves a message to these dead letters.
+    #[expect(clippy::too_many_arguments, reason = "a death is all of this")]
+    pub(super) fn die_to(
+        &mut self,
+        to: PartKey,
+        context: &mut ShardContext,
+        journal: &mut dyn Journal,
+        now: Millis,
+        seq: Seq,
+        reason: DeadReason,
+        error: &str,
+    ) -> Result<(), Error> {
+        let from = self.key;
         let attempts = self.index.get(seq).ok_or_else(no_message)?.attempts();
         let reason = Some(reason);
         context.write(journal, &Record::Move { from, to, seq, reason, now_ms: now, attempts, error })?;

@@ -66,6 +66,8 @@ impl Shard {
             Record::Returned { seqs, .. } => seqs.iter().for_each(|seq| part.apply_returned(*seq)),
             Record::Reschedule { seq, due_ms, now_ms, .. } => part.apply_reschedule(*seq, (*due_ms, *now_ms), now),
             Record::Move { to, seq, reason, now_ms, attempts, error, .. } => {
+                // Without a reason it is the number of a move, which is no matter of the message.
+                let error = if reason.is_some() { error } else { "" };
                 if let Some(in_transit) = part.apply_move(*seq, *reason, *now_ms, *attempts, error) {
                     self.context.hand_over(*to, *seq, in_transit);
                 }

@@ -403,7 +403,7 @@ impl Comparison {
             return;
         }
         let message = &dead[nth % dead.len()];
-        let answer = self.shards[owner(DEAD)].redrive(self.now, &mut self.tape, DEAD, message.seq, to);
+        let answer = self.shards[owner(DEAD)].redrive(self.now, &mut self.tape, DEAD, message.seq, to, 1);
         hand_over(&mut self.shards, self.now);
         let held = matches!(message.stand, Stand::Leased(until_ms) if until_ms > self.now);
         assert_eq!(answer.is_err(), held || to == DEAD);
