@@ -51,6 +51,7 @@ pub use problem::Problem;
 pub use reference::http_reference;
 pub use route::{Api, ApiBuilder};
 pub use serve::serve;
+pub use sqs::Regions;
 pub use sqs::{AccessKey, AuthSection, Keyring, SURFACE as SQS_SURFACE, SqsAuth, SqsOptions, SqsSection, sqs_routes};
 pub use surface::{Surface, joined, operation_count};
 pub use tls::{TlsError, tls_config};

@@ -55,7 +55,7 @@ use query::{Form, FromForm};
 
 pub use config::{AuthSection, SqsAuth, SqsSection};
 pub use keys::{AccessKey, Keyring};
-pub use options::SqsOptions;
+pub use options::{Regions, SqsOptions};
 
 /// Parts of the node that the actions use.
 struct App {

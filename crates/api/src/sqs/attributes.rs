@@ -10,6 +10,7 @@ use svc_mailbox::types::{Expired, Groups, TopicName, TopicSettings};
 
 use super::error::SqsError;
 use super::model::Map;
+use super::names::Namespace;
 pub(super) use redrive::{Redrive, allows, detach};
 pub(crate) use redrive::{lost_target, reattach};
 
@@ -92,10 +93,10 @@ pub(super) fn defaults(node: TopicSettings, is_fifo: bool) -> TopicSettings {
 }
 
 /// Reads attributes that are to be set, for a queue to be made or one that there is.
-pub(super) fn read(attributes: &Map, is_fifo: bool) -> Result<Change, SqsError> {
+pub(super) fn read(attributes: &Map, is_fifo: bool, namespace: &Namespace) -> Result<Change, SqsError> {
     let mut change = Change::default();
     for (name, value) in attributes {
-        change.read_one(name, value, is_fifo)?;
+        change.read_one(name, value, is_fifo, namespace)?;
     }
     let given = |name: &str| attributes.get(name).map(String::as_str);
     if given("KmsMasterKeyId").is_some_and(|key| !key.is_empty())
@@ -110,7 +111,7 @@ pub(super) fn read(attributes: &Map, is_fifo: bool) -> Result<Change, SqsError> 
 }
 
 impl Change {
-    fn read_one(&mut self, name: &str, value: &str, is_fifo: bool) -> Result<(), SqsError> {
+    fn read_one(&mut self, name: &str, value: &str, is_fifo: bool, namespace: &Namespace) -> Result<(), SqsError> {
         match name {
             "VisibilityTimeout" => self.visibility_ms = Some(number(name, value, VISIBILITY_SECONDS)? * 1000),
             "DelaySeconds" => self.delay_ms = Some(number(name, value, DELAY_SECONDS)? * 1000),
@@ -122,7 +123,7 @@ impl Change {
                 let seconds = number(name, value, WAIT_SECONDS_RANGE)?;
                 self.label(WAIT_SECONDS, (seconds > 0).then(|| seconds.to_string()));
             }
-            "RedrivePolicy" => self.redrive = Some(redrive::read(value)?),
+            "RedrivePolicy" => self.redrive = Some(redrive::read(value, namespace)?),
             "RedriveAllowPolicy" => self.label(REDRIVE_ALLOW, redrive::read_allow(value)?),
             "Policy" => self.label(POLICY, read_policy(value)?),
             "FifoQueue" if is_fifo => match is_true(name, value)? {
@@ -213,8 +214,8 @@ fn check_together(settings: &TopicSettings) -> Result<(), SqsError> {
     Ok(())
 }
 
-/// The value of an attribute that may be set, as it is shown; `arn_start` is what an ARN has before a queue's name.
-pub(super) fn shown(name: &str, queue: &TopicName, settings: &TopicSettings, arn_start: &str) -> Option<String> {
+/// The value of an attribute that may be set, as it is shown.
+pub(super) fn shown(name: &str, queue: &TopicName, settings: &TopicSettings, names: &Namespace) -> Option<String> {
     let is_fifo = settings.groups == Groups::Fifo;
     let label = |key: &str| settings.labels.get(key).cloned();
     let or = |key: &str, default: &str| Some(label(key).unwrap_or_else(|| default.to_owned()));
@@ -224,7 +225,7 @@ pub(super) fn shown(name: &str, queue: &TopicName, settings: &TopicSettings, arn
         "MessageRetentionPeriod" => Some(seconds(settings.retention_ms)),
         "MaximumMessageSize" => Some(settings.payload_bytes_max.to_string()),
         "ReceiveMessageWaitTimeSeconds" => or(WAIT_SECONDS, "0"),
-        "RedrivePolicy" => redrive::shown(queue, settings, arn_start),
+        "RedrivePolicy" => redrive::shown(queue, settings, names),
         "RedriveAllowPolicy" => label(REDRIVE_ALLOW),
         "Policy" => label(POLICY),
         "FifoQueue" => is_fifo.then(|| "true".to_owned()),
@@ -244,8 +245,9 @@ pub(super) fn different<'a>(
     queue: &TopicName,
     there: &TopicSettings,
     wanted: &TopicSettings,
+    names: &Namespace,
 ) -> Option<&'a str> {
-    let differs = |name: &&str| !is_same(shown(name, queue, there, ""), shown(name, queue, wanted, ""));
+    let differs = |name: &&str| !is_same(shown(name, queue, there, names), shown(name, queue, wanted, names));
     given.keys().map(String::as_str).find(differs)
 }
 

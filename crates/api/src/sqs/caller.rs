@@ -14,6 +14,7 @@ use ron_types::{Error, Kind};
 use super::App;
 use super::error::SqsError;
 use super::message::Origin;
+use super::names::Namespace;
 use super::protocol::Protocol;
 use super::sigv4::{self, HeadProof};
 use crate::call::Call;
@@ -24,8 +25,8 @@ use crate::route::Secured;
 /// Sender of one request, verified unless signatures are off.
 pub(super) struct Caller {
     pub call: Call,
-    /// The region of the signature's scope; any is taken.
-    pub region: String,
+    /// What the caller's names mean: in the region of the signature's scope, of which any is taken.
+    pub namespace: Namespace,
     /// Base of all URLs the caller sees: `http://host:port`, without a slash at the end.
     pub base_url: String,
     /// Sender id that receivers see: the access key's, or the account's where there is no key.
@@ -73,7 +74,8 @@ impl Caller {
         let trace = trace(&parts.headers);
         if !app.options.signatures {
             let (sender, region) = claimed(&parts.headers).unwrap_or((&app.options.account_id, REGION));
-            return Ok(Caller { call, region: region.into(), base_url, sender: sender.into(), trace, token: None });
+            let namespace = Namespace::new(&app.options, region);
+            return Ok(Caller { call, namespace, base_url, sender: sender.into(), trace, token: None });
         }
         let now_unix_s = clock::unix_millis() / 1000;
         let signer = sigv4::verify(&app.keyring, &app.options, parts, body, now_unix_s)?;
@@ -84,7 +86,8 @@ impl Caller {
             call.admission.belongs_to(&signer.access_key)?;
             signer.access_key
         };
-        Ok(Caller { call, region: signer.region, base_url, sender, trace, token: Some(signer.token) })
+        let namespace = Namespace::new(&app.options, &signer.region);
+        Ok(Caller { call, namespace, base_url, sender, trace, token: Some(signer.token) })
     }
 
     /// What a message keeps of the request that sent it.

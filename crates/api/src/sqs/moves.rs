@@ -56,7 +56,7 @@ pub(super) async fn start_message_move_task(
         ),
         _ => error.into(),
     })?;
-    Ok(ActionOutput::MoveStarted(MoveStarted { task_handle: handle_of(app, caller, &started) }))
+    Ok(ActionOutput::MoveStarted(MoveStarted { task_handle: handle_of(caller, &started) }))
 }
 
 fn check_target(source: &TopicView, target: &TopicView) -> Result<(), SqsError> {
@@ -81,7 +81,7 @@ pub(super) async fn list_message_move_tasks(
         return Err(SqsError::out_of_range("MaxResults", count, 1, RESULTS_MAX));
     }
     let views = app.mailbox.moves(&source.name);
-    let results = views.iter().take(count as usize).map(|view| shown(app, caller, view)).collect();
+    let results = views.iter().take(count as usize).map(|view| shown(caller, view)).collect();
     Ok(ActionOutput::Moves(Moves { results }))
 }
 
@@ -121,7 +121,7 @@ fn queue_for(
         )));
     }
     let missing = || SqsError::no_resource(parameter);
-    let name = names::queue_of_arn(&app.options.account_id, arn).ok_or_else(missing)?;
+    let name = caller.namespace.topic_of_arn(arn).ok_or_else(missing)?;
     caller.allow(app, action, name.as_str())?;
     app.mailbox.topic(&name).map_err(|_| missing())
 }
@@ -147,9 +147,9 @@ impl Handle {
     }
 }
 
-fn handle_of(app: &App, caller: &Caller, view: &MoveView) -> String {
+fn handle_of(caller: &Caller, view: &MoveView) -> String {
     let task_id = id_of_task(&view.from, view.task.id).to_string();
-    Handle { task_id, source_arn: names::arn_of(app, caller, view.from.as_str()) }.write()
+    Handle { task_id, source_arn: caller.namespace.arn(view.from.as_str()) }.write()
 }
 
 /// Bits of a task's number in its id; the two above them belong to the format.
@@ -171,7 +171,7 @@ fn number_of_task(source: &TopicName, id: &str) -> Option<u64> {
     (id_of_task(source, number) == id).then_some(number)
 }
 
-fn shown(app: &App, caller: &Caller, view: &MoveView) -> MoveTask {
+fn shown(caller: &Caller, view: &MoveView) -> MoveTask {
     let task = &view.task;
     let status = match task.state {
         // SQS knows no pause and no waiting: these are moves of the native surface.
@@ -186,10 +186,10 @@ fn shown(app: &App, caller: &Caller, view: &MoveView) -> MoveTask {
         MoveFailure::NoOrigin => "CouldNotDetermineMessageSource",
     });
     MoveTask {
-        task_handle: (status == "RUNNING").then(|| handle_of(app, caller, view)),
+        task_handle: (status == "RUNNING").then(|| handle_of(caller, view)),
         status,
-        source_arn: names::arn_of(app, caller, view.from.as_str()),
-        destination_arn: task.to.as_ref().map(|to| names::arn_of(app, caller, to.as_str())),
+        source_arn: caller.namespace.arn(view.from.as_str()),
+        destination_arn: task.to.as_ref().map(|to| caller.namespace.arn(to.as_str())),
         max_number_of_messages_per_second: task.rate_per_second,
         approximate_number_of_messages_moved: task.moved,
         approximate_number_of_messages_to_move: Some(task.to_move),

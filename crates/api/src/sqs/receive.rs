@@ -38,7 +38,7 @@ pub(super) async fn receive_message(
         Some(id) => receive_again(app, caller, &queue, &subject, &asked, id).await?,
         None => receive(app, caller, &queue, &subject, &asked).await?,
     };
-    let messages = deliveries.into_iter().map(|delivery| wanted.show(app, caller, &queue.settings, delivery));
+    let messages = deliveries.into_iter().map(|delivery| wanted.show(caller, &queue.settings, delivery));
     Ok(ActionOutput::Received(Received { messages: messages.collect() }))
 }
 

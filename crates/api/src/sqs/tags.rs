@@ -115,7 +115,7 @@ pub(super) async fn add_permission(
     request: model::AddPermission,
 ) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
-    let arn = names::arn_of(app, caller, queue.name.as_str());
+    let arn = caller.namespace.arn(queue.name.as_str());
     let permission = Permission::read(request)?;
     queues::edit(app, caller, &queue, |settings| permission.add_to(settings, &arn)).await?;
     Ok(ActionOutput::Nothing)

@@ -8,13 +8,12 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use http::Method;
-use ron_kernel::clock;
 use serde_json::{Value, json};
 use testkit::{MailboxClient, Take};
 
 use crate::amnesia::start_traced;
 use crate::process::Process;
-use crate::sqs_cli::{Made, timestamp};
+use crate::sqs_cli::Made;
 use crate::{ask, eventually, has_tool};
 
 const TEST: &str = "no_secret_and_no_message_is_in_memory_at_the_last_moment";
@@ -232,7 +231,7 @@ fn markers(node: &Process, secrets: &Secrets) -> Vec<Marker> {
     markers.extend(texts.map(|(kind, text)| Marker { kind, bytes: text.clone().into_bytes() }));
     let encoded = [&secrets.kept, &secrets.taken].map(|payload| STANDARD.encode(payload).into_bytes());
     markers.extend(encoded.map(|bytes| Marker { kind: PAYLOAD_ENCODED, bytes }));
-    let derived = secrets.key.signing_keys(&timestamp(clock::unix_millis() / 1000));
+    let derived = secrets.key.key().signing_keys();
     markers.extend(derived.into_iter().map(|bytes| Marker { kind: SIGNING_KEY, bytes }));
     markers
 }

@@ -1,4 +1,4 @@
-//! Receives that can be asked for again with their attempt id: every byte they hold is counted, for each queue and in all.
+//! Receives that can be asked for again with their attempt id: all the bytes they hold count, by queue and in all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::size_of;

@@ -150,6 +150,34 @@ async fn what_is_no_request_is_told_so() {
 }
 
 #[tokio::test]
+async fn the_trace_of_a_request_arrives_with_its_messages() {
+    let served = ServedSurface::start(unsigned()).await;
+    served.form("/", "Action=CreateQueue&QueueName=jobs").await.fine();
+    let traced = |content_type| {
+        let mut headers = headers(None, Some(content_type));
+        headers.insert("x-amzn-trace-id", HeaderValue::from_static("Root=1-67"));
+        headers
+    };
+    let form = "Action=SendMessage&QueueUrl=jobs&MessageBody=one";
+    let sent = served.ask(Method::POST, "/", traced("application/x-www-form-urlencoded"), form).await.fine();
+    assert!(!sent.contains("MD5OfMessageSystemAttributes"), "{sent}");
+    let mut headers = traced("application/x-amz-json-1.0");
+    headers.insert(protocol::TARGET_HEADER, HeaderValue::from_static("AmazonSQS.SendMessageBatch"));
+    let own = r#"{"AWSTraceHeader":{"DataType":"String","StringValue":"Root=own"}}"#;
+    let batch = format!(
+        r#"{{"QueueUrl":"jobs","Entries":[{{"Id":"two","MessageBody":"two"}},
+            {{"Id":"three","MessageBody":"three","MessageSystemAttributes":{own}}}]}}"#
+    );
+    served.ask(Method::POST, "/", headers, &batch).await.fine();
+    let asked = r#"{"QueueUrl":"jobs","MaxNumberOfMessages":10,"MessageSystemAttributeNames":["AWSTraceHeader"]}"#;
+    let received: Value = serde_json::from_str(&served.json("/", "ReceiveMessage", asked).await.fine()).expect("json");
+    let mut traces: Vec<_> = received["Messages"].as_array().expect("messages").iter().collect();
+    traces.sort_by_key(|message| message["Body"].as_str().map(str::to_owned));
+    let traces: Vec<_> = traces.iter().map(|message| message["Attributes"]["AWSTraceHeader"].as_str()).collect();
+    assert_eq!(traces, [Some("Root=1-67"), Some("Root=own"), Some("Root=1-67")]);
+}
+
+#[tokio::test]
 async fn a_queue_that_is_not_there_is_a_mistake_of_the_caller_in_both_protocols() {
     let served = ServedSurface::start(unsigned()).await;
     for (action, json, form) in requests() {
