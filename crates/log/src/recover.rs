@@ -360,20 +360,7 @@ impl<'a> Recovering<'a> {
         self.report.segments_read_whole += 1;
         self.report.sealed = contents.scan.cursor.next.unwrap_or(1) == contents.scan.synced + 1;
         let file = self.disk.open(&log_name(number))?;
-        if let Some(torn) = contents.scan.torn_gap() {
-            let cut = contents.scan.cut(torn);
-            self.report.torn_bytes += written.saturating_sub(cut as usize) as u64;
-            self.report.sealed = false;
-            // Durable before the tail is overwritten, so that a second crash cannot destroy the evidence.
-            evidence::save_torn(self.disk, number, cut, &contents.bytes[cut as usize..written])?;
-        }
-        for gap in contents.scan.take_torn_marks() {
-            // A group is written when all before it is durable, so this is what its mark said.
-            let place = FrameAddress { seed: self.found.seed, segment: number, offset: gap.offset };
-            let mended = mark(place, gap.first, gap.chain.unwrap_or(0), gap.first - 1);
-            contents.bytes[gap.offset as usize..(gap.offset + MARK_LEN) as usize].copy_from_slice(&mended);
-            self.report.marks_mended += 1;
-        }
+        self.judge_tail(number, &mut contents, written)?;
         evidence::save_damage(self.disk, number, &contents)?;
         self.take_in(number, &on_disk, &contents, visit);
         self.miss_end(durable);
@@ -390,6 +377,25 @@ impl<'a> Recovering<'a> {
         }
         self.table.writing_from = number;
         Ok(tail)
+    }
+
+    /// Cuts a torn tail, with its bytes kept, and mends marks that a crash took; both on the disk only later.
+    fn judge_tail(&mut self, number: u32, contents: &mut Contents, written: usize) -> Result<(), Trouble> {
+        if let Some(torn) = contents.scan.torn_gap() {
+            let cut = contents.scan.cut(torn);
+            self.report.torn_bytes += written.saturating_sub(cut as usize) as u64;
+            self.report.sealed = false;
+            // Durable before the tail is overwritten, so that a second crash cannot destroy the evidence.
+            evidence::save_torn(self.disk, number, cut, &contents.bytes[cut as usize..written])?;
+        }
+        for gap in contents.scan.take_torn_marks() {
+            // A group is written when all before it is durable, so this is what its mark said.
+            let place = FrameAddress { seed: self.found.seed, segment: number, offset: gap.offset };
+            let mended = mark(place, gap.first, gap.chain.unwrap_or(0), gap.first - 1);
+            contents.bytes[gap.offset as usize..(gap.offset + MARK_LEN) as usize].copy_from_slice(&mended);
+            self.report.marks_mended += 1;
+        }
+        Ok(())
     }
 
     /// Records that the manifest knows to have been durable and that left no trace: counted, and never numbered anew.

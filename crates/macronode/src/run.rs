@@ -48,7 +48,7 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
 
     let listeners = Arc::new(planes::bind(&config)?);
     let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
-    // Before anything in it is written, and held to the end of the process: two nodes would overwrite each other's keys.
+    // Before anything in it is written, and held to the end: two nodes would overwrite each other's keys.
     let _locked = data.lock().map_err(|error| unusable(&config, &error))?;
     let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
     // A configured port may be 0; commands find the real one in this file.

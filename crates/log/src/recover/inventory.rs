@@ -62,8 +62,8 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// Segments from before the oldest that is listed were retired. Only the one just before it can be what a crash left
-    /// of a removal, and goes; older ones were put there by hand and are left alone.
+    /// Segments from before the oldest that is listed were retired. Only the one just before it can be what a crash
+    /// left of a removal, and goes; older ones were put there by hand and are left alone.
     fn set_aside_retired(&mut self, numbers: &mut BTreeSet<u32>) {
         let Some(oldest) = self.manifest.as_ref().and_then(|(_, manifest)| manifest.oldest()) else { return };
         let kept = numbers.split_off(&oldest);

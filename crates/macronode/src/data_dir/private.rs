@@ -41,7 +41,7 @@ fn sync_entry(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes the rights of others away. A directory that many share, or that belongs to another user, is not ours to change.
+/// Takes the rights of others away. A directory that many share, or that another user owns, is not ours to change.
 fn tighten(path: &Path) -> io::Result<()> {
     let found = fs::metadata(path)?;
     let mode = found.mode() & 0o7777;

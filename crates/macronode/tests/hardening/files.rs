@@ -59,6 +59,7 @@ impl Shared {
         }
         node.signal(Signal::Term);
         assert!(node.wait_exit(PATIENCE_MAX).await.expect("ended").success(), "{}", node.stderr());
+        self.forget_addresses();
     }
 
     /// A start that must be refused: what the node said.
@@ -66,7 +67,13 @@ impl Shared {
         let mut node = self.node("").spawn().expect("started");
         let status = node.wait_exit(PATIENCE_MAX).await.expect("ended");
         assert!(!status.success(), "{}", node.stderr());
+        self.forget_addresses();
         node.stderr()
+    }
+
+    /// The next node is found by its own addresses.
+    fn forget_addresses(&self) {
+        fs::remove_file(self.data().join("addresses.json")).expect("written by every node");
     }
 
     fn files(&self) -> BTreeMap<String, Vec<u8>> {
@@ -95,19 +102,21 @@ fn command(arguments: &[&str], data: &Path) -> Output {
     Command::new(BINARY).args(arguments).arg("--data-dir").arg(data).output().expect("it runs")
 }
 
-/// Receives and acknowledges until nothing comes.
+/// Receives and acknowledges until the topic is empty. Messages whose bodies are lost go to the dead letters meanwhile.
 async fn consume(client: &mut MailboxClient, topic: &str) -> Vec<Vec<u8>> {
     let mut taken = Vec::new();
-    loop {
-        let take = Take { max: 10, visibility_ms: 60_000, wait_ms: 200 };
+    eventually("the topic is empty", async || {
+        let take = Take { max: 10, visibility_ms: 60_000, wait_ms: 100 };
         let messages = client.recv(topic, take).await.expect("received");
-        if messages.is_empty() {
-            return taken;
-        }
         let receipts: Vec<&str> = messages.iter().map(|message| message.receipt.as_str()).collect();
-        assert!(client.ack(&receipts).await.expect("answered").iter().all(|ok| *ok));
+        if !receipts.is_empty() {
+            assert!(client.ack(&receipts).await.expect("answered").iter().all(|ok| *ok));
+        }
         taken.extend(messages.into_iter().map(|message| message.payload));
-    }
+        (client.held(topic).await.expect("counted") == 0).then_some(())
+    })
+    .await;
+    taken
 }
 
 /// The real directory without its syncs, which would take minutes for thousands of segments.
@@ -201,7 +210,7 @@ async fn rule_05_thousands_of_segments_are_recovered_with_64_descriptors() {
 #[tokio::test]
 async fn rule_05_the_soft_limit_is_raised_to_the_hard_one() {
     let shared = Shared::new();
-    let node = shared.script("ulimit -Hn 512\nulimit -Sn 100").start().await.expect("ready");
+    let node = shared.script("ulimit -Sn 100\nulimit -Hn 512").start().await.expect("ready");
     let limits = fs::read_to_string(format!("/proc/{}/limits", node.pid)).expect("readable");
     let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("there");
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -241,7 +250,7 @@ async fn rule_04_a_flood_of_connections_leaves_the_log_its_descriptors() {
         .collect();
     assert!(flood.len() > 200, "{} of 360 connections", flood.len());
     // Three segments: each needs a descriptor of its own, and its sidecar another.
-    for payload in megabytes(40) {
+    for payload in megabytes(34) {
         client.send(Outgoing { topic: "kept", payload: &payload, ..Outgoing::default() }).await.expect("sent");
         let taken = consume_one(&mut client).await;
         assert_eq!(taken, payload);
@@ -253,7 +262,7 @@ async fn rule_04_a_flood_of_connections_leaves_the_log_its_descriptors() {
     });
     let scrape = scrape.await.text();
     assert_eq!(testkit::metric_in(&scrape, "log_failed"), 0.0);
-    assert!(testkit::metric_in(&scrape, "log_records_total") >= 80.0);
+    assert!(testkit::metric_in(&scrape, "log_records_total") >= 68.0);
 }
 
 async fn consume_one(client: &mut MailboxClient) -> Vec<u8> {

@@ -21,8 +21,8 @@ fn play_until_failure(disk: &SimDisk, script: Script<'_>) -> Memory {
     world.memory
 }
 
-/// Every sync of a script fails in turn. The process starts again on the same machine, which still shows what the medium
-/// never got; it promises more, and then the power goes.
+/// Every sync of a script fails in turn. The process starts again on the same machine, which still shows what the
+/// medium never got; it promises more, and then the power goes.
 fn fail_every_sync(name: &str, script: Script<'_>) {
     let disk = SimDisk::new(5);
     script(&mut World::new(&disk).unwrap()).unwrap();
