@@ -38,7 +38,7 @@ fn leases_of_before_a_message_died_end_nothing_after_its_return() {
     let seq = driver.send(None);
     driver.recv(1);
     assert_eq!(driver.nack(seq, 1, None, true), Ok(Nacked::Died));
-    driver.shard.redrive(driver.now, &mut driver.tape, DEAD, seq, MAIN).unwrap();
+    driver.shard.redrive(driver.now, &mut driver.tape, DEAD, seq, MAIN, 1).unwrap();
     driver.hand_over();
     assert_eq!(kind(ack_any(&mut driver, seq, 1)), Kind::NotFound);
     let again = driver.recv_from(MAIN, 1).remove(0);
