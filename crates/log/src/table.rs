@@ -74,6 +74,8 @@ pub struct Table {
     segments: VecDeque<Segment>,
     /// Made, zero-filled and named, not yet written to.
     pub prepared: Option<(u32, Arc<dyn DiskFile>)>,
+    /// Bytes of records without a body that are still needed, as the owner of the log last said.
+    pub kept: u64,
 }
 
 impl Table {
@@ -149,6 +151,11 @@ impl Table {
 
     pub fn filled_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.filled).sum()
+    }
+
+    /// Bytes of records that nobody needs: what writing all of the log again would give back.
+    pub fn garbage_bytes(&self) -> u64 {
+        self.filled_bytes().saturating_sub(self.live_bytes() + self.kept)
     }
 }
 

@@ -13,6 +13,7 @@ mod damage;
 mod live;
 mod memory;
 mod races;
+mod room;
 mod workloads;
 mod world;
 

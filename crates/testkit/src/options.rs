@@ -20,12 +20,13 @@ pub struct NodeOptions {
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     config: Option<String>,
+    folder: Option<PathBuf>,
     amnesia: bool,
 }
 
 impl NodeOptions {
     pub(crate) fn new(binary: PathBuf) -> Self {
-        NodeOptions { binary, arguments: Vec::new(), variables: Vec::new(), config: None, amnesia: false }
+        NodeOptions { binary, arguments: Vec::new(), variables: Vec::new(), config: None, folder: None, amnesia: false }
     }
 
     /// With the development routes.
@@ -62,6 +63,12 @@ impl NodeOptions {
         self
     }
 
+    /// With its scratch directory in this folder, such as a file system of its own.
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
     /// Starts the node and waits until it is ready; fails with what the node said on stderr.
     pub async fn start(self) -> anyhow::Result<Node> {
         let mut node = self.spawn()?;
@@ -71,7 +78,8 @@ impl NodeOptions {
 
     /// Starts the node without waiting: its addresses are not known before [`Node::locate`].
     pub fn spawn(self) -> anyhow::Result<Node> {
-        let dir = tempfile::Builder::new().prefix("macronode-test").tempdir()?;
+        let folder = self.folder.unwrap_or_else(std::env::temp_dir);
+        let dir = tempfile::Builder::new().prefix("macronode-test").tempdir_in(folder)?;
         let mut command = Command::new(&self.binary);
         command.arg("run");
         for plane in ["--api", "--admin", "--oap"] {
