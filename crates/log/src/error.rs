@@ -1,14 +1,20 @@
 //! What can go wrong with a log.
 
-use crate::model::Position;
+use crate::model::{Position, Shortage};
 use std::io;
 
 /// Refusals and failures of the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// The quota, or the disk, has no room for this class of record.
-    #[error("the log is full")]
-    Full,
+    /// The quota, or the device, has no room for this class of record.
+    #[error("the log is full: {}", match shortage {
+        Shortage::Quota => "its quota is used up",
+        Shortage::Device => "its device has no room for another segment",
+    })]
+    Full {
+        /// What is used up.
+        shortage: Shortage,
+    },
     /// Too much waits in memory for the disk; try again.
     #[error("the disk is behind: too much waits to be written")]
     Busy,

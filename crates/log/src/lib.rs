@@ -30,10 +30,11 @@ mod writer;
 pub use append::Appender;
 pub use disk::{DESCRIPTORS_RESERVED, Disk, DiskFile, Durability, RamDisk, RealDisk};
 pub use error::LogError;
+pub use gather::COPY_GROWTH_MAX;
 pub use log::Log;
 pub use model::{
     Class, Damage, DamagedRecord, LogOptions, Lsn, Position, Record, Recovery, Replayed, SegmentFindings, SegmentSpan,
-    StretchFinding, Usage,
+    Shortage, StretchFinding, Usage,
 };
 pub use scrub::SegmentScrub;
 pub use sim::SimDisk;

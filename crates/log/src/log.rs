@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::disk::{Disk, DiskFile, Durability};
 use crate::error::LogError;
 use crate::frame::{self, Found, FrameAddress, HEADER_LEN};
-use crate::model::{LogOptions, Lsn, Position, Record, Recovery, Replayed, Usage};
+use crate::model::{Class, LogOptions, Lsn, Position, Record, Recovery, Replayed, Usage};
 use crate::recover;
 use crate::table::Live;
 use crate::watch::Watch;
@@ -176,6 +176,8 @@ impl Log {
             bytes_total: gather.used_bytes(),
             bytes_live: table.live_bytes(),
             quota_bytes: self.core.options.quota_bytes,
+            // An eighth of a segment ahead, so that it is said before the first large message is refused.
+            shortage: gather.shortage(Class::Data, self.core.options.segment_bytes / 8),
             segments: u32::try_from(table.iter().len()).unwrap_or(u32::MAX),
             gathered_bytes: gather.gathered_bytes() as u64,
             syncs: gather.commits(),

@@ -4,7 +4,7 @@ use crate::core::{Core, log_name, sidecar_name};
 use crate::disk::read_up_to;
 use crate::error::LogError;
 use crate::log::Log;
-use crate::model::Replayed;
+use crate::model::{Class, Replayed};
 use crate::scan::{Contents, Scan};
 use crate::sidecar;
 use std::io;
@@ -27,14 +27,44 @@ impl Log {
         self.core.records_of(segment, limit, visit)
     }
 
-    /// The oldest segment, if it is worth copying the rest of it forward: nothing in it is live, or less than half of
-    /// the whole log is. Only the oldest, because an ack may be dropped only when the record it speaks of is gone.
+    /// The oldest segment, if it is worth copying the rest of it forward: next to nothing in it is needed, or less than
+    /// half of the whole log is, or there is no room for data and reclaiming would give some back. Only the oldest,
+    /// because an ack may be dropped only when the record it speaks of is gone.
+    ///
+    /// Each reason names garbage, and copying makes none: once all segments have had their turn there is none left, so
+    /// that this ends. A log without room is gone through for a quarter of its reserve, not for less: the smaller the
+    /// gain, the more is copied for it.
     pub fn reclaimable(&self) -> Option<u32> {
-        let active = self.core.gather().durable_segment();
+        let (active, is_short, room_without_rolling) = {
+            let gather = self.core.gather();
+            let is_short = gather.shortage(Class::Data, self.core.options.segment_bytes / 2).is_some();
+            (gather.durable_segment(), is_short, gather.no_room.then(|| gather.tail_left()))
+        };
         let table = self.core.table();
         let oldest = table.oldest().filter(|oldest| oldest.number < active)?;
-        let is_worth = oldest.live <= 0 || table.live_bytes() * 2 < table.filled_bytes();
+        let kept_here = table.kept.min(oldest.filled);
+        let needed = kept_here + u64::try_from(oldest.live).unwrap_or(0);
+        // On a full device the copies must fit where there is room, with as much left to settle in: half of them would
+        // free nothing and take the room of acknowledgements.
+        if room_without_rolling.is_some_and(|room| needed * 2 > room) {
+            return None;
+        }
+        let garbage = table.garbage_bytes();
+        let is_empty = oldest.live <= 0 && kept_here * 2 <= oldest.filled;
+        let is_worth = is_empty || garbage * 2 > table.filled_bytes() || is_short && self.core.gains(garbage);
         is_worth.then_some(oldest.number)
+    }
+
+    /// Says how many bytes of records without a body are still needed, because only the owner of the log knows.
+    pub fn set_kept_bytes(&self, bytes: u64) {
+        self.core.table().kept = bytes;
+    }
+
+    /// Looks again whether a full device has room: nobody else does while nothing is appended.
+    pub fn look_for_room(&self) {
+        if self.core.gather().no_room {
+            self.core.want_upkeep();
+        }
     }
 
     /// Gives the oldest segment back. Everything appended before the call is durable first, so that copies of what was
@@ -63,6 +93,16 @@ impl Log {
 }
 
 impl Core {
+    /// Whether reclaiming would give back enough to wait for it.
+    pub fn has_garbage(&self) -> bool {
+        let garbage = self.table().garbage_bytes();
+        self.gains(garbage)
+    }
+
+    fn gains(&self, garbage: u64) -> bool {
+        garbage * 4 >= self.options.reserve_bytes
+    }
+
     fn records_of(&self, segment: u32, limit: u64, visit: &mut dyn FnMut(Replayed<'_>)) -> Result<(), LogError> {
         let contents = self.contents_of(segment)?;
         let wanted = contents.scan.entries.iter().take_while(|entry| entry.lsn <= limit);

@@ -87,6 +87,8 @@ pub struct Table {
     /// Files from this segment on belong to the writer and stay open: it must not need a descriptor in mid-commit.
     pub writing_from: u32,
     turn: u64,
+    /// Bytes of records without a body that are still needed, as the owner of the log last said.
+    pub kept: u64,
 }
 
 impl Table {
@@ -178,6 +180,11 @@ impl Table {
 
     pub fn filled_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.filled).sum()
+    }
+
+    /// Bytes of records that nobody needs: what writing all of the log again would give back.
+    pub fn garbage_bytes(&self) -> u64 {
+        self.filled_bytes().saturating_sub(self.live_bytes() + self.kept)
     }
 }
 

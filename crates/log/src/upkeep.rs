@@ -51,7 +51,7 @@ impl Core {
                 self.gather().no_room = false;
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            Err(error) if is_full(&error) => {
                 self.gather().no_room = true;
                 // The segment itself may have been made, and only its entry in the manifest found no room.
                 let is_made = self.table().prepared.take().is_some();
@@ -148,7 +148,12 @@ pub fn write_sidecar(disk: &dyn Disk, seed: u32, segment: u32, contents: &Conten
     let file = disk.create(&temporary)?;
     match file.write_at(0, &sidecar::encode(seed, segment, contents)) {
         Ok(()) => disk.rename(&temporary, &sidecar_name(segment)),
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => disk.remove(&temporary),
+        Err(error) if is_full(&error) => disk.remove(&temporary),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the device has no room, or its owner may not use what is left.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -14,6 +14,7 @@ mod files;
 mod live;
 mod memory;
 mod races;
+mod room;
 mod workloads;
 mod world;
 

@@ -8,7 +8,7 @@ use ron_kernel::gate::Gate;
 use ron_kernel::queue::QueueSender;
 use ron_kernel::rate::TenantRates;
 use ron_kernel::{Deadline, KernelHandle, Snapshot};
-use ron_log::{Appender, Class, Log, LogError, Lsn, Recovery};
+use ron_log::{Appender, Class, Log, LogError, Lsn, Position, Recovery, Shortage};
 use ron_types::limits::TENANTS_MAX;
 use ron_types::limits::mailbox::SHARDS_MAX;
 use ron_types::{Error, Kind};
@@ -19,15 +19,18 @@ use crate::clock::Steady;
 use crate::events::{Event, Events};
 use crate::job::{Job, Wake};
 use crate::metrics::Counts;
-use crate::moves::{MoveTask, MoveView, Moves, OrderedMove};
+use crate::moves::{MoveState, MoveTask, MoveView, Moves, OrderedMove};
 use crate::options::{LiveOptions, MailboxOptions};
 use crate::receipt::Secret;
 use crate::record::Record;
 use crate::scrub::Scrubber;
-use crate::shard::Handover;
+use crate::shard::{Handover, Shard};
 use crate::slot::ShardSlot;
 use crate::topics::{StoredTopic, Topic, Topics};
 use crate::types::{Millis, PartKey, TopicId, TopicName, TopicSettings};
+
+/// Bytes of a remembered key in the log, about: two hashes, two times, its message, and what every record has.
+pub(crate) const REMEMBER_BYTES: u64 = 96;
 
 /// Shared by the handle and every task of the mailbox.
 pub(crate) struct Engine {
@@ -252,7 +255,7 @@ impl Engine {
             return Ok((appender.lsn(), self.topics.expect(name)?, false));
         };
         let stored = planned.stored(now, now);
-        append(&mut appender, &topic_head(planned.id, &planned.name, &stored)?)?;
+        self.append_topic(&mut appender, Class::Data, planned.id, &planned.name, &stored)?;
         let topic = self.topics.put(planned.id, planned.name, stored);
         Ok((appender.lsn(), topic, true))
     }
@@ -272,8 +275,12 @@ impl Engine {
         if planned.settings == *topic.settings {
             return Ok((appender.lsn(), topic));
         }
+        // A pause was data; its end must be possible in a full log, or nobody could consume. One for each pause.
+        let resumed = TopicSettings { paused: false, ..(*topic.settings).clone() };
+        let only_resumes = topic.settings.paused && planned.settings == resumed;
+        let class = if only_resumes { Class::Settle } else { Class::Data };
         let stored = planned.stored(topic.created_ms, opened.clock.now());
-        append(&mut appender, &topic_head(planned.id, &planned.name, &stored)?)?;
+        self.append_topic(&mut appender, class, planned.id, &planned.name, &stored)?;
         let topic = self.topics.put(planned.id, planned.name, stored);
         Ok((appender.lsn(), topic))
     }
@@ -287,8 +294,13 @@ impl Engine {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
         let (topic, now_ms) = (self.topics.expect(name)?, opened.clock.now());
-        let task = change(&topic, now_ms, &self.topics.moves.of(topic.id))?;
-        append(&mut appender, &head_of(&Record::Moves { id: topic.id, now_ms, tasks: &Moves::text(&task)? }))?;
+        let tasks = self.topics.moves.of(topic.id);
+        let task = change(&topic, now_ms, &tasks)?;
+        // An order is data, and so is all that may be said of it again and again; it ends once.
+        let ends = task.state.has_ended() || task.state == MoveState::Canceling;
+        let is_over = tasks.iter().any(|known| known.id == task.id && known.state == task.state);
+        let class = if ends && !is_over { Class::Settle } else { Class::Data };
+        append(&mut appender, class, &Record::Moves { id: topic.id, now_ms, tasks: &Moves::text(&task)? })?;
         self.topics.moves.put(topic.id, task.clone());
         Ok((appender.lsn(), MoveView { from: topic.name.clone(), task }))
     }
@@ -301,28 +313,58 @@ impl Engine {
             let detail = format!("topic {user} sends its dead letters here; name another for it first");
             return Err(Error::new(Kind::Conflict, detail));
         }
-        append(&mut appender, &head_of(&Record::TopicGone { id: topic.id }))?;
+        let gone = Record::TopicGone { id: topic.id };
+        append(&mut appender, gone.class(), &gone)?;
         self.topics.remove(topic.id);
         Ok((appender.lsn(), topic))
     }
 
-    /// Writes a topic's record again, because the segment with the last one is about to go.
-    pub fn write_topic_again(&self, id: TopicId) -> Result<(), Error> {
+    /// Writes a topic's record again if the segment that is about to go holds the newest one.
+    pub fn write_topic_again(&self, id: TopicId, segment: u32) -> Result<(), Error> {
         let mut appender = self.opened()?.log.appender();
-        let Some(topic) = self.topics.by_id(id) else { return Ok(()) };
-        append(&mut appender, &topic_head(topic.id, &topic.name, &StoredTopic::from(&*topic))?)
+        let Some(topic) = self.topics.by_id(id).filter(|_| self.topics.newest.topic_goes_with(id, segment)) else {
+            return Ok(());
+        };
+        self.append_topic(&mut appender, Class::Copy, topic.id, &topic.name, &StoredTopic::from(&*topic))
     }
 
-    /// Writes again what is being moved out of a topic, because the segment with the last record of it is about to go.
-    pub fn write_moves_again(&self, id: TopicId) -> Result<(), Error> {
+    /// Writes again what is being moved out of a topic, if the segment that is about to go may hold the newest record
+    /// of it. All its moves, because each message that was moved counts for the one that is open when it is read back.
+    pub fn write_moves_again(&self, id: TopicId, segment: u32) -> Result<(), Error> {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
+        if !self.topics.newest.moves_go_with(id, segment) {
+            return Ok(());
+        }
         let now_ms = opened.clock.now();
+        let mut copies = Vec::new();
         // A record for each: a list of all would outgrow the head of a record.
         for task in self.topics.moves.of(id) {
-            append(&mut appender, &head_of(&Record::Moves { id, now_ms, tasks: &Moves::text(&task)? }))?;
+            let record = Record::Moves { id, now_ms, tasks: &Moves::text(&task)? };
+            copies.push(append(&mut appender, Class::Copy, &record)?);
         }
+        self.topics.newest.note_moves(id, &copies);
         Ok(())
+    }
+
+    fn append_topic(
+        &self,
+        appender: &mut Appender<'_>,
+        class: Class,
+        id: TopicId,
+        name: &TopicName,
+        stored: &StoredTopic,
+    ) -> Result<(), Error> {
+        let position = append(appender, class, &Record::Topic { id, name: name.as_str(), settings: &stored.text()? })?;
+        self.topics.newest.note_topic(id, position);
+        Ok(())
+    }
+
+    /// Bytes of records without a body that are still needed: topics, moves, and keys that must be remembered.
+    pub fn kept_bytes(&self) -> u64 {
+        let shards = self.shards.iter();
+        let keys = shards.map(|handle| lock(&handle.shared.slot).shard.as_ref().map_or(0, Shard::keys)).sum::<u64>();
+        self.topics.newest.bytes() + keys * REMEMBER_BYTES
     }
 
     /// Writes down which numbers are taken and what time it is, because records that told it are about to go.
@@ -330,7 +372,8 @@ impl Engine {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
         let shards = self.routing.get().value.shards as u32;
-        append(&mut appender, &head_of(&Record::Mark { now_ms: opened.clock.now(), shards, seq: self.numbers.next() }))
+        let mark = Record::Mark { now_ms: opened.clock.now(), shards, seq: self.numbers.next() };
+        append(&mut appender, mark.class(), &mark).map(drop)
     }
 
     /// Waits until a record is safe.
@@ -361,9 +404,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// What a failure of the log means to a caller.
 pub(crate) fn log_error(error: LogError) -> Error {
     match error {
-        LogError::Full => {
+        LogError::Full { shortage: Shortage::Quota } => {
             Error::new(Kind::Busy, "the disk quota of the mailbox is used up; acknowledge messages to make room")
         }
+        LogError::Full { shortage: Shortage::Device } => Error::new(
+            Kind::Busy,
+            "the device of the mailbox's log is full; free space on it, or acknowledge messages to make room",
+        ),
         LogError::Busy => Error::busy("the log, because the disk is behind,"),
         LogError::TooLarge { len, len_max } => {
             Error::new(Kind::FrameTooLarge, format!("a record of {len} bytes is over {len_max}"))
@@ -373,19 +420,9 @@ pub(crate) fn log_error(error: LogError) -> Error {
     }
 }
 
-/// A topic's record.
-pub(crate) fn topic_head(id: TopicId, name: &TopicName, stored: &StoredTopic) -> Result<Vec<u8>, Error> {
-    Ok(head_of(&Record::Topic { id, name: name.as_str(), settings: &stored.text()? }))
-}
-
-/// The bytes of a record.
-pub(crate) fn head_of(record: &Record<'_>) -> Vec<u8> {
+/// Writes a record that belongs to no shard.
+pub(crate) fn append(appender: &mut Appender<'_>, class: Class, record: &Record<'_>) -> Result<Position, Error> {
     let mut head = Vec::new();
     record.encode(&mut head);
-    head
-}
-
-/// Writes a record that belongs to no shard.
-fn append(appender: &mut Appender<'_>, head: &[u8]) -> Result<(), Error> {
-    appender.append(Class::Settle, head, &[]).map(drop).map_err(log_error)
+    appender.append(class, &head, &[]).map_err(log_error)
 }

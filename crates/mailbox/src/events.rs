@@ -36,6 +36,14 @@ pub enum Event {
         /// Why it is dead.
         reason: DeadReason,
     },
+    /// A message was damaged on the disk and is gone.
+    Lost {
+        /// The topic that held it.
+        topic: TopicName,
+        /// Id of the message.
+        #[serde(serialize_with = "as_text")]
+        msg_id: MessageId,
+    },
     /// Messages were moved to another topic, by an order or a move task.
     Moved {
         /// The topic that held them; none where the watcher may not know it.
@@ -150,6 +158,7 @@ impl Event {
     pub fn topics(&self) -> impl Iterator<Item = &TopicName> {
         let (one, other) = match self {
             Event::Died { topic, .. }
+            | Event::Lost { topic, .. }
             | Event::BreakerOpened { topic, .. }
             | Event::BreakerClosed { topic, .. }
             | Event::TopicMade { topic }
@@ -164,6 +173,7 @@ impl Event {
     pub const fn kind(&self) -> &'static str {
         match self {
             Event::Died { .. } => "died",
+            Event::Lost { .. } => "lost",
             Event::Moved { .. } => "moved",
             Event::BreakerOpened { .. } => "breaker_opened",
             Event::BreakerClosed { .. } => "breaker_closed",

@@ -30,6 +30,7 @@ mod events;
 mod job;
 mod metrics;
 mod moves;
+mod newest_records;
 mod options;
 mod random;
 mod receipt;

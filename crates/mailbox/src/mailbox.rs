@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ron_kernel::{Builder, Deadline, Snapshot};
-use ron_log::Usage;
+use ron_log::{Shortage, Usage};
 use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARDS_MAX};
 use ron_types::{Error, Kind};
 use serde::Serialize;
@@ -86,6 +86,8 @@ pub struct LogView {
     pub bytes_live: u64,
     /// Bytes it may take.
     pub quota_bytes: u64,
+    /// Why it has no room for messages: `quota` or `device`.
+    pub full: Option<&'static str>,
     /// Files it has.
     pub segments: u32,
     /// Commits since the start.
@@ -185,6 +187,7 @@ impl Mailbox {
                     bytes_total: usage.bytes_total,
                     bytes_live: usage.bytes_live,
                     quota_bytes: usage.quota_bytes,
+                    full: usage.shortage.map(Shortage::as_str),
                     segments: usage.segments,
                     syncs: usage.syncs,
                     records: usage.records,

@@ -12,6 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::queue::QueueProbe;
+use ron_log::Shortage;
 
 use crate::engine::{Engine, lock};
 use crate::scrub::{ScrubPass, ScrubView};
@@ -45,7 +46,7 @@ pub const METRICS: &[MetricSpec] = &[
     metric("integrity_fail_total", "counter", &["reason"], "Messages whose bytes are not what was sent"),
     metric("mailbox_read_fail_total", "counter", &[], "Deliveries given back because the message could not be read"),
     metric("requeue_backoff_total", "counter", &[], "Wake-ups of the scanner that found a shard's queue full"),
-    metric("unwritten_steps_total", "counter", &[], "Leases and their ends not recorded because the quota was used up"),
+    metric("unwritten_steps_total", "counter", &[], "Leases and their ends not recorded because the log was full"),
     metric("scanner_wake_jitter_ms", "histogram", &[], "How late the scanner woke, in milliseconds"),
     metric("log_bytes", "gauge", &["kind"], "Bytes of the log: total, live, quota, gathered"),
     metric("log_segments", "gauge", &[], "Files of the log"),
@@ -54,6 +55,12 @@ pub const METRICS: &[MetricSpec] = &[
         "gauge",
         &["kind"],
         "Files of the log that the last start found missing, cut, or (the manifest) lost",
+    ),
+    metric(
+        "log_full",
+        "gauge",
+        &["reason"],
+        "1 while the log has no room for data: its quota is used up, or its device is full",
     ),
     metric("log_syncs_total", "counter", &[], "Commits to the disk"),
     metric("log_records_total", "counter", &[], "Records written"),
@@ -261,6 +268,9 @@ impl Scrape<'_, '_> {
         ];
         let lost: Vec<_> = lost.into_iter().map(|(kind, files)| (vec![("kind", kind)], f64::from(files))).collect();
         self.gauges("log_files_lost", &lost)?;
+        let full = [Shortage::Quota, Shortage::Device]
+            .map(|of| (vec![("reason", of.as_str())], f64::from(u8::from(usage.shortage == Some(of)))));
+        self.gauges("log_full", &full)?;
         self.counters("log_syncs_total", &[(vec![], usage.syncs)])?;
         self.counters("log_records_total", &[(vec![], usage.appended)])?;
         self.gauges("log_failed", &[(vec![], f64::from(u8::from(opened.log.failed().is_some())))])?;

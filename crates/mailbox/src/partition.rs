@@ -53,8 +53,8 @@ pub struct Partition {
     bytes: u64,
 }
 
-/// Ready, delayed and leased messages, and breakers that are not closed.
-pub(crate) type Held = [u64; 4];
+/// Ready, delayed and leased messages, breakers that are not closed, and remembered keys.
+pub(crate) type Held = [u64; 5];
 
 /// Who is kept until when. Messages are sent in order, so a cursor is enough for nearly all of them.
 pub(crate) struct Keep {
@@ -93,7 +93,7 @@ impl Partition {
             armed_ms: None,
             stirred: false,
             woken: false,
-            counted: [0; 4],
+            counted: Held::default(),
             passed: (0, 0),
             ready: 0,
             delayed: 0,
@@ -141,7 +141,8 @@ impl Partition {
 
     /// What the shard's totals count of it.
     pub(crate) fn held(&self) -> Held {
-        [self.ready, self.delayed, self.leased, u64::from(self.breaker_view().state != BreakerState::Closed)]
+        let is_open = u64::from(self.breaker_view().state != BreakerState::Closed);
+        [self.ready, self.delayed, self.leased, is_open, self.keys.len() as u64]
     }
 
     /// Bytes of the payloads it holds.

@@ -57,7 +57,7 @@ impl<'a> Replay<'a> {
         self.now = self.now.max(record.time().unwrap_or(0));
         self.seq_max = self.seq_max.max(record.seq_max());
         match &record {
-            Record::Topic { id, name, settings } => self.put_topic(*id, name, settings),
+            Record::Topic { id, name, settings } => self.put_topic(*id, name, settings, replayed.position),
             Record::TopicGone { id } => self.drop_topic(*id, released),
             Record::Moves { id, tasks, .. } => self.put_moves(*id, tasks),
             Record::Move { from, reason: None, error, .. } if !self.topics_are_known => {
@@ -90,12 +90,15 @@ impl<'a> Replay<'a> {
         index
     }
 
-    fn put_topic(&mut self, id: TopicId, name: &str, settings: &str) {
+    fn put_topic(&mut self, id: TopicId, name: &str, settings: &str, position: Position) {
         if self.topics_are_known {
             return;
         }
         match (name.parse(), serde_json::from_str::<StoredTopic>(settings)) {
-            (Ok(name), Ok(stored)) => drop(self.topics.put(id, name, stored)),
+            (Ok(name), Ok(stored)) => {
+                self.topics.put(id, name, stored);
+                self.topics.newest.note_topic(id, position);
+            }
             _ => self.strange += 1,
         }
     }
@@ -204,15 +207,28 @@ pub(crate) fn open_on(
     Ok(Recovered { opened, shards: replay.shards, seq_max: replay.seq_max })
 }
 
+/// Segments the quota has room for at least; longer ones than that are not made.
+const SEGMENTS_MIN: u64 = 8;
+/// Segments the reserve has room for at least: one that is being copied, and two of acknowledgements and deaths while
+/// it is, because the last one is given back only when its copies are durable.
+const RESERVE_SEGMENTS_MIN: u64 = 3;
+/// Part of the quota that is the reserve, where that is more; and the bound of it in bytes.
+const RESERVE_SHARE: u64 = 16;
+const RESERVE_BYTES_MAX: u64 = 1 << 30;
+
+const _: () = assert!(RESERVE_SEGMENTS_MIN * 2 <= SEGMENTS_MIN, "the reserve never takes more than half of the quota");
+const _: () = assert!(limits::DISK_BYTES_MAX as u64 / SEGMENTS_MIN >= limits::SEGMENT_BYTES as u64);
+const _: () = assert!(RESERVE_SEGMENTS_MIN * limits::SEGMENT_BYTES as u64 <= RESERVE_BYTES_MAX);
+
 fn log_options(options: &MailboxOptions) -> LogOptions {
     let in_memory = options.location == LogLocation::Memory;
+    let quota_bytes = options.disk_bytes_max;
+    let segment_bytes = u64::from(options.segment_bytes).min(quota_bytes / SEGMENTS_MIN);
+    let reserve_bytes = (quota_bytes / RESERVE_SHARE).min(RESERVE_BYTES_MAX).max(RESERVE_SEGMENTS_MIN * segment_bytes);
     LogOptions {
-        segment_bytes: options.segment_bytes,
-        quota_bytes: options.disk_bytes_max,
-        // Room in which acknowledgements can always be written.
-        reserve_bytes: (options.disk_bytes_max / 16)
-            .clamp(u64::from(options.segment_bytes), 1 << 30)
-            .min(options.disk_bytes_max / 2),
+        segment_bytes: segment_bytes as u32,
+        quota_bytes,
+        reserve_bytes,
         zero_ahead: !in_memory,
         sidecars: !in_memory,
         ..LogOptions::default()
@@ -248,4 +264,24 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Error::new(ron_types::Kind::Degraded, "the rebuild ended early"))?
         .map_err(crate::engine::log_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_holds_its_segments_and_leaves_half_of_the_quota() {
+        for quota_bytes in [16 << 20, 100 << 20, 1 << 30, 64 << 30, 1 << 50] {
+            for segment_bytes in [2 << 20, 16 << 20, 1 << 30] {
+                let options =
+                    MailboxOptions { disk_bytes_max: quota_bytes, segment_bytes, ..MailboxOptions::default() };
+                let log = log_options(&options);
+                let segment = u64::from(log.segment_bytes);
+                assert!(segment * SEGMENTS_MIN <= quota_bytes && log.segment_bytes <= segment_bytes);
+                assert!(log.reserve_bytes >= RESERVE_SEGMENTS_MIN * segment, "{log:?}");
+                assert!(log.reserve_bytes * 2 <= quota_bytes, "{log:?}");
+            }
+        }
+    }
 }

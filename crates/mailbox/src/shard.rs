@@ -8,8 +8,8 @@ use ron_log::{Class, Position};
 use ron_types::limits::mailbox::PARTITIONS_MAX;
 use ron_types::{Error, Kind};
 
-use crate::partition::Partition;
 use crate::partition::apply::MessageInTransit;
+use crate::partition::{Held, Partition};
 use crate::types::{BreakerTurn, Dead, Dedup, Millis, PartKey, Seq, TopicId, TopicSettings};
 
 mod change;
@@ -23,6 +23,7 @@ mod replay;
 mod send;
 
 use context::ShardContext;
+pub(crate) use relocate::LostMessage;
 
 /// What the core needs of the log.
 pub trait Journal {
@@ -31,6 +32,11 @@ pub trait Journal {
 
     /// The body there is no longer needed.
     fn release(&mut self, position: Position);
+
+    /// Whether a short record of this class would find room now; always, in a journal without bounds.
+    fn takes(&self, _class: Class) -> bool {
+        true
+    }
 }
 
 /// An idempotency key and what it stood for.
@@ -211,7 +217,7 @@ impl Shard {
     pub fn take_part(&mut self, key: PartKey) -> Option<Box<Partition>> {
         let mut part = self.parts.remove(&key)?;
         self.context.disarm(&mut part);
-        self.context.count(&mut part, [0; 4]);
+        self.context.count(&mut part, Held::default());
         self.context.hot.retain(|seq| part.index.get(seq).is_none());
         for seq in part.moved.keys() {
             self.context.homes.remove(seq);

@@ -8,7 +8,7 @@ use ron_types::limits;
 use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARD_CAPACITY, SHARDS_MAX};
 
 const OWNER: &str = "svc-mailbox";
-const SERVICE: &str = "mailbox";
+pub(crate) const SERVICE: &str = "mailbox";
 /// As for every task of the node.
 const HEARTBEAT: Option<Duration> = Some(Duration::from_secs(5));
 

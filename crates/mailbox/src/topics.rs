@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::check_settings;
 use crate::moves::Moves;
+use crate::newest_records::NewestRecords;
 use crate::shard::Shard;
 use crate::types::{Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
 
@@ -87,6 +88,8 @@ pub struct Topics {
     table: RwLock<Table>,
     /// What is being moved out of them.
     pub(crate) moves: Moves,
+    /// Where the log tells of them.
+    pub(crate) newest: NewestRecords,
 }
 
 #[derive(Debug, Default)]
@@ -340,6 +343,7 @@ impl Topics {
             table.by_dead_letters.remove(&dead.name);
         }
         self.moves.forget(id);
+        self.newest.forget(id);
         Some(topic)
     }
 }

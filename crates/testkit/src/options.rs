@@ -21,6 +21,7 @@ pub struct NodeOptions {
     variables: Vec<(OsString, OsString)>,
     config: Option<String>,
     configures_api: bool,
+    folder: Option<PathBuf>,
     amnesia: bool,
 }
 
@@ -32,6 +33,7 @@ impl NodeOptions {
             variables: Vec::new(),
             config: None,
             configures_api: false,
+            folder: None,
             amnesia: false,
         }
     }
@@ -76,6 +78,12 @@ impl NodeOptions {
         self
     }
 
+    /// With its scratch directory in this folder, such as a file system of its own.
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
     /// Starts the node and waits until it is ready; fails with what the node said on stderr.
     pub async fn start(self) -> anyhow::Result<Node> {
         let mut node = self.spawn()?;
@@ -85,7 +93,8 @@ impl NodeOptions {
 
     /// Starts the node without waiting: its addresses are not known before [`Node::locate`].
     pub fn spawn(self) -> anyhow::Result<Node> {
-        let dir = tempfile::Builder::new().prefix("macronode-test").tempdir()?;
+        let folder = self.folder.unwrap_or_else(std::env::temp_dir);
+        let dir = tempfile::Builder::new().prefix("macronode-test").tempdir_in(folder)?;
         let mut command = Command::new(&self.binary);
         command.arg("run");
         let by_flag = |plane: &&str| *plane != "--api" || !self.configures_api;

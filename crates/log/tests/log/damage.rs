@@ -266,7 +266,7 @@ fn a_sidecar_never_hides_records_that_came_after_it() {
     let (log, _) = memory.reopen(&disk, "after the disaster");
     memory.append(&log, 3, 5).unwrap();
     memory.flush(&log).unwrap();
-    memory.append(&log, 3, 3800).unwrap();
+    memory.append(&log, 3, 3600).unwrap();
     memory.flush(&log).unwrap();
     drop(log);
     memory.reopen(&disk.crash(0), "and after going on");

@@ -1,7 +1,7 @@
 //! A disk that gives errors: the log stops acknowledging for ever, and what it promised stays.
 
 use crate::workload::{Memory, open, options, run};
-use ron_log::{Class, Disk, Log, LogError, SimDisk};
+use ron_log::{Class, Disk, Log, LogError, Shortage, SimDisk};
 use std::sync::Arc;
 
 /// Runs the script on a disk that fails somewhere; returns whether it failed while the log was open.
@@ -129,7 +129,7 @@ fn a_disk_that_fills_up_refuses_and_recovers_when_room_comes_back() {
             Err(error) => break error,
         };
     };
-    assert_eq!((full, log.failed()), (LogError::Full, None), "refused at the door");
+    assert_eq!((full, log.failed()), (LogError::Full { shortage: Shortage::Device }, None), "refused at the door");
     assert!(memory.written.len() > 4);
     memory.reopen(&disk.crash(0), "full");
     disk.limit_bytes(None);

@@ -1,14 +1,13 @@
 //! Changes by operators and senders: kill, cancel, reschedule, edit, redrive, purge.
 
 use bytes::Bytes;
-use ron_log::Class;
 use ron_types::limits::mailbox::REASON_BYTES_MAX;
 use ron_types::{Error, Kind};
 
 use super::context::ShardContext;
 use super::{Journal, Shard, cut, no_message};
 use crate::index::Entry;
-use crate::partition::Partition;
+use crate::partition::{Held, Partition};
 use crate::record::Record;
 use crate::types::{DeadReason, Millis, PartKey, Seq, State};
 
@@ -104,7 +103,7 @@ impl Shard {
         entry.set_payload_len(payload_len);
         let group = part.group_of(seq);
         let record = Record::Edit(Box::new(part.whole(&entry, group.as_deref(), now)));
-        let position = context.write_with(journal, Class::Data, &record, &body)?;
+        let position = context.write_with(journal, &record, &body)?;
         part.resize(seq, payload_len);
         if let Some(old) = part.set_position(seq, position) {
             journal.release(old);
@@ -146,6 +145,10 @@ impl Shard {
     /// Throws away everything in a partition, leased messages and remembered keys too; how many messages.
     pub fn purge(&mut self, _now: Millis, journal: &mut dyn Journal, part: PartKey) -> Result<u64, Error> {
         let Ok((part, context)) = self.known_part(part) else { return Ok(0) };
+        // A purge of nothing frees nothing, so it must not take room.
+        if part.index.len() == 0 && part.keys.len() == 0 {
+            return Ok(0);
+        }
         let upto = part.index.last().map_or(0, |last| last.seq);
         context.write(journal, &Record::Purge { part: part.key, upto })?;
         let count = part.index.len() as u64;
@@ -186,7 +189,7 @@ impl Partition {
     /// As new, with the same rules and counters.
     pub(super) fn clear(&mut self, context: &mut ShardContext, release: &mut dyn FnMut(ron_log::Position)) {
         context.disarm(self);
-        context.count(self, [0; 4]);
+        context.count(self, Held::default());
         for entry in self.index.from(0) {
             release(context.forget(entry));
         }

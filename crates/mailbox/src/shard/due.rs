@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use ron_log::Class;
 use ron_types::Error;
 
 use super::context::ShardContext;
@@ -72,7 +73,8 @@ impl Partition {
         for (_, seq) in &due {
             let Some(entry) = self.index.get(*seq).copied() else { continue };
             match entry.state() {
-                State::Leased if self.is_spent(&entry) => {
+                // Where it cannot be buried its lease ends like any other: it may be delivered once more.
+                State::Leased if self.is_spent(&entry) && (self.is_spared(&entry) || journal.takes(Class::Move)) => {
                     if self.is_spared(&entry) {
                         self.spare(context, journal, *seq)?;
                     } else {

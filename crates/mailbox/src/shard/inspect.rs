@@ -40,7 +40,7 @@ impl Shard {
 
     /// Ready, delayed and leased messages of all its partitions, and the deepest reordering.
     pub fn totals(&self) -> PartStats {
-        let [ready, delayed, leased, _] = self.context.held;
+        let [ready, delayed, leased, ..] = self.context.held;
         PartStats { ready, delayed, leased, reorder_depth_max: self.context.reorder_depth_max, ..PartStats::default() }
     }
 

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use ron_types::Error;
+use ron_log::Class;
 use ron_types::limits::mailbox as limits;
+use ron_types::{Error, Kind};
 
 use super::context::ShardContext;
 use super::{Fencing, Journal, Nack, Nacked, Recv, Shard, cut, lease_ended, no_message};
@@ -32,6 +33,8 @@ impl Shard {
         let is_due = part.next_deadline().is_some_and(|at| at <= now);
         let settled =
             if is_due { part.settle_due(context, journal, now, super::due::DUE_MAX).map(|_| ()) } else { Ok(()) };
+        // What is due can wait for room; a consumer cannot, because room comes from consuming.
+        let settled = settled.or_else(|error| if error.kind == Kind::Busy { Ok(()) } else { Err(error) });
         let result = settled.and_then(|()| part.lease_some(context, journal, now, &recv, &mut items, out));
         items.clear();
         context.items = items;
@@ -86,6 +89,8 @@ impl Shard {
         let entry = part.leased_entry(now, seq, fence)?;
         let reason = cut(nack.reason, limits::REASON_BYTES_MAX);
         let died = match () {
+            // What cannot be buried comes back: a consumer can still end it, and room comes from that.
+            () if !journal.takes(Class::Move) => None,
             () if nack.reject && part.dlq.is_some() => Some(DeadReason::Rejected),
             () if part.is_spent(&entry) && !part.is_spared(&entry) => Some(DeadReason::MaxAttempts),
             () => None,
@@ -93,7 +98,7 @@ impl Shard {
         let nacked = if let Some(why) = died {
             part.die(context, journal, now, seq, why, reason)?;
             Nacked::Died
-        } else if part.is_spent(&entry) {
+        } else if part.is_spent(&entry) && part.is_spared(&entry) {
             part.spare(context, journal, seq)?;
             Nacked::Requeued { due_ms: now }
         } else {
@@ -243,7 +248,8 @@ impl Partition {
                 && let Some(entry) = self.pop(line, before)
             {
                 let seq = entry.seq;
-                if self.is_spent(&entry) {
+                // Where it cannot be buried it is handed out once more, or it would block those behind it.
+                if self.is_spent(&entry) && journal.takes(Class::Move) {
                     self.enter(seq, standing(&entry));
                     if spent == SPENT_MAX {
                         return Ok(());

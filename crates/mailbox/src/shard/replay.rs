@@ -116,4 +116,8 @@ impl Journal for Released {
     fn release(&mut self, position: Position) {
         self.0.push(position);
     }
+
+    fn takes(&self, _: Class) -> bool {
+        false
+    }
 }
