@@ -82,6 +82,15 @@ pub enum Event {
         /// Shards that own partitions now.
         shards: usize,
     },
+    /// The wall clock was hours ahead of the newest record at the start: what it would make too old is kept.
+    ClockHeld {
+        /// Milliseconds that the clock jumped ahead.
+        jump_ms: u64,
+        /// Time at which the jump is believed.
+        until_ms: Millis,
+    },
+    /// An operator has confirmed that the clock is right.
+    ClockConfirmed,
     /// The log has failed; the node is leaving.
     LogFailed {
         /// The error in words.
@@ -146,7 +155,9 @@ impl Event {
             | Event::TopicMade { topic }
             | Event::TopicGone { topic } => (Some(topic), None),
             Event::Moved { from, to, .. } => (from.as_ref(), to.as_ref()),
-            Event::Rebalanced { .. } | Event::LogFailed { .. } => (None, None),
+            Event::Rebalanced { .. } | Event::ClockHeld { .. } | Event::ClockConfirmed | Event::LogFailed { .. } => {
+                (None, None)
+            }
         };
         one.into_iter().chain(other)
     }
@@ -161,6 +172,8 @@ impl Event {
             Event::TopicMade { .. } => "topic_made",
             Event::TopicGone { .. } => "topic_gone",
             Event::Rebalanced { .. } => "rebalanced",
+            Event::ClockHeld { .. } => "clock_held",
+            Event::ClockConfirmed => "clock_confirmed",
             Event::LogFailed { .. } => "log_failed",
         }
     }

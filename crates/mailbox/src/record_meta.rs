@@ -23,7 +23,8 @@ impl Record<'_> {
             | Record::Move { now_ms, .. }
             | Record::Reschedule { now_ms, .. }
             | Record::Moves { now_ms, .. }
-            | Record::Mark { now_ms, .. } => Some(*now_ms),
+            | Record::Mark { now_ms, .. }
+            | Record::Held { now_ms, .. } => Some(*now_ms),
             _ => None,
         }
     }

@@ -212,7 +212,7 @@ impl Mailbox {
                     Err(error)
                 }
             };
-            failure = failure.or(failed.err());
+            failure = failure.or_else(|| failed.err());
         }
         if let Some(error) = failure.as_ref().filter(|_| !unread.is_empty()) {
             self.give_back_unread(unread, error, deadline).await;
@@ -231,7 +231,7 @@ impl Mailbox {
         let items: Vec<_> = unread.into_iter().map(|(_, seq, fence)| (seq, fence)).collect();
         let work = move |turn: &mut Turn<'_>| turn.shard.give_back_unread(turn.now, turn.journal, part, &items);
         if let Err(error) = self.on_part_unpermitted(part, deadline, work).await {
-            tracing::warn!(%error, "leases of messages that could not be read were not ended; they run out by themselves");
+            tracing::warn!(%error, "leases of messages that could not be read are left to run out by themselves");
         }
     }
 

@@ -85,6 +85,7 @@ fn samples() -> Vec<Record<'static>> {
         Record::Purge { part: part_1, upto: 2 },
         Record::Expired { part: part_1, seqs },
         Record::Mark { now_ms: 1, shards: 8, seq: 7 },
+        Record::Held { now_ms: 9, hold: Hold { before_ms: 5, jump_ms: 4, until_ms: u64::MAX } },
     ]
 }
 

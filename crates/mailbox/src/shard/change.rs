@@ -8,7 +8,7 @@ use ron_types::{Error, Kind};
 use super::context::ShardContext;
 use super::{Journal, Shard, cut, no_message};
 use crate::index::Entry;
-use crate::partition::Partition;
+use crate::partition::{Held, Partition};
 use crate::record::Record;
 use crate::types::{DeadReason, Millis, PartKey, Seq, State};
 
@@ -158,12 +158,13 @@ impl Partition {
     /// As new, with the same rules and counters.
     pub(super) fn clear(&mut self, context: &mut ShardContext, release: &mut dyn FnMut(ron_log::Position)) {
         context.disarm(self);
-        context.count(self, [0; 4]);
+        context.count(self, Held::default());
         for entry in self.index.from(0) {
             release(context.forget(entry));
         }
         let empty = Partition::new(self.key, self.settings.clone(), self.dlq);
         let old = std::mem::replace(self, empty);
+        self.set_hold(old.keys.hold);
         self.counts = old.counts;
         self.woken = old.woken;
     }

@@ -44,7 +44,7 @@ impl ShardContext {
             released: Vec::new(),
             items: Vec::new(),
             turns: Vec::new(),
-            held: [0; 4],
+            held: Held::default(),
             reorder_depth_max: 0,
             head: Vec::new(),
         }

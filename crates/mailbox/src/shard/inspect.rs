@@ -40,13 +40,18 @@ impl Shard {
 
     /// Ready, delayed and leased messages of all its partitions, and the deepest reordering.
     pub fn totals(&self) -> PartStats {
-        let [ready, delayed, leased, _] = self.context.held;
+        let [ready, delayed, leased, ..] = self.context.held;
         PartStats { ready, delayed, leased, reorder_depth_max: self.context.reorder_depth_max, ..PartStats::default() }
     }
 
     /// Partitions whose breaker is not closed.
     pub fn breakers_open(&self) -> u64 {
         self.context.held[3]
+    }
+
+    /// Bytes of memory that messages, groups and keys of all its partitions take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.context.held[4]
     }
 
     /// Whether the body at this place is a message's of this shard: only then [`Shard::relocate`] needs it.
