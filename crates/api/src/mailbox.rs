@@ -1,5 +1,6 @@
 //! The native HTTP surface of the mailbox: routes that read, authorize, ask the handle and answer.
 
+mod clock;
 mod dlq;
 mod dto;
 mod events;
@@ -55,6 +56,7 @@ const GROUPS: &[&[&Operation]] = &[
     dlq::OPERATIONS,
     events::OPERATIONS,
     scrub::OPERATIONS,
+    clock::OPERATIONS,
 ];
 
 /// Parts of the node that the handlers of this surface use.
@@ -105,6 +107,7 @@ pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authorit
         dlq::routes,
         events::routes,
         scrub::routes,
+        clock::routes,
     ];
     let routes = Routes { builder, app };
     subjects.into_iter().fold(routes, |routes, add| add(routes)).builder

@@ -15,7 +15,7 @@ use ron_types::{Error, Kind};
 use tokio::sync::{Notify, watch};
 
 use crate::capabilities::SENDS_PER_SECOND;
-use crate::clock::Steady;
+use crate::clock::{Hold, Steady};
 use crate::events::{Event, Events};
 use crate::job::{Job, Wake};
 use crate::metrics::Counts;
@@ -60,7 +60,17 @@ pub(crate) struct Engine {
 pub(crate) struct Opened {
     pub log: Log,
     pub clock: Steady,
+    /// What a jump of the wall clock holds back. The shards have copies, which end by themselves.
+    pub hold: Mutex<Hold>,
     pub recovery: Recovery,
+}
+
+impl Opened {
+    /// What is held back now.
+    pub fn hold(&self) -> Hold {
+        let hold = *lock(&self.hold);
+        if hold.is_on(self.clock.now()) { hold } else { Hold::NONE }
+    }
 }
 
 /// One shard as seen from outside.
@@ -98,6 +108,8 @@ pub struct ShardNumbers {
     pub reorder_depth_max: u64,
     /// Partitions whose breaker is not closed.
     pub breakers_open: u64,
+    /// Bytes of memory that messages, groups and keys take.
+    pub memory_bytes: u64,
 }
 
 /// Which shard owns a partition.
@@ -372,8 +384,23 @@ impl Engine {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
         let shards = self.routing.get().value.shards as u32;
-        let mark = Record::Mark { now_ms: opened.clock.now(), shards, seq: self.numbers.next() };
+        let (now_ms, hold) = (opened.clock.now(), opened.hold());
+        if hold != Hold::NONE {
+            let held = Record::Held { now_ms, hold };
+            append(&mut appender, held.class(), &held)?;
+        }
+        let mark = Record::Mark { now_ms, shards, seq: self.numbers.next() };
         append(&mut appender, mark.class(), &mark).map(drop)
+    }
+
+    /// Writes down what the clock holds back from now on; the number of the record that says so.
+    pub fn write_hold(&self, hold: Hold) -> Result<Lsn, Error> {
+        let opened = self.opened()?;
+        let mut appender = opened.log.appender();
+        let held = Record::Held { now_ms: opened.clock.now(), hold };
+        append(&mut appender, held.class(), &held)?;
+        *lock(&opened.hold) = hold;
+        Ok(appender.lsn())
     }
 
     /// Waits until a record is safe.
@@ -388,6 +415,25 @@ impl Engine {
     /// Counts messages whose bytes are not what was sent.
     pub fn integrity_failed(&self, reason: &'static str, messages: u64) {
         self.counts.integrity_failed(reason, messages);
+    }
+
+    /// Bytes of memory that messages, groups and keys of the whole node take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.shards.iter().map(|handle| lock(&handle.shared.numbers).memory_bytes).sum()
+    }
+
+    /// Refuses new messages where those there are take all the memory they may. Looked at before a message is prepared,
+    /// so a crowd of senders may pass together: the limit is passed by no more than what the queues hold.
+    pub fn admit_memory(&self) -> Result<(), Error> {
+        let (used, max) = (self.memory_bytes(), self.live.get().value.memory_bytes_max);
+        if used < max {
+            return Ok(());
+        }
+        let detail = format!(
+            "the memory for messages is used up ({used} of {max} bytes, `mailbox.memory_bytes_max`); acknowledge some \
+             to make room"
+        );
+        Err(Error::new(Kind::Busy, detail))
     }
 
     /// Leases of the whole node.

@@ -65,8 +65,8 @@ impl<'a> Envelope<'a> {
         Ok(Envelope { idem_key, corr_id, attrs, payload_hash, payload: body.slice(body.len() - from.rest.len()..) })
     }
 
-    /// Reads an envelope back and checks it. Only bytes that are wrong are called so: those of a later version are right,
-    /// and whoever can read them will.
+    /// Reads an envelope back and checks it. Only bytes that are wrong are called so: those of a later version are
+    /// right, and whoever can read them will.
     pub fn open(body: &'a Bytes) -> Result<Self, Error> {
         if let Some(version) = body.first().filter(|version| **version != VERSION) {
             let detail = format!("the message was written by a newer version of the node (envelope {version})");

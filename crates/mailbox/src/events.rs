@@ -99,6 +99,15 @@ pub enum Event {
         /// Files of the log that are too short.
         segments_cut: u32,
     },
+    /// The wall clock was hours ahead of the newest record at the start: what it would make too old is kept.
+    ClockHeld {
+        /// Milliseconds that the clock jumped ahead.
+        jump_ms: u64,
+        /// Time at which the jump is believed.
+        until_ms: Millis,
+    },
+    /// An operator has confirmed that the clock is right.
+    ClockConfirmed,
     /// The log has failed; the node is leaving.
     LogFailed {
         /// The error in words.
@@ -164,7 +173,11 @@ impl Event {
             | Event::TopicMade { topic }
             | Event::TopicGone { topic } => (Some(topic), None),
             Event::Moved { from, to, .. } => (from.as_ref(), to.as_ref()),
-            Event::Rebalanced { .. } | Event::LogDamaged { .. } | Event::LogFailed { .. } => (None, None),
+            Event::Rebalanced { .. }
+            | Event::LogDamaged { .. }
+            | Event::ClockHeld { .. }
+            | Event::ClockConfirmed
+            | Event::LogFailed { .. } => (None, None),
         };
         one.into_iter().chain(other)
     }
@@ -181,6 +194,8 @@ impl Event {
             Event::TopicGone { .. } => "topic_gone",
             Event::Rebalanced { .. } => "rebalanced",
             Event::LogDamaged { .. } => "log_damaged",
+            Event::ClockHeld { .. } => "clock_held",
+            Event::ClockConfirmed => "clock_confirmed",
             Event::LogFailed { .. } => "log_failed",
         }
     }

@@ -1,7 +1,7 @@
 //! Who is served next: a line for each group of a partition, quiet groups before noisy ones, blocked ones not at all.
 //!
-//! Where groups are in strict order, a message that is out holds up those after it in its line, and a line whose messages
-//! come back goes behind the lines that wait.
+//! Where groups are in strict order, a message that is out holds up those after it in its line, and a line whose
+//! messages come back goes behind the lines that wait.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::sync::Arc;
 use crate::index::{Entry, Index};
 use crate::types::{Millis, Seq};
 
+mod line;
 mod queue;
 
-use queue::SeqQueue;
+use line::{Line, LinePast, LinePlace};
 
 /// A group may be noisy from this many leases on.
 const NOISY_LEASED_MIN: u64 = 30;
@@ -23,48 +24,20 @@ const NOISY_BUSY_MS_MIN: u64 = 10_000;
 const WINDOW_MS: Millis = 60_000;
 /// Groups whose processing time is followed, unless one is heavy by itself: a group may be named by every message.
 const TIMED_MAX: usize = 4096;
-/// Stale places in a queue that are not worth tidying.
-const STALE_MIN: usize = 64;
+
+/// A group: its line with the room that a growing list keeps, its first block, its place among those to be served, and
+/// its name's entry in a hash table and the counts before the name.
+const LINE_BYTES: u64 = (size_of::<Line>() * 9 / 8
+    + 4 * size_of::<Seq>()
+    + size_of::<(Seq, u32)>() * 2
+    + (size_of::<(Arc<str>, u32)>() + 1) * 16 / 7
+    + 16) as u64;
+
+/// The past of a group, and the first node of a tree in it.
+const PAST_BYTES: u64 = (size_of::<LinePast>() + 16 * size_of::<Seq>()) as u64;
 
 /// The line of the messages without a group.
 pub(crate) const UNGROUPED: u32 = 0;
-
-/// The ready messages of one group.
-#[derive(Debug, Default)]
-struct Line {
-    name: Option<Arc<str>>,
-    /// Those that never came back, in order, among places of messages that left otherwise.
-    fresh: SeqQueue,
-    /// Such places.
-    stale: usize,
-    /// Those that came back or came late.
-    back: BTreeSet<Seq>,
-    /// Those whose consumer gave them back, which nothing holds up.
-    freed: BTreeSet<Seq>,
-    /// Those that are leased or wait after a failed delivery; only kept where groups are in strict order.
-    out: BTreeSet<Seq>,
-    /// Messages of the group in any state.
-    members: u32,
-    leased: u32,
-    /// Processing time in this window and the one before.
-    busy_ms: [u64; 2],
-    /// It is in the list of lines with processing time.
-    timed: bool,
-    /// Newest message when a message of the line last came back, and which coming back of the partition that was.
-    behind: (Seq, u64),
-    placed: Option<LinePlace>,
-}
-
-/// Where a line stands among those to be served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LinePlace {
-    /// By its first message.
-    Quiet(Seq),
-    /// By its first message, after all that are not noisy.
-    Noisy(Seq),
-    /// After all lines whose first message is not newer than this one, in the order of coming back.
-    Behind(Seq, u64),
-}
 
 /// All lines of one partition.
 #[derive(Debug)]
@@ -72,6 +45,10 @@ pub(crate) struct GroupQueues {
     lines: Vec<Line>,
     free: Vec<u32>,
     names: HashMap<Arc<str>, u32>,
+    /// Bytes of the names.
+    name_bytes: u64,
+    /// Lines with a past.
+    pasts: u64,
     /// GroupQueues with messages.
     occupied: u64,
     quiet: BTreeSet<(Seq, u32)>,
@@ -95,6 +72,8 @@ impl GroupQueues {
             lines: vec![Line::default()],
             free: Vec::new(),
             names: HashMap::new(),
+            name_bytes: 0,
+            pasts: 0,
             occupied: 0,
             quiet: BTreeSet::new(),
             noisy: BTreeSet::new(),
@@ -114,9 +93,9 @@ impl GroupQueues {
         if std::mem::replace(&mut self.fifo, fifo) == fifo {
             return;
         }
-        self.lines.iter_mut().for_each(|line| line.out.clear());
+        self.lines.iter_mut().flat_map(|line| &mut line.past).for_each(|past| past.out.clear());
         for entry in index.from(0).filter(|entry| fifo && entry.is_out()) {
-            self.lines[entry.group as usize].out.insert(entry.seq);
+            self.past_mut(entry.group).out.insert(entry.seq);
         }
         for id in 0..self.lines.len() as u32 {
             self.place(id);
@@ -130,10 +109,15 @@ impl GroupQueues {
             return *id;
         }
         let id = self.free.pop().unwrap_or_else(|| {
+            // A list that doubles keeps as much room again as it uses, and groups may be as many as messages.
+            if self.lines.len() == self.lines.capacity() {
+                self.lines.reserve_exact(self.lines.len() / 8 + 1);
+            }
             self.lines.push(Line::default());
             self.lines.len() as u32 - 1
         });
         let name: Arc<str> = name.into();
+        self.name_bytes += name.len() as u64;
         self.lines[id as usize].name = Some(name.clone());
         self.names.insert(name, id);
         id
@@ -161,7 +145,9 @@ impl GroupQueues {
         let line = &mut self.lines[id as usize];
         line.members -= 1;
         if line.members == 0 {
-            line.behind = (0, 0);
+            if let Some(past) = &mut line.past {
+                past.behind = (0, 0);
+            }
             self.occupied -= 1;
             self.release(id);
         }
@@ -174,7 +160,7 @@ impl GroupQueues {
         if last {
             line.fresh.push(seq);
         } else {
-            line.back.insert(seq);
+            self.past_mut(id).back.insert(seq);
         }
         self.place(id);
         last
@@ -182,20 +168,20 @@ impl GroupQueues {
 
     /// A message is ready that its consumer gave back.
     pub fn push_freed(&mut self, id: u32, seq: Seq) {
-        self.lines[id as usize].freed.insert(seq);
+        self.past_mut(id).freed.insert(seq);
         self.place(id);
     }
 
     /// A ready message goes elsewhere: `entry` is what it was, the index already knows.
     pub fn withdraw(&mut self, entry: &Entry, index: &Index) {
-        let line = &mut self.lines[entry.group as usize];
         if entry.is_freed() {
-            line.freed.remove(&entry.seq);
+            self.past_mut(entry.group).freed.remove(&entry.seq);
         } else if entry.is_fresh() {
+            let line = &mut self.lines[entry.group as usize];
             line.stale += 1;
             line.tidy(index);
         } else {
-            line.back.remove(&entry.seq);
+            self.past_mut(entry.group).back.remove(&entry.seq);
         }
         self.place(entry.group);
     }
@@ -231,7 +217,7 @@ impl GroupQueues {
     /// The first message of a line that is out: it holds up those after it, and only those. The end of all numbers if
     /// none is, or if groups are not in strict order.
     pub fn first_out(&self, id: u32) -> Seq {
-        self.lines[id as usize].out.first().copied().unwrap_or(Seq::MAX)
+        self.lines[id as usize].past().out.first().copied().unwrap_or(Seq::MAX)
     }
 
     /// A message of a line in strict order came back when `newest` was the newest message: the line goes behind all
@@ -242,7 +228,7 @@ impl GroupQueues {
         }
         self.unplace(id);
         self.returns += 1;
-        self.lines[id as usize].behind = (newest, self.returns);
+        self.past_mut(id).behind = (newest, self.returns);
         self.place(id);
     }
 
@@ -255,8 +241,10 @@ impl GroupQueues {
             if line.stale > 0 {
                 line.tidy(index);
             }
-        } else if !line.back.remove(&seq) {
-            line.freed.remove(&seq);
+        } else if let Some(past) = &mut line.past
+            && !past.back.remove(&seq)
+        {
+            past.freed.remove(&seq);
         }
         self.place(id);
         Some(seq)
@@ -288,14 +276,14 @@ impl GroupQueues {
 
     fn go_out(&mut self, id: u32, seq: Seq) {
         if self.fifo {
-            self.lines[id as usize].out.insert(seq);
+            self.past_mut(id).out.insert(seq);
         }
         self.place(id);
     }
 
     fn come_in(&mut self, id: u32, seq: Seq) {
         if self.fifo {
-            self.lines[id as usize].out.remove(&seq);
+            self.past_mut(id).out.remove(&seq);
         }
         self.place(id);
     }
@@ -311,7 +299,7 @@ impl GroupQueues {
             self.timed.push(id);
         }
         if line.timed {
-            line.busy_ms[0] += busy_ms;
+            self.past_mut(id).busy_ms[0] += busy_ms;
         }
     }
 
@@ -334,7 +322,7 @@ impl GroupQueues {
     /// Messages before this one in its line.
     pub fn ahead(&self, id: u32, seq: Seq) -> u64 {
         let line = &self.lines[id as usize];
-        let others = line.back.range(..seq).count() + line.freed.range(..seq).count();
+        let others = line.past().back.range(..seq).count() + line.past().freed.range(..seq).count();
         (line.fresh.before(seq) + others) as u64
     }
 
@@ -344,11 +332,23 @@ impl GroupQueues {
         self.is_noisy(id).then_some(share as u8)
     }
 
+    /// Bytes of memory its groups take, beside what each of their messages takes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.lines.len() as u64 * LINE_BYTES + self.name_bytes + self.pasts * PAST_BYTES
+    }
+
     /// Bytes taken, unused room included.
     #[cfg(test)]
     pub fn capacity_bytes(&self) -> usize {
-        let queues: usize = self.lines.iter().map(|line| line.fresh.capacity_bytes() + line.back.len() * 16).sum();
-        queues + self.lines.capacity() * std::mem::size_of::<Line>()
+        let of_past =
+            |past: &LinePast| size_of::<LinePast>() + (past.back.len() + past.out.len()) * 2 * size_of::<Seq>();
+        let of_line = |line: &Line| line.fresh.capacity_bytes() + line.past.as_deref().map_or(0, of_past);
+        let queues: usize = self.lines.iter().map(of_line).sum();
+        // Each name stands once, with two counts before it, and is pointed to from its line and from the table.
+        let names = self.name_bytes as usize + self.names.len() * 16;
+        let table = self.names.capacity() * 8 / 7 * (size_of::<(Arc<str>, u32)>() + 1);
+        let places = (self.quiet.len() + self.noisy.len()) * size_of::<(Seq, u32)>() * 2;
+        queues + names + table + places + self.lines.capacity() * size_of::<Line>()
     }
 
     fn is_noisy(&self, id: u32) -> bool {
@@ -359,7 +359,7 @@ impl GroupQueues {
         let leased = u64::from(line.leased);
         let busy_ms: u64 = self.busy_ms.iter().sum();
         leased >= NOISY_LEASED_MIN && leased * NOISY_SHARE > self.leased
-            || busy_ms >= NOISY_BUSY_MS_MIN && line.busy_ms.iter().sum::<u64>() * NOISY_SHARE > busy_ms
+            || busy_ms >= NOISY_BUSY_MS_MIN && line.past().busy_ms.iter().sum::<u64>() * NOISY_SHARE > busy_ms
     }
 
     /// Puts a line where it belongs among those to be served.
@@ -383,7 +383,7 @@ impl GroupQueues {
     fn wanted_place(&self, id: u32) -> Option<LinePlace> {
         let line = &self.lines[id as usize];
         let head = line.head(self.first_out(id))?;
-        let (newest, nth) = line.behind;
+        let (newest, nth) = line.past().behind;
         Some(match () {
             () if self.fifo && head <= newest => LinePlace::Behind(newest, nth),
             () if self.is_noisy(id) => LinePlace::Noisy(head),
@@ -401,6 +401,13 @@ impl GroupQueues {
         }
     }
 
+    /// The past of a line, made if it has none.
+    fn past_mut(&mut self, id: u32) -> &mut LinePast {
+        let past = &mut self.lines[id as usize].past;
+        self.pasts += u64::from(past.is_none());
+        past.get_or_insert_default()
+    }
+
     fn turn_window(&mut self, now: Millis) {
         if now < self.window_ends_ms {
             return;
@@ -411,8 +418,10 @@ impl GroupQueues {
         turn(&mut self.busy_ms);
         for id in std::mem::take(&mut self.timed) {
             let line = &mut self.lines[id as usize];
-            turn(&mut line.busy_ms);
-            line.timed = line.busy_ms != [0; 2];
+            if let Some(past) = &mut line.past {
+                turn(&mut past.busy_ms);
+            }
+            line.timed = line.past().busy_ms != [0; 2];
             if line.timed {
                 self.timed.push(id);
             }
@@ -428,32 +437,12 @@ impl GroupQueues {
             return;
         }
         let line = std::mem::take(line);
-        debug_assert!(line.placed.is_none() && line.leased == 0 && line.out.is_empty());
+        debug_assert!(line.placed.is_none() && line.leased == 0 && line.past().out.is_empty());
+        self.pasts -= u64::from(line.past.is_some());
         if let Some(name) = line.name {
+            self.name_bytes -= name.len() as u64;
             self.names.remove(&name);
             self.free.push(id);
-        }
-    }
-}
-
-impl Line {
-    /// The first message that is before `before`, or that nothing holds up.
-    fn head(&self, before: Seq) -> Option<Seq> {
-        let in_order =
-            [self.fresh.first(), self.back.first().copied()].into_iter().flatten().filter(|seq| *seq < before);
-        in_order.chain(self.freed.first().copied()).min()
-    }
-
-    /// Keeps the first place of the queue true, and the untrue ones behind it few.
-    fn tidy(&mut self, index: &Index) {
-        let is_fresh = |seq: Seq| index.get(seq).is_some_and(Entry::is_fresh);
-        while self.stale > 0 && self.fresh.first().is_some_and(|seq| !is_fresh(seq)) {
-            self.fresh.pop();
-            self.stale -= 1;
-        }
-        if self.stale > STALE_MIN && self.stale > self.fresh.len() / 2 {
-            self.fresh.retain(is_fresh);
-            self.stale = 0;
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::scrub::scrub;
 use crate::shard::{Journal, LostMessage, Shard};
 use crate::specs::SERVICE;
 use crate::types::{Millis, PartKey, Seq, TopicId};
+use crate::wall::watch_clock;
 use reclaim::Reclaimer;
 
 /// How often it looks whether a segment can go.
@@ -41,8 +42,7 @@ pub(crate) async fn log_keeper(context: TaskContext, engine: Arc<Engine>) -> Tas
         biased;
         () = context.stopping() => None,
         error = opened.log.failure() => Some(error),
-        // Neither of them ends by itself.
-        _ = context.beating(futures_util::future::join(upkeep(&engine, opened), scrub(&engine, &opened.log))) => None,
+        _ = context.beating(background(&engine, opened)) => None,
     };
     if let Some(error) = stopped {
         engine.events.publish(Event::LogFailed { detail: error.to_string() });
@@ -90,6 +90,11 @@ async fn recover(engine: Arc<Engine>) -> TaskResult {
     };
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| TaskError::Failed("the recovery ended early".to_owned()))?
+}
+
+/// What goes on beside the writer; none of it ends by itself.
+async fn background(engine: &Engine, opened: &Opened) {
+    futures_util::join!(upkeep(engine, opened), scrub(engine, &opened.log), watch_clock(engine, opened));
 }
 
 /// Makes room: the oldest segment goes once nothing in it is needed; what still is gets copied forward first. Also says

@@ -46,15 +46,18 @@ mod scanner;
 mod scrub;
 mod slot;
 pub mod specs;
+mod wall;
 mod worker;
 
 #[cfg(test)]
 mod crash;
 
+pub use clock::Hold;
 pub use config::Options;
 pub use engine::ShardNumbers;
 pub use events::{Event, EventId, EventItem, EventReader, EventsFrom, Missed, NumberedEvent};
 pub use mailbox::browse::{Filter, Page};
+pub use mailbox::clock::ClockView;
 pub use mailbox::inspect::{Explained, MessageChange, Seen};
 pub use mailbox::receive::{DeadInfo, Delivery, Receive};
 pub use mailbox::send::{Outgoing, Receipted};

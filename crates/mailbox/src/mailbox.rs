@@ -1,6 +1,7 @@
 //! The handle of the mailbox: what planes and commands call. It parses, admits and queues; shards do the rest.
 
 pub mod browse;
+pub mod clock;
 pub mod inspect;
 pub mod moves;
 pub mod receive;

@@ -10,6 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
+use ron_kernel::clock;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::queue::QueueProbe;
 use ron_log::Shortage;
@@ -18,6 +19,7 @@ use crate::engine::{Engine, lock};
 use crate::scrub::{ScrubPass, ScrubView};
 use crate::specs::SHARD_NAMES;
 use crate::types::DeadReason;
+use crate::wall::ahead_of;
 
 /// Topics that a counter names; others are counted under `other`.
 const TOPICS_NAMED_MAX: usize = 32;
@@ -48,6 +50,18 @@ pub const METRICS: &[MetricSpec] = &[
     metric("requeue_backoff_total", "counter", &[], "Wake-ups of the scanner that found a shard's queue full"),
     metric("unwritten_steps_total", "counter", &[], "Leases and their ends not recorded because the log was full"),
     metric("scanner_wake_jitter_ms", "histogram", &[], "How late the scanner woke, in milliseconds"),
+    metric(
+        "mailbox_memory_bytes",
+        "gauge",
+        &["kind"],
+        "Bytes of memory of messages, groups and keys: used, and the limit beyond which sends are refused",
+    ),
+    metric(
+        "mailbox_clock_jump_seconds",
+        "gauge",
+        &["kind"],
+        "Seconds the wall clock jumped ahead: held (nothing expires by them) and ahead (of the running node)",
+    ),
     metric("log_bytes", "gauge", &["kind"], "Bytes of the log: total, live, quota, gathered"),
     metric("log_segments", "gauge", &[], "Files of the log"),
     metric(
@@ -220,6 +234,9 @@ impl Collector for MailboxMetrics {
         scrape.gauges("mailbox_waiters", &by_shard(|numbers| numbers.waiters))?;
         scrape.gauges("reorder_depth_max", &by_shard(|numbers| numbers.reorder_depth_max))?;
         scrape.gauges("mailbox_breakers_open", &by_shard(|numbers| numbers.breakers_open))?;
+        let memory = [("used", engine.memory_bytes()), ("limit", engine.live.get().value.memory_bytes_max)];
+        let memory = memory.map(|(kind, bytes)| (vec![("kind", kind)], bytes as f64));
+        scrape.gauges("mailbox_memory_bytes", &memory)?;
         scrape.counts(&engine.counts)?;
         scrape.log(&engine)
     }
@@ -250,6 +267,9 @@ impl Scrape<'_, '_> {
 
     fn log(&mut self, engine: &Engine) -> fmt::Result {
         let Ok(opened) = engine.opened() else { return Ok(()) };
+        let ahead = ahead_of(opened.clock.now(), clock::unix_millis()).as_secs_f64();
+        let jumps = [("held", opened.hold().jump_ms as f64 / 1000.0), ("ahead", ahead)];
+        self.gauges("mailbox_clock_jump_seconds", &jumps.map(|(kind, seconds)| (vec![("kind", kind)], seconds)))?;
         let usage = opened.log.usage();
         let sizes = [
             ("total", usage.bytes_total),

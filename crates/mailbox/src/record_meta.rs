@@ -34,8 +34,8 @@ impl Record<'_> {
             | Record::Expired { .. }
             | Record::Purge { .. }
             | Record::TopicGone { .. } => Class::Settle,
-            // Only reclaiming writes them.
-            Record::Relocated(..) | Record::Remember { .. } | Record::Mark { .. } => Class::Copy,
+            // Only reclaiming writes them, and the operator's word on the clock.
+            Record::Relocated(..) | Record::Remember { .. } | Record::Mark { .. } | Record::Held { .. } => Class::Copy,
         }
     }
 
@@ -58,7 +58,8 @@ impl Record<'_> {
             | Record::Move { now_ms, .. }
             | Record::Reschedule { now_ms, .. }
             | Record::Moves { now_ms, .. }
-            | Record::Mark { now_ms, .. } => Some(*now_ms),
+            | Record::Mark { now_ms, .. }
+            | Record::Held { now_ms, .. } => Some(*now_ms),
             _ => None,
         }
     }

@@ -1,14 +1,14 @@
 //! From the log back to the state that wrote it: at the start, and for a shard whose worker broke in mid-change.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ron_kernel::{TaskError, clock};
 use ron_log::{Disk, Log, LogError, LogOptions, Position, RamDisk, RealDisk, Replayed};
 use ron_types::Error;
 use ron_types::limits::mailbox as limits;
 
-use crate::clock::Steady;
+use crate::clock::{Hold, Steady};
 use crate::engine::{Engine, Opened, Routing, lock};
 use crate::options::{LogLocation, MailboxOptions};
 use crate::record::Record;
@@ -23,6 +23,10 @@ pub(crate) struct Replay<'a> {
     shards: Vec<Shard>,
     settings_seen: Vec<SettingsSeen>,
     now: Millis,
+    /// Newest time that a record tells.
+    newest_ms: Millis,
+    /// What was last said to be held back.
+    hold: Hold,
     seq_max: Seq,
     /// Records that could be read but not understood: written by a newer version.
     strange: u64,
@@ -41,6 +45,8 @@ impl<'a> Replay<'a> {
             settings_seen: shards.iter().map(|_| SettingsSeen::new()).collect(),
             shards,
             now,
+            newest_ms: 0,
+            hold: Hold::NONE,
             seq_max: 0,
             strange: 0,
             topics_are_known,
@@ -54,12 +60,14 @@ impl<'a> Replay<'a> {
             self.strange += 1;
             return;
         };
-        self.now = self.now.max(record.time().unwrap_or(0));
+        self.newest_ms = self.newest_ms.max(record.time().unwrap_or(0));
+        self.now = self.now.max(self.newest_ms);
         self.seq_max = self.seq_max.max(record.seq_max());
         match &record {
             Record::Topic { id, name, settings } => self.put_topic(*id, name, settings, replayed.position),
             Record::TopicGone { id } => self.drop_topic(*id, released),
             Record::Moves { id, tasks, .. } => self.put_moves(*id, tasks),
+            Record::Held { hold, .. } => self.hold = *hold,
             Record::Move { from, reason: None, error, .. } if !self.topics_are_known => {
                 self.topics.moves.count_replayed(from.topic, error);
             }
@@ -203,7 +211,16 @@ pub(crate) fn open_on(
         // Their checksums are whole: another version wrote them. Serving without them would be guessing.
         return Err(LogError::UnknownVersion { what: format!("{} of the log's records", replay.strange) });
     }
-    let opened = Opened { log, clock: Steady::start(wall_ms, replay.now), recovery };
+    let hold = Hold::at_start(wall_ms, replay.newest_ms, replay.hold);
+    if hold != Hold::NONE {
+        // Before any other record: those to come are from after the jump, so that the next start could not know of it.
+        let held = Record::Held { now_ms: wall_ms.max(replay.now), hold };
+        let mut head = Vec::new();
+        held.encode(&mut head);
+        log.appender().append(held.class(), &head, &[])?;
+        replay.shards.iter_mut().for_each(|shard| shard.hold_back(hold));
+    }
+    let opened = Opened { log, clock: Steady::start(wall_ms, replay.now), hold: Mutex::new(hold), recovery };
     Ok(Recovered { opened, shards: replay.shards, seq_max: replay.seq_max })
 }
 
@@ -255,7 +272,8 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
         })?;
         replay.finish(&mut ignored);
         // Moves come from other shards, so all were built; one is kept.
-        let shard = replay.shards.into_iter().nth(index).ok_or(LogError::Closed)?;
+        let mut shard = replay.shards.into_iter().nth(index).ok_or(LogError::Closed)?;
+        shard.hold_back(opened.hold());
         lock(&handle.shared.handovers).retain(|(lsn, _)| *lsn > known);
         lock(&handle.shared.slot).install(shard, known);
         handle.shared.slot.clear_poison();

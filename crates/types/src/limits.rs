@@ -167,6 +167,8 @@ pub mod mailbox {
     pub const SEGMENT_BYTES: usize = 16 * MIB;
     /// Bytes in a second that making room in the log may move.
     pub const UPKEEP_BYTES_PER_SECOND: usize = 32 * MIB;
+    /// Memory that messages may take where nobody knows how much the machine has.
+    pub const MEMORY_BYTES_MAX: usize = 1024 * MIB;
     /// Payload bytes each shard keeps in memory for deliveries to come.
     pub const HOT_BYTES_MAX: usize = 32 * MIB;
 

@@ -1,7 +1,8 @@
 //! Deleting what was received, and changing for how long it is hidden: one message, or up to ten.
 //!
-//! On a queue that keeps no order every receipt handle of a message stays good while the message is there, also after its
-//! time or once somebody else has received the message: AWS promises that, and clients retry with the handle they have.
+//! On a queue that keeps no order every receipt handle of a message stays good while the message is there, also after
+//! its time or once somebody else has received the message: AWS promises that, and clients retry with the handle they
+//! have.
 
 use ron_types::{Error, Kind};
 use svc_mailbox::capabilities::ACK;

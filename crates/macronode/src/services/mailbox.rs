@@ -14,7 +14,7 @@ use svc_mailbox::{LogLocation, Options, specs};
 use super::{
     BrokenRule, Code, Config, DataDir, Failure, Finding, Pane, Parts, Routes, Section, Service, ServiceCommand,
 };
-use crate::config::cpus;
+use crate::config::{cpus, memory_bytes};
 
 /// Name of the file with the access keys of SQS clients in the data directory.
 const ACCESS_KEYS_FILE: &str = "sqs.keys";
@@ -112,7 +112,7 @@ impl Service for Mailbox {
         let config = node.config.keep();
         let secret = node.data.key("mailbox").map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
         let location = node.data.path(LOG_FOLDER).map_or(LogLocation::Memory, LogLocation::Directory);
-        let live = node.config.derive(|config| config.section::<Options>().live(cpus()));
+        let live = node.config.derive(|config| config.section::<Options>().live(cpus(), memory_bytes()));
         let ops_permits = config.value.permits_of(&specs::MAILBOX_OPS);
         let fixed = config.value.section::<Options>().fixed(location, secret, ops_permits);
         let handle = svc_mailbox::install(node.builder, fixed, live);
@@ -182,7 +182,7 @@ mod tests {
             ("000000000001", Some("https://q.example:8443"))
         );
         assert_eq!(config.section::<AuthSection>().sqs, SqsAuth::Off);
-        assert_eq!(config.section::<Options>().live(2).defaults.retention_ms, 7_200_000);
+        assert_eq!(config.section::<Options>().live(2, None).defaults.retention_ms, 7_200_000);
     }
 
     #[test]
@@ -250,6 +250,8 @@ mod tests {
             "macronode mailbox redrive list",
             "macronode mailbox redrive pause 3 --json",
             "macronode mailbox verify --data-dir d",
+            "macronode mailbox clock --json",
+            "macronode mailbox clock confirm --data-dir d",
             "macronode sqs key create",
             "macronode sqs key create --note n --op send,recv --topic t --prefix p --quota 5 --expires 1h --json",
             "macronode sqs key list --json",

@@ -37,8 +37,8 @@ async fn restarted(folder: &Path, data_dir: &Path) -> (Process, MailboxClient) {
     (node, client)
 }
 
-/// A segment that cannot be opened for a while is no damage: its messages are given back, nothing is set aside, those of
-/// the other segments are delivered, and all comes once the segment can be opened again.
+/// A segment that cannot be opened for a while is no damage: its messages are given back, nothing is set aside, those
+/// of the other segments are delivered, and all comes once the segment can be opened again.
 #[tokio::test]
 async fn rule_04_a_message_that_cannot_be_read_is_given_back_and_not_set_aside() {
     let folder = tempfile::tempdir().expect("a scratch folder");
@@ -88,8 +88,8 @@ async fn rule_04_a_message_whose_bytes_are_wrong_is_set_aside() {
     let (node, mut client) = restarted(folder.path(), &data_dir).await;
     let first = segments(&data_dir).first().expect("a segment").clone();
     let mut bytes = fs::read(&first).expect("read");
-    let middle = bytes.iter().position(|byte| *byte == b'b').expect("the second message") + 100_000;
-    bytes[middle] ^= 4;
+    let second = bytes.windows(64).position(|bytes| bytes == [b'b'; 64]).expect("the second message");
+    bytes[second + 100_000] ^= 4;
     fs::write(&first, bytes).expect("written");
 
     let all = Take { max: MESSAGES as u64, visibility_ms: 60_000, wait_ms: 0 };

@@ -390,6 +390,9 @@ impl World {
             Nacked::Requeued { due_ms } => {
                 let stand = if due_ms > self.now { Stand::Delayed(due_ms) } else { Stand::Ready };
                 self.model.reference.get(part, seq).expect("it is there").stand = stand;
+                if due_ms <= self.now {
+                    self.model.reference.go_behind(part, seq);
+                }
             }
         }
         self.done(part, Promise::Other);
@@ -402,6 +405,9 @@ impl World {
         let until_ms = answer.expect("the lease holds");
         let stand = if visibility_ms == 0 { Stand::Freed } else { Stand::Leased(until_ms) };
         self.model.reference.get(part, seq).expect("it is there").stand = stand;
+        if visibility_ms == 0 {
+            self.model.reference.go_behind(part, seq);
+        }
         self.done(part, Promise::Other);
     }
 }

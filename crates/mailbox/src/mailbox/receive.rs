@@ -227,7 +227,7 @@ impl Mailbox {
         let items: Vec<_> = unread.into_iter().map(|(_, seq, fence)| (seq, fence)).collect();
         let work = move |turn: &mut Turn<'_>| turn.shard.give_back_unread(turn.now, turn.journal, part, &items);
         if let Err(error) = self.on_part_unpermitted(part, deadline, work).await {
-            tracing::warn!(%error, "leases of messages that could not be read were not ended; they run out by themselves");
+            tracing::warn!(%error, "leases of messages that could not be read are left to run out by themselves");
         }
     }
 

@@ -89,6 +89,7 @@ fn samples() -> Vec<Record<'static>> {
         Record::Purge { part: part_1, upto: 2 },
         Record::Expired { part: part_1, seqs },
         Record::Mark { now_ms: 1, shards: 8, seq: 7 },
+        Record::Held { now_ms: 9, hold: Hold { before_ms: 5, jump_ms: 4, until_ms: u64::MAX } },
     ]
 }
 
@@ -119,12 +120,13 @@ fn only_what_frees_room_may_use_the_reserve() {
             Record::Move { reason: Some(_), .. } => Class::Move,
             Record::Ack { .. } | Record::Cancel { .. } | Record::Expired { .. } => Class::Settle,
             Record::Purge { .. } | Record::TopicGone { .. } => Class::Settle,
-            Record::Relocated(_) | Record::Remember { .. } | Record::Mark { .. } => Class::Copy,
+            Record::Relocated(_) | Record::Remember { .. } => Class::Copy,
+            Record::Mark { .. } | Record::Held { .. } => Class::Copy,
         };
         assert_eq!(record.class(), expected, "{record:?}");
         kinds.insert(bytes_of(&record)[0]);
     }
-    assert_eq!(kinds.len(), 19, "there is a sample of every kind");
+    assert_eq!(kinds.len(), 20, "there is a sample of every kind");
 }
 
 /// The log lets data be shorter than its longest record by as much as a copy can gain.

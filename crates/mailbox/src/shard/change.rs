@@ -195,6 +195,7 @@ impl Partition {
         }
         let empty = Partition::new(self.key, self.settings.clone(), self.dlq);
         let old = std::mem::replace(self, empty);
+        self.set_hold(old.keys.hold);
         self.counts = old.counts;
         self.woken = old.woken;
     }

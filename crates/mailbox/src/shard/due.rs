@@ -7,6 +7,7 @@ use ron_types::Error;
 
 use super::context::ShardContext;
 use super::{Journal, Shard};
+use crate::clock::Hold;
 use crate::partition::Partition;
 use crate::partition::apply::RAN_OUT;
 use crate::record::{Record, Stand};
@@ -18,6 +19,9 @@ pub(super) const DUE_MAX: usize = 1000;
 impl Shard {
     /// Does what is due, at most a bounded part of it: then [`Shard::next_deadline`] is still not after `now`.
     pub fn tick(&mut self, now: Millis, journal: &mut dyn Journal, _draw: &mut dyn FnMut() -> u64) {
+        if self.hold != Hold::NONE && !self.hold.is_on(now) {
+            self.hold_back(Hold::NONE);
+        }
         let mut left = DUE_MAX;
         while left > 0 {
             let Some((at, key)) = self.context.agenda.due(now).next() else { return };

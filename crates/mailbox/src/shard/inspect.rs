@@ -49,6 +49,11 @@ impl Shard {
         self.context.held[3]
     }
 
+    /// Bytes of memory that messages, groups and keys of all its partitions take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.context.held[5]
+    }
+
     /// Whether the body at this place is a message's of this shard: only then [`Shard::relocate`] needs it.
     pub fn holds(&self, part: PartKey, seq: Seq, position: Position) -> bool {
         let home = self.context.homes.get(&seq).copied().unwrap_or(part);
