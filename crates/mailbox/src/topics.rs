@@ -303,8 +303,8 @@ impl Topics {
     pub fn put(&self, id: TopicId, name: TopicName, stored: StoredTopic) -> Arc<Topic> {
         let mut table = self.write();
         let topic = table.put(id, name, stored);
-        // Only older logs have a topic of somebody's with the name of another's dead letters. It keeps the name, because
-        // its owner knows it by that; the dead letters get another.
+        // Only older logs have a topic of somebody's with the name of another's dead letters. It keeps the name,
+        // because its owner knows it by that; the dead letters get another.
         if let Some(shadowed) = table.by_dead_letters.remove(&topic.name)
             && let Some(source) = table.by_id.get(&shadowed).cloned()
         {

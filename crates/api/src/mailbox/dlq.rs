@@ -117,7 +117,7 @@ pub(super) struct ReprocessAnswer<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TasksAnswer<'a> {
     tasks: Vec<Task<'a>>,
-    /// Where to go on, if there may be more.
+    /// Where to go on, if there is more. A page may be empty and still have a next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
 }
@@ -220,8 +220,7 @@ async fn tasks(app: Arc<App>, bearer: Bearer, query: Query<TasksQuery>) -> Handl
     bearer.is_known(&app.authority)?;
     let TasksQuery { cursor, limit } = query.0;
     let limit = dto::check_limit(limit, limits::BATCH_MAX, limits::BATCH_MAX)?;
-    let views = app.mailbox.page_of_moves(cursor, limit, |from| app.allow_task_of(&bearer, from).is_ok());
-    let next = views.last().filter(|_| views.len() == limit).map(|view| view.task.id);
+    let (views, next) = app.mailbox.page_of_moves(cursor, limit, |from| app.allow_task_of(&bearer, from).is_ok());
     let now = app.mailbox.now();
     Ok(Json(TasksAnswer { tasks: views.iter().map(|view| Task::new(view, now)).collect(), next }).into_response())
 }

@@ -11,6 +11,8 @@ use crate::moves::{
 };
 use crate::types::{Millis, TopicId, TopicName};
 
+/// Moves looked at for one page, because each may have to be asked about.
+const LOOK_MAX: usize = 1000;
 /// Messages of one look at a shard while an order is tried.
 const COUNT_STEP: usize = 256;
 
@@ -105,19 +107,26 @@ impl Mailbox {
     }
 
     /// Some moves of all topics that are to be shown, the newest first: those before the one of this number, if it is
-    /// given.
+    /// given. Also the number to go on before, if there are more.
     pub fn page_of_moves(
         &self,
         before: Option<u64>,
         limit: usize,
         is_shown: impl Fn(&TopicName) -> bool,
-    ) -> Vec<MoveView> {
+    ) -> (Vec<MoveView>, Option<u64>) {
         let topics = &self.engine.topics;
-        let named = topics.moves.before(before.unwrap_or(u64::MAX)).filter_map(|OrderedMove { topic, id }| {
-            let from = topics.by_id(topic).map(|topic| topic.name.clone()).filter(&is_shown)?;
-            Some(MoveView { from, task: topics.moves.get(topic, id)? })
-        });
-        named.take(limit).collect()
+        let (mut views, mut last) = (Vec::new(), None);
+        for (looked_at, OrderedMove { topic, id }) in topics.moves.before(before.unwrap_or(u64::MAX)).enumerate() {
+            if views.len() >= limit || looked_at >= LOOK_MAX {
+                return (views, last);
+            }
+            last = Some(id);
+            let from = topics.by_id(topic).map(|topic| topic.name.clone()).filter(&is_shown);
+            if let Some((from, task)) = from.zip(topics.moves.get(topic, id)) {
+                views.push(MoveView { from, task });
+            }
+        }
+        (views, None)
     }
 
     /// The move of this number.

@@ -320,11 +320,16 @@ async fn a_canceled_order_moves_nothing_more_and_lets_the_next_go() {
     let done = running.until_move(last.task.id, MoveState::Completed).await;
     assert_eq!((done.task.moved + moved, running.held("grave").await), (30, 0));
     assert_eq!(running.mailbox.find_move(never.task.id).expect("remembered").task.moved, 0);
-    let ids: Vec<u64> = running.mailbox.page_of_moves(None, 9, |_| true).iter().map(|view| view.task.id).collect();
+    let ids: Vec<u64> = running.mailbox.page_of_moves(None, 9, |_| true).0.iter().map(|view| view.task.id).collect();
     assert_eq!(ids, [last.task.id, never.task.id, first.task.id], "the newest first");
-    let next = running.mailbox.page_of_moves(Some(never.task.id), 9, |_| true);
-    assert_eq!(next.iter().map(|view| view.task.id).collect::<Vec<_>>(), ids[2..]);
-    assert!(running.mailbox.page_of_moves(None, 9, |topic| topic.as_str() == "jobs").is_empty());
+    for (before, limit, expected, next) in
+        [(None, 2, &ids[..2], Some(ids[1])), (Some(ids[1]), 1, &ids[2..], None), (Some(ids[2]), 1, &[], None)]
+    {
+        let (page, found) = running.mailbox.page_of_moves(before, limit, |_| true);
+        let page: Vec<u64> = page.iter().map(|view| view.task.id).collect();
+        assert_eq!((&page[..], found), (expected, next));
+    }
+    assert!(running.mailbox.page_of_moves(None, 9, |topic| topic.as_str() == "jobs").0.is_empty());
     assert_eq!(running.stop().await, 0);
 }
 
