@@ -196,7 +196,8 @@ impl Walk<'_> {
                     at += as_usize(frame.len());
                 }
                 Found::Unknown(kind) => {
-                    self.scan.unknown.get_or_insert(UnknownFrame { offset: as_u32(at), kind });
+                    let found = UnknownFrame { offset: as_u32(at), kind };
+                    self.scan.unknown = self.scan.unknown.or(Some(found));
                     self.gap_at(at);
                     at = self.resync(at + 1, written);
                 }

@@ -100,7 +100,7 @@ impl Inventory {
             let listed = self.listed(segment).map(|listed| listed.whole_bytes);
             let segment_bytes = match header {
                 Some((header, _)) => header.segment_bytes,
-                None => listed.filter(|bytes| *bytes > 0).unwrap_or(u32::try_from(bytes).unwrap_or(u32::MAX)),
+                None => listed.filter(|bytes| *bytes > 0).unwrap_or_else(|| u32::try_from(bytes).unwrap_or(u32::MAX)),
             };
             let segment_bytes = segment_bytes.max(SEGMENT_HEADER_LEN);
             let whole_bytes = listed.unwrap_or(if grows { 0 } else { segment_bytes });
