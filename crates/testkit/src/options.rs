@@ -21,11 +21,20 @@ pub struct NodeOptions {
     variables: Vec<(OsString, OsString)>,
     config: Option<String>,
     amnesia: bool,
+    /// Kind of runtime; the one that `MACRO_TEST_RUNTIME` names if not given.
+    runtime: Option<String>,
 }
 
 impl NodeOptions {
     pub(crate) fn new(binary: PathBuf) -> Self {
-        NodeOptions { binary, arguments: Vec::new(), variables: Vec::new(), config: None, amnesia: false }
+        NodeOptions {
+            binary,
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            config: None,
+            amnesia: false,
+            runtime: None,
+        }
     }
 
     /// With the development routes.
@@ -42,6 +51,12 @@ impl NodeOptions {
     pub fn amnesia(mut self) -> Self {
         self.amnesia = true;
         self.arg("--amnesia")
+    }
+
+    /// On this kind of runtime: `multi` or `current`.
+    pub fn runtime(mut self, kind: &str) -> Self {
+        self.runtime = Some(kind.to_owned());
+        self
     }
 
     /// One more argument.
@@ -77,7 +92,8 @@ impl NodeOptions {
         for plane in ["--api", "--admin", "--oap"] {
             command.args([plane, "127.0.0.1:0"]);
         }
-        let runtime = std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());
+        let configured = || std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());
+        let runtime = self.runtime.clone().unwrap_or_else(configured);
         command.args(["--runtime", &runtime]).arg("--data-dir").arg(dir.path().join("macronode-data"));
         if let Some(text) = &self.config {
             let file = dir.path().join("macronode.toml");
