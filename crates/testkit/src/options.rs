@@ -23,6 +23,8 @@ pub struct NodeOptions {
     configures_api: bool,
     folder: Option<PathBuf>,
     amnesia: bool,
+    /// Kind of runtime; the one that `MACRO_TEST_RUNTIME` names if not given.
+    runtime: Option<String>,
 }
 
 impl NodeOptions {
@@ -35,6 +37,7 @@ impl NodeOptions {
             configures_api: false,
             folder: None,
             amnesia: false,
+            runtime: None,
         }
     }
 
@@ -52,6 +55,12 @@ impl NodeOptions {
     pub fn amnesia(mut self) -> Self {
         self.amnesia = true;
         self.arg("--amnesia")
+    }
+
+    /// On this kind of runtime: `multi` or `current`.
+    pub fn runtime(mut self, kind: &str) -> Self {
+        self.runtime = Some(kind.to_owned());
+        self
     }
 
     /// One more argument.
@@ -101,7 +110,8 @@ impl NodeOptions {
         for plane in ["--api", "--admin", "--oap"].into_iter().filter(by_flag) {
             command.args([plane, "127.0.0.1:0"]);
         }
-        let runtime = std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());
+        let configured = || std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());
+        let runtime = self.runtime.clone().unwrap_or_else(configured);
         command.args(["--runtime", &runtime]).arg("--data-dir").arg(dir.path().join("macronode-data"));
         if let Some(text) = &self.config {
             let file = dir.path().join("macronode.toml");
