@@ -266,12 +266,14 @@ async fn rule_16_a_paused_redrive_holds_up_nobody_elses() {
         operator.topic(topic, &json!({"dlq": "grave"})).await.expect("made");
     }
     operator.topic("alone", &json!({})).await.expect("made");
-    bury(&mut operator, "slow", &["s1", "s2", "s3"]).await;
+    // So many that none of the slow ones comes to its end before it is paused.
+    let many: Vec<String> = (0..50).map(|n| format!("s{n:02}")).collect();
+    bury(&mut operator, "slow", &many.iter().map(String::as_str).collect::<Vec<_>>()).await;
     bury(&mut operator, "quick", &["q1", "q2"]).await;
     bury(&mut operator, "alone", &["a1"]).await;
     let mut held = Vec::new();
     for _ in 0..2 {
-        let body = json!({"rate_per_second": 1, "limit": 1});
+        let body = json!({"rate_per_second": 1});
         let ordered = operator.post("/v1/dlq/slow/reprocess", &body).await.expect("ordered");
         let path = format!("/v1/dlq/tasks/{}/pause", ordered["task"]["id"]);
         operator.post(&path, &json!({})).await.expect("paused");
@@ -283,18 +285,24 @@ async fn rule_16_a_paused_redrive_holds_up_nobody_elses() {
         assert_eq!(texts(&operator.recv(topic, TAKE).await.expect("received")), texts_of);
     }
     // Those of the same topic do not wait for it either, and it goes on when it is let.
-    let rest = operator.post("/v1/dlq/slow/reprocess", &json!({"limit": 2})).await.expect("ordered");
-    assert_eq!(until_state(&mut operator, &rest, "done").await["task"]["moved"], 2);
-    let path = format!("/v1/dlq/tasks/{}/resume", held[1]["task"]["id"]);
-    operator.post(&path, &json!({})).await.expect("resumed");
-    assert_eq!(until_state(&mut operator, &held[1], "done").await["task"]["moved"], 1);
+    let some = operator.post("/v1/dlq/slow/reprocess", &json!({"limit": 20})).await.expect("ordered");
+    assert_eq!(until_state(&mut operator, &some, "done").await["task"]["moved"], 20);
+    let path = format!("/v1/dlq/tasks/{}", held[1]["task"]["id"]);
+    let paused = operator.get(&path).await.expect("known")["task"].clone();
+    assert_eq!(paused["state"], "paused");
+    operator.post(&format!("{path}/resume"), &json!({})).await.expect("resumed");
+    eventually("a message moved by the one that was paused", async || {
+        let task = operator.get(&path).await.expect("known")["task"].clone();
+        (task["moved"].as_u64() > paused["moved"].as_u64()).then_some(())
+    })
+    .await;
     let first = operator.get(&format!("/v1/dlq/tasks/{}", held[0]["task"]["id"])).await.expect("known");
     assert_eq!(first["task"]["state"], "paused");
 }
 
 #[tokio::test]
 async fn rule_12_pages_are_bounded_in_bytes() {
-    const COUNT: usize = 12;
+    const COUNT: usize = 6;
     const PAGE_BYTES_MAX: usize = 5 * MIB;
     let (_node, mut operator) = started().await;
     operator.topic("large", &json!({})).await.expect("made");
