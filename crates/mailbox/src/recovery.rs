@@ -209,7 +209,10 @@ pub(crate) fn open_on(
     if hold != Hold::NONE {
         // Before any other record: those to come are from after the jump, so that the next start could not know of it.
         let held = head_of(&Record::Held { now_ms: wall_ms.max(replay.now), hold });
-        log.appender().append(Class::Settle, &held, &[])?;
+        if let Err(error) = log.appender().append(Class::Settle, &held, &[]) {
+            // No reason not to start: it holds in this run, and is written again with the next record of the time.
+            tracing::warn!(%error, "what the clock holds back could not be written down");
+        }
         replay.shards.iter_mut().for_each(|shard| shard.hold_back(hold));
     }
     let opened = Opened { log, clock: Steady::start(wall_ms, replay.now), hold: Mutex::new(hold), recovery };
