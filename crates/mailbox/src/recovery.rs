@@ -217,7 +217,10 @@ pub(crate) fn open_on(
         let held = Record::Held { now_ms: wall_ms.max(replay.now), hold };
         let mut head = Vec::new();
         held.encode(&mut head);
-        log.appender().append(held.class(), &head, &[])?;
+        if let Err(error) = log.appender().append(held.class(), &head, &[]) {
+            // No reason not to start: it holds in this run, and is written again with the next record of the time.
+            tracing::warn!(%error, "what the clock holds back could not be written down");
+        }
         replay.shards.iter_mut().for_each(|shard| shard.hold_back(hold));
     }
     let opened = Opened { log, clock: Steady::start(wall_ms, replay.now), hold: Mutex::new(hold), recovery };

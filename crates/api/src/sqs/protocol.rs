@@ -63,7 +63,7 @@ impl Protocol {
 }
 
 /// The answer to a GET that names no action: in these bytes alone, as the service writes them. It depends on nothing
-/// that a credential protects, so it is given to anybody.
+/// that a queue holds.
 pub(super) fn unknown_operation(corr_id: &CorrId) -> Response {
     response(StatusCode::NOT_FOUND, xml::MEDIA_TYPE, b"<UnknownOperationException/>\n".to_vec(), corr_id)
 }

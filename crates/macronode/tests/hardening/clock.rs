@@ -33,7 +33,7 @@ async fn stop(mut node: Process) {
 
 /// A log whose newest record is hours old: nothing else tells a start that the wall clock has jumped since.
 fn write_log(folder: &Path, topic_settings: &str) {
-    let disk = RealDisk::open(&folder.join("data/mailbox")).expect("opened");
+    let disk = RealDisk::open(folder.join("data/mailbox")).expect("opened");
     let options = LogOptions { zero_ahead: true, sidecars: true, ..LogOptions::default() };
     let (log, _) = Log::open(Arc::new(disk), options, &mut |_, _| ()).expect("read");
     let append = |record: Record<'_>, body: &[u8]| {

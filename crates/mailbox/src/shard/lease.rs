@@ -144,12 +144,13 @@ impl Shard {
         let until_ms = now.saturating_add(visibility_ms.min(limits::VISIBILITY_MAX.as_millis() as u64));
         if fencing == Fencing::Newest || part.is_fifo() {
             part.leased_entry(now, seq, fence)?;
-        } else if part.known_lease(seq, fence)?.state() != State::Leased {
-            if until_ms <= now {
-                return Ok(now);
-            }
-            if part.leases_left() == 0 {
-                return Err(Error::busy("the topic's table of leases"));
+        } else {
+            match part.known_lease(seq, fence)?.state() {
+                State::Ready if until_ms <= now => return Ok(now),
+                State::Ready | State::Delayed if until_ms > now && part.leases_left() == 0 => {
+                    return Err(Error::busy("the topic's table of leases"));
+                }
+                _ => {}
             }
         }
         context.write_step(journal, &Record::Extend { part: part.key, seq, until_ms, now_ms: now })?;

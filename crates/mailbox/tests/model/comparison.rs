@@ -347,7 +347,7 @@ impl Comparison {
         assert_eq!(answer, Ok(now + visibility_ms));
         if visibility_ms > 0 {
             message.stand = Stand::Leased(now + visibility_ms);
-        } else if matches!(message.stand, Stand::Leased(_)) {
+        } else if matches!(message.stand, Stand::Leased(_) | Stand::Delayed(_)) {
             message.stand = Stand::Freed;
             self.reference.go_behind(part, seq);
         }

@@ -51,13 +51,17 @@ fn hiding_a_message_anew_takes_one_of_the_leases_that_are_allowed() {
     let mut driver = ShardDriver::new(TopicSettings { inflight_max: 1, ..TopicSettings::default() });
     let (first, second) = (driver.send(None), driver.send(None));
     assert_eq!(driver.recv(1), [first]);
-    extend_any(&mut driver, first, 1, 0).unwrap();
-    assert_eq!(driver.recv(1), [first], "the oldest first");
-    extend_any(&mut driver, first, 1, 0).unwrap();
-    let nack = driver.shard.stats(MAIN);
-    assert_eq!((nack.ready, nack.leased), (2, 0));
+    driver.nack(first, 1, Some(100), false).unwrap();
+    assert_eq!(driver.recv(1), [second]);
+    assert_eq!(kind(extend_any(&mut driver, first, 1, 60_000)), Kind::Busy);
+    driver.ack(second, 1).unwrap();
     assert_eq!(extend_any(&mut driver, first, 1, 60_000), Ok(driver.now + 60_000));
-    assert!(driver.recv(1).is_empty(), "{second} waits for a lease to end");
+    driver.now += 100;
+    assert!(driver.recv(1).is_empty(), "hidden, although its pause is over");
+    assert_eq!(driver.shard.stats(MAIN).leased, 1);
+    driver.nack(first, 1, Some(60_000), false).unwrap();
+    assert_eq!(extend_any(&mut driver, first, 1, 0), Ok(driver.now));
+    assert_eq!(driver.recv(1), [first], "shown, although it has to wait after a failed delivery");
 }
 
 #[test]
