@@ -40,6 +40,10 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 /// Time a peer has to read a refusal while the rest of its body is thrown away.
 const LINGER_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Minimum pause between two looks for answers that wait for the peer, however little patience is configured: resting
+/// connections are many.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
 /// Serves one connection until the peer leaves, falls silent, stops reading, or `draining` turns true and its requests
 /// are answered. The pace is that of the [`WriteStallGuard`](crate::write_stall::WriteStallGuard) beneath.
 pub(crate) async fn serve_connection<S>(
@@ -161,8 +165,9 @@ struct Watchdog<'a> {
     is_armed: bool,
     seen: (ConnectionPhase, u64),
     since: Instant,
-    /// No answer had waited for the peer since before this moment when it was last looked for one.
-    no_debt_before: Instant,
+    /// Moment before which no answer can have waited too long for the peer. Debts are looked for only then, so that
+    /// requests do not pay for it.
+    next_look: Instant,
     hurried: bool,
 }
 
@@ -170,7 +175,8 @@ impl<'a> Watchdog<'a> {
     fn new(pace: &'a ConnectionState, limits: &'a HttpLimits) -> Self {
         let timer = Box::pin(tokio::time::sleep(limits.handshake_timeout));
         let (seen, now) = (pace.look(), clock::now());
-        Watchdog { pace, limits, timer, is_armed: false, seen, since: now, no_debt_before: now, hurried: false }
+        let next_look = now + limits.write_stall;
+        Watchdog { pace, limits, timer, is_armed: false, seen, since: now, next_look, hurried: false }
     }
 
     /// From here on the connection is to end.
@@ -189,9 +195,7 @@ impl<'a> Watchdog<'a> {
         }
         loop {
             let due = self.due();
-            // Debts are looked for only when the oldest there can be has lasted too long, so that requests do not pay.
-            let next_look = self.no_debt_before + self.limits.write_stall;
-            let wake = due.map_or(next_look, |due| due.min(next_look));
+            let wake = due.map_or(self.next_look, |due| due.min(self.next_look));
             if wake < self.timer.deadline() {
                 self.timer.as_mut().reset(wake);
                 self.is_armed = false;
@@ -206,12 +210,14 @@ impl<'a> Watchdog<'a> {
             if due.is_some_and(|due| due <= now) {
                 return Poll::Ready(self.seen.0);
             }
-            self.no_debt_before = self.pace.oldest_debt().unwrap_or(now);
-            let next_look = self.no_debt_before + self.limits.write_stall;
-            if next_look <= now {
-                return Poll::Ready(ConnectionPhase::Blocked);
-            }
-            self.timer.as_mut().reset(due.map_or(next_look, |due| due.min(next_look)));
+            let write_stall = self.limits.write_stall;
+            self.next_look = match self.pace.oldest_debt() {
+                Some(since) if since + write_stall <= now => return Poll::Ready(ConnectionPhase::Blocked),
+                Some(since) => since + write_stall,
+                None => now + write_stall.max(LOOK_PAUSE),
+            };
+            let wake = due.map_or(self.next_look, |due| due.min(self.next_look));
+            self.timer.as_mut().reset(wake);
         }
     }
 

@@ -70,7 +70,8 @@ impl FairShare {
         let free = capacity.saturating_sub(held.total);
         let of_holder = held.by_holder.get(&holder).copied().unwrap_or(0);
         let of_address = held.by_address.get(&sharer.address).copied().unwrap_or(0);
-        if of_holder + amount > free || of_address + amount > free.saturating_mul(ADDRESS_WEIGHT) {
+        let (by_holder, by_address) = (of_holder.saturating_add(amount), of_address.saturating_add(amount));
+        if by_holder > free || by_address > free.saturating_mul(ADDRESS_WEIGHT) {
             return false;
         }
         held.total += amount;
@@ -115,7 +116,8 @@ impl Sharer {
 impl Taken {
     /// Takes more of the same.
     pub(crate) fn grow(&mut self, more: usize) -> bool {
-        let fits = self.share.add(&self.sharer, more, self.capacity);
+        // What is held already is kept, however little is free by now.
+        let fits = more == 0 || self.share.add(&self.sharer, more, self.capacity);
         if fits {
             self.amount += more;
         }
@@ -197,7 +199,9 @@ mod tests {
         let mut body = share.take(sharer(Some("a"), 1), 30, 100).expect("room");
         assert!(body.grow(5) && body.amount() == 35);
         assert!(!body.grow(40), "75 of 65 that are free");
-        assert!(share.take(sharer(Some("b"), 1), 60, 100).is_some(), "another may");
+        let other = share.take(sharer(Some("b"), 1), 60, 100).expect("another may");
+        assert!(body.grow(0), "it has what it has, with 5 free");
+        drop(other);
         assert_eq!(share.gauge.get(), 35);
         let moved = body.moved_to(&sharer(Some("b"), 1)).expect("another may");
         drop(body);

@@ -111,3 +111,81 @@ async fn rule_09_strangers_take_no_permits() {
     }
     assert_eq!(node.metric(r#"busy_rejections_total{endpoint="/v1/send"}"#).await, 0.0);
 }
+
+/// A connection from another address of this machine.
+async fn connect_from(source: [u8; 4], node: &Node) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind((source, 0).into()).expect("every address of 127/8 is ours");
+    socket.connect(node.api).await.expect("the node listens")
+}
+
+/// Sends a request without a body and reads the head of its answer, for as long as it takes.
+async fn status_of(mut stream: TcpStream, request_line: &str, headers: &str) -> String {
+    let request = format!("{request_line} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.expect("the node reads");
+    read_head(&mut stream).await.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn rule_09_an_address_without_a_name_has_half_of_a_route_and_no_more() {
+    let node = options().amnesia().dev().config("[http]\nroute_concurrency = 8\n").start().await.expect("started");
+    let mut greedy = tokio::task::JoinSet::new();
+    for _ in 0..12 {
+        let stream = connect_from([127, 0, 0, 3], &node).await;
+        greedy.spawn(status_of(stream, "GET /v1/work?ms=60000", "x-request-deadline-ms: 30000\r\n"));
+    }
+    for _ in 0..8 {
+        let refused = tokio::time::timeout(SLACK, greedy.join_next()).await.expect("refused at once");
+        assert_eq!(refused.expect("one of them").expect("no panic"), "429");
+    }
+    for neighbour in 4..8 {
+        let stream = connect_from([127, 0, 0, neighbour], &node).await;
+        assert_eq!(status_of(stream, "GET /v1/work?ms=1", "").await, "200");
+    }
+    assert!(greedy.try_join_next().is_none(), "half of the route's permits are held to the end");
+}
+
+/// Every way to wait, each as a request of this bearer that is answered only when something happens.
+fn waits(token: &str) -> [(&'static str, String, &'static str); 4] {
+    let bearer = format!("authorization: Bearer {token}\r\nx-request-deadline-ms: 30000\r\n");
+    let json = format!("{JSON}{bearer}");
+    let sqs = format!("content-type: application/x-amz-json-1.0\r\nx-amz-target: AmazonSQS.ReceiveMessage\r\n{bearer}");
+    [
+        ("POST /v1/recv", json.clone(), r#"{"topic":"idle","wait_ms":20000}"#),
+        ("POST /v1/recv/stream", json, r#"{"topic":"idle","credit":1}"#),
+        ("GET /v1/events", bearer, ""),
+        ("POST /", sqs, r#"{"QueueUrl":"/000000000000/idle","WaitTimeSeconds":20}"#),
+    ]
+}
+
+/// Begins to wait; the connection is kept, because closing it ends the wait.
+async fn begin_wait(node: &Node, (request_line, headers, body): &(&str, String, &str)) -> TcpStream {
+    let mut stream = TcpStream::connect(node.api).await.expect("the node listens");
+    let length = body.len();
+    let request =
+        format!("{request_line} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n{headers}\r\n{body}");
+    stream.write_all(request.as_bytes()).await.expect("the node reads");
+    stream
+}
+
+#[tokio::test]
+async fn rule_09_everything_that_waits_has_shares() {
+    let node = options().amnesia().config("[http]\nwaiting_max = 8\n").start().await.expect("started");
+    make_topic(&node, "idle").await;
+    let (greedy, honest) = (waits(&tenant(&node, "greedy").await), waits(&tenant(&node, "honest").await));
+    let mut held = Vec::new();
+    for (number, wait) in greedy.iter().enumerate() {
+        held.push(begin_wait(&node, wait).await);
+        let wanted = (number + 1) as f64;
+        testkit::eventually("it waits", async || (node.metric("http_waiting").await == wanted).then_some(())).await;
+    }
+    for wait in &greedy {
+        let mut refused = begin_wait(&node, wait).await;
+        let head = tokio::time::timeout(SLACK, read_head(&mut refused)).await.expect("refused at once");
+        assert!(head.starts_with("HTTP/1.1 429 ") && head.contains("retry-after: "), "{wait:?}: {head}");
+    }
+    held.push(begin_wait(&node, &honest[0]).await);
+    testkit::eventually("another waits", async || (node.metric("http_waiting").await == 5.0).then_some(())).await;
+    drop(held);
+    testkit::eventually("nobody waits", async || (node.metric("http_waiting").await == 0.0).then_some(())).await;
+}
