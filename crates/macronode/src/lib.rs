@@ -21,6 +21,7 @@ mod listeners;
 mod logging;
 mod run;
 pub mod services;
+mod signals;
 mod specs;
 mod work;
 
