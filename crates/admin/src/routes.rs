@@ -45,12 +45,14 @@ pub(crate) fn router(plane: Arc<Plane>, chaos: bool) -> Router {
         .route("/metrics", get(read::metrics))
         .route("/version", get(read::version))
         .route("/topology", get(read::topology))
+        .route("/identity", get(read::identity))
         .route("/reload", post(operate::reload))
         .route("/drain", post(operate::drain))
         .route("/log-level", post(operate::log_level))
         .route("/services/{name}/restart", post(operate::restart_service));
     if chaos {
         router = router.route("/chaos/kill", post(operate::kill)).route("/chaos/freeze", post(operate::freeze));
+        router = router.route("/chaos/stall", post(operate::stall));
     }
     router
         .fallback(unknown_path)

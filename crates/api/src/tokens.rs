@@ -1,4 +1,4 @@
-//! The node's own operations: minting capabilities.
+//! The node's own operations: minting capabilities, and proving whose node it is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::auth::Bearer;
-use crate::extract::{Json, JsonText};
+use crate::extract::{Json, JsonText, Query};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
+use crate::problem::Problem;
 use crate::route::ApiBuilder;
 use crate::surface::{NODE, Surface};
 
@@ -25,12 +26,17 @@ static MINT: Operation = Operation::post("/v1/tokens", "tokens", "mints a token;
     )
     .answers::<MintAnswer>();
 
+static IDENTITY: Operation =
+    Operation::get("/v1/identity", "tokens", "proves that the node knows its operator token, without showing it")
+        .query::<IdentityRequest>()
+        .answers::<IdentityAnswer>();
+
 /// Operations of the node itself, which belong to no service.
 pub static SURFACE: Surface = Surface {
     service: NODE,
     about: "Tokens are capabilities: each says who may do what to which resources, and until when.",
     tags: &["tokens"],
-    operations: &[&MINT],
+    operations: &[&MINT, &IDENTITY],
 };
 
 /// What the token allows, and whom. Rights are given in full, or for topics in short as `ops` and `topics`, or both.
@@ -66,8 +72,22 @@ struct MintAnswer {
     token: String,
 }
 
-/// Parts of the node that minting uses.
-struct Mint {
+/// What is to be proved anew.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct IdentityRequest {
+    /// 64 hex digits, drawn anew for each question.
+    nonce: String,
+}
+
+/// The proof: whoever knows the operator token can make the same one of the nonce, and nobody else.
+#[derive(Serialize, ToSchema)]
+struct IdentityAnswer {
+    proof: String,
+}
+
+/// Parts of the node that its own operations use.
+struct NodeApp {
     authority: Authority,
     /// Capabilities that the services of this node declare.
     known: Vec<&'static Capabilities>,
@@ -75,13 +95,19 @@ struct Mint {
 
 /// Adds the node's own operations; `known` is what its services let be granted.
 pub fn node_routes(builder: ApiBuilder, authority: Authority, known: Vec<&'static Capabilities>) -> ApiBuilder {
+    let app = Arc::new(NodeApp { authority: authority.clone(), known });
+    let prover = Arc::clone(&app);
+    let identity = move |Query(request): Query<IdentityRequest>| {
+        let proof = prover.authority.prove_operator(&request.nonce);
+        let proof = proof.ok_or_else(|| Error::schema("nonce: 64 hex digits, and a node with an operator token"));
+        std::future::ready(proof.map(|proof| Json(IdentityAnswer { proof })).map_err(Problem::from))
+    };
     let builder = builder.surface(&SURFACE).authority(&authority);
-    let app = Arc::new(Mint { authority, known });
-    builder.operation(&MINT, with!(app, mint(bearer, body)))
+    builder.operation(&MINT, with!(app, mint(bearer, body))).operation(&IDENTITY, identity)
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn mint(app: Arc<Mint>, bearer: Bearer, body: JsonText) -> HandlerResult {
+async fn mint(app: Arc<NodeApp>, bearer: Bearer, body: JsonText) -> HandlerResult {
     bearer.allow_operator(&app.authority)?;
     let request: MintRequest = body.parse()?;
     let grant = request.grant(&app.known, clock::unix_millis())?;

@@ -10,14 +10,16 @@ use zeroize::Zeroizing;
 
 use crate::cache::{Bounds, Cache};
 use crate::capabilities::Action;
+use crate::envelope::Envelope;
 use crate::key::{PublicKey, RootKey};
 use crate::token;
 use crate::types::{AuthError, Grant, Subject};
-use crate::verified::{Examiner, Ruling, Verified, unauthenticated};
+use crate::verified::{Verified, refusal, unauthenticated};
 
 const BOUNDS: Bounds = Bounds {
     tokens_max: limits::CAPABILITY_CACHE_TOKENS_MAX,
     resources_per_token_max: limits::CAPABILITY_CACHE_RESOURCES_PER_TOKEN_MAX,
+    bytes_max: limits::CAPABILITY_CACHE_BYTES_MAX,
     ttl_ms: limits::CAPABILITY_CACHE_TTL.as_millis() as u64,
 };
 
@@ -29,7 +31,6 @@ struct Inner {
     root: RootKey,
     operator: Option<(Zeroizing<String>, Arc<Subject>)>,
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
-    examiner: Examiner,
     cache: Cache<Verified>,
     /// Replaced before the cache is swept, and asked again when a token enters it: a revoked one cannot slip in.
     revoked: ArcSwap<HashSet<String>>,
@@ -39,21 +40,19 @@ impl Authority {
     /// Decides on tokens signed by `root`. The bearer of `operator_token` may do everything. `clock` tells the
     /// milliseconds since 1970.
     pub fn new(root: RootKey, operator_token: Option<&str>, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        let examiner = Examiner::new(root.public());
-        Authority::assemble(root, operator_token, Box::new(clock), examiner, BOUNDS)
+        Authority::assemble(root, operator_token, Box::new(clock), BOUNDS)
     }
 
     fn assemble(
         root: RootKey,
         operator_token: Option<&str>,
         clock: Box<dyn Fn() -> u64 + Send + Sync>,
-        examiner: Examiner,
         bounds: Bounds,
     ) -> Self {
         let operator = operator_token
             .map(|token| (Zeroizing::new(token.trim().to_owned()), Arc::new(Subject::operator("operator"))));
         let (cache, revoked) = (Cache::new(bounds), ArcSwap::default());
-        Authority(Arc::new(Inner { root, operator, clock, examiner, cache, revoked }))
+        Authority(Arc::new(Inner { root, operator, clock, cache, revoked }))
     }
 
     /// May the bearer of this token do `action` to `resource`? An empty resource stands for what concerns no single
@@ -82,10 +81,11 @@ impl Authority {
         };
         let at_ms = at_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
         check_expiry(&verified, at_ms)?;
-        let is_allowed = match verdict {
-            Some(verdict) => verdict,
-            None => self.rule(token, &verified, action, resource, at_ms)?,
-        };
+        let is_allowed = verdict.unwrap_or_else(|| {
+            let is_allowed = verified.allows(action, resource);
+            self.0.cache.put_verdict(token, &verified, action, resource, is_allowed);
+            is_allowed
+        });
         let subject = &verified.subject;
         is_allowed.then(|| Arc::clone(subject)).ok_or_else(|| forbidden(subject, action, resource))
     }
@@ -128,7 +128,13 @@ impl Authority {
     pub fn set_revoked(&self, ids: impl IntoIterator<Item = String>) {
         let ids: HashSet<String> = ids.into_iter().map(|id| id.to_ascii_lowercase()).collect();
         self.0.revoked.store(Arc::new(ids));
-        self.0.cache.retain((self.0.clock)(), |verified| !self.is_revoked(verified));
+        self.0.cache.retain((self.0.clock)(), |verified| !self.is_revoked(&verified.ids));
+    }
+
+    /// Adds to the list of revoked tokens; what was revoked stays so.
+    pub fn add_revoked(&self, ids: impl IntoIterator<Item = String>) {
+        let known: Vec<String> = self.0.revoked.load().iter().cloned().collect();
+        self.set_revoked(known.into_iter().chain(ids));
     }
 
     /// Forgets verdicts past their time; to be called now and then.
@@ -148,6 +154,13 @@ impl Authority {
         token::mint(&self.0.root, grant)
     }
 
+    /// Answer to somebody who asks whether this node knows its operator token; none if it has no such token, or if the
+    /// nonce is none.
+    pub fn prove_operator(&self, nonce: &str) -> Option<String> {
+        let (token, _) = self.0.operator.as_ref()?;
+        crate::proof::prove(token, nonce)
+    }
+
     /// The key that verifies the tokens of this node.
     pub fn public_key(&self) -> PublicKey {
         self.0.root.public()
@@ -164,34 +177,24 @@ impl Authority {
     }
 
     fn verify(&self, token: &str, now_ms: u64) -> Result<Arc<Verified>, Error> {
-        let verified = Arc::new(self.0.examiner.verify(token)?);
-        match self.0.cache.put_token(token, &verified, now_ms, || self.is_revoked(&verified)) {
+        let envelope = Envelope::open(token).map_err(refusal)?;
+        let revoked = || unauthenticated("the token was revoked");
+        // Before anything that costs more than reading: a revoked token is never remembered, so that its bearer could
+        // make the node verify it again with each request.
+        if self.is_revoked(&envelope.ids()) {
+            return Err(revoked());
+        }
+        let verified = Arc::new(Verified::new(&envelope, self.public_key())?);
+        let remembered = (&verified, verified.bytes());
+        match self.0.cache.put_token(token, remembered, now_ms, || self.is_revoked(&verified.ids)) {
             true => Ok(verified),
-            false => Err(unauthenticated("the token was revoked")),
+            false => Err(revoked()),
         }
     }
 
-    fn is_revoked(&self, verified: &Verified) -> bool {
+    fn is_revoked(&self, ids: &[String]) -> bool {
         let revoked = self.0.revoked.load();
-        verified.ids.iter().any(|id| revoked.contains(id))
-    }
-
-    fn rule(
-        &self,
-        token: &str,
-        verified: &Arc<Verified>,
-        action: Action,
-        resource: &str,
-        at_ms: u64,
-    ) -> Result<bool, Error> {
-        let is_allowed = match self.0.examiner.rule(verified, action, resource, at_ms) {
-            Ruling::Firm(is_allowed) => is_allowed,
-            Ruling::Refused(error) => return Err(error),
-        };
-        if verified.is_steady {
-            self.0.cache.put_verdict(token, verified, action, resource, is_allowed);
-        }
-        Ok(is_allowed)
+        ids.iter().any(|id| revoked.contains(id))
     }
 }
 

@@ -11,6 +11,9 @@ use crate::capabilities::Action;
 /// Tables, so that clients with different tokens seldom wait for each other.
 const SHARDS: usize = 16;
 
+/// Bytes that remembering a verdict takes beside the name of the resource: its places in two tables.
+const VERDICT_BYTES: usize = 192;
+
 /// Bounds of what is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -18,6 +21,8 @@ pub struct Bounds {
     pub tokens_max: usize,
     /// Maximum resources of one token.
     pub resources_per_token_max: usize,
+    /// Maximum bytes of all tokens with what is remembered of them, shared out evenly among the tables.
+    pub bytes_max: usize,
     /// Milliseconds from one verification of a token to the next.
     pub ttl_ms: u64,
 }
@@ -35,6 +40,8 @@ struct Entry<T> {
     /// The whole token, because a hash alone could name another.
     token: Box<str>,
     value: Arc<T>,
+    /// Bytes of the token, its value and its verdicts, roughly.
+    bytes: usize,
     since_ms: u64,
     verdicts: HashMap<Arc<str>, Verdicts>,
     /// The resources in the order in which they came.
@@ -80,19 +87,31 @@ impl<T> Cache<T> {
         self.is_fresh(entry, now_ms).then(|| read(entry))
     }
 
-    /// Remembers a token, unless `is_unwelcome` says otherwise by now; the oldest makes room.
-    pub fn put_token(&self, token: &str, value: &Arc<T>, now_ms: u64, is_unwelcome: impl FnOnce() -> bool) -> bool {
+    /// Remembers a token with a value of so many bytes, unless `is_unwelcome` says otherwise by now; the oldest make
+    /// room.
+    pub fn put_token(
+        &self,
+        token: &str,
+        (value, value_bytes): (&Arc<T>, usize),
+        now_ms: u64,
+        is_unwelcome: impl FnOnce() -> bool,
+    ) -> bool {
         let hash = self.hasher.hash_one(token);
         let mut shard = self.shard(hash);
         if is_unwelcome() {
             return false;
         }
         shard.retain(|entry| self.is_fresh(entry, now_ms) && &*entry.token != token);
-        if shard.len() >= (self.bounds.tokens_max / SHARDS).max(1) {
+        let bytes = token.len() + value_bytes;
+        let is_full = |shard: &HashTable<Entry<T>>| {
+            shard.len() >= (self.bounds.tokens_max / SHARDS).max(1) || held(shard) + bytes > self.shard_bytes_max()
+        };
+        while !shard.is_empty() && is_full(&shard) {
             evict_oldest(&mut shard);
         }
         let (verdicts, order) = (HashMap::new(), VecDeque::new());
-        let entry = Entry { hash, token: token.into(), value: Arc::clone(value), since_ms: now_ms, verdicts, order };
+        let (token, value) = (token.into(), Arc::clone(value));
+        let entry = Entry { hash, token, value, bytes, since_ms: now_ms, verdicts, order };
         shard.insert_unique(hash, entry, |entry| entry.hash);
         true
     }
@@ -101,16 +120,20 @@ impl<T> Cache<T> {
     pub fn put_verdict(&self, token: &str, basis: &Arc<T>, action: Action, resource: &str, verdict: bool) {
         let hash = self.hasher.hash_one(token);
         let mut shard = self.shard(hash);
+        let bytes = resource.len() + VERDICT_BYTES;
+        let is_full = held(&shard) + bytes > self.shard_bytes_max();
         let Some(entry) = shard.find_mut(hash, |entry| Arc::ptr_eq(&entry.value, basis)) else { return };
         if let Some(verdicts) = entry.verdicts.get_mut(resource) {
             verdicts.put(action, verdict);
             return;
         }
-        if entry.order.len() >= self.bounds.resources_per_token_max
-            && let Some(oldest) = entry.order.pop_front()
-        {
+        // Only what is known of the same token makes room, so that one token cannot push out another.
+        if is_full || entry.order.len() >= self.bounds.resources_per_token_max {
+            let Some(oldest) = entry.order.pop_front() else { return };
             entry.verdicts.remove(&oldest);
+            entry.bytes -= oldest.len() + VERDICT_BYTES;
         }
+        entry.bytes += bytes;
         let resource: Arc<str> = resource.into();
         entry.order.push_back(Arc::clone(&resource));
         entry.verdicts.entry(resource).or_default().put(action, verdict);
@@ -134,6 +157,10 @@ impl<T> Cache<T> {
         now_ms.checked_sub(entry.since_ms).is_some_and(|age_ms| age_ms < self.bounds.ttl_ms)
     }
 
+    fn shard_bytes_max(&self) -> usize {
+        self.bounds.bytes_max / SHARDS
+    }
+
     fn shard(&self, hash: u64) -> MutexGuard<'_, HashTable<Entry<T>>> {
         // The table uses the highest and the lowest bits itself.
         lock(&self.shards[(hash >> 32) as usize % SHARDS])
@@ -151,6 +178,11 @@ impl Verdicts {
             None => self.0.push((action, verdict)),
         }
     }
+}
+
+/// Bytes of what a table remembers; counted anew, because a table has few entries and is seldom added to.
+fn held<T>(shard: &HashTable<Entry<T>>) -> usize {
+    shard.iter().map(|entry| entry.bytes).sum()
 }
 
 fn evict_oldest<T>(shard: &mut HashTable<Entry<T>>) {
@@ -172,11 +204,12 @@ mod tests {
     use super::*;
     use crate::testing::{GET, PUT, READ};
 
-    const BOUNDS: Bounds = Bounds { tokens_max: SHARDS * 2, resources_per_token_max: 3, ttl_ms: 100 };
+    const BOUNDS: Bounds =
+        Bounds { tokens_max: SHARDS * 2, resources_per_token_max: 3, bytes_max: SHARDS * 4096, ttl_ms: 100 };
 
     fn cache_with(token: &str) -> (Cache<u32>, Arc<u32>) {
         let (cache, value) = (Cache::new(BOUNDS), Arc::new(7));
-        assert!(cache.put_token(token, &value, 1000, || false));
+        assert!(cache.put_token(token, (&value, 8), 1000, || false));
         (cache, value)
     }
 
@@ -220,7 +253,7 @@ mod tests {
         let cache = Cache::new(BOUNDS);
         for number in 0..1000_u64 {
             let value = Arc::new(0);
-            assert!(cache.put_token(&number.to_string(), &value, 1000 + number / 100, || false));
+            assert!(cache.put_token(&number.to_string(), (&value, 8), 1000 + number / 100, || false));
             cache.put_verdict(&number.to_string(), &value, PUT, "t", true);
             assert!(cache.find(&number.to_string(), PUT, "t", 1010).is_some(), "the newest is kept");
         }
@@ -228,11 +261,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_remembered_is_bounded_in_bytes() {
+        let cache = Cache::new(Bounds { tokens_max: 100_000, resources_per_token_max: 1000, ..BOUNDS });
+        let held_in_all = || cache.shards.iter().map(|shard| held(&lock(shard))).sum::<usize>();
+        for number in 0..200_u32 {
+            let (token, value) = (number.to_string(), Arc::new(number));
+            assert!(cache.put_token(&token, (&value, 1000), 1000, || false));
+            for resource in 0..30 {
+                cache.put_verdict(&token, &value, PUT, &format!("{resource:0200}"), true);
+            }
+            assert!(held_in_all() <= BOUNDS.bytes_max, "{}", held_in_all());
+            assert!(cache.find_token(&token, 1000).is_some(), "the newest is kept");
+        }
+        assert!(held_in_all() > BOUNDS.bytes_max / 2, "and the room is used: {}", held_in_all());
+    }
+
+    #[test]
     fn an_unwelcome_token_and_a_verdict_on_other_grounds_are_not_kept() {
         let (cache, old) = cache_with("a");
-        assert!(!cache.put_token("b", &old, 1000, || true));
+        assert!(!cache.put_token("b", (&old, 8), 1000, || true));
         assert!(cache.find("b", PUT, "t", 1000).is_none());
-        assert!(cache.put_token("a", &Arc::new(8), 1000, || false));
+        assert!(cache.put_token("a", (&Arc::new(8), 8), 1000, || false));
         cache.put_verdict("a", &old, PUT, "t", true);
         assert_eq!(cache.len(), 0);
     }
@@ -240,7 +289,7 @@ mod tests {
     #[test]
     fn what_is_not_wanted_is_forgotten() {
         let (cache, value) = cache_with("a");
-        assert!(cache.put_token("b", &Arc::new(8), 1050, || false));
+        assert!(cache.put_token("b", (&Arc::new(8), 8), 1050, || false));
         cache.put_verdict("a", &value, PUT, "t", true);
         cache.retain(1050, |value| *value != 8);
         assert!(cache.find("a", PUT, "t", 1050).is_some() && cache.find("b", PUT, "t", 1050).is_none());

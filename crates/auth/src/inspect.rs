@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use biscuit_auth::UnverifiedBiscuit;
 use serde::Serialize;
 
+use crate::envelope::Envelope;
 use crate::key::PublicKey;
-use crate::token::{expiry_in, name, parse, refused};
+use crate::right::Right;
+use crate::token::refused;
 use crate::types::AuthError;
-use crate::verified::{hex, signed_by};
 
 /// What a token says about itself; true only if it verifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,58 +37,36 @@ pub struct BlockText {
     pub revocation_id: String,
 }
 
-/// Reads a token without verifying it.
+/// Reads a token without verifying it. One that carries what no node or client of this project writes is refused, as a
+/// node would refuse it.
 pub fn inspect(token: &str) -> Result<Inspection, AuthError> {
-    let read = parse(token.trim())?;
-    let blocks = read.revocation_identifiers().into_iter().enumerate().map(|(index, id)| {
-        let source = read.print_block_source(index).map_err(refused)?;
-        Ok(BlockText { source: harmless(&source), revocation_id: hex(&id) })
-    });
-    let blocks = blocks.collect::<Result<Vec<BlockText>, AuthError>>()?;
-    let minted = blocks.first().map_or("", |block| block.source.as_str());
-    let subject = terms_of(minted, name::SUBJECT).find_map(|terms| terms.into_iter().next());
-    Ok(Inspection {
-        subject,
-        rights: rights(minted),
-        limits: limits(minted),
-        expires_ms: blocks.iter().flat_map(|block| block.source.lines().filter_map(expiry_in)).min(),
-        blocks,
-        verifies: None,
-    })
+    read(token.trim()).map(|(inspection, _)| inspection)
 }
 
 /// Reads a token and says whether its signatures hold under this key.
 pub fn inspect_with(token: &str, key: &PublicKey) -> Result<Inspection, AuthError> {
-    let inspection = inspect(token)?;
-    let verifies = signed_by(*key, token.trim()).is_ok();
-    Ok(Inspection { verifies: Some(verifies), ..inspection })
+    let (inspection, envelope) = read(token.trim())?;
+    Ok(Inspection { verifies: Some(envelope.is_signed_by(*key)), ..inspection })
 }
 
-fn rights(source: &str) -> Vec<String> {
-    let texts = |name, end: &'static str| {
-        terms_of(source, name).filter_map(move |terms| match terms.as_slice() {
-            [action, resource] => Some(format!("{action}:{resource}{end}")),
-            _ => None,
-        })
+fn read(token: &str) -> Result<(Inspection, Envelope), AuthError> {
+    let envelope = Envelope::open(token)?;
+    let contents = envelope.contents()?;
+    let expires_ms = contents.expires_ms();
+    let printed = UnverifiedBiscuit::from_base64(token).map_err(refused)?;
+    let blocks = envelope.ids().into_iter().enumerate().map(|(index, revocation_id)| {
+        let source = harmless(&printed.print_block_source(index).map_err(refused)?);
+        Ok(BlockText { source, revocation_id })
+    });
+    let inspection = Inspection {
+        blocks: blocks.collect::<Result<_, AuthError>>()?,
+        subject: Some(harmless(&contents.grant.subject)),
+        rights: contents.grant.rights.iter().map(Right::to_string).map(|right| harmless(&right)).collect(),
+        limits: contents.grant.limits,
+        expires_ms,
+        verifies: None,
     };
-    texts(name::RIGHT, "").chain(texts(name::RIGHT_PREFIX, "*")).collect()
-}
-
-fn limits(source: &str) -> BTreeMap<String, u64> {
-    let limit = |terms: Vec<String>| match terms.as_slice() {
-        [name, value] => Some((name.clone(), value.parse().ok()?)),
-        _ => None,
-    };
-    terms_of(source, name::QUOTA).filter_map(limit).collect()
-}
-
-/// The terms of each fact of this name, without quotation marks.
-fn terms_of<'a>(source: &'a str, name: &'a str) -> impl Iterator<Item = Vec<String>> + 'a {
-    let terms = move |line: &str| {
-        let inside = line.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(");")?;
-        Some(inside.split(", ").map(|term| term.trim_matches('"').to_owned()).collect())
-    };
-    source.lines().filter_map(terms)
+    Ok((inspection, envelope))
 }
 
 /// The text with nothing in it that could move the cursor of a terminal.

@@ -4,18 +4,22 @@
 //! service declares its own as [`Capabilities`].
 //!
 //! A token is a biscuit: signed by the node's [`RootKey`], narrowed by its holder without any key, and verified by
-//! [`Authority`], the one place every surface asks. Verdicts are remembered for a short while, so that a busy client
-//! pays for the signature and the rules once.
+//! [`Authority`], the one place every surface asks. Of the language of biscuits only what this crate writes is taken,
+//! and it is compared, never run: a token cannot cost more than its size. Verdicts are remembered for a short while, so
+//! that a busy client pays for the signatures once.
 
 #![forbid(unsafe_code)]
 
 mod asked;
 mod authority;
+mod block;
 mod cache;
 mod capabilities;
+mod envelope;
 pub mod file;
 mod inspect;
 mod key;
+mod proof;
 mod revocations;
 mod right;
 #[cfg(test)]
@@ -29,6 +33,7 @@ pub use authority::Authority;
 pub use capabilities::{Action, Capabilities, LimitSpec, VerbSpec};
 pub use inspect::{BlockText, Inspection, inspect, inspect_with};
 pub use key::{PublicKey, RootKey};
+pub use proof::{is_proof, prove};
 pub use revocations::Revocations;
 pub use right::{ResourceScope, Right};
 pub use token::attenuate;

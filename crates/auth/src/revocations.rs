@@ -11,6 +11,7 @@ use crate::types::AuthError;
 /// Bytes of the shortest and the longest id: signatures of the kinds a token may carry.
 const ID_BYTES: std::ops::RangeInclusive<usize> = 16..=128;
 
+const ID_RULE: &str = "32 to 256 hex digits, an even number of them";
 const HEADER: &str = "# Revoked tokens: one revocation id a line, as `macronode token inspect` shows it.\n";
 
 /// What the file says.
@@ -23,10 +24,10 @@ pub struct Revocations {
 }
 
 impl Revocations {
-    /// Reads the file; no file means that nothing is revoked.
+    /// Reads the file; no file means that nothing is revoked. A line that is no text is one that cannot be read.
     pub fn load(path: &Path) -> io::Result<Self> {
-        match fs::read_to_string(path) {
-            Ok(text) => Ok(Revocations::parse(&text)),
+        match fs::read(path) {
+            Ok(bytes) => Ok(Revocations::parse(&String::from_utf8_lossy(&bytes))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Revocations::default()),
             Err(error) => Err(error),
         }
@@ -46,14 +47,23 @@ impl Revocations {
         read
     }
 
+    /// What is wrong with the file, if something is: the line to look at, and what to do about it.
+    pub fn problem(&self) -> Option<String> {
+        let line = self.unreadable_lines.first()?;
+        let others = match self.unreadable_lines.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {others} more)"),
+        };
+        Some(format!("line {line}{others} is no revocation id ({ID_RULE}); mend it, or put a # before it"))
+    }
+
     /// Adds an id to the file, with a note for people; false if it was there. The file is never seen half written,
     /// and no two that add at once lose what the other added.
     pub fn append(path: &Path, id: &str, note: &str) -> Result<bool, AuthError> {
-        let rule = "32 to 256 hex digits, an even number of them";
         let id = normalized(id.trim()).ok_or_else(|| AuthError::BadName {
             what: "the revocation id",
             text: id.to_owned(),
-            rule,
+            rule: ID_RULE,
         })?;
         append(path, &id, note).map_err(|source| AuthError::File { path: path.to_owned(), source })
     }
@@ -101,6 +111,8 @@ mod tests {
         let read = Revocations::parse(&format!("# all\n\n{ID} # ann\n  {upper}\nxyz\n{}\n", &ID[1..]));
         assert_eq!(read.ids.iter().collect::<Vec<_>>(), [ID, &ID.replace("00", "01")]);
         assert_eq!(read.unreadable_lines, [5, 6]);
+        assert!(read.problem().is_some_and(|problem| problem.starts_with("line 5 (and 1 more)")));
+        assert_eq!(Revocations::parse(ID).problem(), None);
     }
 
     #[test]

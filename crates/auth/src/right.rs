@@ -41,6 +41,14 @@ impl ResourceScope {
         }
     }
 
+    /// The name or the beginning; nothing for every resource.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            ResourceScope::Exact(text) | ResourceScope::Prefix(text) => text,
+            ResourceScope::Any => "",
+        }
+    }
+
     fn validate(&self) -> Result<(), AuthError> {
         match self {
             ResourceScope::Exact(text) | ResourceScope::Prefix(text) => {

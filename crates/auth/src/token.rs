@@ -5,8 +5,9 @@ use biscuit_auth::builder::{
     int, pred, string, var,
 };
 use biscuit_auth::{Biscuit, UnverifiedBiscuit, error};
-use ron_types::limits::CAPABILITY_BYTES_MAX;
+use ron_types::limits::{CAPABILITY_BLOCKS_MAX, CAPABILITY_BYTES_MAX};
 
+use crate::envelope::Envelope;
 use crate::key::RootKey;
 use crate::right::{ResourceScope, Right};
 use crate::types::{AuthError, Grant, Narrowing};
@@ -19,8 +20,8 @@ pub(crate) mod name {
     pub const QUOTA: &str = "quota";
     pub const OPERATION: &str = "operation";
     pub const RESOURCE: &str = "resource";
-    /// Whole seconds, as the tools of others write it.
-    pub const TIME: &str = "time";
+    /// Head of every alternative of a check, which says nothing.
+    pub const QUERY: &str = "query";
     /// Milliseconds since 1970, so that an expiry is exact.
     pub const TIME_MS: &str = "time_ms";
 }
@@ -49,19 +50,16 @@ pub fn attenuate(token: &str, narrower: &Narrowing) -> Result<String, AuthError>
     for check in checks(narrower)? {
         block = block.check(check).map_err(refused)?;
     }
-    let narrowed = parse(token)?.append(block).and_then(|token| token.to_base64()).map_err(refused)?;
+    // A node would refuse what comes of a token it refuses; better told here than there.
+    if Envelope::open(token)?.contents()?.narrowings.len() + 2 > CAPABILITY_BLOCKS_MAX {
+        return Err(AuthError::TooMany { what: "blocks", max: CAPABILITY_BLOCKS_MAX });
+    }
+    let parent = UnverifiedBiscuit::from_base64(token).map_err(refused)?;
+    let narrowed = parent.append(block).and_then(|token| token.to_base64()).map_err(refused)?;
     if narrowed.len() > CAPABILITY_BYTES_MAX {
         return Err(AuthError::TooLarge("a token narrowed so often"));
     }
     Ok(narrowed)
-}
-
-/// Reads a token without verifying it.
-pub(crate) fn parse(token: &str) -> Result<UnverifiedBiscuit, AuthError> {
-    if token.len() > CAPABILITY_BYTES_MAX {
-        return Err(AuthError::Malformed(format!("it is longer than {CAPABILITY_BYTES_MAX} bytes")));
-    }
-    UnverifiedBiscuit::from_base64(token).map_err(refused)
 }
 
 fn facts(grant: &Grant) -> Vec<Fact> {
@@ -103,16 +101,11 @@ fn within(right: &Right) -> Rule {
     }
 }
 
-/// The one form of expiry that this crate writes; [`expiry_in`] reads it back.
+/// The one form of expiry there is.
 fn until(expires_ms: u64) -> Result<Check, AuthError> {
     let expires_ms = i64::try_from(expires_ms).map_err(|_| AuthError::TooLarge("the expiry"))?;
     let is_before = compare(var("now"), int(expires_ms), Binary::LessThan);
     Ok(any_of(vec![query(vec![pred(name::TIME_MS, &[var("now")])], vec![is_before])]))
-}
-
-/// The expiry that a line of a block states, if it is one.
-pub(crate) fn expiry_in(line: &str) -> Option<u64> {
-    line.strip_prefix("check if time_ms($now), $now < ")?.strip_suffix(';')?.parse().ok()
 }
 
 fn compare(left: Term, right: Term, by: Binary) -> Expression {
@@ -121,7 +114,7 @@ fn compare(left: Term, right: Term, by: Binary) -> Expression {
 
 fn query(predicates: Vec<Predicate>, expressions: Vec<Expression>) -> Rule {
     let nothing: &[Term] = &[];
-    Rule::new(pred("query", nothing), predicates, expressions, vec![])
+    Rule::new(pred(name::QUERY, nothing), predicates, expressions, vec![])
 }
 
 fn any_of(queries: Vec<Rule>) -> Check {

@@ -10,7 +10,7 @@ use crate::capabilities::is_limit;
 use crate::right::Right;
 
 /// Longest name of a subject or a resource in bytes.
-const NAME_BYTES_MAX: usize = 128;
+pub(crate) const NAME_BYTES_MAX: usize = 128;
 
 /// The bearer of a token, as far as the node knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,14 @@ pub enum AuthError {
     /// The text is no token.
     #[error("this is not a capability token: {0}")]
     Malformed(String),
+    /// A block carries something that no node or client of this project writes.
+    #[error("block {block} of the token carries {what}; a node takes only what it grants and what narrows that")]
+    Foreign {
+        /// Number of the block; 0 is the minted one.
+        block: usize,
+        /// What it carries.
+        what: &'static str,
+    },
     /// A name is not written as it must be.
     #[error("{what} {text:?} is not allowed: {rule}")]
     BadName {

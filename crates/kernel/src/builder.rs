@@ -106,6 +106,7 @@ impl Builder {
             metrics,
             declared: OnceLock::new(),
             last_turn_ms: Monotone::new(0),
+            drain_asked: OnceLock::new(),
             started: clock::now(),
         };
         let handle = KernelHandle { inner: Arc::new(inner) };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ron_cells::Monotone;
 use ron_policy::TaskId;
+use ron_types::limits::RUNTIME_STILL_MAX;
 use ron_types::{Error, Kind};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -45,6 +46,7 @@ pub(crate) enum Request {
     Pressure { service: &'static str, cause: &'static str, on: bool },
     Dependency { service: &'static str, name: &'static str, met: bool },
     Chaos { task: String, share: f64, order: ChaosOrder, reply: oneshot::Sender<Result<Vec<String>, Error>> },
+    Stall { time: Duration },
 }
 
 impl Payload for Request {}
@@ -72,8 +74,10 @@ pub(crate) struct Inner {
     pub metrics: Arc<Metrics>,
     /// Set once by the builder, before anything runs.
     pub declared: OnceLock<Declared>,
-    /// Kernel milliseconds of the last turn of the supervisor's loop.
+    /// Kernel milliseconds of the last turn of the supervisor's loop that a timer began; 0 before the first.
     pub last_turn_ms: Monotone,
+    /// Set when somebody asks for a drain, even if the supervisor does not hear of it.
+    pub drain_asked: OnceLock<()>,
     pub started: Instant,
 }
 
@@ -83,9 +87,24 @@ impl KernelHandle {
         clock::now().saturating_duration_since(self.inner.started).as_millis() as u64
     }
 
-    /// Current status of the node.
+    /// Current status of the node. The supervisor cannot say that it is stuck, so that this says it.
     pub fn status(&self) -> Arc<NodeStatus> {
-        Arc::clone(&self.inner.status.borrow())
+        let status = Arc::clone(&self.inner.status.borrow());
+        match self.stands_still() {
+            Some(time) => Arc::new(status.standing_still(time)),
+            None => status,
+        }
+    }
+
+    /// Time since the runtime last turned, if that is longer than one that turns ever takes.
+    pub fn stands_still(&self) -> Option<Duration> {
+        let has_begun = self.inner.last_turn_ms.get() > 0;
+        Some(self.last_turn_age()).filter(|age| has_begun && *age > RUNTIME_STILL_MAX)
+    }
+
+    /// Whether somebody has asked for a drain, even if nothing of the kernel turns.
+    pub fn is_drain_asked(&self) -> bool {
+        self.inner.drain_asked.get().is_some()
     }
 
     /// Receiver of every new status.
@@ -127,6 +146,7 @@ impl KernelHandle {
 
     /// Asks for a drain. Asking twice is asking once.
     pub async fn drain(&self) -> Result<(), Error> {
+        self.inner.drain_asked.get_or_init(|| ());
         self.ask(Request::Drain).await
     }
 
@@ -155,6 +175,11 @@ impl KernelHandle {
         let (reply, answer) = oneshot::channel();
         self.ask(Request::Chaos { task: task.to_owned(), share, order, reply }).await?;
         answer.await.map_err(|_| Error::canceled("the supervisor is gone"))?
+    }
+
+    /// Chaos: keeps all threads of the runtime from turning for this time.
+    pub async fn stall(&self, time: Duration) -> Result<(), Error> {
+        self.ask(Request::Stall { time }).await
     }
 
     pub(crate) async fn boot_ready(&self, task: TaskId) {

@@ -1,5 +1,7 @@
 //! The supervisor's loop: one `select!` that turns the world into events for the policy, and performs its actions.
 
+mod chaos;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +9,12 @@ use std::time::Duration;
 use ron_cells::Monotone;
 use ron_policy::invariants::Observer;
 use ron_policy::{
-    AbortReason, Action, Event, ExitReason, NodeState, Plan, PlanError, State, Supervisor, TaskId, TaskState, TaskView,
+    AbortReason, Action, Event, ExitReason, Plan, PlanError, State, Supervisor, TaskId, TaskState, TaskView,
 };
 use ron_types::{Error, Kind};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Interval;
 use tokio_util::task::JoinMap;
 use tracing::Instrument as _;
 
@@ -18,7 +22,7 @@ use crate::builder::{BuiltTask, KernelOptions, SUPERVISOR};
 use crate::bus::KernelEvent;
 use crate::coalesce::{Coalesce, Coalescing};
 use crate::deadline::Deadline;
-use crate::handle::{ChaosOrder, KernelHandle, Request};
+use crate::handle::{KernelHandle, Request};
 use crate::queue::QueueReceiver;
 use crate::spec::{Fate, Overflow, QueueKind, QueueSpec, ServiceSpec};
 use crate::status::{NodeStatus, TaskStatus};
@@ -96,6 +100,8 @@ pub struct Kernel {
     config_updates: Coalescing<ConfigChange>,
     services: Vec<(&'static ServiceSpec, Vec<BuiltTask>)>,
     tasks: JoinMap<TaskId, TaskResult>,
+    /// What chaos keeps the runtime's threads busy with.
+    stalls: JoinSet<()>,
     controls: HashMap<TaskId, Control>,
     /// Instances told to end for a restart, and when patience ends.
     leaving: Vec<(TaskId, Deadline)>,
@@ -125,6 +131,7 @@ impl Kernel {
             config_updates,
             services,
             tasks: JoinMap::new(),
+            stalls: JoinSet::new(),
             controls: HashMap::new(),
             leaving: Vec::new(),
             drain_asked: None,
@@ -144,8 +151,11 @@ impl Kernel {
     pub async fn run(mut self) -> ExitReport {
         self.announce_series();
         self.step(Event::Boot);
+        let mut pulse = tokio::time::interval(TURN_EVERY);
+        // After a stall, the beats that were missed would all show the same moment.
+        pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while self.finished.is_none() {
-            self.turn().await;
+            self.turn(&mut pulse).await;
         }
         self.tasks.abort_all();
         ExitReport {
@@ -159,10 +169,15 @@ impl Kernel {
     }
 
     /// Waits for the next thing that can happen, and handles it.
-    async fn turn(&mut self) {
+    async fn turn(&mut self, pulse: &mut Interval) {
         let wake = self.until_wakeup();
+        let mut is_pulse = false;
         let happened = tokio::select! {
             biased;
+            _ = pulse.tick() => {
+                is_pulse = true;
+                Happened::Woke
+            }
             Some((task, joined)) = self.tasks.join_next(), if !self.tasks.is_empty() => {
                 Happened::Ended(task, exit_reason(joined))
             }
@@ -172,7 +187,11 @@ impl Kernel {
         };
         self.feed_beats();
         self.abort_overdue();
-        self.handle.inner.last_turn_ms.raise(self.handle.now_ms());
+        // Only a timer proves that the runtime turns: with all its threads stuck, requests of the admin thread would
+        // still wake this loop, which has a thread of its own.
+        if is_pulse {
+            self.handle.inner.last_turn_ms.raise(self.handle.now_ms());
+        }
         match happened {
             Happened::Ended(task, reason) => self.ended(task, reason),
             Happened::Asked(request) => self.serve(request),
@@ -340,6 +359,7 @@ impl Kernel {
             Request::Chaos { task, share, order, reply } => {
                 let _ = reply.send(self.chaos(&task, share, order));
             }
+            Request::Stall { time } => self.stall(time),
         }
     }
 
@@ -411,28 +431,6 @@ impl Kernel {
         }
     }
 
-    /// Chaos: hits a share of the running instances, at least one, evenly spread from a moving start.
-    fn chaos(&self, task: &str, share: f64, order: ChaosOrder) -> Result<Vec<String>, Error> {
-        let mut running: Vec<TaskId> = self.controls.keys().copied().filter(|id| self.spec_name(*id) == task).collect();
-        let all = self.supervisor.tasks().filter(|id| self.spec_name(*id) == task).count();
-        if all == 0 {
-            return Err(self.unknown("task", task));
-        }
-        running.sort_unstable();
-        let hits = ((all as f64 * share).round() as usize).max(1).min(running.len());
-        let start = self.handle.now_ms() as usize;
-        let order = match order {
-            ChaosOrder::Kill => Order::Panic,
-            ChaosOrder::Freeze => Order::Freeze,
-        };
-        let hit = (0..hits).map(|nth| {
-            let victim = running[(start + nth * running.len() / hits) % running.len()];
-            self.controls[&victim].order.send_replace(order);
-            self.names(victim).1
-        });
-        Ok(hit.collect())
-    }
-
     fn ask_to_leave(&mut self, task: TaskId) {
         if let Some(control) = self.controls.get(&task) {
             control.order.send_replace(Order::Stop);
@@ -489,12 +487,5 @@ impl Kernel {
             metrics.io_errors.at(op);
             metrics.backoff_retries.at(op);
         }
-    }
-}
-
-impl NodeStatus {
-    /// Whether every required service serves.
-    pub fn is_ready(&self) -> bool {
-        matches!(self.view.state, NodeState::Ready | NodeState::Degraded)
     }
 }

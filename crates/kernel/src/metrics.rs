@@ -143,6 +143,7 @@ metrics! {
     config_updates: counter "config_update_total" [] "Configuration changes applied";
     config_rejected: counter "config_reload_rejected_total" [] "Configuration edits refused; the old one stays";
     config_version: gauge "config_version" [] "Version of the configuration in force";
+    runtime_still: gauge "runtime_still_milliseconds" [] "Time since the runtime last turned; above 2000 the node is not ready";
     bus_lagged: counter_by "bus_lagged_total" ["service"] "Events a bus receiver missed before it was handed a snapshot";
     frame_rejects: counter_by "frame_reject_total" ["reason"] "Frames and bodies refused";
     connections_open: gauge_by "connections_open" ["listener"] "Connections held now";

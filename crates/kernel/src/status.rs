@@ -1,6 +1,8 @@
 //! How the node stands: the snapshot everybody outside the kernel reads.
 
-use ron_policy::{NodeView, TaskView};
+use std::time::Duration;
+
+use ron_policy::{NodeState, NodeView, TaskView};
 use serde::Serialize;
 
 /// One task instance as it is now.
@@ -32,4 +34,22 @@ pub struct NodeStatus {
     /// Status of every task instance.
     #[serde(skip)]
     pub tasks: Vec<TaskStatus>,
+}
+
+impl NodeStatus {
+    /// Whether every required service serves.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.view.state, NodeState::Ready | NodeState::Degraded)
+    }
+
+    /// The same, of a node whose runtime has not turned for this time: whatever it said last, it serves nobody.
+    pub(crate) fn standing_still(&self, time: Duration) -> Self {
+        let mut status = self.clone();
+        if self.is_ready() {
+            status.view.state = NodeState::Unready;
+        }
+        (status.view.accepts_reads, status.view.accepts_writes) = (false, false);
+        status.view.unmet.push(format!("kernel: the runtime has not turned for {} ms", time.as_millis()));
+        status
+    }
 }

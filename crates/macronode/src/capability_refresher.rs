@@ -1,39 +1,89 @@
 //! The capability refresher: forgets verdicts past their time and takes up revocations.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ron_auth::{Authority, Revocations};
 use ron_kernel::{TaskContext, TaskResult};
 
+use crate::specs;
+
 /// Pause between two looks at the revocation file; a revocation is effective within this time.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Condition of the unit, as `/readyz` and the metrics name it.
+const CONDITION: &str = "revocations";
+
+/// What is wrong with the list of revoked tokens, for people. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct ListProblem(Arc<Mutex<Option<String>>>);
+
+impl ListProblem {
+    /// The problem, if there is one now.
+    pub fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces what is known; true if it is news.
+    fn set(&self, problem: Option<String>) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = *known != problem;
+        *known = problem;
+        is_news
+    }
+}
 
 /// The task: takes up changes of the revocation file until it is told to stop.
 pub async fn capability_refresher(
     context: TaskContext,
     authority: Authority,
     revocations: Option<Arc<PathBuf>>,
+    problem: ListProblem,
 ) -> TaskResult {
-    refresh(&authority, revocations.clone()).await;
+    refresh(&context, &authority, revocations.clone(), &problem).await?;
     context.ready().await;
     loop {
         tokio::select! {
             () = context.stopping() => return Ok(()),
-            () = context.beating(tokio::time::sleep(LOOK_EVERY)) => refresh(&authority, revocations.clone()).await,
+            () = context.beating(tokio::time::sleep(LOOK_EVERY)) => {
+                refresh(&context, &authority, revocations.clone(), &problem).await?;
+            }
         }
     }
 }
 
-async fn refresh(authority: &Authority, revocations: Option<Arc<PathBuf>>) {
+/// Takes up the list. A node that cannot read all of it might let in what was taken back, so that it is not ready until
+/// the list is mended; what could be read holds meanwhile.
+async fn refresh(
+    context: &TaskContext,
+    authority: &Authority,
+    revocations: Option<Arc<PathBuf>>,
+    problem: &ListProblem,
+) -> TaskResult {
     authority.trim();
-    let Some(path) = revocations else { return };
-    match tokio::task::spawn_blocking(move || Revocations::load(&path)).await {
-        Ok(Ok(revoked)) => authority.set_revoked(revoked.ids),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "the list of revoked capabilities cannot be read; the last one stays in force")
+    let Some(path) = revocations else { return Ok(()) };
+    let file = Arc::clone(&path);
+    let found = match tokio::task::spawn_blocking(move || Revocations::load(&file)).await {
+        Ok(Ok(revoked)) => {
+            let found = revoked.problem();
+            match found {
+                None => authority.set_revoked(revoked.ids),
+                // A line that became unreadable may have been one that was in force.
+                Some(_) => authority.add_revoked(revoked.ids),
+            }
+            found
         }
-        Err(_) => {}
+        Ok(Err(error)) => Some(format!("it cannot be read: {error}; the last one stays in force")),
+        Err(_) => return Ok(()),
+    };
+    let found = found.map(|found| format!("the list of revoked tokens {}: {found}", path.display()));
+    let is_bad = found.is_some();
+    if problem.set(found) {
+        match problem.get() {
+            Some(problem) => tracing::error!("{problem}"),
+            None => tracing::info!("the list of revoked tokens can be read"),
+        }
+        context.kernel().dependency(specs::ACCESS.name, CONDITION, !is_bad).await?;
     }
+    Ok(())
 }

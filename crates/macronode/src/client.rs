@@ -1,6 +1,7 @@
 //! A small HTTP client for one node: one request, one connection, one deadline.
 
 mod api;
+mod identity;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub use api::{ApiClient, PATIENCE};
 
 use crate::cli::ClientArgs;
 use crate::config::{self, Config, Sources};
+use crate::data_dir::TOKEN_FILE;
 use crate::errors::{Code, Failure};
 
 /// The time of one request from the connection to the last byte of the answer.
@@ -29,6 +31,8 @@ const TOKEN_VARIABLE: &str = "MACRO_TOKEN";
 pub struct Client {
     endpoint: Endpoint,
     token_file: PathBuf,
+    /// Whether the token file was found beside the node's data and not named by the user.
+    is_token_found: bool,
     /// Name of the node's plane, for messages.
     plane: &'static str,
 }
@@ -54,13 +58,14 @@ impl Client {
     pub fn find(args: &ClientArgs) -> Result<Client, Failure> {
         let config = configured();
         let data_dir = args.data_dir.clone().unwrap_or_else(|| config.data_dir.clone());
-        let token_file = args.token_file.clone().unwrap_or_else(|| data_dir.join("operator.token"));
+        let token_file = args.token_file.clone().unwrap_or_else(|| data_dir.join(TOKEN_FILE));
         let scheme = if config.admin.tls_cert.is_some() { "https" } else { "http" };
         let written = args.admin.clone().unwrap_or_else(|| {
             let known = addresses(&data_dir).admin.unwrap_or_else(|| config.admin.addr.to_string());
             format!("{scheme}://{known}")
         });
-        Client::to(&written, args.ca.as_deref().or(config.admin.tls_cert.as_deref()), token_file)
+        let client = Client::to(&written, args.ca.as_deref().or(config.admin.tls_cert.as_deref()), token_file)?;
+        Ok(Client { is_token_found: args.token_file.is_none(), ..client })
     }
 
     /// The node at `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`.
@@ -75,7 +80,7 @@ impl Client {
             LinkError::Root(cause) => named(cause),
             error => Failure::new(Code::NoNode, error.to_string()),
         })?;
-        Ok(Client { endpoint, token_file, plane: "admin" })
+        Ok(Client { endpoint, token_file, is_token_found: false, plane: "admin" })
     }
 
     /// Address that is asked, for messages.
@@ -96,6 +101,9 @@ impl Client {
     /// Asks for something to be done, with the operator token.
     pub async fn post(&self, path: &str) -> Result<NodeAnswer, Failure> {
         let token = read_token(&self.token_file)?;
+        if self.is_token_found {
+            self.check_identity("/identity", &token, &self.token_file.display().to_string()).await?;
+        }
         let mut request = self.request(Method::POST, path)?;
         let value = Zeroizing::new(format!("Bearer {}", token.trim()));
         let mut value = http::HeaderValue::from_str(&value).map_err(|_| {
@@ -282,6 +290,23 @@ mod tests {
         let (asked, answer) = tokio::join!(serve_once(listener, refusal), client.post("/drain"));
         assert!(asked.contains("authorization: Bearer abc\r\n"), "{asked}");
         assert_eq!(answer.map_err(|failure| failure.code), Err(Code::TokenUnusable));
+    }
+
+    #[tokio::test]
+    async fn a_token_that_was_found_is_sent_only_to_the_node_that_knows_it() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        std::fs::write(folder.path().join(TOKEN_FILE), "abc\n").expect("written");
+        let (listener, _) = listen().await;
+        let address = listener.local_addr().expect("bound").to_string();
+        let data_dir = Some(folder.path().to_owned());
+        let found = Client::find(&ClientArgs { admin: Some(address), data_dir, ..ClientArgs::default() });
+        let liar = format!(r#"{{"proof":"{}"}}"#, "0".repeat(64));
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{liar}", liar.len());
+        let client = found.expect("an address");
+        let (asked, refused) = tokio::join!(serve_once(listener, answer.as_bytes()), client.post("/drain"));
+        assert!(asked.starts_with("GET /identity?nonce=") && !asked.contains("abc"), "{asked}");
+        let failure = refused.expect_err("a liar");
+        assert!(failure.code == Code::TokenUnusable && failure.message.contains("was not sent"), "{failure}");
     }
 
     #[tokio::test]

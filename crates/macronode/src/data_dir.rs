@@ -12,6 +12,8 @@ mod private;
 use ron_admin::OperatorToken;
 use zeroize::Zeroizing;
 
+use crate::services;
+
 /// Name of the file with the operator token.
 pub const TOKEN_FILE: &str = "operator.token";
 /// Name of the file with the bound addresses.
@@ -86,6 +88,8 @@ impl DataDir {
                 .try_into()
                 .map_err(|_| io::Error::other(format!("{} is damaged: it must have 32 bytes", path.display()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let anew = "what was given out under the old key, such as receipts, will be refused";
+                self.check_missing_key(&path, &[service.to_owned()], anew, "head -c 32 /dev/urandom")?;
                 let key = random_key()?;
                 write_private(&path, &key)?;
                 fs::File::open(folder)?.sync_all()?;
@@ -93,6 +97,32 @@ impl DataDir {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The path of the key that signs tokens, if it is there or may be made: beside a key or the data of a service it is
+    /// not made again, because nobody would notice that every token had become worthless. None in amnesia mode.
+    pub fn signing_key(&self) -> io::Result<Option<PathBuf>> {
+        let Some(path) = self.path(ron_auth::KEY_FILE).filter(|path| !path.exists()) else {
+            return Ok(self.path(ron_auth::KEY_FILE));
+        };
+        let names = services::all().map(|service| service.spec().name);
+        let made_with: Vec<String> = names.flat_map(|name| [name.to_owned(), format!("{name}.key")]).collect();
+        let anew = "every token made so far will be refused";
+        self.check_missing_key(&path, &made_with, anew, "openssl genpkey -algorithm ed25519").map(|()| Some(path))
+    }
+
+    /// An error if one of these files or folders is there with something in it: the key existed once.
+    fn check_missing_key(&self, key: &Path, made_with: &[String], anew: &str, command: &str) -> io::Result<()> {
+        let holds = |name: &&String| {
+            let path = self.path(name).unwrap_or_default();
+            fs::read_dir(&path).map_or_else(|_| path.is_file(), |mut entries| entries.next().is_some())
+        };
+        let Some(name) = made_with.iter().find(holds) else { return Ok(()) };
+        let key = key.display();
+        Err(io::Error::other(format!(
+            "{key} is missing, but {name} beside it was made with it: restore it from a backup; or make a new one, \
+             knowing that {anew}: (umask 077; {command} > {key})"
+        )))
     }
 
     /// Writes down where the node listens, for the command line tools; the node can live without it.

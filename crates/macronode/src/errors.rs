@@ -142,7 +142,7 @@ impl Code {
             Code::TopologyDiffers => "what runs differs from what is declared",
             Code::DoctorFailed => "this machine is not fit to run the node as configured",
             Code::CapabilityUnusable => "a capability token cannot be made or read as asked",
-            Code::SigningKeyUnusable => "the key that signs tokens is missing or cannot be used",
+            Code::SigningKeyUnusable => "a key of the node is missing or cannot be used",
             Code::OpenPlane => "requests may go unsigned on loopback addresses only",
         }
     }

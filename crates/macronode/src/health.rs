@@ -6,11 +6,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use ron_kernel::queue::{Payload, QueueProbe, QueueReceiver};
 use ron_kernel::{KernelHandle, TaskContext, TaskResult};
 use ron_policy::{PressureLimits, PressureMeter};
+use ron_types::limits::RUNTIME_STILL_MAX;
 
 /// Pause between two samples of pressure.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// The kernel's loop counts as turning while its last turn is younger than this.
-pub const LOOP_AGE_MAX: Duration = Duration::from_secs(2);
 /// Measurements are taken up this long after the first of them: far less than the queue needs to fill up.
 const TELEMETRY_PAUSE: Duration = Duration::from_millis(5);
 /// Open files above this share of the limit are pressure.
@@ -155,7 +154,7 @@ impl ServiceManager {
         }
         let now = kernel.now_ms();
         let due = watchdog_interval().is_some_and(|every| now - self.watchdog_told_ms >= every.as_millis() as u64 / 2);
-        if due && kernel.last_turn_age() < LOOP_AGE_MAX {
+        if due && kernel.last_turn_age() < RUNTIME_STILL_MAX {
             self.watchdog_told_ms = now;
             notify(sd_notify::NotifyState::Watchdog);
         }

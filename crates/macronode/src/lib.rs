@@ -23,6 +23,7 @@ mod logging;
 mod planes;
 mod run;
 pub mod services;
+mod signals;
 mod specs;
 mod work;
 

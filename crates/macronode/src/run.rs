@@ -10,11 +10,11 @@ use ron_api::{Api, ApiBuilder, dev_routes, node_routes};
 use ron_auth::{Authority, Revocations, RootKey};
 use ron_kernel::builder::Builder;
 use ron_kernel::queue::{QueueReceiver, QueueSender};
-use ron_kernel::{ExitReport, Kernel, KernelHandle, Metrics, Snapshot};
+use ron_kernel::{ExitReport, Kernel, Metrics, Snapshot};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::adapters::ProcessControl;
-use crate::capability_refresher::capability_refresher;
+use crate::capability_refresher::{ListProblem, capability_refresher};
 use crate::config::{Config, Loaded, Runtime, Sources};
 use crate::config_watch::{LiveConfig, ReloadPort, config_watcher};
 use crate::data_dir::DataDir;
@@ -25,7 +25,7 @@ use crate::listeners::Listeners;
 use crate::planes::PlaneSockets;
 use crate::services::{self, Parts, Routes};
 use crate::work::{FrameAnswer, Job, WorkPort, worker};
-use crate::{banner, descriptors, logging, planes, specs};
+use crate::{banner, descriptors, logging, planes, signals, specs};
 
 /// Runs the node until it has drained.
 pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
@@ -55,12 +55,13 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     data.note_addresses(&listeners.addresses());
     let access = Access::load(&data, &token)?;
     let node = Node::new(sources, config, log, Arc::clone(&listeners), data);
-    // Before any service is built, so that a slow start can be watched.
-    let admin = node.start_admin(token)?;
+    // Before any service is built, so that a slow start can be watched and ended.
+    let admin = node.start_admin(token, access.problem.clone())?;
+    node.obey_signals()?;
     let (kernel, watched) = node.build(Arc::clone(&admin), access)?;
 
     banner::print(&watched.config.get().value, &watched.listeners.addresses());
-    let report = runtime.block_on(serve(kernel));
+    let report = runtime.block_on(kernel.run());
     // Only now: the admin plane answers until the drain is over.
     admin.stop();
     runtime.shutdown_timeout(blocking_wait_max());
@@ -83,42 +84,6 @@ fn build_runtime(config: &Config) -> io::Result<tokio::runtime::Runtime> {
 
 fn unusable(config: &Config, error: &io::Error) -> Failure {
     Failure::new(Code::DataDirUnusable, format!("data_dir = {}: {error}", config.data_dir.display()))
-}
-
-/// Runs the kernel beside the signals: the first one drains, the second one ends the process at once.
-async fn serve(kernel: Kernel) -> ExitReport {
-    let handle = kernel.handle();
-    tokio::select! {
-        report = kernel.run() => report,
-        never = obey_signals(handle) => match never {},
-    }
-}
-
-async fn obey_signals(kernel: KernelHandle) -> std::convert::Infallible {
-    let streams = signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
-    let (mut terminate, mut interrupt) = match streams {
-        Ok(streams) => streams,
-        Err(error) => {
-            tracing::error!(%error, "signals cannot be caught; use `macronode drain`");
-            std::future::pending().await
-        }
-    };
-    let mut draining = false;
-    loop {
-        let name = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        };
-        if draining {
-            tracing::warn!(signal = name, "second signal: leaving at once");
-            std::process::exit(i32::from(Exit::Aborted.number()));
-        }
-        draining = true;
-        tracing::info!(signal = name, "draining");
-        if let Err(error) = kernel.drain().await {
-            tracing::error!(%error, "the drain could not be asked for");
-        }
-    }
 }
 
 fn farewell(report: &ExitReport) -> Exit {
@@ -144,12 +109,15 @@ struct Access {
     authority: Authority,
     /// The list of revoked capabilities; none in amnesia mode.
     revocations: Option<Arc<PathBuf>>,
+    /// What is wrong with that list.
+    problem: ListProblem,
 }
 
 impl Access {
     fn load(data: &DataDir, token: &ron_admin::OperatorToken) -> Result<Access, Failure> {
         let unusable = |error: &dyn std::fmt::Display| Failure::new(Code::TokenUnusable, error.to_string());
-        let root = match data.path(ron_auth::KEY_FILE) {
+        let key_file = data.signing_key().map_err(|error| Failure::new(Code::SigningKeyUnusable, error.to_string()))?;
+        let root = match key_file {
             Some(file) => RootKey::load_or_create(&file).map_err(|error| unusable(&error))?,
             None => RootKey::generate(),
         };
@@ -159,7 +127,7 @@ impl Access {
             // Before any service is installed: one that keeps tokens must not revive a revoked one.
             authority.set_revoked(Revocations::load(file).map_err(|error| unusable(&error))?.ids);
         }
-        Ok(Access { authority, revocations })
+        Ok(Access { authority, revocations, problem: ListProblem::default() })
     }
 }
 
@@ -204,7 +172,17 @@ impl Node {
         Node { live, builder, listeners, data, reloads }
     }
 
-    fn start_admin(&self, token: ron_admin::OperatorToken) -> Result<Arc<AdminThread>, Failure> {
+    fn obey_signals(&self) -> Result<(), Failure> {
+        let drain_deadline = self.live.config.get().value.io.drain_deadline.duration();
+        signals::obey(self.builder.handle(), drain_deadline)
+            .map_err(|error| Failure::new(Code::CannotStart, format!("signals cannot be caught: {error}")))
+    }
+
+    fn start_admin(
+        &self,
+        token: ron_admin::OperatorToken,
+        revocations: ListProblem,
+    ) -> Result<Arc<AdminThread>, Failure> {
         let config = self.live.config.get();
         let admin = &config.value.admin;
         let listener = self.listeners.take("admin", admin.addr, |_| {});
@@ -220,6 +198,7 @@ impl Node {
             reloads: self.reloads.clone(),
             log: self.live.log.clone(),
             config: self.live.config.clone(),
+            revocations,
         };
         let started = AdminThread::start(options, self.builder.handle(), Arc::new(control));
         started.map(Arc::new).map_err(|error| Failure::new(Code::CannotStart, format!("admin thread: {error}")))
@@ -288,7 +267,7 @@ fn own_units(
     builder: &mut Builder,
     admin: Arc<AdminThread>,
     (live, ReloadPort(reloads)): (&LiveConfig, ReloadPort),
-    Access { authority, revocations }: Access,
+    Access { authority, revocations, problem }: Access,
     measurements: QueueReceiver<Measurement>,
 ) {
     // Asked for when every queue is there: the meter watches all of them.
@@ -304,7 +283,7 @@ fn own_units(
         .service(&specs::CONFIG)
         .task(&specs::CONFIG_WATCHER, 1, move |context| config_watcher(context, live.clone(), reloads.clone()));
     builder.service(&specs::ACCESS).task(&specs::CAPABILITY_REFRESHER, 1, move |context| {
-        capability_refresher(context, authority.clone(), revocations.clone())
+        capability_refresher(context, authority.clone(), revocations.clone(), problem.clone())
     });
 }
 

@@ -1,6 +1,7 @@
 //! The controlling routes: each needs the operator token, and each use is logged.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
@@ -103,6 +104,28 @@ async fn chaos(plane: &Plane, target: MaybeTarget, order: ChaosOrder) -> Respons
     let share = target.share.unwrap_or(f64::MIN_POSITIVE);
     let hit = plane.kernel.chaos(&target.task, share, order).await;
     said(StatusCode::OK, hit.map(|hit| json!({ "hit": hit })))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Stall {
+    ms: u64,
+}
+
+/// Longest time chaos may keep the runtime from turning, in milliseconds.
+const STALL_MS_MAX: u64 = 60_000;
+
+pub(super) async fn stall(
+    _: Operator,
+    State(plane): State<Arc<Plane>>,
+    asked: Result<Query<Stall>, QueryRejection>,
+) -> Response {
+    let ms = match asked {
+        Ok(Query(Stall { ms })) if ms <= STALL_MS_MAX => ms,
+        Ok(_) => return refuse(&Error::schema(format!("ms is at most {STALL_MS_MAX}"))),
+        Err(rejection) => return refuse(&Error::schema(rejection.body_text())),
+    };
+    let stalled = plane.kernel.stall(Duration::from_millis(ms)).await;
+    said(StatusCode::ACCEPTED, stalled.map(|()| json!({ "stalled_ms": ms })))
 }
 
 fn said(status: StatusCode, outcome: Result<Value, Error>) -> Response {

@@ -2,21 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 use ron_kernel::status::NodeStatus;
 use ron_types::Error;
+use ron_types::limits::RUNTIME_STILL_MAX;
 use serde::Serialize;
 use serde_json::json;
 
 use super::Plane;
 use crate::problem::{answer, json_answer, refuse};
-
-/// A supervisor whose loop has not turned for this long is stuck.
-const LOOP_AGE_MAX: Duration = Duration::from_secs(2);
 
 const PAGE: &str = include_str!("../page.html");
 /// Stands in the page where the nonce of one answer belongs.
@@ -26,7 +23,7 @@ type Parameters = Query<HashMap<String, String>>;
 
 pub(super) async fn healthz(State(plane): State<Arc<Plane>>) -> Response {
     let age = plane.kernel.last_turn_age();
-    let ok = age < LOOP_AGE_MAX;
+    let ok = age < RUNTIME_STILL_MAX;
     let body = json!({ "ok": ok, "loop_age_ms": age.as_millis() as u64, "uptime_ms": plane.kernel.now_ms() });
     json_answer(ok_or_unavailable(ok), &body)
 }
@@ -51,6 +48,9 @@ struct Readiness<'a> {
 
 pub(super) async fn metrics(State(plane): State<Arc<Plane>>) -> Response {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    // Read here, on the admin thread: a runtime that stands still cannot write it down itself.
+    let still_ms = plane.kernel.last_turn_age().as_millis();
+    plane.kernel.metrics().runtime_still.set(i64::try_from(still_ms).unwrap_or(i64::MAX));
     answer(StatusCode::OK, content_type, plane.kernel.metrics().render())
 }
 
@@ -64,6 +64,15 @@ pub(super) async fn topology(State(plane): State<Arc<Plane>>, parameters: Parame
         None | Some("json") => serialized(StatusCode::OK, &topology),
         Some("mermaid") => answer(StatusCode::OK, "text/plain; charset=utf-8", topology.mermaid()),
         Some(_) => refuse(&Error::schema("as is json or mermaid")),
+    }
+}
+
+/// Proves that the node knows its operator token, so that nobody shows it to a stranger.
+pub(super) async fn identity(State(plane): State<Arc<Plane>>, parameters: Parameters) -> Response {
+    let nonce = parameters.get("nonce").map(String::as_str).unwrap_or_default();
+    match ron_auth::prove(plane.token.expose(), nonce) {
+        Some(proof) => json_answer(StatusCode::OK, &json!({ "proof": proof })),
+        None => refuse(&Error::schema("nonce is 64 hex digits")),
     }
 }
 

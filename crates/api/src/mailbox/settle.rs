@@ -162,7 +162,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 async fn ack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let request: AckRequest = body.parse()?;
-    let batch = app.receipts(&bearer, capabilities::ACK, &request.receipts)?;
+    let batch = app.receipts(&bearer, (capabilities::ACK, Purpose::End), &request.receipts)?;
     let outcomes = app.mailbox.ack(batch.good(), call.deadline).await;
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(|()| Done::Acked))))
 }
@@ -171,7 +171,7 @@ async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body:
     app.require(minimum)?;
     let NackRequest { receipts, reason, delay_ms, reject } = body.parse()?;
     bounds::check_nack_delay(delay_ms)?;
-    let batch = app.receipts(&bearer, capabilities::NACK, &receipts)?;
+    let batch = app.receipts(&bearer, (capabilities::NACK, Purpose::End), &receipts)?;
     let outcomes = app.mailbox.nack(batch.good(), &reason, delay_ms, reject, call.deadline).await;
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(Done::Nacked))))
 }
@@ -179,7 +179,8 @@ async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body:
 async fn extend(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let ExtendRequest { receipts, visibility_ms } = body.parse()?;
-    let batch = app.receipts(&bearer, capabilities::ACK, &receipts)?;
+    let purpose = if visibility_ms == 0 { Purpose::End } else { Purpose::Prolong };
+    let batch = app.receipts(&bearer, (capabilities::ACK, purpose), &receipts)?;
     let outcomes = app.mailbox.extend(batch.good(), visibility_ms, call.deadline).await;
     let done = |outcome: Result<u64, Error>| outcome.map(|until_ms| Done::Extended { until_ms });
     Ok(batch.answer(&app, outcomes.into_iter().map(done)))
@@ -208,6 +209,13 @@ async fn nack_one(
     Ok(app.changed(StatusCode::OK, &Settled::ok(&receipt.to_string(), Done::Nacked(outcome))))
 }
 
+/// What is wanted of leases. A token that ran out may bring to an end what was begun with it, and hold nothing longer.
+#[derive(Clone, Copy)]
+enum Purpose {
+    End,
+    Prolong,
+}
+
 /// Receipts as they came, and what each of them stands for.
 struct Batch<'a> {
     texts: &'a [Text<'a>],
@@ -217,7 +225,12 @@ struct Batch<'a> {
 impl App {
     /// Reads and authorizes receipts. One that is no receipt of this node is refused alone; one of a topic the token
     /// does not cover refuses the request, of which then nothing was done.
-    fn receipts<'a>(&self, bearer: &Bearer, action: Action, texts: &'a [Text<'a>]) -> Result<Batch<'a>, Error> {
+    fn receipts<'a>(
+        &self,
+        bearer: &Bearer,
+        (action, purpose): (Action, Purpose),
+        texts: &'a [Text<'a>],
+    ) -> Result<Batch<'a>, Error> {
         bounds::check_batch("receipts", texts.len())?;
         let mut receipts = Vec::with_capacity(texts.len());
         let mut is_known = false;
@@ -225,7 +238,10 @@ impl App {
             let read = text.0.parse::<Receipt>().and_then(|receipt| Ok((receipt, self.mailbox.topic_of(&receipt)?)));
             receipts.push(match read {
                 Ok((receipt, (topic, leased_ms))) => {
-                    bearer.allowed_at(&self.authority, action, topic.as_str(), leased_ms)?;
+                    match purpose {
+                        Purpose::End => bearer.allowed_at(&self.authority, action, topic.as_str(), leased_ms)?,
+                        Purpose::Prolong => self.allow(bearer, action, topic.as_str()).map(drop)?,
+                    }
                     is_known = true;
                     Ok(receipt)
                 }

@@ -1,10 +1,10 @@
-//! Capabilities from mint to verdict: every refusal, the memory of verdicts, and what later blocks cannot do.
+//! Capabilities from mint to verdict: every refusal, the memory of verdicts, and what blocks may carry.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use biscuit_auth::builder::BlockBuilder;
-use biscuit_auth::{Algorithm, AuthorizerLimits, KeyPair, UnverifiedBiscuit};
+use biscuit_auth::builder::{AuthorizerBuilder, BlockBuilder, fact, int, string};
+use biscuit_auth::{Algorithm, Biscuit, KeyPair, UnverifiedBiscuit};
 use proptest::prelude::*;
 
 use super::*;
@@ -21,16 +21,15 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        Desk::with(BOUNDS, Examiner::new)
+        Desk::with(BOUNDS)
     }
 
-    fn with(bounds: Bounds, examiner: impl FnOnce(PublicKey) -> Examiner) -> Self {
+    fn with(bounds: Bounds) -> Self {
         let root = RootKey::from_hex(&"0123456789abcdef".repeat(4)).expect("valid");
-        let examiner = examiner(root.public());
         let clock = Arc::new(AtomicU64::new(NOW_MS));
         let read = Arc::clone(&clock);
         let read = Box::new(move || read.load(Ordering::Relaxed));
-        Desk { authority: Authority::assemble(root, Some(OPERATOR), read, examiner, bounds), clock }
+        Desk { authority: Authority::assemble(root, Some(OPERATOR), read, bounds), clock }
     }
 
     fn ask(&self, token: &str, action: Action, resource: &str) -> Result<Arc<Subject>, Kind> {
@@ -248,25 +247,126 @@ fn what_was_begun_before_expiry_can_be_ended_after_it() {
     assert_eq!(ack(Some(NOW_MS + 9)), Err(Kind::Unauthenticated), "a revocation holds nevertheless");
 }
 
+/// Blocks that no client of this project appends, and what they are refused for.
+const FOREIGN: [(&str, &str); 21] = [
+    (r#"right("store:put", "secret"); right_prefix("store:put", "");"#, "facts"),
+    (r#"operation("store:put"); resource("t"); time_ms(0); subject("operator");"#, "facts"),
+    (r#"quota("store.bytes_max", 1000000);"#, "facts"),
+    (r#"right("store:put", $resource) <- resource($resource);"#, "rules"),
+    (r#"n(0, 0, 0); n($b, $c, $a) <- n($a, $b, $c);"#, "rules"),
+    (r#"check if resource($r), $r.matches("(a*)*b");"#, "a check"),
+    (r#"check if resource($r), $r.ends_with("t");"#, "a check"),
+    (r#"check if operation("store:put"), resource($r), $r.starts_with("t") && $r.starts_with("t");"#, "a check"),
+    (r#"check if operation("store:put"), resource($r), "t".starts_with($r);"#, "a check"),
+    (r#"check if operation("store:put"), resource($r), $o.starts_with("t"), operation($o);"#, "a check"),
+    (r#"check if resource("t");"#, "a check"),
+    (r#"check if operation("store:put"), operation("store:put"), resource("t");"#, "a check"),
+    (r#"check if operation("store:put") trusting authority;"#, "a check"),
+    (r#"check if 9223372036854775807 + 1 > 0;"#, "a check"),
+    ("check if time($now), $now < 2027-01-15T08:00:10Z;", "a check"),
+    ("check if time_ms($now), $now <= 1800000000000;", "a check"),
+    ("check if time_ms($now), $now < 1800000000000 or operation(\"store:put\");", "a check"),
+    (r#"check all operation("store:put");"#, "a check"),
+    (r#"reject if operation("store:get");"#, "a check"),
+    (r#"check if operation("store:put"); check if operation("store:put");"#, "twice"),
+    ("", "a check"),
+];
+
 #[test]
-fn later_blocks_cannot_widen() {
+fn blocks_that_this_project_does_not_write_are_refused_with_what_they_carry() {
     let desk = Desk::new();
-    let token = desk.mint(&["store:put:t"], Some(NOW_MS + 10));
-    for code in [
-        r#"right("store:put", "secret"); right("store:get", "t"); right_prefix("store:put", "");"#,
-        r#"right("store:put", $resource) <- resource($resource);"#,
-        r#"operation("store:put"); resource("t"); time_ms(0); subject("operator");"#,
-        r#"right_prefix($action, "") <- operation($action); quota("store.bytes_max", 1000000);"#,
-    ] {
-        let widened = append(&token, code);
-        assert_eq!(desk.ask(&widened, PUT, "secret"), Err(Kind::Forbidden), "{code}");
-        assert_eq!(desk.ask(&widened, GET, "t"), Err(Kind::Forbidden), "{code}");
-        let subject = desk.ask(&widened, PUT, "t").expect("still good");
-        assert_eq!((&*subject.name, &subject.limits), ("ann", &BTreeMap::new()), "{code}");
-        desk.set_clock(NOW_MS + 10);
-        assert_eq!(desk.ask(&widened, PUT, "t"), Err(Kind::Unauthenticated), "{code}");
-        desk.set_clock(NOW_MS);
+    let minted = desk.mint(&["store:put:t"], Some(NOW_MS + 10));
+    for (code, said) in FOREIGN {
+        let token = append(&minted, code);
+        let error = desk.authority.authorize(Some(&token), PUT, "t", None).expect_err(code);
+        assert!(error.kind == Kind::Unauthenticated && error.detail.contains("block 1"), "{code}: {error}");
+        assert!(error.detail.contains(said), "{code}: {error}");
+        assert!(attenuate(&token, &until(NOW_MS)).is_err() && inspect(&token).is_err(), "{code}");
     }
+    assert_eq!(desk.authority.cached(), 0);
+    assert!(desk.allows(&append(&minted, r#"check if operation("store:put"), resource("t");"#), PUT, "t"), "ours");
+}
+
+#[test]
+fn minted_blocks_are_taken_as_this_node_writes_them_and_no_other_way() {
+    let desk = Desk::new();
+    let pair = RootKey::from_hex(&"0123456789abcdef".repeat(4)).expect("valid");
+    let signed = |code: &str| {
+        let builder = Biscuit::builder().code(code).expect("valid rules");
+        builder.build(pair.pair()).and_then(|token| token.to_base64()).expect("built")
+    };
+    let good = r#"subject("ann"); right("store:put", "t");"#;
+    assert!(desk.allows(&signed(good), PUT, "t"));
+    for more in [
+        r#"subject("bob");"#,
+        r#"admin("ann");"#,
+        r#"quota("store.bytes_max", -1);"#,
+        r#"right("store:put", $r) <- resource($r);"#,
+        r#"check if operation("store:put");"#,
+        r#"check if time_ms($now), $now < 9000000000000; check if time_ms($now), $now < 9000000000000;"#,
+    ] {
+        let error = desk.authority.authorize(Some(&signed(&format!("{good} {more}"))), PUT, "t", None);
+        assert!(error.expect_err(more).detail.contains("block 0"), "{more}");
+    }
+    assert_eq!(desk.ask(&signed(r#"right("store:put", "t");"#), PUT, "t"), Err(Kind::Unauthenticated), "nobody's");
+}
+
+#[test]
+fn a_token_has_a_bounded_number_of_blocks() {
+    let desk = Desk::new();
+    let mut token = desk.mint(&["store:put:t"], None);
+    for _ in 1..limits::CAPABILITY_BLOCKS_MAX {
+        token = attenuate(&token, &until(NOW_MS + 9)).expect("narrowed");
+        assert!(desk.allows(&token, PUT, "t"));
+    }
+    assert!(matches!(attenuate(&token, &until(NOW_MS + 8)), Err(AuthError::TooMany { what: "blocks", .. })));
+    let longer = append(&token, &format!("check if time_ms($now), $now < {};", NOW_MS + 8));
+    let error = desk.authority.authorize(Some(&longer), PUT, "t", None).expect_err("too many");
+    assert!(error.detail.contains("at most 5 blocks"), "{error}");
+}
+
+#[test]
+fn a_revoked_token_is_refused_before_anything_else_is_looked_at() {
+    let desk = Desk::new();
+    let minted = desk.mint(&["store:put:t"], Some(NOW_MS + 10));
+    let id = inspect(&minted).expect("read").blocks[0].revocation_id.clone();
+    let foreign = append(&minted, FOREIGN[3].0);
+    desk.authority.set_revoked([id]);
+    for token in [&minted, &foreign] {
+        let error = desk.authority.authorize(Some(token), PUT, "t", None).expect_err("revoked");
+        assert!(error.detail.contains("revoked"), "{error}");
+    }
+}
+
+/// The longest token with the most blocks that a holder can make a node verify.
+fn costly(desk: &Desk) -> String {
+    let rights: Vec<Right> = (0..45).map(|number| format!("store:put:{number:02}").parse().expect("valid")).collect();
+    let grant = Grant { subject: "ann".into(), rights: rights.clone(), ..Grant::default() };
+    let mut token = desk.authority.mint(&grant).expect("minted");
+    for _ in 1..limits::CAPABILITY_BLOCKS_MAX {
+        token = attenuate(&token, &Narrowing { rights: rights[..7].to_vec(), expires_ms: None }).expect("narrowed");
+    }
+    token
+}
+
+#[test]
+#[ignore = "a measurement, whose figure stands at `Verified::new`"]
+fn what_the_most_costly_token_costs() {
+    let desk = Desk::new();
+    let (token, key) = (costly(&desk), desk.authority.public_key());
+    let least = |work: &dyn Fn()| {
+        let once = |_| {
+            #[expect(clippy::disallowed_methods, reason = "it measures")]
+            let began = std::time::Instant::now();
+            work();
+            began.elapsed()
+        };
+        (0..1000).map(once).min().expect("some")
+    };
+    let read = || Envelope::open(&token).expect("read");
+    let whole = least(&|| assert!(Verified::new(&read(), key).is_ok_and(|verified| !verified.allows(PUT, "99"))));
+    let unsigned = least(&|| assert!(read().contents().is_ok()));
+    println!("{} bytes: {whole:?}, {unsigned:?} of it without signatures", token.len());
 }
 
 const RESOURCES: [&str; 6] = ["a", "a.b", "a.b.c", "ab", "b", ""];
@@ -284,6 +384,24 @@ fn any_narrowing() -> impl Strategy<Value = Narrowing> {
     (rights, NOW_MS - 1..NOW_MS + 3).prop_map(|(rights, at_ms)| Narrowing { rights, expires_ms: Some(at_ms) })
 }
 
+/// What the language of biscuits, run by its own engine, makes of a token of ours and a request.
+fn engine_allows(desk: &Desk, token: &str, action: Action, resource: &str) -> bool {
+    let facts = [
+        fact("operation", &[string(action.as_str())]),
+        fact("resource", &[string(resource)]),
+        fact("time_ms", &[int(NOW_MS as i64)]),
+    ];
+    let policies = [
+        "allow if operation($action), resource($resource), right($action, $resource)",
+        "allow if operation($action), resource($resource), right_prefix($action, $start), $resource.starts_with($start)",
+        "deny if true",
+    ];
+    let asked = facts.into_iter().try_fold(AuthorizerBuilder::new(), AuthorizerBuilder::fact).expect("facts");
+    let asked = policies.into_iter().try_fold(asked, AuthorizerBuilder::policy).expect("policies");
+    let token = Biscuit::from_base64(token, desk.authority.public_key().0).expect("signed");
+    asked.build(&token).and_then(|mut authorizer| authorizer.authorize()).is_ok()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
@@ -293,6 +411,7 @@ proptest! {
         rights in any_rights(),
         narrowings in proptest::collection::vec(any_narrowing(), 0..4),
         action in proptest::sample::select(ALL.to_vec()),
+        resource in proptest::sample::select(RESOURCES.to_vec()),
     ) {
         let desk = Desk::new();
         let grant = Grant { subject: "ann".into(), rights, ..Grant::default() };
@@ -316,6 +435,9 @@ proptest! {
                 *before = verdict;
             }
         }
+        // The engine is slow: one resource of the whole chain stands for all.
+        let engine = engine_allows(&desk, &token, action, resource);
+        prop_assert_eq!(desk.allows(&token, action, resource), engine, "{} {:?}", action, resource);
     }
 }
 
@@ -362,7 +484,7 @@ fn a_verdict_is_remembered_for_its_time_and_no_longer() {
 
 #[test]
 fn one_token_cannot_push_out_another() {
-    let desk = Desk::with(Bounds { resources_per_token_max: 4, ..BOUNDS }, Examiner::new);
+    let desk = Desk::with(Bounds { resources_per_token_max: 4, ..BOUNDS });
     let (quiet, noisy) = (desk.mint(&["store:put:*"], None), desk.mint(&["store:put:*"], None));
     let first = desk.ask(&quiet, PUT, "t").expect("good");
     for number in 0..10 {
@@ -370,48 +492,6 @@ fn one_token_cannot_push_out_another() {
     }
     assert_eq!(desk.authority.cached(), 5);
     assert!(Arc::ptr_eq(&first, &desk.ask(&quiet, PUT, "t").expect("good")));
-}
-
-#[test]
-fn a_check_on_time_that_others_wrote_is_asked_every_time() {
-    let desk = Desk::new();
-    let minted = desk.mint(&["store:put:t"], None);
-    // 2027-01-15T08:00:10Z is ten seconds from NOW_MS.
-    let token = append(&minted, "check if time($now), $now < 2027-01-15T08:00:10Z;");
-    assert!(desk.allows(&token, PUT, "t"));
-    assert_eq!(desk.authority.cached(), 0);
-    desk.set_clock(NOW_MS + 10_000);
-    assert_eq!(desk.ask(&token, PUT, "t"), Err(Kind::Unauthenticated));
-    let either = append(&minted, &format!("check if time_ms($now), $now < {NOW_MS} or operation(\"store:put\");"));
-    assert!(desk.allows(&either, PUT, "t"));
-    assert_eq!(desk.authority.cached(), 0);
-}
-
-#[test]
-fn rules_beyond_the_limits_are_a_refusal_with_its_reason() {
-    let desk = Desk::new();
-    let minted = desk.mint(&["store:put:t"], None);
-    let facts: String = (0..40).map(|number| format!("n({number}); ")).collect();
-    let rounds = "n(0); n($next) <- n($last), $next == $last + 1;";
-    let looped = append(&minted, r#"n(0, 0); n($b, $a) <- n($a, $b); check if operation("store:put");"#);
-    assert!(desk.allows(&looped, PUT, "t"), "rules that come to an end are allowed");
-    let crowded = append(&minted, &format!("{facts} pair($a, $b) <- n($a), n($b);"));
-    let error = desk.authority.authorize(Some(&crowded), PUT, "t", None).expect_err("refused");
-    assert_eq!(error.kind, Kind::Forbidden);
-    assert!(error.detail.contains("too many facts"), "{error}");
-    assert!(BlockBuilder::new().code(rounds).is_err(), "a rule cannot count: {rounds}");
-    let overflowing = append(&minted, "check if 9223372036854775807 + 1 > 0;");
-    assert_eq!(desk.ask(&overflowing, PUT, "t"), Err(Kind::Forbidden));
-
-    let chain = (0..9).map(|step| format!("s{}($x) <- s{step}($x); ", step + 1)).collect::<String>();
-    let chained = append(&minted, &format!("s0(1); {chain} check if s9(1);"));
-    assert!(desk.allows(&chained, PUT, "t"));
-    let limits = AuthorizerLimits { max_facts: 1000, max_iterations: 5, max_time: limits::CAPABILITY_RULES_TIME_MAX };
-    let hasty = Desk::with(BOUNDS, |key| Examiner::with_limits(key, limits));
-    let error = hasty.authority.authorize(Some(&chained), PUT, "t", None).expect_err("refused");
-    assert!(error.detail.contains("too many rounds"), "{error}");
-    assert_eq!(hasty.authority.cached(), 0);
-    assert!(hasty.allows(&minted, PUT, "t"));
 }
 
 #[test]

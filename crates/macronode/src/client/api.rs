@@ -10,6 +10,7 @@ use http_body_util::Full;
 use macronode_client::http::{Link, StreamingAnswer};
 use ron_kernel::Deadline;
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
 
 use super::{Client, NodeAnswer, TOKEN_VARIABLE, addresses, configured, read_token};
@@ -26,6 +27,9 @@ const TRAVEL: Duration = Duration::from_secs(3);
 pub struct ApiClient {
     client: Client,
     bearer: HeaderValue,
+    /// The token, if it was found beside the node's data: not sent before the node has proved that it knows it.
+    found_token: Option<Zeroizing<String>>,
+    has_proved: OnceCell<()>,
     /// Source of the token, for messages.
     token_source: String,
     link: Link,
@@ -53,12 +57,24 @@ impl ApiClient {
         });
         let root = args.ca.as_deref().or(config.api.tls_cert.as_deref());
         let client = Client { plane: "public", ..Client::to(&written, root, PathBuf::new())? };
-        let (token, token_source) = find_token(args, std::env::var(TOKEN_VARIABLE).ok(), data_dir.join(TOKEN_FILE))?;
+        let variable = std::env::var(TOKEN_VARIABLE).ok();
+        let is_given = args.token.is_some()
+            || args.token_file.is_some()
+            || variable.as_ref().is_some_and(|token| !token.is_empty());
+        let (token, token_source) = find_token(args, variable, data_dir.join(TOKEN_FILE))?;
         let text = Zeroizing::new(format!("Bearer {}", token.trim()));
         let mut bearer = HeaderValue::from_str(&text)
             .map_err(|_| Failure::new(Code::TokenUnusable, format!("{token_source} holds no token")))?;
         bearer.set_sensitive(true);
-        Ok(ApiClient { client, bearer, token_source, link: Link::default() })
+        let found_token = (!is_given).then_some(token);
+        Ok(ApiClient { client, bearer, found_token, has_proved: OnceCell::new(), token_source, link: Link::default() })
+    }
+
+    /// Makes sure, once, that a token which was found and not given goes to its own node only.
+    async fn check_identity(&self) -> Result<(), Failure> {
+        let Some(token) = &self.found_token else { return Ok(()) };
+        let asked = || self.client.check_identity("/v1/identity", token, &self.token_source);
+        self.has_proved.get_or_try_init(asked).await.copied()
     }
 
     /// Address that is asked, for messages.
@@ -96,6 +112,7 @@ impl ApiClient {
         body: Option<&Value>,
         patience: Duration,
     ) -> Result<NodeAnswer, Failure> {
+        self.check_identity().await?;
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder()
             .method(method)
@@ -111,6 +128,7 @@ impl ApiClient {
 
     /// Opens a stream of events, behind the one with this id if there is one.
     pub async fn open_stream(&self, path: &str, last_id: Option<&str>) -> Result<StreamingAnswer, Failure> {
+        self.check_identity().await?;
         let mut request = Request::builder()
             .method(Method::GET)
             .uri(path)

@@ -72,7 +72,8 @@ fn mint(args: &MintArgs) -> Result<Report, Failure> {
     // A grant that cannot be must not leave a key behind.
     Authority::new(RootKey::generate(), None, clock::unix_millis).mint(&grant).map_err(refused)?;
     let folder = folder_to_write(&args.node)?;
-    DataDir::open(&folder, false).map_err(|error| unusable_folder(&folder, &error))?;
+    let data = DataDir::open(&folder, false).map_err(|error| unusable_folder(&folder, &error))?;
+    data.signing_key().map_err(|error| Failure::new(Code::SigningKeyUnusable, error.to_string()))?;
     let key = RootKey::load_or_create(&folder.join(KEY_FILE)).map_err(|error| unusable_key(&folder, error))?;
     let token = Authority::new(key, None, clock::unix_millis).mint(&grant).map_err(refused)?;
     made(&token, args.node.json)

@@ -110,7 +110,8 @@ impl Service for Mailbox {
 
     fn install(&self, node: &mut Parts<'_>) -> Result<Routes, Failure> {
         let config = node.config.keep();
-        let secret = node.data.key("mailbox").map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
+        let secret =
+            node.data.key("mailbox").map_err(|error| Failure::new(Code::SigningKeyUnusable, error.to_string()))?;
         let location = node.data.path(LOG_FOLDER).map_or(LogLocation::Memory, LogLocation::Directory);
         let live = node.config.derive(|config| config.section::<Options>().live(cpus(), memory_bytes()));
         let ops_permits = config.value.permits_of(&specs::MAILBOX_OPS);

@@ -1,0 +1,36 @@
+//! Whose node listens at an address: asked before a token that the program found by itself is sent there.
+
+use http::Method;
+use serde::Deserialize;
+
+use super::Client;
+use crate::errors::{Code, Failure};
+
+/// Answer to a nonce.
+#[derive(Default, Deserialize)]
+struct Identity {
+    #[serde(default)]
+    proof: String,
+}
+
+impl Client {
+    /// An error unless what listens here proves that it knows the token: an address may have passed to somebody else
+    /// since the node wrote it down, and a token shown there would be lost.
+    pub(super) async fn check_identity(&self, path: &str, token: &str, token_source: &str) -> Result<(), Failure> {
+        let mut random = [0_u8; 32];
+        getrandom::fill(&mut random)
+            .map_err(|error| Failure::new(Code::TokenUnusable, format!("no randomness: {error}")))?;
+        let nonce: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let answer = self.send(self.request(Method::GET, &format!("{path}?nonce={nonce}"))?).await?;
+        let Identity { proof } = serde_json::from_slice(&answer.body).unwrap_or_default();
+        if ron_auth::is_proof(token, &nonce, &proof) {
+            return Ok(());
+        }
+        let message = format!(
+            "what listens at {} is not the node that {token_source} belongs to, so that the token was not sent; to send \
+             it nevertheless, name it with --token-file",
+            self.address()
+        );
+        Err(Failure::new(Code::TokenUnusable, message))
+    }
+}
