@@ -51,7 +51,7 @@ pub struct Options {
     /// Disk (or, with amnesia, memory) the mailbox's log may take; sends are refused before it is full.
     #[schemars(extend("x-setting" = process(size(16 * MIB, 1024 * 1024 * GIB))))]
     pub disk_bytes_max: Size,
-    /// Bytes of one file of the log.
+    /// Bytes of one file of the log, or an eighth of `disk_bytes_max` where that is less.
     #[schemars(extend("x-setting" = process(size(2 * MIB, GIB))))]
     pub segment_bytes: Size,
     /// Messages one capability may send in a second, the operator's excepted; 0 means any number.

@@ -94,48 +94,52 @@ async fn recover(engine: Arc<Engine>) -> TaskResult {
 
 /// What goes on beside the writer; none of it ends by itself.
 async fn background(engine: &Engine, opened: &Opened) {
-    futures_util::join!(upkeep(engine, opened), scrub(engine, &opened.log), watch_clock(engine, opened));
+    let log = &opened.log;
+    futures_util::join!(
+        upkeep(engine, opened),
+        watch_room(engine, log),
+        scrub(engine, log),
+        watch_clock(engine, opened)
+    );
 }
 
-/// Makes room: the oldest segment goes once nothing in it is needed; what still is gets copied forward first. Also says
-/// whether there is room.
+/// Makes room: the oldest segment goes once nothing in it is needed; what still is gets copied forward first.
 async fn upkeep(engine: &Engine, opened: &Opened) {
-    let (mut reclaimer, mut shortage) = (Reclaimer::default(), ShortageTold::default());
+    let mut reclaimer = Reclaimer::default();
     loop {
-        shortage.tell(engine, &opened.log).await;
         tokio::time::sleep(LOOK_EVERY).await;
-        opened.log.look_for_room();
         opened.log.set_kept_bytes(engine.kept_bytes());
         reclaimer.look(engine, &opened.log).await;
     }
 }
 
-/// What the supervisor knows of a log without room.
-#[derive(Default)]
-struct ShortageTold {
-    told: Option<Shortage>,
+/// Says whether there is room; apart from making room, because that takes long when there is none.
+async fn watch_room(engine: &Engine, log: &Log) {
+    // A former life of the keeper may have said something else.
+    let mut told = None;
+    loop {
+        log.look_for_room();
+        let shortage = log.usage().shortage;
+        if told != Some(shortage) && tell_of_shortage(engine, shortage).await.is_ok() {
+            match shortage {
+                Some(Shortage::Quota) => tracing::warn!("the quota of the log is used up: sends are refused"),
+                Some(Shortage::Device) => tracing::warn!("the device of the log is full: sends are refused"),
+                None if told.is_some() => tracing::info!("the log has room again"),
+                None => {}
+            }
+            told = Some(shortage);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
-impl ShortageTold {
-    /// Tells the supervisor if it is not so any more: it takes back the readiness for writes, with the cause.
-    async fn tell(&mut self, engine: &Engine, log: &Log) {
-        let shortage = log.usage().shortage;
-        if self.told == shortage {
-            return;
-        }
-        match shortage {
-            Some(Shortage::Quota) => tracing::warn!("the quota of the log is used up: sends are refused"),
-            Some(Shortage::Device) => tracing::warn!("the device of the log is full: sends are refused"),
-            None => tracing::info!("the log has room again"),
-        }
-        for (cause, of) in [("log_quota", Shortage::Quota), ("log_device", Shortage::Device)] {
-            // A supervisor that does not listen leaves it to the next look.
-            if engine.kernel.pressure(SERVICE, cause, shortage == Some(of)).await.is_err() {
-                return;
-            }
-        }
-        self.told = shortage;
+/// Tells the supervisor, which takes back the readiness for writes and names the cause. One that does not listen is
+/// told at the next look.
+async fn tell_of_shortage(engine: &Engine, shortage: Option<Shortage>) -> Result<(), Error> {
+    for (cause, of) in [("log_quota", Shortage::Quota), ("log_device", Shortage::Device)] {
+        engine.kernel.pressure(SERVICE, cause, shortage == Some(of)).await?;
     }
+    Ok(())
 }
 
 /// A record that may have to be copied forward.
