@@ -21,7 +21,6 @@ mod limits;
 mod mailbox;
 mod openapi;
 mod operation;
-mod origins;
 mod problem;
 mod reference;
 mod refusal;
