@@ -23,7 +23,6 @@ mod limits;
 mod mailbox;
 mod openapi;
 mod operation;
-mod origins;
 mod problem;
 mod recognition;
 mod reference;

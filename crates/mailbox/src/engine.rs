@@ -238,8 +238,8 @@ impl Engine {
     }
 
     /// Counts messages against the rate of their sender, or says when it may send them. The node's own limit (0 sets
-    /// none) holds for everybody but the operator, whose load is his own affair. A capability's limit of 0 means what it
-    /// says: there is no time at which one message may be sent, so that is a refusal and not a wait.
+    /// none) holds for everybody but the operator, whose load is his own affair. A capability's limit of 0 means none:
+    /// there is no time at which a message may be sent, so that is a refusal and not a wait.
     pub fn admit(&self, by: &Subject, messages: u32) -> Result<(), Error> {
         if by.limit(SENDS_PER_SECOND) == Some(0) {
             return Err(Error::new(Kind::Forbidden, format!("{} may send 0 messages in a second: none", by.name)));

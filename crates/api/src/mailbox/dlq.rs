@@ -21,7 +21,6 @@ use crate::call::Call;
 use crate::extract::{Json, JsonText, Path, Query};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
-use crate::origins;
 
 static LIST: Operation = Operation::get("/v1/dlq/{topic}", "dead letters", "lists the dead letters of a topic")
     .allows(ADMIN)
@@ -288,7 +287,7 @@ impl ReprocessRequest {
                 origin.map(|origin| vec![origin])
             }
             (None, Some(origin)) => Some(vec![origin]),
-            (None, None) => origins::allowed(&app.mailbox, &letters.topic, may_send)?,
+            (None, None) => app.mailbox.origins_for(&letters.topic, may_send)?,
         };
         Ok(MoveOrder {
             to: self.to.map(|to| to.0),

@@ -15,7 +15,6 @@ use super::error::SqsError;
 use super::message::BASE64;
 use super::model::{self, ActionOutput, MoveCanceled, MoveStarted, MoveTask, Moves};
 use super::names;
-use crate::origins;
 
 const RATE_MAX: i64 = 500;
 const RESULTS_MAX: i64 = 10;
@@ -40,7 +39,7 @@ pub(super) async fn start_message_move_task(
     }
     let origins = match &target {
         Some(_) => None,
-        None => origins::allowed(&app.mailbox, &source.name, |queue| caller.allow(app, SEND, queue).map(drop))?,
+        None => app.mailbox.origins_for(&source.name, |queue| caller.allow(app, SEND, queue).map(drop))?,
     };
     let order = MoveOrder {
         to: target.map(|target| target.name),

@@ -340,7 +340,7 @@ async fn rule_12_pages_are_bounded_in_bytes() {
         assert!(pages >= COUNT / 4, "{pages} pages");
     }
     // A redrive with a filter on payloads looks at all of it, some at a time; and its tasks come in pages, too.
-    let filter = json!({"filter": {"payload_contains": "0505"}});
+    let filter = json!({"filter": {"payload_contains": "0303"}});
     let ordered = operator.post("/v1/dlq/large/reprocess", &filter).await.expect("ordered");
     assert_eq!(until_state(&mut operator, &ordered, "done").await["task"]["moved"], 1);
     let second = operator.post("/v1/dlq/large/reprocess", &filter).await.expect("ordered");

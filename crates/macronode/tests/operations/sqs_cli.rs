@@ -104,7 +104,7 @@ async fn wrong_wishes_are_named_and_only_the_operator_has_any() {
         (vec!["create", "--op", "write"], ["--op: ", "send, recv, ack, nack, admin, or all"]),
         (vec!["create", "--topic", "a*b"], ["--topic", "a*b"]),
         (vec!["create", "--expires", "soon"], ["soon", "1h"]),
-        (vec!["create", "--quota", "0"], ["0", "sends-per-second"]),
+        (vec!["create", "--quota", "x"], ["'x'", "sends-per-second"]),
         (vec!["revoke"], ["<ID>", "required"]),
     ] {
         let outcome = sqs(here, &words).await;

@@ -104,6 +104,23 @@ impl Mailbox {
         origins
     }
 
+    /// Topics whose dead letters go back out of `letters` where no destination is named: every one that sends its dead
+    /// there, and the caller needs the right to send to each. None, for a caller that may send to all topics, means
+    /// every letter, also those of topics that send their dead elsewhere by now.
+    pub fn origins_for<E>(
+        &self,
+        letters: &TopicName,
+        may_send: impl Fn(&str) -> Result<(), E>,
+    ) -> Result<Option<Vec<TopicName>>, E> {
+        // The empty name stands for every topic.
+        if may_send("").is_ok() {
+            return Ok(None);
+        }
+        let origins = self.origins_of(letters);
+        origins.iter().try_for_each(|origin| may_send(origin.as_str()))?;
+        Ok(Some(origins))
+    }
+
     /// The other topics that name this one, or its own dead letters, for theirs: it cannot go before them.
     pub fn dependents_of(&self, name: &TopicName) -> Vec<TopicName> {
         let topics = &self.engine.topics;

@@ -33,8 +33,8 @@ impl Shard {
     }
 
     /// A message that is not what was sent is delivered no more: it goes to the dead letters of its topic, or else to
-    /// the topic's own. What is a dead letter already has nowhere to go; it waits where it is until it is kept no longer,
-    /// and can be looked at meanwhile.
+    /// the topic's own. What is a dead letter already has nowhere to go: it waits where it is until it is kept no
+    /// longer, and can be looked at meanwhile.
     pub fn set_aside(
         &mut self,
         now: Millis,
