@@ -133,8 +133,8 @@ impl Authority {
 
     /// Adds to the list of revoked tokens; what was revoked stays so.
     pub fn add_revoked(&self, ids: impl IntoIterator<Item = String>) {
-        let known: Vec<String> = self.0.revoked.load().iter().cloned().collect();
-        self.set_revoked(known.into_iter().chain(ids));
+        let known = self.0.revoked.load_full();
+        self.set_revoked(known.iter().cloned().chain(ids));
     }
 
     /// Forgets verdicts past their time; to be called now and then.
