@@ -1,7 +1,7 @@
 //! The whole check of a fresh clone as named, timed steps that stop at the first failure.
 
 use crate::runner::{CommandLine, Session};
-use crate::{clients, layers, tidy};
+use crate::{clients, layers, sanitizers, tidy};
 use anyhow::{Context, Result};
 use clap::Args;
 
@@ -42,6 +42,7 @@ const STEPS: &[Step] = &[
     Step { name: "clients", about: "real SQS clients do a real job on a node", action: clients::check },
     Step { name: "loom", about: "the atomics under every interleaving", action: |s| s.run_tests(&loom()) },
     Step { name: "shuttle", about: "kernel, log and mailbox under random schedules", action: shuttle_tests },
+    Step { name: "sanitizers", about: "ThreadSanitizer over the tests of the kernel", action: sanitizers::sample },
     Step { name: "sim", about: "10,000 simulated lives of the supervisor", action: |s| s.run_line(SIM) },
     Step { name: "specs", about: "TLC: the model holds, and its planted bugs are found", action: specs::check },
     Step { name: "doc", about: "documentation, warnings are errors", action: doc },

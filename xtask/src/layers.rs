@@ -19,7 +19,7 @@ const SERVICES: usize = 5;
 
 /// The ladder, lowest step first; a crate may use every crate of a lower step. Names are folders under `crates/`.
 const LADDER: &[(Siblings, &[&str])] = &[
-    (Siblings::InOrder, &["types"]),
+    (Siblings::InOrder, &["types", "amnesia"]),
     (Siblings::InOrder, &["cells"]),
     (Siblings::InOrder, &["policy"]),
     (Siblings::InOrder, &["kernel"]),

@@ -1,4 +1,4 @@
-//! The chores of this repository as one command: `cargo xtask <tidy|layers|docgen|clients|ci|soak|audit>`.
+//! The chores of this repository as one command: `cargo xtask <tidy|layers|docgen|clients|ci|soak|coverage|audit>`.
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -6,10 +6,13 @@ use std::process::ExitCode;
 mod audit;
 mod ci;
 mod clients;
+mod coverage;
+mod debian;
 mod docgen;
 mod finding;
 mod layers;
 mod runner;
+mod sanitizers;
 mod soak;
 mod source;
 mod tally;
@@ -37,6 +40,8 @@ enum Chore {
     Ci(ci::Options),
     /// The complete proofs: hours, not minutes
     Soak,
+    /// Lines and branches that the tests reach, by crate
+    Coverage(coverage::Options),
     /// Known vulnerabilities in the dependencies
     Audit,
 }
@@ -49,6 +54,7 @@ fn main() -> ExitCode {
         Chore::Clients(options) => clients::run(&options),
         Chore::Ci(options) => ci::run(&options),
         Chore::Soak => soak::run(),
+        Chore::Coverage(options) => coverage::run(&options),
         Chore::Audit => audit::run(),
     };
     match outcome {

@@ -1,8 +1,8 @@
 //! The complete proofs: the same checks as in `ci`, with far more of everything, and the known vulnerabilities.
 
-use crate::audit;
 use crate::ci::{self, Step, Tests, cargo_tool, run_steps};
 use crate::runner::{CommandLine, Session};
+use crate::{audit, coverage, sanitizers};
 use anyhow::Result;
 
 const SIM: &str = "cargo run --release -p sim -- --seeds 1000000";
@@ -11,6 +11,8 @@ const STEPS: &[Step] = &[
     Step { name: "sim", about: "a million simulated lives of the supervisor", action: |s| s.run_line(SIM) },
     Step { name: "loom", about: "the atomics; exhaustive in ci already", action: |s| s.run_tests(&ci::loom()) },
     Step { name: "shuttle", about: "kernel, log and mailbox under many more schedules", action: shuttle },
+    Step { name: "sanitizers", about: "ThreadSanitizer over kernel, log and mailbox; Miri", action: sanitizers::whole },
+    Step { name: "coverage", about: "lines and branches that the tests reach, by crate", action: coverage::check },
     Step { name: "node", about: "the black-box tests, longer", action: node },
     Step { name: "fuzz", about: "every decoder of the mailbox against a minute of noise", action: fuzz },
     Step { name: "audit", about: "known vulnerabilities", action: audit::check },

@@ -28,6 +28,8 @@ pub struct ReloadReport {
     pub version: u64,
     /// Keys whose values changed.
     pub changed: Vec<String>,
+    /// Keys whose values wait for a restart of the process.
+    pub waiting: Vec<String>,
     /// Services restarted to take them up.
     pub restarted: Vec<String>,
 }

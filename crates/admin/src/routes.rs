@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use ron_kernel::{Deadline, KernelHandle};
+use ron_types::web_page::{OwnNames, PageHeaders};
 use ron_types::{Error, Kind};
 
 use crate::control::Control;
@@ -24,11 +25,15 @@ pub(crate) const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// Largest request body; nothing here needs more than a filter.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
 /// State shared by the handlers.
 pub(crate) struct Plane {
     pub kernel: KernelHandle,
     pub control: Arc<dyn Control>,
     pub token: OperatorToken,
+    /// Names that requests must call the node by; none if the listener is not on loopback.
+    pub own_names: Option<OwnNames>,
 }
 
 /// The routes; those of chaos exist only where it was asked for.
@@ -52,7 +57,7 @@ pub(crate) fn router(plane: Arc<Plane>, chaos: bool) -> Router {
     router
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(Arc::clone(&plane), guard))
         .with_state(plane)
 }
 
@@ -65,10 +70,12 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, "the method does not fit", &detail, Kind::Schema.code())
 }
 
-/// Around every request: its deadline and the limit of its body; on every answer: headers that keep it out of caches.
-async fn guard(request: Request, next: Next) -> Response {
-    let answered = match declared_length(&request) {
-        Some(length) if length > BODY_BYTES_MAX as u64 => Err(oversize()),
+/// Around every request: where it comes from, its deadline and the limit of its body; on every answer: headers that
+/// keep it out of caches.
+async fn guard(State(plane): State<Arc<Plane>>, request: Request, next: Next) -> Response {
+    let answered = match (foreign_page(&request, plane.own_names.as_ref()), declared_length(&request)) {
+        (Some(reason), _) => Err(Error::new(Kind::Forbidden, reason)),
+        (None, Some(length)) if length > BODY_BYTES_MAX as u64 => Err(oversize()),
         _ => Deadline::after(REQUEST_DEADLINE).run("admin_request", next.run(request)).await,
     };
     let mut response = answered.unwrap_or_else(|error| refuse(&error));
@@ -77,6 +84,16 @@ async fn guard(request: Request, next: Next) -> Response {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
+}
+
+/// Why the request of a web page of somebody else is refused: without this it could read all there is to read here.
+fn foreign_page(request: &Request, own_names: Option<&OwnNames>) -> Option<&'static str> {
+    let header = |name: HeaderName| request.headers().get(name).map(HeaderValue::as_bytes);
+    own_names?.refuse(PageHeaders {
+        host: header(header::HOST),
+        origin: header(header::ORIGIN),
+        fetch_site: header(SEC_FETCH_SITE),
+    })
 }
 
 fn declared_length(request: &Request) -> Option<u64> {

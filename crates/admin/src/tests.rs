@@ -94,7 +94,7 @@ fn control_needs_the_token() {
 fn control_does_what_it_says() {
     let node = Node::ready(Setup { chaos: true, ..Setup::default() });
     let cases = [
-        ("/reload", "", 200, r#"{"changed":["http.deadline"],"restarted":[],"version":7}"#),
+        ("/reload", "", 200, r#"{"changed":["http.deadline"],"restarted":[],"version":7,"waiting":[]}"#),
         ("/log-level", r#"{"filter":"debug"}"#, 200, r#"{"filter":"debug"}"#),
         ("/services/work/restart", "", 202, r#"{"restarted":"work"}"#),
     ];

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ron_kernel::{KernelHandle, TaskContext, TaskError, TaskResult};
+use ron_types::web_page::OwnNames;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -59,7 +60,9 @@ impl AdminThread {
     pub fn start(options: AdminOptions, kernel: KernelHandle, control: Arc<dyn Control>) -> io::Result<AdminThread> {
         let metrics = Arc::clone(kernel.metrics());
         metrics.register_collector(Box::new(ProcessNumbers::new()));
-        let plane = Arc::new(Plane { kernel, control, token: options.token });
+        let is_loopback = options.listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let own_names = is_loopback.then(OwnNames::default);
+        let plane = Arc::new(Plane { kernel, control, token: options.token, own_names });
         let settings = ConnectionSettings {
             router: router(plane, options.chaos),
             tls: options.tls.map(|config| TlsAcceptor::from(http1_only(&config))),
@@ -135,6 +138,7 @@ impl Running {
                     let _ = said.send(Err(error));
                 }
             }
+            ron_amnesia::wipe_stack();
         })?;
         let started = heard.recv().unwrap_or_else(|_| Err(io::Error::other("the admin thread ended at its start")));
         started.map(|()| Running { stop, gone, asked_to_stop: watch::Sender::new(false), thread })

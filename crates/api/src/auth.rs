@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use http::{HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 use ron_auth::{Action, Authority, Subject};
 use ron_types::{Error, Kind};
 
@@ -23,16 +23,21 @@ impl<S: Sync> FromRequestParts<S> for Bearer {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
+        Bearer::of(&parts.headers)
+    }
+}
+
+impl Bearer {
+    /// The token in these headers.
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let (value, more) = (values.next(), values.next());
         let (Some(value), None) = (value, more) else {
             return Err(unauthenticated("Authorization: Bearer <token> is needed, once"));
         };
         Bearer::new(value).ok_or_else(|| unauthenticated("Authorization must be Bearer and a token"))
     }
-}
 
-impl Bearer {
     fn new(header: &HeaderValue) -> Option<Self> {
         let bytes = header.as_bytes();
         let has_scheme = bytes.len() > SCHEME.len() && bytes[..SCHEME.len()].eq_ignore_ascii_case(SCHEME);
@@ -60,6 +65,11 @@ impl Bearer {
     /// The token is, or was until it ran out, one of this node, whatever it allows: strangers learn nothing.
     pub fn is_known(&self, authority: &Authority) -> Result<(), Error> {
         authority.recognize(Some(self.token()))
+    }
+
+    /// The bearer, whatever the token allows; one whose token ran out only if `even_expired` is set.
+    pub(crate) fn subject(&self, authority: &Authority, even_expired: bool) -> Result<Arc<Subject>, Error> {
+        authority.identify(Some(self.token()), even_expired)
     }
 
     fn token(&self) -> &str {

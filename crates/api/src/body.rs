@@ -13,15 +13,25 @@ use http_body_util::BodyExt as _;
 use ron_kernel::deadline;
 use ron_types::limits::CHUNK_BYTES;
 
+use crate::admission::Admission;
 use crate::call::Call;
 use crate::limits::BodyLimits;
 use crate::problem::{Counted, Problem};
+
+/// A body as it came over the wire, which is what a signature covers; what it says comes out of `inflated`.
+pub(crate) struct WireBody {
+    pub bytes: Bytes,
+    coding: Option<Coding>,
+    limits: BodyLimits,
+    admission: Admission,
+}
 
 /// A body that is about to be read; the rest of its request need not be kept for that.
 pub(crate) struct Reading {
     body: Body,
     coding: Option<Coding>,
     limits: BodyLimits,
+    admission: Admission,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,17 +51,30 @@ const INFLATE_INLINE_BYTES_MAX: usize = 64 * 1024;
 pub(crate) fn begin(request: Request, call: &Call) -> Result<(Parts, Reading), Problem> {
     let (parts, body) = request.into_parts();
     let coding = if body.is_end_stream() { None } else { coding(&parts.headers)? };
-    Ok((parts, Reading { body, coding, limits: call.limits }))
+    Ok((parts, Reading { body, coding, limits: call.limits, admission: call.admission.clone() }))
 }
 
 impl Reading {
     /// Reads and inflates the whole body.
     pub(crate) async fn whole(self) -> Result<Bytes, Problem> {
-        let sent = collect(self.body, &self.limits).await?;
-        match self.coding {
-            None => Ok(sent),
-            Some(coding) => Box::pin(inflate_somewhere(coding, sent, &self.limits)).await,
-        }
+        self.wire().await?.inflated().await
+    }
+
+    /// Reads the whole body and leaves it as it came.
+    pub(crate) async fn wire(self) -> Result<WireBody, Problem> {
+        let bytes = collect(self.body, &self.limits, &self.admission).await?;
+        Ok(WireBody { bytes, coding: self.coding, limits: self.limits, admission: self.admission })
+    }
+}
+
+impl WireBody {
+    /// What the body says, inflated if it was sent compressed.
+    pub(crate) async fn inflated(self) -> Result<Bytes, Problem> {
+        let WireBody { bytes: sent, coding, limits, admission } = self;
+        let Some(coding) = coding else { return Ok(sent) };
+        let BodyLimits { body_bytes_max, inflate_ratio_max, .. } = limits;
+        admission.hold_body(sent.len() + inflated_bytes_max(sent.len(), body_bytes_max, inflate_ratio_max))?;
+        Box::pin(inflate_somewhere(coding, sent, &limits)).await
     }
 }
 
@@ -78,7 +101,10 @@ fn unknown_coding() -> Problem {
     Problem::schema(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Encoding must be gzip or deflate, once, or absent")
 }
 
-async fn collect(mut body: Body, limits: &BodyLimits) -> Result<Bytes, Problem> {
+/// Reads a body, whose bytes are reserved before they are read: all that were announced, or piece by piece.
+async fn collect(mut body: Body, limits: &BodyLimits, admission: &Admission) -> Result<Bytes, Problem> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    admission.hold_body(announced)?;
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     // A body whose length was declared is known to be over without being asked again.
@@ -86,13 +112,21 @@ async fn collect(mut body: Body, limits: &BodyLimits) -> Result<Bytes, Problem> 
         let reading = deadline::within(limits.read_timeout, "read", body.frame());
         let Some(frame) = reading.await.map_err(|_| stalled(limits))? else { break };
         let Ok(data) = frame.map_err(|_| broken())?.into_data() else { continue };
-        if first.len() + all.len() + data.len() > limits.body_bytes_max {
+        let bytes = first.len() + all.len() + data.len();
+        if bytes > limits.body_bytes_max {
             return Err(too_large(limits.body_bytes_max));
         }
         // Most bodies come in one piece, which then is not copied.
         if first.is_empty() && all.is_empty() {
             first = data;
         } else {
+            if bytes > announced {
+                // The buffer grows by doubling, so it may be twice as large as what is in it.
+                admission.hold_body(2 * bytes)?;
+            }
+            if all.is_empty() {
+                all.reserve(bytes.max(announced));
+            }
             all.extend_from_slice(&std::mem::take(&mut first));
             all.extend_from_slice(&data);
         }
@@ -127,13 +161,17 @@ fn inflate(coding: Coding, sent: &[u8], body_bytes_max: usize, ratio_max: usize)
     }
 }
 
+fn inflated_bytes_max(sent_bytes: usize, body_bytes_max: usize, ratio_max: usize) -> usize {
+    sent_bytes.saturating_mul(ratio_max).max(RATIO_FLOOR_BYTES).min(body_bytes_max)
+}
+
 fn inflate_from(
     mut decoder: impl Read,
     sent_bytes: usize,
     body_bytes_max: usize,
     ratio_max: usize,
 ) -> Result<Bytes, Problem> {
-    let allowed = sent_bytes.saturating_mul(ratio_max).max(RATIO_FLOOR_BYTES).min(body_bytes_max);
+    let allowed = inflated_bytes_max(sent_bytes, body_bytes_max, ratio_max);
     // Pieces, joined once their sum is known: a buffer that doubles would leave its halves behind, which many bodies at
     // once make costly.
     let mut pieces: Vec<Vec<u8>> = Vec::new();

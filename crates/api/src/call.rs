@@ -9,6 +9,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use ron_kernel::Deadline;
 use ron_types::Error;
 
+#[cfg(test)]
+use crate::admission::SharedShares;
+use crate::admission::{Admission, Waiting};
 use crate::corr::CorrId;
 use crate::limits::{BodyLimits, HttpLimits};
 
@@ -26,6 +29,30 @@ pub struct Call {
     pub endpoint: &'static str,
     /// Bounds on reading the body.
     pub(crate) limits: BodyLimits,
+    /// What the plane holds for the request.
+    pub(crate) admission: Admission,
+}
+
+impl Call {
+    /// Begins to wait for something that may take long, such as a message. Until the wait is dropped the request is
+    /// one of those that wait, of which each caller has a share, and no longer one of those its route works on.
+    pub fn wait(&self) -> Result<Waiting, Error> {
+        self.admission.wait()
+    }
+}
+
+#[cfg(test)]
+impl Call {
+    /// A call on a plane that nobody else uses.
+    pub(crate) fn alone() -> Self {
+        let (limits, metrics) = (HttpLimits::default(), ron_kernel::Metrics::new());
+        let shares = SharedShares::new(ron_kernel::Snapshot::new(limits.clone()), &metrics);
+        let nowhere = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+        let sharer = crate::fair_share::Sharer { subject: None, address: nowhere };
+        let admission = crate::admission::RoutePermits::new(None).admit(sharer, &shares).expect("nobody is there");
+        let deadline = Deadline::after(limits.request_deadline);
+        Call { corr_id: CorrId::fresh(), deadline, endpoint: "/", limits: limits.of_body(), admission }
+    }
 }
 
 impl FromRequestParts<Call> for Call {

@@ -8,7 +8,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -19,8 +18,9 @@ use ron_kernel::scope::Children;
 use ron_kernel::{Metrics, clock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::connection_state::{ConnectionPhase, ConnectionState, InFlight, Paced};
+use crate::connection_state::{ConnectionPhase, ConnectionState, InFlight, Paced, Piece};
 use crate::limits::HttpLimits;
 use crate::route::Api;
 
@@ -39,6 +39,10 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(50);
 
 /// Time a peer has to read a refusal while the rest of its body is thrown away.
 const LINGER_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Minimum pause between two looks for answers that wait for the peer, however little patience is configured: resting
+/// connections are many.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves one connection until the peer leaves, falls silent, stops reading, or `draining` turns true and its requests
 /// are answered. The pace is that of the [`WriteStallGuard`](crate::write_stall::WriteStallGuard) beneath.
@@ -124,22 +128,23 @@ fn answer(
         if has_body && !response.status().is_success() {
             in_flight.leaves_body_unread();
         }
-        Ok(response.map(|body| Tracked { body, _in_flight: in_flight }))
+        Ok(response.map(|body| Tracked { body, in_flight }))
     }
 }
 
 /// An answer's body; its request is in flight until the last byte of it is handed over.
 struct Tracked {
     body: Body,
-    _in_flight: InFlight,
+    in_flight: InFlight,
 }
 
 impl http_body::Body for Tracked {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| self.in_flight.piece(bytes)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -159,14 +164,19 @@ struct Watchdog<'a> {
     /// The timer will wake the connection's task.
     is_armed: bool,
     seen: (ConnectionPhase, u64),
-    since: tokio::time::Instant,
+    since: Instant,
+    /// Moment before which no answer can have waited too long for the peer. Debts are looked for only then, so that
+    /// requests do not pay for it.
+    next_look: Instant,
     hurried: bool,
 }
 
 impl<'a> Watchdog<'a> {
     fn new(pace: &'a ConnectionState, limits: &'a HttpLimits) -> Self {
         let timer = Box::pin(tokio::time::sleep(limits.handshake_timeout));
-        Watchdog { pace, limits, timer, is_armed: false, seen: pace.look(), since: clock::now(), hurried: false }
+        let (seen, now) = (pace.look(), clock::now());
+        let next_look = now + limits.write_stall;
+        Watchdog { pace, limits, timer, is_armed: false, seen, since: now, next_look, hurried: false }
     }
 
     /// From here on the connection is to end.
@@ -184,11 +194,10 @@ impl<'a> Watchdog<'a> {
             self.since = clock::now();
         }
         loop {
-            let due = self.patience().map(|patience| self.since + patience);
-            if let Some(due) = due
-                && due < self.timer.deadline()
-            {
-                self.timer.as_mut().reset(due);
+            let due = self.due();
+            let wake = due.map_or(self.next_look, |due| due.min(self.next_look));
+            if wake < self.timer.deadline() {
+                self.timer.as_mut().reset(wake);
                 self.is_armed = false;
             }
             if !self.is_armed || self.timer.is_elapsed() {
@@ -198,28 +207,36 @@ impl<'a> Watchdog<'a> {
                 return Poll::Pending;
             }
             let now = clock::now();
-            match due {
-                Some(due) if due <= now => return Poll::Ready(self.seen.0),
-                Some(due) => self.timer.as_mut().reset(due),
-                None => {
-                    let later = now + self.limits.idle_timeout;
-                    self.timer.as_mut().reset(later);
-                }
+            if due.is_some_and(|due| due <= now) {
+                return Poll::Ready(self.seen.0);
             }
+            let write_stall = self.limits.write_stall;
+            self.next_look = match self.pace.oldest_debt() {
+                Some(since) if since + write_stall <= now => return Poll::Ready(ConnectionPhase::Blocked),
+                Some(since) => since + write_stall,
+                None => now + write_stall.max(LOOK_PAUSE),
+            };
+            let wake = due.map_or(self.next_look, |due| due.min(self.next_look));
+            self.timer.as_mut().reset(wake);
         }
     }
 
-    fn patience(&self) -> Option<Duration> {
-        match self.seen.0 {
-            ConnectionPhase::Busy => None,
-            // Even in a drain, a request that is worked on has its time.
-            ConnectionPhase::Blocked if self.pace.is_busy() => Some(self.limits.write_stall),
-            _ if self.hurried => Some(CLOSING_PATIENCE),
-            ConnectionPhase::Head => Some(self.limits.handshake_timeout),
-            ConnectionPhase::Quiet => Some(self.limits.idle_timeout),
-            ConnectionPhase::Linger => Some(LINGER_PATIENCE),
-            ConnectionPhase::Blocked => Some(self.limits.write_stall),
-        }
+    /// The moment at which the phase has lasted too long.
+    fn due(&self) -> Option<Instant> {
+        let patience = match self.seen.0 {
+            // A peer that takes nothing does not hold up a drain; a request that is worked on has its time.
+            ConnectionPhase::Busy if self.hurried => {
+                return self.pace.only_owes_since().map(|progress| progress.max(self.since) + CLOSING_PATIENCE);
+            }
+            ConnectionPhase::Busy => return None,
+            ConnectionPhase::Blocked if self.pace.is_busy() => self.limits.write_stall,
+            _ if self.hurried => CLOSING_PATIENCE,
+            ConnectionPhase::Head => self.limits.handshake_timeout,
+            ConnectionPhase::Quiet => self.limits.idle_timeout,
+            ConnectionPhase::Linger => LINGER_PATIENCE,
+            ConnectionPhase::Blocked => self.limits.write_stall,
+        };
+        Some(self.since + patience)
     }
 }
 

@@ -7,7 +7,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, Bytes};
+use hashbrown::HashMap;
+use ron_kernel::clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 /// The first bytes of every HTTP/2 connection.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -43,10 +47,34 @@ struct State {
     blocks: u64,
     multiplexed: bool,
     unread_body: bool,
+    /// Number of the last request.
+    requests: u64,
+    /// Answers of an HTTP/2 connection with bytes that the peer has not let out, by the number of their request. The
+    /// window of each stream is the peer's to open, so a socket that takes bytes says nothing about them.
+    debts: HashMap<u64, Debt>,
+}
+
+/// Bytes of one answer that wait for the peer.
+struct Debt {
+    pieces: usize,
+    /// Time at which the peer last took some of them.
+    progress: Instant,
+    /// Whether more of the answer may follow.
+    is_open: bool,
 }
 
 /// One request in flight; ended by dropping it.
-pub(crate) struct InFlight(Arc<ConnectionState>);
+pub(crate) struct InFlight {
+    pace: Arc<ConnectionState>,
+    request: u64,
+}
+
+/// A piece of an answer's body on its way; what becomes of it is told to the connection's pace.
+pub(crate) struct Piece {
+    bytes: Bytes,
+    /// The connection and the request; none where the socket alone tells whether the peer reads.
+    owed: Option<(Arc<ConnectionState>, u64)>,
+}
 
 impl ConnectionState {
     pub(crate) fn new() -> Arc<Self> {
@@ -58,6 +86,8 @@ impl ConnectionState {
             blocks: 0,
             multiplexed: false,
             unread_body: false,
+            requests: 0,
+            debts: HashMap::new(),
         };
         Arc::new(ConnectionState(Mutex::new(state)))
     }
@@ -90,8 +120,21 @@ impl ConnectionState {
         let mut state = self.state();
         state.in_flight += 1;
         state.unread_body = false;
+        state.requests += 1;
         state.enter(ConnectionPhase::Busy);
-        InFlight(Arc::clone(self))
+        InFlight { pace: Arc::clone(self), request: state.requests }
+    }
+
+    /// The time since which the peer has taken nothing of an answer that waits for it, of the oldest such answer.
+    pub(crate) fn oldest_debt(&self) -> Option<Instant> {
+        self.state().debts.values().map(|debt| debt.progress).min()
+    }
+
+    /// The time at which the peer last took something, if all that is in flight are answers that wait for it.
+    pub(crate) fn only_owes_since(&self) -> Option<Instant> {
+        let state = self.state();
+        let open = || state.debts.values().filter(|debt| debt.is_open);
+        (open().count() == state.in_flight).then(|| open().map(|debt| debt.progress).max())?
     }
 
     /// The connection is to end. One that rests has read the whole of its last request, or it would be closed already.
@@ -141,13 +184,59 @@ impl State {
 impl InFlight {
     /// The answer does not wait for the rest of the body.
     pub(crate) fn leaves_body_unread(&self) {
-        self.0.state().unread_body = true;
+        self.pace.state().unread_body = true;
+    }
+
+    /// A piece of the answer that is handed over now.
+    pub(crate) fn piece(&self, bytes: Bytes) -> Piece {
+        let mut state = self.pace.state();
+        if !state.multiplexed || bytes.is_empty() {
+            return Piece { bytes, owed: None };
+        }
+        let new = || Debt { pieces: 0, progress: clock::now(), is_open: true };
+        state.debts.entry(self.request).or_insert_with(new).pieces += 1;
+        Piece { bytes, owed: Some((Arc::clone(&self.pace), self.request)) }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        if let Some((pace, request)) = &self.owed
+            && let Some(debt) = pace.state().debts.get_mut(request)
+        {
+            debt.progress = clock::now();
+        }
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let Some((pace, request)) = self.owed.take() else { return };
+        let mut state = pace.state();
+        if let Some(debt) = state.debts.get_mut(&request) {
+            debt.pieces -= 1;
+            if debt.pieces == 0 {
+                state.debts.remove(&request);
+            }
+        }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.pace.state();
+        if let Some(debt) = state.debts.get_mut(&self.request) {
+            debt.is_open = false;
+        }
         state.in_flight -= 1;
         if state.in_flight == 0 {
             state.enter(ConnectionPhase::Quiet);

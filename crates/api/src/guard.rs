@@ -9,24 +9,30 @@ use axum::extract::Request;
 use axum::handler::Handler;
 use axum::response::Response;
 use futures_util::FutureExt as _;
-use http::{Method, StatusCode, Uri, Version};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header};
 use http_body::Body as _;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use ron_cells::Pass;
 use ron_kernel::{Deadline, clock};
+use ron_types::web_page::PageHeaders;
 use ron_types::{Error, Kind};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::admission::{Admission, RoutePermits};
 use crate::body;
 use crate::call::{self, Call};
 use crate::corr::{CORR_ID_HEADER, CorrId};
 use crate::error_format::{ErrorFormat, ErrorFormats, ProblemJson, RefusedRequest};
+use crate::fair_share::Sharer;
 use crate::limits::HttpLimits;
 use crate::operation::Operation;
 use crate::problem::{Counted, Problem};
-use crate::route::{HttpMethod, Shared};
+use crate::recognition::{AnyoneRecognizer, Recognized, Recognizer};
+use crate::route::{HttpMethod, Peer, Shared};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// A handler with the layers around it: permit, deadline, metrics, error format.
 #[derive(Clone)]
@@ -44,7 +50,8 @@ pub(crate) struct RouteState {
     error_formats: Option<&'static ErrorFormats>,
     claims: Option<fn(&str) -> bool>,
     deadline: Option<Duration>,
-    permits: Arc<Semaphore>,
+    recognizer: Arc<dyn Recognizer>,
+    permits: RoutePermits,
     busy: Counter,
     latency: Latency,
     shared: Arc<Shared>,
@@ -58,11 +65,13 @@ enum Latency {
 }
 
 impl RouteState {
-    pub(crate) fn new(operation: &'static Operation, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(operation: &'static Operation, recognizer: Arc<dyn Recognizer>, shared: Arc<Shared>) -> Self {
         let Operation { spec, error_formats, claims, .. } = operation;
         let latency = Latency::Route(shared.metrics.request_latency.at(spec.pattern, spec.method.name()));
-        let state = RouteState::of(spec.pattern, spec.deadline, spec.concurrency, latency, shared);
-        RouteState { error_formats: *error_formats, claims: *claims, ..state }
+        let state = RouteState::of(spec.pattern, latency, shared);
+        let permits = RoutePermits::new(spec.concurrency);
+        let (deadline, error_formats, claims) = (spec.deadline, *error_formats, *claims);
+        RouteState { recognizer, permits, deadline, error_formats, claims, ..state }
     }
 
     pub(crate) fn unmatched(shared: Arc<Shared>) -> Self {
@@ -75,20 +84,22 @@ impl RouteState {
             (Method::PATCH, at(HttpMethod::Patch.name())),
         ];
         let latency = Latency::Unmatched(known, at("other"));
-        RouteState::of("unmatched", None, None, latency, shared)
+        RouteState::of("unmatched", latency, shared)
     }
 
-    fn of(
-        endpoint: &'static str,
-        deadline: Option<Duration>,
-        concurrency: Option<usize>,
-        latency: Latency,
-        shared: Arc<Shared>,
-    ) -> Self {
-        let permits = concurrency.unwrap_or_else(|| shared.limits.get().value.route_concurrency_max);
-        let permits = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-        let busy = shared.metrics.busy_rejections.at(endpoint);
-        RouteState { endpoint, error_formats: None, claims: None, deadline, permits, busy, latency, shared }
+    /// A route that anyone may ask, with the configured bounds.
+    fn of(endpoint: &'static str, latency: Latency, shared: Arc<Shared>) -> Self {
+        RouteState {
+            endpoint,
+            error_formats: None,
+            claims: None,
+            deadline: None,
+            recognizer: Arc::new(AnyoneRecognizer),
+            permits: RoutePermits::new(None),
+            busy: shared.metrics.busy_rejections.at(endpoint),
+            latency,
+            shared,
+        }
     }
 
     fn latency(&self, method: &Method) -> &Histogram {
@@ -102,7 +113,7 @@ impl RouteState {
 
     fn refuse_busy(&self) -> Problem {
         self.busy.inc();
-        Error::busy(format_args!("route {}", self.endpoint)).into()
+        Error::busy(format_args!("route {}, or your share of it,", self.endpoint)).into()
     }
 }
 
@@ -128,7 +139,8 @@ where
         Box::pin(async move {
             let answer = match admitted {
                 Ok(admitted) => admitted.run(&origin, route.endpoint).await,
-                Err(problem) => Err(problem),
+                Err(Refused::Problem(problem)) => Err(problem),
+                Err(Refused::Answered(response)) => Ok(*response),
             };
             let response = origin.finish(answer, &route.shared);
             route.latency(&origin.method).observe((clock::now() - started).as_secs_f64());
@@ -153,32 +165,60 @@ struct Admitted<F> {
     deadline: Deadline,
     answer: F,
     _pass: Pass,
-    _permit: OwnedSemaphorePermit,
+    _admission: Admission,
 }
 
+/// A request that was not let in.
+enum Refused {
+    Problem(Problem),
+    /// The recognizer of its callers has written the answer.
+    Answered(Box<Response>),
+}
+
+impl<T: Into<Problem>> From<T> for Refused {
+    fn from(problem: T) -> Self {
+        Refused::Problem(problem.into())
+    }
+}
+
+/// Lets a request in, cheapest questions first: nothing is read or reserved for a caller who has not shown a credential
+/// where one is asked for.
 fn admit<H, T>(
     route: &RouteState,
     handler: H,
     request: Request,
     origin: &Origin,
     started: Instant,
-) -> Result<Admitted<H::Future>, Problem>
+) -> Result<Admitted<H::Future>, Refused>
 where
     H: Handler<T, Call>,
     T: 'static,
 {
-    let Some(pass) = route.shared.entrance.enter() else { return Err(draining()) };
-    // Before a permit is taken: paths that belong to nobody must not use up the route's permits.
+    let Some(pass) = route.shared.entrance.enter() else { return Err(draining().into()) };
     if !origin.is_claimed {
-        return Err(not_found());
+        return Err(not_found().into());
     }
-    // No waiting: a full route answers Busy at once, so that no queue of requests builds up in memory.
-    let Ok(permit) = Arc::clone(&route.permits).try_acquire_owned() else { return Err(route.refuse_busy()) };
     let limits = route.shared.limits.get();
     check_size(&request, &limits.value)?;
     let deadline = Deadline::at(started + call::budget(request.headers(), route.deadline, &limits.value)?);
-    let call = Call { corr_id: origin.corr_id, deadline, endpoint: route.endpoint, limits: limits.value.of_body() };
-    Ok(Admitted { deadline, answer: handler.call(request, call), _pass: pass, _permit: permit })
+    let (head, body) = request.into_parts();
+    let recognized = route.recognizer.recognize(&head, &origin.corr_id).map_err(Refused::Answered)?;
+    if recognized == Recognized::Anyone {
+        refuse_pages(&head, &route.shared)?;
+    }
+    let sharer = Sharer { subject: recognized.subject(), address: Peer::of(&head).address };
+    let Some(admission) = route.permits.admit(sharer, &route.shared.shares) else {
+        return Err(route.refuse_busy().into());
+    };
+    let call = Call {
+        corr_id: origin.corr_id,
+        deadline,
+        endpoint: route.endpoint,
+        limits: limits.value.of_body(),
+        admission: admission.clone(),
+    };
+    let answer = handler.call(Request::from_parts(head, body), call);
+    Ok(Admitted { deadline, answer, _pass: pass, _admission: admission })
 }
 
 impl<F: Future<Output = Response>> Admitted<F> {
@@ -209,6 +249,21 @@ fn check_size(request: &Request, limits: &HttpLimits) -> Result<(), Problem> {
         return Err(body::too_large(limits.body_bytes_max));
     }
     Ok(())
+}
+
+/// A credential is more than a page of somebody else can know, so only requests without one are asked where they come
+/// from.
+fn refuse_pages(head: &Parts, shared: &Shared) -> Result<(), Error> {
+    let own_names = shared.own_names.load();
+    let Some(own_names) = own_names.as_ref() else { return Ok(()) };
+    let header = |name: HeaderName| head.headers.get(name).map(HeaderValue::as_bytes);
+    let authority = || head.uri.authority().map(|authority| authority.as_str().as_bytes());
+    let headers = PageHeaders {
+        host: header(header::HOST).or_else(authority),
+        origin: header(header::ORIGIN),
+        fetch_site: header(SEC_FETCH_SITE),
+    };
+    own_names.refuse(headers).map_or(Ok(()), |reason| Err(Error::new(Kind::Forbidden, reason)))
 }
 
 /// The answer where no route has the path.

@@ -6,6 +6,7 @@
 //! cannot explode, refusals in the format of its surface, its latency measured, and its place in `/openapi.json` and on
 //! the page `/docs`; a handler sees none of it.
 
+mod admission;
 mod auth;
 mod body;
 mod call;
@@ -15,6 +16,7 @@ mod corr;
 mod dev;
 mod error_format;
 mod extract;
+mod fair_share;
 mod guard;
 mod handler;
 mod limits;
@@ -22,6 +24,7 @@ mod mailbox;
 mod openapi;
 mod operation;
 mod problem;
+mod recognition;
 mod reference;
 mod refusal;
 mod route;
@@ -32,6 +35,7 @@ mod tls;
 mod tokens;
 mod write_stall;
 
+pub use admission::Waiting;
 pub use auth::Bearer;
 pub use call::Call;
 pub use corr::CorrId;
@@ -46,6 +50,7 @@ pub use problem::Problem;
 pub use reference::http_reference;
 pub use route::{Api, ApiBuilder};
 pub use serve::serve;
+pub use sqs::Regions;
 pub use sqs::{AccessKey, AuthSection, Keyring, SURFACE as SQS_SURFACE, SqsAuth, SqsOptions, SqsSection, sqs_routes};
 pub use surface::{Surface, joined, operation_count};
 pub use tls::{TlsError, tls_config};

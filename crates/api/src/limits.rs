@@ -28,6 +28,10 @@ pub struct HttpLimits {
     pub inflate_ratio_max: usize,
     /// Requests of one route in flight at once, where the route says nothing else.
     pub route_concurrency_max: usize,
+    /// Requests and streams that wait for something to happen at once.
+    pub waiting_max: usize,
+    /// Bytes of all request bodies in memory at once.
+    pub body_memory_bytes_max: usize,
     /// Maximum connections open at once.
     pub connections_max: usize,
     /// Connections one address may hold at once.
@@ -57,6 +61,8 @@ impl Default for HttpLimits {
             header_bytes_max: limits::HEADER_BYTES_MAX,
             inflate_ratio_max: limits::INFLATE_RATIO_MAX,
             route_concurrency_max: limits::ROUTE_CONCURRENCY_MAX,
+            waiting_max: limits::WAITING_MAX,
+            body_memory_bytes_max: limits::BODY_MEMORY_BYTES_MAX,
             connections_max: limits::CONNECTIONS_MAX,
             connections_per_ip_max: limits::CONNECTIONS_PER_IP_MAX,
             accepts_per_ip_per_second: limits::ACCEPTS_PER_IP_PER_SECOND,

@@ -1,5 +1,6 @@
 //! The native HTTP surface of the mailbox: routes that read, authorize, ask the handle and answer.
 
+mod clock;
 mod dlq;
 mod dto;
 mod events;
@@ -31,7 +32,6 @@ use crate::extract::Json;
 use crate::operation::Operation;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
-use events::EventStreams;
 use headers::Minimum;
 use stream::Streams;
 
@@ -56,6 +56,7 @@ const GROUPS: &[&[&Operation]] = &[
     dlq::OPERATIONS,
     events::OPERATIONS,
     scrub::OPERATIONS,
+    clock::OPERATIONS,
 ];
 
 /// Parts of the node that the handlers of this surface use.
@@ -64,7 +65,6 @@ struct App {
     authority: Authority,
     kernel: KernelHandle,
     streams: Arc<Streams>,
-    event_streams: Arc<EventStreams>,
 }
 
 const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
@@ -95,8 +95,8 @@ pub fn read_any_mailbox_body(bytes: &[u8]) {
 /// Adds the routes of the native surface.
 pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority) -> ApiBuilder {
     let kernel = builder.kernel().clone();
-    let (streams, event_streams) = Default::default();
-    let app = Arc::new(App { mailbox, authority, kernel, streams, event_streams });
+    let builder = builder.surface(&SURFACE).authority(&authority);
+    let app = Arc::new(App { mailbox, authority, kernel, streams: Arc::default() });
     let subjects: [fn(Routes) -> Routes; GROUPS.len()] = [
         send::routes,
         recv::routes,
@@ -107,8 +107,9 @@ pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authorit
         dlq::routes,
         events::routes,
         scrub::routes,
+        clock::routes,
     ];
-    let routes = Routes { builder: builder.surface(&SURFACE), app };
+    let routes = Routes { builder, app };
     subjects.into_iter().fold(routes, |routes, add| add(routes)).builder
 }
 

@@ -27,6 +27,8 @@ pub struct Operation {
     pub(crate) needs: Option<Action>,
     /// Only the operator may; then no right is needed.
     pub(crate) is_operators: bool,
+    /// Whether a token that ran out is still looked at, because it may end what was begun while it was good.
+    pub(crate) takes_expired_token: bool,
     /// Words for what is needed, where a right alone does not say it.
     pub(crate) needs_text: Option<&'static str>,
     pub(crate) query: Option<Shape>,
@@ -87,6 +89,7 @@ impl Operation {
             tag,
             needs: None,
             is_operators: false,
+            takes_expired_token: false,
             needs_text: None,
             query: None,
             body: None,
@@ -150,6 +153,12 @@ impl Operation {
     pub const fn operator(mut self) -> Self {
         self.is_operators = true;
         self.needs("the token of the operator")
+    }
+
+    /// A token that ran out may still end what was begun while it was good; the handler decides.
+    pub const fn even_expired(mut self) -> Self {
+        self.takes_expired_token = true;
+        self
     }
 
     /// Words for what is needed, where a right alone does not say it; completes the sentence "Needs …".

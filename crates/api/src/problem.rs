@@ -40,6 +40,7 @@ pub(crate) enum Counted {
     LargeBody,
     LargeHead,
     Inflation,
+    BodyMemory,
 }
 
 /// A refusal: the members of RFC 9457, ours after them.

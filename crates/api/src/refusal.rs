@@ -29,18 +29,19 @@ impl Refusals {
         Refusals { answer: answer(), lingering: VecDeque::with_capacity(LINGERING_MAX) }
     }
 
-    /// Tells a plain connection that it is refused. Never waits.
-    pub(crate) fn refuse(&mut self, stream: TcpStream) {
+    /// Tells a plain connection that it is refused. Never waits. Refused connections never hold more than a quarter of
+    /// the descriptors that accepted ones may.
+    pub(crate) fn refuse(&mut self, stream: TcpStream, connections_max: usize) {
         discard_input(&stream);
         let _ = stream.try_write(&self.answer);
         let Ok(stream) = stream.into_std() else { return };
         let _ = stream.shutdown(Shutdown::Write);
-        if self.lingering.len() == LINGERING_MAX
+        self.lingering.push_back((clock::now() + LINGERING_TIME, stream));
+        while self.lingering.len() > LINGERING_MAX.min(connections_max / 4)
             && let Some((_, oldest)) = self.lingering.pop_front()
         {
             close(oldest);
         }
-        self.lingering.push_back((clock::now() + LINGERING_TIME, stream));
     }
 
     /// Closes those whose moment is over. Called about twice a second.

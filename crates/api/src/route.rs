@@ -1,25 +1,33 @@
 //! Routes as declared, and the plane put together from them.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use axum::extract::{MatchedPath, Request};
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, on};
 use axum::{Extension, Router};
 use hashbrown::HashMap;
+use http::request::Parts;
 use http::{Method, StatusCode, Uri};
 use prometheus_client::metrics::counter::Counter;
+use ron_auth::Authority;
 use ron_cells::DrainGuard;
+use ron_kernel::connection_limiter::network_of;
 use ron_kernel::{KernelHandle, Metrics, Snapshot};
+use ron_types::web_page::OwnNames;
 use tower::Service as _;
 
+use crate::admission::SharedShares;
 use crate::call::Call;
 use crate::guard::{Answering, Guarded, RouteState, not_found};
 use crate::limits::HttpLimits;
 use crate::openapi;
 use crate::operation::Operation;
 use crate::problem::{Counted, Problem};
+use crate::recognition::{AnyoneRecognizer, Recognizer, TokenRecognizer};
 use crate::surface::Surface;
 
 /// The HTTP methods a route may have.
@@ -89,9 +97,31 @@ pub(crate) struct RouteSpec {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Secured;
 
+/// Left with every request: where it came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// Address of the peer, of IPv6 its network of 64 bits: what one household has is one address.
+    pub address: IpAddr,
+}
+
+impl Peer {
+    pub(crate) fn new(address: IpAddr) -> Self {
+        Peer { address: network_of(address) }
+    }
+
+    pub(crate) fn of(head: &Parts) -> Self {
+        let peer = head.extensions.get().copied();
+        peer.unwrap_or(Peer { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED) })
+    }
+}
+
 /// Collects surfaces, and the operations that they mount.
 pub struct ApiBuilder {
     shared: Arc<Shared>,
+    /// Decides on the tokens of operations that need one.
+    authority: Option<Authority>,
+    /// Names by which the node is reached, beside those of its listener.
+    names: Vec<String>,
     surfaces: Vec<&'static Surface>,
     operations: Vec<&'static Operation>,
     router: Router,
@@ -105,8 +135,12 @@ pub struct Api {
     operations: Arc<[&'static Operation]>,
     router: Router,
     plain: Arc<PlainRoutes>,
+    /// Names by which the node is reached, beside those of its listener.
+    names: Arc<[String]>,
     /// Whether the plane is served over TLS.
     is_secured: bool,
+    /// Peer of the connection that this clone answers.
+    peer: Option<Peer>,
 }
 
 /// Routes without parameters by path and method. The router has them too, for what is rare: other methods, and HEAD.
@@ -124,6 +158,10 @@ pub(crate) struct Shared {
     /// Guard that turns requests away once the plane drains.
     pub entrance: DrainGuard,
     pub counters: Counters,
+    pub shares: Arc<SharedShares>,
+    /// Names that requests without a credential must call the node by; none if the listener is not on loopback, where
+    /// no web page reaches further than its own network does anyway.
+    pub own_names: ArcSwapOption<OwnNames>,
 }
 
 /// Counters found once, so that no request looks up a label.
@@ -134,6 +172,7 @@ pub(crate) struct Counters {
     large_bodies: Counter,
     large_heads: Counter,
     inflations: Counter,
+    body_memory: Counter,
 }
 
 impl ApiBuilder {
@@ -141,9 +180,25 @@ impl ApiBuilder {
     pub fn new(kernel: KernelHandle, limits: Snapshot<HttpLimits>) -> Self {
         let metrics = Arc::clone(kernel.metrics());
         let counters = Counters::new(&metrics);
-        let shared = Arc::new(Shared { kernel, limits, metrics, entrance: DrainGuard::default(), counters });
+        let shares = SharedShares::new(limits.clone(), &metrics);
+        let (entrance, own_names) = Default::default();
+        let shared = Arc::new(Shared { kernel, limits, metrics, entrance, counters, shares, own_names });
         let (surfaces, operations) = (Vec::new(), Vec::new());
-        ApiBuilder { shared, surfaces, operations, router: Router::new(), plain: PlainRoutes::new() }
+        let (router, plain) = (Router::new(), PlainRoutes::new());
+        ApiBuilder { shared, authority: None, names: Vec::new(), surfaces, operations, router, plain }
+    }
+
+    /// Decides on the tokens of the operations that follow; they are looked at before anything of a request is read.
+    pub fn authority(mut self, authority: &Authority) -> Self {
+        self.authority = Some(authority.clone());
+        self
+    }
+
+    /// Adds the name in an origin, `http://name:port`, to those by which the node is reached.
+    pub(crate) fn reached_at(mut self, origin: &str) -> Self {
+        let name = origin.parse().ok().and_then(|uri: Uri| uri.host().map(str::to_owned));
+        self.names.extend(name);
+        self
     }
 
     /// Adds a surface. Its operations are to follow, all of them: what is declared is what is described.
@@ -156,9 +211,30 @@ impl ApiBuilder {
     ///
     /// # Panics
     ///
-    /// Panics if no surface added before declares the operation, and if its pattern and method are taken: both are
-    /// mistakes in the code, seen at the first start.
-    pub fn operation<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    /// Panics if no surface added before declares the operation, if its pattern and method are taken, and if it needs a
+    /// token and nobody decides on tokens: these are mistakes in the code, seen at the first start.
+    pub fn operation<H, T>(self, operation: &'static Operation, handler: H) -> Self
+    where
+        H: Handler<T, Call>,
+        T: 'static,
+    {
+        let recognizer: Arc<dyn Recognizer> = match (operation.takes_token(), &self.authority) {
+            (false, _) => Arc::new(AnyoneRecognizer),
+            (true, Some(authority)) => {
+                Arc::new(TokenRecognizer { authority: authority.clone(), even_expired: operation.takes_expired_token })
+            }
+            (true, None) => panic!("{} needs a token and nobody decides on tokens", operation.spec.pattern),
+        };
+        self.operation_for(operation, recognizer, handler)
+    }
+
+    /// Serves an operation that recognizes its callers in its own way.
+    pub(crate) fn operation_for<H, T>(
+        mut self,
+        operation: &'static Operation,
+        recognizer: Arc<dyn Recognizer>,
+        handler: H,
+    ) -> Self
     where
         H: Handler<T, Call>,
         T: 'static,
@@ -166,7 +242,8 @@ impl ApiBuilder {
         let spec = &operation.spec;
         let is_declared = self.surfaces.iter().any(|surface| surface.declares(operation));
         assert!(is_declared, "no surface declares {} {}", spec.method.name(), spec.pattern);
-        let guarded = Guarded::new(handler, Arc::new(RouteState::new(operation, Arc::clone(&self.shared))));
+        let route = RouteState::new(operation, recognizer, Arc::clone(&self.shared));
+        let guarded = Guarded::new(handler, Arc::new(route));
         self.router = self.router.route(spec.pattern, on(spec.method.filter(), guarded.clone()));
         if !spec.pattern.contains('{') {
             let endpoint = move |request| guarded.clone().call(request, ());
@@ -197,7 +274,7 @@ impl ApiBuilder {
     ///
     /// Panics if a surface declares an operation that it did not mount.
     pub fn build(self) -> Api {
-        let ApiBuilder { shared, surfaces, operations, router, plain } = openapi::describe(self);
+        let ApiBuilder { shared, names, surfaces, operations, router, plain, .. } = openapi::describe(self);
         for declared in surfaces.iter().flat_map(|surface| surface.operations) {
             let is_mounted = operations.iter().any(|mounted| std::ptr::eq(*mounted, *declared));
             assert!(is_mounted, "{} {} is not mounted", declared.spec.method.name(), declared.spec.pattern);
@@ -208,7 +285,8 @@ impl ApiBuilder {
         let router = router
             .fallback(Guarded::new(async || not_found(), Arc::clone(&unmatched)))
             .method_not_allowed_fallback(Guarded::new(other_method, unmatched));
-        Api { shared, operations: operations.into(), router, plain: Arc::new(plain), is_secured: false }
+        let (operations, plain, names) = (operations.into(), Arc::new(plain), names.into());
+        Api { shared, operations, router, plain, names, is_secured: false, peer: None }
     }
 }
 
@@ -228,8 +306,23 @@ impl Api {
         Api { is_secured, ..self }
     }
 
+    /// From now on the plane is served at this address. On loopback, where the browser of whoever works on the machine
+    /// reaches it, requests of web pages are refused.
+    pub(crate) fn listens_at(&self, address: SocketAddr) {
+        let names = || OwnNames::new(self.names.iter().cloned());
+        self.shared.own_names.store(address.ip().is_loopback().then(names).map(Arc::new));
+    }
+
+    /// The plane as the peer of one connection meets it.
+    pub(crate) fn met_by(self, peer: Peer) -> Self {
+        Api { peer: Some(peer), ..self }
+    }
+
     /// Finds the route of a request and answers it.
     pub(crate) fn answer(&self, mut request: Request) -> Answering {
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
         if self.is_secured {
             request.extensions_mut().insert(Secured);
         }
@@ -280,6 +373,7 @@ impl Counters {
             large_bodies: metrics.frame_rejects.at("body"),
             large_heads: metrics.frame_rejects.at("header"),
             inflations: metrics.frame_rejects.at("inflate"),
+            body_memory: metrics.busy_rejections.at("body_memory"),
         }
     }
 
@@ -292,6 +386,7 @@ impl Counters {
             Counted::LargeBody => self.large_bodies.inc(),
             Counted::LargeHead => self.large_heads.inc(),
             Counted::Inflation => self.inflations.inc(),
+            Counted::BodyMemory => self.body_memory.inc(),
         };
     }
 }

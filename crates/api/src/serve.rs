@@ -17,7 +17,7 @@ use crate::connection::serve_connection;
 use crate::connection_state::ConnectionState;
 use crate::limits::HttpLimits;
 use crate::refusal::Refusals;
-use crate::route::Api;
+use crate::route::{Api, Peer};
 use crate::write_stall::WriteStallGuard;
 
 /// The limiter bounds connections by limits that change while it runs; this only catches what the limiter cannot.
@@ -45,6 +45,9 @@ pub async fn serve(
         tls: tls.map(TlsAcceptor::from),
         draining,
     };
+    if let Ok(address) = listener.local_addr() {
+        plane.api.listens_at(address);
+    }
     plane.api.shared.entrance.open();
     context.ready().await;
     plane.accept_until_stopped(&context, &listener).await;
@@ -104,11 +107,12 @@ impl Plane {
         let Some(slot) = self.limiter.admit(ip, limits.value.connections()) else {
             // Without the handshake there is nothing a TLS client could read.
             if self.tls.is_none() {
-                self.refusals.refuse(stream);
+                self.refusals.refuse(stream, limits.value.connections_max);
             }
             return;
         };
-        let (api, tls, draining) = (self.api.clone(), self.tls.clone(), self.draining.clone());
+        let api = self.api.clone().met_by(Peer::new(ip));
+        let (tls, draining) = (self.tls.clone(), self.draining.clone());
         self.children.spawn(connection(stream, tls, api, limits, draining, slot));
     }
 }

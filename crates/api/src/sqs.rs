@@ -31,20 +31,21 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
+use http::Method;
 use http::request::Parts;
 use ron_auth::{Authority, Subject};
 use ron_types::Kind;
 use serde::de::DeserializeOwned;
 use svc_mailbox::Mailbox;
 
-use crate::body;
+use crate::body::{self, WireBody};
 use crate::call::Call;
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
 pub(crate) use attributes::{lost_target, reattach};
-use caller::Caller;
+use caller::{Caller, SignerRecognizer};
 use error::SqsError;
 use error_format::SQS_ERRORS;
 pub(crate) use key_routes::KeyRequest;
@@ -54,7 +55,7 @@ use query::{Form, FromForm};
 
 pub use config::{AuthSection, SqsAuth, SqsSection};
 pub use keys::{AccessKey, Keyring};
-pub use options::SqsOptions;
+pub use options::{Regions, SqsOptions};
 
 /// Parts of the node that the actions use.
 struct App {
@@ -69,8 +70,6 @@ struct App {
 
 /// Long polls wait for twenty seconds and then still have an answer to write.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Most requests here only wait for messages.
-const CONCURRENCY: usize = 8192;
 
 /// Every path takes the same requests; on the path of a queue they need not name it.
 static POST: Operation = post("/", "takes an action of SQS, in JSON or as a form");
@@ -106,7 +105,6 @@ const fn get(pattern: &'static str, does: &'static str) -> Operation {
 const fn action(operation: Operation, requests: &'static [&'static str]) -> Operation {
     operation
         .deadline(DEADLINE)
-        .concurrency(CONCURRENCY)
         .needs("a signature (version 4) with an access key, or a token, that allows the action")
         .speaks(requests, &[json::MEDIA_TYPE, xml::MEDIA_TYPE])
         .error_formats(&SQS_ERRORS)
@@ -124,10 +122,15 @@ pub fn sqs_routes(
 ) -> ApiBuilder {
     keyring.renew(&authority);
     let anyone = Arc::new(caller::anyone());
+    let builder = builder.surface(&SURFACE).authority(&authority);
+    let builder = match &options.base_url {
+        Some(url) => builder.reached_at(url),
+        None => builder,
+    };
     let app = Arc::new(App { mailbox, authority, keyring, options, state: state::State::default(), anyone });
-    let builder = ACTIONS.iter().fold(builder.surface(&SURFACE), |builder, operation| {
-        let app = Arc::clone(&app);
-        builder.operation(operation, move |call, request| handle(app, call, request))
+    let builder = ACTIONS.iter().fold(builder, |builder, operation| {
+        let (recognizer, app) = (Arc::new(SignerRecognizer(Arc::clone(&app))), Arc::clone(&app));
+        builder.operation_for(operation, recognizer, move |call, request| handle(app, call, request))
     });
     key_routes::routes(builder, &app)
 }
@@ -143,36 +146,63 @@ fn queue_path(path: &str) -> Option<&str> {
     let path = path.strip_suffix('/').unwrap_or(path);
     let (account, queue) = path.strip_prefix('/')?.split_once('/')?;
     let is_account = !account.is_empty() && account.bytes().all(|byte| byte.is_ascii_digit());
-    (is_account && !queue.is_empty() && !queue.contains('/')).then_some(path)
+    // Dots and doubled slashes vanish from the path that is signed, so none may be in one that means something.
+    let is_queue = !matches!(queue, "" | "." | "..") && !queue.contains('/');
+    (is_account && is_queue).then_some(path)
 }
 
 async fn handle(app: Arc<App>, call: Call, request: Request) -> Result<Response, Problem> {
     let protocol = Protocol::of(request.headers());
     let corr_id = call.corr_id;
     let (parts, reading) = body::begin(request, &call)?;
-    let body = reading.whole().await?;
-    Ok(match perform(&app, protocol, call, &parts, &body).await {
+    if protocol == Protocol::Query && parts.method == Method::GET && !query::names_action(&parts) {
+        return Ok(protocol::unknown_operation(&corr_id));
+    }
+    let wire = reading.wire().await?;
+    Ok(match perform(&app, protocol, call, &parts, wire).await? {
         Ok((action, answer)) => protocol.answer(action.name(), &answer, &corr_id),
         Err(error) => protocol.refusal(&error, &corr_id, false),
     })
 }
 
-/// Reads the name of the action before it verifies the caller: the names of the actions are no secret.
+/// Verifies the caller by the bytes that came over the wire, and only then looks at what they say. The outer error is
+/// of the plane, the inner one of SQS.
 async fn perform(
     app: &App,
     protocol: Protocol,
     call: Call,
     parts: &Parts,
+    wire: WireBody,
+) -> Result<Result<(Action, ActionOutput), SqsError>, Problem> {
+    // The names of the actions are no secret, and this one stands in a header.
+    let named = match protocol {
+        Protocol::Json => json::action_of(&parts.headers).map(Some),
+        Protocol::Query => Ok(None),
+    };
+    let verified = named.and_then(|action| Ok((action, Caller::verify(app, call, parts, &wire.bytes)?)));
+    let (action, caller) = match verified {
+        Ok(verified) => verified,
+        Err(error) => return Ok(Err(error)),
+    };
+    let body = wire.inflated().await?;
+    Ok(obey(app, &caller, action, parts, &body).await)
+}
+
+/// Does what a verified caller asks for; the action of a form is read from it.
+async fn obey(
+    app: &App,
+    caller: &Caller,
+    action: Option<Action>,
+    parts: &Parts,
     body: &Bytes,
 ) -> Result<(Action, ActionOutput), SqsError> {
-    let (action, mut form) = match protocol {
-        Protocol::Json => (json::action_of(&parts.headers)?, None),
-        Protocol::Query => {
+    let (action, mut form) = match action {
+        Some(action) => (action, None),
+        None => {
             let form = Form::read(parts.uri.query(), body)?;
             (form.action()?, Some(form))
         }
     };
-    let caller = Caller::verify(app, call, parts, body)?;
     let queue_url = queue_path(parts.uri.path()).map(|path| format!("{}{path}", caller.base_url));
     if let (Some(form), Some(url)) = (&mut form, &queue_url) {
         form.default_queue_url(url);
@@ -181,7 +211,7 @@ async fn perform(
         Some(form) => Source::Form(form),
         None => Source::Json { body, queue_url: queue_url.as_deref() },
     };
-    let answer = action.perform(app, &caller, source).await?;
+    let answer = action.perform(app, caller, source).await?;
     Ok((action, answer))
 }
 

@@ -60,11 +60,9 @@ pub(crate) struct MintRequest {
     /// Lifetime in milliseconds; unlimited if not given.
     #[schema(minimum = 1)]
     expires_in_ms: Option<u64>,
-    /// Short form: messages sent in a second.
-    #[schema(minimum = 1)]
+    /// Short form: messages sent in a second; 0 means none.
     sends_per_second: Option<u64>,
     /// Short form: bytes of the largest payload sent.
-    #[schema(minimum = 1)]
     payload_bytes_max: Option<u64>,
 }
 
@@ -97,14 +95,15 @@ struct NodeApp {
 
 /// Adds the node's own operations; `known` is what its services let be granted.
 pub fn node_routes(builder: ApiBuilder, authority: Authority, known: Vec<&'static Capabilities>) -> ApiBuilder {
-    let app = Arc::new(NodeApp { authority, known });
+    let app = Arc::new(NodeApp { authority: authority.clone(), known });
     let prover = Arc::clone(&app);
     let identity = move |Query(request): Query<IdentityRequest>| {
         let proof = prover.authority.prove_operator(&request.nonce);
         let proof = proof.ok_or_else(|| Error::schema("nonce: 64 hex digits, and a node with an operator token"));
         std::future::ready(proof.map(|proof| Json(IdentityAnswer { proof })).map_err(Problem::from))
     };
-    builder.surface(&SURFACE).operation(&MINT, with!(app, mint(bearer, body))).operation(&IDENTITY, identity)
+    let builder = builder.surface(&SURFACE).authority(&authority);
+    builder.operation(&MINT, with!(app, mint(bearer, body))).operation(&IDENTITY, identity)
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]

@@ -110,6 +110,20 @@ impl Authority {
         }
     }
 
+    /// The bearer of this token, whatever it allows. A token that ran out is taken only if `even_expired` is set.
+    pub fn identify(&self, bearer: Option<&str>, even_expired: bool) -> Result<Arc<Subject>, Error> {
+        let token = shown(bearer)?;
+        if let Some(operator) = self.operator(token) {
+            return Ok(operator);
+        }
+        let now_ms = (self.0.clock)();
+        let verified = self.known(token, now_ms)?;
+        if !even_expired {
+            check_expiry(&verified, now_ms)?;
+        }
+        Ok(Arc::clone(&verified.subject))
+    }
+
     /// Replaces the list of revoked tokens, given by the hex ids of their blocks; holds from the next request on.
     pub fn set_revoked(&self, ids: impl IntoIterator<Item = String>) {
         let ids: HashSet<String> = ids.into_iter().map(|id| id.to_ascii_lowercase()).collect();

@@ -4,7 +4,10 @@ mod http;
 mod memory;
 mod queue;
 mod restart;
+mod runtimes;
 mod start;
+
+use clap::ValueEnum as _;
 
 use crate::report::Row;
 
@@ -15,6 +18,8 @@ pub enum KernelPart {
     Queue,
     /// The HTTP layers against bare axum.
     Http,
+    /// The one-thread runtime beside the multi-thread one.
+    Runtimes,
     /// A killed worker's way back.
     Restart,
     /// From spawn to ready.
@@ -46,14 +51,12 @@ impl Size {
 pub fn measure(size: Size, only: Option<KernelPart>) -> anyhow::Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut rows = Vec::new();
-    for part in [KernelPart::Queue, KernelPart::Http, KernelPart::Restart, KernelPart::Start, KernelPart::Memory] {
-        if only.is_some_and(|only| only != part) {
-            continue;
-        }
+    for part in KernelPart::value_variants().iter().copied().filter(|part| only.is_none_or(|only| only == *part)) {
         eprintln!("measuring {part:?}");
         rows.extend(match part {
             KernelPart::Queue => queue::measure(&runtime, size)?,
             KernelPart::Http => http::measure(&runtime, size)?,
+            KernelPart::Runtimes => runtimes::measure(&runtime, size)?,
             KernelPart::Restart => runtime.block_on(restart::measure(size))?,
             KernelPart::Start => start::measure(size)?,
             KernelPart::Memory => runtime.block_on(memory::measure(size))?,

@@ -35,6 +35,8 @@ pub struct Measured {
     pub requests_per_second: f64,
     /// Times from request to complete answer, in microseconds.
     pub micros: Histogram<u64>,
+    /// Answers of the connection that got the fewest, as a share of the mean.
+    pub least_share: f64,
 }
 
 impl Shape {
@@ -68,14 +70,19 @@ pub async fn run(address: SocketAddr, connections: usize, shape: &Shape, time: D
         loops.spawn(one_connection(address, shape.clone(), time, Arc::clone(&barrier)));
     }
     let mut micros = new_histogram()?;
+    let mut fewest = u64::MAX;
     while let Some(ended) = loops.join_next().await {
-        micros.add(ended.context("a load loop panicked")??)?;
+        let of_one = ended.context("a load loop panicked")??;
+        fewest = fewest.min(of_one.len());
+        micros.add(of_one)?;
     }
     let requests = micros.len();
-    Ok(Measured { requests, requests_per_second: requests as f64 / time.as_secs_f64(), micros })
+    let least_share = fewest as f64 * connections as f64 / requests.max(1) as f64;
+    Ok(Measured { requests, requests_per_second: requests as f64 / time.as_secs_f64(), micros, least_share })
 }
 
-fn new_histogram() -> anyhow::Result<Histogram<u64>> {
+/// A histogram of times in microseconds.
+pub fn new_histogram() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_max(LATENCY_MICROS_MAX, 3)?)
 }
 

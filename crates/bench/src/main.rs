@@ -35,7 +35,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The kernel: queues, HTTP layers, restarts, start, memory.
+    /// The kernel: queues, HTTP layers, runtimes, restarts, start, memory.
     Kernel(KernelArgs),
     /// The mailbox: sending, receiving, backlog, memory and restart, beside other queues.
     Mailbox(MailboxArgs),

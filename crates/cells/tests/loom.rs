@@ -87,6 +87,7 @@ fn a_number_only_grows_and_next_is_unique() {
             writer.join().unwrap();
         }
         assert_eq!(number.get(), 5);
+        assert!(!number.raise(4), "a lower number raises nothing");
         let other = Arc::clone(&number);
         let next = thread::spawn(move || other.next());
         let mine = number.next();
@@ -118,6 +119,43 @@ fn a_budget_is_never_overdrawn_and_comes_back_whole() {
         let took = takers.into_iter().map(|taker| taker.join().unwrap()).filter(|took| *took).count();
         assert!(took >= 1, "one of them must fit");
         assert_eq!(budget.used(), 0);
+    });
+}
+
+/// Nothing always fits, more than the limit never does, and neither is seen by somebody who takes all of it.
+#[test]
+fn taking_nothing_or_too_much_leaves_a_budget_alone() {
+    loom::model(|| {
+        let budget = Arc::new(Budget::new(1));
+        let other = {
+            let budget = Arc::clone(&budget);
+            thread::spawn(move || {
+                drop(budget.try_take(0).expect("nothing fits"));
+                assert!(budget.try_take(2).is_none());
+            })
+        };
+        drop(budget.try_take(1).expect("nobody else has any of it"));
+        other.join().unwrap();
+        assert_eq!(budget.used(), 0);
+    });
+}
+
+/// A service that is restarted opens its entrance again: who comes after that is let in, who is inside is counted.
+#[test]
+fn an_entrance_that_is_opened_again_lets_in() {
+    loom::model(|| {
+        let entrance = DrainGuard::default();
+        entrance.close();
+        let other = entrance.clone();
+        let opener = thread::spawn(move || other.open());
+        let early = entrance.enter();
+        opener.join().unwrap();
+        assert!(!entrance.is_closed());
+        let late = entrance.enter();
+        assert!(late.is_some());
+        assert_eq!(entrance.inside(), 1 + usize::from(early.is_some()));
+        drop((early, late));
+        assert_eq!(entrance.inside(), 0);
     });
 }
 

@@ -71,7 +71,7 @@ impl ConnectionLimiter {
 
     /// A place for a connection from this address, if there is one. The limits may change from call to call.
     pub fn admit(&mut self, ip: IpAddr, limits: ConnectionLimits) -> Option<Slot> {
-        let ip = bucket(ip);
+        let ip = network_of(ip);
         if self.per_second != limits.per_ip_per_second {
             self.per_second = limits.per_ip_per_second;
             self.rate = limiter(self.per_second);
@@ -128,8 +128,8 @@ fn limiter(per_second: u32) -> DefaultKeyedRateLimiter<IpAddr> {
     RateLimiter::keyed(Quota::per_second(NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN)))
 }
 
-/// One household owns a whole /64 of IPv6, so that is what counts as an address.
-fn bucket(ip: IpAddr) -> IpAddr {
+/// What counts as one address: one household owns a whole /64 of IPv6.
+pub fn network_of(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
         v4 => v4,
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_household_is_one_address() {
-        let of = |text: &str| bucket(text.parse().expect("an address"));
+        let of = |text: &str| network_of(text.parse().expect("an address"));
         assert_eq!(of("2001:db8:1:2::5"), of("2001:db8:1:2:ffff::6"));
         assert_ne!(of("2001:db8:1:2::5"), of("2001:db8:1:3::5"));
         assert_eq!(of("::ffff:192.0.2.1"), HOME);

@@ -147,6 +147,8 @@ metrics! {
     bus_lagged: counter_by "bus_lagged_total" ["service"] "Events a bus receiver missed before it was handed a snapshot";
     frame_rejects: counter_by "frame_reject_total" ["reason"] "Frames and bodies refused";
     connections_open: gauge_by "connections_open" ["listener"] "Connections held now";
+    http_body_bytes: gauge "http_body_bytes" [] "Bytes of HTTP request bodies held in memory now";
+    http_waiting: gauge "http_waiting" [] "HTTP requests that wait for messages or events now";
     connections_refused: counter_by "connections_refused_total" ["reason"] "Connections refused at accept";
     invariant_violations: counter_by "invariant_violations_total" ["invariant"] "Broken promises of the supervisor; always zero";
 }

@@ -2,8 +2,9 @@
 
 use crate::core::Core;
 use crate::error::LogError;
+use crate::frame::RECORD_OVERHEAD;
 use crate::gather::Gather;
-use crate::model::{Class, Lsn, Position};
+use crate::model::{Class, Lsn, Position, Shortage};
 use crate::table::Added;
 use std::sync::MutexGuard;
 
@@ -34,9 +35,11 @@ impl<'a> Appender<'a> {
 
     /// Appends a record. Its position is final at once; it is durable when [`crate::Log::durable`] reaches its number.
     pub fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, LogError> {
+        let len = u32::try_from(head.len() + body.len()).unwrap_or(u32::MAX - RECORD_OVERHEAD) + RECORD_OVERHEAD;
+        let class = self.granted(class, len);
         let gather = self.gather.as_mut().expect("held until the drop");
         let appended = gather.append(class, head, body);
-        self.found_no_room |= gather.no_room && appended == Err(LogError::Full);
+        self.found_no_room |= appended == Err(LogError::Full { shortage: Shortage::Device });
         let position = appended?;
         if position.segment != self.segment {
             let first_lsn = gather.tail().lsn;
@@ -47,6 +50,20 @@ impl<'a> Appender<'a> {
         self.added.count(position.len, !body.is_empty());
         self.has_appended = true;
         Ok(position)
+    }
+
+    /// Whether a record of this class and length would find room now.
+    pub fn takes(&self, class: Class, len: u32) -> bool {
+        let class = self.granted(class, len);
+        self.gather.as_ref().is_some_and(|gather| gather.shortage(class, len).is_none())
+    }
+
+    /// A refusal must end by itself: what settles or moves is refused at its bound only while reclaiming has garbage
+    /// to give back, which brings the log below the bound again. With nothing to gain, waiting would be for ever.
+    fn granted(&self, class: Class, len: u32) -> Class {
+        let is_held_back = |gather: &MutexGuard<'_, Gather>| gather.shortage(class, len) == Some(Shortage::Quota);
+        let may_pass = matches!(class, Class::Move | Class::Settle) && self.gather.as_ref().is_some_and(is_held_back);
+        if may_pass && !self.core.has_garbage() { Class::Copy } else { class }
     }
 
     /// Number of the last record appended to the log by anyone.

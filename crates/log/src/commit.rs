@@ -5,7 +5,7 @@ use crate::disk::{DiskFile, Durability};
 use crate::error::LogError;
 use crate::gather::Group;
 use crate::model::Lsn;
-use crate::upkeep::make_segment;
+use crate::upkeep::{make_segment, whole_bytes};
 use std::sync::Arc;
 
 impl Core {
@@ -39,6 +39,9 @@ impl Core {
         let durable = self.commit()?;
         let _committing = self.lock_committing();
         self.write_idle_mark(true)?;
+        // After a clean stop the manifest knows the last record, so that even a lost end is told.
+        let mut files = self.lock_files();
+        self.must("listing the segments", self.write_manifest(&mut files))?;
         Ok(durable)
     }
 
@@ -67,15 +70,20 @@ impl Core {
 
     /// The file of a segment that has records to be written; made here if it was not made ahead.
     fn writable(&self, segment: u32) -> Result<Arc<dyn DiskFile>, LogError> {
-        if let Some(file) = self.table().get(segment).and_then(|known| known.file.clone()) {
-            return Ok(file);
+        {
+            let mut table = self.table();
+            table.writing_from = segment;
+            if let Some(file) = table.open_file(segment) {
+                return Ok(file);
+            }
         }
-        let _files = self.lock_files();
+        let mut files = self.lock_files();
         let (prepared, is_made) = {
             let mut table = self.table();
             let prepared = table.prepared.take_if(|(number, _)| *number == segment);
             (prepared, table.get(segment).is_some_and(|known| known.is_made))
         };
+        let is_new = prepared.is_none() && !is_made;
         let file = match prepared {
             Some((_, file)) => file,
             None if is_made => self.must("opening a segment", self.disk.open(&log_name(segment)))?,
@@ -83,11 +91,18 @@ impl Core {
                 self.must("making a segment", make_segment(self.disk.as_ref(), &self.options, self.seed, segment))?
             }
         };
-        let mut table = self.table();
-        if let Some(known) = table.get_mut(segment) {
-            known.is_made = true;
+        {
+            let mut table = self.table();
+            if let Some(known) = table.get_mut(segment).filter(|known| !known.is_made) {
+                known.is_made = true;
+                known.whole_bytes = whole_bytes(self.disk.as_ref(), &self.options);
+            }
+            table.keep_open(segment, Arc::clone(&file));
         }
-        table.keep_open(segment, Arc::clone(&file));
+        // Listed before the first record goes in: whoever loses the file later is told.
+        if is_new {
+            self.must("listing a segment", self.write_manifest(&mut files))?;
+        }
         Ok(file)
     }
 }

@@ -3,6 +3,7 @@
 use crate::disk::{Disk, DiskFile};
 use crate::error::LogError;
 use crate::gather::Gather;
+use crate::manifest::ManifestFiles;
 use crate::model::{LogOptions, Lsn};
 use crate::table::Table;
 use crate::watch::Published;
@@ -41,8 +42,9 @@ pub struct Core {
     pub seed: u32,
     /// Held for the length of one group commit.
     pub committing: Mutex<()>,
-    /// Held while segment files and sidecars are made or removed.
-    pub files: Mutex<()>,
+    /// Held while segment files and sidecars are made or removed; the manifest says which there are, except of a log
+    /// in memory.
+    pub files: Mutex<Option<ManifestFiles>>,
     pub gather: Mutex<Gather>,
     /// The writer sleeps on it, with `gather`.
     pub work: Condvar,
@@ -58,14 +60,21 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(claimed: Claimed, options: LogOptions, seed: u32, gather: Gather, table: Table) -> Core {
+    pub fn new(
+        claimed: Claimed,
+        options: LogOptions,
+        seed: u32,
+        gather: Gather,
+        table: Table,
+        manifest: Option<ManifestFiles>,
+    ) -> Core {
         let durable = Lsn(gather.tail().lsn);
         Core {
             disk: Arc::clone(&claimed.0),
             options,
             seed,
             committing: Mutex::new(()),
-            files: Mutex::new(()),
+            files: Mutex::new(manifest),
             gather: Mutex::new(gather),
             work: Condvar::new(),
             table: Mutex::new(table),
@@ -98,7 +107,7 @@ impl Core {
         self.committing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn lock_files(&self) -> MutexGuard<'_, ()> {
+    pub fn lock_files(&self) -> MutexGuard<'_, Option<ManifestFiles>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,14 +142,19 @@ impl Core {
         self.upkeep_work.notify_one();
     }
 
-    /// The file of a segment, for reading.
+    /// The file of a segment, for reading. It is opened outside the lock, so that nobody waits for the disk here.
     pub fn readable(&self, segment: u32) -> Result<Arc<dyn DiskFile>, LogError> {
-        let mut table = self.table();
-        let known = table.get(segment).filter(|known| known.is_made).ok_or(LogError::Gone { segment })?;
-        if let Some(file) = &known.file {
-            return Ok(Arc::clone(file));
+        {
+            let mut table = self.table();
+            table.get(segment).filter(|known| known.is_made).ok_or(LogError::Gone { segment })?;
+            if let Some(file) = table.open_file(segment) {
+                return Ok(file);
+            }
         }
         let opened = self.disk.open(&log_name(segment));
+        let mut table = self.table();
+        // Given back while it was being opened.
+        table.get(segment).ok_or(LogError::Gone { segment })?;
         let file = opened.map_err(|error| LogError::io("opening a segment", &error))?;
         table.keep_open(segment, Arc::clone(&file));
         Ok(file)

@@ -9,7 +9,7 @@ mod ram;
 mod real;
 
 pub use ram::RamDisk;
-pub use real::RealDisk;
+pub use real::{DESCRIPTORS_RESERVED, RealDisk};
 
 /// Strength of a sync on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,14 +1,20 @@
 //! What can go wrong with a log.
 
-use crate::model::Position;
+use crate::model::{Position, Shortage};
 use std::io;
 
 /// Refusals and failures of the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// The quota, or the disk, has no room for this class of record.
-    #[error("the log is full")]
-    Full,
+    /// The quota, or the device, has no room for this class of record.
+    #[error("the log is full: {}", match shortage {
+        Shortage::Quota => "its quota is used up",
+        Shortage::Device => "its device has no room for another segment",
+    })]
+    Full {
+        /// What is used up.
+        shortage: Shortage,
+    },
     /// Too much waits in memory for the disk; try again.
     #[error("the disk is behind: too much waits to be written")]
     Busy,
@@ -67,6 +73,30 @@ pub enum LogError {
     NoHeader {
         /// Segments found.
         segments: u32,
+    },
+    /// The manifest names segments and none of them is there. Nothing was touched.
+    #[error(
+        "the manifest names {listed} segments and none is there; nothing was changed: mount or restore them, or move \
+         manifest.0 and manifest.1 away to begin an empty log"
+    )]
+    NoSegments {
+        /// Segments in the manifest.
+        listed: u32,
+    },
+    /// The manifest is of another log than the segments beside it. Nothing was touched.
+    #[error(
+        "the manifest is of another log than the segments beside it; nothing was changed: restore the directory as a \
+         whole, or move manifest.0 and manifest.1 away to have it made again from the segments"
+    )]
+    ForeignManifest,
+    /// A version of this program that this one does not know wrote something here. It was not touched.
+    #[error(
+        "{what} is of a format that this version does not know; it was not changed: start the version that wrote it, \
+         or a newer one. To go back to an older version, let the newer one empty the queues first"
+    )]
+    UnknownVersion {
+        /// What was found and where.
+        what: String,
     },
     /// Reading failed, or opening did.
     #[error("{doing}: {detail}")]

@@ -20,8 +20,11 @@ pub const RECORD_OVERHEAD: u32 = HEADER_LEN + CHECKSUM_LEN;
 
 const CHECKSUM_LEN: u32 = 4;
 const HEADER_COPY_AT: usize = 64;
+const HEADER_COPY_LEN: usize = 32;
 const SEGMENT_MAGIC: [u8; 8] = *b"RONLOG\x00\x01";
 const SEGMENT_VERSION: u32 = 1;
+/// Stands behind the checksum of a header copy: logs of before there were manifests have zeros there.
+const LISTED: [u8; 4] = *b"mani";
 const FRAME_MAGIC: [u8; 2] = *b"rl";
 const KIND_RECORD: u8 = 1;
 const KIND_MARK: u8 = 2;
@@ -33,11 +36,13 @@ pub struct SegmentHeader {
     /// The log's secret; the same in all its segments.
     pub seed: u32,
     pub segment_bytes: u32,
+    /// Whether its log keeps a manifest; a directory that has such a segment and no manifest has lost it.
+    pub is_listed: bool,
 }
 
 impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_LEN as usize] {
-        let mut one = [0_u8; 28];
+        let mut one = [0_u8; HEADER_COPY_LEN];
         one[..8].copy_from_slice(&SEGMENT_MAGIC);
         one[8..12].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
         one[12..16].copy_from_slice(&self.segment.to_le_bytes());
@@ -45,18 +50,41 @@ impl SegmentHeader {
         one[20..24].copy_from_slice(&self.segment_bytes.to_le_bytes());
         let crc = crc32c(&one[..24]);
         one[24..28].copy_from_slice(&crc.to_le_bytes());
+        if self.is_listed {
+            one[28..].copy_from_slice(&LISTED);
+        }
         let mut both = [0_u8; SEGMENT_HEADER_LEN as usize];
-        both[..28].copy_from_slice(&one);
-        both[HEADER_COPY_AT..HEADER_COPY_AT + 28].copy_from_slice(&one);
+        both[..HEADER_COPY_LEN].copy_from_slice(&one);
+        both[HEADER_COPY_AT..HEADER_COPY_AT + HEADER_COPY_LEN].copy_from_slice(&one);
         both
     }
 
     /// The header, and whether both copies of it are good.
     pub fn decode(bytes: &[u8], segment: u32) -> Option<(SegmentHeader, bool)> {
-        let first = Self::decode_copy(bytes.get(..28)?, segment);
-        let second = bytes.get(HEADER_COPY_AT..HEADER_COPY_AT + 28).and_then(|copy| Self::decode_copy(copy, segment));
+        let [first, second] = Self::copies(bytes).map(|copy| Self::decode_copy(copy?, segment));
         let both = first.is_some() && first == second;
-        first.or(second).map(|header| (header, both))
+        let is_listed = first.is_some_and(|one| one.is_listed) || second.is_some_and(|one| one.is_listed);
+        first.or(second).map(|header| (SegmentHeader { is_listed, ..header }, both))
+    }
+
+    /// The version of a header that another version of this program wrote. Damage is told from it by the checksum, or
+    /// by the two copies, which damage does not change alike.
+    pub fn unknown_version(bytes: &[u8]) -> Option<u32> {
+        let versions = Self::copies(bytes).map(|copy| {
+            let copy = copy.filter(|copy| copy[..6] == SEGMENT_MAGIC[..6])?;
+            let is_known = copy[..8] == SEGMENT_MAGIC && u32_at(copy, 8) == SEGMENT_VERSION;
+            let is_whole = u32_at(copy, 24) == crc32c(&copy[..24]);
+            (!is_known).then(|| (u32_at(copy, 8), is_whole))
+        });
+        match versions {
+            [Some((version, true)), _] | [_, Some((version, true))] => Some(version),
+            [Some((first, _)), Some((second, _))] if first == second => Some(first),
+            _ => None,
+        }
+    }
+
+    fn copies(bytes: &[u8]) -> [Option<&[u8]>; 2] {
+        [0, HEADER_COPY_AT].map(|at| bytes.get(at..at + HEADER_COPY_LEN))
     }
 
     fn decode_copy(one: &[u8], segment: u32) -> Option<SegmentHeader> {
@@ -64,7 +92,8 @@ impl SegmentHeader {
             && u32_at(one, 8) == SEGMENT_VERSION
             && u32_at(one, 12) == segment
             && u32_at(one, 24) == crc32c(&one[..24]);
-        good.then(|| SegmentHeader { segment, seed: u32_at(one, 16), segment_bytes: u32_at(one, 20) })
+        let is_listed = one[28..] == LISTED;
+        good.then(|| SegmentHeader { segment, seed: u32_at(one, 16), segment_bytes: u32_at(one, 20), is_listed })
     }
 }
 
@@ -92,26 +121,17 @@ impl Frame {
         }
     }
 
-    /// Decodes and checks the header alone.
-    pub fn decode(place: FrameAddress, bytes: &[u8]) -> Option<(Frame, u32)> {
-        let header = bytes.get(..HEADER_LEN as usize)?;
-        if header[..2] != FRAME_MAGIC || header[3] != 0 || !matches!(header[2], KIND_RECORD | KIND_MARK) {
-            return None;
-        }
-        let crc = u32_at(header, 4);
-        if crc != place.header_checksum(header) {
-            return None;
-        }
+    /// The fields of a header whose checksum and kind were found good.
+    fn decode(header: &[u8]) -> Frame {
         let lsn = u64_at(header, 8);
-        let frame = Frame {
+        Frame {
             is_mark: header[2] == KIND_MARK,
             lsn,
             prev: u32_at(header, 16),
             synced: lsn.saturating_sub(u64::from(u32_at(header, 20))),
             body_len: u32_at(header, 24),
             head_len: u16::from_le_bytes([header[28], header[29]]),
-        };
-        Some((frame, crc))
+        }
     }
 
     fn encode(&self, place: FrameAddress) -> [u8; HEADER_LEN as usize] {
@@ -139,7 +159,8 @@ pub struct FrameAddress {
 }
 
 impl FrameAddress {
-    fn header_checksum(self, header: &[u8]) -> u32 {
+    /// Checksum of the header of a frame that stands here.
+    pub fn header_checksum(self, header: &[u8]) -> u32 {
         let mut covered = [0_u8; 36];
         covered[..4].copy_from_slice(&self.seed.to_le_bytes());
         covered[4..8].copy_from_slice(&self.segment.to_le_bytes());
@@ -182,13 +203,26 @@ pub enum Found {
     Whole(Frame, u32),
     /// The header of a record whose rest is damaged or cut off.
     Broken(Frame),
+    /// A whole header of a kind that only another version of this program writes: kind, and the byte behind it.
+    Unknown([u8; 2]),
     /// No frame of this log: zeros, foreign bytes, or a damaged header.
     Nothing,
 }
 
 /// Decodes the frame at the start of `bytes` and checks it whole.
 pub fn look(place: FrameAddress, bytes: &[u8]) -> Found {
-    let Some((frame, header_crc)) = Frame::decode(place, bytes) else { return Found::Nothing };
+    let Some(header) = bytes.get(..HEADER_LEN as usize).filter(|header| header[..2] == FRAME_MAGIC) else {
+        return Found::Nothing;
+    };
+    let header_crc = u32_at(header, 4);
+    if header_crc != place.header_checksum(header) {
+        return Found::Nothing;
+    }
+    // Only now: a damaged kind does not pass the checksum, so one that does was written on purpose.
+    if header[3] != 0 || !matches!(header[2], KIND_RECORD | KIND_MARK) {
+        return Found::Unknown([header[2], header[3]]);
+    }
+    let frame = Frame::decode(header);
     if frame.is_mark {
         return Found::Whole(frame, header_crc);
     }
@@ -259,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_segment_header_survives_the_loss_of_one_copy() {
-        let header = SegmentHeader { segment: 12, seed: 99, segment_bytes: 4096 };
+        let header = SegmentHeader { segment: 12, seed: 99, segment_bytes: 4096, is_listed: true };
         let good = header.encode();
         assert_eq!(SegmentHeader::decode(&good, 12), Some((header, true)));
         assert_eq!(SegmentHeader::decode(&good, 13), None);
@@ -269,5 +303,37 @@ mod tests {
             assert_eq!(SegmentHeader::decode(&bytes, 12), Some((header, false)), "byte {at}");
         }
         assert_eq!(SegmentHeader::decode(&[0; 128], 12), None);
+    }
+
+    #[test]
+    fn a_header_of_another_version_is_told_from_a_damaged_one() {
+        let good = SegmentHeader { segment: 12, seed: 99, segment_bytes: 4096, is_listed: true }.encode();
+        assert_eq!(SegmentHeader::unknown_version(&good), None);
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::unknown_version(&bytes), None, "bit {bit}: one copy is as it was");
+        }
+        let mut newer = good;
+        newer[8] = 7;
+        let crc = crc32c(&newer[..24]);
+        newer[24..28].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(SegmentHeader::unknown_version(&newer), Some(7), "one copy, with its checksum");
+        let mut reshaped = good;
+        (reshaped[8], reshaped[HEADER_COPY_AT + 8]) = (9, 9);
+        assert_eq!(SegmentHeader::unknown_version(&reshaped), Some(9), "both copies, with a checksum of another kind");
+        assert_eq!(SegmentHeader::unknown_version(&[0; 128]), None);
+    }
+
+    #[test]
+    fn a_frame_of_another_kind_is_told_from_a_damaged_one() {
+        for (at, byte, kind) in [(2, 9, [9, 0]), (3, 1, [KIND_RECORD, 1])] {
+            let mut bytes = record();
+            bytes[at] = byte;
+            assert_eq!(look(PLACE, &bytes), Found::Nothing, "the checksum is that of another kind");
+            let crc = PLACE.header_checksum(&bytes);
+            bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(look(PLACE, &bytes), Found::Unknown(kind));
+        }
     }
 }

@@ -3,9 +3,11 @@
 
 use crate::error::LogError;
 use crate::frame::{self, FrameAddress, MARK_LEN, RECORD_OVERHEAD, SEGMENT_HEADER_LEN};
-use crate::model::{Class, LogOptions, Position};
+use crate::model::{Class, LogOptions, Position, Shortage};
 use std::sync::Arc;
 
+/// Bytes by which a copy may be longer than the data it copies.
+pub const COPY_GROWTH_MAX: u32 = 256;
 /// Buffers that grew past this are given back to the allocator after a burst.
 const SPARE_BUFFER_BYTES_MAX: usize = 8 << 20;
 const SPARE_BUFFERS_MAX: usize = 4;
@@ -182,39 +184,60 @@ impl Gather {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let len_max = self.len_max();
+        let len_max = self.len_max(class);
         let len = u64::from(RECORD_OVERHEAD) + head_len as u64 + body_len as u64;
         if head_len > usize::from(u16::MAX) || len > len_max {
             return Err(LogError::TooLarge { len, len_max });
         }
         let len = u32::try_from(len).expect("a record is shorter than its segment");
         // New data stops at the limit, the rest at twice that: a burst of sends must not keep consumers from settling.
-        let share = match class {
-            Class::Data => 1,
-            Class::Step | Class::Settle => 2,
-        };
+        let share = if class == Class::Data { 1 } else { 2 };
         if self.gathered_bytes() + len as usize > self.options.gather_bytes_max * share {
             return Err(LogError::Busy);
         }
-        let reserve = match class {
-            Class::Data => self.options.reserve_bytes,
-            Class::Step => self.options.reserve_bytes / 2,
-            Class::Settle => 0,
-        };
-        let rolls = u64::from(self.tail.offset) + self.needed(len) > u64::from(self.tail.segment_bytes);
+        if let Some(shortage) = self.shortage(class, len) {
+            return Err(LogError::Full { shortage });
+        }
+        if self.rolls(len) {
+            self.roll();
+        }
+        Ok(len)
+    }
+
+    /// Whether a record of this length would begin another segment.
+    fn rolls(&self, len: u32) -> bool {
+        u64::from(self.tail.offset) + self.needed(len) > u64::from(self.tail.segment_bytes)
+    }
+
+    /// Reason why there is no room for a record of this class and length, if there is none.
+    pub fn shortage(&self, class: Class, len: u32) -> Option<Shortage> {
+        let rolls = self.rolls(len);
+        if self.no_room && (rolls || (class == Class::Data && self.is_last_quarter(len))) {
+            return Some(Shortage::Device);
+        }
         let used = if rolls {
             self.sealed_bytes + u64::from(self.tail.segment_bytes) + u64::from(SEGMENT_HEADER_LEN + MARK_LEN + len)
         } else {
             self.used_bytes() + self.needed(len)
         };
-        let lacks_room = self.no_room && (rolls || (class == Class::Data && self.is_last_quarter(len)));
-        if used > self.options.quota_bytes.saturating_sub(reserve) || lacks_room {
-            return Err(LogError::Full);
+        (used > self.bytes_max(class)).then_some(Shortage::Quota)
+    }
+
+    /// Bytes the log may have after a record of this class.
+    fn bytes_max(&self, class: Class) -> u64 {
+        let LogOptions { quota_bytes, reserve_bytes, segment_bytes, .. } = self.options;
+        match class {
+            Class::Data => quota_bytes - reserve_bytes,
+            Class::Step => quota_bytes - reserve_bytes / 4 * 3,
+            Class::Move => quota_bytes - reserve_bytes / 2,
+            Class::Settle => quota_bytes,
+            Class::Copy => quota_bytes.saturating_mul(2).saturating_add(2 * u64::from(segment_bytes)),
         }
-        if rolls {
-            self.roll();
-        }
-        Ok(len)
+    }
+
+    /// Bytes left in the segment that is being filled.
+    pub fn tail_left(&self) -> u64 {
+        u64::from(self.tail.segment_bytes - self.tail.offset)
     }
 
     /// Without room for another segment, the last quarter of this one is the reserve.
@@ -223,10 +246,12 @@ impl Gather {
         u64::from(self.tail.offset) + self.needed(len) > segment_bytes - segment_bytes / 4
     }
 
-    /// The longest record: it fits into an empty segment and into an empty buffer.
-    fn len_max(&self) -> u64 {
+    /// The longest record: it fits into an empty segment and into an empty buffer. Data leaves room for what it gains
+    /// when it is written again, or its segment could never go.
+    fn len_max(&self, class: Class) -> u64 {
         let segment = u64::from(self.options.segment_bytes - SEGMENT_HEADER_LEN - MARK_LEN);
-        segment.min(self.options.gather_bytes_max.saturating_sub(2 * MARK_LEN as usize) as u64)
+        let len_max = segment.min(self.options.gather_bytes_max.saturating_sub(2 * MARK_LEN as usize) as u64);
+        if class == Class::Data { len_max.saturating_sub(u64::from(COPY_GROWTH_MAX)) } else { len_max }
     }
 
     /// Bytes for a record here, with the mark if it is the first of its part.

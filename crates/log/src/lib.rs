@@ -13,6 +13,7 @@ mod error;
 mod frame;
 mod gather;
 mod log;
+mod manifest;
 mod model;
 mod reclaim;
 mod recover;
@@ -27,16 +28,17 @@ mod watch;
 mod writer;
 
 pub use append::Appender;
-pub use disk::{Disk, DiskFile, Durability, RamDisk, RealDisk};
+pub use disk::{DESCRIPTORS_RESERVED, Disk, DiskFile, Durability, RamDisk, RealDisk};
 pub use error::LogError;
+pub use gather::COPY_GROWTH_MAX;
 pub use log::Log;
 pub use model::{
     Class, Damage, DamagedRecord, LogOptions, Lsn, Position, Record, Recovery, Replayed, SegmentFindings, SegmentSpan,
-    StretchFinding, Usage,
+    Shortage, StretchFinding, Usage,
 };
 pub use scrub::SegmentScrub;
 pub use sim::SimDisk;
 pub use table::Live;
-pub use verify::{SegmentReport, VerifyReport, verify};
+pub use verify::{SegmentReport, Survey, VerifyReport, survey, verify};
 pub use watch::Watch;
 pub use writer::WriterThread;

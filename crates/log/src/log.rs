@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::disk::{Disk, DiskFile, Durability};
 use crate::error::LogError;
 use crate::frame::{self, Found, FrameAddress, HEADER_LEN};
-use crate::model::{LogOptions, Lsn, Position, Record, Recovery, Replayed, Usage};
+use crate::model::{Class, LogOptions, Lsn, Position, Record, Recovery, Replayed, Usage};
 use crate::recover;
 use crate::table::Live;
 use crate::watch::Watch;
@@ -140,9 +140,10 @@ impl Log {
         if let Some(gathered) = self.core.gather().find(position) {
             return Ok(gathered);
         }
-        let segment_bytes = self.core.table().get(position.segment).map(|segment| segment.segment_bytes);
-        let segment_bytes = segment_bytes.ok_or(LogError::Gone { segment: position.segment })?;
-        if u64::from(position.offset) + u64::from(position.len) > u64::from(segment_bytes) {
+        let known = self.core.table().get(position.segment).map(|segment| (segment.segment_bytes, segment.is_missing));
+        let (segment_bytes, is_missing) = known.ok_or(LogError::Gone { segment: position.segment })?;
+        // A lost file is as final as a damaged record; waiting for it would help nobody.
+        if is_missing || u64::from(position.offset) + u64::from(position.len) > u64::from(segment_bytes) {
             return Err(LogError::Corrupt { position });
         }
         let file = self.core.readable(position.segment)?;
@@ -175,6 +176,8 @@ impl Log {
             bytes_total: gather.used_bytes(),
             bytes_live: table.live_bytes(),
             quota_bytes: self.core.options.quota_bytes,
+            // An eighth of a segment ahead, so that it is said before the first large message is refused.
+            shortage: gather.shortage(Class::Data, self.core.options.segment_bytes / 8),
             segments: u32::try_from(table.iter().len()).unwrap_or(u32::MAX),
             gathered_bytes: gather.gathered_bytes() as u64,
             syncs: gather.commits(),

@@ -18,14 +18,23 @@ pub struct Position {
 }
 
 /// Purpose of a record, which decides how much of quota and buffer it may use.
+///
+/// A log wedges if what frees room needs room that is gone. So what takes room stops first, what can be left out next,
+/// and what frees room last; copies, without which no segment goes, are not held to the quota at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// New data: refused first when space or memory runs short.
+    /// Data and settings: they take room. Refused first, a whole reserve before the end of the quota.
     Data,
-    /// Leases and their ends: may use half of the reserve, so that they never take the room of acks and moves.
+    /// Steps of deliveries, which may go unwritten: the first quarter of the reserve.
     Step,
-    /// Acks and moves: may use the whole reserve, so that data can always be settled.
+    /// Something stays and is elsewhere: half of the reserve, and more only where reclaiming has nothing to gain.
+    Move,
+    /// Something is gone, so its room will be: the whole reserve, and more only where reclaiming has nothing to gain.
     Settle,
+    /// Written again so that the oldest segment can go. It takes what it frees, so the quota is passed by little: by
+    /// the segment in hand, by the ends of segments that are too short for the next record, and by what a record
+    /// gains when it is written again. A bound at twice the quota keeps a defect from eating the device.
+    Copy,
 }
 
 /// How a log is laid out and bounded.
@@ -33,11 +42,11 @@ pub enum Class {
 pub struct LogOptions {
     /// Bytes of one segment file.
     pub segment_bytes: u32,
-    /// Bytes of log that may be used. The files take up to two segments and the sidecars more than this.
+    /// Bytes of log that may be used. The files take up to three segments and the sidecars more than this.
     pub quota_bytes: u64,
-    /// The part of the quota that [`Class::Data`] may not use; [`Class::Step`] may use half of it.
+    /// The part of the quota that [`Class::Data`] may not use; see [`Class`] for the others.
     pub reserve_bytes: u64,
-    /// Bytes that may wait in memory for the disk; [`Class::Settle`] may use twice as much.
+    /// Bytes that may wait in memory for the disk; every class but [`Class::Data`] may use twice as much.
     pub gather_bytes_max: usize,
     /// Whether segments are written full of zeros before use, so that a commit flushes data only.
     pub zero_ahead: bool,
@@ -97,8 +106,12 @@ pub struct Recovery {
     pub segments_read_whole: u32,
     /// Marks of the last group that were torn although its records are whole; written anew.
     pub marks_mended: u32,
-    /// Segments that are missing between the oldest and the last.
+    /// Segments whose files are lost.
     pub segments_missing: u32,
+    /// Segments whose files are shorter than they were made.
+    pub segments_cut: u32,
+    /// The manifest that says which segments there are is itself lost or damaged; it was made again.
+    pub manifest_lost: bool,
     /// Segment headers of which at least one copy was damaged.
     pub headers_damaged: u32,
     /// Neighbouring records that do not continue each other's checksum.
@@ -107,6 +120,13 @@ pub struct Recovery {
     pub sealed: bool,
     /// Number of the last record.
     pub last: Lsn,
+}
+
+impl Recovery {
+    /// Records or whole files that were there once are lost.
+    pub fn has_losses(&self) -> bool {
+        self.quarantined_records > 0 || self.segments_missing > 0 || self.segments_cut > 0 || self.manifest_lost
+    }
 }
 
 /// A stretch of a segment that should hold records and does not.
@@ -164,6 +184,25 @@ pub struct DamagedRecord {
     pub head: Vec<u8>,
 }
 
+/// Reason why a log has no room for data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shortage {
+    /// The quota is used up: consuming helps.
+    Quota,
+    /// The device has no room for another segment: freeing space on it helps, and consuming may.
+    Device,
+}
+
+impl Shortage {
+    /// As it is written in answers and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Shortage::Quota => "quota",
+            Shortage::Device => "device",
+        }
+    }
+}
+
 /// Sizes and counters of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -173,6 +212,8 @@ pub struct Usage {
     pub bytes_live: u64,
     /// Maximum of `bytes_total`.
     pub quota_bytes: u64,
+    /// Reason why data is refused, or would be very soon.
+    pub shortage: Option<Shortage>,
     /// Segments in use.
     pub segments: u32,
     /// Bytes in memory that wait for the disk.

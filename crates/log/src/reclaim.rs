@@ -4,8 +4,8 @@ use crate::core::{Core, log_name, sidecar_name};
 use crate::disk::read_up_to;
 use crate::error::LogError;
 use crate::log::Log;
-use crate::model::Replayed;
-use crate::scan::Contents;
+use crate::model::{Class, Replayed};
+use crate::scan::{Contents, Scan};
 use crate::sidecar;
 use std::io;
 
@@ -27,14 +27,44 @@ impl Log {
         self.core.records_of(segment, limit, visit)
     }
 
-    /// The oldest segment, if it is worth copying the rest of it forward: nothing in it is live, or less than half of
-    /// the whole log is. Only the oldest, because an ack may be dropped only when the record it speaks of is gone.
+    /// The oldest segment, if it is worth copying the rest of it forward: next to nothing in it is needed, or less than
+    /// half of the whole log is, or there is no room for data and reclaiming would give some back. Only the oldest,
+    /// because an ack may be dropped only when the record it speaks of is gone.
+    ///
+    /// Each reason names garbage, and copying makes none: once all segments have had their turn there is none left, so
+    /// that this ends. A log without room is gone through for a quarter of its reserve, not for less: the smaller the
+    /// gain, the more is copied for it.
     pub fn reclaimable(&self) -> Option<u32> {
-        let active = self.core.gather().durable_segment();
+        let (active, is_short, room_without_rolling) = {
+            let gather = self.core.gather();
+            let is_short = gather.shortage(Class::Data, self.core.options.segment_bytes / 2).is_some();
+            (gather.durable_segment(), is_short, gather.no_room.then(|| gather.tail_left()))
+        };
         let table = self.core.table();
         let oldest = table.oldest().filter(|oldest| oldest.number < active)?;
-        let is_worth = oldest.live <= 0 || table.live_bytes() * 2 < table.filled_bytes();
+        let kept_here = table.kept.min(oldest.filled);
+        let needed = kept_here + u64::try_from(oldest.live).unwrap_or(0);
+        // On a full device the copies must fit where there is room, with as much left to settle in: half of them would
+        // free nothing and take the room of acknowledgements.
+        if room_without_rolling.is_some_and(|room| needed * 2 > room) {
+            return None;
+        }
+        let garbage = table.garbage_bytes();
+        let is_empty = oldest.live <= 0 && kept_here * 2 <= oldest.filled;
+        let is_worth = is_empty || garbage * 2 > table.filled_bytes() || is_short && self.core.gains(garbage);
         is_worth.then_some(oldest.number)
+    }
+
+    /// Says how many bytes of records without a body are still needed, because only the owner of the log knows.
+    pub fn set_kept_bytes(&self, bytes: u64) {
+        self.core.table().kept = bytes;
+    }
+
+    /// Looks again whether a full device has room: nobody else does while nothing is appended.
+    pub fn look_for_room(&self) {
+        if self.core.gather().no_room {
+            self.core.want_upkeep();
+        }
     }
 
     /// Gives the oldest segment back. Everything appended before the call is durable first, so that copies of what was
@@ -42,7 +72,7 @@ impl Log {
     pub fn retire(&self, segment: u32) -> Result<(), LogError> {
         self.flush()?;
         let core = &self.core;
-        let _files = core.lock_files();
+        let mut files = core.lock_files();
         if segment >= core.gather().durable_segment() {
             return Err(LogError::NotOldest { segment });
         }
@@ -51,6 +81,8 @@ impl Log {
             return Err(LogError::StillNeeded { segment, bytes: oldest.live.unsigned_abs() });
         }
         let retired = core.table().remove_oldest(segment)?;
+        // Off the list first: a segment that is listed and not there is told as lost.
+        core.must("taking a segment off the manifest", core.write_manifest(&mut files))?;
         core.must("removing a sidecar", remove_if_there(core, &sidecar_name(segment)))?;
         core.must("removing a segment", remove_if_there(core, &log_name(segment)))?;
         core.must("syncing the directory", core.disk.sync_dir())?;
@@ -61,6 +93,16 @@ impl Log {
 }
 
 impl Core {
+    /// Whether reclaiming would give back enough to wait for it.
+    pub fn has_garbage(&self) -> bool {
+        let garbage = self.table().garbage_bytes();
+        self.gains(garbage)
+    }
+
+    fn gains(&self, garbage: u64) -> bool {
+        garbage * 4 >= self.options.reserve_bytes
+    }
+
     fn records_of(&self, segment: u32, limit: u64, visit: &mut dyn FnMut(Replayed<'_>)) -> Result<(), LogError> {
         let contents = self.contents_of(segment)?;
         let wanted = contents.scan.entries.iter().take_while(|entry| entry.lsn <= limit);
@@ -70,15 +112,17 @@ impl Core {
 
     /// From the sidecar if there is a good one, else from the segment.
     fn contents_of(&self, segment: u32) -> Result<Contents, LogError> {
-        let (first_lsn, may_have_sidecar) = {
+        let (first_lsn, may_have_sidecar, is_missing) = {
             let table = self.table();
             let known = table.get(segment).ok_or(LogError::Gone { segment })?;
-            (known.first_lsn, known.sidecar_done)
+            (known.first_lsn, known.sidecar_done, known.is_missing)
         };
         let sidecar = may_have_sidecar.then(|| self.disk.open(&sidecar_name(segment)).ok()).flatten();
         let bytes = sidecar.and_then(|file| read_up_to(file.as_ref(), u64::from(u32::MAX)).ok());
         match bytes.and_then(|bytes| sidecar::decode(self.seed, segment, bytes)) {
             Some(contents) => Ok(contents),
+            // Nothing is left of it; it was told at the start, and must not keep the rest from being reclaimed.
+            None if is_missing => Ok(Contents { scan: Scan::default(), bytes: Vec::new() }),
             None => self.read_segment(segment, first_lsn),
         }
     }

@@ -1,5 +1,6 @@
 //! Walks the bytes of one segment: whole records, gaps between them, and what was known durable.
 
+use crate::error::LogError;
 use crate::frame::{self, Found, Frame, FrameAddress, HEADER_LEN, MARK_LEN, SEGMENT_HEADER_LEN};
 use crate::model::{Damage, Lsn, Position, Replayed};
 
@@ -68,6 +69,16 @@ pub struct Scan {
     pub chain_breaks: u64,
     /// Nothing but zeros follows the segment header.
     pub is_blank: bool,
+    /// First frame that only another version of this program writes. What follows it cannot be judged.
+    pub unknown: Option<UnknownFrame>,
+}
+
+/// A frame of a kind that this version does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownFrame {
+    pub offset: u32,
+    /// The kind, and the byte behind it.
+    pub kind: [u8; 2],
 }
 
 impl Scan {
@@ -105,6 +116,23 @@ impl Scan {
             self.end = gap.offset;
         }
         self
+    }
+
+    /// Refuses what another version wrote: it is neither torn nor damaged, and nothing may be done to it.
+    pub fn known(self, segment: u32) -> Result<Scan, LogError> {
+        match self.unknown {
+            None => Ok(self),
+            Some(UnknownFrame { offset, kind: [kind, flags] }) => {
+                let what = format!("the record at byte {offset} of segment {segment} (kind {kind}, flags {flags})");
+                Err(LogError::UnknownVersion { what })
+            }
+        }
+    }
+
+    /// First byte that no frame says to be durable: what a failed sync may have left in the memory of the machine only.
+    pub fn durable_end(&self) -> u32 {
+        let durable = self.entries.iter().rev().find(|entry| entry.lsn <= self.synced);
+        durable.map_or(SEGMENT_HEADER_LEN, |entry| entry.offset + entry.len())
     }
 
     pub fn lost_records(&self) -> u64 {
@@ -167,6 +195,12 @@ impl Walk<'_> {
                     self.skip_broken(at, frame);
                     at += as_usize(frame.len());
                 }
+                Found::Unknown(kind) => {
+                    let found = UnknownFrame { offset: as_u32(at), kind };
+                    self.scan.unknown = self.scan.unknown.or(Some(found));
+                    self.gap_at(at);
+                    at = self.resync(at + 1, written);
+                }
                 Found::Nothing => {
                     self.gap_at(at);
                     at = self.resync(at + 1, written);
@@ -187,7 +221,7 @@ impl Walk<'_> {
     fn look(&self, at: usize) -> Found {
         let place = FrameAddress { seed: self.seed, segment: self.segment, offset: as_u32(at) };
         let found = frame::look(place, &self.bytes[at..]);
-        let (Found::Whole(frame, _) | Found::Broken(frame)) = found else { return Found::Nothing };
+        let (Found::Whole(frame, _) | Found::Broken(frame)) = found else { return found };
         let fits = frame.len() <= (self.bytes.len() - at) as u64;
         if fits && frame.lsn >= self.scan.cursor.next.unwrap_or(1) { found } else { Found::Nothing }
     }

@@ -8,6 +8,7 @@ use crate::log::Log;
 use crate::model::{Damage, DamagedRecord, Lsn, Position, SegmentFindings, SegmentSpan, StretchFinding};
 use crate::scan::{Contents, Cursor, Gap, Scan, scan};
 use crate::sidecar;
+use std::io;
 use std::sync::Arc;
 
 /// Bytes read in one piece: short enough for a pacer to be fair to others, long enough to be read at once.
@@ -68,8 +69,9 @@ impl SegmentScrub {
             let next_lsn = if is_sealed { table.get(segment + 1).map(|next| next.first_lsn) } else { None };
             (known.first_lsn, next_lsn.unwrap_or(durable + 1))
         };
+        // Only a file that is not there is damage; an error of opening it (no descriptor left, say) is the caller's.
         let file = match core.readable(segment) {
-            Err(LogError::Io { .. }) => None,
+            Err(LogError::Io { kind: io::ErrorKind::NotFound, .. }) => None,
             opened => Some(opened?),
         };
         let file_bytes = file.as_ref().map_or(Ok(0), |file| file.len()).unwrap_or(0);

@@ -43,6 +43,13 @@ pub fn encode(seed: u32, segment: u32, contents: &Contents) -> Vec<u8> {
     out
 }
 
+/// The version of a sidecar that another version of this program wrote. A single flipped bit in the number is damage:
+/// a sidecar can be made again.
+pub fn unknown_version(bytes: &[u8]) -> Option<u8> {
+    let (known, found) = (MAGIC[7], *bytes.get(7)?);
+    (bytes[..6] == MAGIC[..6] && (found ^ known).count_ones() > 1).then_some(found)
+}
+
 /// Reads it back; `None` if it is not whole or not of this segment.
 pub fn decode(seed: u32, segment: u32, bytes: Vec<u8>) -> Option<Contents> {
     let good = bytes.len() >= PREFIX_LEN
@@ -131,6 +138,14 @@ mod tests {
     }
 
     #[test]
+    fn another_version_is_told_from_damage() {
+        let mut newer = encode(4, 2, &contents());
+        newer[7] = 2;
+        assert_eq!(unknown_version(&newer), Some(2));
+        assert_eq!(unknown_version(&newer[..7]), None);
+    }
+
+    #[test]
     fn a_damaged_or_foreign_sidecar_is_refused() {
         let good = encode(4, 2, &contents());
         assert!(decode(5, 2, good.clone()).is_none(), "of another log");
@@ -138,6 +153,7 @@ mod tests {
         for at in 0..good.len() {
             let mut bytes = good.clone();
             bytes[at] ^= 0x10;
+            assert_eq!(unknown_version(&bytes), None, "byte {at}");
             assert!(decode(4, 2, bytes).is_none(), "byte {at}");
             assert!(decode(4, 2, good[..at].to_vec()).is_none(), "cut to {at}");
         }

@@ -65,6 +65,12 @@ impl SimDisk {
         SimDisk::from_state(self.state().after_crash(survival))
     }
 
+    /// The disk as the next process finds it: the machine goes on, so everything written is seen, synced or not. What a
+    /// failed sync dropped is seen too, until the power goes.
+    pub fn restart(&self) -> SimDisk {
+        SimDisk::from_state(self.state().after_restart())
+    }
+
     /// Operations so far: creations, writes, syncs, renames, removals. Reading does not count.
     pub fn operations(&self) -> u64 {
         self.state().operations
@@ -109,6 +115,26 @@ impl SimDisk {
     /// All files together may have this many bytes; `None` for no bound.
     pub fn limit_bytes(&self, bytes_max: Option<u64>) {
         self.state().bytes_max = bytes_max;
+    }
+
+    /// This many files may be open at once; `None` for no bound.
+    pub fn limit_open(&self, open_max: Option<usize>) {
+        self.state().open_max = open_max;
+    }
+
+    /// Most files that were open at once since the disk was made.
+    pub fn opened_at_once(&self) -> usize {
+        self.state().opened_at_once
+    }
+
+    /// Cuts a file to this length, as a careless copy or a repaired file system does.
+    pub fn cut(&self, name: &str, len: usize) {
+        self.state().change(name, |content| content.truncate(len));
+    }
+
+    /// Writes over a stretch of a file behind everybody's back.
+    pub fn overwrite(&self, name: &str, offset: usize, bytes: &[u8]) {
+        self.state().change(name, |content| content[offset..offset + bytes.len()].copy_from_slice(bytes));
     }
 
     /// Flips one bit of a file.
@@ -163,14 +189,19 @@ impl Disk for SimDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state();
         let inode = state.new_inode();
-        state.change_name(NameChange::Link { name: name.to_owned(), inode })?;
-        Ok(Arc::new(SimFile { state: Arc::clone(&self.state), inode, name: name.to_owned() }))
+        state.take_descriptor()?;
+        let file = SimFile { state: Arc::clone(&self.state), inode, name: name.to_owned() };
+        let changed = state.change_name(NameChange::Link { name: name.to_owned(), inode });
+        // The file locks the state when it goes.
+        drop(state);
+        changed.map(|()| Arc::new(file) as Arc<dyn DiskFile>)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let state = self.state();
+        let mut state = self.state();
         state.alive()?;
         let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        state.take_descriptor()?;
         Ok(Arc::new(SimFile { state: Arc::clone(&self.state), inode, name: name.to_owned() }))
     }
 
@@ -228,6 +259,12 @@ impl DiskFile for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         self.state().sync(self.inode, &self.name)
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.state().open -= 1;
     }
 }
 

@@ -6,16 +6,21 @@ use crate::model::Position;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Files kept open for reading; the oldest are closed first.
-const FILES_OPEN_MAX: usize = 256;
+/// Segment files kept open; those that were not used for the longest time are closed first. Opening one again costs
+/// microseconds, a process without descriptors costs everybody.
+pub const FILES_OPEN_MAX: usize = 16;
 
 /// Bookkeeping of one segment.
 pub struct Segment {
     pub number: u32,
     /// Bytes the file has, or will have once it is made.
     pub segment_bytes: u32,
+    /// Bytes the file has had from the start, so that a shorter one was cut; 0 if it grows.
+    pub whole_bytes: u32,
     /// File handle while the segment was used lately; opened anew otherwise.
     pub file: Option<Arc<dyn DiskFile>>,
+    /// When the file was last asked for, in turns of the table.
+    pub used: u64,
     /// Bytes of records with a body that nobody released. A release may overtake the append it belongs to.
     pub live: i64,
     /// Bytes of all records, released or not.
@@ -25,6 +30,8 @@ pub struct Segment {
     pub first_lsn: u64,
     /// Whether the file has its name on the disk.
     pub is_made: bool,
+    /// Whether the file is lost: the log counted on it, and it was not there at the start.
+    pub is_missing: bool,
     /// Whether the sidecar was written or given up.
     pub sidecar_done: bool,
 }
@@ -34,12 +41,15 @@ impl Segment {
         Self {
             number,
             segment_bytes,
+            whole_bytes: 0,
             file: None,
+            used: 0,
             live: 0,
             filled: 0,
             records: 0,
             first_lsn,
             is_made: false,
+            is_missing: false,
             sidecar_done: false,
         }
     }
@@ -74,6 +84,11 @@ pub struct Table {
     segments: VecDeque<Segment>,
     /// Made, zero-filled and named, not yet written to.
     pub prepared: Option<(u32, Arc<dyn DiskFile>)>,
+    /// Files from this segment on belong to the writer and stay open: it must not need a descriptor in mid-commit.
+    pub writing_from: u32,
+    turn: u64,
+    /// Bytes of records without a body that are still needed, as the owner of the log last said.
+    pub kept: u64,
 }
 
 impl Table {
@@ -130,16 +145,32 @@ impl Table {
         removed.ok_or(LogError::NotOldest { segment: number })
     }
 
+    /// The file of a segment, if it is open.
+    pub fn open_file(&mut self, number: u32) -> Option<Arc<dyn DiskFile>> {
+        self.turn += 1;
+        let turn = self.turn;
+        let segment = self.get_mut(number)?;
+        segment.used = turn;
+        segment.file.clone()
+    }
+
     /// Keeps a file that was opened, closing another if too many are open.
     pub fn keep_open(&mut self, number: u32, file: Arc<dyn DiskFile>) {
+        self.turn += 1;
+        let (turn, writing_from) = (self.turn, self.writing_from);
         let Some(segment) = self.get_mut(number) else { return };
-        segment.file = Some(file);
-        let active = self.newest().map(|last| last.number);
-        let others = |segment: &&mut Segment| segment.number != number && Some(segment.number) != active;
-        if self.segments.iter().filter(|segment| segment.file.is_some()).count() > FILES_OPEN_MAX
-            && let Some(oldest) = self.segments.iter_mut().filter(others).find(|segment| segment.file.is_some())
-        {
-            oldest.file = None;
+        (segment.file, segment.used) = (Some(file), turn);
+        let open = self.segments.iter_mut().filter(|segment| segment.file.is_some());
+        let (mut count, mut longest_unused) = (0, None::<&mut Segment>);
+        for segment in open {
+            count += 1;
+            let is_spare = segment.number != number && segment.number < writing_from;
+            if is_spare && longest_unused.as_ref().is_none_or(|other| segment.used < other.used) {
+                longest_unused = Some(segment);
+            }
+        }
+        if let Some(unused) = longest_unused.filter(|_| count > FILES_OPEN_MAX) {
+            unused.file = None;
         }
     }
 
@@ -149,6 +180,11 @@ impl Table {
 
     pub fn filled_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.filled).sum()
+    }
+
+    /// Bytes of records that nobody needs: what writing all of the log again would give back.
+    pub fn garbage_bytes(&self) -> u64 {
+        self.filled_bytes().saturating_sub(self.live_bytes() + self.kept)
     }
 }
 

@@ -29,7 +29,7 @@ impl Core {
         if !zero_fills(self.disk.as_ref(), &self.options) {
             return Ok(());
         }
-        let _files = self.lock_files();
+        let mut files = self.lock_files();
         let next = {
             let table = self.table();
             if table.prepared.is_some() {
@@ -42,15 +42,21 @@ impl Core {
             self.gather().no_room = true;
             return Ok(());
         }
-        match make_segment(self.disk.as_ref(), &self.options, self.seed, next) {
-            Ok(file) => {
-                self.table().prepared = Some((next, file));
+        let made = make_segment(self.disk.as_ref(), &self.options, self.seed, next).and_then(|file| {
+            self.table().prepared = Some((next, file));
+            self.write_manifest(&mut files)
+        });
+        match made {
+            Ok(()) => {
                 self.gather().no_room = false;
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            Err(error) if is_full(&error) => {
                 self.gather().no_room = true;
-                self.must("removing an unfinished segment", self.disk.remove(&temporary_name(next, "log")))
+                // The segment itself may have been made, and only its entry in the manifest found no room.
+                let is_made = self.table().prepared.take().is_some();
+                let name = if is_made { log_name(next) } else { temporary_name(next, "log") };
+                self.must("removing an unfinished segment", self.disk.remove(&name))
             }
             Err(error) => self.must("making a segment ahead", Err(error)),
         }
@@ -91,6 +97,7 @@ impl Core {
         let bytes = bytes.map_err(|error| LogError::io("reading a segment", &error))?;
         let scan =
             scan(self.seed, segment, &bytes, Cursor { next: Some(first_lsn), chain: None }).without_torn_idle_mark();
+        let scan = scan.known(segment)?;
         Ok(Contents { scan, bytes })
     }
 }
@@ -100,11 +107,17 @@ pub fn zero_fills(disk: &dyn Disk, options: &LogOptions) -> bool {
     options.zero_ahead && disk.durability() == Durability::Fsynced
 }
 
+/// Bytes a new segment has from the start; 0 if it grows.
+pub fn whole_bytes(disk: &dyn Disk, options: &LogOptions) -> u32 {
+    if zero_fills(disk, options) { options.segment_bytes } else { 0 }
+}
+
 /// Makes a segment: header and zeros durable, then its name. It is never seen unfinished.
 pub fn make_segment(disk: &dyn Disk, options: &LogOptions, seed: u32, segment: u32) -> io::Result<Arc<dyn DiskFile>> {
     let temporary = temporary_name(segment, "log");
     let file = disk.create(&temporary)?;
-    let header = SegmentHeader { segment, seed, segment_bytes: options.segment_bytes }.encode();
+    let is_listed = disk.durability() == Durability::Fsynced;
+    let header = SegmentHeader { segment, seed, segment_bytes: options.segment_bytes, is_listed }.encode();
     file.write_at(0, &header)?;
     if zero_fills(disk, options) {
         write_zeros(file.as_ref(), header.len() as u64, u64::from(options.segment_bytes))?;
@@ -135,7 +148,12 @@ pub fn write_sidecar(disk: &dyn Disk, seed: u32, segment: u32, contents: &Conten
     let file = disk.create(&temporary)?;
     match file.write_at(0, &sidecar::encode(seed, segment, contents)) {
         Ok(()) => disk.rename(&temporary, &sidecar_name(segment)),
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => disk.remove(&temporary),
+        Err(error) if is_full(&error) => disk.remove(&temporary),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the device has no room, or its owner may not use what is left.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

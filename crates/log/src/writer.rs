@@ -67,8 +67,12 @@ impl Drop for WriterThread {
 fn spawn(name: &str, core: &Arc<Core>, run: fn(&Core)) -> io::Result<JoinHandle<()>> {
     let core = Arc::clone(core);
     thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let _guard = FailOnPanic(&core);
-        run(&core);
+        {
+            let _guard = FailOnPanic(&core);
+            run(&core);
+        }
+        drop(core);
+        ron_amnesia::wipe_stack();
     })
 }
 

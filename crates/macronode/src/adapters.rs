@@ -14,7 +14,7 @@ use crate::capability_refresher::ListProblem;
 use crate::config::{Config, Runtime, known_services};
 use crate::config_watch::ReloadPort;
 use crate::logging::LogControl;
-use crate::{services, specs};
+use crate::{descriptors, services, specs};
 
 impl Config {
     /// Bounds of the HTTP plane, taken from this configuration.
@@ -30,7 +30,10 @@ impl Config {
             header_bytes_max: self.http.max_header_bytes.bytes(),
             inflate_ratio_max: self.io.decompress_ratio_max,
             route_concurrency_max: self.http.route_concurrency,
-            connections_max: self.connections.max,
+            waiting_max: self.http.waiting_max,
+            // One caller can have half, and a compressed body is there twice: less would refuse a lone body.
+            body_memory_bytes_max: self.http.body_memory.bytes().max(4 * self.http.max_body_bytes.bytes()),
+            connections_max: self.connection_limits().total,
             connections_per_ip_max: self.connections.per_ip_max,
             accepts_per_ip_per_second: self.connections.accepts_per_ip_per_second,
         }
@@ -39,10 +42,15 @@ impl Config {
     /// Bounds on the connections of every listener, taken from this configuration.
     pub fn connection_limits(&self) -> ConnectionLimits {
         ConnectionLimits {
-            total: self.connections.max,
+            total: descriptors::connections_max(self.connections.max, self.public_listeners(), descriptors::limit()),
             per_ip: self.connections.per_ip_max,
             per_ip_per_second: self.connections.accepts_per_ip_per_second,
         }
+    }
+
+    /// Listeners that strangers may connect to.
+    pub fn public_listeners(&self) -> usize {
+        ["http", "oap"].iter().filter(|unit| self.runs(unit)).count()
     }
 
     /// Options of the kernel, taken from this configuration.

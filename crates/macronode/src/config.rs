@@ -23,8 +23,9 @@ use ron_types::settings::{ValueKind, choice, process, whole_or_auto};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use diff::ChangedKey;
 pub use document::{markdown, schema};
-pub use error::ConfigError;
+pub use error::{ConfigError, ConfigErrors};
 pub use keys::Key;
 #[cfg(test)]
 pub use keys::keys;
@@ -174,4 +175,14 @@ impl Config {
 /// Number of cores this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Memory of the machine in bytes, or of this control group if that is less; none where the system does not tell.
+pub fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let machine = line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024;
+    // Without a limit the file says "max".
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    Some(group.map_or(machine, |group: u64| group.min(machine)))
 }

@@ -1,6 +1,7 @@
 //! The configuration watcher: sees edits, SIGHUP and operator reloads, validates, diffs, swaps the snapshot.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use notify::Watcher as _;
@@ -13,10 +14,11 @@ use ron_types::settings::Reload;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::config::{self, Config, Sources};
-use crate::errors::Code;
+use crate::config::{self, ChangedKey, Config, ConfigErrors, Sources};
+use crate::errors::{Code, Failure};
+use crate::listeners::Listeners;
 use crate::logging::LogControl;
-use crate::specs;
+use crate::{planes, specs};
 
 /// The file is read again at least this often, for file systems that tell nobody about changes.
 const POLL_EVERY: Duration = Duration::from_secs(1);
@@ -56,6 +58,8 @@ pub struct LiveConfig {
     pub log: LogControl,
     /// Queue that tells the supervisor which services to restart.
     pub updates: Coalescing<ConfigChange>,
+    /// Sockets of the planes; a new address is bound before it is put in force.
+    pub listeners: Arc<Listeners>,
 }
 
 /// The task: reloads on SIGHUP, on request and when the file changes, until it is told to stop.
@@ -149,36 +153,59 @@ impl LiveConfig {
     }
 
     fn try_reload(&self, kernel: &KernelHandle) -> Result<ReloadReport, Error> {
-        let loaded = config::load(&self.sources).map_err(|errors| Error::schema(errors.to_string()))?;
-        let current = self.config.get();
-        let changes = current.value.diff(&loaded.config);
+        let refused = |errors: ConfigErrors| Error::schema(errors.to_string());
+        let loaded = config::load(&self.sources).map_err(refused)?;
+        let current = self.config.keep();
+        let next = current.value.after_reload(&loaded).map_err(refused)?;
+        let waiting = keys_of(next.diff(&loaded.config));
+        for key in &waiting {
+            tracing::warn!(%key, "takes effect when the process is restarted");
+        }
+        let changes = current.value.diff(&next);
         if changes.is_empty() {
-            return Ok(ReloadReport { version: current.version, changed: Vec::new(), restarted: Vec::new() });
+            return Ok(ReloadReport { version: current.version, waiting, ..ReloadReport::default() });
         }
-        let mut restart = Vec::new();
-        for change in &changes {
-            match &change.reload {
-                Reload::Live => {}
-                Reload::Restart(service) => {
-                    restart.extend(specs::units().map(|unit| unit.name).find(|name| name == service));
-                }
-                Reload::Process => tracing::warn!(key = %change.key, "takes effect when the process is restarted"),
-            }
-        }
-        restart.sort_unstable();
-        restart.dedup();
-        // Before anything is published: a filter that is refused leaves the old configuration whole.
-        if current.value.log.filter != loaded.config.log.filter {
-            self.log.set_filter(&loaded.config.log.filter).map_err(Error::schema)?;
-        }
-        let version = self.config.publish(loaded.config);
+        let restart = to_restart(&changes);
+        self.prepare(&current.value, &next)?;
+        let version = self.config.publish(next);
         kernel.metrics().config_updates.inc();
         kernel.metrics().config_version.set(version as i64);
         let restarted = restart.iter().map(|service| (*service).to_owned()).collect();
         self.updates.offer(ConfigChange { version, restart })?;
-        let changed = changes.into_iter().map(|change| change.key).collect();
-        Ok(ReloadReport { version, changed, restarted })
+        Ok(ReloadReport { version, changed: keys_of(changes), waiting, restarted })
     }
+
+    /// Does everything that can fail before anything is published: what cannot be had refuses the reload and leaves
+    /// the old configuration whole.
+    fn prepare(&self, current: &Config, next: &Config) -> Result<(), Error> {
+        let refused = |failure: Failure| Error::schema(failure.to_string());
+        if next.runs("http") {
+            planes::tls_of(&next.api).map_err(refused)?;
+        }
+        let prepared = planes::stage(&self.listeners, next).map_err(refused).and_then(|()| {
+            match current.log.filter == next.log.filter {
+                true => Ok(()),
+                false => self.log.set_filter(&next.log.filter).map_err(Error::schema),
+            }
+        });
+        prepared.inspect_err(|_| self.listeners.unstage())
+    }
+}
+
+fn keys_of(changes: Vec<ChangedKey>) -> Vec<String> {
+    changes.into_iter().map(|change| change.key).collect()
+}
+
+/// Services that take up their part of these changes only in another life.
+fn to_restart(changes: &[ChangedKey]) -> Vec<&'static str> {
+    let named = |change: &ChangedKey| match &change.reload {
+        Reload::Restart(service) => specs::units().map(|unit| unit.name).find(|name| name == service),
+        Reload::Live | Reload::Process => None,
+    };
+    let mut restart: Vec<&'static str> = changes.iter().filter_map(named).collect();
+    restart.sort_unstable();
+    restart.dedup();
+    restart
 }
 
 /// The operator's way to ask for a reload and learn what came of it.

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+mod private;
+
 use ron_admin::OperatorToken;
 use zeroize::Zeroizing;
 
@@ -27,13 +29,23 @@ pub enum DataDir {
 }
 
 impl DataDir {
-    /// Makes sure the directory exists; never touches the disk in amnesia mode.
+    /// Makes sure that the directory exists and that nobody else may look into it; never touches the disk in amnesia
+    /// mode.
     pub fn open(path: &Path, amnesia: bool) -> io::Result<Self> {
         if amnesia {
             return Ok(DataDir::Nowhere);
         }
-        fs::create_dir_all(path)?;
+        private::make(path)?;
         Ok(DataDir::Kept(path.to_owned()))
+    }
+
+    /// Keeps other nodes out while the value lives; an error if one has it. The directory itself is locked, so that not
+    /// even a file for that purpose is written before.
+    pub fn lock(&self) -> io::Result<Option<private::Locked>> {
+        match self {
+            DataDir::Nowhere => Ok(None),
+            DataDir::Kept(folder) => private::lock(folder).map(Some),
+        }
     }
 
     /// The operator token: read, or made at the first run. In amnesia mode a fresh one, printed once on stderr.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::commands::Report;
 use crate::config::{self, Config, Sources};
 use crate::errors::{Code, Exit};
+use crate::services;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -96,6 +97,7 @@ pub fn examine(sources: &Sources) -> Vec<Finding> {
         true => Finding::ok("disk", "not examined: with amnesia nothing is written"),
         false => machine::disk(&config.data_dir),
     });
+    findings.extend(services::chosen(&config).flat_map(|service| service.examine(&config)));
     findings
 }
 

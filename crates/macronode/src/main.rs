@@ -2,10 +2,16 @@
 
 use std::process::ExitCode;
 
-/// Messages are allocated on one thread and freed on another all the time, which it does best.
+use mimalloc::MiMalloc;
+use ron_amnesia::WipingAllocator;
+
+/// Messages are allocated on one thread and freed on another all the time, which mimalloc does best. In amnesia mode
+/// what is freed is wiped.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: WipingAllocator<MiMalloc> = WipingAllocator(MiMalloc);
 
 fn main() -> ExitCode {
-    macronode::main(std::env::args_os()).into()
+    let exit = macronode::main(std::env::args_os());
+    ron_amnesia::wipe_stack();
+    exit.into()
 }

@@ -1,7 +1,6 @@
 //! One life of a node: take the ports, build the services, serve, drain.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use ron_api::{Api, ApiBuilder, dev_routes, node_routes};
 use ron_auth::{Authority, Revocations, RootKey};
 use ron_kernel::builder::Builder;
 use ron_kernel::queue::{QueueReceiver, QueueSender};
-use ron_kernel::{ExitReport, Kernel, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
+use ron_kernel::{ExitReport, Kernel, Metrics, Snapshot};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::adapters::ProcessControl;
@@ -23,28 +22,34 @@ use crate::errors::{Code, Exit, Failure};
 use crate::health::{Measurement, health_reporter};
 use crate::ingress::transport_ingress;
 use crate::listeners::Listeners;
+use crate::planes::PlaneSockets;
 use crate::services::{self, Parts, Routes};
 use crate::work::{FrameAnswer, Job, WorkPort, worker};
-use crate::{banner, logging, signals, specs};
-
-/// Connections the admin plane holds at once.
-const ADMIN_CONNECTIONS_MAX: usize = 64;
+use crate::{banner, descriptors, logging, planes, signals, specs};
 
 /// Runs the node until it has drained.
 pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let config = loaded.config;
+    if config.amnesia {
+        // Before the first secret: what is freed earlier is not wiped.
+        ron_amnesia::start_wiping();
+    }
     let log = logging::start(config.log.format, &config.log.filter)
         .map_err(|reason| Failure::new(Code::OutOfRange, reason))?;
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
+    // Before anything is opened or bound: how many connections there may be follows from it.
+    descriptors::raise_limit();
     let runtime = build_runtime(&config).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
     let _entered = runtime.enter();
     // From here on SIGHUP means reload, even before somebody listens for it; left alone it would end the process.
     let _hangup = signal(SignalKind::hangup()).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
 
-    let listeners = Arc::new(bind(&config)?);
+    let listeners = Arc::new(planes::bind(&config)?);
     let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
+    // Before anything in it is written, and held to the end: two nodes would overwrite each other's keys.
+    let _locked = data.lock().map_err(|error| unusable(&config, &error))?;
     let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
     // A configured port may be 0; commands find the real one in this file.
     data.note_addresses(&listeners.addresses());
@@ -59,9 +64,14 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let report = runtime.block_on(kernel.run());
     // Only now: the admin plane answers until the drain is over.
     admin.stop();
-    // Blocking work cannot be aborted; it is not waited for.
-    runtime.shutdown_timeout(Duration::from_millis(100));
+    runtime.shutdown_timeout(blocking_wait_max());
     Ok(farewell(&report))
+}
+
+/// Maximum wait for blocking work at the end, which cannot be aborted. Longer in amnesia mode: a thread left behind
+/// would keep what it holds in memory.
+fn blocking_wait_max() -> Duration {
+    Duration::from_millis(if ron_amnesia::is_wiping() { 2_000 } else { 100 })
 }
 
 fn build_runtime(config: &Config) -> io::Result<tokio::runtime::Runtime> {
@@ -69,25 +79,7 @@ fn build_runtime(config: &Config) -> io::Result<tokio::runtime::Runtime> {
         Runtime::Multi => tokio::runtime::Builder::new_multi_thread(),
         Runtime::Current => tokio::runtime::Builder::new_current_thread(),
     };
-    builder.enable_all().thread_name("macronode").build()
-}
-
-/// All ports first: a conflict should cost milliseconds and leave nothing behind.
-fn bind(config: &Config) -> Result<Listeners, Failure> {
-    let listeners = Listeners::default();
-    let planes = [("admin", config.admin.addr, true), ("api", config.api.addr, config.runs("http"))];
-    for (plane, address, wanted) in planes.into_iter().chain([("oap", config.oap.addr, config.runs("oap"))]) {
-        if wanted {
-            listeners.take(plane, address, |_| {}).map_err(|error| cannot_bind(plane, address, &error))?;
-        }
-    }
-    Ok(listeners)
-}
-
-fn cannot_bind(plane: &str, address: SocketAddr, error: &io::Error) -> Failure {
-    let message =
-        format!("{plane}.addr = {address} cannot be listened on: {error}; choose another with --{plane} ADDR");
-    Failure::new(Code::CannotBind, message)
+    builder.enable_all().thread_name("macronode").on_thread_stop(ron_amnesia::wipe_stack).build()
 }
 
 fn unusable(config: &Config, error: &io::Error) -> Failure {
@@ -170,7 +162,13 @@ impl Node {
         let mut builder = Builder::new(config.kernel_options(u64::from_le_bytes(seed)), metrics);
         let absorbed = builder.handle().metrics().config_coalesced.clone();
         let reloads = ReloadPort(builder.coalescing(&specs::RELOADS, absorbed));
-        let live = LiveConfig { sources, config: Snapshot::new(config), log, updates: builder.config_updates() };
+        let live = LiveConfig {
+            sources,
+            config: Snapshot::new(config),
+            log,
+            updates: builder.config_updates(),
+            listeners: Arc::clone(&listeners),
+        };
         Node { live, builder, listeners, data, reloads }
     }
 
@@ -188,13 +186,13 @@ impl Node {
         let config = self.live.config.get();
         let admin = &config.value.admin;
         let listener = self.listeners.take("admin", admin.addr, |_| {});
-        let listener = listener.map_err(|error| cannot_bind("admin", admin.addr, &error))?;
+        let listener = listener.map_err(|error| planes::cannot_bind("admin", admin.addr, &error))?;
         let options = AdminOptions {
             listener,
-            tls: tls(admin.tls_cert.as_ref().zip(admin.tls_key.as_ref()))?,
+            tls: planes::tls(admin.tls_cert.as_ref().zip(admin.tls_key.as_ref()))?,
             token,
             chaos: config.value.chaos,
-            connections_max: ADMIN_CONNECTIONS_MAX,
+            connections_max: descriptors::admin_connections_max(descriptors::limit()),
         };
         let control = ProcessControl {
             reloads: self.reloads.clone(),
@@ -219,7 +217,7 @@ impl Node {
         }
         let authority = access.authority.clone();
         own_units(&mut builder, admin, (&live, reloads), access, measurements);
-        let sockets = PlaneSockets { listeners: Arc::clone(&listeners), data, config: live.config.clone() };
+        let sockets = PlaneSockets::new(Arc::clone(&listeners), data, live.config.clone());
         if config.runs("http") {
             let plane = ApiBuilder::new(builder.handle(), live.config.derive(Config::http_limits));
             let api = api(plane, authority, work.clone().filter(|_| config.dev), routes);
@@ -297,64 +295,4 @@ fn api(node: ApiBuilder, authority: Authority, dev: Option<WorkPort>, routes: Ve
     };
     let builder = node_routes(builder, authority, services::capabilities().collect());
     routes.into_iter().fold(builder, |builder, add| add(builder)).build()
-}
-
-/// Opens the planes' sockets for each life of their tasks, on the addresses configured at that time.
-#[derive(Clone)]
-struct PlaneSockets {
-    listeners: Arc<Listeners>,
-    data: DataDir,
-    config: Snapshot<Config>,
-}
-
-type Tls = Option<Arc<rustls::ServerConfig>>;
-
-impl PlaneSockets {
-    fn open_http(&self) -> Result<(std::net::TcpListener, Tls), TaskError> {
-        let config = self.config.get();
-        let api = &config.value.api;
-        let tls = tls(api.tls_cert.as_ref().zip(api.tls_key.as_ref())).map_err(|failure| cannot_start(&failure))?;
-        Ok((self.open("api", api.addr)?, tls))
-    }
-
-    fn open_oap(&self) -> Result<std::net::TcpListener, TaskError> {
-        self.open("oap", self.config.get().value.oap.addr)
-    }
-
-    /// Serves; a drain closes the plane's port at once, a restart leaves it open for the next life.
-    async fn closed_by_drain(
-        &self,
-        plane: &'static str,
-        context: &TaskContext,
-        serving: impl Future<Output = TaskResult>,
-    ) -> TaskResult {
-        tokio::pin!(serving);
-        tokio::select! {
-            biased;
-            () = context.stopping() => {}
-            result = &mut serving => return result,
-        }
-        if context.kernel().is_draining() {
-            self.listeners.close(plane);
-        }
-        serving.await
-    }
-
-    fn open(&self, plane: &'static str, address: SocketAddr) -> Result<std::net::TcpListener, TaskError> {
-        let listener = self.listeners.take(plane, address, |addresses| self.data.note_addresses(addresses));
-        listener.map_err(|error| cannot_start(&cannot_bind(plane, address, &error)))
-    }
-}
-
-fn cannot_start(failure: &Failure) -> TaskError {
-    TaskError::Init { code: failure.code.exit().number(), detail: failure.to_string() }
-}
-
-fn tls(files: Option<(&PathBuf, &PathBuf)>) -> Result<Tls, Failure> {
-    let Some((certificate, key)) = files else { return Ok(None) };
-    let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|error| Failure::new(Code::TlsUnusable, format!("{}: {error}", path.display())))
-    };
-    let config = ron_api::tls_config(&read(certificate)?, &read(key)?);
-    config.map(Some).map_err(|error| Failure::new(Code::TlsUnusable, format!("{}: {error}", certificate.display())))
 }

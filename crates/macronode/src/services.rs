@@ -17,6 +17,7 @@ use ron_kernel::{Builder, Snapshot};
 pub use crate::commands::{Pane, Report};
 pub use crate::config::{BrokenRule, Config, Section};
 pub use crate::data_dir::DataDir;
+pub use crate::doctor::Finding;
 pub use crate::errors::{Code, Failure};
 
 /// The services of this binary, in start order.
@@ -54,6 +55,11 @@ pub trait Service: Sync {
 
     /// Sentences an operator should read though the node is well; shown on /readyz while they hold.
     fn notes(&self, _config: &Config) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What `macronode doctor` finds out about the service's part of the data directory, without changing it.
+    fn examine(&self, _config: &Config) -> Vec<Finding> {
         Vec::new()
     }
 

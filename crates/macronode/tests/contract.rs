@@ -189,27 +189,3 @@ fn plain(value: &toml::Value) -> toml::Value {
     });
     number.map_or_else(|| value.clone(), toml::Value::Integer)
 }
-
-/// A gate's name must appear in a test or bench of the project; those of later services are listed by service.
-#[test]
-fn every_gate_of_the_kernel_has_its_test() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let places = [
-        ("drain", "crates/macronode/tests/gates.rs"),
-        ("deadline", "crates/macronode/tests/gates.rs"),
-        ("backpressure", "crates/macronode/tests/gates.rs"),
-        ("chaos", "crates/macronode/tests/gates.rs"),
-        ("loom", "crates/cells/tests/loom.rs"),
-        ("amnesia", "crates/macronode/tests/operations.rs"),
-        ("mailbox-once", "crates/macronode/tests/mailbox.rs"),
-        ("mailbox-visibility", "crates/macronode/tests/mailbox.rs"),
-        ("mailbox-kill", "crates/macronode/tests/mailbox.rs"),
-        ("mailbox-order", "crates/macronode/tests/mailbox.rs"),
-    ];
-    let gates: Vec<String> = rows("gates.toml", "gate").iter().map(|row| text(row, "id").to_owned()).collect();
-    for (gate, place) in places {
-        assert!(gates.iter().any(|id| id == gate), "{gate} is a gate of the contract");
-        let source = std::fs::read_to_string(root.join(place)).unwrap_or_default();
-        assert!(source.contains(gate), "{place} tests the gate {gate}");
-    }
-}

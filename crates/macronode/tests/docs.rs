@@ -1,5 +1,9 @@
 //! The generated documents are compared, repaired, then the build fails once: what is declared is what is documented.
 
+#[path = "docs/gates.rs"]
+mod gates;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Whether the page in docs/ is the generated one; it is from now on.
@@ -14,8 +18,40 @@ fn was_current(name: &str, generated: &str) -> bool {
 
 #[test]
 fn generated_pages_are_what_the_code_declares() {
-    let outdated = macronode::docs::PAGES.iter().filter(|(name, write)| !was_current(name, &write()));
-    let outdated: Vec<&str> = outdated.map(|(name, _)| *name).collect();
+    let pages = macronode::docs::PAGES.iter().copied().chain([("gates.md", gates::page as fn() -> String)]);
+    let outdated = pages.filter(|(name, write)| !was_current(name, &write()));
+    let outdated: Vec<&str> = outdated.map(|(name, _)| name).collect();
     let asked = std::env::var_os("MACRO_DOCGEN").is_some_and(|mode| mode == "write");
     assert!(asked || outdated.is_empty(), "docs/{outdated:?} had to be rewritten: look at them and commit them");
+}
+
+/// The names `module::rule_NN` of the tests of the hardening suite.
+fn tests_of_rules() -> BTreeSet<String> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/hardening");
+    let mut found = BTreeSet::new();
+    for file in std::fs::read_dir(folder).expect("the suite is there") {
+        let path = file.expect("readable").path();
+        let module = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let tests = text.lines().filter_map(|line| line.trim_start().split_once("fn rule_"));
+        found.extend(tests.map(|(_, name)| format!("{module}::rule_{}", &name[..2])));
+    }
+    found
+}
+
+/// The names `module::rule_NN` that docs/security.md gives.
+fn tests_named_in_security() -> BTreeSet<String> {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
+    let text = std::fs::read_to_string(page).expect("docs/security.md");
+    text.split('`').filter(|word| word.contains("::rule_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_rule_of_security_names_its_tests_and_every_test_of_a_rule_is_named() {
+    let (named, written) = (tests_named_in_security(), tests_of_rules());
+    assert_eq!(named, written, "docs/security.md on the left, tests/hardening on the right");
+    for rule in 1..=25 {
+        let of_rule = format!("::rule_{rule:02}");
+        assert!(named.iter().any(|name| name.ends_with(&of_rule)), "rule {rule} has no test");
+    }
 }

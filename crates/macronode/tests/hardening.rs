@@ -15,6 +15,9 @@ mod files;
 mod memory;
 #[path = "hardening/moves.rs"]
 mod moves;
+#[path = "operations/process.rs"]
+#[allow(dead_code, reason = "shared with another suite, which needs all of it")]
+mod process;
 #[path = "hardening/reads.rs"]
 mod reads;
 #[path = "hardening/reload.rs"]
@@ -26,7 +29,7 @@ mod sqs;
 #[path = "hardening/tokens.rs"]
 mod tokens;
 
-use testkit::{Node, NodeOptions};
+use testkit::{Node, NodeOptions, ask, eventually};
 
 #[allow(dead_code, reason = "the modules are about to use it")]
 fn options() -> NodeOptions {

@@ -2,6 +2,8 @@
 
 #[path = "operations/amnesia.rs"]
 mod amnesia;
+#[path = "operations/amnesia_memory.rs"]
+mod amnesia_memory;
 #[path = "operations/commands.rs"]
 mod commands;
 #[path = "operations/control.rs"]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 
-use crate::types::{BreakerSettings, TopicName, TopicSettings};
+use crate::types::{BreakerSettings, TopicSettings};
 
 /// Bytes of all labels of a topic together.
 const LABEL_BYTES_MAX: usize = 24 * 1024;
@@ -55,10 +55,17 @@ pub fn check_nack_delay(delay_ms: Option<u64>) -> Result<(), Error> {
     delay_ms.map_or(Ok(()), |delay_ms| check_range("delay_ms", delay_ms, 0..=millis(limits::RETENTION_MAX)))
 }
 
+/// Whether only surfaces write attributes of this name: what they note of a message beside what its sender says, such
+/// as the sender's own name. From outside it can neither be set nor taken away.
+pub fn is_reserved_attribute(name: &str) -> bool {
+    name.starts_with('$')
+}
+
 /// What is left of the bounds of a message's attributes, as they are taken one after the other. A reader that stops
 /// at the first attribute too many never holds more than a message may have, whatever it is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct AttributeRoom {
+    takes_reserved: bool,
     left: usize,
     bytes_left: usize,
     bytes_max: usize,
@@ -68,26 +75,33 @@ pub struct AttributeRoom {
 impl AttributeRoom {
     /// The room for attributes that a caller names and writes himself.
     pub const fn of_caller() -> Self {
-        AttributeRoom::new(limits::ATTRIBUTE_BYTES_MAX, limits::ATTRIBUTE_NAME_BYTES_MAX)
+        AttributeRoom::new(false, limits::ATTRIBUTE_BYTES_MAX, limits::ATTRIBUTE_NAME_BYTES_MAX)
     }
 
     /// The room in an envelope, which is wider than a caller's. A surface keeps more there than its caller wrote: a
     /// word of its own before a name (SQS: the type of an attribute), and bytes in base64, of which SQS allows as many
     /// as of payload.
     pub const fn of_envelope() -> Self {
-        AttributeRoom::new(limits::ENVELOPE_ATTRIBUTE_BYTES_MAX, limits::ENVELOPE_ATTRIBUTE_NAME_BYTES_MAX)
+        AttributeRoom::new(true, limits::ENVELOPE_ATTRIBUTE_BYTES_MAX, limits::ENVELOPE_ATTRIBUTE_NAME_BYTES_MAX)
     }
 
-    const fn new(bytes_max: usize, name_bytes_max: usize) -> Self {
-        AttributeRoom { left: limits::ATTRIBUTES_MAX, bytes_left: bytes_max, bytes_max, name_bytes_max }
+    const fn new(takes_reserved: bool, bytes_max: usize, name_bytes_max: usize) -> Self {
+        let (left, bytes_left) = (limits::ATTRIBUTES_MAX, bytes_max);
+        AttributeRoom { takes_reserved, left, bytes_left, bytes_max, name_bytes_max }
     }
 
     /// Takes one more attribute, or says which bound it is over.
     pub fn take(&mut self, name: &str, value: &str) -> Result<(), Error> {
-        let AttributeRoom { bytes_max, name_bytes_max, .. } = *self;
+        let AttributeRoom { takes_reserved, bytes_max, name_bytes_max, .. } = *self;
         if !(1..=name_bytes_max).contains(&name.len()) {
             let shown = &name[..name.floor_char_boundary(SHOWN_BYTES_MAX)];
             return Err(Error::schema(format!("attrs: the name {shown:?} must have 1 to {name_bytes_max} bytes")));
+        }
+        if !takes_reserved && is_reserved_attribute(name) {
+            let shown = &name[..name.floor_char_boundary(SHOWN_BYTES_MAX)];
+            return Err(Error::schema(format!(
+                "attrs: the name {shown:?} begins with '$', which the node keeps for itself"
+            )));
         }
         let too_many = || Error::schema(format!("attrs: more than {} of them", limits::ATTRIBUTES_MAX));
         self.left = self.left.checked_sub(1).ok_or_else(too_many)?;
@@ -137,7 +151,7 @@ pub(crate) fn check_receive(max_messages: usize, wait_ms: u64) -> Result<(), Err
 }
 
 /// Holds the settings of a topic to their limits, naming the field that is out of them.
-pub(crate) fn check_settings(name: &TopicName, settings: &TopicSettings) -> Result<(), Error> {
+pub(crate) fn check_settings(settings: &TopicSettings) -> Result<(), Error> {
     let ranges = [
         ("visibility_ms", settings.visibility_ms, 0, millis(limits::VISIBILITY_MAX)),
         ("max_attempts", settings.max_attempts.into(), 0, 1_000),
@@ -155,11 +169,6 @@ pub(crate) fn check_settings(name: &TopicName, settings: &TopicSettings) -> Resu
     let breaker = settings.breaker.iter().flat_map(BreakerSettings::ranges);
     for (field, value, min, max) in ranges.into_iter().chain(breaker) {
         check_range(field, value, min..=max)?;
-    }
-    if let Some(dlq) = &settings.dlq
-        && TopicName::read("dlq", dlq)? == *name
-    {
-        return Err(Error::schema("dlq: a topic cannot hold its own dead letters"));
     }
     let label_bytes: usize = settings.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
     if label_bytes > LABEL_BYTES_MAX {

@@ -51,7 +51,7 @@ pub struct Options {
     /// Disk (or, with amnesia, memory) the mailbox's log may take; sends are refused before it is full.
     #[schemars(extend("x-setting" = process(size(16 * MIB, 1024 * 1024 * GIB))))]
     pub disk_bytes_max: Size,
-    /// Bytes of one file of the log.
+    /// Bytes of one file of the log, or an eighth of `disk_bytes_max` where that is less.
     #[schemars(extend("x-setting" = process(size(2 * MIB, GIB))))]
     pub segment_bytes: Size,
     /// Messages one capability may send in a second, the operator's excepted; 0 means any number.
@@ -60,6 +60,10 @@ pub struct Options {
     /// Bytes in a second that making room in the log and scrubbing it may move.
     #[schemars(extend("x-setting" = live(size(KIB, 1024 * GIB))))]
     pub upkeep_bytes_per_second: Size,
+    /// Memory that waiting messages, their groups and idempotency keys may take, bodies not counted; sends are refused
+    /// beyond it. 0 takes a quarter of the machine's memory, or of its control group's.
+    #[schemars(extend("x-setting" = live(size(0, 1024 * 1024 * GIB))))]
+    pub memory_bytes_max: Size,
 }
 
 impl Default for Options {
@@ -80,6 +84,7 @@ impl Default for Options {
             segment_bytes: Size(limits::SEGMENT_BYTES),
             tenant_sends_per_second: 0,
             upkeep_bytes_per_second: Size(limits::UPKEEP_BYTES_PER_SECOND),
+            memory_bytes_max: Size(0),
         }
     }
 }
@@ -97,8 +102,8 @@ impl Options {
         }
     }
 
-    /// What a reload may change, on a machine with so many cores.
-    pub fn live(&self, cpus: usize) -> LiveOptions {
+    /// What a reload may change, on a machine with so many cores and, if that is known, so much memory.
+    pub fn live(&self, cpus: usize, machine_bytes: Option<u64>) -> LiveOptions {
         LiveOptions {
             ready_shards: match self.ready_shards {
                 0 => cpus.clamp(1, limits::SHARDS_MAX),
@@ -118,6 +123,10 @@ impl Options {
             },
             tenant_sends_per_second: self.tenant_sends_per_second,
             upkeep_bytes_per_second: self.upkeep_bytes_per_second.bytes() as u64,
+            memory_bytes_max: match self.memory_bytes_max.bytes() {
+                0 => machine_bytes.map_or(limits::MEMORY_BYTES_MAX as u64, |bytes| bytes / 4),
+                bytes => bytes as u64,
+            },
         }
     }
 }

@@ -10,9 +10,11 @@ mod reference;
 mod check;
 mod clock;
 mod damage;
+mod files;
 mod live;
 mod memory;
 mod races;
+mod room;
 mod workloads;
 mod world;
 

@@ -8,26 +8,29 @@ use ron_kernel::gate::Gate;
 use ron_kernel::queue::QueueSender;
 use ron_kernel::rate::TenantRates;
 use ron_kernel::{Deadline, KernelHandle, Snapshot};
-use ron_log::{Appender, Class, Log, LogError, Lsn, Recovery};
+use ron_log::{Appender, Class, Log, LogError, Lsn, Position, Recovery, Shortage};
 use ron_types::limits::TENANTS_MAX;
 use ron_types::limits::mailbox::SHARDS_MAX;
 use ron_types::{Error, Kind};
 use tokio::sync::{Notify, watch};
 
 use crate::capabilities::SENDS_PER_SECOND;
-use crate::clock::Steady;
+use crate::clock::{Hold, Steady};
 use crate::events::{Event, Events};
 use crate::job::{Job, Wake};
 use crate::metrics::Counts;
-use crate::moves::{MoveTask, MoveView, Moves, OrderedMove};
+use crate::moves::{MoveState, MoveTask, MoveView, Moves, OrderedMove};
 use crate::options::{LiveOptions, MailboxOptions};
 use crate::receipt::Secret;
 use crate::record::Record;
 use crate::scrub::Scrubber;
-use crate::shard::Handover;
+use crate::shard::{Handover, Shard};
 use crate::slot::ShardSlot;
 use crate::topics::{StoredTopic, Topic, Topics};
 use crate::types::{Millis, PartKey, TopicId, TopicName, TopicSettings};
+
+/// Bytes of a remembered key in the log, about: two hashes, two times, its message, and what every record has.
+pub(crate) const REMEMBER_BYTES: u64 = 96;
 
 /// Shared by the handle and every task of the mailbox.
 pub(crate) struct Engine {
@@ -57,7 +60,17 @@ pub(crate) struct Engine {
 pub(crate) struct Opened {
     pub log: Log,
     pub clock: Steady,
+    /// What a jump of the wall clock holds back. The shards have copies, which end by themselves.
+    pub hold: Mutex<Hold>,
     pub recovery: Recovery,
+}
+
+impl Opened {
+    /// What is held back now.
+    pub fn hold(&self) -> Hold {
+        let hold = *lock(&self.hold);
+        if hold.is_on(self.clock.now()) { hold } else { Hold::NONE }
+    }
 }
 
 /// One shard as seen from outside.
@@ -95,6 +108,8 @@ pub struct ShardNumbers {
     pub reorder_depth_max: u64,
     /// Partitions whose breaker is not closed.
     pub breakers_open: u64,
+    /// Bytes of memory that messages, groups and keys take.
+    pub memory_bytes: u64,
 }
 
 /// Which shard owns a partition.
@@ -222,9 +237,13 @@ impl Engine {
         let _ = stopping.wait_for(|stopping| stopping.draining).await;
     }
 
-    /// Counts messages against the rate of their sender, or says when it may send them. The node's own limit (0 means
-    /// none) holds for everybody but the operator, whose load is his own affair.
+    /// Counts messages against the rate of their sender, or says when it may send them. The node's own limit (0 sets
+    /// none) holds for everybody but the operator, whose load is his own affair. A capability's limit of 0 means none:
+    /// there is no time at which a message may be sent, so that is a refusal and not a wait.
     pub fn admit(&self, by: &Subject, messages: u32) -> Result<(), Error> {
+        if by.limit(SENDS_PER_SECOND) == Some(0) {
+            return Err(Error::new(Kind::Forbidden, format!("{} may send 0 messages in a second: none", by.name)));
+        }
         let of_node = u64::from(self.live.get().value.tenant_sends_per_second);
         let of_node = (of_node > 0 && !by.is_operator).then_some(of_node);
         match by.limit(SENDS_PER_SECOND).into_iter().chain(of_node).min() {
@@ -247,8 +266,8 @@ impl Engine {
         let Some(planned) = self.topics.plan_new(name, settings)? else {
             return Ok((appender.lsn(), self.topics.expect(name)?, false));
         };
-        let stored = StoredTopic::new(planned.settings, now);
-        append(&mut appender, &topic_head(planned.id, &planned.name, &stored)?)?;
+        let stored = planned.stored(now, now);
+        self.append_topic(&mut appender, Class::Data, planned.id, &planned.name, &stored)?;
         let topic = self.topics.put(planned.id, planned.name, stored);
         Ok((appender.lsn(), topic, true))
     }
@@ -268,9 +287,12 @@ impl Engine {
         if planned.settings == *topic.settings {
             return Ok((appender.lsn(), topic));
         }
-        let (created_ms, modified_ms) = (topic.created_ms, opened.clock.now());
-        let stored = StoredTopic { created_ms, modified_ms, settings: planned.settings };
-        append(&mut appender, &topic_head(planned.id, &planned.name, &stored)?)?;
+        // A pause was data; its end must be possible in a full log, or nobody could consume. One for each pause.
+        let resumed = TopicSettings { paused: false, ..(*topic.settings).clone() };
+        let only_resumes = topic.settings.paused && planned.settings == resumed;
+        let class = if only_resumes { Class::Settle } else { Class::Data };
+        let stored = planned.stored(topic.created_ms, opened.clock.now());
+        self.append_topic(&mut appender, class, planned.id, &planned.name, &stored)?;
         let topic = self.topics.put(planned.id, planned.name, stored);
         Ok((appender.lsn(), topic))
     }
@@ -284,8 +306,13 @@ impl Engine {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
         let (topic, now_ms) = (self.topics.expect(name)?, opened.clock.now());
-        let task = change(&topic, now_ms, &self.topics.moves.of(topic.id))?;
-        append(&mut appender, &head_of(&Record::Moves { id: topic.id, now_ms, tasks: &Moves::text(&task)? }))?;
+        let tasks = self.topics.moves.of(topic.id);
+        let task = change(&topic, now_ms, &tasks)?;
+        // An order is data, and so is all that may be said of it again and again; it ends once.
+        let ends = task.state.has_ended() || task.state == MoveState::Canceling;
+        let is_over = tasks.iter().any(|known| known.id == task.id && known.state == task.state);
+        let class = if ends && !is_over { Class::Settle } else { Class::Data };
+        append(&mut appender, class, &Record::Moves { id: topic.id, now_ms, tasks: &Moves::text(&task)? })?;
         self.topics.moves.put(topic.id, task.clone());
         Ok((appender.lsn(), MoveView { from: topic.name.clone(), task }))
     }
@@ -294,32 +321,62 @@ impl Engine {
     pub fn remove_topic(&self, name: &TopicName) -> Result<(Lsn, Arc<Topic>), Error> {
         let mut appender = self.opened()?.log.appender();
         let topic = self.topics.expect(name)?;
-        if let Some(user) = self.topics.user_of_dead_letters(name) {
-            let detail = format!("topic {user} sends its dead letters to {name}; name another for it first");
+        if let Some(user) = self.topics.dependents_of(topic.id).first() {
+            let detail = format!("topic {user} sends its dead letters here; name another for it first");
             return Err(Error::new(Kind::Conflict, detail));
         }
-        append(&mut appender, &head_of(&Record::TopicGone { id: topic.id }))?;
+        let gone = Record::TopicGone { id: topic.id };
+        append(&mut appender, gone.class(), &gone)?;
         self.topics.remove(topic.id);
         Ok((appender.lsn(), topic))
     }
 
-    /// Writes a topic's record again, because the segment with the last one is about to go.
-    pub fn write_topic_again(&self, id: TopicId) -> Result<(), Error> {
+    /// Writes a topic's record again if the segment that is about to go holds the newest one.
+    pub fn write_topic_again(&self, id: TopicId, segment: u32) -> Result<(), Error> {
         let mut appender = self.opened()?.log.appender();
-        let Some(topic) = self.topics.by_id(id) else { return Ok(()) };
-        append(&mut appender, &topic_head(topic.id, &topic.name, &StoredTopic::from(&*topic))?)
+        let Some(topic) = self.topics.by_id(id).filter(|_| self.topics.newest.topic_goes_with(id, segment)) else {
+            return Ok(());
+        };
+        self.append_topic(&mut appender, Class::Copy, topic.id, &topic.name, &StoredTopic::from(&*topic))
     }
 
-    /// Writes again what is being moved out of a topic, because the segment with the last record of it is about to go.
-    pub fn write_moves_again(&self, id: TopicId) -> Result<(), Error> {
+    /// Writes again what is being moved out of a topic, if the segment that is about to go may hold the newest record
+    /// of it. All its moves, because each message that was moved counts for the one that is open when it is read back.
+    pub fn write_moves_again(&self, id: TopicId, segment: u32) -> Result<(), Error> {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
+        if !self.topics.newest.moves_go_with(id, segment) {
+            return Ok(());
+        }
         let now_ms = opened.clock.now();
+        let mut copies = Vec::new();
         // A record for each: a list of all would outgrow the head of a record.
         for task in self.topics.moves.of(id) {
-            append(&mut appender, &head_of(&Record::Moves { id, now_ms, tasks: &Moves::text(&task)? }))?;
+            let record = Record::Moves { id, now_ms, tasks: &Moves::text(&task)? };
+            copies.push(append(&mut appender, Class::Copy, &record)?);
         }
+        self.topics.newest.note_moves(id, &copies);
         Ok(())
+    }
+
+    fn append_topic(
+        &self,
+        appender: &mut Appender<'_>,
+        class: Class,
+        id: TopicId,
+        name: &TopicName,
+        stored: &StoredTopic,
+    ) -> Result<(), Error> {
+        let position = append(appender, class, &Record::Topic { id, name: name.as_str(), settings: &stored.text()? })?;
+        self.topics.newest.note_topic(id, position);
+        Ok(())
+    }
+
+    /// Bytes of records without a body that are still needed: topics, moves, and keys that must be remembered.
+    pub fn kept_bytes(&self) -> u64 {
+        let shards = self.shards.iter();
+        let keys = shards.map(|handle| lock(&handle.shared.slot).shard.as_ref().map_or(0, Shard::keys)).sum::<u64>();
+        self.topics.newest.bytes() + keys * REMEMBER_BYTES
     }
 
     /// Writes down which numbers are taken and what time it is, because records that told it are about to go.
@@ -327,7 +384,23 @@ impl Engine {
         let opened = self.opened()?;
         let mut appender = opened.log.appender();
         let shards = self.routing.get().value.shards as u32;
-        append(&mut appender, &head_of(&Record::Mark { now_ms: opened.clock.now(), shards, seq: self.numbers.next() }))
+        let (now_ms, hold) = (opened.clock.now(), opened.hold());
+        if hold != Hold::NONE {
+            let held = Record::Held { now_ms, hold };
+            append(&mut appender, held.class(), &held)?;
+        }
+        let mark = Record::Mark { now_ms, shards, seq: self.numbers.next() };
+        append(&mut appender, mark.class(), &mark).map(drop)
+    }
+
+    /// Writes down what the clock holds back from now on; the number of the record that says so.
+    pub fn write_hold(&self, hold: Hold) -> Result<Lsn, Error> {
+        let opened = self.opened()?;
+        let mut appender = opened.log.appender();
+        let held = Record::Held { now_ms: opened.clock.now(), hold };
+        append(&mut appender, held.class(), &held)?;
+        *lock(&opened.hold) = hold;
+        Ok(appender.lsn())
     }
 
     /// Waits until a record is safe.
@@ -344,6 +417,25 @@ impl Engine {
         self.counts.integrity_failed(reason, messages);
     }
 
+    /// Bytes of memory that messages, groups and keys of the whole node take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.shards.iter().map(|handle| lock(&handle.shared.numbers).memory_bytes).sum()
+    }
+
+    /// Refuses new messages where those there are take all the memory they may. Looked at before a message is prepared,
+    /// so a crowd of senders may pass together: the limit is passed by no more than what the queues hold.
+    pub fn admit_memory(&self) -> Result<(), Error> {
+        let (used, max) = (self.memory_bytes(), self.live.get().value.memory_bytes_max);
+        if used < max {
+            return Ok(());
+        }
+        let detail = format!(
+            "the memory for messages is used up ({used} of {max} bytes, `mailbox.memory_bytes_max`); acknowledge some \
+             to make room"
+        );
+        Err(Error::new(Kind::Busy, detail))
+    }
+
     /// Leases of the whole node.
     pub fn leased(&self) -> u64 {
         self.shards.iter().map(|handle| lock(&handle.shared.numbers).leased).sum()
@@ -358,9 +450,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// What a failure of the log means to a caller.
 pub(crate) fn log_error(error: LogError) -> Error {
     match error {
-        LogError::Full => {
+        LogError::Full { shortage: Shortage::Quota } => {
             Error::new(Kind::Busy, "the disk quota of the mailbox is used up; acknowledge messages to make room")
         }
+        LogError::Full { shortage: Shortage::Device } => Error::new(
+            Kind::Busy,
+            "the device of the mailbox's log is full; free space on it, or acknowledge messages to make room",
+        ),
         LogError::Busy => Error::busy("the log, because the disk is behind,"),
         LogError::TooLarge { len, len_max } => {
             Error::new(Kind::FrameTooLarge, format!("a record of {len} bytes is over {len_max}"))
@@ -370,19 +466,9 @@ pub(crate) fn log_error(error: LogError) -> Error {
     }
 }
 
-/// A topic's record.
-pub(crate) fn topic_head(id: TopicId, name: &TopicName, stored: &StoredTopic) -> Result<Vec<u8>, Error> {
-    Ok(head_of(&Record::Topic { id, name: name.as_str(), settings: &stored.text()? }))
-}
-
-/// The bytes of a record.
-pub(crate) fn head_of(record: &Record<'_>) -> Vec<u8> {
+/// Writes a record that belongs to no shard.
+pub(crate) fn append(appender: &mut Appender<'_>, class: Class, record: &Record<'_>) -> Result<Position, Error> {
     let mut head = Vec::new();
     record.encode(&mut head);
-    head
-}
-
-/// Writes a record that belongs to no shard.
-fn append(appender: &mut Appender<'_>, head: &[u8]) -> Result<(), Error> {
-    appender.append(Class::Settle, head, &[]).map(drop).map_err(log_error)
+    appender.append(class, &head, &[]).map_err(log_error)
 }

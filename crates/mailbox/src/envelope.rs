@@ -1,8 +1,8 @@
 //! What a message's body holds: the sender's key, attributes, correlation id, the payload's hash and the payload.
 
 use bytes::Bytes;
-use ron_types::Error;
 use ron_types::limits::mailbox as limits;
+use ron_types::{Error, Kind};
 
 const VERSION: u8 = 1;
 const HASH_BYTES: usize = 32;
@@ -63,6 +63,20 @@ impl<'a> Envelope<'a> {
             attrs.push((from.text(bytes_max)?, from.text(bytes_max)?));
         }
         Ok(Envelope { idem_key, corr_id, attrs, payload_hash, payload: body.slice(body.len() - from.rest.len()..) })
+    }
+
+    /// Reads an envelope back and checks it. Only bytes that are wrong are called so: those of a later version are
+    /// right, and whoever can read them will.
+    pub fn open(body: &'a Bytes) -> Result<Self, Error> {
+        if let Some(version) = body.first().filter(|version| **version != VERSION) {
+            let detail = format!("the message was written by a newer version of the node (envelope {version})");
+            return Err(Error::new(Kind::Degraded, detail));
+        }
+        let envelope = Envelope::decode(body).map_err(|error| Error::new(Kind::Integrity, error.detail))?;
+        match envelope.is_intact() {
+            true => Ok(envelope),
+            false => Err(Error::new(Kind::Integrity, "the payload does not match its hash")),
+        }
     }
 
     /// Whether the payload is the one the hash was made of.

@@ -36,6 +36,14 @@ pub enum Event {
         /// Why it is dead.
         reason: DeadReason,
     },
+    /// A message was damaged on the disk and is gone.
+    Lost {
+        /// The topic that held it.
+        topic: TopicName,
+        /// Id of the message.
+        #[serde(serialize_with = "as_text")]
+        msg_id: MessageId,
+    },
     /// Messages were moved to another topic, by an order or a move task.
     Moved {
         /// The topic that held them; none where the watcher may not know it.
@@ -82,6 +90,24 @@ pub enum Event {
         /// Shards that own partitions now.
         shards: usize,
     },
+    /// The start found records or files of the log lost or damaged; the rest is served.
+    LogDamaged {
+        /// Records that were durable once and are lost.
+        records: u64,
+        /// Files of the log that are not there.
+        segments_missing: u32,
+        /// Files of the log that are too short.
+        segments_cut: u32,
+    },
+    /// The wall clock was hours ahead of the newest record at the start: what it would make too old is kept.
+    ClockHeld {
+        /// Milliseconds that the clock jumped ahead.
+        jump_ms: u64,
+        /// Time at which the jump is believed.
+        until_ms: Millis,
+    },
+    /// An operator has confirmed that the clock is right.
+    ClockConfirmed,
     /// The log has failed; the node is leaving.
     LogFailed {
         /// The error in words.
@@ -141,12 +167,17 @@ impl Event {
     pub fn topics(&self) -> impl Iterator<Item = &TopicName> {
         let (one, other) = match self {
             Event::Died { topic, .. }
+            | Event::Lost { topic, .. }
             | Event::BreakerOpened { topic, .. }
             | Event::BreakerClosed { topic, .. }
             | Event::TopicMade { topic }
             | Event::TopicGone { topic } => (Some(topic), None),
             Event::Moved { from, to, .. } => (from.as_ref(), to.as_ref()),
-            Event::Rebalanced { .. } | Event::LogFailed { .. } => (None, None),
+            Event::Rebalanced { .. }
+            | Event::LogDamaged { .. }
+            | Event::ClockHeld { .. }
+            | Event::ClockConfirmed
+            | Event::LogFailed { .. } => (None, None),
         };
         one.into_iter().chain(other)
     }
@@ -155,12 +186,16 @@ impl Event {
     pub const fn kind(&self) -> &'static str {
         match self {
             Event::Died { .. } => "died",
+            Event::Lost { .. } => "lost",
             Event::Moved { .. } => "moved",
             Event::BreakerOpened { .. } => "breaker_opened",
             Event::BreakerClosed { .. } => "breaker_closed",
             Event::TopicMade { .. } => "topic_made",
             Event::TopicGone { .. } => "topic_gone",
             Event::Rebalanced { .. } => "rebalanced",
+            Event::LogDamaged { .. } => "log_damaged",
+            Event::ClockHeld { .. } => "clock_held",
+            Event::ClockConfirmed => "clock_confirmed",
             Event::LogFailed { .. } => "log_failed",
         }
     }

@@ -1,4 +1,7 @@
 //! Who is served next: a line for each group of a partition, quiet groups before noisy ones, blocked ones not at all.
+//!
+//! Where groups are in strict order, a message that is out holds up those after it in its line, and a line whose
+//! messages come back goes behind the lines that wait.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,9 +9,10 @@ use std::sync::Arc;
 use crate::index::{Entry, Index};
 use crate::types::{Millis, Seq};
 
+mod line;
 mod queue;
 
-use queue::SeqQueue;
+use line::{Line, LinePast, LinePlace};
 
 /// A group may be noisy from this many leases on.
 const NOISY_LEASED_MIN: u64 = 30;
@@ -20,35 +24,20 @@ const NOISY_BUSY_MS_MIN: u64 = 10_000;
 const WINDOW_MS: Millis = 60_000;
 /// Groups whose processing time is followed, unless one is heavy by itself: a group may be named by every message.
 const TIMED_MAX: usize = 4096;
-/// Stale places in a queue that are not worth tidying.
-const STALE_MIN: usize = 64;
+
+/// A group: its line with the room that a growing list keeps, its first block, its place among those to be served, and
+/// its name's entry in a hash table and the counts before the name.
+const LINE_BYTES: u64 = (size_of::<Line>() * 9 / 8
+    + 4 * size_of::<Seq>()
+    + size_of::<(Seq, u32)>() * 2
+    + (size_of::<(Arc<str>, u32)>() + 1) * 16 / 7
+    + 16) as u64;
+
+/// The past of a group, and the first node of a tree in it.
+const PAST_BYTES: u64 = (size_of::<LinePast>() + 16 * size_of::<Seq>()) as u64;
 
 /// The line of the messages without a group.
 pub(crate) const UNGROUPED: u32 = 0;
-
-/// The ready messages of one group.
-#[derive(Debug, Default)]
-struct Line {
-    name: Option<Arc<str>>,
-    /// Those that never came back, in order, among places of messages that left otherwise.
-    fresh: SeqQueue,
-    /// Such places.
-    stale: usize,
-    /// Those that came back or came late.
-    back: BTreeSet<Seq>,
-    /// Those whose consumer gave them back, which nothing holds up.
-    freed: BTreeSet<Seq>,
-    /// Messages of the group in any state.
-    members: u32,
-    leased: u32,
-    backing_off: u32,
-    /// Processing time in this window and the one before.
-    busy_ms: [u64; 2],
-    /// It is in the list of lines with processing time.
-    timed: bool,
-    /// Where it stands among those to be served: noisy or not, and its first message.
-    placed: Option<(bool, Seq)>,
-}
 
 /// All lines of one partition.
 #[derive(Debug)]
@@ -56,10 +45,17 @@ pub(crate) struct GroupQueues {
     lines: Vec<Line>,
     free: Vec<u32>,
     names: HashMap<Arc<str>, u32>,
+    /// Bytes of the names.
+    name_bytes: u64,
+    /// Lines with a past.
+    pasts: u64,
     /// GroupQueues with messages.
     occupied: u64,
     quiet: BTreeSet<(Seq, u32)>,
     noisy: BTreeSet<(Seq, u32)>,
+    behind: BTreeSet<(Seq, u64, u32)>,
+    /// Times that a message came back.
+    returns: u64,
     fifo: bool,
     leased: u64,
     busy_ms: [u64; 2],
@@ -76,9 +72,13 @@ impl GroupQueues {
             lines: vec![Line::default()],
             free: Vec::new(),
             names: HashMap::new(),
+            name_bytes: 0,
+            pasts: 0,
             occupied: 0,
             quiet: BTreeSet::new(),
             noisy: BTreeSet::new(),
+            behind: BTreeSet::new(),
+            returns: 0,
             fifo,
             leased: 0,
             busy_ms: [0; 2],
@@ -89,11 +89,16 @@ impl GroupQueues {
     }
 
     /// Says what groups mean.
-    pub fn set_fifo(&mut self, fifo: bool) {
-        if std::mem::replace(&mut self.fifo, fifo) != fifo {
-            for id in 0..self.lines.len() as u32 {
-                self.place(id);
-            }
+    pub fn set_fifo(&mut self, fifo: bool, index: &Index) {
+        if std::mem::replace(&mut self.fifo, fifo) == fifo {
+            return;
+        }
+        self.lines.iter_mut().flat_map(|line| &mut line.past).for_each(|past| past.out.clear());
+        for entry in index.from(0).filter(|entry| fifo && entry.is_out()) {
+            self.past_mut(entry.group).out.insert(entry.seq);
+        }
+        for id in 0..self.lines.len() as u32 {
+            self.place(id);
         }
     }
 
@@ -104,10 +109,15 @@ impl GroupQueues {
             return *id;
         }
         let id = self.free.pop().unwrap_or_else(|| {
+            // A list that doubles keeps as much room again as it uses, and groups may be as many as messages.
+            if self.lines.len() == self.lines.capacity() {
+                self.lines.reserve_exact(self.lines.len() / 8 + 1);
+            }
             self.lines.push(Line::default());
             self.lines.len() as u32 - 1
         });
         let name: Arc<str> = name.into();
+        self.name_bytes += name.len() as u64;
         self.lines[id as usize].name = Some(name.clone());
         self.names.insert(name, id);
         id
@@ -135,6 +145,9 @@ impl GroupQueues {
         let line = &mut self.lines[id as usize];
         line.members -= 1;
         if line.members == 0 {
+            if let Some(past) = &mut line.past {
+                past.behind = (0, 0);
+            }
             self.occupied -= 1;
             self.release(id);
         }
@@ -147,7 +160,7 @@ impl GroupQueues {
         if last {
             line.fresh.push(seq);
         } else {
-            line.back.insert(seq);
+            self.past_mut(id).back.insert(seq);
         }
         self.place(id);
         last
@@ -155,20 +168,20 @@ impl GroupQueues {
 
     /// A message is ready that its consumer gave back.
     pub fn push_freed(&mut self, id: u32, seq: Seq) {
-        self.lines[id as usize].freed.insert(seq);
+        self.past_mut(id).freed.insert(seq);
         self.place(id);
     }
 
     /// A ready message goes elsewhere: `entry` is what it was, the index already knows.
     pub fn withdraw(&mut self, entry: &Entry, index: &Index) {
-        let line = &mut self.lines[entry.group as usize];
         if entry.is_freed() {
-            line.freed.remove(&entry.seq);
+            self.past_mut(entry.group).freed.remove(&entry.seq);
         } else if entry.is_fresh() {
+            let line = &mut self.lines[entry.group as usize];
             line.stale += 1;
             line.tidy(index);
         } else {
-            line.back.remove(&entry.seq);
+            self.past_mut(entry.group).back.remove(&entry.seq);
         }
         self.place(entry.group);
     }
@@ -177,8 +190,7 @@ impl GroupQueues {
     pub fn pick(&mut self, now: Millis) -> Option<u32> {
         self.turn_window(now);
         loop {
-            let quiet = self.quiet.first().map(|(_, id)| (*id, false));
-            let (id, placed_noisy) = quiet.or_else(|| self.noisy.first().map(|(_, id)| (*id, true)))?;
+            let (id, placed_noisy) = self.first_placed().or_else(|| self.noisy.first().map(|(_, id)| (*id, true)))?;
             if self.is_noisy(id) == placed_noisy {
                 return Some(id);
             }
@@ -186,51 +198,93 @@ impl GroupQueues {
         }
     }
 
-    /// Whether the group has to wait for messages of it that are out.
-    pub fn is_blocked(&self, id: u32) -> bool {
-        let line = &self.lines[id as usize];
-        self.fifo && (line.leased > 0 || line.backing_off > 0)
+    /// The first line that is not noisy.
+    fn first_placed(&self) -> Option<(u32, bool)> {
+        let id = match (self.quiet.first(), self.behind.first()) {
+            (Some((head, quiet)), Some((newest, _, behind))) => {
+                if head <= newest {
+                    *quiet
+                } else {
+                    *behind
+                }
+            }
+            (Some((_, id)), None) | (None, Some((_, _, id))) => *id,
+            (None, None) => return None,
+        };
+        Some((id, false))
     }
 
-    /// Takes the first message of a line; of a blocked one only what nothing holds up, unless `open` says otherwise.
-    pub fn pop(&mut self, id: u32, open: bool, index: &Index) -> Option<Seq> {
+    /// The first message of a line that is out: it holds up those after it, and only those. The end of all numbers if
+    /// none is, or if groups are not in strict order.
+    pub fn first_out(&self, id: u32) -> Seq {
+        self.lines[id as usize].past().out.first().copied().unwrap_or(Seq::MAX)
+    }
+
+    /// A message of a line in strict order came back when `newest` was the newest message: the line goes behind all
+    /// that wait, and before what is yet to be sent.
+    pub fn go_behind(&mut self, id: u32, newest: Seq) {
+        if !self.fifo {
+            return;
+        }
+        self.unplace(id);
+        self.returns += 1;
+        self.past_mut(id).behind = (newest, self.returns);
+        self.place(id);
+    }
+
+    /// Takes the first message of a line if it is before `before`, or if nothing holds it up.
+    pub fn pop(&mut self, id: u32, before: Seq, index: &Index) -> Option<Seq> {
         let line = &mut self.lines[id as usize];
-        let seq = line.head(open)?;
+        let seq = line.head(before)?;
         if line.fresh.first() == Some(seq) {
             line.fresh.pop();
             if line.stale > 0 {
                 line.tidy(index);
             }
-        } else if !line.back.remove(&seq) {
-            line.freed.remove(&seq);
+        } else if let Some(past) = &mut line.past
+            && !past.back.remove(&seq)
+        {
+            past.freed.remove(&seq);
         }
         self.place(id);
         Some(seq)
     }
 
     /// One lease more in the group.
-    pub fn lease(&mut self, id: u32) {
+    pub fn lease(&mut self, id: u32, seq: Seq) {
         self.leased += 1;
         self.lines[id as usize].leased += 1;
-        self.place(id);
+        self.go_out(id, seq);
     }
 
     /// One lease less in the group.
-    pub fn unlease(&mut self, id: u32) {
+    pub fn unlease(&mut self, id: u32, seq: Seq) {
         self.leased -= 1;
         self.lines[id as usize].leased -= 1;
-        self.place(id);
+        self.come_in(id, seq);
     }
 
     /// A message of the group waits after a failed delivery.
-    pub fn back_off(&mut self, id: u32) {
-        self.lines[id as usize].backing_off += 1;
-        self.place(id);
+    pub fn back_off(&mut self, id: u32, seq: Seq) {
+        self.go_out(id, seq);
     }
 
     /// It waits no longer.
-    pub fn end_back_off(&mut self, id: u32) {
-        self.lines[id as usize].backing_off -= 1;
+    pub fn end_back_off(&mut self, id: u32, seq: Seq) {
+        self.come_in(id, seq);
+    }
+
+    fn go_out(&mut self, id: u32, seq: Seq) {
+        if self.fifo {
+            self.past_mut(id).out.insert(seq);
+        }
+        self.place(id);
+    }
+
+    fn come_in(&mut self, id: u32, seq: Seq) {
+        if self.fifo {
+            self.past_mut(id).out.remove(&seq);
+        }
         self.place(id);
     }
 
@@ -245,30 +299,30 @@ impl GroupQueues {
             self.timed.push(id);
         }
         if line.timed {
-            line.busy_ms[0] += busy_ms;
+            self.past_mut(id).busy_ms[0] += busy_ms;
         }
     }
 
     /// Whether any line has something to give.
     pub fn has_ready(&self) -> bool {
-        !self.quiet.is_empty() || !self.noisy.is_empty()
+        !self.quiet.is_empty() || !self.noisy.is_empty() || !self.behind.is_empty()
     }
 
-    /// The oldest message that could be given.
+    /// The oldest message that could be given, those of lines that came back excepted: they are meant to be passed.
     pub fn oldest_ready(&self) -> Option<Seq> {
         let first = |set: &BTreeSet<(Seq, u32)>| set.first().map(|(seq, _)| *seq);
         [first(&self.quiet), first(&self.noisy)].into_iter().flatten().min()
     }
 
-    /// The first message of a line, whether or not the line is blocked.
+    /// The first message of a line, whether or not something holds it up.
     pub fn head(&self, id: u32) -> Option<Seq> {
-        self.lines[id as usize].head(true)
+        self.lines[id as usize].head(Seq::MAX)
     }
 
     /// Messages before this one in its line.
     pub fn ahead(&self, id: u32, seq: Seq) -> u64 {
         let line = &self.lines[id as usize];
-        let others = line.back.range(..seq).count() + line.freed.range(..seq).count();
+        let others = line.past().back.range(..seq).count() + line.past().freed.range(..seq).count();
         (line.fresh.before(seq) + others) as u64
     }
 
@@ -278,11 +332,23 @@ impl GroupQueues {
         self.is_noisy(id).then_some(share as u8)
     }
 
+    /// Bytes of memory its groups take, beside what each of their messages takes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.lines.len() as u64 * LINE_BYTES + self.name_bytes + self.pasts * PAST_BYTES
+    }
+
     /// Bytes taken, unused room included.
     #[cfg(test)]
     pub fn capacity_bytes(&self) -> usize {
-        let queues: usize = self.lines.iter().map(|line| line.fresh.capacity_bytes() + line.back.len() * 16).sum();
-        queues + self.lines.capacity() * std::mem::size_of::<Line>()
+        let of_past =
+            |past: &LinePast| size_of::<LinePast>() + (past.back.len() + past.out.len()) * 2 * size_of::<Seq>();
+        let of_line = |line: &Line| line.fresh.capacity_bytes() + line.past.as_deref().map_or(0, of_past);
+        let queues: usize = self.lines.iter().map(of_line).sum();
+        // Each name stands once, with two counts before it, and is pointed to from its line and from the table.
+        let names = self.name_bytes as usize + self.names.len() * 16;
+        let table = self.names.capacity() * 8 / 7 * (size_of::<(Arc<str>, u32)>() + 1);
+        let places = (self.quiet.len() + self.noisy.len()) * size_of::<(Seq, u32)>() * 2;
+        queues + names + table + places + self.lines.capacity() * size_of::<Line>()
     }
 
     fn is_noisy(&self, id: u32) -> bool {
@@ -293,26 +359,53 @@ impl GroupQueues {
         let leased = u64::from(line.leased);
         let busy_ms: u64 = self.busy_ms.iter().sum();
         leased >= NOISY_LEASED_MIN && leased * NOISY_SHARE > self.leased
-            || busy_ms >= NOISY_BUSY_MS_MIN && line.busy_ms.iter().sum::<u64>() * NOISY_SHARE > busy_ms
+            || busy_ms >= NOISY_BUSY_MS_MIN && line.past().busy_ms.iter().sum::<u64>() * NOISY_SHARE > busy_ms
     }
 
     /// Puts a line where it belongs among those to be served.
     fn place(&mut self, id: u32) {
-        let open = !self.is_blocked(id);
-        let wanted = self.lines[id as usize].head(open).map(|seq| (self.is_noisy(id), seq));
-        let placed = std::mem::replace(&mut self.lines[id as usize].placed, wanted);
+        let wanted = self.wanted_place(id);
+        let placed = self.lines[id as usize].placed;
         if placed == wanted {
             return;
         }
-        if let Some((noisy, seq)) = placed {
-            let set = if noisy { &mut self.noisy } else { &mut self.quiet };
-            set.remove(&(seq, id));
+        self.unplace(id);
+        self.lines[id as usize].placed = wanted;
+        match wanted {
+            Some(LinePlace::Quiet(head)) => drop(self.quiet.insert((head, id))),
+            Some(LinePlace::Noisy(head)) => drop(self.noisy.insert((head, id))),
+            Some(LinePlace::Behind(newest, nth)) => drop(self.behind.insert((newest, nth, id))),
+            None => return,
         }
-        if let Some((noisy, seq)) = wanted {
-            self.opened |= placed.is_none();
-            let set = if noisy { &mut self.noisy } else { &mut self.quiet };
-            set.insert((seq, id));
+        self.opened |= placed.is_none();
+    }
+
+    fn wanted_place(&self, id: u32) -> Option<LinePlace> {
+        let line = &self.lines[id as usize];
+        let head = line.head(self.first_out(id))?;
+        let (newest, nth) = line.past().behind;
+        Some(match () {
+            () if self.fifo && head <= newest => LinePlace::Behind(newest, nth),
+            () if self.is_noisy(id) => LinePlace::Noisy(head),
+            () => LinePlace::Quiet(head),
+        })
+    }
+
+    /// Takes a line out of those to be served.
+    fn unplace(&mut self, id: u32) {
+        match self.lines[id as usize].placed.take() {
+            Some(LinePlace::Quiet(head)) => drop(self.quiet.remove(&(head, id))),
+            Some(LinePlace::Noisy(head)) => drop(self.noisy.remove(&(head, id))),
+            Some(LinePlace::Behind(newest, nth)) => drop(self.behind.remove(&(newest, nth, id))),
+            None => {}
         }
+    }
+
+    /// The past of a line, made if it has none.
+    fn past_mut(&mut self, id: u32) -> &mut LinePast {
+        let past = &mut self.lines[id as usize].past;
+        self.pasts += u64::from(past.is_none());
+        past.get_or_insert_default()
     }
 
     fn turn_window(&mut self, now: Millis) {
@@ -325,8 +418,10 @@ impl GroupQueues {
         turn(&mut self.busy_ms);
         for id in std::mem::take(&mut self.timed) {
             let line = &mut self.lines[id as usize];
-            turn(&mut line.busy_ms);
-            line.timed = line.busy_ms != [0; 2];
+            if let Some(past) = &mut line.past {
+                turn(&mut past.busy_ms);
+            }
+            line.timed = line.past().busy_ms != [0; 2];
             if line.timed {
                 self.timed.push(id);
             }
@@ -342,33 +437,12 @@ impl GroupQueues {
             return;
         }
         let line = std::mem::take(line);
-        debug_assert!(line.placed.is_none() && line.leased == 0 && line.backing_off == 0);
+        debug_assert!(line.placed.is_none() && line.leased == 0 && line.past().out.is_empty());
+        self.pasts -= u64::from(line.past.is_some());
         if let Some(name) = line.name {
+            self.name_bytes -= name.len() as u64;
             self.names.remove(&name);
             self.free.push(id);
-        }
-    }
-}
-
-impl Line {
-    fn head(&self, open: bool) -> Option<Seq> {
-        let freed = self.freed.first().copied();
-        if !open {
-            return freed;
-        }
-        [self.fresh.first(), self.back.first().copied(), freed].into_iter().flatten().min()
-    }
-
-    /// Keeps the first place of the queue true, and the untrue ones behind it few.
-    fn tidy(&mut self, index: &Index) {
-        let is_fresh = |seq: Seq| index.get(seq).is_some_and(Entry::is_fresh);
-        while self.stale > 0 && self.fresh.first().is_some_and(|seq| !is_fresh(seq)) {
-            self.fresh.pop();
-            self.stale -= 1;
-        }
-        if self.stale > STALE_MIN && self.stale > self.fresh.len() / 2 {
-            self.fresh.retain(is_fresh);
-            self.stale = 0;
         }
     }
 }

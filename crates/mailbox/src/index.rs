@@ -131,6 +131,11 @@ impl Entry {
         self.state() == State::Delayed && self.attempts() > 0
     }
 
+    /// It is with a consumer or waits after a failed delivery: those after it in a strict order wait for it.
+    pub fn is_out(&self) -> bool {
+        self.state() == State::Leased || self.is_backing_off()
+    }
+
     fn is_gone(&self) -> bool {
         self.flags_and_len & STATE == GONE
     }

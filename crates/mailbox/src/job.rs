@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ron_kernel::queue::Payload;
 use ron_log::{Appender, Class, Log, LogError, Lsn, Position};
+use ron_types::limits::mailbox::{KEY_BYTES_MAX, REASON_BYTES_MAX};
 use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
@@ -124,6 +125,9 @@ impl Turn<'_> {
     }
 }
 
+/// Bytes of a record without a body, in the log: two names and what a consumer said.
+const SHORT_RECORD_BYTES_MAX: u32 = (REASON_BYTES_MAX + KEY_BYTES_MAX + 256) as u32;
+
 /// The log as the core sees it, for one turn.
 pub(crate) struct LogJournal<'a> {
     appender: Appender<'a>,
@@ -154,7 +158,7 @@ impl Journal for LogJournal<'_> {
             }
             // Deliveries must go on when the quota is used up, or nothing could ever be acknowledged again. What is not
             // written is only how often and to whom a message was handed out: after a crash it is handed out once more.
-            Err(LogError::Full) if class == Class::Step => {
+            Err(LogError::Full { .. }) if class == Class::Step => {
                 self.unwritten += 1;
                 Ok(Position { segment: 0, offset: 0, len: 0 })
             }
@@ -164,5 +168,9 @@ impl Journal for LogJournal<'_> {
 
     fn release(&mut self, position: Position) {
         self.released.push(position);
+    }
+
+    fn takes(&self, class: Class) -> bool {
+        self.appender.takes(class, SHORT_RECORD_BYTES_MAX)
     }
 }

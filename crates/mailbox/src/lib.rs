@@ -30,6 +30,7 @@ mod events;
 mod job;
 mod metrics;
 mod moves;
+mod newest_records;
 mod options;
 mod random;
 mod receipt;
@@ -45,15 +46,19 @@ mod scanner;
 mod scrub;
 mod slot;
 pub mod specs;
+mod wall;
 mod worker;
 
 #[cfg(test)]
 mod crash;
 
+pub use clock::Hold;
 pub use config::Options;
 pub use engine::ShardNumbers;
 pub use events::{Event, EventId, EventItem, EventReader, EventsFrom, Missed, NumberedEvent};
-pub use mailbox::inspect::{Explained, Filter, MessageChange, Page, Seen};
+pub use mailbox::browse::{Filter, Page};
+pub use mailbox::clock::ClockView;
+pub use mailbox::inspect::{Explained, MessageChange, Seen};
 pub use mailbox::receive::{DeadInfo, Delivery, Receive};
 pub use mailbox::send::{Outgoing, Receipted};
 pub use mailbox::topics::TopicStats;
@@ -63,6 +68,6 @@ pub use moves::{IfBusy, MoveControl, MoveFailure, MoveOrder, MoveState, MoveTask
 pub use options::{LiveOptions, LogLocation, MailboxOptions};
 pub use receipt::{Receipt, Secret};
 pub use scrub::{DamagedMessage, ScrubFinding, ScrubPass, ScrubView};
-pub use shard::Nacked as NackOutcome;
+pub use shard::{Fencing, Nacked as NackOutcome};
 pub use topics::TopicView;
 pub use types::Dedup;

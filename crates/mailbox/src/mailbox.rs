@@ -1,5 +1,7 @@
 //! The handle of the mailbox: what planes and commands call. It parses, admits and queues; shards do the rest.
 
+pub mod browse;
+pub mod clock;
 pub mod inspect;
 pub mod moves;
 pub mod receive;
@@ -12,7 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ron_kernel::{Builder, Deadline, Snapshot};
-use ron_log::Usage;
+use ron_log::{Shortage, Usage};
 use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARDS_MAX};
 use ron_types::{Error, Kind};
 use serde::Serialize;
@@ -85,6 +87,8 @@ pub struct LogView {
     pub bytes_live: u64,
     /// Bytes it may take.
     pub quota_bytes: u64,
+    /// Why it has no room for messages: `quota` or `device`.
+    pub full: Option<&'static str>,
     /// Files it has.
     pub segments: u32,
     /// Commits since the start.
@@ -184,6 +188,7 @@ impl Mailbox {
                     bytes_total: usage.bytes_total,
                     bytes_live: usage.bytes_live,
                     quota_bytes: usage.quota_bytes,
+                    full: usage.shortage.map(Shortage::as_str),
                     segments: usage.segments,
                     syncs: usage.syncs,
                     records: usage.records,
@@ -207,7 +212,7 @@ impl Mailbox {
 
     /// One topic.
     pub fn topic(&self, name: &TopicName) -> Result<TopicView, Error> {
-        self.engine.topics.expect(name).map(|topic| topic.view())
+        self.engine.topics.expect(name).map(|topic| self.engine.topics.view(&topic))
     }
 
     /// Runs what an operation of a caller does on a core, under a permit of `mailbox_ops`; Busy if none is free. The

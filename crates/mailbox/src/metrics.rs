@@ -10,13 +10,16 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
+use ron_kernel::clock;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::queue::QueueProbe;
+use ron_log::Shortage;
 
 use crate::engine::{Engine, lock};
 use crate::scrub::{ScrubPass, ScrubView};
 use crate::specs::SHARD_NAMES;
 use crate::types::DeadReason;
+use crate::wall::ahead_of;
 
 /// Topics that a counter names; others are counted under `other`.
 const TOPICS_NAMED_MAX: usize = 32;
@@ -43,11 +46,36 @@ pub const METRICS: &[MetricSpec] = &[
         "Times a breaker opened because deliveries fail; the first topics by name, then other",
     ),
     metric("integrity_fail_total", "counter", &["reason"], "Messages whose bytes are not what was sent"),
+    metric("mailbox_read_fail_total", "counter", &[], "Deliveries given back because the message could not be read"),
     metric("requeue_backoff_total", "counter", &[], "Wake-ups of the scanner that found a shard's queue full"),
-    metric("unwritten_steps_total", "counter", &[], "Leases and their ends not recorded because the quota was used up"),
+    metric("unwritten_steps_total", "counter", &[], "Leases and their ends not recorded because the log was full"),
     metric("scanner_wake_jitter_ms", "histogram", &[], "How late the scanner woke, in milliseconds"),
+    metric(
+        "mailbox_memory_bytes",
+        "gauge",
+        &["kind"],
+        "Bytes of memory of messages, groups and keys: used, and the limit beyond which sends are refused",
+    ),
+    metric(
+        "mailbox_clock_jump_seconds",
+        "gauge",
+        &["kind"],
+        "Seconds the wall clock jumped ahead: held (nothing expires by them) and ahead (of the running node)",
+    ),
     metric("log_bytes", "gauge", &["kind"], "Bytes of the log: total, live, quota, gathered"),
     metric("log_segments", "gauge", &[], "Files of the log"),
+    metric(
+        "log_files_lost",
+        "gauge",
+        &["kind"],
+        "Files of the log that the last start found missing, cut, or (the manifest) lost",
+    ),
+    metric(
+        "log_full",
+        "gauge",
+        &["reason"],
+        "1 while the log has no room for data: its quota is used up, or its device is full",
+    ),
     metric("log_syncs_total", "counter", &[], "Commits to the disk"),
     metric("log_records_total", "counter", &[], "Records written"),
     metric("log_failed", "gauge", &[], "1 once the log has failed and takes nothing more"),
@@ -88,6 +116,7 @@ pub(crate) struct Counts {
     deaths: Mutex<BTreeMap<(String, &'static str), u64>>,
     openings: Mutex<BTreeMap<String, u64>>,
     integrity: Mutex<BTreeMap<&'static str, u64>>,
+    reads_failed: Counter,
     backoffs: Counter,
     unwritten: Counter,
     wake_jitter: Histogram,
@@ -100,6 +129,7 @@ impl Default for Counts {
             deaths: Mutex::default(),
             openings: Mutex::default(),
             integrity: Mutex::default(),
+            reads_failed: Counter::default(),
             backoffs: Counter::default(),
             unwritten: Counter::default(),
             wake_jitter,
@@ -128,6 +158,11 @@ impl Counts {
     /// Messages were not what was sent.
     pub fn integrity_failed(&self, reason: &'static str, messages: u64) {
         *lock(&self.integrity).entry(reason).or_default() += messages;
+    }
+
+    /// Messages could not be read, which says nothing of their bytes.
+    pub fn reads_failed(&self, messages: u64) {
+        self.reads_failed.inc_by(messages);
     }
 
     /// A wake-up found a shard's queue full.
@@ -199,6 +234,9 @@ impl Collector for MailboxMetrics {
         scrape.gauges("mailbox_waiters", &by_shard(|numbers| numbers.waiters))?;
         scrape.gauges("reorder_depth_max", &by_shard(|numbers| numbers.reorder_depth_max))?;
         scrape.gauges("mailbox_breakers_open", &by_shard(|numbers| numbers.breakers_open))?;
+        let memory = [("used", engine.memory_bytes()), ("limit", engine.live.get().value.memory_bytes_max)];
+        let memory = memory.map(|(kind, bytes)| (vec![("kind", kind)], bytes as f64));
+        scrape.gauges("mailbox_memory_bytes", &memory)?;
         scrape.counts(&engine.counts)?;
         scrape.log(&engine)
     }
@@ -218,6 +256,7 @@ impl Scrape<'_, '_> {
         let integrity = lock(&counts.integrity).clone();
         let integrity: Vec<_> = integrity.iter().map(|(reason, n)| (vec![("reason", *reason)], *n)).collect();
         self.counters("integrity_fail_total", &integrity)?;
+        self.counters("mailbox_read_fail_total", &[(vec![], counts.reads_failed.get())])?;
         self.counters("requeue_backoff_total", &[(vec![], counts.backoffs.get())])?;
         self.counters("unwritten_steps_total", &[(vec![], counts.unwritten.get())])?;
         let help = help("scanner_wake_jitter_ms");
@@ -228,6 +267,9 @@ impl Scrape<'_, '_> {
 
     fn log(&mut self, engine: &Engine) -> fmt::Result {
         let Ok(opened) = engine.opened() else { return Ok(()) };
+        let ahead = ahead_of(opened.clock.now(), clock::unix_millis()).as_secs_f64();
+        let jumps = [("held", opened.hold().jump_ms as f64 / 1000.0), ("ahead", ahead)];
+        self.gauges("mailbox_clock_jump_seconds", &jumps.map(|(kind, seconds)| (vec![("kind", kind)], seconds)))?;
         let usage = opened.log.usage();
         let sizes = [
             ("total", usage.bytes_total),
@@ -238,6 +280,17 @@ impl Scrape<'_, '_> {
         let sizes: Vec<_> = sizes.into_iter().map(|(kind, bytes)| (vec![("kind", kind)], bytes as f64)).collect();
         self.gauges("log_bytes", &sizes)?;
         self.gauges("log_segments", &[(vec![], f64::from(usage.segments))])?;
+        let found = &opened.recovery;
+        let lost = [
+            ("missing", found.segments_missing),
+            ("cut", found.segments_cut),
+            ("manifest", u32::from(found.manifest_lost)),
+        ];
+        let lost: Vec<_> = lost.into_iter().map(|(kind, files)| (vec![("kind", kind)], f64::from(files))).collect();
+        self.gauges("log_files_lost", &lost)?;
+        let full = [Shortage::Quota, Shortage::Device]
+            .map(|of| (vec![("reason", of.as_str())], f64::from(u8::from(usage.shortage == Some(of)))));
+        self.gauges("log_full", &full)?;
         self.counters("log_syncs_total", &[(vec![], usage.syncs)])?;
         self.counters("log_records_total", &[(vec![], usage.appended)])?;
         self.gauges("log_failed", &[(vec![], f64::from(u8::from(opened.log.failed().is_some())))])?;

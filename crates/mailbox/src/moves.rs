@@ -10,17 +10,18 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::engine::lock;
-use crate::mailbox::inspect::Filter;
-use crate::specs;
+use crate::mailbox::browse::Filter;
 use crate::types::{Millis, TopicId, TopicName};
 
 /// Ended moves remembered of one topic.
 pub(crate) const REMEMBERED_MAX: usize = 10;
-/// Orders the reprocessor has in hand at once; further ones wait in its queue.
-pub(crate) const IN_HAND_MAX: usize = 100;
-/// Moves of the node that have not ended: those in hand and those in a full queue. Without this bound, moves would add
-/// up over restarts, because a restart takes them from the log instead of the queue.
-pub(crate) const OPEN_MAX: usize = IN_HAND_MAX + specs::REPROCESS_CAPACITY;
+/// Moves of the node that have not ended. All of them are in the reprocessor's hands, so that one that is paused or
+/// waits keeps no place from another.
+pub(crate) const OPEN_MAX: usize = 1024;
+/// Moves of one topic that have not ended: those who look after one topic cannot use up the moves of the node.
+pub(crate) const OPEN_OF_TOPIC_MAX: usize = 32;
+/// Topics that one order may name as origins: they must fit the head of a record beside the rest of its move.
+const ORIGINS_MAX: usize = 1000;
 /// Bytes of a filter as JSON: it must fit the head of a record beside the rest of its move.
 const FILTER_BYTES_MAX: usize = 16 * 1024;
 /// Characters remembered of the last failure.
@@ -33,19 +34,21 @@ pub struct MoveOrder {
     pub from: TopicName,
     /// Where they go; none means each to the topic it was for.
     pub to: Option<TopicName>,
+    /// Topics whose dead letters go; none means every message, whatever it was for.
+    pub origins: Option<Vec<TopicName>>,
     /// Which messages go; the default means all.
     pub filter: Filter,
     /// Maximum messages moved in all.
     pub limit: Option<u64>,
     /// Messages moved in a second; none means as fast as it goes.
     pub rate_per_second: Option<u32>,
-    /// What becomes of the order while another move of the topic is open.
+    /// What becomes of the order while another move wants the same messages.
     pub if_busy: IfBusy,
     /// What becomes of the move when a message cannot go where it should.
     pub on_failure: OnFailure,
 }
 
-/// What becomes of an order while another move of its topic is open.
+/// What becomes of an order while another move of its topic, that is not paused, wants the same messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfBusy {
     /// It is refused as a conflict, as SQS wants it.
@@ -69,7 +72,7 @@ pub enum OnFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveState {
-    /// Another move of the topic comes first.
+    /// Another move that wants the same messages comes first.
     Waiting,
     /// It is being carried out.
     Running,
@@ -115,6 +118,13 @@ pub struct MoveTask {
     pub id: u64,
     /// Where messages go; none means each to the topic it was for.
     pub to: Option<TopicName>,
+    /// Number of that topic: it decides, so that a topic made anew with the name gets nothing. Older logs have only the
+    /// name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_id: Option<TopicId>,
+    /// Topics whose dead letters go; none means every message. Forgotten when the move ends, like the filter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origins: Option<Vec<TopicId>>,
     /// Which messages go. Forgotten when the move ends, because nobody needs it then.
     #[serde(default, skip_serializing_if = "Filter::is_empty")]
     pub filter: Filter,
@@ -197,6 +207,7 @@ impl MoveOrder {
         MoveOrder {
             from,
             to: None,
+            origins: None,
             filter: Filter::default(),
             limit: None,
             rate_per_second: None,
@@ -216,6 +227,9 @@ impl MoveOrder {
         if self.limit == Some(0) {
             return Err(Error::schema(format!("limit: 0 is not between 1 and {}", u64::MAX)));
         }
+        if self.origins.as_ref().is_some_and(|origins| origins.len() > ORIGINS_MAX) {
+            return Err(Error::schema(format!("to: name one, because more than {ORIGINS_MAX} topics are meant")));
+        }
         let bytes = serde_json::to_string(&self.filter).map_or(usize::MAX, |text| text.len());
         if bytes > FILTER_BYTES_MAX {
             return Err(Error::schema(format!("filter: {bytes} bytes are over {FILTER_BYTES_MAX}")));
@@ -223,11 +237,13 @@ impl MoveOrder {
         Ok(())
     }
 
-    /// The move that begins with this order.
+    /// The move that begins with this order; the numbers of the topics it names are still to be set.
     pub(crate) fn task(self, id: u64, to_move: u64, now: Millis, must_wait: bool) -> MoveTask {
         MoveTask {
             id,
             to: self.to,
+            to_id: None,
+            origins: None,
             filter: self.filter,
             limit: self.limit,
             rate_per_second: self.rate_per_second,
@@ -252,13 +268,30 @@ impl MoveTask {
     }
 
     /// As it is when it ends.
-    pub(crate) fn ended(mut self, state: MoveState, failure: Option<MoveFailure>) -> Self {
-        self.filter = Filter::default();
-        MoveTask { state, failure, ..self }
+    pub(crate) fn ended(self, state: MoveState, failure: Option<MoveFailure>) -> Self {
+        MoveTask { state, failure, filter: Filter::default(), origins: None, ..self }
     }
 
-    /// As it is after an operator did something about it; a conflict if it has ended.
-    pub(crate) fn controlled(self, control: MoveControl) -> Result<Self, Error> {
+    /// Whether it must wait because another of these moves wants the same messages: one that runs, or one that waits
+    /// and was ordered before. A paused one holds up nobody.
+    pub(crate) fn must_wait(&self, others: &[MoveTask]) -> bool {
+        others.iter().filter(|other| other.id != self.id && other.overlaps(self)).any(|other| match other.state {
+            MoveState::Running | MoveState::Canceling => true,
+            MoveState::Waiting => other.id < self.id,
+            MoveState::Paused | MoveState::Completed | MoveState::Canceled | MoveState::Failed => false,
+        })
+    }
+
+    fn overlaps(&self, other: &MoveTask) -> bool {
+        match (&self.origins, &other.origins) {
+            (Some(ours), Some(theirs)) => ours.iter().any(|origin| theirs.contains(origin)),
+            _ => true,
+        }
+    }
+
+    /// As it is after an operator did something about it, beside the other moves of its topic; a conflict if it has
+    /// ended.
+    pub(crate) fn controlled(self, control: MoveControl, others: &[MoveTask]) -> Result<Self, Error> {
         let has_begun = self.started_ms > 0;
         let state = match (control, self.state) {
             (_, state) if state.has_ended() => {
@@ -267,7 +300,7 @@ impl MoveTask {
             // Nobody goes back from an end that was answered as one.
             (_, MoveState::Canceling) => MoveState::Canceling,
             (MoveControl::Pause, _) => MoveState::Paused,
-            (MoveControl::Resume, MoveState::Paused) if has_begun => MoveState::Running,
+            (MoveControl::Resume, MoveState::Paused) if has_begun && !self.must_wait(others) => MoveState::Running,
             (MoveControl::Resume, MoveState::Paused) => MoveState::Waiting,
             (MoveControl::Resume, state) => state,
             (MoveControl::Cancel, _) if !has_begun => return Ok(self.ended(MoveState::Canceled, None)),
@@ -298,11 +331,6 @@ impl Moves {
         lock(&self.by_topic).get(&topic).cloned().unwrap_or_default()
     }
 
-    /// The first move of a topic that has not ended: only this one is carried out.
-    pub fn open(&self, topic: TopicId) -> Option<MoveTask> {
-        open_of(lock(&self.by_topic).get(&topic)?).cloned()
-    }
-
     /// One move of a topic.
     pub fn get(&self, topic: TopicId, id: u64) -> Option<MoveTask> {
         lock(&self.by_topic).get(&topic)?.iter().find(|task| task.id == id).cloned()
@@ -314,21 +342,27 @@ impl Moves {
         table.iter().find(|(_, tasks)| tasks.iter().any(|task| task.id == id)).map(|(topic, _)| *topic)
     }
 
-    /// Every move with its topic, the newest first.
-    pub fn all(&self) -> Vec<(TopicId, MoveTask)> {
+    /// The moves for which this holds, the oldest first.
+    fn orders(&self, is_meant: impl Fn(&MoveTask) -> bool) -> Vec<OrderedMove> {
         let table = lock(&self.by_topic);
-        let each = table.iter().flat_map(|(topic, tasks)| tasks.iter().map(|task| (*topic, task.clone())));
-        let mut all: Vec<_> = each.collect();
-        all.sort_unstable_by_key(|(_, task)| std::cmp::Reverse(task.id));
-        all
+        let of_topic = |(topic, tasks): (&TopicId, &Vec<MoveTask>)| {
+            let topic = *topic;
+            let meant = tasks.iter().filter(|task| is_meant(task));
+            meant.map(|task| OrderedMove { topic, id: task.id }).collect::<Vec<_>>()
+        };
+        let mut orders: Vec<OrderedMove> = table.iter().flat_map(of_topic).collect();
+        orders.sort_unstable_by_key(|order| order.id);
+        orders
+    }
+
+    /// Every move ordered before that of this number, the newest first.
+    pub fn before(&self, id: u64) -> impl Iterator<Item = OrderedMove> + use<> {
+        self.orders(|task| task.id < id).into_iter().rev()
     }
 
     /// Every move that has not ended, the oldest first.
     pub fn all_open(&self) -> Vec<OrderedMove> {
-        let all = self.all().into_iter().rev();
-        all.filter(|(_, task)| !task.state.has_ended())
-            .map(|(topic, task)| OrderedMove { topic, id: task.id })
-            .collect()
+        self.orders(|task| !task.state.has_ended())
     }
 
     /// A number that no move has: later ones have larger ones, and the clock never goes back.
@@ -364,15 +398,29 @@ impl Moves {
         Ok(())
     }
 
-    /// Counts messages moved by the open move of a topic. The record of each message says it, so nothing else is
-    /// written down.
-    pub fn count(&self, topic: TopicId, messages: u64) {
-        self.change_open(topic, |task| task.moved += messages);
+    /// The move runs and may move another message.
+    pub fn may_go_on(&self, topic: TopicId, id: u64) -> bool {
+        let table = lock(&self.by_topic);
+        let task = table.get(&topic).and_then(|tasks| tasks.iter().find(|task| task.id == id));
+        task.is_some_and(|task| task.state == MoveState::Running && !task.is_at_limit())
+    }
+
+    /// Counts a message moved. The record of the message says it, so nothing else is written down.
+    pub fn count(&self, topic: TopicId, id: u64) {
+        self.change(topic, id, |task| task.moved += 1);
+    }
+
+    /// Counts a message moved, as its record says; older logs do not say by which move, and had one at a time.
+    pub fn count_replayed(&self, topic: TopicId, moved_by: &str) {
+        let open = || lock(&self.by_topic).get(&topic).and_then(|tasks| open_of(tasks)).map(|task| task.id);
+        if let Some(id) = moved_by.parse().ok().or_else(open) {
+            self.count(topic, id);
+        }
     }
 
     /// Counts what a step looked at and what could not be moved.
-    pub fn count_seen(&self, topic: TopicId, looked_at: u64, failures: &[MoveFailure]) {
-        self.change_open(topic, |task| {
+    pub fn count_seen(&self, topic: TopicId, id: u64, looked_at: u64, failures: &[MoveFailure]) {
+        self.change(topic, id, |task| {
             task.looked_at += looked_at;
             task.failed += failures.len() as u64;
             if let Some(failure) = failures.last() {
@@ -381,16 +429,14 @@ impl Moves {
         });
     }
 
-    /// The open move of a topic looks at everything from the beginning: what is moved has been looked at.
-    pub fn start_pass(&self, topic: TopicId) {
-        self.change_open(topic, |task| (task.looked_at, task.failed) = (task.moved, 0));
+    /// A move looks at everything from the beginning: what is moved has been looked at.
+    pub fn start_pass(&self, topic: TopicId, id: u64) {
+        self.change(topic, id, |task| (task.looked_at, task.failed) = (task.moved, 0));
     }
 
-    fn change_open(&self, topic: TopicId, change: impl FnOnce(&mut MoveTask)) {
+    fn change(&self, topic: TopicId, id: u64, change: impl FnOnce(&mut MoveTask)) {
         let mut table = lock(&self.by_topic);
-        if let Some(task) =
-            table.get_mut(&topic).and_then(|tasks| tasks.iter_mut().find(|task| !task.state.has_ended()))
-        {
+        if let Some(task) = table.get_mut(&topic).and_then(|tasks| tasks.iter_mut().find(|task| task.id == id)) {
             change(task);
         }
     }
@@ -412,7 +458,7 @@ impl std::fmt::Display for MoveFailure {
 }
 
 /// The first of a topic's moves that has not ended.
-pub(crate) fn open_of(tasks: &[MoveTask]) -> Option<&MoveTask> {
+fn open_of(tasks: &[MoveTask]) -> Option<&MoveTask> {
     tasks.iter().find(|task| !task.state.has_ended())
 }
 

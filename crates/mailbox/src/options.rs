@@ -57,6 +57,8 @@ pub struct LiveOptions {
     pub tenant_sends_per_second: u32,
     /// Bytes a second that compaction and scrubbing may move.
     pub upkeep_bytes_per_second: u64,
+    /// Bytes of memory that messages, groups and keys may take; sends are refused beyond.
+    pub memory_bytes_max: u64,
 }
 
 impl Default for MailboxOptions {
@@ -82,6 +84,7 @@ impl Default for LiveOptions {
             defaults: crate::types::TopicSettings::default(),
             tenant_sends_per_second: 0,
             upkeep_bytes_per_second: limits::UPKEEP_BYTES_PER_SECOND as u64,
+            memory_bytes_max: limits::MEMORY_BYTES_MAX as u64,
         }
     }
 }

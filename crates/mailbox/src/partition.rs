@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use crate::clock::Hold;
 use crate::group_queues::GroupQueues;
 use crate::index::{Entry, Index};
 use crate::record::Stand;
@@ -13,6 +14,7 @@ use crate::types::{BreakerState, BreakerView, Groups, Millis, PartKey, PartStats
 pub(crate) mod apply;
 pub(crate) mod breaker;
 pub(crate) mod keys;
+mod memory;
 pub(crate) mod past;
 
 use breaker::{Breaker, Lease};
@@ -32,6 +34,8 @@ pub struct Partition {
     pub(crate) keys: Keys,
     pub(crate) pasts: Pasts,
     pub(crate) moved: HashMap<Seq, Moved>,
+    /// Memory those take.
+    moved_bytes: u64,
     /// Counters since the start; the rest of it is unused.
     pub(crate) counts: PartStats,
     pub(crate) keep: Keep,
@@ -53,8 +57,8 @@ pub struct Partition {
     bytes: u64,
 }
 
-/// Ready, delayed and leased messages, and breakers that are not closed.
-pub(crate) type Held = [u64; 4];
+/// Ready, delayed and leased messages, breakers that are not closed, remembered keys, and bytes of memory.
+pub(crate) type Held = [u64; 6];
 
 /// Who is kept until when. Messages are sent in order, so a cursor is enough for nearly all of them.
 pub(crate) struct Keep {
@@ -87,13 +91,14 @@ impl Partition {
             keys: Keys::default(),
             pasts: Pasts::default(),
             moved: HashMap::new(),
+            moved_bytes: 0,
             counts: PartStats::default(),
             keep: Keep::new(),
             breaker,
             armed_ms: None,
             stirred: false,
             woken: false,
-            counted: [0; 4],
+            counted: Held::default(),
             passed: (0, 0),
             ready: 0,
             delayed: 0,
@@ -104,18 +109,30 @@ impl Partition {
 
     /// Other rules hold from now on.
     pub(crate) fn set_settings(&mut self, settings: Arc<TopicSettings>, dlq: Option<PartKey>) {
-        self.lines.set_fifo(settings.groups == Groups::Fifo);
+        self.lines.set_fifo(settings.groups == Groups::Fifo, &self.index);
         if settings.breaker != self.settings.breaker {
             self.breaker = settings.breaker.map(|breaker| Box::new(Breaker::new(breaker)));
         }
         self.settings = settings;
         self.dlq = dlq.filter(|dlq| *dlq != self.key);
+        self.keep_anew();
+        self.stirred = true;
+    }
+
+    /// Something is held back because the clock jumped, or no longer.
+    pub(crate) fn set_hold(&mut self, hold: Hold) {
+        self.keys.hold = hold;
+        self.keep_anew();
+    }
+
+    /// Messages are kept by other rules than before: every time is looked at again.
+    fn keep_anew(&mut self) {
         self.keep = Keep::new();
         self.keep.next_ms = if self.index.len() > 0 { 0 } else { Millis::MAX };
         for (seq, moved) in &self.moved {
-            self.keep.own.set(moved.since_ms.saturating_add(self.settings.retention_ms), *seq);
+            let until_ms = moved.since_ms.saturating_add(self.settings.retention_ms);
+            self.keep.own.set(self.keys.hold.end_of(moved.since_ms, until_ms), *seq);
         }
-        self.stirred = true;
     }
 
     /// Its topic's groups are lines in strict order.
@@ -141,7 +158,9 @@ impl Partition {
 
     /// What the shard's totals count of it.
     pub(crate) fn held(&self) -> Held {
-        [self.ready, self.delayed, self.leased, u64::from(self.breaker_view().state != BreakerState::Closed)]
+        let breakers = u64::from(self.breaker_view().state != BreakerState::Closed);
+        let keys = self.keys.len() as u64;
+        [self.ready, self.delayed, self.leased, breakers, keys, self.memory_bytes()]
     }
 
     /// Bytes of the payloads it holds.
@@ -218,10 +237,20 @@ impl Partition {
         self.index.remove(seq);
         self.lines.leave(entry.group);
         self.bytes -= u64::from(entry.payload_len());
-        if entry.is_moved() {
-            self.moved.remove(&seq);
+        if entry.is_moved()
+            && let Some(moved) = self.moved.remove(&seq)
+        {
+            self.moved_bytes -= moved.memory_bytes();
         }
         Some(Leaving { entry, past: self.pasts.remove(seq) })
+    }
+
+    /// Notes how a message came from another partition.
+    pub(crate) fn put_moved(&mut self, seq: Seq, moved: Moved) {
+        self.moved_bytes += moved.memory_bytes();
+        if let Some(old) = self.moved.insert(seq, moved) {
+            self.moved_bytes -= old.memory_bytes();
+        }
     }
 
     /// A message comes to stand elsewhere, after `change` was made to it.
@@ -247,9 +276,10 @@ impl Partition {
         }
     }
 
-    /// Takes the first message of a line; it then stands nowhere until it enters a state.
-    pub(crate) fn pop(&mut self, line: u32, open: bool) -> Option<Entry> {
-        let seq = self.lines.pop(line, open, &self.index)?;
+    /// Takes the first message of a line, one before `before` unless nothing holds it up; it then stands nowhere until
+    /// it enters a state.
+    pub(crate) fn pop(&mut self, line: u32, before: Seq) -> Option<Entry> {
+        let seq = self.lines.pop(line, before, &self.index)?;
         let entry = self.index.get_mut(seq).expect("a line holds only messages of the index");
         let popped = *entry;
         entry.set_fresh(false);
@@ -283,7 +313,7 @@ impl Partition {
                 self.timers.set(due_ms, seq);
                 self.delayed += 1;
                 if entry.is_backing_off() {
-                    self.lines.back_off(line);
+                    self.lines.back_off(line, seq);
                 }
             }
             Stand::Leased(until_ms) => {
@@ -291,9 +321,17 @@ impl Partition {
                 entry.at = until_ms;
                 self.timers.set(until_ms, seq);
                 self.leased += 1;
-                self.lines.lease(line);
+                self.lines.lease(line, seq);
             }
         }
+    }
+
+    /// A message came back: its group waits behind the groups that wait now, so that one that fails again and again
+    /// does not keep the others from being served. Memory only: after a restart the oldest heads go first again.
+    pub(crate) fn go_behind(&mut self, seq: Seq) {
+        let Some(group) = self.index.get(seq).map(|entry| entry.group) else { return };
+        let newest = self.index.last().map_or(0, |last| last.seq);
+        self.lines.go_behind(group, newest);
     }
 
     /// Counts that a message was delivered although older ones were ready.
@@ -307,7 +345,8 @@ impl Partition {
     /// Until when a message is kept.
     pub(crate) fn kept_until(&self, entry: &Entry) -> Millis {
         let moved = if entry.is_moved() { self.moved.get(&entry.seq) } else { None };
-        moved.map_or_else(|| entry.sent_ms(), |moved| moved.since_ms).saturating_add(self.settings.retention_ms)
+        let since_ms = moved.map_or_else(|| entry.sent_ms(), |moved| moved.since_ms);
+        self.keys.hold.end_of(since_ms, since_ms.saturating_add(self.settings.retention_ms))
     }
 
     /// Up to `max` messages that were kept long enough; leased ones wait until the lease ends.
@@ -338,7 +377,8 @@ impl Partition {
     fn scan(&mut self, now: Millis, max: usize, out: &mut Vec<Seq>) {
         self.keep.next_ms = Millis::MAX;
         for (steps, entry) in self.index.from(self.keep.cursor).enumerate() {
-            let until_ms = entry.sent_ms().saturating_add(self.settings.retention_ms);
+            let until_ms =
+                self.keys.hold.end_of(entry.sent_ms(), entry.sent_ms().saturating_add(self.settings.retention_ms));
             if steps >= max || !entry.is_moved() && until_ms > now {
                 self.keep.next_ms = if steps >= max { now } else { until_ms };
                 self.keep.cursor = entry.seq;
@@ -365,7 +405,7 @@ impl Partition {
                 self.timers.clear(entry.at, entry.seq);
                 self.delayed -= 1;
                 if entry.is_backing_off() {
-                    self.lines.end_back_off(entry.group);
+                    self.lines.end_back_off(entry.group, entry.seq);
                 }
             }
             State::Leased => {
@@ -373,7 +413,7 @@ impl Partition {
                 // Where no more leases were allowed, what is ready waited for this one to end.
                 self.stirred |= self.leases_left() == 0;
                 self.leased -= 1;
-                self.lines.unlease(entry.group);
+                self.lines.unlease(entry.group, entry.seq);
             }
         }
     }

@@ -178,6 +178,15 @@ mod tests {
         let (secret, _) = receipt();
         let id = secret.message_id(1_700_000_000_000, 5);
         assert_eq!(id.to_string().parse::<MessageId>().expect("its own text"), id);
+        let uuid = id.as_uuid();
+        for text in [&uuid, &uuid.to_uppercase()] {
+            assert_eq!(text.parse::<MessageId>().expect("the same bits"), id, "{text}");
+        }
+        let simple = uuid.replace('-', "");
+        for text in [&simple, &uuid[1..], &format!("{uuid}-"), &uuid.replacen('-', "+", 1), &uuid.replacen('0', "g", 1)]
+        {
+            assert!(text.parse::<MessageId>().is_err(), "{text}");
+        }
         assert!(secret.check_id(id).is_ok());
         assert!(secret.check_id(MessageId { seq: 6, ..id }).is_err());
         assert!(secret.message_id(1_700_000_000_001, 1).to_string() > id.to_string());

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use ron_types::Error;
 
+use crate::clock::Hold;
 use crate::shard::Key;
 use crate::types::{DeadReason, Millis, PartKey, Seq, TopicId};
 
@@ -106,7 +107,8 @@ pub enum Record<'a> {
         now_ms: Millis,
         /// Deliveries it had.
         attempts: u32,
-        /// What the last consumer said.
+        /// What the last consumer said; of a message that gets another chance, the number of the move that took it,
+        /// which older logs do not have.
         error: &'a str,
     },
     /// A message was taken back before anybody saw it.
@@ -171,6 +173,13 @@ pub enum Record<'a> {
         shards: u32,
         /// No later message has this number or a smaller one.
         seq: Seq,
+    },
+    /// What a jump of the clock holds back from here on.
+    Held {
+        /// Time of the steady clock.
+        now_ms: Millis,
+        /// What is held; nothing, once an operator has confirmed the clock.
+        hold: Hold,
     },
 }
 
@@ -282,7 +291,11 @@ impl Record<'_> {
     /// The partition it concerns; for a message that moves, the one it leaves.
     pub fn part(&self) -> Option<PartKey> {
         match self {
-            Record::Topic { .. } | Record::TopicGone { .. } | Record::Moves { .. } | Record::Mark { .. } => None,
+            Record::Topic { .. }
+            | Record::TopicGone { .. }
+            | Record::Moves { .. }
+            | Record::Mark { .. }
+            | Record::Held { .. } => None,
             Record::Send(taken) => Some(taken.part),
             Record::Edit(whole) | Record::Relocated(whole) => Some(whole.part),
             Record::Move { from, .. } => Some(*from),

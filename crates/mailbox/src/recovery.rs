@@ -1,14 +1,14 @@
 //! From the log back to the state that wrote it: at the start, and for a shard whose worker broke in mid-change.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ron_kernel::{TaskError, clock};
 use ron_log::{Disk, Log, LogError, LogOptions, Position, RamDisk, RealDisk, Replayed};
 use ron_types::Error;
 use ron_types::limits::mailbox as limits;
 
-use crate::clock::Steady;
+use crate::clock::{Hold, Steady};
 use crate::engine::{Engine, Opened, Routing, lock};
 use crate::options::{LogLocation, MailboxOptions};
 use crate::record::Record;
@@ -23,6 +23,10 @@ pub(crate) struct Replay<'a> {
     shards: Vec<Shard>,
     settings_seen: Vec<SettingsSeen>,
     now: Millis,
+    /// Newest time that a record tells.
+    newest_ms: Millis,
+    /// What was last said to be held back.
+    hold: Hold,
     seq_max: Seq,
     /// Records that could be read but not understood: written by a newer version.
     strange: u64,
@@ -41,6 +45,8 @@ impl<'a> Replay<'a> {
             settings_seen: shards.iter().map(|_| SettingsSeen::new()).collect(),
             shards,
             now,
+            newest_ms: 0,
+            hold: Hold::NONE,
             seq_max: 0,
             strange: 0,
             topics_are_known,
@@ -54,13 +60,17 @@ impl<'a> Replay<'a> {
             self.strange += 1;
             return;
         };
-        self.now = self.now.max(record.time().unwrap_or(0));
+        self.newest_ms = self.newest_ms.max(record.time().unwrap_or(0));
+        self.now = self.now.max(self.newest_ms);
         self.seq_max = self.seq_max.max(record.seq_max());
         match &record {
-            Record::Topic { id, name, settings } => self.put_topic(*id, name, settings),
+            Record::Topic { id, name, settings } => self.put_topic(*id, name, settings, replayed.position),
             Record::TopicGone { id } => self.drop_topic(*id, released),
             Record::Moves { id, tasks, .. } => self.put_moves(*id, tasks),
-            Record::Move { from, reason: None, .. } if !self.topics_are_known => self.topics.moves.count(from.topic, 1),
+            Record::Held { hold, .. } => self.hold = *hold,
+            Record::Move { from, reason: None, error, .. } if !self.topics_are_known => {
+                self.topics.moves.count_replayed(from.topic, error);
+            }
             _ => {}
         }
         if let Some(part) = record.part() {
@@ -88,12 +98,15 @@ impl<'a> Replay<'a> {
         index
     }
 
-    fn put_topic(&mut self, id: TopicId, name: &str, settings: &str) {
+    fn put_topic(&mut self, id: TopicId, name: &str, settings: &str, position: Position) {
         if self.topics_are_known {
             return;
         }
         match (name.parse(), serde_json::from_str::<StoredTopic>(settings)) {
-            (Ok(name), Ok(stored)) => drop(self.topics.put(id, name, stored)),
+            (Ok(name), Ok(stored)) => {
+                self.topics.put(id, name, stored);
+                self.topics.newest.note_topic(id, position);
+            }
             _ => self.strange += 1,
         }
     }
@@ -118,6 +131,9 @@ impl<'a> Replay<'a> {
     /// What can be said only after the last record: compaction writes topics again behind their messages, so a shard
     /// may have heard of the rules of a partition, or of its dead letters, too early or not at all.
     fn finish(&mut self, released: &mut Vec<Position>) {
+        if !self.topics_are_known {
+            self.topics.link_by_name();
+        }
         let held: BTreeSet<PartKey> = self.shards.iter().flat_map(Shard::parts).collect();
         for part in held {
             let home = TopicId(part.topic.home());
@@ -192,24 +208,47 @@ pub(crate) fn open_on(
     replay.finish(&mut released);
     released.drain(..).for_each(|position| log.release(position));
     if replay.strange > 0 {
-        tracing::error!(
-            records = replay.strange,
-            "records of the log were not understood; was it written by a newer version?"
-        );
+        // Their checksums are whole: another version wrote them. Serving without them would be guessing.
+        return Err(LogError::UnknownVersion { what: format!("{} of the log's records", replay.strange) });
     }
-    let opened = Opened { log, clock: Steady::start(wall_ms, replay.now), recovery };
+    let hold = Hold::at_start(wall_ms, replay.newest_ms, replay.hold);
+    if hold != Hold::NONE {
+        // Before any other record: those to come are from after the jump, so that the next start could not know of it.
+        let held = Record::Held { now_ms: wall_ms.max(replay.now), hold };
+        let mut head = Vec::new();
+        held.encode(&mut head);
+        if let Err(error) = log.appender().append(held.class(), &head, &[]) {
+            // No reason not to start: it holds in this run, and is written again with the next record of the time.
+            tracing::warn!(%error, "what the clock holds back could not be written down");
+        }
+        replay.shards.iter_mut().for_each(|shard| shard.hold_back(hold));
+    }
+    let opened = Opened { log, clock: Steady::start(wall_ms, replay.now), hold: Mutex::new(hold), recovery };
     Ok(Recovered { opened, shards: replay.shards, seq_max: replay.seq_max })
 }
 
+/// Segments the quota has room for at least; longer ones than that are not made.
+const SEGMENTS_MIN: u64 = 8;
+/// Segments the reserve has room for at least: one that is being copied, and two of acknowledgements and deaths while
+/// it is, because the last one is given back only when its copies are durable.
+const RESERVE_SEGMENTS_MIN: u64 = 3;
+/// Part of the quota that is the reserve, where that is more; and the bound of it in bytes.
+const RESERVE_SHARE: u64 = 16;
+const RESERVE_BYTES_MAX: u64 = 1 << 30;
+
+const _: () = assert!(RESERVE_SEGMENTS_MIN * 2 <= SEGMENTS_MIN, "the reserve never takes more than half of the quota");
+const _: () = assert!(limits::DISK_BYTES_MAX as u64 / SEGMENTS_MIN >= limits::SEGMENT_BYTES as u64);
+const _: () = assert!(RESERVE_SEGMENTS_MIN * limits::SEGMENT_BYTES as u64 <= RESERVE_BYTES_MAX);
+
 fn log_options(options: &MailboxOptions) -> LogOptions {
     let in_memory = options.location == LogLocation::Memory;
+    let quota_bytes = options.disk_bytes_max;
+    let segment_bytes = u64::from(options.segment_bytes).min(quota_bytes / SEGMENTS_MIN);
+    let reserve_bytes = (quota_bytes / RESERVE_SHARE).min(RESERVE_BYTES_MAX).max(RESERVE_SEGMENTS_MIN * segment_bytes);
     LogOptions {
-        segment_bytes: options.segment_bytes,
-        quota_bytes: options.disk_bytes_max,
-        // Room in which acknowledgements can always be written.
-        reserve_bytes: (options.disk_bytes_max / 16)
-            .clamp(u64::from(options.segment_bytes), 1 << 30)
-            .min(options.disk_bytes_max / 2),
+        segment_bytes: segment_bytes as u32,
+        quota_bytes,
+        reserve_bytes,
         zero_ahead: !in_memory,
         sidecars: !in_memory,
         ..LogOptions::default()
@@ -236,7 +275,8 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
         })?;
         replay.finish(&mut ignored);
         // Moves come from other shards, so all were built; one is kept.
-        let shard = replay.shards.into_iter().nth(index).ok_or(LogError::Closed)?;
+        let mut shard = replay.shards.into_iter().nth(index).ok_or(LogError::Closed)?;
+        shard.hold_back(opened.hold());
         lock(&handle.shared.handovers).retain(|(lsn, _)| *lsn > known);
         lock(&handle.shared.slot).install(shard, known);
         handle.shared.slot.clear_poison();
@@ -245,4 +285,24 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Error::new(ron_types::Kind::Degraded, "the rebuild ended early"))?
         .map_err(crate::engine::log_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_holds_its_segments_and_leaves_half_of_the_quota() {
+        for quota_bytes in [16 << 20, 100 << 20, 1 << 30, 64 << 30, 1 << 50] {
+            for segment_bytes in [2 << 20, 16 << 20, 1 << 30] {
+                let options =
+                    MailboxOptions { disk_bytes_max: quota_bytes, segment_bytes, ..MailboxOptions::default() };
+                let log = log_options(&options);
+                let segment = u64::from(log.segment_bytes);
+                assert!(segment * SEGMENTS_MIN <= quota_bytes && log.segment_bytes <= segment_bytes);
+                assert!(log.reserve_bytes >= RESERVE_SEGMENTS_MIN * segment, "{log:?}");
+                assert!(log.reserve_bytes * 2 <= quota_bytes, "{log:?}");
+            }
+        }
+    }
 }

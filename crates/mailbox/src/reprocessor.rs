@@ -1,6 +1,6 @@
-//! The task that carries out moves: those of different topics at the same time, those of one topic in their order.
+//! The task that carries out moves: all at the same time, a step of each in turn; those that want the same messages in
+//! their order.
 
-use std::collections::VecDeque;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -9,17 +9,21 @@ use futures_util::stream::FuturesUnordered;
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_types::Error;
+use tokio::sync::Semaphore;
 
 use crate::engine::Engine;
 use crate::events::MovedTally;
 use crate::job::Turn;
 use crate::mailbox::Mailbox;
 use crate::mailbox::topics::place_in;
-use crate::moves::{self, IN_HAND_MAX, MoveFailure, MoveState, MoveTask, OnFailure, OrderedMove};
+use crate::moves::{self, MoveFailure, MoveState, MoveTask, OnFailure, OrderedMove};
 use crate::types::{Millis, PartKey, Seq, State, Summary, TopicId};
 
 /// Messages of one step: few enough that a shard's other callers wait no longer than for a usual turn.
 const STEP: usize = 100;
+/// Steps at once. A move waits here for each of its steps, first come first served: a large one does not keep others
+/// from going on, and all of them together read back only so many payloads at once.
+const STEPS_AT_ONCE: usize = 8;
 /// Longest time of one step.
 const STEP_WAIT: Duration = Duration::from_secs(10);
 /// Wait before a step that could not be done is tried again.
@@ -54,36 +58,32 @@ pub(crate) async fn dlq_reprocessor(
 async fn carry_out_all(mailbox: &Mailbox, orders: &mut QueueReceiver<OrderedMove>) {
     let engine = mailbox.engine();
     engine.until_opened().await;
-    let mut left: VecDeque<OrderedMove> = engine.topics.moves.all_open().into();
-    let mut running = FuturesUnordered::new();
-    let mut in_hand: Vec<OrderedMove> = Vec::new();
+    let steps = &Semaphore::new(STEPS_AT_ONCE);
+    let begin = |order: OrderedMove| async move {
+        carry_out(mailbox, steps, order).await;
+        order
+    };
+    let mut in_hand = engine.topics.moves.all_open();
+    let mut running: FuturesUnordered<_> = in_hand.iter().copied().map(begin).collect();
     loop {
-        while running.len() < IN_HAND_MAX
-            && let Some(order) = left.pop_front()
-        {
-            in_hand.push(order);
-            running.push(async move {
-                carry_out(mailbox, order).await;
-                order
-            });
-        }
         tokio::select! {
             Some(ended) = running.next() => in_hand.retain(|order| *order != ended),
-            Some(order) = orders.recv(), if left.is_empty() && running.len() < IN_HAND_MAX => {
+            Some(order) = orders.recv() => {
                 // The order was queued under the log's lock, before its record was written: once the lock is free,
                 // the table has it or never will. What a former life left is still in the queue, too.
                 drop(engine.opened().map(|opened| opened.log.appender()));
                 if !in_hand.contains(&order) {
-                    left.push_back(order);
+                    in_hand.push(order);
+                    running.push(begin(order));
                 }
             }
         }
     }
 }
 
-/// Carries out a move once it is the first of its topic, to its end or until the topic is gone.
-async fn carry_out(mailbox: &Mailbox, order: OrderedMove) {
-    let topic = order.topic;
+/// Carries out a move once its turn has come, to its end or until the topic is gone.
+async fn carry_out(mailbox: &Mailbox, steps: &Semaphore, order: OrderedMove) {
+    let OrderedMove { topic, id } = order;
     let all = &mailbox.engine().topics.moves;
     let (mut partition, mut after) = (0, None);
     let mut has_begun = false;
@@ -91,15 +91,14 @@ async fn carry_out(mailbox: &Mailbox, order: OrderedMove) {
         // Listens before it looks, so that no change between the two is missed.
         let changed = all.changed.notified();
         let Some(source) = mailbox.engine().topics.by_id(topic) else { return };
-        if all.get(topic, order.id).is_none_or(|task| task.state.has_ended()) {
-            return;
-        }
-        let Some(task) = all.open(topic).filter(|task| task.id == order.id && task.state != MoveState::Paused) else {
+        let Some(task) = all.get(topic, id).filter(|task| !task.state.has_ended()) else { return };
+        let is_held = task.state == MoveState::Waiting && task.must_wait(&all.of(topic));
+        if is_held || task.state == MoveState::Paused {
             changed.await;
             continue;
-        };
+        }
         if !std::mem::replace(&mut has_begun, true) {
-            all.start_pass(topic);
+            all.start_pass(topic, id);
         }
         let done = match task.state {
             MoveState::Waiting => begin(mailbox, topic, &task).await,
@@ -107,7 +106,7 @@ async fn carry_out(mailbox: &Mailbox, order: OrderedMove) {
             _ if task.is_at_limit() || partition == source.settings.partitions => {
                 end(mailbox, topic, &task, MoveState::Completed, None).await
             }
-            _ => match step(mailbox, PartKey { topic, partition }, after, &task).await {
+            _ => match step(mailbox, steps, PartKey { topic, partition }, after, &task).await {
                 Ok(Step { failure: Some(failure), .. }) => {
                     end(mailbox, topic, &task, MoveState::Failed, Some(failure)).await
                 }
@@ -127,7 +126,7 @@ async fn carry_out(mailbox: &Mailbox, order: OrderedMove) {
     }
 }
 
-/// Writes down that the turn of a waiting move has come: only what is there now is moved.
+/// Writes down that the turn of a waiting move has come: only what is there now is moved, or was when it first began.
 async fn begin(mailbox: &Mailbox, topic: TopicId, task: &MoveTask) -> Result<(), Error> {
     let engine = mailbox.engine();
     let Some(source) = engine.topics.by_id(topic) else { return Ok(()) };
@@ -138,10 +137,13 @@ async fn begin(mailbox: &Mailbox, topic: TopicId, task: &MoveTask) -> Result<(),
     }
     let (lsn, _) = engine.change_moves(&source.name, |_, now, tasks| {
         let task = moves::find(tasks, task.id)?;
-        // An operator may have been quicker.
-        let is_waiting = task.state == MoveState::Waiting;
-        let begun = MoveTask { state: MoveState::Running, started_ms: now, to_move, ..task.clone() };
-        Ok(if is_waiting { begun } else { task })
+        // An operator, or another move, may have been quicker.
+        if task.state != MoveState::Waiting || task.must_wait(tasks) {
+            return Ok(task);
+        }
+        let was_begun = task.started_ms > 0;
+        let (started_ms, to_move) = if was_begun { (task.started_ms, task.to_move) } else { (now, to_move) };
+        Ok(MoveTask { state: MoveState::Running, started_ms, to_move, ..task })
     })?;
     engine.durable(lsn, Deadline::after(STEP_WAIT)).await
 }
@@ -164,7 +166,15 @@ async fn end(
 
 /// Looks at some messages of a partition and moves those that are meant, each with a record of its own. Two turns of
 /// the shard: between them the filter may read payloads back from the disk, which no turn may wait for.
-async fn step(mailbox: &Mailbox, part: PartKey, after: Option<Seq>, task: &MoveTask) -> Result<Step, Error> {
+async fn step(
+    mailbox: &Mailbox,
+    steps: &Semaphore,
+    part: PartKey,
+    after: Option<Seq>,
+    task: &MoveTask,
+) -> Result<Step, Error> {
+    // Never closed. Held for this step only: who waits for a rate, a turn or an operator holds none.
+    let _turn = steps.acquire().await;
     let at_rate = task.rate_per_second.map_or(STEP, |rate| (rate / STEPS_PER_SECOND).clamp(1, STEP as u32) as usize);
     let browse = move |turn: &mut Turn<'_>| {
         let mut summaries = Vec::new();
@@ -174,7 +184,7 @@ async fn step(mailbox: &Mailbox, part: PartKey, after: Option<Seq>, task: &MoveT
     let summaries = mailbox.on_part_unpermitted(part, Deadline::after(STEP_WAIT), browse).await?;
     let next = summaries.last().map(|last| last.seq).filter(|_| summaries.len() == at_rate);
     let looked_at = summaries.len() as u64;
-    let meant = mailbox.matching(part, summaries, &task.filter).await?;
+    let meant = mailbox.matching(part, summaries, task).await?;
     let task = task.clone();
     let work = move |turn: &mut Turn<'_>| {
         let mut tally = MovedTally::default();
@@ -201,8 +211,7 @@ fn move_some(
     for seq in meant {
         // Asked anew for each, under the hold of the log: a move that was paused or canceled must not go on behind the
         // record that says so.
-        let now = moves.open(part.topic).filter(|now| now.id == task.id && now.state == MoveState::Running);
-        if now.is_none_or(|now| now.is_at_limit()) {
+        if !moves.may_go_on(part.topic, task.id) {
             break;
         }
         // It may have gone since it was looked at.
@@ -212,8 +221,8 @@ fn move_some(
         match destination(turn.engine, &summary, task) {
             Ok(to) if to == part => {}
             Ok(to) => {
-                turn.shard.redrive(turn.now, turn.journal, part, *seq, to)?;
-                moves.count(part.topic, 1);
+                turn.shard.redrive(turn.now, turn.journal, part, *seq, to, task.id)?;
+                moves.count(part.topic, task.id);
                 tally.count(to.topic);
                 moved += 1;
             }
@@ -221,7 +230,7 @@ fn move_some(
             Err(failure) => failures.push(failure),
         }
     }
-    moves.count_seen(part.topic, looked_at, &failures);
+    moves.count_seen(part.topic, task.id, looked_at, &failures);
     Ok((moved, None))
 }
 
@@ -234,12 +243,13 @@ fn may_go(now: Millis, summary: &Summary, task: &MoveTask) -> bool {
 /// Where a message goes, or why it cannot.
 fn destination(engine: &Engine, summary: &Summary, task: &MoveTask) -> Result<PartKey, MoveFailure> {
     let topics = &engine.topics;
-    let target = match (&task.to, &summary.dead) {
-        (Some(name), _) => topics.get(name).ok_or(MoveFailure::NoDestination)?,
-        (None, Some(dead)) => topics.by_id(dead.source.topic).ok_or(MoveFailure::NoDestination)?,
-        (None, None) => return Err(MoveFailure::NoOrigin),
+    let target = match (&task.to, task.to_id, &summary.dead) {
+        (Some(_), Some(id), _) => topics.by_id(id),
+        (Some(name), None, _) => topics.get(name),
+        (None, _, Some(dead)) => topics.by_id(dead.source.topic),
+        (None, _, None) => return Err(MoveFailure::NoOrigin),
     };
-    Ok(place_in(&target, summary))
+    Ok(place_in(&*target.ok_or(MoveFailure::NoDestination)?, summary))
 }
 
 /// Waits until `moved` messages are within the rate, or until the move is paused or ended.

@@ -8,8 +8,9 @@ use ron_log::{Class, Position};
 use ron_types::limits::mailbox::PARTITIONS_MAX;
 use ron_types::{Error, Kind};
 
-use crate::partition::Partition;
+use crate::clock::Hold;
 use crate::partition::apply::MessageInTransit;
+use crate::partition::{Held, Partition};
 use crate::types::{BreakerTurn, Dead, Dedup, Millis, PartKey, Seq, TopicId, TopicSettings};
 
 mod change;
@@ -23,6 +24,7 @@ mod replay;
 mod send;
 
 use context::ShardContext;
+pub(crate) use relocate::LostMessage;
 
 /// What the core needs of the log.
 pub trait Journal {
@@ -31,6 +33,11 @@ pub trait Journal {
 
     /// The body there is no longer needed.
     fn release(&mut self, position: Position);
+
+    /// Whether a short record of this class would find room now; always, in a journal without bounds.
+    fn takes(&self, _class: Class) -> bool {
+        true
+    }
 }
 
 /// An idempotency key and what it stood for.
@@ -89,6 +96,16 @@ pub struct Recv<'a> {
     pub consumer: &'a str,
 }
 
+/// Leases of a message whose receipts settle it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// The newest lease only: whoever lost the message to somebody else cannot end it for them.
+    Newest,
+    /// Every lease this partition gave, ended or not, while the message is here. Groups in strict order know no such
+    /// leniency: there it means the newest lease.
+    Any,
+}
+
 /// How a delivery failed.
 #[derive(Clone, Copy, Debug)]
 pub struct Nack<'a> {
@@ -140,12 +157,14 @@ pub struct Shard {
     parts: HashMap<PartKey, Box<Partition>>,
     topics: HashMap<TopicId, (Arc<TopicSettings>, Option<PartKey>)>,
     context: ShardContext,
+    hold: Hold,
 }
 
 impl Shard {
     /// No partitions yet; this many bytes of payload may stay in memory for deliveries to come.
     pub fn new(hot_bytes_max: usize) -> Self {
-        Shard { parts: HashMap::new(), topics: HashMap::new(), context: ShardContext::new(hot_bytes_max) }
+        let context = ShardContext::new(hot_bytes_max);
+        Shard { parts: HashMap::new(), topics: HashMap::new(), context, hold: Hold::NONE }
     }
 
     /// The rules of a topic and where its dead messages go: told before its first message, and at every change.
@@ -161,7 +180,19 @@ impl Shard {
 
     /// When [`Shard::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Millis> {
-        self.context.agenda.first()
+        let hold_ends = (self.hold != Hold::NONE).then_some(self.hold.until_ms);
+        self.context.agenda.first().into_iter().chain(hold_ends).min()
+    }
+
+    /// Keeps what would be too old only because the clock jumped, until the hold ends or another is given.
+    pub fn hold_back(&mut self, hold: Hold) {
+        if std::mem::replace(&mut self.hold, hold) == hold {
+            return;
+        }
+        for part in self.parts.values_mut() {
+            part.set_hold(hold);
+            self.context.arm(part);
+        }
     }
 
     /// The partitions where something became deliverable since this was last asked.
@@ -201,7 +232,7 @@ impl Shard {
     pub fn take_part(&mut self, key: PartKey) -> Option<Box<Partition>> {
         let mut part = self.parts.remove(&key)?;
         self.context.disarm(&mut part);
-        self.context.count(&mut part, [0; 4]);
+        self.context.count(&mut part, Held::default());
         self.context.hot.retain(|seq| part.index.get(seq).is_none());
         for seq in part.moved.keys() {
             self.context.homes.remove(seq);
@@ -215,6 +246,7 @@ impl Shard {
         if let Some((settings, dlq)) = self.topics.get(&part.key.topic) {
             part.set_settings(settings.clone(), *dlq);
         }
+        part.set_hold(self.hold);
         self.context.homes.extend(part.moved.keys().map(|seq| (*seq, part.key)));
         part.stirred = true;
         self.context.finish(&mut part);
@@ -225,7 +257,9 @@ impl Shard {
     fn part_mut(&mut self, key: PartKey) -> (&mut Partition, &mut ShardContext) {
         let part = self.parts.entry(key).or_insert_with(|| {
             let (settings, dlq) = self.topics.get(&key.topic).cloned().unwrap_or_default();
-            Box::new(Partition::new(key, settings, dlq))
+            let mut part = Box::new(Partition::new(key, settings, dlq));
+            part.set_hold(self.hold);
+            part
         });
         (part, &mut self.context)
     }

@@ -8,7 +8,7 @@ use ron_types::limits;
 use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARD_CAPACITY, SHARDS_MAX};
 
 const OWNER: &str = "svc-mailbox";
-const SERVICE: &str = "mailbox";
+pub(crate) const SERVICE: &str = "mailbox";
 /// As for every task of the node.
 const HEARTBEAT: Option<Duration> = Some(Duration::from_secs(5));
 
@@ -132,7 +132,7 @@ pub static REQUEUE: [QueueSpec; SHARDS_MAX] = [
 /// Names of the shards, as metrics label them.
 pub static SHARD_NAMES: [&str; SHARDS_MAX] = ["0", "1", "2", "3", "4", "5", "6", "7"];
 
-/// Orders that wait until the reprocessor has a hand free.
+/// Orders that the reprocessor has not taken in hand yet.
 pub const REPROCESS_CAPACITY: usize = 256;
 
 /// Orders to move dead letters, on their way to the task that carries them out.

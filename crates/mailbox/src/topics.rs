@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::check_settings;
 use crate::moves::Moves;
+use crate::newest_records::NewestRecords;
 use crate::shard::Shard;
 use crate::types::{Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
 
@@ -39,6 +40,9 @@ pub struct Topic {
     pub modified_ms: Millis,
     /// Rises with every change of its settings.
     pub version: u64,
+    /// Number of the topic that its settings name for dead letters. It decides; the name beside it is only shown, so
+    /// that nobody else's topic gets these dead letters by taking the name.
+    dlq: Option<TopicId>,
     /// Its own dead letters: where its dead go, unless it names another topic for them.
     dead_letters: Option<Arc<Topic>>,
     /// The topic whose dead letters these are.
@@ -53,6 +57,10 @@ pub struct StoredTopic {
     /// When its settings were last changed; 0 in records of before this was kept.
     #[serde(default)]
     pub modified_ms: Millis,
+    /// Number of the topic that the settings name for dead letters; in records of before this was kept, the name
+    /// decides once more ([`Topics::link_by_name`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dlq: Option<TopicId>,
     /// Settings of the topic.
     pub settings: TopicSettings,
 }
@@ -70,6 +78,8 @@ pub struct TopicView {
     pub modified_ms: Millis,
     /// The topic whose dead letters these are.
     pub dead_letters_of: Option<TopicName>,
+    /// The topic that its dead go to; none if that is gone, or if these are dead letters themselves.
+    pub dead_letters: Option<TopicName>,
 }
 
 /// All topics.
@@ -78,12 +88,16 @@ pub struct Topics {
     table: RwLock<Table>,
     /// What is being moved out of them.
     pub(crate) moves: Moves,
+    /// Where the log tells of them.
+    pub(crate) newest: NewestRecords,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     by_name: BTreeMap<TopicName, Arc<Topic>>,
     by_id: HashMap<TopicId, Arc<Topic>>,
+    /// Topics by the name of their own dead letters.
+    by_dead_letters: HashMap<TopicName, TopicId>,
     id_max: u32,
     version_max: u64,
 }
@@ -97,12 +111,21 @@ pub struct Planned {
     pub name: TopicName,
     /// Settings the topic will have.
     pub settings: TopicSettings,
+    /// Number of the topic that these settings name for dead letters.
+    pub dlq: Option<TopicId>,
+}
+
+impl Planned {
+    /// What its record will keep.
+    pub fn stored(&self, created_ms: Millis, modified_ms: Millis) -> StoredTopic {
+        StoredTopic { created_ms, modified_ms, dlq: self.dlq, settings: self.settings.clone() }
+    }
 }
 
 impl StoredTopic {
-    /// A topic made now.
+    /// A topic made now that names no other for its dead letters.
     pub fn new(settings: TopicSettings, now: Millis) -> Self {
-        StoredTopic { created_ms: now, modified_ms: now, settings }
+        StoredTopic { created_ms: now, modified_ms: now, dlq: None, settings }
     }
 
     /// Its text in a record, if it fits one.
@@ -119,8 +142,8 @@ impl StoredTopic {
 
 impl From<&Topic> for StoredTopic {
     fn from(topic: &Topic) -> Self {
-        let Topic { created_ms, modified_ms, .. } = *topic;
-        StoredTopic { created_ms, modified_ms, settings: (*topic.settings).clone() }
+        let Topic { created_ms, modified_ms, dlq, .. } = *topic;
+        StoredTopic { created_ms, modified_ms, dlq, settings: (*topic.settings).clone() }
     }
 }
 
@@ -131,20 +154,14 @@ impl Topic {
         (0..self.settings.partitions).map(move |partition| PartKey { topic, partition })
     }
 
-    /// The topic as operators see it.
-    pub fn view(&self) -> TopicView {
-        TopicView {
-            name: self.name.clone(),
-            settings: Arc::clone(&self.settings),
-            created_ms: self.created_ms,
-            modified_ms: self.modified_ms,
-            dead_letters_of: self.source.clone(),
-        }
-    }
-
-    /// The topic's own dead letters; none where their name would be too long.
+    /// The topic's own dead letters; none for dead letters themselves.
     pub fn dead_letters(&self) -> Option<&Arc<Topic>> {
         self.dead_letters.as_ref()
+    }
+
+    /// The topic whose dead letters these are.
+    pub fn source(&self) -> Option<&TopicName> {
+        self.source.as_ref()
     }
 }
 
@@ -152,6 +169,11 @@ impl TopicId {
     /// The topic whose dead letters these would be, or the topic itself: both live on the same shard.
     pub(crate) fn home(self) -> u32 {
         self.0 & !DEAD_LETTERS
+    }
+
+    /// The topic's own dead letters; none for dead letters themselves.
+    pub(crate) fn own_dead_letters(self) -> Option<TopicId> {
+        (self.0 == self.home()).then_some(TopicId(self.0 | DEAD_LETTERS))
     }
 }
 
@@ -176,33 +198,30 @@ impl Topics {
 
     /// The topic of this number.
     pub fn by_id(&self, id: TopicId) -> Option<Arc<Topic>> {
-        let table = self.read();
-        let home = table.by_id.get(&TopicId(id.home()))?;
-        if id.0 == id.home() { Some(Arc::clone(home)) } else { home.dead_letters.clone() }
+        self.read().find_id(id).cloned()
     }
 
-    /// Where the dead messages of a topic go; nowhere for the dead letters of another topic.
+    /// Where the dead messages of a topic go; nowhere for the dead letters of another topic. A topic that names itself
+    /// keeps them: they are tried without end.
     pub fn dead_letters_of(&self, topic: &Topic) -> Option<PartKey> {
-        let target = match &topic.settings.dlq {
-            _ if topic.source.is_some() => None,
-            None => topic.dead_letters.as_ref().map(|dead| dead.id),
-            Some(name) => self.get(&name.parse().ok()?).map(|target| target.id),
-        };
-        target.map(|topic| PartKey { topic, partition: 0 })
+        let target = self.read().target_of(topic).map(|target| target.id);
+        target.filter(|target| *target != topic.id).map(|topic| PartKey { topic, partition: 0 })
     }
 
-    /// A topic that names this one for its dead letters.
-    pub fn user_of_dead_letters(&self, name: &TopicName) -> Option<TopicName> {
-        let table = self.read();
-        let named = |topic: &&Arc<Topic>| topic.settings.dlq.as_deref() == Some(name.as_str());
-        table.by_name.values().find(named).map(|topic| topic.name.clone())
+    /// The topic as operators see it.
+    pub fn view(&self, topic: &Topic) -> TopicView {
+        self.read().view(topic)
     }
 
     /// All topics that name this one for their dead letters, in the order of their names.
-    pub fn users_of_dead_letters(&self, name: &TopicName) -> Vec<TopicName> {
-        let table = self.read();
-        let named = |topic: &&Arc<Topic>| topic.settings.dlq.as_deref() == Some(name.as_str());
-        table.by_name.values().filter(named).map(|topic| topic.name.clone()).collect()
+    pub fn users_of_dead_letters(&self, target: TopicId) -> Vec<TopicName> {
+        self.read().names_of(|topic| topic.dlq == Some(target))
+    }
+
+    /// The other topics that name this one, or its own dead letters, for theirs: it cannot go before them.
+    pub fn dependents_of(&self, target: TopicId) -> Vec<TopicName> {
+        let names = |topic: &Topic| topic.dlq.is_some_and(|dlq| dlq.home() == target.home());
+        self.read().names_of(|topic| topic.id != target && names(topic))
     }
 
     /// Tells a shard a topic's settings.
@@ -224,19 +243,19 @@ impl Topics {
 
     /// A page of topics in the order of their names.
     pub fn list(&self, after: Option<&TopicName>, prefix: &str, limit: usize) -> Vec<TopicView> {
+        // Names are in order, so those with the prefix are next to each other, and none before them is looked at.
         let from = match after {
-            Some(name) => Bound::Excluded(name.clone()),
-            None => Bound::Unbounded,
+            Some(name) if name.as_str() >= prefix => Bound::Excluded(name.as_str()),
+            _ => Bound::Included(prefix),
         };
         let table = self.read();
-        let named = table.by_name.range((from, Bound::Unbounded)).map(|(_, topic)| topic);
-        // Names are in order, so those with the prefix are next to each other.
-        let starting = named.skip_while(|topic| topic.name.as_str() < prefix);
-        starting.take_while(|topic| topic.name.as_str().starts_with(prefix)).take(limit).map(|t| t.view()).collect()
+        let named = table.by_name.range::<str, _>((from, Bound::Unbounded)).map(|(_, topic)| topic);
+        let named = named.take_while(|topic| topic.name.as_str().starts_with(prefix));
+        named.take(limit).map(|topic| table.view(topic)).collect()
     }
 
     /// What must be written down to make this topic; none if it exists with just these settings.
-    pub fn plan_new(&self, name: &TopicName, mut settings: TopicSettings) -> Result<Option<Planned>, Error> {
+    pub fn plan_new(&self, name: &TopicName, settings: TopicSettings) -> Result<Option<Planned>, Error> {
         let mut table = self.write();
         if let Some(topic) = table.find(name) {
             return if let Some(source) = &topic.source {
@@ -247,18 +266,15 @@ impl Topics {
                 Err(Error::new(Kind::Conflict, format!("topic {name} exists with other settings")))
             };
         }
-        check_settings(name, &settings)?;
+        check_settings(&settings)?;
         if table.by_name.len() >= limits::TOPICS_MAX {
             return Err(Error::busy(format_args!("the table of {} topics", limits::TOPICS_MAX)));
         }
-        let own = name.dead_letters();
-        if settings.dlq.is_none()
-            && (own.as_str().len() > limits::TOPIC_NAME_BYTES_MAX || table.by_name.contains_key(&own))
-        {
-            settings.dlq = table.by_name.contains_key(&own).then(|| own.to_string());
-        }
+        table.check_name(name)?;
+        let id = TopicId(table.id_max + 1);
+        let dlq = table.link(id, name, &settings)?;
         table.id_max += 1;
-        Ok(Some(Planned { id: TopicId(table.id_max), name: name.clone(), settings }))
+        Ok(Some(Planned { id, name: name.clone(), settings, dlq }))
     }
 
     /// What must be written down to change this topic's settings.
@@ -268,13 +284,11 @@ impl Topics {
             let detail = format!("{name} holds the dead letters of topic {source} and has no settings of its own");
             return Err(Error::new(Kind::Conflict, detail));
         }
-        check_settings(name, &settings)?;
-        if settings.dlq != topic.settings.dlq
-            && let Some(dlq) = &settings.dlq
-            && dlq.parse().is_ok_and(|dlq| self.get(&dlq).is_none())
-        {
-            return Err(Error::schema(format!("dlq: topic {dlq} does not exist")));
-        }
+        check_settings(&settings)?;
+        let dlq = match settings.dlq == topic.settings.dlq {
+            true => topic.dlq,
+            false => self.read().link(topic.id, name, &settings)?,
+        };
         if settings.partitions != topic.settings.partitions {
             let detail = format!("partitions: {} is fixed since topic {name} was made", topic.settings.partitions);
             return Err(Error::new(Kind::Conflict, detail));
@@ -282,55 +296,42 @@ impl Topics {
         if settings.groups != topic.settings.groups {
             return Err(Error::new(Kind::Conflict, format!("groups: fixed since topic {name} was made")));
         }
-        Ok(Planned { id: topic.id, name: name.clone(), settings })
+        Ok(Planned { id: topic.id, name: name.clone(), settings, dlq })
     }
 
     /// Puts in what has been written down, at run time or in recovery.
     pub fn put(&self, id: TopicId, name: TopicName, stored: StoredTopic) -> Arc<Topic> {
-        let StoredTopic { created_ms, modified_ms, settings } = stored;
         let mut table = self.write();
-        table.id_max = table.id_max.max(id.0);
-        table.version_max += 1;
-        let version = table.version_max;
-        let created_ms = table.by_id.get(&id).map_or(created_ms, |old| old.created_ms);
-        let modified_ms = modified_ms.max(created_ms);
-        let own = name.dead_letters();
-        // Kept even if another topic is named for them now: those that died before are still there.
-        let dead_letters = (own.as_str().len() <= limits::TOPIC_NAME_BYTES_MAX).then(|| {
-            let dead_settings = TopicSettings {
-                max_attempts: 0,
-                retention_ms: limits::RETENTION_MAX.as_millis() as u64,
-                expired: Expired::Drop,
-                groups: Groups::Fair,
-                visibility_ms: settings.visibility_ms,
-                payload_bytes_max: settings.payload_bytes_max,
-                ..TopicSettings::default()
-            };
-            Arc::new(Topic {
-                id: TopicId(id.0 | DEAD_LETTERS),
-                name: own,
-                settings: Arc::new(dead_settings),
-                created_ms,
-                modified_ms,
-                version,
-                dead_letters: None,
-                source: Some(name.clone()),
-            })
-        });
-        let topic = Topic {
-            id,
-            name: name.clone(),
-            settings: Arc::new(settings),
-            created_ms,
-            modified_ms,
-            version,
-            dead_letters,
-            source: None,
-        };
-        let topic = Arc::new(topic);
-        table.by_name.insert(name, Arc::clone(&topic));
-        table.by_id.insert(id, Arc::clone(&topic));
+        let topic = table.put(id, name, stored);
+        // Only older logs have a topic of somebody's with the name of another's dead letters. It keeps the name,
+        // because its owner knows it by that; the dead letters get another.
+        if let Some(shadowed) = table.by_dead_letters.remove(&topic.name)
+            && let Some(source) = table.by_id.get(&shadowed).cloned()
+        {
+            table.put(source.id, source.name.clone(), StoredTopic::from(&*source));
+        }
         topic
+    }
+
+    /// Gives the links of older logs, which have only names, their numbers; to be asked once all topics are known.
+    ///
+    /// A topic that names `<itself>.dlq`, and finds a topic of somebody's there, was linked to it by the node and by
+    /// nothing but the name: such a link is given up, and its dead go to its own dead letters again. Dead letters that
+    /// the node made are known by their number, whatever has their name.
+    pub(crate) fn link_by_name(&self) {
+        let mut table = self.write();
+        let unlinked = |topic: &&Arc<Topic>| topic.dlq.is_none() && topic.settings.dlq.is_some();
+        let named: Vec<Arc<Topic>> = table.by_name.values().filter(unlinked).cloned().collect();
+        for topic in named {
+            let mut stored = StoredTopic::from(&*topic);
+            stored.dlq = table.link(topic.id, &topic.name, &stored.settings).unwrap_or_default();
+            let is_strangers = stored.dlq.is_some_and(|dlq| dlq.0 == dlq.home());
+            if is_strangers && stored.settings.dlq.as_deref() == Some(topic.name.dead_letters().as_str()) {
+                tracing::warn!(topic = %topic.name, "its dead letters no longer go to another's topic of their name");
+                (stored.dlq, stored.settings.dlq) = (None, None);
+            }
+            table.put(topic.id, topic.name.clone(), stored);
+        }
     }
 
     /// Takes a topic out, its own dead letters with it.
@@ -338,103 +339,144 @@ impl Topics {
         let mut table = self.write();
         let topic = table.by_id.remove(&id)?;
         table.by_name.remove(&topic.name);
+        if let Some(dead) = &topic.dead_letters {
+            table.by_dead_letters.remove(&dead.name);
+        }
         self.moves.forget(id);
+        self.newest.forget(id);
         Some(topic)
     }
 }
 
 impl Table {
     fn find(&self, name: &TopicName) -> Option<&Arc<Topic>> {
-        self.by_name.get(name).or_else(|| {
-            let base: TopicName = name.as_str().strip_suffix(".dlq")?.parse().ok()?;
-            self.by_name.get(&base)?.dead_letters.as_ref()
-        })
+        self.by_name.get(name).or_else(|| self.by_id.get(self.by_dead_letters.get(name)?)?.dead_letters.as_ref())
+    }
+
+    fn find_id(&self, id: TopicId) -> Option<&Arc<Topic>> {
+        let home = self.by_id.get(&TopicId(id.home()))?;
+        if id == home.id { Some(home) } else { home.dead_letters.as_ref() }
+    }
+
+    /// The topic that the dead of this one go to: by its number, never by its name.
+    fn target_of<'a>(&'a self, topic: &'a Topic) -> Option<&'a Arc<Topic>> {
+        match topic.dlq {
+            _ if topic.source.is_some() => None,
+            Some(dlq) => self.find_id(dlq),
+            None if topic.settings.dlq.is_some() => None,
+            None => topic.dead_letters.as_ref(),
+        }
+    }
+
+    fn view(&self, topic: &Topic) -> TopicView {
+        TopicView {
+            name: topic.name.clone(),
+            settings: Arc::clone(&topic.settings),
+            created_ms: topic.created_ms,
+            modified_ms: topic.modified_ms,
+            dead_letters_of: topic.source.clone(),
+            dead_letters: self.target_of(topic).map(|target| target.name.clone()),
+        }
+    }
+
+    fn names_of(&self, is_meant: impl Fn(&Topic) -> bool) -> Vec<TopicName> {
+        self.by_name.values().filter(|topic| is_meant(topic)).map(|topic| topic.name.clone()).collect()
+    }
+
+    /// Whether a new topic may have this name: it must neither be a name of dead letters nor make somebody's topic look
+    /// like its own.
+    fn check_name(&self, name: &TopicName) -> Result<(), Error> {
+        if name.is_of_dead_letters() {
+            return Err(Error::schema(format!(
+                "topic: {name} would be the name of another topic's dead letters, which come with that topic; nothing \
+                 else may end in .dlq"
+            )));
+        }
+        let own = name.dead_letters();
+        match self.find(&own) {
+            Some(_) => Err(Error::new(
+                Kind::Conflict,
+                format!("topic {own} is not the dead letters of {name} but has their name; remove it first"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// The number of the topic that settings name for dead letters.
+    fn link(&self, id: TopicId, name: &TopicName, settings: &TopicSettings) -> Result<Option<TopicId>, Error> {
+        let Some(dlq) = &settings.dlq else { return Ok(None) };
+        let target = TopicName::read("dlq", dlq)?;
+        if target == *name {
+            return Ok(Some(id));
+        }
+        let found = self.find(&target).map(|target| Some(target.id));
+        found.ok_or_else(|| Error::schema(format!("dlq: topic {dlq} does not exist")))
+    }
+
+    fn put(&mut self, id: TopicId, name: TopicName, stored: StoredTopic) -> Arc<Topic> {
+        let StoredTopic { created_ms, modified_ms, dlq, settings } = stored;
+        self.id_max = self.id_max.max(id.0);
+        self.version_max += 1;
+        let version = self.version_max;
+        let created_ms = self.by_id.get(&id).map_or(created_ms, |old| old.created_ms);
+        let modified_ms = modified_ms.max(created_ms);
+        // Kept even if another topic is named for them now: those that died before are still there.
+        let dead_letters = self.name_dead_letters(id, &name).map(|own| {
+            self.by_dead_letters.insert(own.clone(), id);
+            Arc::new(Topic {
+                id: TopicId(id.0 | DEAD_LETTERS),
+                name: own,
+                settings: Arc::new(dead_settings(&settings)),
+                created_ms,
+                modified_ms,
+                version,
+                dlq: None,
+                dead_letters: None,
+                source: Some(name.clone()),
+            })
+        });
+        let topic = Arc::new(Topic {
+            id,
+            name: name.clone(),
+            settings: Arc::new(settings),
+            created_ms,
+            modified_ms,
+            version,
+            dlq,
+            dead_letters,
+            source: None,
+        });
+        self.by_name.insert(name, Arc::clone(&topic));
+        self.by_id.insert(id, Arc::clone(&topic));
+        topic
+    }
+
+    /// The name of a topic's own dead letters: the one they have, the usual one, or one by the topic's number where the
+    /// usual one is too long or, in an older log, somebody else's.
+    fn name_dead_letters(&self, id: TopicId, name: &TopicName) -> Option<TopicName> {
+        let known = self.by_id.get(&id).and_then(|old| old.dead_letters.as_ref()).map(|dead| dead.name.clone());
+        let by_number = || format!("topic-{}.dlq", id.0).parse().ok();
+        let is_free = |own: &TopicName| {
+            let is_others = self.by_dead_letters.get(own).is_some_and(|of| *of != id);
+            own.as_str().len() <= limits::TOPIC_NAME_BYTES_MAX && !self.by_name.contains_key(own) && !is_others
+        };
+        let names = known.into_iter().chain([name.dead_letters()]).chain(by_number());
+        names.into_iter().find(is_free)
+    }
+}
+
+/// The settings of a topic's own dead letters: kept as long as anything is, and never dead again.
+fn dead_settings(of: &TopicSettings) -> TopicSettings {
+    TopicSettings {
+        max_attempts: 0,
+        retention_ms: limits::RETENTION_MAX.as_millis() as u64,
+        expired: Expired::Drop,
+        groups: Groups::Fair,
+        visibility_ms: of.visibility_ms,
+        payload_bytes_max: of.payload_bytes_max,
+        ..TopicSettings::default()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(text: &str) -> TopicName {
-        text.parse().expect("a name")
-    }
-
-    fn made(topics: &Topics, text: &str, settings: TopicSettings) -> Arc<Topic> {
-        let planned = topics.plan_new(&name(text), settings).expect("allowed").expect("new");
-        topics.put(planned.id, planned.name, StoredTopic::new(planned.settings, 1))
-    }
-
-    #[test]
-    fn a_topic_has_its_own_dead_letters_unless_it_names_others() {
-        let topics = Topics::default();
-        let orders = made(&topics, "orders", TopicSettings::default());
-        let dead = topics.expect(&name("orders.dlq")).expect("comes with the topic");
-        assert_eq!(topics.dead_letters_of(&orders).map(|part| part.topic), Some(dead.id));
-        assert_eq!(topics.dead_letters_of(&dead), None, "what is dead does not die again");
-        assert_eq!((dead.id.home(), topics.len()), (orders.id.0, 1));
-        assert_eq!(
-            topics.plan_new(&name("orders.dlq"), TopicSettings::default()).expect_err("taken").kind,
-            Kind::Conflict
-        );
-
-        let grave = made(&topics, "grave", TopicSettings::default());
-        let others = TopicSettings { dlq: Some("grave".to_owned()), ..TopicSettings::default() };
-        let jobs = made(&topics, "jobs", others);
-        assert_eq!(topics.dead_letters_of(&jobs).map(|part| part.topic), Some(grave.id));
-        assert!(topics.get(&name("jobs.dlq")).is_some(), "what died before another topic was named is still there");
-        assert_eq!(topics.user_of_dead_letters(&name("grave")), Some(name("jobs")));
-        assert_eq!(topics.user_of_dead_letters(&name("orders.dlq")), None);
-        let others = TopicSettings { dlq: Some("grave".to_owned()), ..TopicSettings::default() };
-        made(&topics, "a", others);
-        assert_eq!(topics.users_of_dead_letters(&name("grave")), [name("a"), name("jobs")]);
-        assert_eq!(topics.users_of_dead_letters(&name("nowhere")), []);
-    }
-
-    #[test]
-    fn making_a_topic_again_is_fine_with_the_same_settings_only() {
-        let topics = Topics::default();
-        made(&topics, "a", TopicSettings::default());
-        assert!(topics.plan_new(&name("a"), TopicSettings::default()).expect("the same").is_none());
-        let other = TopicSettings { delay_ms: 5, ..TopicSettings::default() };
-        assert_eq!(topics.plan_new(&name("a"), other.clone()).expect_err("not the same").kind, Kind::Conflict);
-        assert_eq!(topics.plan_change(&name("a"), other).expect("a change").settings.delay_ms, 5);
-        let buried = TopicSettings { dlq: Some("nowhere".to_owned()), ..TopicSettings::default() };
-        assert_eq!(topics.plan_change(&name("a"), buried).expect_err("no such topic").kind, Kind::Schema);
-        let split = TopicSettings { partitions: 2, ..TopicSettings::default() };
-        assert_eq!(topics.plan_change(&name("a"), split).expect_err("fixed").kind, Kind::Conflict);
-    }
-
-    #[test]
-    fn labels_are_bounded_as_they_are_written() {
-        for (value, fits) in [("\"".repeat(24_000), true), ("\u{1}".repeat(24_000), false)] {
-            let settings = TopicSettings { labels: [("policy".to_owned(), value)].into(), ..TopicSettings::default() };
-            check_settings(&name("a"), &settings).expect("within the bound of labels as they are");
-            assert_eq!(StoredTopic::new(settings, 1).text().is_ok(), fits);
-        }
-    }
-
-    #[test]
-    fn a_record_of_before_changes_were_timed_says_when_the_topic_was_made() {
-        let mut old = serde_json::to_value(StoredTopic::new(TopicSettings::default(), 77)).expect("json");
-        old.as_object_mut().expect("an object").remove("modified_ms").expect("it is written today");
-        let topics = Topics::default();
-        let stored = serde_json::from_value(old).expect("still read");
-        assert_eq!(topics.put(TopicId(1), name("a"), stored).view().modified_ms, 77);
-        let stored = StoredTopic { created_ms: 5, modified_ms: 99, settings: TopicSettings::default() };
-        let view = topics.put(TopicId(1), name("a"), stored).view();
-        assert_eq!((view.created_ms, view.modified_ms), (77, 99));
-    }
-
-    #[test]
-    fn pages_of_topics_follow_each_other() {
-        let topics = Topics::default();
-        for text in ["b1", "a", "b2", "b3", "c"] {
-            made(&topics, text, TopicSettings::default());
-        }
-        let names = |page: Vec<TopicView>| page.into_iter().map(|view| view.name.to_string()).collect::<Vec<_>>();
-        assert_eq!(names(topics.list(None, "b", 2)), ["b1", "b2"]);
-        assert_eq!(names(topics.list(Some(&name("b2")), "b", 2)), ["b3"]);
-        assert_eq!(names(topics.list(None, "", 9)).len(), 5);
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! The words of the mailbox: names, ids, settings, and what is said about a message.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ pub type Seq = u64;
 pub use ron_types::Millis;
 
 /// Number of a topic, given once and never again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct TopicId(pub u32);
 
 /// One partition of a topic: the unit that a shard owns.
@@ -36,6 +38,9 @@ pub struct PartKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct TopicName(Arc<str>);
+
+/// End of the names of dead letters that come with a topic.
+const DEAD_LETTERS_SUFFIX: &str = ".dlq";
 
 /// What people call a message: a ULID of its time, its number, and a tag only this node can make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +73,7 @@ pub struct TopicSettings {
     pub partitions: u16,
     /// What a message's group means.
     pub groups: Groups,
-    /// Where dead messages go; none means `<topic>.dlq`, made when it is first needed.
+    /// Where dead messages go; none means the dead letters that come with the topic, `<topic>.dlq`.
     pub dlq: Option<String>,
     /// Bound of the wait after the first failed delivery, in milliseconds.
     pub backoff_base_ms: u64,
@@ -342,9 +347,21 @@ impl TopicName {
         Ok(TopicName(text.into()))
     }
 
-    /// The topic its dead messages go to unless it names another.
+    /// The usual name of its own dead letters, which may be too long for a topic. Which topic they are is a question of
+    /// numbers ([`crate::topics::Topics::dead_letters_of`]), never of this name.
     pub fn dead_letters(&self) -> TopicName {
-        TopicName(format!("{}.dlq", self.0).into())
+        TopicName(format!("{}{DEAD_LETTERS_SUFFIX}", self.0).into())
+    }
+
+    /// Only dead letters that come with a topic have such a name.
+    pub fn is_of_dead_letters(&self) -> bool {
+        self.0.ends_with(DEAD_LETTERS_SUFFIX)
+    }
+}
+
+impl Borrow<str> for TopicName {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 
@@ -378,6 +395,12 @@ impl MessageId {
         ulid::Ulid::from(self.number()).array_to_str(room)
     }
 
+    /// The same 128 bits as a UUID, which is how clients of SQS know ids.
+    pub fn as_uuid(self) -> String {
+        let digits = format!("{:032x}", self.number());
+        [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+    }
+
     /// The id as the number a ULID stands for.
     fn number(self) -> u128 {
         u128::from(self.sent_ms) << 80 | u128::from(self.seq & SEQ_MASK) << 32 | u128::from(self.tag)
@@ -393,13 +416,26 @@ impl fmt::Display for MessageId {
     }
 }
 
+/// The number of a UUID in its usual form: groups of 8, 4, 4, 4 and 12 hex digits.
+fn uuid_number(text: &str) -> Option<u128> {
+    let mut groups = text.split('-');
+    let mut number: u128 = 0;
+    for len in [8, 4, 4, 4, 12] {
+        let group = groups.next().filter(|group| group.len() == len)?;
+        for digit in group.chars() {
+            number = number << 4 | u128::from(digit.to_digit(16)?);
+        }
+    }
+    groups.next().is_none().then_some(number)
+}
+
 impl FromStr for MessageId {
     type Err = Error;
 
+    /// Takes both forms, so that an id from a client of SQS can be looked up as it is.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let ulid = ulid::Ulid::from_string(text)
-            .map_err(|_| Error::schema("msg_id: not a message id, which has 26 letters and digits"))?;
-        let number = u128::from(ulid);
+        let number = uuid_number(text).or_else(|| ulid::Ulid::from_string(text).ok().map(u128::from));
+        let number = number.ok_or_else(|| Error::schema("msg_id: not a message id: neither a ULID nor a UUID"))?;
         Ok(MessageId { sent_ms: (number >> 80) as u64, seq: (number >> 32) as u64 & SEQ_MASK, tag: number as u32 })
     }
 }

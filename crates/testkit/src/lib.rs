@@ -9,6 +9,7 @@ mod mailbox;
 mod node;
 mod options;
 mod pulse;
+mod sqs;
 mod wait;
 
 pub use address::own_address;
@@ -19,6 +20,7 @@ pub use mailbox::{Delivered, MailboxClient, MailboxError, Outgoing, Sent, Take};
 pub use node::{Node, Plane, Signal, metric_in};
 pub use options::NodeOptions;
 pub use pulse::Pulse;
+pub use sqs::SqsKey;
 pub use wait::{PATIENCE_MAX, ask, eventually};
 
 /// Whether this run was asked to take longer and try more often (`MACRO_SOAK=1`).

@@ -20,12 +20,25 @@ pub struct NodeOptions {
     arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
     config: Option<String>,
+    configures_api: bool,
+    folder: Option<PathBuf>,
     amnesia: bool,
+    /// Kind of runtime; the one that `MACRO_TEST_RUNTIME` names if not given.
+    runtime: Option<String>,
 }
 
 impl NodeOptions {
     pub(crate) fn new(binary: PathBuf) -> Self {
-        NodeOptions { binary, arguments: Vec::new(), variables: Vec::new(), config: None, amnesia: false }
+        NodeOptions {
+            binary,
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            config: None,
+            configures_api: false,
+            folder: None,
+            amnesia: false,
+            runtime: None,
+        }
     }
 
     /// With the development routes.
@@ -42,6 +55,12 @@ impl NodeOptions {
     pub fn amnesia(mut self) -> Self {
         self.amnesia = true;
         self.arg("--amnesia")
+    }
+
+    /// On this kind of runtime: `multi` or `current`.
+    pub fn runtime(mut self, kind: &str) -> Self {
+        self.runtime = Some(kind.to_owned());
+        self
     }
 
     /// One more argument.
@@ -62,6 +81,18 @@ impl NodeOptions {
         self
     }
 
+    /// With the address of the API from the configuration file, so that a reload can move it.
+    pub fn configures_api(mut self) -> Self {
+        self.configures_api = true;
+        self
+    }
+
+    /// With its scratch directory in this folder, such as a file system of its own.
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
     /// Starts the node and waits until it is ready; fails with what the node said on stderr.
     pub async fn start(self) -> anyhow::Result<Node> {
         let mut node = self.spawn()?;
@@ -71,13 +102,16 @@ impl NodeOptions {
 
     /// Starts the node without waiting: its addresses are not known before [`Node::locate`].
     pub fn spawn(self) -> anyhow::Result<Node> {
-        let dir = tempfile::Builder::new().prefix("macronode-test").tempdir()?;
+        let folder = self.folder.unwrap_or_else(std::env::temp_dir);
+        let dir = tempfile::Builder::new().prefix("macronode-test").tempdir_in(folder)?;
         let mut command = Command::new(&self.binary);
         command.arg("run");
-        for plane in ["--api", "--admin", "--oap"] {
+        let by_flag = |plane: &&str| *plane != "--api" || !self.configures_api;
+        for plane in ["--api", "--admin", "--oap"].into_iter().filter(by_flag) {
             command.args([plane, "127.0.0.1:0"]);
         }
-        let runtime = std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());
+        let configured = || std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());
+        let runtime = self.runtime.clone().unwrap_or_else(configured);
         command.args(["--runtime", &runtime]).arg("--data-dir").arg(dir.path().join("macronode-data"));
         if let Some(text) = &self.config {
             let file = dir.path().join("macronode.toml");

@@ -4,6 +4,7 @@ pub mod error;
 pub mod limits;
 pub mod settings;
 pub mod values;
+pub mod web_page;
 
 pub use error::{Error, Kind};
 pub use values::{Permits, Size, TimeSpan};

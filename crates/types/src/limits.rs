@@ -65,8 +65,12 @@ pub const CONNECTIONS_MAX: usize = 4096;
 pub const CONNECTIONS_PER_IP_MAX: usize = 256;
 /// New connections one address may open in a second, sustained.
 pub const ACCEPTS_PER_IP_PER_SECOND: u32 = 1024;
-/// Requests of one route in flight at once.
-pub const ROUTE_CONCURRENCY_MAX: usize = 1024;
+/// Requests of one route in flight at once, of which one caller can have half: 1,024.
+pub const ROUTE_CONCURRENCY_MAX: usize = 2048;
+/// Requests and streams that wait for something to happen at once, of which one caller can have half.
+pub const WAITING_MAX: usize = 8192;
+/// Bytes of all HTTP request bodies in memory at once, of which one caller can have half.
+pub const BODY_MEMORY_BYTES_MAX: usize = 128 * MIB;
 
 // --- retries ---
 
@@ -163,6 +167,8 @@ pub mod mailbox {
     pub const SEGMENT_BYTES: usize = 16 * MIB;
     /// Bytes in a second that making room in the log may move.
     pub const UPKEEP_BYTES_PER_SECOND: usize = 32 * MIB;
+    /// Memory that messages may take where nobody knows how much the machine has.
+    pub const MEMORY_BYTES_MAX: usize = 1024 * MIB;
     /// Payload bytes each shard keeps in memory for deliveries to come.
     pub const HOT_BYTES_MAX: usize = 32 * MIB;
 

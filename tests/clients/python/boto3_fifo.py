@@ -135,5 +135,10 @@ def fifo_rules_are_enforced():
         sqs.send_message(QueueUrl=url, MessageBody="x", MessageDeduplicationId="x")
     with refused(None, "InvalidParameterValue", message="ContentBasedDeduplication"):
         send(url, "x")
+    entry = {"Id": "a", "MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "x"}
+    lacking = {"Id": "b", "MessageBody": "x", "MessageDeduplicationId": "y"}
+    with refused(None, "MissingParameter", message="MessageGroupId"):
+        sqs.send_message_batch(QueueUrl=url, Entries=[entry, lacking])
+    same(number(url, "ApproximateNumberOfMessages"), 0)
     with refused(None, "InvalidParameterValue", message="DelaySeconds"):
         sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="x", DelaySeconds=2)

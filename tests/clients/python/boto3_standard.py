@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+import uuid
 
 import boto3
 
@@ -100,6 +101,7 @@ def a_message_arrives_as_it_was_sent():
     got = take_one(url)
     same(got["Body"], body)
     same(got["MessageId"], sent["MessageId"])
+    same(str(uuid.UUID(sent["MessageId"])), sent["MessageId"])
     same(got["MessageAttributes"], attributes)
     same((got["MD5OfBody"], got["MD5OfMessageAttributes"]), (md5(body), md5_of_attributes(attributes)))
     same(got["Attributes"]["ApproximateReceiveCount"], "1")

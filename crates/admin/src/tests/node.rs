@@ -61,7 +61,7 @@ struct FakeControl;
 
 impl Control for FakeControl {
     fn reload(&self) -> BoxFuture<'static, Result<ReloadReport, Error>> {
-        let report = ReloadReport { version: 7, changed: vec!["http.deadline".to_owned()], restarted: Vec::new() };
+        let report = ReloadReport { version: 7, changed: vec!["http.deadline".to_owned()], ..ReloadReport::default() };
         async { Ok(report) }.boxed()
     }
 
@@ -163,7 +163,9 @@ impl Answer {
 pub(super) fn request(method: &str, path: &str, token: Option<&str>, body: &str) -> String {
     let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     let length = body.len();
-    format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{token}content-length: {length}\r\n\r\n{body}")
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{token}content-length: {length}\r\n\r\n{body}"
+    )
 }
 
 pub(super) fn call(address: SocketAddr, method: &str, path: &str, token: Option<&str>, body: &str) -> Answer {

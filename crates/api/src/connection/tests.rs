@@ -1,5 +1,6 @@
 //! A connection whose peer does not read, in a time that passes at once.
 
+use bytes::Bytes;
 use ron_kernel::{Builder, KernelOptions, Snapshot};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
@@ -137,12 +138,12 @@ async fn a_drain_does_not_wait_for_a_reader_of_an_answer_that_is_done() {
     assert!(about(CLOSING_PAUSE + CLOSING_PATIENCE, lasted), "{lasted:?}");
 }
 
-/// A request for the long answer, from a peer that grants room for all of it.
-fn http2_request() -> Vec<u8> {
-    let room = (1_u32 << 20).to_be_bytes();
+/// A request for the long answer, from a peer that lets this many bytes of it out.
+fn http2_request(room: u32) -> Vec<u8> {
+    let room = room.to_be_bytes();
     // The window of each stream, then that of the connection, then the head.
     let settings = [&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4], room.as_slice()].concat();
-    let window = [&[0, 0, 4, 8, 0, 0, 0, 0, 0], room.as_slice()].concat();
+    let window = [&[0, 0, 4, 8, 0, 0, 0, 0, 0], (1_u32 << 20).to_be_bytes().as_slice()].concat();
     let fields = b"\x82\x86\x04\x06/whole\x01\x04node";
     let head = [&[0, 0, fields.len() as u8, 1, 5, 0, 0, 0, 1], fields.as_slice()].concat();
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), settings, window, head].concat()
@@ -153,9 +154,74 @@ async fn http2_is_watched_the_same_way() {
     // Less than the pings take to find out.
     let limits = HttpLimits { write_stall: Duration::from_secs(7), ..HttpLimits::default() };
     let mut served = ServedConnection::new(limits.clone());
-    served.client.write_all(&http2_request()).await.expect("room");
+    served.client.write_all(&http2_request(1 << 20)).await.expect("room");
     served.read(32 * SOCKET_BYTES).await;
     let lasted = served.lasts().await;
     assert!(about(limits.write_stall, lasted), "{lasted:?}");
     assert_eq!(served.stalls(), 1);
+}
+
+/// Reads what comes for a while and returns nothing of it.
+async fn read_for(served: &mut ServedConnection, time: Duration) {
+    let end = clock::now() + time;
+    let mut waste = [0; SOCKET_BYTES];
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(end) => return,
+            read = served.client.read(&mut waste) => assert!(read.is_ok_and(|bytes| bytes > 0), "it goes on"),
+            () = &mut served.served => panic!("the connection ended"),
+        }
+    }
+}
+
+/// Reads until the connection ends; returns how long that took.
+async fn read_to_end(served: &mut ServedConnection) -> Duration {
+    let since = clock::now();
+    let mut waste = [0; SOCKET_BYTES];
+    loop {
+        tokio::select! {
+            read = served.client.read(&mut waste) => match read {
+                Ok(0) | Err(_) => return since.elapsed(),
+                Ok(_) => {}
+            },
+            () = &mut served.served => return since.elapsed(),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_stays_shut_is_a_peer_that_does_not_read() {
+    let limits = HttpLimits { write_stall: Duration::from_secs(7), ..HttpLimits::default() };
+    for room in [0, 1, 5000] {
+        let mut served = ServedConnection::new(limits.clone());
+        served.client.write_all(&http2_request(room)).await.expect("room");
+        let lasted = read_to_end(&mut served).await;
+        assert!(about(limits.write_stall, lasted), "{room}: {lasted:?}");
+        assert_eq!(served.stalls(), 1, "{room}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_window_that_opens_slowly_is_progress() {
+    let limits = HttpLimits { write_stall: Duration::from_secs(7), ..HttpLimits::default() };
+    let mut served = ServedConnection::new(limits.clone());
+    served.client.write_all(&http2_request(0)).await.expect("room");
+    // Three times, which is before the pings find out that nobody answers them.
+    for _ in 0..3 {
+        read_for(&mut served, Duration::from_secs(5)).await;
+        // A hundred bytes more for the first stream.
+        served.client.write_all(&[0, 0, 4, 8, 0, 0, 0, 0, 1, 0, 0, 0, 100]).await.expect("room");
+    }
+    let lasted = read_to_end(&mut served).await;
+    assert!(about(limits.write_stall, lasted), "{lasted:?} since the last byte");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_wait_for_a_window_that_stays_shut() {
+    let mut served = ServedConnection::new(HttpLimits::default());
+    served.client.write_all(&http2_request(0)).await.expect("room");
+    read_for(&mut served, Duration::from_secs(1)).await;
+    served.drain.send_replace(true);
+    let lasted = read_to_end(&mut served).await;
+    assert!(about(CLOSING_PAUSE + CLOSING_PATIENCE, lasted), "{lasted:?}");
 }

@@ -42,6 +42,7 @@ static REPROCESS: Operation =
 static TASKS: Operation =
     Operation::get("/v1/dlq/tasks", "dead letters", "lists the tasks whose topics the token covers")
         .allows(ADMIN)
+        .query::<TasksQuery>()
         .answers::<TasksAnswer<'static>>();
 
 static TASK: Operation = Operation::get("/v1/dlq/tasks/{id}", "dead letters", "shows how far a task is")
@@ -66,8 +67,19 @@ const fn control(pattern: &'static str, does: &'static str) -> Operation {
 pub(super) struct ListQuery {
     /// Where to go on: `next` of the page before.
     cursor: Option<String>,
-    /// Maximum dead letters in one page.
+    /// Maximum dead letters in one page. A page also ends after about 4 MiB; the next goes on there.
     #[schema(minimum = 1, maximum = 100, default = 20)]
+    limit: Option<u64>,
+}
+
+/// Which page of the tasks.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TasksQuery {
+    /// Where to go on: `next` of the page before.
+    cursor: Option<u64>,
+    /// Maximum tasks in one page.
+    #[schema(minimum = 1, maximum = 100, default = 100)]
     limit: Option<u64>,
 }
 
@@ -100,10 +112,13 @@ pub(super) struct ReprocessAnswer<'a> {
     would_move: Option<u64>,
 }
 
-/// Every task that is known.
+/// A page of tasks, the newest first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct TasksAnswer<'a> {
     tasks: Vec<Task<'a>>,
+    /// Where to go on, if there is more. A page may be empty and still have a next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
 }
 
 /// One task.
@@ -153,7 +168,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     let routes = routes
         .add(&LIST, with!(app, list(call, bearer, topic, query)))
         .add(&REPROCESS, with!(app, reprocess(call, bearer, topic, body)))
-        .add(&TASKS, with!(app, tasks(bearer)))
+        .add(&TASKS, with!(app, tasks(bearer, query)))
         .add(&TASK, with!(app, task(bearer, id)));
     controls.into_iter().fold(routes, |routes, (operation, control)| {
         let app = Arc::clone(&app);
@@ -173,26 +188,23 @@ async fn list(
     query: Query<ListQuery>,
 ) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
-    let letters = app.letters(&bearer, &name)?;
+    let Letters { topic, origin } = app.letters(&bearer, name)?;
     let ListQuery { cursor, limit } = query.0;
     let cursor: Option<MessageId> = cursor.map(|cursor| dto::parse("cursor", &cursor)).transpose()?;
     let limit = dto::check_limit(limit, PAGE_DEFAULT, limits::BATCH_MAX)?;
-    let mut page = app.mailbox.browse(&letters, Filter::default(), cursor, limit, call.deadline).await?;
-    // Several topics may share one place for their dead letters.
-    let is_of_topic = |dead: &svc_mailbox::DeadInfo| letters == name || dead.source == name;
-    page.messages.retain(|seen| seen.dead.as_ref().is_none_or(is_of_topic));
+    let page = match origin {
+        Some(origin) => app.mailbox.browse_letters_of(&topic, &[origin], cursor, limit, call.deadline).await?,
+        None => app.mailbox.browse(&topic, Filter::default(), cursor, limit, call.deadline).await?,
+    };
     Ok(Json(PageAnswer::from(&page)).into_response())
 }
 
 async fn reprocess(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
-    let from = app.letters(&bearer, &name)?;
+    let letters = app.letters(&bearer, name)?;
     let request: ReprocessRequest = body.parse_or_default()?;
     let is_dry_run = request.dry_run;
-    let order = request.order(from);
-    if let Some(to) = &order.to {
-        app.allow(&bearer, SEND, to.as_str())?;
-    }
+    let order = request.order(&app, &bearer, letters)?;
     if is_dry_run {
         let would_move = Some(app.mailbox.count_move(&order, call.deadline).await?);
         return Ok(Json(ReprocessAnswer { task: None, would_move }).into_response());
@@ -203,12 +215,13 @@ async fn reprocess(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn tasks(app: Arc<App>, bearer: Bearer) -> HandlerResult {
+async fn tasks(app: Arc<App>, bearer: Bearer, query: Query<TasksQuery>) -> HandlerResult {
     bearer.is_known(&app.authority)?;
-    let mut views = app.mailbox.all_moves();
-    views.retain(|view| app.allow_admin(&bearer, view.from.as_str()).is_ok());
+    let TasksQuery { cursor, limit } = query.0;
+    let limit = dto::check_limit(limit, limits::BATCH_MAX, limits::BATCH_MAX)?;
+    let (views, next) = app.mailbox.page_of_moves(cursor, limit, |from| app.allow_task_of(&bearer, from).is_ok());
     let now = app.mailbox.now();
-    Ok(Json(TasksAnswer { tasks: views.iter().map(|view| Task::new(view, now)).collect() }).into_response())
+    Ok(Json(TasksAnswer { tasks: views.iter().map(|view| Task::new(view, now)).collect(), next }).into_response())
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
@@ -217,24 +230,42 @@ async fn task(app: Arc<App>, bearer: Bearer, id: Path<String>) -> HandlerResult 
     Ok(Json(TaskAnswer { task: Task::new(&view, app.mailbox.now()) }).into_response())
 }
 
+/// The topic that dead letters are in.
+struct Letters {
+    topic: TopicName,
+    /// The topic whose letters are meant, because others may have theirs there; none where all that is there is meant.
+    origin: Option<TopicName>,
+}
+
 impl App {
-    /// The topic that holds the dead letters of this one. Where that is any topic, the bearer must look after it, too.
-    fn letters(&self, bearer: &Bearer, name: &TopicName) -> Result<TopicName, Error> {
-        let view = self.mailbox.topic(name)?;
+    /// Where the dead letters of a topic are. Where that is any topic, the bearer must look after it, too.
+    fn letters(&self, bearer: &Bearer, name: TopicName) -> Result<Letters, Error> {
+        let view = self.mailbox.topic(&name)?;
         if view.dead_letters_of.is_some() {
-            return Ok(name.clone());
+            return Ok(Letters { topic: name, origin: None });
         }
-        let Some(target) = &view.settings.dlq else { return Ok(name.dead_letters()) };
-        let target: TopicName = target.parse()?;
-        self.allow_admin(bearer, target.as_str())?;
-        Ok(target)
+        let gone = || Error::new(Kind::NotFound, format!("the topic named for the dead letters of {name} is gone"));
+        let topic = view.dead_letters.ok_or_else(gone)?;
+        if view.settings.dlq.is_some() {
+            self.allow_admin(bearer, topic.as_str())?;
+        }
+        Ok(Letters { topic, origin: Some(name) })
+    }
+
+    /// Whoever looks after a topic looks after the moves out of its own dead letters as well.
+    fn allow_task_of(&self, bearer: &Bearer, from: &TopicName) -> Result<(), Error> {
+        let owner = self.mailbox.topic(from).ok().and_then(|view| view.dead_letters_of);
+        match owner.map(|owner| self.allow_admin(bearer, owner.as_str())) {
+            Some(Ok(())) => Ok(()),
+            _ => self.allow_admin(bearer, from.as_str()),
+        }
     }
 
     fn task(&self, bearer: &Bearer, id: &str) -> Result<MoveView, Error> {
         bearer.is_known(&self.authority)?;
         let id = id.parse().map_err(|_| Error::schema("id: not the number of a task"))?;
         let view = self.mailbox.find_move(id)?;
-        self.allow_admin(bearer, view.from.as_str())?;
+        self.allow_task_of(bearer, &view.from)?;
         Ok(view)
     }
 
@@ -246,14 +277,26 @@ impl App {
 }
 
 impl ReprocessRequest {
-    fn order(self, from: TopicName) -> MoveOrder {
-        MoveOrder {
+    /// The order, if the bearer may send where the letters would go. Those of the topic that was asked for go back to
+    /// it, and its admin may do that.
+    fn order(self, app: &App, bearer: &Bearer, letters: Letters) -> Result<MoveOrder, Error> {
+        let may_send = |topic: &str| app.allow(bearer, SEND, topic).map(drop);
+        let origins = match (&self.to, letters.origin) {
+            (Some(to), origin) => {
+                may_send(to.0.as_str())?;
+                origin.map(|origin| vec![origin])
+            }
+            (None, Some(origin)) => Some(vec![origin]),
+            (None, None) => app.mailbox.origins_for(&letters.topic, may_send)?,
+        };
+        Ok(MoveOrder {
             to: self.to.map(|to| to.0),
+            origins,
             filter: self.filter.into(),
             rate_per_second: self.rate_per_second,
             limit: self.limit,
-            ..MoveOrder::all_of(from)
-        }
+            ..MoveOrder::all_of(letters.topic)
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use svc_mailbox::types::{Attempt, BreakerState, DeadReason, State};
 use svc_mailbox::{DeadInfo, Delivery, Filter, Seen, bounds};
 use utoipa::ToSchema;
 
-use super::fields::{Attrs, AttrsView, Base64, Hash, Id, Key};
+use super::fields::{AttrsView, Base64, Hash, Id, Key, SoughtAttrs};
 
 /// Why one item of a batch was refused.
 #[derive(Debug, Serialize, ToSchema)]
@@ -179,7 +179,7 @@ pub(super) struct FilterFields {
     group: Option<Key>,
     /// Attributes it has.
     #[serde(default)]
-    attrs: Attrs,
+    attrs: SoughtAttrs,
     /// A text that its payload contains.
     payload_contains: Option<String>,
     /// Sent at or after this time.

@@ -3,9 +3,8 @@
 mod filter;
 mod frames;
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -15,7 +14,7 @@ use futures_util::{FutureExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ron_kernel::clock;
 use ron_kernel::shutdown::Stopping;
-use ron_types::{Error, Kind};
+use ron_types::Error;
 use serde::{Deserialize, Serialize};
 use svc_mailbox::capabilities::ADMIN;
 use svc_mailbox::{Event, EventItem, EventReader, EventsFrom, NumberedEvent};
@@ -24,16 +23,14 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::{App, Routes, dto};
+use crate::admission::Waiting;
 use crate::auth::Bearer;
+use crate::call::Call;
 use crate::extract::Query;
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use filter::Filter;
 
-/// Maximum event streams open at once on this node.
-const STREAMS_MAX: usize = 4096;
-/// Maximum event streams one subject may have open, so that no subject takes them all.
-const STREAMS_OF_SUBJECT_MAX: usize = 1024;
 /// Maximum life of a stream; its reader opens the next one and misses nothing.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(3600);
 /// Pause after which a comment is sent, so that both sides notice a connection that is gone.
@@ -68,9 +65,10 @@ pub(super) struct EventsQuery {
     follow: Option<bool>,
 }
 
-/// The data of one event: `event` is `died`, `moved`, `breaker_opened`, `breaker_closed`, `topic_made`, `topic_gone`,
-/// `rebalanced` or `log_failed`, `at_ms` its time, and the rest is what it tells: topic, message, reason, counts. The
-/// stream itself speaks as `opened`, `missed` (with `count`) and, at its end, `end` (with `reason`).
+/// The data of one event: `event` is `died`, `lost`, `moved`, `breaker_opened`, `breaker_closed`, `topic_made`,
+/// `topic_gone`, `rebalanced`, `clock_held`, `clock_confirmed` or `log_failed`, `at_ms` its time, and the rest is what it
+/// tells: topic, message, reason, counts. The stream itself speaks as `opened`, `missed` (with `count`) and, at its end,
+/// `end` (with `reason`).
 #[derive(Serialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = Object)]
@@ -90,16 +88,6 @@ enum EventsEnd {
     Complete,
 }
 
-/// Open streams, by the name of their subject.
-#[derive(Default)]
-pub(super) struct EventStreams(Mutex<HashMap<Arc<str>, usize>>);
-
-/// One open stream; closed by dropping it.
-struct OpenStream {
-    streams: Arc<EventStreams>,
-    subject: Arc<str>,
-}
-
 /// State of one open stream between two frames.
 struct EventFeed {
     app: Arc<App>,
@@ -112,7 +100,8 @@ struct EventFeed {
     ends: Instant,
     beat: Instant,
     recheck: Instant,
-    _open: OpenStream,
+    /// Bounds the streams open at once, and those of each caller.
+    _waiting: Waiting,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -132,7 +121,7 @@ pub(super) const OPERATIONS: &[&Operation] = &[&EVENTS];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
-    routes.add(&EVENTS, with!(app, open(bearer, headers, query)))
+    routes.add(&EVENTS, with!(app, open(call, bearer, headers, query)))
 }
 
 /// The query string, read and checked.
@@ -143,9 +132,15 @@ struct Asked {
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn open(app: Arc<App>, bearer: Bearer, headers: HeaderMap, query: Query<Vec<(String, String)>>) -> HandlerResult {
+async fn open(
+    app: Arc<App>,
+    call: Call,
+    bearer: Bearer,
+    headers: HeaderMap,
+    query: Query<Vec<(String, String)>>,
+) -> HandlerResult {
     let Asked { filter, replay, follow } = Asked::read(query.0)?;
-    let subject = filter.allow(&app, &bearer)?;
+    filter.allow(&app, &bearer)?;
     let from = match headers.get(LAST_EVENT_ID) {
         Some(id) => EventsFrom::After(dto::parse("Last-Event-ID", id.to_str().unwrap_or_default())?),
         None if replay => EventsFrom::Oldest,
@@ -153,7 +148,7 @@ async fn open(app: Arc<App>, bearer: Bearer, headers: HeaderMap, query: Query<Ve
     };
     let now = clock::now();
     let feed = EventFeed {
-        _open: EventStreams::open(&app.event_streams, &subject)?,
+        _waiting: call.wait()?,
         reader: app.mailbox.watch_events(from)?,
         stopping: app.kernel.watch_stopping(),
         app,
@@ -185,39 +180,6 @@ impl Asked {
             }
         }
         Ok(asked)
-    }
-}
-
-impl EventStreams {
-    fn open(streams: &Arc<EventStreams>, subject: &Arc<str>) -> Result<OpenStream, Error> {
-        let mut table = streams.table();
-        if table.values().sum::<usize>() >= STREAMS_MAX {
-            return Err(Error::busy(format_args!("the table of {STREAMS_MAX} streams of events")));
-        }
-        let of_subject = table.entry(Arc::clone(subject)).or_default();
-        if *of_subject >= STREAMS_OF_SUBJECT_MAX {
-            let detail = format!("{subject} has {STREAMS_OF_SUBJECT_MAX} streams of events open, the most it may have");
-            return Err(Error::new(Kind::Busy, detail));
-        }
-        *of_subject += 1;
-        drop(table);
-        Ok(OpenStream { streams: Arc::clone(streams), subject: Arc::clone(subject) })
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        let mut table = self.streams.table();
-        if let Some(open) = table.get_mut(&self.subject) {
-            *open -= 1;
-            if *open == 0 {
-                table.remove(&self.subject);
-            }
-        }
     }
 }
 

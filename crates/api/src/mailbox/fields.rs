@@ -37,6 +37,10 @@ pub(super) struct Key(pub String);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attrs(pub Vec<(String, String)>);
 
+/// Attributes to look for: those that the node keeps for itself as well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SoughtAttrs(pub Vec<(String, String)>);
+
 /// The same, borrowed for an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AttrsView<'a>(pub &'a [(String, String)]);
@@ -177,36 +181,37 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 
 impl<'de> Deserialize<'de> for Attrs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = Attrs;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object of texts")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Attrs, A::Error> {
-                let mut attrs = Attrs::default();
-                let mut room = bounds::AttributeRoom::of_caller();
-                while let Some((name, value)) = map.next_entry::<String, String>()? {
-                    room.take(&name, &value).map_err(|error| A::Error::custom(error.detail))?;
-                    attrs.add(name, value).map_err(A::Error::custom)?;
-                }
-                Ok(attrs)
-            }
-        }
-        deserializer.deserialize_map(Pairs)
+        deserializer.deserialize_map(Pairs(bounds::AttributeRoom::of_caller())).map(Attrs)
     }
 }
 
-impl Attrs {
-    /// A name twice is a mistake of the JSON object; a message of the mailbox may have one twice.
-    fn add(&mut self, name: String, value: String) -> Result<(), String> {
-        if self.0.iter().any(|(known, _)| *known == name) {
-            return Err(format!("attrs: {name:?} is there twice"));
+impl<'de> Deserialize<'de> for SoughtAttrs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Pairs(bounds::AttributeRoom::of_envelope())).map(SoughtAttrs)
+    }
+}
+
+/// Reads attributes as long as there is room for them.
+struct Pairs(bounds::AttributeRoom);
+
+impl<'de> Visitor<'de> for Pairs {
+    type Value = Vec<(String, String)>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object of texts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut attrs, mut room) = (Self::Value::new(), self.0);
+        while let Some((name, value)) = map.next_entry::<String, String>()? {
+            room.take(&name, &value).map_err(|error| A::Error::custom(error.detail))?;
+            // A mistake of the JSON object; a message of the mailbox may have a name twice.
+            if attrs.iter().any(|(known, _)| *known == name) {
+                return Err(A::Error::custom(format_args!("attrs: {name:?} is there twice")));
+            }
+            attrs.push((name, value));
         }
-        self.0.push((name, value));
-        Ok(())
+        Ok(attrs)
     }
 }
 
@@ -246,17 +251,21 @@ described! {
         .max_length(Some(limits::KEY_BYTES_MAX)).pattern(Some("^[!-~]+$"));
     Topic, "TopicName" => text_schema("The name of a topic.").min_length(Some(1))
         .max_length(Some(limits::TOPIC_NAME_BYTES_MAX)).pattern(Some("^[A-Za-z0-9_-][A-Za-z0-9._-]*$"));
-    Id, "MessageId" => text_schema("The id of a message: a ULID.").min_length(Some(26)).max_length(Some(26));
+    Id, "MessageId" => text_schema("The id of a message: a ULID; the UUID of the same bits is taken, too.")
+        .min_length(Some(26)).max_length(Some(36));
     Hash<'_>, "Hash" => text_schema("A BLAKE3 hash.").pattern(Some("^b3:[0-9a-f]{64}$"));
     Text<'_>, "Receipt" => text_schema("Proof of a lease; opaque.");
     Attrs, "Attrs" => attrs_schema();
+    SoughtAttrs, "Attrs" => attrs_schema();
     AttrsView<'_>, "Attrs" => attrs_schema();
 }
 
 fn attrs_schema() -> ObjectBuilder {
     ObjectBuilder::new()
         .schema_type(Type::Object)
-        .description(Some("Names and values, 64 KiB in all."))
+        .description(Some(
+            "Names and values, 64 KiB in all. Names that begin with $ are the node's own and only shown.",
+        ))
         .max_properties(Some(limits::ATTRIBUTES_MAX))
         .additional_properties(Some(ObjectBuilder::new().schema_type(Type::String)))
 }

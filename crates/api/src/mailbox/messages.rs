@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use super::dto::{self, BreakerWord, FilterFields, Past, SeenMessage};
 use super::fields::{Attrs, Base64, Id};
+use super::topics::missing_dlq;
 use super::{App, Routes};
 use crate::auth::Bearer;
 use crate::call::Call;
@@ -58,7 +59,7 @@ pub(super) struct BrowseRequest {
     filter: FilterFields,
     /// Where to go on: `next` of the page before.
     cursor: Option<Id>,
-    /// Maximum messages in one page.
+    /// Maximum messages in one page. A page also ends after about 4 MiB; the next goes on there.
     #[schema(minimum = 1, maximum = 100, default = 20)]
     limit: Option<u64>,
 }
@@ -126,7 +127,7 @@ pub(super) struct ChangeRequest {
     delay_ms: Option<u64>,
     /// Another payload; the old one stays if not given.
     payload_b64: Option<Base64>,
-    /// Other attributes; the old ones stay if not given.
+    /// Other attributes; the old ones stay if not given, and the node's own in any case.
     attrs: Option<Attrs>,
 }
 
@@ -156,7 +157,7 @@ async fn explain(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) ->
     let id = app.located(&call, &bearer, &id.0).await?;
     let explained = app.mailbox.explain(id, call.deadline).await?;
     let topic = app.mailbox.topic(&explained.seen.topic)?;
-    let dlq_missing = app.missing_dlq(&topic.settings);
+    let dlq_missing = missing_dlq(&topic);
     Ok(Json(ExplainAnswer { dlq_missing, ..ExplainAnswer::from(&explained) }).into_response())
 }
 

@@ -85,6 +85,7 @@ async fn recv(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
         wait_ms,
         consumer: consumer(&subject, &call),
     };
+    let _waiting = (wait_ms > 0).then(|| call.wait()).transpose()?;
     let deliveries = app.mailbox.recv(&topic.0, receive, call.deadline).await?;
     let bytes = deliveries.iter().map(dto::written_bytes).sum();
     let messages = deliveries.iter().map(Message::from).collect();

@@ -22,6 +22,7 @@ use crate::operation::Operation;
 
 static ACK: Operation = Operation::post("/v1/ack", "leases", "acknowledges messages: they are done with")
     .allows(capabilities::ACK)
+    .even_expired()
     .body::<AckRequest<'static>>(r#"{"receipts":["AwAAAAEA…"]}"#)
     .answers::<SettleAnswer<'static>>()
     .durable();
@@ -29,12 +30,14 @@ static ACK: Operation = Operation::post("/v1/ack", "leases", "acknowledges messa
 static ACK_ONE: Operation =
     Operation::post("/v1/ack/{msg_id}", "leases", "acknowledges a message under its current lease")
         .allows(capabilities::ACK)
+        .even_expired()
         .answers::<Settled<'static>>()
         .durable()
         .errors(&[Kind::NotFound]);
 
 static NACK: Operation = Operation::post("/v1/nack", "leases", "gives messages back, to be delivered again later")
     .allows(capabilities::NACK)
+    .even_expired()
     .body::<NackRequest<'static>>(r#"{"receipts":["AwAAAAEA…"],"reason":"upstream is down","delay_ms":1000}"#)
     .answers::<SettleAnswer<'static>>()
     .durable();
@@ -42,6 +45,7 @@ static NACK: Operation = Operation::post("/v1/nack", "leases", "gives messages b
 static NACK_ONE: Operation =
     Operation::post("/v1/nack/{msg_id}", "leases", "gives a message under its current lease back")
         .allows(capabilities::NACK)
+        .even_expired()
         .body::<NackFields>(r#"{"reason":"upstream is down","delay_ms":1000}"#)
         .optional_body()
         .answers::<Settled<'static>>()
@@ -50,6 +54,7 @@ static NACK_ONE: Operation =
 
 static EXTEND: Operation = Operation::post("/v1/extend", "leases", "prolongs leases, counted from now; 0 ends them")
     .allows(capabilities::ACK)
+    .even_expired()
     .body::<ExtendRequest<'static>>(r#"{"receipts":["AwAAAAEA…"],"visibility_ms":30000}"#)
     .answers::<SettleAnswer<'static>>()
     .durable();

@@ -27,6 +27,7 @@ use super::dto::{self, ItemError, Message};
 use super::fields::Topic;
 use super::recv::{bytes_default, consumer};
 use super::{App, Routes};
+use crate::admission::Waiting;
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::corr::CorrId;
@@ -34,8 +35,6 @@ use crate::extract::{Json, JsonText, Path};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
-/// Maximum receive streams open at once on this node.
-const STREAMS_MAX: usize = 1024;
 /// Maximum credit of one stream, in messages.
 const CREDIT_MAX: u64 = 10_000;
 /// Maximum life of a stream; its reader opens the next.
@@ -163,6 +162,8 @@ struct Feed {
     max_bytes: usize,
     consumer: String,
     stopping: watch::Receiver<Stopping>,
+    /// Bounds the streams open at once, and those of each caller.
+    _waiting: Waiting,
     stage: Stage,
     ends: Instant,
     beat: Instant,
@@ -202,7 +203,8 @@ async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
     app.mailbox.topic(&topic)?;
     let (now, consumer) = (clock::now(), consumer(&subject, &call));
     let feed = Feed {
-        open: Streams::open(&app.streams, topic, credit)?,
+        _waiting: call.wait()?,
+        open: Streams::open(&app.streams, topic, credit),
         stopping: app.kernel.watch_stopping(),
         app,
         bearer,
@@ -231,16 +233,11 @@ async fn grant(app: Arc<App>, bearer: Bearer, id: Path<String>, body: JsonText) 
 }
 
 impl Streams {
-    fn open(streams: &Arc<Streams>, topic: TopicName, credit: u64) -> Result<Open, Error> {
+    fn open(streams: &Arc<Streams>, topic: TopicName, credit: u64) -> Open {
         let ticket = Arc::new(Ticket { topic, credit: AtomicU64::new(credit), granted: Notify::new() });
         let id = CorrId::fresh().to_string();
-        let mut table = streams.table();
-        if table.len() >= STREAMS_MAX {
-            return Err(Error::busy(format_args!("the table of {STREAMS_MAX} streams")));
-        }
-        table.insert(id.clone(), Arc::clone(&ticket));
-        drop(table);
-        Ok(Open { streams: Arc::clone(streams), id, ticket })
+        streams.table().insert(id.clone(), Arc::clone(&ticket));
+        Open { streams: Arc::clone(streams), id, ticket }
     }
 
     fn find(&self, id: &str) -> Option<Arc<Ticket>> {
@@ -420,7 +417,7 @@ mod tests {
 
     fn ticket(credit: u64) -> (Arc<Streams>, Open) {
         let streams = Arc::new(Streams::default());
-        let open = Streams::open(&streams, "t".parse().expect("a name"), credit).expect("there is room");
+        let open = Streams::open(&streams, "t".parse().expect("a name"), credit);
         (streams, open)
     }
 
@@ -436,17 +433,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_known_while_it_is_open_and_only_so_many_are() {
+    fn a_stream_is_known_while_it_is_open() {
         let (streams, open) = ticket(1);
-        let id = open.id.clone();
-        let others: Vec<Open> = (1..STREAMS_MAX)
-            .map(|_| Streams::open(&streams, "t".parse().expect("a name"), 1).expect("there is room"))
-            .collect();
-        let refused = Streams::open(&streams, "t".parse().expect("a name"), 1).map(drop);
-        assert_eq!(refused.map_err(|error| error.kind), Err(Kind::Busy));
+        let (id, other) = (open.id.clone(), Streams::open(&streams, "t".parse().expect("a name"), 1));
+        assert!(streams.find(&id).is_some());
         drop(open);
         assert!(streams.find(&id).is_none());
-        drop(others);
+        drop(other);
         assert_eq!(streams.table().len(), 0);
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
 use http::StatusCode;
+use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Deserializer, Serialize};
 use svc_mailbox::capabilities::ADMIN;
@@ -23,6 +24,8 @@ use crate::sqs;
 
 const PAGE_DEFAULT: usize = 100;
 const PAGE_MAX: usize = 1000;
+/// Bytes of one page, about.
+const PAGE_BYTES_MAX: usize = limits::RECV_BYTES_MAX;
 
 static LIST: Operation = Operation::get("/v1/topics", "topics", "lists topics by name")
     .allows(ADMIN)
@@ -136,7 +139,8 @@ pub(super) struct Settings {
     /// What a message's group means: `fair` (a tenant) or `fifo` (a line).
     #[schema(value_type = Option<String>)]
     pub groups: Option<Groups>,
-    /// Where dead messages go; null means `<topic>.dlq`.
+    /// Where dead messages go; null means `<topic>.dlq`, which comes with the topic. Deleting the topic named here and
+    /// making another of its name does not bring the link back.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
     pub dlq: Option<Option<String>>,
@@ -279,32 +283,40 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> Handler
     app.allow_admin(&bearer, &covered)?;
     let after = after.map(|after| TopicName::read("after", &after)).transpose()?;
     let limit = dto::check_limit(limit, PAGE_DEFAULT, PAGE_MAX)?;
-    let views = app.mailbox.topics(after.as_ref(), &prefix, limit);
-    let next = views.last().filter(|_| views.len() == limit).map(|view| view.name.as_str());
-    Ok(Json(ListAnswer { topics: views.iter().map(|view| app.shown(view)).collect(), next }).into_response())
+    let mut views = app.mailbox.topics(after.as_ref(), &prefix, limit);
+    let mut bytes = 0;
+    let too_large = views.iter().position(|view| {
+        bytes += written_bytes(view);
+        bytes > PAGE_BYTES_MAX
+    });
+    let may_be_more = too_large.is_some() || views.len() == limit;
+    // One topic is always within the bound, so that every page shows some.
+    views.truncate(too_large.unwrap_or(limit).max(1));
+    let next = views.last().filter(|_| may_be_more).map(|view| view.name.as_str());
+    Ok(Json(ListAnswer { topics: views.iter().map(TopicAnswer::from).collect(), next }).into_response())
 }
 
 async fn create(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     let asked: Settings = body.parse_or_default()?;
-    asked.check(&app, &bearer)?;
+    asked.check(&app, &bearer, &name)?;
     let mut settings = app.mailbox.default_settings();
     asked.set(&mut settings);
     let (view, is_new) = app.mailbox.create_topic(&name, settings, call.deadline).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(app.changed(status, &app.shown(&view)))
+    Ok(app.changed(status, &TopicAnswer::from(&view)))
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
 async fn show(app: Arc<App>, bearer: Bearer, topic: Path<String>) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
-    Ok(Json(app.shown(&app.mailbox.topic(&name)?)).into_response())
+    Ok(Json(TopicAnswer::from(&app.mailbox.topic(&name)?)).into_response())
 }
 
 async fn change(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> HandlerResult {
     let name = app.named(&bearer, &topic.0)?;
     let asked: Settings = body.parse()?;
-    asked.check(&app, &bearer)?;
+    asked.check(&app, &bearer, &name)?;
     if let Some(Some(target)) = &asked.dlq {
         // Nothing is made for a topic that is not there.
         app.mailbox.topic(&name)?;
@@ -318,7 +330,7 @@ async fn change(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, 
         Ok(())
     };
     let view = app.mailbox.edit_topic(&name, change, call.deadline).await?;
-    Ok(app.changed(StatusCode::OK, &app.shown(&view)))
+    Ok(app.changed(StatusCode::OK, &TopicAnswer::from(&view)))
 }
 
 async fn delete(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>) -> HandlerResult {
@@ -356,20 +368,27 @@ impl App {
         self.allow_admin(bearer, name.as_str())?;
         Ok(name)
     }
+}
 
-    /// The topic that is named for dead letters and is not there.
-    pub(super) fn missing_dlq<'a>(&self, settings: &'a TopicSettings) -> Option<&'a str> {
-        let is_gone = |name| self.mailbox.topic(&name).is_err_and(|error| error.kind == Kind::NotFound);
-        let is_missing = |dlq: &&str| dlq.parse().is_ok_and(is_gone);
-        settings.dlq.as_deref().filter(is_missing).or_else(|| sqs::lost_target(settings))
-    }
+/// The topic that is named for dead letters and is not there, whatever has its name now.
+pub(super) fn missing_dlq(view: &TopicView) -> Option<&str> {
+    let named = view.settings.dlq.as_deref().filter(|_| view.dead_letters.is_none());
+    named.or_else(|| sqs::lost_target(&view.settings))
+}
 
-    fn shown<'a>(&self, view: &'a TopicView) -> TopicAnswer<'a> {
+/// Bytes that a topic takes when it is written, about: its labels may be long, the rest is not.
+fn written_bytes(view: &TopicView) -> usize {
+    let labels = view.settings.labels.iter().map(|(name, value)| name.len() + value.len() + 6);
+    1024 + labels.sum::<usize>()
+}
+
+impl<'a> From<&'a TopicView> for TopicAnswer<'a> {
+    fn from(view: &'a TopicView) -> Self {
         TopicAnswer {
             name: view.name.as_str(),
             created_ts: view.created_ms,
             dead_letters_of: view.dead_letters_of.as_ref().map(TopicName::as_str),
-            dlq_missing: self.missing_dlq(&view.settings),
+            dlq_missing: missing_dlq(view),
             settings: &view.settings,
         }
     }
@@ -397,13 +416,17 @@ impl From<BreakerFields> for BreakerSettings {
 }
 
 impl Settings {
-    /// A caller that sends dead letters to another topic needs `admin` on that topic, too.
-    fn check(&self, app: &App, bearer: &Bearer) -> Result<(), Error> {
-        if let Some(Some(target)) = &self.dlq {
-            let target = TopicName::read("dlq", target)?;
-            app.allow_admin(bearer, target.as_str())?;
+    /// A caller that sends dead letters to another topic needs `admin` on that topic, too: they fill it, and it cannot
+    /// be removed while they may come.
+    fn check(&self, app: &App, bearer: &Bearer, name: &TopicName) -> Result<(), Error> {
+        let Some(Some(target)) = &self.dlq else { return Ok(()) };
+        let target = TopicName::read("dlq", target)?;
+        app.allow_admin(bearer, target.as_str())?;
+        match target == *name {
+            // SQS has a use for that: clients of it set such a policy, which then does nothing.
+            true => Err(Error::schema("dlq: a topic cannot hold its own dead letters")),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn set(self, settings: &mut TopicSettings) {

@@ -10,6 +10,7 @@ use svc_mailbox::types::{Expired, Groups, TopicName, TopicSettings};
 
 use super::error::SqsError;
 use super::model::Map;
+use super::names::Namespace;
 pub(super) use redrive::{Redrive, allows, detach};
 pub(crate) use redrive::{lost_target, reattach};
 
@@ -25,6 +26,8 @@ const REDRIVE_ALLOW: &str = "sqs.RedriveAllowPolicy";
 const KMS_KEY: &str = "sqs.KmsMasterKeyId";
 const KMS_REUSE: &str = "sqs.KmsDataKeyReusePeriodSeconds";
 const MANAGED_SSE: &str = "sqs.SqsManagedSseEnabled";
+/// Seconds that are shown with a key whose owner names none.
+const KMS_REUSE_DEFAULT: &str = "300";
 
 pub(super) const VISIBILITY_SECONDS: RangeInclusive<u64> = 0..=43_200;
 pub(super) const DELAY_SECONDS: RangeInclusive<u64> = 0..=900;
@@ -90,10 +93,10 @@ pub(super) fn defaults(node: TopicSettings, is_fifo: bool) -> TopicSettings {
 }
 
 /// Reads attributes that are to be set, for a queue to be made or one that there is.
-pub(super) fn read(attributes: &Map, is_fifo: bool) -> Result<Change, SqsError> {
+pub(super) fn read(attributes: &Map, is_fifo: bool, namespace: &Namespace) -> Result<Change, SqsError> {
     let mut change = Change::default();
     for (name, value) in attributes {
-        change.read_one(name, value, is_fifo)?;
+        change.read_one(name, value, is_fifo, namespace)?;
     }
     let given = |name: &str| attributes.get(name).map(String::as_str);
     if given("KmsMasterKeyId").is_some_and(|key| !key.is_empty())
@@ -108,7 +111,7 @@ pub(super) fn read(attributes: &Map, is_fifo: bool) -> Result<Change, SqsError> 
 }
 
 impl Change {
-    fn read_one(&mut self, name: &str, value: &str, is_fifo: bool) -> Result<(), SqsError> {
+    fn read_one(&mut self, name: &str, value: &str, is_fifo: bool, namespace: &Namespace) -> Result<(), SqsError> {
         match name {
             "VisibilityTimeout" => self.visibility_ms = Some(number(name, value, VISIBILITY_SECONDS)? * 1000),
             "DelaySeconds" => self.delay_ms = Some(number(name, value, DELAY_SECONDS)? * 1000),
@@ -120,7 +123,7 @@ impl Change {
                 let seconds = number(name, value, WAIT_SECONDS_RANGE)?;
                 self.label(WAIT_SECONDS, (seconds > 0).then(|| seconds.to_string()));
             }
-            "RedrivePolicy" => self.redrive = Some(redrive::read(value)?),
+            "RedrivePolicy" => self.redrive = Some(redrive::read(value, namespace)?),
             "RedriveAllowPolicy" => self.label(REDRIVE_ALLOW, redrive::read_allow(value)?),
             "Policy" => self.label(POLICY, read_policy(value)?),
             "FifoQueue" if is_fifo => match is_true(name, value)? {
@@ -150,8 +153,9 @@ impl Change {
                 self.label(KMS_REUSE, Some(seconds.to_string()));
             }
             "SqsManagedSseEnabled" => {
-                let text = if is_true(name, value)? { "true" } else { "false" };
-                self.label(MANAGED_SSE, Some(text.to_owned()));
+                // Every queue has it that does not say otherwise, so only its absence is kept.
+                let is_on = is_true(name, value)?;
+                self.label(MANAGED_SSE, (!is_on).then(|| "false".to_owned()));
             }
             _ => return Err(SqsError::unknown_attribute(name)),
         }
@@ -162,8 +166,9 @@ impl Change {
         self.labels.push((name, value));
     }
 
-    fn sets(&self, name: &str) -> bool {
-        self.labels.iter().any(|(set, value)| *set == name && value.as_deref().is_some_and(|value| value != "false"))
+    /// Whether a label is among the changes, to be set or, if not `is_set`, to be taken away.
+    fn has_label(&self, name: &str, is_set: bool) -> bool {
+        self.labels.iter().any(|(changed, value)| *changed == name && value.is_some() == is_set)
     }
 
     /// Makes the change, and refuses what does not go together with what was set before.
@@ -177,10 +182,10 @@ impl Change {
             redrive::set(settings, redrive.as_ref());
         }
         // One kind of encryption ends the other.
-        if self.sets(KMS_KEY) {
-            settings.labels.remove(MANAGED_SSE);
+        if self.has_label(KMS_KEY, true) {
+            settings.labels.insert(MANAGED_SSE.to_owned(), "false".to_owned());
         }
-        if self.sets(MANAGED_SSE) {
+        if self.has_label(MANAGED_SSE, false) {
             settings.labels.remove(KMS_KEY);
             settings.labels.remove(KMS_REUSE);
         }
@@ -209,8 +214,8 @@ fn check_together(settings: &TopicSettings) -> Result<(), SqsError> {
     Ok(())
 }
 
-/// The value of an attribute that may be set, as it is shown; `arn_start` is what an ARN has before a queue's name.
-pub(super) fn shown(name: &str, queue: &TopicName, settings: &TopicSettings, arn_start: &str) -> Option<String> {
+/// The value of an attribute that may be set, as it is shown.
+pub(super) fn shown(name: &str, queue: &TopicName, settings: &TopicSettings, names: &Namespace) -> Option<String> {
     let is_fifo = settings.groups == Groups::Fifo;
     let label = |key: &str| settings.labels.get(key).cloned();
     let or = |key: &str, default: &str| Some(label(key).unwrap_or_else(|| default.to_owned()));
@@ -220,7 +225,7 @@ pub(super) fn shown(name: &str, queue: &TopicName, settings: &TopicSettings, arn
         "MessageRetentionPeriod" => Some(seconds(settings.retention_ms)),
         "MaximumMessageSize" => Some(settings.payload_bytes_max.to_string()),
         "ReceiveMessageWaitTimeSeconds" => or(WAIT_SECONDS, "0"),
-        "RedrivePolicy" => redrive::shown(queue, settings, arn_start),
+        "RedrivePolicy" => redrive::shown(queue, settings, names),
         "RedriveAllowPolicy" => label(REDRIVE_ALLOW),
         "Policy" => label(POLICY),
         "FifoQueue" => is_fifo.then(|| "true".to_owned()),
@@ -228,8 +233,8 @@ pub(super) fn shown(name: &str, queue: &TopicName, settings: &TopicSettings, arn
         "DeduplicationScope" if is_fifo => or(DEDUPLICATION_SCOPE, "queue"),
         "FifoThroughputLimit" if is_fifo => or(THROUGHPUT_LIMIT, "perQueue"),
         "KmsMasterKeyId" => label(KMS_KEY),
-        "KmsDataKeyReusePeriodSeconds" => label(KMS_REUSE),
-        "SqsManagedSseEnabled" => label(MANAGED_SSE),
+        "KmsDataKeyReusePeriodSeconds" => label(KMS_KEY).and_then(|_| or(KMS_REUSE, KMS_REUSE_DEFAULT)),
+        "SqsManagedSseEnabled" => or(MANAGED_SSE, "true"),
         _ => None,
     }
 }
@@ -240,8 +245,9 @@ pub(super) fn different<'a>(
     queue: &TopicName,
     there: &TopicSettings,
     wanted: &TopicSettings,
+    names: &Namespace,
 ) -> Option<&'a str> {
-    let differs = |name: &&str| !is_same(shown(name, queue, there, ""), shown(name, queue, wanted, ""));
+    let differs = |name: &&str| !is_same(shown(name, queue, there, names), shown(name, queue, wanted, names));
     given.keys().map(String::as_str).find(differs)
 }
 

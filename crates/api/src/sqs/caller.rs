@@ -2,60 +2,113 @@
 
 use std::sync::Arc;
 
+use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
 use http::uri::Authority as HostAndPort;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 use ron_auth::{Action, Subject};
 use ron_kernel::clock;
-use ron_types::Kind;
+use ron_types::{Error, Kind};
 
 use super::App;
 use super::error::SqsError;
-use super::sigv4;
+use super::message::Origin;
+use super::names::Namespace;
+use super::protocol::Protocol;
+use super::sigv4::{self, HeadProof};
 use crate::call::Call;
+use crate::corr::CorrId;
+use crate::recognition::{Recognized, Recognizer};
 use crate::route::Secured;
 
 /// Sender of one request, verified unless signatures are off.
 pub(super) struct Caller {
     pub call: Call,
-    /// The region of the signature's scope; any is taken.
-    pub region: String,
+    /// What the caller's names mean: in the region of the signature's scope, of which any is taken.
+    pub namespace: Namespace,
     /// Base of all URLs the caller sees: `http://host:port`, without a slash at the end.
     pub base_url: String,
     /// Sender id that receivers see: the access key's, or the account's where there is no key.
     pub sender: String,
+    /// Trace id that the infrastructure put on the request.
+    trace: Option<String>,
     /// The capability behind the key; none if signatures are off and everything is allowed.
     token: Option<Arc<str>>,
 }
 
+/// Recognizes the signers of requests by their key, or the bearers of tokens.
+pub(super) struct SignerRecognizer(pub Arc<App>);
+
+impl Recognizer for SignerRecognizer {
+    fn recognize(&self, head: &Parts, corr_id: &CorrId) -> Result<Recognized, Box<Response>> {
+        let SignerRecognizer(app) = self;
+        if !app.options.signatures {
+            return Ok(Recognized::Anyone);
+        }
+        let now_unix_s = clock::unix_millis() / 1000;
+        let proof = sigv4::recognize(&app.keyring, &app.options, head, now_unix_s);
+        let recognized = proof.and_then(|proof| match proof {
+            HeadProof::Token(token) => {
+                let subject = app.authority.identify(Some(&token), false).map_err(|error| refused("", error))?;
+                Ok(Recognized::Subject(Arc::clone(&subject.name)))
+            }
+            HeadProof::Key(key) => Ok(Recognized::Subject(key.id.as_str().into())),
+            HeadProof::Pending => Ok(Recognized::Claimed),
+        });
+        recognized.map_err(|error| Box::new(Protocol::of(&head.headers).refusal(&error, corr_id, false)))
+    }
+}
+
 /// Region of a request without a signature.
 const REGION: &str = "us-east-1";
+/// Header with the trace of a request; it stands outside signatures, because infrastructure adds it on the way.
+const TRACE_HEADER: HeaderName = HeaderName::from_static("x-amzn-trace-id");
+/// Maximum bytes of a trace that a message keeps.
+const TRACE_BYTES_MAX: usize = 1024;
 
 impl Caller {
     /// Verifies the signature or token of a request, unless signatures are off.
     pub(super) fn verify(app: &App, call: Call, parts: &Parts, body: &Bytes) -> Result<Self, SqsError> {
         let base_url = base_url(app.options.base_url.as_deref(), parts);
+        let trace = trace(&parts.headers);
         if !app.options.signatures {
             let (sender, region) = claimed(&parts.headers).unwrap_or((&app.options.account_id, REGION));
-            return Ok(Caller { call, region: region.into(), base_url, sender: sender.into(), token: None });
+            let namespace = Namespace::new(&app.options, region);
+            return Ok(Caller { call, namespace, base_url, sender: sender.into(), trace, token: None });
         }
         let now_unix_s = clock::unix_millis() / 1000;
         let signer = sigv4::verify(&app.keyring, &app.options, parts, body, now_unix_s)?;
         // A caller with a token of the node instead of a key has no key id.
-        let sender = if signer.access_key.is_empty() { app.options.account_id.clone() } else { signer.access_key };
-        Ok(Caller { call, region: signer.region, base_url, sender, token: Some(signer.token) })
+        let sender = if signer.access_key.is_empty() {
+            app.options.account_id.clone()
+        } else {
+            call.admission.belongs_to(&signer.access_key)?;
+            signer.access_key
+        };
+        let namespace = Namespace::new(&app.options, &signer.region);
+        Ok(Caller { call, namespace, base_url, sender, trace, token: Some(signer.token) })
+    }
+
+    /// What a message keeps of the request that sent it.
+    pub(super) fn origin(&self) -> Origin<'_> {
+        Origin { sender: &self.sender, corr_id: self.call.corr_id.as_str(), trace: self.trace.as_deref() }
     }
 
     /// The caller may do this to the queue; an empty name stands for what concerns no single queue.
     pub(super) fn allow(&self, app: &App, action: Action, queue: &str) -> Result<Arc<Subject>, SqsError> {
         let Some(token) = &self.token else { return Ok(Arc::clone(&app.anyone)) };
         let allowed = app.authority.authorize(Some(token), action, queue, None);
-        allowed.map_err(|error| match error.kind {
-            Kind::Forbidden => SqsError::access_denied(queue),
-            Kind::Unauthenticated => SqsError::invalid_token(),
-            _ => error.into(),
-        })
+        allowed.map_err(|error| refused(queue, error))
+    }
+}
+
+/// What SQS calls a refusal of the node's authority.
+fn refused(queue: &str, error: Error) -> SqsError {
+    match error.kind {
+        Kind::Forbidden => SqsError::access_denied(queue),
+        Kind::Unauthenticated => SqsError::invalid_token(),
+        _ => error.into(),
     }
 }
 
@@ -73,6 +126,13 @@ fn base_url(configured: Option<&str>, parts: &Parts) -> String {
     let host = host.or_else(|| parts.uri.authority().map(HostAndPort::as_str)).unwrap_or("localhost");
     let scheme = if parts.extensions.get::<Secured>().is_some() { "https" } else { "http" };
     format!("{scheme}://{host}")
+}
+
+/// The trace of a request, if it is one plain text of bearable length; what is not is left out, not refused, because
+/// the sender may know nothing of it.
+fn trace(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get(TRACE_HEADER)?.to_str().ok()?;
+    (1..=TRACE_BYTES_MAX).contains(&text.len()).then(|| text.to_owned())
 }
 
 /// Key and region as a signature claims them that nobody checks.
@@ -119,6 +179,17 @@ mod tests {
         ] {
             assert_eq!(base_url(configured, &parts(uri, host, secured)), expected, "{host:?}");
         }
+    }
+
+    #[test]
+    fn a_trace_is_taken_if_a_message_can_keep_it() {
+        let longest = "x".repeat(TRACE_BYTES_MAX);
+        for (value, is_kept) in [("Root=1-5", true), (&longest, true), (&format!("{longest}x"), false), ("", false)] {
+            let headers = HeaderMap::from_iter([(TRACE_HEADER, HeaderValue::from_str(value).expect("a value"))]);
+            assert_eq!(trace(&headers).as_deref(), is_kept.then_some(value));
+        }
+        let bytes = HeaderValue::from_bytes(b"a\xffb").expect("opaque bytes");
+        assert_eq!(trace(&HeaderMap::from_iter([(TRACE_HEADER, bytes)])), None);
     }
 
     #[test]

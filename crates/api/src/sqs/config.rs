@@ -7,7 +7,7 @@ use ron_types::settings::{HOUR_MS, ValueKind, choice, process, time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::options::SqsOptions;
+use super::options::{Regions, SqsOptions};
 
 /// Digits of an account id of the service.
 const ACCOUNT_ID_DIGITS: usize = 12;
@@ -29,6 +29,9 @@ pub struct SqsSection {
     /// Take signatures that stand in the query of a URL.
     #[schemars(extend("x-setting" = process(ValueKind::Switch)))]
     pub presigned: bool,
+    /// Whether a queue is seen in every region that a signature may name, or only in the one it was made in.
+    #[schemars(extend("x-setting" = process(choice(&["shared", "separate"]))))]
+    pub regions: Regions,
 }
 
 /// Who is let in.
@@ -52,9 +55,9 @@ pub enum SqsAuth {
 
 impl Default for SqsSection {
     fn default() -> Self {
-        let SqsOptions { account_id, base_url, deleted_name_cooldown, presigned, .. } = SqsOptions::default();
+        let SqsOptions { account_id, base_url, deleted_name_cooldown, presigned, regions, .. } = SqsOptions::default();
         let deleted_name_cooldown = TimeSpan::from_duration(deleted_name_cooldown);
-        SqsSection { account_id, base_url, deleted_name_cooldown, presigned }
+        SqsSection { account_id, base_url, deleted_name_cooldown, presigned, regions }
     }
 }
 
@@ -73,6 +76,7 @@ impl SqsSection {
             deleted_name_cooldown: self.deleted_name_cooldown.duration(),
             signatures: auth.sqs == SqsAuth::SigV4,
             presigned: self.presigned,
+            regions: self.regions,
             keys_file,
         }
     }

@@ -107,6 +107,11 @@ impl SqsError {
         SqsError::new("UnsupportedOperation", "AWS.SimpleQueueService.UnsupportedOperation", message)
     }
 
+    /// No move task of the source has this id.
+    pub fn no_move_task() -> Self {
+        SqsError::plain("ResourceNotFoundException", "Task does not exist.").with_status(StatusCode::NOT_FOUND)
+    }
+
     /// The queue that a move task names in `parameter` is not there.
     pub fn no_resource(parameter: &str) -> Self {
         let message = format!("The resource that you specified for the {parameter} parameter doesn't exist.");
@@ -124,6 +129,17 @@ impl SqsError {
             u32::from(character)
         );
         SqsError::plain("InvalidMessageContents", message)
+    }
+
+    /// `character` may not be in the value of this message attribute.
+    pub fn invalid_attribute_character(attribute: &str, character: char) -> Self {
+        let message = format!(
+            "Invalid binary character '#x{:X}' was found in the value of message (user) attribute '{}', the set of \
+             allowed characters is #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
+            u32::from(character),
+            echo(attribute)
+        );
+        SqsError::invalid_value(message)
     }
 
     /// The body, or the body with its attributes, is larger than the queue takes.

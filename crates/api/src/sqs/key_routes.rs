@@ -64,11 +64,9 @@ pub(crate) struct KeyRequest {
     /// Lifetime in milliseconds; unlimited if not given.
     #[schema(minimum = 1)]
     expires_in_ms: Option<u64>,
-    /// Short form: messages sent in a second.
-    #[schema(minimum = 1)]
+    /// Short form: messages sent in a second; 0 means none.
     sends_per_second: Option<u64>,
     /// Short form: bytes of the largest message sent.
-    #[schema(minimum = 1)]
     payload_bytes_max: Option<u64>,
 }
 

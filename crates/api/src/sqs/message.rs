@@ -18,6 +18,8 @@ use super::model::{AttributeValue, MessageAttributes, SendEntry, SendMessage, Se
 pub(super) const TYPE: &str = "$type.";
 pub(super) const TRACE: &str = "$trace";
 pub(super) const SENDER: &str = "$sender";
+/// Deduplication id of a message in a queue that does not deduplicate: kept and shown, nothing more.
+pub(super) const DEDUPLICATION_ID: &str = "$deduplication_id";
 
 const ATTRIBUTES_MAX: usize = 10;
 const NAME_BYTES_MAX: usize = 256;
@@ -28,6 +30,16 @@ pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
+
+/// Circumstances of a send, the same for all messages of a batch.
+#[derive(Clone, Copy)]
+pub(super) struct Origin<'a> {
+    /// Id of the sender that receivers see; empty for none.
+    pub sender: &'a str,
+    pub corr_id: &'a str,
+    /// Trace of the request, for messages that name none themselves.
+    pub trace: Option<&'a str>,
+}
 
 /// A message as it was given, alone or in a batch.
 #[derive(Default)]
@@ -70,25 +82,37 @@ impl Draft {
         (self.body.as_ref().map_or(0, String::len) + attributes.sum::<usize>()) as u64
     }
 
+    /// Refuses a message that lacks what its queue keeps order by. One such entry refuses its whole batch.
+    pub fn check_order_ids(&self, settings: &TopicSettings) -> Result<(), SqsError> {
+        if !is_fifo(settings) {
+            return Ok(());
+        }
+        if self.deduplication_id.is_none() && !settings.labels.contains_key(CONTENT_BASED) {
+            return Err(SqsError::no_deduplication_id());
+        }
+        self.group_id.as_ref().map(drop).ok_or_else(|| SqsError::missing("MessageGroupId"))
+    }
+
     /// The message for the mailbox, and what is answered once it is in; the id and number are filled in then.
-    pub fn outgoing(self, settings: &TopicSettings, sender: &str, corr_id: &str) -> Result<(Outgoing, Sent), SqsError> {
+    pub fn outgoing(self, settings: &TopicSettings, origin: Origin<'_>) -> Result<(Outgoing, Sent), SqsError> {
         let size = self.size();
         let body = self.body.filter(|body| !body.is_empty()).ok_or_else(|| SqsError::missing("MessageBody"))?;
         if let Some(character) = illegal_character(&body) {
             return Err(SqsError::invalid_contents(character));
         }
-        let mut attrs = Vec::with_capacity(self.attributes.len() * 2 + 2);
+        let mut attrs = Vec::with_capacity(self.attributes.len() * 2 + 3);
         let md5_of_message_attributes = keep_attributes(self.attributes, &mut attrs)?;
         let bytes_max = settings.payload_bytes_max;
         if size > u64::from(bytes_max) {
             return Err(SqsError::message_too_long(bytes_max.into()));
         }
-        let md5_of_message_system_attributes = keep_system_attributes(self.system_attributes, &mut attrs)?;
-        if !sender.is_empty() {
-            attrs.push((SENDER.to_owned(), sender.to_owned()));
+        let md5_of_message_system_attributes =
+            keep_system_attributes(self.system_attributes, origin.trace, &mut attrs)?;
+        if !origin.sender.is_empty() {
+            attrs.push((SENDER.to_owned(), origin.sender.to_owned()));
         }
         let delay_ms = delay_ms(self.delay_seconds, settings)?;
-        let (idem_key, dedup) = dedup(self.deduplication_id, &body, settings)?;
+        let (idem_key, dedup) = dedup(self.deduplication_id, &body, settings, &mut attrs)?;
         let sent = Sent {
             md5_of_message_body: digest::md5_of(body.as_bytes()),
             md5_of_message_attributes,
@@ -96,7 +120,7 @@ impl Draft {
             ..Sent::default()
         };
         let group = group(self.group_id, settings)?;
-        let (payload, corr_id) = (body.into(), corr_id.to_owned());
+        let (payload, corr_id) = (body.into(), origin.corr_id.to_owned());
         let existing_only = true;
         Ok((Outgoing { idem_key, dedup, group, attrs, payload, delay_ms, corr_id, existing_only }, sent))
     }
@@ -145,20 +169,20 @@ fn group(group_id: Option<String>, settings: &TopicSettings) -> Result<Option<St
     }
 }
 
-/// The key a message is known again by, and where.
+/// The key a message is known again by, and where. A standard queue only keeps it among the attributes.
 fn dedup(
     deduplication_id: Option<String>,
     body: &str,
     settings: &TopicSettings,
+    attrs: &mut Vec<(String, String)>,
 ) -> Result<(Option<String>, Dedup), SqsError> {
+    let deduplication_id = deduplication_id.map(|id| checked_id("MessageDeduplicationId", id)).transpose()?;
     if !is_fifo(settings) {
-        return match deduplication_id {
-            Some(id) => Err(SqsError::not_for_this_queue("MessageDeduplicationId", id)),
-            None => Ok((None, Dedup::default())),
-        };
+        attrs.extend(deduplication_id.map(|id| (DEDUPLICATION_ID.to_owned(), id)));
+        return Ok((None, Dedup::default()));
     }
     let key = match deduplication_id {
-        Some(id) => checked_id("MessageDeduplicationId", id)?,
+        Some(id) => id,
         None if settings.labels.contains_key(CONTENT_BASED) => digest::sha256_of(body.as_bytes()),
         None => return Err(SqsError::no_deduplication_id()),
     };
@@ -257,7 +281,7 @@ fn checked_value(
         }
     } else {
         if let Some(character) = illegal_character(&value) {
-            return Err(SqsError::invalid_contents(character));
+            return Err(SqsError::invalid_attribute_character(name, character));
         }
         if base == "Number" && !is_number(&value) {
             let message = format!("Can't cast the value of message (user) attribute '{name}' to a number.");
@@ -286,11 +310,16 @@ pub(super) fn is_number(text: &str) -> bool {
     digits().next().is_some() && digits().all(|byte| byte.is_ascii_digit()) && counting <= DIGITS_MAX && exponent_fits
 }
 
-/// The one attribute that infrastructure may add; it does not count as part of the message.
+/// The one attribute that infrastructure may add; it does not count as part of the message. The trace of the request
+/// stands in for it, without a digest, because nobody sent it as an attribute.
 fn keep_system_attributes(
     attributes: MessageAttributes,
+    trace: Option<&str>,
     attrs: &mut Vec<(String, String)>,
 ) -> Result<Option<String>, SqsError> {
+    if attributes.is_empty() {
+        attrs.extend(trace.map(|trace| (TRACE.to_owned(), trace.to_owned())));
+    }
     let mut digest = AttributesDigest::default();
     for (name, value) in attributes {
         if name != "AWSTraceHeader" {

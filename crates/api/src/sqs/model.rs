@@ -198,11 +198,13 @@ pub(crate) struct Sent {
     pub sequence_number: Option<String>,
 }
 
-/// What became of each entry; both lists are always there, as the model says that they are required.
+/// What became of each entry. The model calls both lists required, but the service leaves out an empty one.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Batch {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub successful: Vec<Done>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failed>,
 }
 

@@ -1,20 +1,20 @@
 //! Tasks that move dead messages back, or elsewhere.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::StatusCode;
 use ron_auth::Action;
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
 use svc_mailbox::capabilities::{ADMIN, SEND};
 use svc_mailbox::types::TopicName;
 use svc_mailbox::{IfBusy, MoveControl, MoveFailure, MoveOrder, MoveState, MoveView, OnFailure, TopicView};
+use uuid::Uuid;
 
 use super::App;
 use super::caller::Caller;
 use super::error::SqsError;
+use super::message::BASE64;
 use super::model::{self, ActionOutput, MoveCanceled, MoveStarted, MoveTask, Moves};
-use super::{names, queues};
+use super::names;
 
 const RATE_MAX: i64 = 500;
 const RESULTS_MAX: i64 = 10;
@@ -31,14 +31,19 @@ pub(super) async fn start_message_move_task(
     if let Some(rate) = rate.filter(|rate| !(1..=RATE_MAX).contains(rate)) {
         return Err(SqsError::out_of_range("MaxNumberOfMessagesPerSecond", rate, 1, RATE_MAX));
     }
-    if queues::sources_of(app, &source).is_empty() {
+    if app.mailbox.origins_of(&source.name).is_empty() {
         return Err(SqsError::invalid_value("Source queue must be configured as a Dead Letter Queue."));
     }
     if let Some(target) = &target {
         check_target(&source, target)?;
     }
+    let origins = match &target {
+        Some(_) => None,
+        None => app.mailbox.origins_for(&source.name, |queue| caller.allow(app, SEND, queue).map(drop))?,
+    };
     let order = MoveOrder {
         to: target.map(|target| target.name),
+        origins,
         rate_per_second: rate.and_then(|rate| u32::try_from(rate).ok()),
         if_busy: IfBusy::Refuse,
         on_failure: OnFailure::Stop,
@@ -50,7 +55,7 @@ pub(super) async fn start_message_move_task(
         ),
         _ => error.into(),
     })?;
-    Ok(ActionOutput::MoveStarted(MoveStarted { task_handle: handle_of(app, caller, &started) }))
+    Ok(ActionOutput::MoveStarted(MoveStarted { task_handle: handle_of(caller, &started) }))
 }
 
 fn check_target(source: &TopicView, target: &TopicView) -> Result<(), SqsError> {
@@ -75,7 +80,7 @@ pub(super) async fn list_message_move_tasks(
         return Err(SqsError::out_of_range("MaxResults", count, 1, RESULTS_MAX));
     }
     let views = app.mailbox.moves(&source.name);
-    let results = views.iter().take(count as usize).map(|view| shown(app, caller, view)).collect();
+    let results = views.iter().take(count as usize).map(|view| shown(caller, view)).collect();
     Ok(ActionOutput::Moves(Moves { results }))
 }
 
@@ -86,15 +91,13 @@ pub(super) async fn cancel_message_move_task(
 ) -> Result<ActionOutput, SqsError> {
     let handle = request.task_handle.filter(|handle| !handle.is_empty());
     let handle = handle.ok_or_else(|| SqsError::missing("TaskHandle"))?;
-    let (source, id) = read_handle(&app.options.account_id, &handle)
-        .ok_or_else(|| SqsError::invalid_value("Value for parameter TaskHandle is invalid."))?;
-    caller.allow(app, ADMIN, source.as_str())?;
+    let handle =
+        Handle::read(&handle).ok_or_else(|| SqsError::invalid_value("Value for parameter TaskHandle is invalid."))?;
+    let source = queue_for(app, caller, ADMIN, "SourceArn", Some(&handle.source_arn))?.name;
+    let id = number_of_task(&source, &handle.task_id).ok_or_else(SqsError::no_move_task)?;
     let canceled = app.mailbox.control_move(&source, id, MoveControl::Cancel, caller.call.deadline).await;
     let canceled = canceled.map_err(|error| match error.kind {
-        Kind::NotFound => {
-            let shape = "ResourceNotFoundException";
-            SqsError::new(shape, shape, "Task does not exist.").with_status(StatusCode::NOT_FOUND)
-        }
+        Kind::NotFound => SqsError::no_move_task(),
         Kind::Conflict => SqsError::unsupported("Only active tasks can be cancelled."),
         _ => error.into(),
     })?;
@@ -111,10 +114,13 @@ fn queue_for(
 ) -> Result<TopicView, SqsError> {
     let arn = arn.filter(|arn| !arn.is_empty()).ok_or_else(|| SqsError::missing(parameter))?;
     if names::read_arn(arn).is_none() {
-        return Err(SqsError::invalid_parameter(parameter, arn, "Must be the ARN of a queue."));
+        return Err(SqsError::invalid_value(format!(
+            "You must use this format to specify the {parameter}: \
+             arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
+        )));
     }
     let missing = || SqsError::no_resource(parameter);
-    let name = names::queue_of_arn(&app.options.account_id, arn).ok_or_else(missing)?;
+    let name = caller.namespace.topic_of_arn(arn).ok_or_else(missing)?;
     caller.allow(app, action, name.as_str())?;
     app.mailbox.topic(&name).map_err(|_| missing())
 }
@@ -123,25 +129,48 @@ fn queue_for(
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Handle {
-    task_id: u64,
+    /// A UUID where the node wrote it; any text where somebody else did.
+    task_id: String,
     source_arn: String,
 }
 
-fn handle_of(app: &App, caller: &Caller, view: &MoveView) -> String {
-    let handle = Handle { task_id: view.task.id, source_arn: names::arn_of(app, caller, view.from.as_str()) };
-    write_handle(&handle)
+impl Handle {
+    /// The contents of a handle with an ARN in it.
+    fn read(text: &str) -> Option<Handle> {
+        let handle: Handle = serde_json::from_slice(&BASE64.decode(text).ok()?).ok()?;
+        names::read_arn(&handle.source_arn).is_some().then_some(handle)
+    }
+
+    fn write(&self) -> String {
+        BASE64.encode(serde_json::to_vec(self).expect("texts are JSON"))
+    }
 }
 
-fn write_handle(handle: &Handle) -> String {
-    URL_SAFE_NO_PAD.encode(serde_json::to_vec(handle).expect("a number and a text are JSON"))
+fn handle_of(caller: &Caller, view: &MoveView) -> String {
+    let task_id = id_of_task(&view.from, view.task.id).to_string();
+    Handle { task_id, source_arn: caller.namespace.arn(view.from.as_str()) }.write()
 }
 
-fn read_handle(account_id: &str, text: &str) -> Option<(TopicName, u64)> {
-    let handle: Handle = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
-    Some((names::queue_of_arn(account_id, &handle.source_arn)?, handle.task_id))
+/// Bits of a task's number in its id; the two above them belong to the format.
+const NUMBER_BITS: u32 = 62;
+
+/// The id of a task: a UUID whose first half stands for the queue and whose second half is the task's number, so that
+/// an id tells its number without a table, and one of another queue is none of this.
+fn id_of_task(source: &TopicName, number: u64) -> Uuid {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.as_str().as_bytes());
+    let first = digest.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    // Version 8, which leaves the meaning of the other bits to whoever makes the id.
+    let first = first & !0xf000 | 0x8000;
+    Uuid::from_u64_pair(first, 0b10 << NUMBER_BITS | number & ((1 << NUMBER_BITS) - 1))
 }
 
-fn shown(app: &App, caller: &Caller, view: &MoveView) -> MoveTask {
+fn number_of_task(source: &TopicName, id: &str) -> Option<u64> {
+    let id = Uuid::try_parse(id).ok()?;
+    let number = id.as_u64_pair().1 & ((1 << NUMBER_BITS) - 1);
+    (id_of_task(source, number) == id).then_some(number)
+}
+
+fn shown(caller: &Caller, view: &MoveView) -> MoveTask {
     let task = &view.task;
     let status = match task.state {
         // SQS knows no pause and no waiting: these are moves of the native surface.
@@ -156,10 +185,10 @@ fn shown(app: &App, caller: &Caller, view: &MoveView) -> MoveTask {
         MoveFailure::NoOrigin => "CouldNotDetermineMessageSource",
     });
     MoveTask {
-        task_handle: (status == "RUNNING").then(|| handle_of(app, caller, view)),
+        task_handle: (status == "RUNNING").then(|| handle_of(caller, view)),
         status,
-        source_arn: names::arn_of(app, caller, view.from.as_str()),
-        destination_arn: task.to.as_ref().map(|to| names::arn_of(app, caller, to.as_str())),
+        source_arn: caller.namespace.arn(view.from.as_str()),
+        destination_arn: task.to.as_ref().map(|to| caller.namespace.arn(to.as_str())),
         max_number_of_messages_per_second: task.rate_per_second,
         approximate_number_of_messages_moved: task.moved,
         approximate_number_of_messages_to_move: Some(task.to_move),
@@ -174,12 +203,21 @@ mod tests {
 
     #[test]
     fn a_handle_names_its_task_and_its_queue() {
+        let (dead, other): (TopicName, TopicName) = ("dead".parse().expect("a name"), "other".parse().expect("a name"));
         let source_arn = "arn:aws:sqs:eu-west-1:000000000000:dead".to_owned();
-        let text = write_handle(&Handle { task_id: 42, source_arn });
-        assert_eq!(read_handle("000000000000", &text), Some(("dead".parse().expect("a name"), 42)));
-        assert_eq!(read_handle("111111111111", &text), None);
-        for garbage in ["", "garbage", "!", &text[..text.len() - 4]] {
-            assert_eq!(read_handle("000000000000", garbage), None, "{garbage}");
+        for number in [0, 42, (1 << NUMBER_BITS) - 1] {
+            let task_id = id_of_task(&dead, number).to_string();
+            let text = Handle { task_id: task_id.clone(), source_arn: source_arn.clone() }.write();
+            let handle = Handle::read(&text).expect("its own text");
+            assert_eq!((&handle.task_id, &handle.source_arn), (&task_id, &source_arn));
+            assert_eq!(number_of_task(&dead, &handle.task_id), Some(number));
+            assert_eq!(number_of_task(&other, &handle.task_id), None, "a task of one queue is none of another");
+            for garbage in ["", "garbage", "!", &text[..text.len() - 6], &BASE64.encode(r#"{"taskId":"x"}"#)] {
+                assert!(Handle::read(garbage).is_none(), "{garbage}");
+            }
+        }
+        for unknown in ["", "42", "10c20b0a-4b2c-4f4e-9a53-0b8e8f2b2d1c"] {
+            assert_eq!(number_of_task(&dead, unknown), None, "{unknown}");
         }
     }
 }

@@ -3,6 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Whether the region of a signature's scope is a place of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Regions {
+    /// Every region sees all queues.
+    Shared,
+    /// Queues of one region are not seen in another.
+    Separate,
+}
+
 /// How the surface behaves; what is not here is as the service has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqsOptions {
@@ -16,6 +29,8 @@ pub struct SqsOptions {
     pub signatures: bool,
     /// Whether a signature may stand in the query of the URL.
     pub presigned: bool,
+    /// Whether regions are places of their own.
+    pub regions: Regions,
     /// Where access keys are kept; in memory alone if not given.
     pub keys_file: Option<PathBuf>,
 }
@@ -28,6 +43,7 @@ impl Default for SqsOptions {
             deleted_name_cooldown: Duration::ZERO,
             signatures: true,
             presigned: false,
+            regions: Regions::Shared,
             keys_file: None,
         }
     }

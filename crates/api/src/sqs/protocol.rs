@@ -62,6 +62,12 @@ impl Protocol {
     }
 }
 
+/// The answer to a GET that names no action: in these bytes alone, as the service writes them. It depends on nothing
+/// that a queue holds.
+pub(super) fn unknown_operation(corr_id: &CorrId) -> Response {
+    response(StatusCode::NOT_FOUND, xml::MEDIA_TYPE, b"<UnknownOperationException/>\n".to_vec(), corr_id)
+}
+
 /// The media type of a body, without its parameters.
 pub(super) fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(header::CONTENT_TYPE)?.as_bytes();

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use http::request::Parts;
 use percent_encoding::percent_decode;
 
 use super::Action;
@@ -17,6 +18,10 @@ use super::model::{
 /// Media type of a form.
 pub(super) const MEDIA_TYPE: &str = "application/x-www-form-urlencoded";
 
+/// Maximum pairs of one form. The largest request there is, ten messages with every attribute they may have, is well
+/// below; each pair costs far more memory than its bytes.
+const PAIRS_MAX: usize = 4096;
+
 /// A form as it came, by name; of two values with one name the last counts.
 #[derive(Debug, Default)]
 pub(super) struct Form(BTreeMap<String, String>);
@@ -25,12 +30,19 @@ impl Form {
     /// Reads the query of the address and the body, which goes before it.
     pub(super) fn read(query: Option<&str>, body: &[u8]) -> Result<Self, SqsError> {
         let mut form = Form::default();
-        for text in [query.unwrap_or_default().as_bytes(), body] {
-            for pair in text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()) {
-                let equals = pair.iter().position(|byte| *byte == b'=');
-                let (name, value) = equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]));
-                form.0.insert(decoded(name)?, decoded(value)?);
+        let query = query.unwrap_or_default().as_bytes();
+        if pairs(query).chain(pairs(body)).take(PAIRS_MAX + 1).count() > PAIRS_MAX {
+            return Err(SqsError::malformed("The request has too many parameters."));
+        }
+        for (name, value) in pairs(query) {
+            // A signature covers the pairs of a query in the order of their names and values. Were one of two values
+            // chosen by its place, whoever saw the request could exchange them.
+            if form.0.insert(decoded(name)?, decoded(value)?).is_some() {
+                return Err(SqsError::malformed("The query names a parameter twice."));
             }
+        }
+        for (name, value) in pairs(body) {
+            form.0.insert(decoded(name)?, decoded(value)?);
         }
         Ok(form)
     }
@@ -53,6 +65,20 @@ impl Form {
     fn all(&self) -> FieldPath<'_> {
         FieldPath { form: self, prefix: String::new() }
     }
+}
+
+/// Whether the query of a request says which action it wants, known or not.
+pub(super) fn names_action(parts: &Parts) -> bool {
+    pairs(parts.uri.query().unwrap_or_default().as_bytes()).any(|(name, _)| name == b"Action")
+}
+
+/// The pairs of a form, still encoded.
+fn pairs(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let pairs = text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| {
+        let equals = pair.iter().position(|byte| *byte == b'=');
+        equals.map_or((pair, &b""[..]), |at| (&pair[..at], &pair[at + 1..]))
+    })
 }
 
 fn decoded(text: &[u8]) -> Result<String, SqsError> {

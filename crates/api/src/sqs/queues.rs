@@ -3,7 +3,7 @@
 use ron_types::{Error, Kind};
 use svc_mailbox::TopicView;
 use svc_mailbox::capabilities::ADMIN;
-use svc_mailbox::types::{TopicName, TopicSettings};
+use svc_mailbox::types::{Groups, TopicName, TopicSettings};
 
 use super::App;
 use super::attributes::{self, COUNTS, Change, FIXED, SETTABLE};
@@ -24,28 +24,28 @@ pub(super) async fn create_queue(
     caller: &Caller,
     request: model::CreateQueue,
 ) -> Result<ActionOutput, SqsError> {
-    let name = request.queue_name.filter(|name| !name.is_empty()).ok_or_else(|| SqsError::missing("QueueName"))?;
+    let name = request.queue_name.ok_or_else(|| SqsError::missing("QueueName"))?;
     let given = request.attributes.unwrap_or_default();
     let is_fifo = is_fifo(&given)?;
-    let name = names::new_name(&name, is_fifo)?;
+    let name = names::new_name(&caller.namespace, &name, is_fifo)?;
     caller.allow(app, ADMIN, name.as_str())?;
-    let change = attributes::read(&given, is_fifo)?;
+    let change = attributes::read(&given, is_fifo, &caller.namespace)?;
     let mut wanted = attributes::defaults(app.mailbox.default_settings(), is_fifo);
     change.apply(&mut wanted)?;
     tags::add(&mut wanted, request.tags.unwrap_or_default(), &name)?;
     let url = || Ok(ActionOutput::QueueUrl(QueueUrl { queue_url: names::url_of(app, caller, &name) }));
-    if is_there(app, &name, &given, &wanted)? {
+    if is_there(app, caller, &name, &given, &wanted)? {
         return url();
     }
     let cooldown = app.options.deleted_name_cooldown;
     if app.state.deleted.has(&name, app.mailbox.now(), cooldown.as_millis() as u64) {
         return Err(SqsError::queue_deleted_recently(cooldown));
     }
-    check_target(app, &name, &wanted, &change)?;
+    check_target(app, caller, &name, &wanted, &change)?;
     match app.mailbox.create_topic(&name, wanted.clone(), caller.call.deadline).await {
         Ok(_) => url(),
         // Another caller has just made it.
-        Err(error) if error.kind == Kind::Conflict && is_there(app, &name, &given, &wanted)? => url(),
+        Err(error) if error.kind == Kind::Conflict && is_there(app, caller, &name, &given, &wanted)? => url(),
         Err(error) => Err(refusal_of(error)),
     }
 }
@@ -60,26 +60,39 @@ fn is_fifo(given: &Map) -> Result<bool, SqsError> {
 }
 
 /// Whether a queue is there with the attributes given; one with others is a refusal.
-fn is_there(app: &App, name: &TopicName, given: &Map, wanted: &TopicSettings) -> Result<bool, SqsError> {
+fn is_there(
+    app: &App,
+    caller: &Caller,
+    name: &TopicName,
+    given: &Map,
+    wanted: &TopicSettings,
+) -> Result<bool, SqsError> {
     let Ok(there) = app.mailbox.topic(name) else { return Ok(false) };
-    match attributes::different(given, name, &there.settings, wanted) {
+    match attributes::different(given, name, &there.settings, wanted, &caller.namespace) {
         Some(attribute) => Err(SqsError::queue_exists(attribute)),
         None => Ok(true),
     }
 }
 
-/// The queue for the dead must be there, be of the same kind, and take the dead of this one.
-fn check_target(app: &App, name: &TopicName, settings: &TopicSettings, change: &Change) -> Result<(), SqsError> {
+/// The queue for the dead must be the caller's to look after, be there, be of the same kind, and take the dead of this
+/// one.
+fn check_target(
+    app: &App,
+    caller: &Caller,
+    name: &TopicName,
+    settings: &TopicSettings,
+    change: &Change,
+) -> Result<(), SqsError> {
     let Some(Some(redrive)) = &change.redrive else { return Ok(()) };
-    let target = redrive.target_of(&app.options.account_id).and_then(|target| app.mailbox.topic(&target).ok());
-    let target = target.ok_or_else(|| redrive.refused("Dead letter target does not exist."))?;
+    let missing = || redrive.refused("Dead letter target does not exist.");
+    let target = redrive.target.as_ref().ok_or_else(missing)?;
+    // Before it is looked for: a caller learns of no queue that is not its own.
+    caller.allow(app, ADMIN, target.as_str())?;
+    let target = app.mailbox.topic(target).map_err(|_| missing())?;
     if target.settings.groups != settings.groups {
         return Err(redrive.refused("Dead-letter queue must be same type of queue as the source."));
     }
-    if target.name == *name {
-        return Err(redrive.refused("A queue cannot be its own dead-letter queue."));
-    }
-    if !attributes::allows(&target.settings, &app.options.account_id, name) {
+    if !attributes::allows(&target.settings, &caller.namespace, name) {
         return Err(redrive.refused("The dead-letter queue does not allow this queue as a source."));
     }
     Ok(())
@@ -91,11 +104,11 @@ pub(super) async fn get_queue_url(
     caller: &Caller,
     request: model::GetQueueUrl,
 ) -> Result<ActionOutput, SqsError> {
-    let name = request.queue_name.filter(|name| !name.is_empty()).ok_or_else(|| SqsError::missing("QueueName"))?;
+    let name = request.queue_name.ok_or_else(|| SqsError::missing("QueueName"))?;
+    let name = names::sought_name(&caller.namespace, &name)?;
     if request.owner.is_some_and(|owner| !owner.is_empty() && owner != app.options.account_id) {
         return Err(SqsError::no_queue());
     }
-    let name: TopicName = name.parse().map_err(|_| SqsError::no_queue())?;
     names::may_see(app, caller, name.as_str())?;
     let queue = app.mailbox.topic(&name)?;
     Ok(ActionOutput::QueueUrl(QueueUrl { queue_url: names::url_of(app, caller, &queue.name) }))
@@ -106,11 +119,11 @@ pub(super) async fn list_queues(
     caller: &Caller,
     request: model::ListQueues,
 ) -> Result<ActionOutput, SqsError> {
-    let prefix = request.queue_name_prefix.unwrap_or_default();
+    let prefix = caller.namespace.topics_from(&request.queue_name_prefix.unwrap_or_default());
     let page = Page::read(request.max_results, request.next_token.as_deref())?;
     // The empty name stands for every queue; who has a right to that need not be asked about each.
     let sees_all = names::may_see(app, caller, "").is_ok();
-    let (mut shown, mut after, mut looked_at) = (Vec::new(), page.after.clone(), 0);
+    let (mut shown, mut after, mut looked_at, mut is_short) = (Vec::new(), page.after.clone(), 0, false);
     // One more than wanted shows whether there is another page.
     let next = loop {
         let step = if sees_all { page.size + 1 } else { LOOK_STEP };
@@ -124,13 +137,17 @@ pub(super) async fn list_queues(
             _ if shown.len() > page.size => break Some(shown[page.size - 1].clone()),
             _ if is_last => break None,
             // A caller that sees few of very many queues gets a short page, and the token of the next.
-            Some(last) if page.has_next && looked_at >= LOOK_MAX => break Some(last.clone()),
+            Some(last) if looked_at >= LOOK_MAX => {
+                is_short = true;
+                break Some(last.clone());
+            }
             _ => tokio::task::yield_now().await,
         }
     };
     shown.truncate(page.size);
     let queue_urls = shown.iter().map(|name| names::url_of(app, caller, name)).collect();
-    let next_token = next.filter(|_| page.has_next).as_ref().map(names::page_token);
+    // A caller that asked for no pages gets no token, as on AWS, unless its first page ended before its queues did.
+    let next_token = next.filter(|_| page.has_next || is_short).as_ref().map(names::page_token);
     Ok(ActionOutput::Queues(Queues { queue_urls, next_token }))
 }
 
@@ -142,30 +159,20 @@ pub(super) async fn list_dead_letter_source_queues(
 ) -> Result<ActionOutput, SqsError> {
     let queue = names::queue_to_look_at(app, caller, request.queue_url.as_deref())?;
     let page = Page::read(request.max_results, request.next_token.as_deref())?;
-    let mut sources = sources_of(app, &queue);
+    let mut sources = app.mailbox.origins_of(&queue.name);
     sources.retain(|name| {
-        page.after.as_ref().is_none_or(|after| name > after) && names::may_see(app, caller, name.as_str()).is_ok()
+        let is_next = page.after.as_ref().is_none_or(|after| name > after) && caller.namespace.has(name);
+        is_next && names::may_see(app, caller, name.as_str()).is_ok()
     });
     let (queue_urls, next_token) = page.cut(app, caller, sources);
     Ok(ActionOutput::DeadLetterSources(DeadLetterSources { queue_urls, next_token }))
-}
-
-/// The queues whose dead go to this one, in the order of their names.
-pub(super) fn sources_of(app: &App, queue: &TopicView) -> Vec<TopicName> {
-    let mut sources = app.mailbox.sources_of(&queue.name);
-    if let Some(owner) = &queue.dead_letters_of
-        && let Err(place) = sources.binary_search(owner)
-    {
-        sources.insert(place, owner.clone());
-    }
-    sources
 }
 
 /// Section of a list that a request asks for.
 struct Page {
     size: usize,
     after: Option<TopicName>,
-    /// Whether the answer may name a next page; a caller that asks for no pages gets only the first.
+    /// Whether the caller asked for pages; one that did not gets only the first.
     has_next: bool,
 }
 
@@ -195,9 +202,10 @@ pub(super) async fn delete_queue(
     let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     check_is_own(&queue)?;
     // Here a queue may go though others send it their dead; they keep their policy, which does nothing then.
-    for source in app.mailbox.sources_of(&queue.name) {
+    for source in app.mailbox.dependents_of(&queue.name) {
         let detach = |settings: &mut TopicSettings| {
-            if settings.dlq.as_deref() == Some(queue.name.as_str()) {
+            // Asked again: it may have got another just now.
+            if app.mailbox.dependents_of(&queue.name).contains(&source) {
                 attributes::detach(settings);
             }
             Ok(())
@@ -220,7 +228,7 @@ pub(super) async fn delete_queue(
 pub(super) async fn purge_queue(app: &App, caller: &Caller, request: model::OfQueue) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     if !app.state.purged.enter(&queue.name, app.mailbox.now(), PURGE_MS) {
-        return Err(SqsError::purge_in_progress(queue.name.as_str()));
+        return Err(SqsError::purge_in_progress(caller.namespace.queue(queue.name.as_str())));
     }
     let purged = app.mailbox.purge(&queue.name, caller.call.deadline).await;
     if purged.is_err() {
@@ -242,16 +250,15 @@ pub(super) async fn get_queue_attributes(
     }
     let wants_all = asked.iter().any(|name| name == "All");
     let is_wanted = |name: &str| wants_all || asked.iter().any(|asked| asked == name);
-    let arn_start = names::arn_of(app, caller, "");
     let mut shown = Map::new();
     for name in SETTABLE.into_iter().filter(|name| is_wanted(name)) {
-        let value = attributes::shown(name, &queue.name, &queue.settings, &arn_start);
+        let value = attributes::shown(name, &queue.name, &queue.settings, &caller.namespace);
         shown.extend(value.map(|value| (name.to_owned(), value)));
     }
     let fixed = [
         (queue.created_ms / 1000).to_string(),
         (queue.modified_ms / 1000).to_string(),
-        names::arn_of(app, caller, queue.name.as_str()),
+        caller.namespace.arn(queue.name.as_str()),
     ];
     shown.extend(
         FIXED.into_iter().zip(fixed).filter(|(name, _)| is_wanted(name)).map(|(name, value)| (name.to_owned(), value)),
@@ -273,8 +280,9 @@ pub(super) async fn set_queue_attributes(
 ) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     let given = request.attributes.filter(|given| !given.is_empty()).ok_or_else(|| SqsError::missing("Attributes"))?;
-    let change = attributes::read(&given, queue.settings.groups == svc_mailbox::types::Groups::Fifo)?;
-    check_target(app, &queue.name, &queue.settings, &change)?;
+    let is_fifo = queue.settings.groups == Groups::Fifo;
+    let change = attributes::read(&given, is_fifo, &caller.namespace)?;
+    check_target(app, caller, &queue.name, &queue.settings, &change)?;
     edit(app, caller, &queue, |settings| change.apply(settings)).await?;
     Ok(ActionOutput::Nothing)
 }
@@ -301,9 +309,13 @@ pub(super) async fn edit(
     }
 }
 
-/// Maps an error of the mailbox about settings that passed the checks here: it can only be about their size.
+/// Maps an error of the mailbox about settings that passed the checks here: it can only be about their size, or the
+/// queue for the dead has just gone.
 fn refusal_of(error: Error) -> SqsError {
     match error.kind {
+        Kind::Schema if error.detail.starts_with("dlq:") => {
+            SqsError::invalid_value("Dead letter target does not exist.")
+        }
         Kind::Schema => SqsError::over_limit("The policies and tags of the queue are larger than a queue can keep."),
         _ => error.into(),
     }

@@ -38,7 +38,7 @@ pub(super) async fn receive_message(
         Some(id) => receive_again(app, caller, &queue, &subject, &asked, id).await?,
         None => receive(app, caller, &queue, &subject, &asked).await?,
     };
-    let messages = deliveries.into_iter().map(|delivery| wanted.show(app, caller, &queue.settings, delivery));
+    let messages = deliveries.into_iter().map(|delivery| wanted.show(caller, &queue.settings, delivery));
     Ok(ActionOutput::Received(Received { messages: messages.collect() }))
 }
 
@@ -92,6 +92,7 @@ async fn receive(
         wait_ms: asked.wait_ms,
         consumer: [&*subject.name, " ", corr_id].concat(),
     };
+    let _waiting = (asked.wait_ms > 0).then(|| caller.call.wait()).transpose()?;
     let deliveries = app.mailbox.recv(&queue.name, receive, caller.call.deadline).await?;
     // Whoever waits is told of no limit, nor are those who take messages in order.
     if deliveries.is_empty() && asked.wait_ms == 0 && queue.settings.groups == Groups::Fair {

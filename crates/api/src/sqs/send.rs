@@ -21,8 +21,7 @@ pub(super) async fn send_message(
     request: model::SendMessage,
 ) -> Result<ActionOutput, SqsError> {
     let (queue, subject) = names::queue_for(app, caller, SEND, request.queue_url.as_deref())?;
-    let corr_id = caller.call.corr_id.as_str();
-    let (outgoing, sent) = Draft::from(request).outgoing(&queue.settings, &caller.sender, corr_id)?;
+    let (outgoing, sent) = Draft::from(request).outgoing(&queue.settings, caller.origin())?;
     let receipted = app.mailbox.send(&subject, &queue.name, outgoing, caller.call.deadline).await?;
     Ok(ActionOutput::Sent(answered(sent, &receipted, &queue.settings)))
 }
@@ -40,6 +39,7 @@ pub(super) async fn send_message_batch(
     for mut entry in entries {
         let id = entry.id.take().unwrap_or_default();
         let draft = Draft::from(entry);
+        draft.check_order_ids(&queue.settings)?;
         size += draft.size();
         drafts.push((id, draft));
     }
@@ -47,9 +47,8 @@ pub(super) async fn send_message_batch(
         return Err(SqsError::batch_too_long(MESSAGE_BYTES_MAX.into(), size));
     }
     let (mut batch, mut outgoing, mut sending) = (Batch::default(), Vec::new(), Vec::new());
-    let corr_id = caller.call.corr_id.as_str();
     for (id, draft) in drafts {
-        match draft.outgoing(&queue.settings, &caller.sender, corr_id) {
+        match draft.outgoing(&queue.settings, caller.origin()) {
             Ok((message, sent)) => {
                 outgoing.push(message);
                 sending.push((id, sent));
@@ -74,7 +73,7 @@ pub(super) async fn send_message_batch(
 
 fn answered(sent: Sent, receipted: &Receipted, settings: &TopicSettings) -> Sent {
     let sequence_number = (settings.groups == Groups::Fifo).then(|| sequence_number(receipted.seq));
-    Sent { message_id: receipted.msg_id.to_string(), sequence_number, ..sent }
+    Sent { message_id: receipted.msg_id.as_uuid(), sequence_number, ..sent }
 }
 
 /// The number of a message, as it is shown: always as long, so that it sorts as text.

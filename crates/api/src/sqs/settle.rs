@@ -1,9 +1,13 @@
 //! Deleting what was received, and changing for how long it is hidden: one message, or up to ten.
+//!
+//! On a queue that keeps no order every receipt handle of a message stays good while the message is there, also after
+//! its time or once somebody else has received the message: AWS promises that, and clients retry with the handle they
+//! have.
 
 use ron_types::{Error, Kind};
 use svc_mailbox::capabilities::ACK;
 use svc_mailbox::types::Groups;
-use svc_mailbox::{Receipt, TopicView};
+use svc_mailbox::{Fencing, Receipt, TopicView};
 
 use super::App;
 use super::attributes::VISIBILITY_SECONDS;
@@ -28,7 +32,7 @@ pub(super) async fn delete_message(
 ) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
     let given = given(app, &queue, request.receipt_handle.as_deref())?;
-    let outcome = app.mailbox.ack(vec![given.receipt], caller.call.deadline).await.pop();
+    let outcome = app.mailbox.ack_fenced(vec![given.receipt], Fencing::Any, caller.call.deadline).await.pop();
     deleted(app, caller, &queue, &given, outcome).await?;
     Ok(ActionOutput::Nothing)
 }
@@ -43,7 +47,7 @@ pub(super) async fn delete_message_batch(
     check_ids("DeleteMessageBatchRequestEntry", entries.iter().map(|entry| entry.id.as_deref()))?;
     let read: Vec<_> = entries.iter().map(|entry| given(app, &queue, entry.receipt_handle.as_deref())).collect();
     let receipts = read.iter().flatten().map(|given| given.receipt).collect();
-    let mut outcomes = app.mailbox.ack(receipts, caller.call.deadline).await.into_iter();
+    let mut outcomes = app.mailbox.ack_fenced(receipts, Fencing::Any, caller.call.deadline).await.into_iter();
     let mut results = Vec::with_capacity(read.len());
     for given in read {
         results.push(match given {
@@ -62,7 +66,8 @@ pub(super) async fn change_message_visibility(
     let (queue, _) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
     let given = given(app, &queue, request.receipt_handle.as_deref())?;
     let visibility_ms = visibility_ms(app, request.visibility_timeout, &given)?;
-    let outcome = app.mailbox.extend(vec![given.receipt], visibility_ms, caller.call.deadline).await.pop();
+    let receipts = vec![given.receipt];
+    let outcome = app.mailbox.extend_fenced(receipts, visibility_ms, Fencing::Any, caller.call.deadline).await.pop();
     changed(app, caller, &queue, &given, outcome).await?;
     Ok(ActionOutput::Nothing)
 }
@@ -89,7 +94,9 @@ pub(super) async fn change_message_visibility_batch(
     let mut outcomes = Vec::with_capacity(times.len());
     for time in &times {
         let of_time = read.iter().flatten().filter(|(other, _)| other == time).map(|(_, given)| given.receipt);
-        outcomes.push(app.mailbox.extend(of_time.collect(), *time, caller.call.deadline).await.into_iter());
+        let receipts = of_time.collect();
+        let changed = app.mailbox.extend_fenced(receipts, *time, Fencing::Any, caller.call.deadline).await;
+        outcomes.push(changed.into_iter());
     }
     let mut results = Vec::with_capacity(read.len());
     for given in read {

@@ -71,6 +71,40 @@ struct Credential<'a> {
     text: Cow<'a, str>,
 }
 
+/// What the head of a request shows.
+enum Shown<'a> {
+    Token(&'a str),
+    Signature(Claim<'a>, Arc<AccessKey>),
+}
+
+/// How far the head of a request proves who sent it.
+pub(crate) enum HeadProof {
+    /// It shows a token, not yet looked at.
+    Token(Arc<str>),
+    /// It is signed with this key, and names the hash of the body that must follow.
+    Key(Arc<AccessKey>),
+    /// It names a key of the ring, but its signature can be checked only with the body.
+    Pending,
+}
+
+/// Checks what can be checked before the body is read.
+pub(crate) fn recognize(
+    keyring: &Keyring,
+    options: &SqsOptions,
+    parts: &Parts,
+    now_unix_s: u64,
+) -> Result<HeadProof, SqsError> {
+    let query = canonical::Query::of(parts);
+    let (claim, key) = match examine(keyring, options, parts, &query, now_unix_s)? {
+        Shown::Token(token) => return Ok(HeadProof::Token(token.into())),
+        Shown::Signature(claim, key) => (claim, key),
+    };
+    let Some(named) = parts.headers.get(X_AMZ_CONTENT_SHA256) else { return Ok(HeadProof::Pending) };
+    let Ok(named) = canonical::Hash::try_from(named.as_bytes()) else { return Err(refusal::unsigned_payload()) };
+    claim.check_signature(&key, parts, &query, &named)?;
+    Ok(HeadProof::Key(key))
+}
+
 /// Checks the signature of a request, or takes the token that it shows instead. `body` is what came over the wire.
 pub(crate) fn verify(
     keyring: &Keyring,
@@ -80,25 +114,43 @@ pub(crate) fn verify(
     now_unix_s: u64,
 ) -> Result<Signer, SqsError> {
     let query = canonical::Query::of(parts);
+    let (claim, key) = match examine(keyring, options, parts, &query, now_unix_s)? {
+        Shown::Token(token) => {
+            return Ok(Signer { access_key: String::new(), token: token.into(), region: REGION_DEFAULT.into() });
+        }
+        Shown::Signature(claim, key) => (claim, key),
+    };
+    claim.check_signature(&key, parts, &query, &payload_hash(parts, body)?)?;
+    let region = claim.credential.region().to_owned();
+    Ok(Signer { access_key: key.id.clone(), token: Arc::clone(&key.token), region })
+}
+
+/// Everything about a credential that does not depend on the body.
+fn examine<'a>(
+    keyring: &Keyring,
+    options: &SqsOptions,
+    parts: &'a Parts,
+    query: &'a canonical::Query,
+    now_unix_s: u64,
+) -> Result<Shown<'a>, SqsError> {
     let claim = match authorization(parts)? {
         Some(_) if query.get("X-Amz-Signature").is_some() => return Err(refusal::two_signatures()),
         Some(header) => {
             if let Some(token) = bearer(header) {
-                return Ok(Signer { access_key: String::new(), token: token.into(), region: REGION_DEFAULT.into() });
+                return Ok(Shown::Token(token));
             }
             Claim::in_header(parts, header)?
         }
         None if query.get("X-Amz-Signature").is_none() => return Err(refusal::missing()),
         None if !options.presigned => return Err(refusal::presigned()),
-        None => Claim::in_query(&query)?,
+        None => Claim::in_query(query)?,
     };
     claim.credential.check(&claim.timestamp)?;
     claim.check_signed(parts)?;
+    check_single(parts)?;
     claim.check_time(now_unix_s)?;
     let key = keyring.find(claim.credential.access_key()).ok_or_else(SqsError::invalid_token)?;
-    claim.check_signature(&key, parts, &query, &payload_hash(parts, body)?)?;
-    let region = claim.credential.region().to_owned();
-    Ok(Signer { access_key: key.id.clone(), token: Arc::clone(&key.token), region })
+    Ok(Shown::Signature(claim, key))
 }
 
 fn authorization(parts: &Parts) -> Result<Option<&str>, SqsError> {
@@ -261,6 +313,14 @@ impl<'a> Credential<'a> {
 fn is_region(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     (1..=REGION_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_letter)
+}
+
+/// Refuses a header that decides something and stands there twice: the signed text is the same for one value with a
+/// comma in it, so it does not tell which of them counts.
+fn check_single(parts: &Parts) -> Result<(), SqsError> {
+    let twice = |name: &&&str| parts.headers.get_all(**name).iter().nth(1).is_some();
+    let deciding = [HOST, X_AMZ_DATE, "date", X_AMZ_TARGET, X_AMZ_CONTENT_SHA256, "content-type"];
+    deciding.iter().find(twice).map_or(Ok(()), |name| Err(refusal::repeated(name)))
 }
 
 /// Time of the signature: the header that names it, its text, and seconds since 1970.

@@ -15,6 +15,7 @@ const TAGS_MAX: usize = 50;
 const KEY_CHARACTERS_MAX: usize = 128;
 const VALUE_CHARACTERS_MAX: usize = 256;
 const ACTIONS_MAX: usize = 7;
+const KEY_RULE: &str = "Tag keys must be between 1 and 128 characters in length.";
 
 /// Actions that others than the owner may be allowed.
 const ACTIONS: [&str; 9] = [
@@ -58,7 +59,10 @@ pub(super) async fn untag_queue(
     request: model::UntagQueue,
 ) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
-    let keys = request.tag_keys.filter(|keys| !keys.is_empty()).ok_or_else(|| SqsError::missing("TagKeys"))?;
+    let keys = request.tag_keys.ok_or_else(|| SqsError::missing("TagKeys"))?;
+    if keys.is_empty() || !keys.iter().all(|key| is_key(key)) {
+        return Err(SqsError::invalid_value(KEY_RULE));
+    }
     let remove = |settings: &mut TopicSettings| {
         for key in &keys {
             settings.labels.remove(&[TAG, key].concat());
@@ -81,11 +85,15 @@ pub(super) async fn list_queue_tags(
     Ok(ActionOutput::Tags(Tags { tags: tags.collect() }))
 }
 
+fn is_key(key: &str) -> bool {
+    (1..=KEY_CHARACTERS_MAX).contains(&key.chars().count())
+}
+
 /// Checks tags and adds them to those the queue has.
 pub(super) fn add(settings: &mut TopicSettings, tags: Map, queue: &TopicName) -> Result<(), SqsError> {
     for (key, value) in tags {
-        if key.is_empty() || key.chars().count() > KEY_CHARACTERS_MAX {
-            return Err(SqsError::invalid_value("Tag keys must be between 1 and 128 characters in length."));
+        if !is_key(&key) {
+            return Err(SqsError::invalid_value(KEY_RULE));
         }
         if value.chars().count() > VALUE_CHARACTERS_MAX {
             return Err(SqsError::invalid_value("Tag values must be between 0 and 256 characters in length."));
@@ -107,7 +115,7 @@ pub(super) async fn add_permission(
     request: model::AddPermission,
 ) -> Result<ActionOutput, SqsError> {
     let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
-    let arn = names::arn_of(app, caller, queue.name.as_str());
+    let arn = caller.namespace.arn(queue.name.as_str());
     let permission = Permission::read(request)?;
     queues::edit(app, caller, &queue, |settings| permission.add_to(settings, &arn)).await?;
     Ok(ActionOutput::Nothing)
@@ -186,7 +194,7 @@ impl Permission {
 }
 
 fn remove_from(settings: &mut TopicSettings, label: &str) -> Result<(), SqsError> {
-    let unknown = || SqsError::invalid_parameter("Label", label, "can't find label.");
+    let unknown = || SqsError::invalid_parameter("Label", label, "can't find label on existing policy.");
     let mut policy = policy_of(settings).ok_or_else(unknown)?;
     let statements = statements_of(&mut policy);
     let before = statements.len();
@@ -256,7 +264,10 @@ mod tests {
         let again = add(&mut settings, "one", &["111122223333"], &["*"]).expect_err("taken");
         assert_eq!(again.message, "Value one for parameter Label is invalid. Reason: Already exists.");
         let unknown = remove_from(&mut settings, "three").expect_err("not there");
-        assert_eq!(unknown.message, "Value three for parameter Label is invalid. Reason: can't find label.");
+        assert_eq!(
+            unknown.message,
+            "Value three for parameter Label is invalid. Reason: can't find label on existing policy."
+        );
         remove_from(&mut settings, "one").expect("removed");
         remove_from(&mut settings, "two").expect("removed");
         assert_eq!(policy_of(&settings), None);

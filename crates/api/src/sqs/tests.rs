@@ -169,6 +169,9 @@ fn paths_of_queues_begin_with_an_account_of_digits() {
         ("/000000000000", false, None),
         ("/000000000000/", false, None),
         ("/000000000000//", false, None),
+        ("/000000000000/.", false, None),
+        ("/000000000000/..", false, None),
+        ("/000000000000/../", false, None),
         ("/000000000000/a/b", false, None),
         ("//a", false, None),
         ("", false, None),
@@ -231,6 +234,12 @@ fn forms_are_read_as_they_were_meant() {
     let expected = [("DelaySeconds".to_owned(), "5".to_owned())];
     assert_eq!(request.attributes, Some(expected.into()));
 
+    // A form that was signed as it is may repeat a name; in a query, whose order no signature keeps, it may not.
+    let last = Form::read(None, b"QueueName=a&QueueName=b").expect("a form");
+    assert_eq!(last.get("QueueName"), Some("b"));
+    for twice in ["QueueName=a&QueueName=b", "QueueName=a&QueueName=a", "QueueName=a&Queue%4eame=b"] {
+        assert_eq!(Form::read(Some(twice), b"").map_err(|error| error.code).err(), Some("MalformedInput"), "{twice}");
+    }
     let body_first = Form::read(Some("QueueName=a&Action=x"), b"QueueName=b").expect("a form");
     assert_eq!((body_first.get("QueueName"), body_first.get("Action")), (Some("b"), Some("x")));
 }

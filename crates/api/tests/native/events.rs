@@ -32,8 +32,9 @@ impl Reader {
     async fn over(mut stream: TcpStream, token: &str, query: &str, last_id: Option<&str>) -> Reader {
         let last_id = last_id.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
         // HTTP/1.0 has no chunks, so what comes is the stream itself.
-        let head =
-            format!("GET /v1/events{query} HTTP/1.0\r\nhost: node\r\nauthorization: Bearer {token}\r\n{last_id}\r\n");
+        let head = format!(
+            "GET /v1/events{query} HTTP/1.0\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n{last_id}\r\n"
+        );
         stream.write_all(head.as_bytes()).await.expect("the node reads");
         let mut reader = Reader { stream, text: String::new(), taken: 0 };
         let head = reader.until("\r\n\r\n").await.expect("a head");

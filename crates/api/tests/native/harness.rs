@@ -78,7 +78,7 @@ impl Node {
     async fn exchange(&self, token: &str, method: &str, path: &str, headers: &str, body: Value) -> (u16, Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n{headers}\r\n\
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n\
              authorization: Bearer {token}\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );

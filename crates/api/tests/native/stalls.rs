@@ -19,7 +19,7 @@ async fn open_stream(node: &Node) -> (String, TcpStream) {
     let mut stream = socket.connect(node.address).await.expect("the node listens");
     let body = json!({"topic": "jobs", "credit": 1000, "visibility_ms": 1000}).to_string();
     let head = format!(
-        "POST /v1/recv/stream HTTP/1.1\r\nhost: node\r\ncontent-type: application/json\r\n\
+        "POST /v1/recv/stream HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          authorization: Bearer {}\r\ncontent-length: {}\r\n\r\n",
         node.token,
         body.len()

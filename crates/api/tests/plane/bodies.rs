@@ -35,7 +35,7 @@ fn noise(bytes: u64) -> Vec<u8> {
 async fn a_declared_length_over_the_cap_is_refused_at_once_and_the_refusal_arrives() {
     let node = Node::start(HttpLimits { body_bytes_max: 1000, ..HttpLimits::default() }).await;
     assert_eq!(node.ask(post("/length", "", [7; 1000])).await.text(), "1000");
-    let head = "POST /length HTTP/1.1\r\nhost: node\r\ncontent-length: 9000000\r\n\r\n";
+    let head = "POST /length HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000\r\n\r\n";
     node.ask(head).await.problem(413, "E_FRAME_TOO_LARGE");
     let mut client = node.connect().await;
     client.send(head).await;
@@ -51,7 +51,7 @@ async fn a_declared_length_over_the_cap_is_refused_at_once_and_the_refusal_arriv
 async fn a_streamed_body_is_cut_at_the_cap() {
     let node = Node::start(HttpLimits { body_bytes_max: 1000, ..HttpLimits::default() }).await;
     let chunk = format!("1f4\r\n{}\r\n", "c".repeat(500));
-    let head = "POST /length HTTP/1.1\r\nhost: node\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /length HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
     let fits = format!("{head}{chunk}{chunk}0\r\n\r\n");
     assert_eq!(node.ask(&fits).await.text(), "1000");
     let mut client = node.connect().await;
@@ -102,7 +102,7 @@ async fn a_body_that_pauses_is_given_up() {
     };
     let node = Node::start(limits).await;
     let mut client = node.connect().await;
-    client.send("POST /length HTTP/1.1\r\nhost: node\r\ncontent-length: 10\r\n\r\nhalf").await;
+    client.send("POST /length HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nhalf").await;
     let answer = client.answer().await;
     answer.problem(504, "E_TIMEOUT");
     assert_eq!(answer.header("connection"), "close");
@@ -115,7 +115,7 @@ async fn a_body_that_pauses_is_given_up() {
 async fn reading_the_body_counts_into_the_deadline() {
     let node = Node::start(HttpLimits { request_deadline: Duration::from_millis(100), ..HttpLimits::default() }).await;
     let mut client = node.connect().await;
-    client.send("POST /length HTTP/1.1\r\nhost: node\r\ncontent-length: 10\r\n\r\nhalf").await;
+    client.send("POST /length HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\nhalf").await;
     client.answer().await.problem(504, "E_TIMEOUT");
     assert_eq!(node.metrics().io_timeouts.at("request").get(), 1);
 }

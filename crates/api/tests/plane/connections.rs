@@ -31,7 +31,7 @@ async fn check_refusal(limits: HttpLimits, reason: &'static str) {
     .await;
     // A request sent into the refusal must not turn it into a reset: the second half would fail.
     second.send("GET /call HT").await;
-    second.send("TP/1.1\r\nhost: node\r\n\r\n").await;
+    second.send("TP/1.1\r\nhost: localhost\r\n\r\n").await;
     refused(&mut second).await;
     assert_eq!(node.metrics().connections_open.at("http").get(), 1);
     first.send(get("/call")).await;
@@ -50,7 +50,7 @@ async fn a_place_is_free_again_when_its_connection_ends() {
     let node = Node::start(HttpLimits { connections_max: 1, ..HttpLimits::default() }).await;
     for _ in 0..3 {
         let mut client = node.connect().await;
-        client.send("GET /call HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n").await;
+        client.send("GET /call HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
         assert_eq!(client.answer().await.status, 200);
         client.closed().await;
         within("the place", async {

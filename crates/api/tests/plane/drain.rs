@@ -71,7 +71,7 @@ async fn a_request_that_comes_too_late_is_sent_elsewhere() {
     assert_eq!(resting.answer().await.status, 200, "so the half request was read as well");
     node.begin_drain().await;
     assert_eq!(resting.closed().await, 0);
-    late.send("TP/1.1\r\nhost: node\r\n\r\n").await;
+    late.send("TP/1.1\r\nhost: localhost\r\n\r\n").await;
     let answer = late.answer().await;
     answer.problem(503, "E_CANCELED");
     assert_eq!((answer.header("retry-after"), answer.header("connection")), ("1", "close"));

@@ -179,12 +179,12 @@ pub fn get(target: &str) -> String {
 
 /// `headers` are whole lines.
 pub fn get_with(target: &str, headers: &str) -> String {
-    format!("GET {target} HTTP/1.1\r\nhost: node\r\n{headers}\r\n")
+    format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n")
 }
 
 pub fn post(target: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
-    let head = format!("POST {target} HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
+    let head = format!("POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n{headers}\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 

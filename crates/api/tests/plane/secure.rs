@@ -38,7 +38,7 @@ async fn http2(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> 
 
 impl Http2 {
     async fn get(&mut self, target: &str) -> (Response<()>, String) {
-        let request = Request::get(format!("http://node{target}")).body(Full::default()).expect("a request");
+        let request = Request::get(format!("http://localhost{target}")).body(Full::default()).expect("a request");
         self.ask(request).await
     }
 
@@ -85,11 +85,11 @@ async fn http2_in_the_clear_gets_the_same_layers() {
     assert!(answer.headers().contains_key("x-corr-id"));
     assert_eq!(client.get("/nowhere").await.0.status(), StatusCode::NOT_FOUND);
     assert_eq!(client.get("/panic").await.0.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    let padded = Request::get("http://node/call").header("x-padding", "p".repeat(2000));
+    let padded = Request::get("http://localhost/call").header("x-padding", "p".repeat(2000));
     let (answer, body) = client.ask(padded.body(Full::default()).expect("a request")).await;
     assert_eq!(answer.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     assert!(body.contains("E_FRAME_TOO_LARGE"), "{body}");
-    let long = Request::post("http://node/length").body(Full::from(vec![0; 2000])).expect("a request");
+    let long = Request::post("http://localhost/length").body(Full::from(vec![0; 2000])).expect("a request");
     assert_eq!(client.ask(long).await.0.status(), StatusCode::PAYLOAD_TOO_LARGE);
     let metrics = node.metrics();
     assert_eq!(metrics.tasks_spawned.at("http_stream").get(), 5);
@@ -102,7 +102,7 @@ async fn http2_streams_are_answered_in_a_drain_and_the_connection_ends() {
     let stream = within("connect", TcpStream::connect(node.address)).await.expect("connected");
     let mut client = http2(stream).await;
     let mut requests = client.requests.clone();
-    let request = Request::get("http://node/hold").header("x-request-deadline-ms", "20000");
+    let request = Request::get("http://localhost/hold").header("x-request-deadline-ms", "20000");
     let request = request.body(Full::<Bytes>::default()).expect("a request");
     let mut held = JoinSet::new();
     held.spawn(async move { requests.send_request(request).await.map(|answer| answer.status()) });
@@ -140,7 +140,7 @@ async fn a_handshake_that_stalls_or_fails_is_counted() {
     assert_eq!(node.connect().await.closed().await, 0);
     assert_eq!(node.metrics().io_timeouts.at("handshake").get(), 1);
     let mut plain = node.connect().await;
-    plain.send("GET / HTTP/1.1\r\nhost: node\r\n\r\n").await;
+    plain.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     plain.closed().await;
     assert_eq!(node.metrics().io_errors.at("handshake").get(), 1);
 }

@@ -111,3 +111,32 @@ async fn moving_needs_rights_to_both_queues() {
         assert_eq!(node.ask("StartMessageMoveTask", order.clone()).await.status, status, "{ops:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sending_the_dead_elsewhere_needs_the_right_to_look_after_that_queue() {
+    let mut node = Node::guarded().await;
+    node.narrow(&[ADMIN], ResourceScope::Any);
+    node.queue("theirs", json!({})).await;
+    node.queue("mine-dead", json!({})).await;
+    node.queue("mine", json!({})).await;
+    let policy =
+        |target: &str| json!({"deadLetterTargetArn": format!("{ARN}{target}"), "maxReceiveCount": 1}).to_string();
+    node.narrow(&[ADMIN], ResourceScope::Prefix("mine".to_owned()));
+    for (target, is_allowed) in [("theirs", false), ("nobodys", false), ("mine-dead", true)] {
+        let attributes = json!({"RedrivePolicy": policy(target)});
+        let set = json!({"QueueUrl": "mine", "Attributes": attributes});
+        let make = json!({"QueueName": format!("mine-new-{target}"), "Attributes": attributes});
+        for (action, request) in [("SetQueueAttributes", set), ("CreateQueue", make)] {
+            let answer = node.ask(action, request).await;
+            assert_eq!(answer.status == 200, is_allowed, "{action} to {target}: {:?}", answer.body);
+            let denied = answer.body["__type"] == json!(type_of("AccessDeniedException"));
+            assert_eq!(denied, !is_allowed, "{action} to {target}: {:?}", answer.body);
+        }
+    }
+    // Back to where they came from is a send to each of them.
+    node.narrow(&[ADMIN, SEND], ResourceScope::Exact("mine-dead".to_owned()));
+    let order = json!({"SourceArn": format!("{ARN}mine-dead")});
+    assert_eq!(node.ask("StartMessageMoveTask", order.clone()).await.status, 403);
+    node.narrow(&[ADMIN, SEND], ResourceScope::Prefix("mine".to_owned()));
+    assert_eq!(node.ask("StartMessageMoveTask", order).await.status, 200);
+}

@@ -15,7 +15,7 @@ fn entry(id: &str) -> Value {
 }
 
 fn ids(list: &Value) -> Vec<&str> {
-    list.as_array().expect("always there").iter().map(|done| done["Id"].as_str().expect("an id")).collect()
+    list.as_array().into_iter().flatten().map(|done| done["Id"].as_str().expect("an id")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,7 +80,7 @@ async fn each_message_of_a_batch_has_its_own_outcome() {
     assert_eq!(first["MD5OfMessageBody"], "6e2baaf3b97dbeef01c0043275f9a0e7");
     assert_eq!(first["MD5OfMessageAttributes"], "ae7155c6026991b6d54b11589678bf9c");
     assert_eq!(first.get("SequenceNumber"), None);
-    let failed = answer["Failed"].as_array().expect("always there");
+    let failed = answer["Failed"].as_array().expect("some failed");
     let told: Vec<_> =
         failed.iter().map(|one| (text(&one["Id"]), text(&one["Code"]), one["SenderFault"] == true)).collect();
     let expected = [
@@ -110,7 +110,7 @@ async fn the_messages_of_a_batch_have_a_mebibyte_together() {
         json!({"QueueUrl": url, "Entries": entries})
     };
     let answer = node.ok("SendMessageBatch", of(148_576)).await;
-    assert_eq!((ids(&answer["Successful"]).len(), ids(&answer["Failed"]).len()), (10, 0));
+    assert_eq!((ids(&answer["Successful"]).len(), answer.get("Failed")), (10, None), "an empty list is left out");
     let message = "Batch requests cannot be longer than 1048576 bytes. You have sent 1048577 bytes.";
     let code = "AWS.SimpleQueueService.BatchRequestTooLong";
     node.refused("SendMessageBatch", of(148_577), ("BatchRequestTooLong", code, 400, message)).await;
@@ -151,7 +151,7 @@ async fn each_receipt_of_a_batch_has_its_own_outcome() {
         .await;
     assert_eq!(ids(&changed["Successful"]), ["long", "none", "also"]);
     let codes = |answer: &Value| -> Vec<String> {
-        answer["Failed"].as_array().expect("always there").iter().map(|one| text(&one["Code"])).collect()
+        answer["Failed"].as_array().expect("some failed").iter().map(|one| text(&one["Code"])).collect()
     };
     assert_eq!(ids(&changed["Failed"]), ["over", "unsaid", "foreign", "garbage"]);
     let expected = ["InvalidParameterValue", "MissingParameter", "ReceiptHandleIsInvalid", "ReceiptHandleIsInvalid"];

@@ -101,7 +101,13 @@ async fn the_dead_are_moved_back_to_where_they_came_from() {
     bury(&node, &url, &["a", "b", "c"]).await;
     let source = format!("{ARN}dead");
     let started = node.ok("StartMessageMoveTask", json!({"SourceArn": source})).await;
-    assert!(started["TaskHandle"].is_string());
+    let handle: Value = {
+        use base64::Engine as _;
+        let text = base64::engine::general_purpose::STANDARD.decode(text(&started["TaskHandle"])).expect("base64");
+        serde_json::from_slice(&text).expect("JSON")
+    };
+    assert_eq!(handle["sourceArn"], json!(source));
+    assert!(uuid::Uuid::try_parse(handle["taskId"].as_str().expect("a text")).is_ok(), "{handle}");
     let task = ended(&node, &source).await;
     assert_eq!(
         (&task["Status"], &task["ApproximateNumberOfMessagesMoved"], &task["SourceArn"]),
@@ -192,7 +198,14 @@ async fn what_is_wrong_with_a_task_is_said() {
         "Value 0 for parameter MaxResults is invalid. Reason: Must be between 1 and 10, if provided.",
         "Value 11 for parameter MaxResults is invalid. Reason: Must be between 1 and 10, if provided.",
     );
-    let no_arn = "Value dead for parameter SourceArn is invalid. Reason: Must be the ARN of a queue.";
+    let no_arn = "You must use this format to specify the SourceArn: \
+                  arn:<partition>:<service>:<region>:<account-id>:<resource-id>";
+    let handle = |task: &str, source: &str| {
+        use base64::Engine as _;
+        let text = json!({"taskId": task, "sourceArn": source}).to_string();
+        json!({"TaskHandle": base64::engine::general_purpose::STANDARD.encode(text)})
+    };
+    let unknown_task = "0d4c2a4e-5d1f-4f63-9b0a-6f0b7a1c2d3e";
     let needs_source = missing("The request must contain the parameter SourceArn.");
     node.all_refused(vec![
         ("StartMessageMoveTask", json!({}), needs_source),
@@ -228,7 +241,34 @@ async fn what_is_wrong_with_a_task_is_said() {
             json!({"TaskHandle": "garbage"}),
             invalid("Value for parameter TaskHandle is invalid."),
         ),
+        (
+            "CancelMessageMoveTask",
+            handle(unknown_task, "not-an-arn"),
+            invalid("Value for parameter TaskHandle is invalid."),
+        ),
+        ("CancelMessageMoveTask", handle(unknown_task, &dead), not_found("Task does not exist.")),
+        ("CancelMessageMoveTask", handle("nonsense", &dead), not_found("Task does not exist.")),
+        ("CancelMessageMoveTask", handle(unknown_task, &format!("{ARN}none")), not_found(&no_source)),
+        ("CancelMessageMoveTask", handle(unknown_task, "arn:aws:sqs:x:1:dead"), not_found(&no_source)),
     ])
     .await;
     assert_eq!(node.ok("ListMessageMoveTasks", json!({"SourceArn": dead})).await, json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_may_name_itself_for_its_dead_and_an_empty_policy_takes_the_name_away() {
+    let node = Node::start().await;
+    let url = node.queue("jobs", json!({"VisibilityTimeout": "0"})).await;
+    let policy = format!(r#"{{"deadLetterTargetArn":"{ARN}jobs","maxReceiveCount":1}}"#);
+    let set = |policy: &str| json!({"QueueUrl": url, "Attributes": {"RedrivePolicy": policy}});
+    node.ok("SetQueueAttributes", set(&policy)).await;
+    assert_eq!(node.attribute(&url, "RedrivePolicy").await.as_ref(), Some(&policy));
+    let sources = node.ok("ListDeadLetterSourceQueues", json!({"QueueUrl": url})).await;
+    assert_eq!(sources, json!({"queueUrls": [url]}));
+    bury(&node, &url, &["a"]).await;
+    assert_eq!(node.bodies(&url).await, ["a"], "what dies there is there");
+    node.ok("SetQueueAttributes", set("")).await;
+    assert_eq!(node.attribute(&url, "RedrivePolicy").await, None);
+    node.ok("SetQueueAttributes", set(&policy)).await;
+    node.ok("DeleteQueue", json!({"QueueUrl": url})).await;
 }

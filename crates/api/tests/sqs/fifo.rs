@@ -134,7 +134,7 @@ async fn a_late_receipt_is_refused_where_order_is_kept() {
     let answer = node.ok("DeleteMessageBatch", batch).await;
     assert_eq!(
         answer,
-        json!({"Successful": [], "Failed": [
+        json!({"Failed": [
             {"Id": "a", "SenderFault": true, "Code": "InvalidParameterValue", "Message": message}
         ]})
     );
@@ -193,7 +193,74 @@ async fn a_batch_keeps_its_order_and_numbers_its_messages() {
     assert!(numbers.len() == 10 && numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
     let expected: Vec<String> = (0..10).map(|index| index.to_string()).collect();
     assert_eq!(node.bodies(&url).await, expected);
-    let none = json!({"QueueUrl": url, "Entries": [{"Id": "a", "MessageBody": "hi"}]});
-    let answer = node.ok("SendMessageBatch", none).await;
-    assert_eq!(answer["Failed"][0]["Code"], "MissingParameter");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_with_an_entry_that_lacks_its_ids_is_refused_as_a_whole() {
+    let node = Node::start().await;
+    let url = node.queue("jobs.fifo", json!({})).await;
+    let by_content = node.queue("content.fifo", json!({"ContentBasedDeduplication": "true"})).await;
+    let batch = |url: &str, wrong: Value| {
+        let good = json!({"Id": "good", "MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "d"});
+        json!({"QueueUrl": url, "Entries": [good, merged(json!({"Id": "wrong", "MessageBody": "y"}), wrong)]})
+    };
+    let no_group = missing("The request must contain the parameter MessageGroupId.");
+    let no_id = invalid(
+        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly",
+    );
+    node.all_refused(vec![
+        ("SendMessageBatch", batch(&url, json!({"MessageDeduplicationId": "e"})), no_group),
+        ("SendMessageBatch", batch(&url, json!({"MessageGroupId": "g"})), no_id),
+        ("SendMessageBatch", batch(&url, json!({})), no_id),
+        ("SendMessageBatch", batch(&by_content, json!({})), no_group),
+    ])
+    .await;
+    for url in [&url, &by_content] {
+        assert_eq!(node.attribute(url, "ApproximateNumberOfMessages").await.as_deref(), Some("0"), "{url}");
+    }
+    node.ok("SendMessageBatch", batch(&by_content, json!({"MessageGroupId": "g"}))).await;
+    let one_fails = batch(&url, json!({"MessageGroupId": "a b", "MessageDeduplicationId": "e"}));
+    let answer = node.ok("SendMessageBatch", one_fails).await;
+    assert_eq!(answer["Failed"][0]["Id"], "wrong", "an id that is there and wrong concerns its entry alone");
+    assert_eq!(answer["Successful"][0]["Id"], "good");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_whose_messages_come_back_goes_behind_the_groups_that_wait() {
+    let node = Node::start().await;
+    let url = node.queue("jobs.fifo", json!({})).await;
+    for (group, body) in [("g", "g1"), ("h", "h1"), ("i", "i1")] {
+        node.send_in(&url, group, body, body).await;
+    }
+    let short = json!({"VisibilityTimeout": 0});
+    let mut bodies = Vec::new();
+    for _ in 0..4 {
+        bodies.push(text(&node.one(&url, short.clone()).await["Body"]));
+    }
+    assert_eq!(bodies, ["g1", "h1", "i1", "g1"], "received for no time at all");
+    let message = node.one(&url, json!({"VisibilityTimeout": 600})).await;
+    assert_eq!(message["Body"], "h1");
+    let release = json!({"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0});
+    node.ok("ChangeMessageVisibility", release).await;
+    node.send_in(&url, "j", "j1", "j1").await;
+    assert_eq!(node.bodies(&url).await, ["i1", "g1", "h1", "j1"], "behind those that waited, before what came later");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_hidden_for_longer_holds_back_those_after_it_and_none_before() {
+    let node = Node::start().await;
+    let url = node.queue("jobs.fifo", json!({})).await;
+    for body in ["1", "2", "3", "4"] {
+        node.send_in(&url, "g", body, body).await;
+    }
+    let messages = node.receive(&url, json!({"MaxNumberOfMessages": 3, "VisibilityTimeout": 1})).await;
+    let hide = json!({"QueueUrl": url, "ReceiptHandle": messages[1]["ReceiptHandle"], "VisibilityTimeout": 600});
+    node.ok("ChangeMessageVisibility", hide).await;
+    let back = node.receive(&url, json!({"MaxNumberOfMessages": 10, "WaitTimeSeconds": 5})).await;
+    let bodies: Vec<String> = back.iter().map(|message| text(&message["Body"])).collect();
+    assert_eq!(bodies, ["1"], "the third waits for the second, as does the fourth, which nobody has had");
+    node.ok("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": back[0]["ReceiptHandle"]})).await;
+    assert!(node.bodies(&url).await.is_empty());
+    node.ok("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": messages[1]["ReceiptHandle"]})).await;
+    assert_eq!(node.bodies(&url).await, ["3", "4"]);
 }

@@ -155,6 +155,13 @@ impl Node {
         messages.remove(0)
     }
 
+    /// Messages that are visible and messages that are not.
+    pub async fn counts(&self, url: &str) -> (u64, u64) {
+        let count = async |name: &str| self.attribute(url, name).await.and_then(|count| count.parse().ok());
+        let visible = count("ApproximateNumberOfMessages").await.expect("a number");
+        (visible, count("ApproximateNumberOfMessagesNotVisible").await.expect("a number"))
+    }
+
     pub async fn attribute(&self, url: &str, name: &str) -> Option<String> {
         let asked = json!({"QueueUrl": url, "AttributeNames": [name]});
         self.ok("GetQueueAttributes", asked).await["Attributes"][name].as_str().map(str::to_owned)
@@ -163,7 +170,8 @@ impl Node {
 
 /// Options that ask nobody for a signature.
 pub fn open() -> SqsOptions {
-    SqsOptions { signatures: false, ..SqsOptions::default() }
+    let base_url = Some("http://node:9000".to_owned());
+    SqsOptions { signatures: false, base_url, ..SqsOptions::default() }
 }
 
 /// A shape with its namespace: those that are not in the model have another.

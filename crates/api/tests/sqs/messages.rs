@@ -37,6 +37,8 @@ async fn a_message_comes_as_it_was_sent() {
     let message = node.one(&url, asked).await;
     assert_eq!(message["Body"], "msg");
     assert_eq!(message["MessageId"], sent["MessageId"]);
+    let id = text(&sent["MessageId"]);
+    assert_eq!(uuid::Uuid::try_parse(&id).expect("a UUID").to_string(), id);
     assert_eq!(message["MD5OfBody"], sent["MD5OfMessageBody"]);
     assert_eq!(message["MessageAttributes"], attributes);
     assert_eq!(message["MD5OfMessageAttributes"], sent["MD5OfMessageAttributes"]);
@@ -56,6 +58,25 @@ async fn a_message_comes_as_it_was_sent() {
     for name in ["SentTimestamp", "ApproximateFirstReceiveTimestamp"] {
         let millis: u64 = known[name].as_str().and_then(|text| text.parse().ok()).expect("milliseconds");
         assert!(ron_kernel::clock::unix_millis().abs_diff(millis) < 60_000, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standard_queue_keeps_a_deduplication_id_and_deduplicates_nothing() {
+    let node = Node::start().await;
+    let url = node.queue("jobs", json!({})).await;
+    let message = json!({"QueueUrl": url, "MessageBody": "hi", "MessageDeduplicationId": "d"});
+    let first = node.ok("SendMessage", message.clone()).await;
+    let second = node.ok("SendMessage", message).await;
+    assert_ne!(first["MessageId"], second["MessageId"]);
+    let entries = json!([{"Id": "a", "MessageBody": "hi", "MessageDeduplicationId": "d"}]);
+    node.ok("SendMessageBatch", json!({"QueueUrl": url, "Entries": entries})).await;
+    let asked = json!({"MaxNumberOfMessages": 10, "AttributeNames": ["MessageDeduplicationId"]});
+    let messages = node.receive(&url, merged(asked, json!({"MessageAttributeNames": ["All"]}))).await;
+    assert_eq!(messages.len(), 3);
+    for message in messages {
+        assert_eq!(message["Attributes"], json!({"MessageDeduplicationId": "d"}));
+        assert_eq!(message.get("MessageAttributes"), None, "it is no attribute of the message");
     }
 }
 
@@ -128,10 +149,10 @@ async fn what_is_wrong_with_a_message_is_said() {
         ),
         (
             "SendMessage",
-            send(json!({"MessageDeduplicationId": "d"})),
+            send(json!({"MessageDeduplicationId": "a b"})),
             invalid(
-                "Value d for parameter MessageDeduplicationId is invalid. Reason: The request include parameter that \
-                 is not valid for this queue type.",
+                "Value a b for parameter MessageDeduplicationId is invalid. Reason: MessageDeduplicationId can only \
+                 include alphanumeric and punctuation characters. 1 to 128 in length.",
             ),
         ),
         (
@@ -196,6 +217,14 @@ async fn what_is_wrong_with_the_attributes_of_a_message_is_said() {
             invalid(
                 "The type of message (user) attribute 'n' is invalid. You must use only the following supported type \
                  prefixes: Binary, Number, String.",
+            ),
+        ),
+        (
+            "SendMessage",
+            attribute(json!({"DataType": "String", "StringValue": "a\u{8}b"})),
+            invalid(
+                "Invalid binary character '#x8' was found in the value of message (user) attribute 'n', the set of \
+                 allowed characters is #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
             ),
         ),
         (

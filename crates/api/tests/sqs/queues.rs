@@ -31,7 +31,8 @@ async fn names_of_queues_are_held_to_the_rules() {
         let request = json!({"QueueName": name, "Attributes": {"FifoQueue": "true"}});
         node.refused("CreateQueue", request, fifo).await;
     }
-    for request in [json!({}), json!({"QueueName": ""}), json!({"QueueName": null})] {
+    node.refused("CreateQueue", json!({"QueueName": ""}), standard).await;
+    for request in [json!({}), json!({"QueueName": null})] {
         node.refused("CreateQueue", request, missing("The request must contain the parameter QueueName.")).await;
     }
 }
@@ -82,7 +83,11 @@ async fn the_url_of_a_queue_is_found_by_its_name() {
         ("GetQueueUrl", json!({"QueueName": "x".repeat(300)}), no_queue()),
         ("GetQueueUrl", json!({"QueueName": "jobs", "QueueOwnerAWSAccountId": "111111111111"}), no_queue()),
         ("GetQueueUrl", json!({}), missing("The request must contain the parameter QueueName.")),
-        ("GetQueueUrl", json!({"QueueName": ""}), missing("The request must contain the parameter QueueName.")),
+        (
+            "GetQueueUrl",
+            json!({"QueueName": ""}),
+            invalid("Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"),
+        ),
     ])
     .await;
 }

@@ -35,7 +35,12 @@ async fn tags_are_kept_with_the_queue() {
         (
             "UntagQueue",
             json!({"QueueUrl": url, "TagKeys": []}),
-            missing("The request must contain the parameter TagKeys."),
+            invalid("Tag keys must be between 1 and 128 characters in length."),
+        ),
+        (
+            "UntagQueue",
+            json!({"QueueUrl": url, "TagKeys": ["team", ""]}),
+            invalid("Tag keys must be between 1 and 128 characters in length."),
         ),
         ("CreateQueue", json!({"QueueName": "more", "tags": many(51)}), invalid("Too many tags added for queue more.")),
     ])
@@ -105,7 +110,7 @@ async fn permissions_are_shown_as_statements_of_the_policy() {
         (
             "RemovePermission",
             json!({"QueueUrl": url, "Label": "none"}),
-            invalid("Value none for parameter Label is invalid. Reason: can't find label."),
+            invalid("Value none for parameter Label is invalid. Reason: can't find label on existing policy."),
         ),
         ("RemovePermission", json!({"QueueUrl": url}), missing("The request must contain the parameter Label.")),
     ])

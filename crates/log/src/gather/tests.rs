@@ -63,7 +63,7 @@ fn the_mark_of_a_group_says_what_is_durable_when_it_is_written() {
     let second = gather.take().unwrap().unwrap();
     let part = &second.parts[0];
     let place = FrameAddress { seed: 7, segment: part.segment, offset: part.offset };
-    let (mark, _) = frame::Frame::decode(place, &part.bytes).expect("a mark");
+    let frame::Found::Whole(mark, _) = frame::look(place, &part.bytes) else { panic!("no mark") };
     assert!(mark.is_mark);
     assert_eq!((mark.lsn, mark.synced), (2, 1));
 }
@@ -102,12 +102,12 @@ fn the_reserve_is_for_settling_and_retiring_makes_room() {
             Err(error) => return error,
         }
     };
-    assert_eq!(fill(&mut gather, Class::Data), LogError::Full);
+    assert_eq!(fill(&mut gather, Class::Data), LogError::Full { shortage: Shortage::Quota });
     let used = gather.used_bytes();
     assert!(used <= 4096 - 512, "{used}");
     gather.append(Class::Settle, b"ack", b"").unwrap();
     commit(&mut gather);
-    assert_eq!(fill(&mut gather, Class::Settle), LogError::Full);
+    assert_eq!(fill(&mut gather, Class::Settle), LogError::Full { shortage: Shortage::Quota });
     assert!(gather.used_bytes() <= 4096);
     gather.retired(1024);
     gather.append(Class::Data, b"", &[0; 100]).unwrap();
@@ -118,10 +118,14 @@ fn without_room_for_a_segment_rolling_is_refused_and_nothing_fails() {
     let mut gather = gather(options());
     gather.no_room = true;
     gather.append(Class::Data, b"", &[0; 500]).unwrap();
-    assert_eq!(gather.append(Class::Data, b"", &[0; 100]), Err(LogError::Full), "the rest is for settling");
+    assert_eq!(
+        gather.append(Class::Data, b"", &[0; 100]),
+        Err(LogError::Full { shortage: Shortage::Device }),
+        "the rest is for settling"
+    );
     gather.append(Class::Settle, b"", &[0; 100]).unwrap();
     commit(&mut gather);
-    assert_eq!(gather.append(Class::Settle, b"", &[0; 700]), Err(LogError::Full));
+    assert_eq!(gather.append(Class::Settle, b"", &[0; 700]), Err(LogError::Full { shortage: Shortage::Device }));
     gather.append(Class::Settle, b"", b"fits").unwrap();
     assert_eq!((gather.tail().segment, gather.failed()), (1, None));
 }
@@ -130,9 +134,11 @@ fn without_room_for_a_segment_rolling_is_refused_and_nothing_fails() {
 fn a_record_has_a_longest_length() {
     let mut gather = gather(options());
     let longest = 1024 - (SEGMENT_HEADER_LEN + MARK_LEN + RECORD_OVERHEAD) as usize;
-    assert!(matches!(gather.append(Class::Data, b"", &vec![0; longest + 1]), Err(LogError::TooLarge { .. })));
-    gather.append(Class::Data, b"", b"first").unwrap();
-    let position = gather.append(Class::Data, b"", &vec![0; longest]).unwrap();
+    assert!(matches!(gather.append(Class::Copy, b"", &vec![0; longest + 1]), Err(LogError::TooLarge { .. })));
+    let data = longest - COPY_GROWTH_MAX as usize;
+    assert!(matches!(gather.append(Class::Data, b"", &vec![0; data + 1]), Err(LogError::TooLarge { .. })));
+    gather.append(Class::Data, b"", &vec![0; data]).unwrap();
+    let position = gather.append(Class::Copy, b"", &vec![0; longest]).unwrap();
     assert_eq!((position.segment, position.offset + position.len), (2, 1024));
     assert!(matches!(gather.append(Class::Data, &[0; 65_536], b""), Err(LogError::TooLarge { .. })));
 }

@@ -15,6 +15,20 @@ pub fn save_torn(disk: &dyn Disk, segment: u32, offset: u32, bytes: &[u8]) -> io
     save(disk, &name, bytes)
 }
 
+/// End of the furthest torn tail that was ever cut from this segment; 0 if none was. Zeros were written up to there.
+pub fn torn_end(disk: &dyn Disk, segment: u32) -> io::Result<u64> {
+    let prefix = format!("torn-{segment:08}-");
+    let mut end = 0;
+    for name in disk.list()? {
+        let rest = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".bin"));
+        let offset = rest.and_then(|rest| rest.split('-').next()?.parse::<u64>().ok());
+        if let Some(offset) = offset {
+            end = end.max(offset.saturating_add(disk.open(&name)?.len()?));
+        }
+    }
+    Ok(end)
+}
+
 /// Saves every damaged stretch once: it lies in a segment that will be retired some day.
 pub fn save_damage(disk: &dyn Disk, segment: u32, contents: &Contents) -> io::Result<()> {
     if contents.scan.gaps.is_empty() {

@@ -128,6 +128,7 @@ impl Draw {
     }
 }
 
+#[derive(Clone)]
 pub struct State {
     pub seed: u64,
     pub inodes: Vec<Inode>,
@@ -143,6 +144,10 @@ pub struct State {
     pub syncs: u64,
     pub fail_sync: Option<u64>,
     pub bytes_max: Option<u64>,
+    /// Files open now.
+    pub open: usize,
+    pub open_max: Option<usize>,
+    pub opened_at_once: usize,
 }
 
 impl State {
@@ -162,11 +167,25 @@ impl State {
             syncs: 0,
             fail_sync: None,
             bytes_max: None,
+            open: 0,
+            open_max: None,
+            opened_at_once: 0,
         }
     }
 
     pub fn alive(&self) -> io::Result<()> {
         if self.has_crashed { Err(io::Error::other("the power is gone")) } else { Ok(()) }
+    }
+
+    /// Counts a file that is being opened; an error if too many are open.
+    pub fn take_descriptor(&mut self) -> io::Result<()> {
+        const EMFILE: i32 = 24;
+        if self.open_max.is_some_and(|open_max| self.open >= open_max) {
+            return Err(io::Error::from_raw_os_error(EMFILE));
+        }
+        self.open += 1;
+        self.opened_at_once = self.opened_at_once.max(self.open);
+        Ok(())
     }
 
     /// Counts an operation; true if the power goes during it.
@@ -250,6 +269,11 @@ impl State {
         change(&mut self.inodes[inode].content);
     }
 
+    /// As another process finds it, on a machine that goes on.
+    pub fn after_restart(&self) -> State {
+        State { open: 0, crash_at: None, fail_write: None, fail_sync: None, ..self.clone() }
+    }
+
     pub fn after_crash(&self, survival: Survival) -> State {
         let mut draw = Draw::new(survival);
         let mut names = self.synced_names.clone();
@@ -267,7 +291,8 @@ impl State {
                 Inode::default()
             });
         }
-        State { inodes, synced_names: names.clone(), names, bytes_max: self.bytes_max, ..State::new(self.seed) }
+        let (bytes_max, open_max) = (self.bytes_max, self.open_max);
+        State { inodes, synced_names: names.clone(), names, bytes_max, open_max, ..State::new(self.seed) }
     }
 }
 

@@ -145,3 +145,42 @@ fn no_log_and_no_header() {
     std::fs::write(folder.path().join(log_name(1)), [7; 300]).expect("written");
     assert_eq!(verified(folder.path()), Err(LogError::NoHeader { segments: 1 }));
 }
+
+#[test]
+fn lost_files_at_the_ends_are_named_and_so_is_a_cut_one() {
+    let folder = written();
+    let numbers: Vec<u32> = list(folder.path()).expect("readable").iter().map(|file| file.segment).collect();
+    let (first, last) = (numbers[0], numbers[numbers.len() - 1]);
+    for gone in [first, last - 1, last] {
+        let path = folder.path().join(log_name(gone));
+        let bytes = std::fs::read(&path).expect("readable");
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(verified(folder.path()).expect("readable").missing, [gone]);
+        assert_eq!(survey(folder.path()).expect("readable").missing, [gone]);
+        std::fs::write(&path, &bytes[..bytes.len() - 10]).expect("cut");
+        let report = verified(folder.path()).expect("readable");
+        let is_told = report.segments.iter().any(|found| (found.segment, found.cut_bytes) == (gone, 10));
+        assert!(!report.is_clean() && is_told, "{report:?}");
+        assert_eq!(survey(folder.path()).expect("readable").cut, [gone]);
+        std::fs::write(&path, bytes).expect("restored");
+        assert!(verified(folder.path()).expect("readable").is_clean());
+    }
+}
+
+#[test]
+fn a_lost_manifest_a_lost_end_and_another_version_are_told() {
+    let folder = written();
+    let last = list(folder.path()).expect("readable").iter().rev().map(|file| file.path.clone()).nth(1).expect("many");
+    let before = std::fs::read(&last).expect("readable");
+    spoil(&last, |bytes| bytes[128..].fill(0));
+    let report = verified(folder.path()).expect("readable");
+    assert!(report.lost_at_end > 0, "{report:?}");
+    spoil(&last, |bytes| {
+        bytes.copy_from_slice(&before);
+        (bytes[8], bytes[72]) = (9, 9);
+    });
+    assert!(matches!(verified(folder.path()), Err(LogError::UnknownVersion { .. })));
+    std::fs::write(&last, before).expect("restored");
+    manifest::NAMES.iter().for_each(|name| std::fs::remove_file(folder.path().join(name)).expect("removed"));
+    assert!(verified(folder.path()).expect("readable").manifest_lost);
+}

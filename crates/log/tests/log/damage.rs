@@ -6,7 +6,7 @@ use ron_log::{Log, LogError, SimDisk};
 const HEADER_LEN: usize = 128;
 
 /// Several sealed segments and a last one with several groups, stopped cleanly.
-fn sealed_log() -> (SimDisk, Memory) {
+pub fn sealed_log() -> (SimDisk, Memory) {
     let disk = SimDisk::new(8);
     let mut memory = Memory::default();
     let (log, ..) = open(&disk).unwrap();
@@ -30,7 +30,22 @@ fn without_sidecars(disk: &SimDisk) -> SimDisk {
     disk.crash(0)
 }
 
-fn log_names(disk: &SimDisk) -> Vec<String> {
+pub fn without_manifest(disk: &SimDisk) {
+    use ron_log::Disk;
+    ["manifest.0", "manifest.1"].iter().for_each(|name| disk.remove(name).unwrap());
+    disk.sync_dir().unwrap();
+}
+
+/// As a log was before there were manifests: these bytes of a header were zeros.
+pub fn as_before_manifests(disk: &SimDisk) {
+    without_manifest(disk);
+    for name in log_names(disk) {
+        disk.zero(&name, 28, 4);
+        disk.zero(&name, 64 + 28, 4);
+    }
+}
+
+pub fn log_names(disk: &SimDisk) -> Vec<String> {
     disk.names().into_iter().filter(|name| name.ends_with(".log")).collect()
 }
 
@@ -204,6 +219,12 @@ fn segment_headers_are_mended_and_their_loss_is_survived() {
     drop(log);
     let (_, recovery) = memory.reopen(&disk, "mended");
     assert_eq!(recovery.headers_damaged, 0);
+    // The manifest knows the secret too.
+    let bare = disk.crash(0);
+    names.iter().for_each(|name| bare.zero(name, 0, HEADER_LEN));
+    let (_, recovery) = memory.reopen(&bare, "only the manifest is left");
+    assert_eq!(recovery.headers_damaged, u32::try_from(names.len()).unwrap());
+    without_manifest(&disk);
     let before: Vec<_> = names
         .iter()
         .map(|name| {
@@ -223,6 +244,7 @@ fn a_segment_missing_in_the_middle_is_counted() {
     let (disk, memory) = sealed_log();
     let gone = memory.written.values().filter(|written| written.position.segment == 2).count();
     disk.remove("00000002.log").unwrap();
+    disk.remove("00000002.idx").unwrap();
     let (log, recovery, found) = open(&disk).unwrap();
     assert_eq!((recovery.segments_missing, recovery.quarantined_records), (1, gone as u64));
     assert_eq!(found.len() + gone, memory.written.len());
@@ -236,14 +258,15 @@ fn a_segment_missing_in_the_middle_is_counted() {
 fn a_sidecar_never_hides_records_that_came_after_it() {
     let (disk, mut memory) = sealed_log();
     let last = memory.written.values().last().unwrap().position.segment;
-    // A disaster takes all of the last segment, so that one with a sidecar is written to again.
+    // A disaster takes all of the last segment, so that one with a sidecar is written to again; nothing tells of it.
+    as_before_manifests(&disk);
     disk.zero(&format!("{last:08}.log"), HEADER_LEN, 4096 - HEADER_LEN);
     memory.written.retain(|_, written| written.position.segment < last);
     memory.durable = *memory.written.keys().last().unwrap();
     let (log, _) = memory.reopen(&disk, "after the disaster");
     memory.append(&log, 3, 5).unwrap();
     memory.flush(&log).unwrap();
-    memory.append(&log, 3, 3800).unwrap();
+    memory.append(&log, 3, 3600).unwrap();
     memory.flush(&log).unwrap();
     drop(log);
     memory.reopen(&disk.crash(0), "and after going on");

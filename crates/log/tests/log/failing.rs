@@ -1,7 +1,7 @@
 //! A disk that gives errors: the log stops acknowledging for ever, and what it promised stays.
 
 use crate::workload::{Memory, open, options, run};
-use ron_log::{Class, Disk, Log, LogError, SimDisk};
+use ron_log::{Class, Disk, Log, LogError, Shortage, SimDisk};
 use std::sync::Arc;
 
 /// Runs the script on a disk that fails somewhere; returns whether it failed while the log was open.
@@ -34,6 +34,61 @@ fn every_sync_in_turn_fails() {
         disk.fail_sync(number);
         check(&disk, &format!("sync {number} fails"));
     }
+}
+
+/// Goes on after a failure without a loss of power, then the power goes: nothing that was promised since may be gone.
+fn restart_then_cut(disk: &SimDisk, mut memory: Memory, what: &str) {
+    let found = disk.restart();
+    let (log, _) = memory.reopen(&found, &format!("{what}, restarted"));
+    for seed in 0..4 {
+        memory.clone().reopen(&found.crash(seed), &format!("{what}, restarted, survival {seed}"));
+    }
+    for body_len in [300, 2000, 1700] {
+        memory.append(&log, 7, body_len).unwrap();
+        memory.flush(&log).unwrap();
+    }
+    drop(log);
+    for seed in 0..4 {
+        memory.clone().reopen(&found.crash(seed), &format!("{what}, gone on, survival {seed}"));
+    }
+}
+
+#[test]
+fn what_a_failed_sync_left_in_memory_is_written_again_before_it_is_trusted() {
+    let disk = SimDisk::new(1);
+    run(&disk, &mut Memory::default()).unwrap();
+    for number in 0..disk.syncs() {
+        let (disk, mut memory) = (SimDisk::new(1), Memory::default());
+        disk.fail_sync(number);
+        run(&disk, &mut memory).unwrap_err();
+        restart_then_cut(&disk, memory, &format!("sync {number} fails"));
+    }
+}
+
+#[test]
+fn so_is_what_a_recovery_wrote_whose_sync_failed() {
+    let whole = SimDisk::new(1);
+    run(&whole, &mut Memory::default()).unwrap();
+    let mut failures = 0;
+    for operation in (0..whole.operations()).step_by(5) {
+        let (disk, mut memory) = (SimDisk::new(1), Memory::default());
+        disk.crash_at(operation);
+        run(&disk, &mut memory).unwrap_err();
+        for survival in [1, 2, 5] {
+            let seed = survival * (operation + 1);
+            let uninterrupted = disk.crash(seed);
+            drop(open(&uninterrupted).unwrap());
+            for number in 0..uninterrupted.syncs() {
+                let found = disk.crash(seed);
+                found.fail_sync(number);
+                assert!(open(&found).is_err());
+                failures += 1;
+                let what = format!("crash at {operation}, survival {seed}, sync {number} of the recovery fails");
+                restart_then_cut(&found, memory.clone(), &what);
+            }
+        }
+    }
+    assert!(failures > 200, "{failures}");
 }
 
 #[test]
@@ -74,7 +129,7 @@ fn a_disk_that_fills_up_refuses_and_recovers_when_room_comes_back() {
             Err(error) => break error,
         };
     };
-    assert_eq!((full, log.failed()), (LogError::Full, None), "refused at the door");
+    assert_eq!((full, log.failed()), (LogError::Full { shortage: Shortage::Device }, None), "refused at the door");
     assert!(memory.written.len() > 4);
     memory.reopen(&disk.crash(0), "full");
     disk.limit_bytes(None);

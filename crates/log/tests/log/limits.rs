@@ -1,7 +1,7 @@
 //! Quota, reserve, memory, live bytes and retirement.
 
 use crate::workload::{Memory, open, options};
-use ron_log::{Class, Disk, Durability, Log, LogError, LogOptions, Position, RamDisk, SimDisk};
+use ron_log::{Class, Disk, Durability, Log, LogError, LogOptions, Position, RamDisk, Shortage, SimDisk};
 use std::sync::Arc;
 
 /// Appends what nobody needs until it is refused.
@@ -21,15 +21,55 @@ fn data_leaves_the_reserve_to_settling_and_retiring_makes_room() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(2));
     let options = LogOptions { quota_bytes: 5 * 4096, reserve_bytes: 2048, ..options() };
     let (log, _) = Log::open(disk, options, &mut |_, _| {}).unwrap();
-    assert_eq!(fill(&log, Class::Data), LogError::Full);
+    assert_eq!(fill(&log, Class::Data), LogError::Full { shortage: Shortage::Quota });
     let usage = log.usage();
     assert!(usage.bytes_total <= usage.quota_bytes - 2048, "{usage:?}");
     log.appender().append(Class::Settle, b"ack", b"").unwrap();
-    assert_eq!(fill(&log, Class::Settle), LogError::Full);
+    assert_eq!(fill(&log, Class::Settle), LogError::Full { shortage: Shortage::Quota });
     assert!(log.usage().bytes_total <= usage.quota_bytes);
     log.retire(1).unwrap();
     log.appender().append(Class::Data, b"h", &[0; 500]).unwrap();
     assert_eq!(log.failed(), None);
+}
+
+/// Nothing would come of waiting where nothing can be reclaimed, so that what settles is not refused there.
+#[test]
+fn what_settles_is_refused_only_while_reclaiming_has_something_to_give() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(2));
+    let options = LogOptions { quota_bytes: 8 * 4096, reserve_bytes: 3 * 4096, ..options() };
+    let (log, _) = Log::open(disk, options, &mut |_, _| {}).unwrap();
+    let fill_live = |class| loop {
+        let appended = log.appender().append(class, b"h", &[0; 400]);
+        log.flush().unwrap();
+        if let Err(error) = appended {
+            return error;
+        }
+    };
+    let full = LogError::Full { shortage: Shortage::Quota };
+    assert_eq!(fill_live(Class::Data), full);
+    assert_eq!(log.usage().shortage, Some(Shortage::Quota));
+    assert!(log.appender().takes(Class::Step, 500) && !log.appender().takes(Class::Data, 500));
+    assert_eq!(fill_live(Class::Step), full);
+    // All of it is live: moves and acks go on past their bounds, up to that of copies.
+    for class in [Class::Move, Class::Settle] {
+        while log.usage().bytes_total < 9 * 4096 {
+            log.appender().append(class, b"h", &[0; 500]).unwrap();
+            log.flush().unwrap();
+        }
+    }
+    assert_eq!(log.reclaimable(), None, "there is nothing to gain");
+    // A quarter of the reserve is garbage: it is worth waiting for.
+    let mut garbage = Vec::new();
+    log.replay(&mut |replayed| garbage.push(replayed.position)).unwrap();
+    garbage.into_iter().rev().take(8).for_each(|position| log.release(position));
+    assert_eq!(log.appender().append(Class::Settle, b"h", b""), Err(full.clone()));
+    assert_eq!(log.appender().append(Class::Move, b"h", b""), Err(full));
+    assert_eq!(log.reclaimable(), Some(1), "although all of it is live");
+    log.appender().append(Class::Copy, b"h", &[0; 500]).unwrap();
+    // What has no body may be needed as well; only the owner of the log knows.
+    log.set_kept_bytes(8 * 4096);
+    assert_eq!(log.reclaimable(), None);
+    log.appender().append(Class::Settle, b"h", b"").unwrap();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod crash;
 mod damage;
 mod failing;
+mod files;
 mod limits;
 mod model;
 mod threads;

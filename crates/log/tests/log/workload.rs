@@ -113,6 +113,7 @@ impl Memory {
         assert_eq!(recovery.quarantined_records, 0, "{what}: {recovery:?}");
         assert_eq!(recovery.quarantined_bytes, 0, "{what}: {recovery:?}");
         assert_eq!(recovery.chain_breaks, 0, "{what}: {recovery:?}");
+        assert!(!recovery.has_losses(), "{what}: a false alarm; {recovery:?}");
         assert_eq!(recovery.records, found.len() as u64, "{what}");
         assert!(recovery.last.0 >= self.durable, "{what}: numbers never go back past what was promised");
         self.written.retain(|lsn, _| found.contains_key(lsn));

@@ -3,8 +3,10 @@
 use ron_types::settings::Reload;
 use toml::{Table, Value};
 
+use super::error::{ConfigErrors, Origin};
 use super::keys::{Key, keys};
-use super::{Config, PERMITS_SECTION};
+use super::layers::{Loaded, compose};
+use super::{Config, PERMITS_SECTION, rules};
 
 /// A key whose value differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +23,25 @@ impl Config {
         let (before, after) = (self.to_table(), other.to_table());
         let changed = keys().iter().filter(|key| key.value_in(&before) != key.value_in(&after));
         changed.map(|key: &Key| ChangedKey { key: key.path.clone(), reload: key.reload.clone() }).collect()
+    }
+
+    /// What will be in force once a reload has loaded `wanted`: values that need another process keep what they are
+    /// here, all others are taken up. Refused where these cannot stand together, however well the file goes by itself:
+    /// a key that waits for a restart must not be what another one relies on.
+    pub fn after_reload(&self, wanted: &Loaded) -> Result<Config, ConfigErrors> {
+        let (now, mut table, mut origins) = (self.to_table(), wanted.config.to_table(), wanted.origins.clone());
+        for key in keys().iter().filter(|key| key.reload == Reload::Process) {
+            let kept = key.value_in(&now).cloned();
+            if kept.as_ref() != key.value_in(&table) {
+                origins.0.insert(key.path.clone(), Origin::InForce);
+                key.replace(&mut table, kept);
+            }
+        }
+        let composed = compose(table).expect("values that were read once can be read again");
+        match rules::broken(&composed, &origins) {
+            broken if broken.is_empty() => Ok(composed),
+            broken => Err(ConfigErrors(broken)),
+        }
     }
 
     /// The values in the shape of the file.

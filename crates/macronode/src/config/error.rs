@@ -22,6 +22,8 @@ pub enum Origin {
     Env(String),
     /// The command line flag with this name.
     Flag(String),
+    /// The running process, which takes up another value only when it is started anew.
+    InForce,
 }
 
 impl fmt::Display for Origin {
@@ -32,6 +34,7 @@ impl fmt::Display for Origin {
             Origin::File { path, line: None } => write!(f, "{}", path.display()),
             Origin::Env(name) => write!(f, "env {name}"),
             Origin::Flag(name) => write!(f, "flag {name}"),
+            Origin::InForce => f.write_str("in force until the process is started anew"),
         }
     }
 }

@@ -134,6 +134,18 @@ impl Key {
         }
     }
 
+    /// Puts a value at this key's path, or takes away the one that is there.
+    pub fn replace(&self, table: &mut toml::Table, value: Option<toml::Value>) {
+        match (value, self.section()) {
+            (Some(value), _) => self.put(table, value),
+            (None, "") => drop(table.remove(&self.path)),
+            (None, section) => {
+                let section = table.get_mut(section).and_then(toml::Value::as_table_mut);
+                section.map(|section| section.remove(self.name()));
+            }
+        }
+    }
+
     /// Puts a value at this key's path.
     pub fn put(&self, table: &mut toml::Table, value: toml::Value) {
         let target = match self.section() {

@@ -207,7 +207,7 @@ impl Layers {
 }
 
 /// The node's own part of the table as one type, and each section of a service as the type of its owner.
-fn compose(mut merged: Table) -> Result<Config, toml::de::Error> {
+pub(super) fn compose(mut merged: Table) -> Result<Config, toml::de::Error> {
     let take = |merged: &mut Table, name: &str| match merged.remove(name) {
         Some(Value::Table(section)) => section,
         _ => Table::new(),

@@ -105,9 +105,15 @@ pub struct Http {
     /// All header lines of a request together.
     #[schemars(extend("x-setting" = live(size(8 * KIB, MIB))))]
     pub max_header_bytes: Size,
-    /// Requests of one route in flight at once.
+    /// Requests of one route in flight at once; one caller can have half of them.
     #[schemars(extend("x-setting" = live(whole(1, 65_536))))]
     pub route_concurrency: usize,
+    /// Requests that wait for messages or events at once, long polls and streams; one caller can have half of them.
+    #[schemars(extend("x-setting" = live(whole(1, 1_000_000))))]
+    pub waiting_max: usize,
+    /// Memory for the bodies of all requests at once, or four of the largest if that is more; one caller can have half.
+    #[schemars(extend("x-setting" = live(size(KIB, 64 * GIB))))]
+    pub body_memory: Size,
 }
 
 /// TLS on every port that has it.
@@ -239,6 +245,8 @@ impl Default for Http {
             max_body_bytes: Size(limits::BODY_BYTES_MAX),
             max_header_bytes: Size(limits::HEADER_BYTES_MAX),
             route_concurrency: limits::ROUTE_CONCURRENCY_MAX,
+            waiting_max: limits::WAITING_MAX,
+            body_memory: Size(limits::BODY_MEMORY_BYTES_MAX),
         }
     }
 }

@@ -11,9 +11,8 @@ use rustix::process::{Resource, getrlimit};
 use super::Finding;
 use super::probe::{self, ScratchFile};
 use crate::config::{Config, Size};
+use crate::descriptors;
 
-/// Handles the node needs besides those of its connections.
-const FILES_RESERVE: u64 = 256;
 /// Memory the node needs besides what waits in its queues.
 const MEMORY_RESERVE: u64 = 128 << 20;
 /// 2024-01-01, before which no build of this node existed.
@@ -23,17 +22,20 @@ const SYNC_ROUNDS: usize = 100;
 const SYNC_BYTES: usize = 4096;
 const SYNC_SLOW: Duration = Duration::from_millis(50);
 
-/// Whether every connection the configuration allows can have a file handle.
+/// Whether every connection the configuration allows can have a file handle. The node raises the soft limit itself.
 pub fn file_limit(config: &Config) -> Finding {
-    let listeners = config.services.len() as u64;
-    let needed = config.connections.max as u64 * listeners + FILES_RESERVE;
-    match getrlimit(Resource::Nofile).current {
+    let (listeners, limit) = (config.public_listeners(), getrlimit(Resource::Nofile).maximum);
+    let fixed = descriptors::reserved() + descriptors::admin_connections_max(limit) as u64;
+    // A quarter more than it may accept are on their way out.
+    let needed = (config.connections.max as u64).div_ceil(4) * 5 * listeners as u64 + fixed;
+    match limit {
         None => Finding::ok("file limit", "unlimited"),
         Some(limit) if limit >= needed => Finding::ok("file limit", format!("{limit}, {needed} needed")),
         Some(limit) => {
             let advice = format!("`ulimit -n {needed}`, LimitNOFILE={needed} in systemd, or lower `connections.max`");
-            let finding = format!("{limit}, but {needed} needed for `connections.max` on {listeners} listeners");
-            match limit < FILES_RESERVE {
+            let each = descriptors::connections_max(config.connections.max, listeners, Some(limit));
+            let finding = format!("{limit} of {needed}: each of {listeners} listeners takes {each} connections only");
+            match limit < fixed {
                 true => Finding::fail("file limit", finding, &advice),
                 false => Finding::warn("file limit", finding, &advice),
             }

@@ -7,14 +7,19 @@ use ron_api::{AuthSection, Keyring, MAILBOX_SURFACE, SQS_SURFACE, SqsAuth, SqsSe
 use ron_auth::Capabilities;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
+use ron_log::{LogError, Survey};
 use svc_mailbox::capabilities::CAPABILITIES;
 use svc_mailbox::{LogLocation, Options, specs};
 
-use super::{BrokenRule, Code, Config, DataDir, Failure, Pane, Parts, Routes, Section, Service, ServiceCommand};
-use crate::config::cpus;
+use super::{
+    BrokenRule, Code, Config, DataDir, Failure, Finding, Pane, Parts, Routes, Section, Service, ServiceCommand,
+};
+use crate::config::{cpus, memory_bytes};
 
 /// Name of the file with the access keys of SQS clients in the data directory.
 const ACCESS_KEYS_FILE: &str = "sqs.keys";
+/// Name of the folder of the log in the data directory.
+const LOG_FOLDER: &str = "mailbox";
 
 /// The mailbox as a service of the node.
 pub struct Mailbox;
@@ -67,6 +72,12 @@ impl Service for Mailbox {
         is_open.then(note).into_iter().collect()
     }
 
+    fn examine(&self, config: &Config) -> Vec<Finding> {
+        let folder = config.data_dir.join(LOG_FOLDER);
+        let is_kept = !config.amnesia && folder.exists();
+        is_kept.then(|| examine_log(ron_log::survey(&folder))).into_iter().collect()
+    }
+
     fn capabilities(&self) -> Option<&'static Capabilities> {
         Some(&CAPABILITIES)
     }
@@ -101,8 +112,8 @@ impl Service for Mailbox {
         let config = node.config.keep();
         let secret =
             node.data.key("mailbox").map_err(|error| Failure::new(Code::SigningKeyUnusable, error.to_string()))?;
-        let location = node.data.path("mailbox").map_or(LogLocation::Memory, LogLocation::Directory);
-        let live = node.config.derive(|config| config.section::<Options>().live(cpus()));
+        let location = node.data.path(LOG_FOLDER).map_or(LogLocation::Memory, LogLocation::Directory);
+        let live = node.config.derive(|config| config.section::<Options>().live(cpus(), memory_bytes()));
         let ops_permits = config.value.permits_of(&specs::MAILBOX_OPS);
         let fixed = config.value.section::<Options>().fixed(location, secret, ops_permits);
         let handle = svc_mailbox::install(node.builder, fixed, live);
@@ -116,6 +127,25 @@ impl Service for Mailbox {
             ron_api::sqs_routes(plane, handle, authority, keyring, options)
         }))
     }
+}
+
+/// How many files the log has, which of them are lost, and how few descriptors they need.
+fn examine_log(surveyed: Result<Survey, LogError>) -> Finding {
+    let survey = match surveyed {
+        Ok(survey) => survey,
+        Err(error @ LogError::UnknownVersion { .. }) => {
+            return Finding::fail("log", error.to_string(), "start the version that wrote it");
+        }
+        Err(error) => return Finding::warn("log", error.to_string(), "`macronode mailbox verify` says more"),
+    };
+    let Survey { segments, bytes, missing, cut } = survey;
+    let (mib, descriptors) = (bytes >> 20, ron_log::DESCRIPTORS_RESERVED);
+    let sizes = format!("{segments} segments, {mib} MiB; {descriptors} descriptors serve any number of them");
+    if missing.is_empty() && cut.is_empty() {
+        return Finding::ok("log", sizes);
+    }
+    let advice = "restore these files before the next start, or read what is lost with `macronode mailbox verify`";
+    Finding::warn("log", format!("{sizes}; missing: {missing:?}, cut: {cut:?}"), advice)
 }
 
 fn unusable(data: &DataDir, error: &dyn std::fmt::Display) -> Failure {
@@ -153,7 +183,7 @@ mod tests {
             ("000000000001", Some("https://q.example:8443"))
         );
         assert_eq!(config.section::<AuthSection>().sqs, SqsAuth::Off);
-        assert_eq!(config.section::<Options>().live(2).defaults.retention_ms, 7_200_000);
+        assert_eq!(config.section::<Options>().live(2, None).defaults.retention_ms, 7_200_000);
     }
 
     #[test]
@@ -186,6 +216,17 @@ mod tests {
     }
 
     #[test]
+    fn the_log_is_told_with_its_losses() {
+        let survey = Survey { segments: 3, bytes: 48 << 20, ..Survey::default() };
+        let told = examine_log(Ok(survey.clone()));
+        assert_eq!(told.finding, "3 segments, 48 MiB; 24 descriptors serve any number of them");
+        let told = examine_log(Ok(Survey { missing: vec![2], cut: vec![3], ..survey }));
+        assert!(told.advice.is_some() && told.finding.ends_with("; missing: [2], cut: [3]"), "{told:?}");
+        let told = examine_log(Err(LogError::UnknownVersion { what: "the manifest".to_owned() }));
+        assert_eq!(told.level, crate::doctor::Level::Fail);
+    }
+
+    #[test]
     fn every_command_parses() {
         for line in [
             "macronode mailbox send t hello --key k --group g --delay 5s --attr a=b --attr c=d",
@@ -210,6 +251,8 @@ mod tests {
             "macronode mailbox redrive list",
             "macronode mailbox redrive pause 3 --json",
             "macronode mailbox verify --data-dir d",
+            "macronode mailbox clock --json",
+            "macronode mailbox clock confirm --data-dir d",
             "macronode sqs key create",
             "macronode sqs key create --note n --op send,recv --topic t --prefix p --quota 5 --expires 1h --json",
             "macronode sqs key list --json",

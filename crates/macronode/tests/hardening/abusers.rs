@@ -1,1 +1,221 @@
 //! Four kinds of abusers at once beside one honest client.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use biscuit_auth::UnverifiedBiscuit;
+use biscuit_auth::builder::BlockBuilder;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http::{Method, Request, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use ron_kernel::Deadline;
+use serde_json::json;
+use testkit::{Node, PATIENCE_MAX, Plane, Pulse, Signal, percentile};
+use tokio::net::TcpSocket;
+use tokio::task::JoinSet;
+
+use crate::options;
+
+type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+/// HTTP/2 connections of each kind of abuser that holds streams, and streams on each.
+const CONNECTIONS: usize = 4;
+const STREAMS: usize = 256;
+const FORM_BYTES: usize = 4 * 1024 * 1024;
+const ABUSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
+const HONEST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+const MIB: u64 = 1024 * 1024;
+/// Requests of the honest client in one window, and windows in a phase; of the windows the middle one counts.
+const WINDOW: usize = 200;
+const WINDOWS: usize = 5;
+/// A drain ends within this, with the time a busy machine takes to end a process.
+const DRAINED_WITHIN: Duration = Duration::from_secs(8);
+
+/// A connection from one address of this machine; every address of 127/8 is ours.
+#[derive(Clone)]
+struct Caller {
+    sender: SendRequest<Body>,
+    token: Arc<str>,
+}
+
+impl Caller {
+    async fn connect(node: SocketAddr, source: Ipv4Addr, token: &Arc<str>) -> Caller {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((source, 0).into()).expect("bound");
+        let stream = socket.connect(node).await.expect("the node listens");
+        stream.set_nodelay(true).expect("set");
+        let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .expect("the node speaks HTTP/2");
+        tokio::spawn(async move { drop(connection.await) });
+        Caller { sender, token: Arc::clone(token) }
+    }
+
+    /// Status of one request; none if the connection ended.
+    async fn post(&mut self, path: &str, kind: &str, body: Body) -> Option<u16> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("http://127.0.0.1{path}"))
+            .header(header::CONTENT_TYPE, kind)
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+            .body(body)
+            .expect("a request");
+        self.sender.ready().await.ok()?;
+        let response = self.sender.send_request(request).await.ok()?;
+        let status = response.status().as_u16();
+        response.into_body().collect().await.ok()?;
+        Some(status)
+    }
+
+    async fn json(&mut self, path: &str, body: serde_json::Value) -> Option<u16> {
+        self.post(path, "application/json", Full::new(Bytes::from(body.to_string())).boxed_unsync()).await
+    }
+}
+
+async fn mint(node: &Node, subject: &str, rights: &[&str]) -> Arc<str> {
+    let body = json!({ "subject": subject, "rights": rights }).to_string();
+    let bearer = format!("Bearer {}", node.token);
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let reply = node.post(Plane::Api, "/v1/tokens", body, &headers).await.expect("an answer");
+    let reply = reply.json().expect("JSON");
+    reply["token"].as_str().unwrap_or_else(|| panic!("{reply}")).into()
+}
+
+/// The abusers' token with rules appended that would take an engine of rules for ages; each number gives another one,
+/// so that none is remembered.
+fn bomb(token: &str, number: usize) -> Arc<str> {
+    let facts: String = (0..40).map(|n| format!("n({});", n + 1_000 * number)).collect();
+    let rules = "m($a, $b, $c, $d, $e) <- n($a), n($b), n($c), n($d), n($e); check if m($a, $a, $b, $c, $d), $a == $b;";
+    let block = BlockBuilder::new().code(format!("{facts}{rules}")).expect("valid rules");
+    let token = UnverifiedBiscuit::from_base64(token).expect("a token").append(block).expect("appended");
+    token.to_base64().expect("written").into()
+}
+
+/// A body of which only the beginning ever comes.
+fn slow_body() -> Body {
+    let begun = futures_util::stream::once(async { Ok(Frame::data(Bytes::from_static(b"{\"topic\":"))) });
+    StreamBody::new(begun.chain(futures_util::stream::pending())).boxed_unsync()
+}
+
+/// Everything the abusers do, until it is dropped. Counts requests of each kind that were answered or are held.
+struct Abuse {
+    bombs: Arc<AtomicU64>,
+    forms: Arc<AtomicU64>,
+    _tasks: JoinSet<()>,
+}
+
+impl Abuse {
+    async fn start(node: SocketAddr, token: &Arc<str>) -> Abuse {
+        let (bombs, forms) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let mut tasks = JoinSet::new();
+        for _ in 0..CONNECTIONS {
+            let (poller, slow) =
+                (Caller::connect(node, ABUSER, token).await, Caller::connect(node, ABUSER, token).await);
+            for _ in 0..STREAMS {
+                let (mut poller, mut slow) = (poller.clone(), slow.clone());
+                tasks.spawn(async move {
+                    let poll = json!({ "topic": "abuse.polls", "wait_ms": 20_000, "max_messages": 1 });
+                    while poller.json("/v1/recv", poll.clone()).await.is_some() {
+                        tokio::time::sleep(Duration::from_millis(500)).await;
+                    }
+                });
+                tasks.spawn(async move {
+                    while slow.post("/v1/send", "application/json", slow_body()).await.is_some() {
+                        tokio::time::sleep(Duration::from_millis(500)).await;
+                    }
+                });
+            }
+        }
+        for number in 0..4 {
+            let (token, bombs) = (Arc::clone(token), Arc::clone(&bombs));
+            tasks.spawn(async move {
+                let mut caller = Caller::connect(node, ABUSER, &token).await;
+                for count in 0.. {
+                    caller.token = bomb(&token, number * 10_000 + count);
+                    let status = caller.json("/v1/send", json!({ "topic": "abuse.bombs", "payload": "b" })).await;
+                    assert!(matches!(status, Some(401 | 403 | 429)), "a token bomb is refused: {status:?}");
+                    bombs.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+        }
+        let form = Bytes::from("a=b&".repeat(FORM_BYTES / 4));
+        for _ in 0..2 {
+            let (token, forms, form) = (Arc::clone(token), Arc::clone(&forms), form.clone());
+            tasks.spawn(async move {
+                let mut caller = Caller::connect(node, ABUSER, &token).await;
+                loop {
+                    let body = Full::new(form.clone()).boxed_unsync();
+                    match caller.post("/", "application/x-www-form-urlencoded", body).await {
+                        Some(status) => assert!((400..500).contains(&status), "a form without a signature: {status}"),
+                        // Refused before the body was read, which may close the connection.
+                        None => caller = Caller::connect(node, ABUSER, &token).await,
+                    }
+                    forms.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            });
+        }
+        Abuse { bombs, forms, _tasks: tasks }
+    }
+}
+
+/// The middle of the windows' p99 of durable sends, in milliseconds; every one of them must be taken.
+async fn honest_p99(caller: &mut Caller) -> f64 {
+    let mut windows = Vec::new();
+    for _ in 0..WINDOWS {
+        let mut times = Vec::new();
+        for _ in 0..WINDOW {
+            let started = Instant::now();
+            let call = caller.json("/v1/send", json!({ "topic": "honest.jobs", "payload": "work" }));
+            let status = Deadline::after(PATIENCE_MAX).run("honest send", call).await;
+            assert_eq!(status.ok(), Some(Some(200)), "the honest client is served");
+            times.push(started.elapsed().as_secs_f64() * 1_000.0);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        windows.push(percentile(&mut times, 0.99));
+    }
+    percentile(&mut windows, 0.5)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rule_09_four_kinds_of_abusers_at_once_change_little_for_an_honest_client() {
+    let mut node = options().start().await.expect("a node");
+    let honest = mint(&node, "honest", &["mailbox:send:honest.*"]).await;
+    let abuser = mint(&node, "abuser", &["mailbox:send:abuse.*", "mailbox:recv:abuse.*"]).await;
+    let bearer = format!("Bearer {}", node.token);
+    for topic in ["honest.jobs", "abuse.polls", "abuse.bombs"] {
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        let body = json!({ "topic": topic, "payload": "first" }).to_string();
+        node.post(Plane::Api, "/v1/send", body, &headers).await.expect("made by its first message");
+    }
+    let mut caller = Caller::connect(node.api, HONEST, &honest).await;
+    let quiet = honest_p99(&mut caller).await;
+    let before = node.rss_bytes();
+
+    let abuse = Abuse::start(node.api, &abuser).await;
+    let pulse = Pulse::start();
+    let abused = honest_p99(&mut caller).await;
+    let stood_still = pulse.stop().as_secs_f64() * 1_000.0;
+    let grown = node.rss_bytes().saturating_sub(before);
+    let (bombs, forms) = (abuse.bombs.load(Ordering::Relaxed), abuse.forms.load(Ordering::Relaxed));
+    eprintln!(
+        "p99 {quiet:.2} ms quiet, {abused:.2} ms abused; machine late by {stood_still:.2} ms; {grown} bytes grown"
+    );
+    eprintln!("{bombs} token bombs, {forms} forms");
+    assert!(bombs > 20 && forms > 5, "the abusers were at work: {bombs} token bombs, {forms} forms");
+    assert!(abused <= 1.5 * quiet + stood_still, "p99 {abused} ms among abusers, {quiet} ms without them");
+    assert!(grown < 128 * MIB, "{grown} bytes more than before");
+
+    // With the abusers still at it.
+    node.signal(Signal::Term);
+    let exit = node.wait_exit(DRAINED_WITHIN).await.expect("the node drains in time");
+    assert!(matches!(exit.code(), Some(0 | 75)), "{exit}");
+}

@@ -1,1 +1,79 @@
 //! What messages and caches take in memory is counted and bounded.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testkit::{MailboxClient, Take, eventually};
+
+use crate::process::Process;
+
+/// Room for some thousands of messages.
+const LIMIT: u64 = 1 << 20;
+const BATCH: usize = 100;
+
+async fn started(folder: &Path, limit: u64) -> (Process, MailboxClient) {
+    std::fs::write(folder.join("small.toml"), format!("[mailbox]\nmemory_bytes_max = {limit}\n")).expect("written");
+    let node = Process::start(folder, &folder.join("data"), &["--config", "small.toml"]).await;
+    let client = MailboxClient::connect(node.api, &node.token).await.expect("connected");
+    (node, client)
+}
+
+/// Sends messages with keys and groups of their own, which take the most; why they were refused, if they were.
+async fn send_batch(client: &mut MailboxClient, round: usize) -> Result<(), Value> {
+    let message = |nth: usize| {
+        let name = format!("{round}.{nth}");
+        json!({"payload_b64": "eA==", "group": name, "idem_key": name})
+    };
+    let messages: Vec<_> = (0..BATCH).map(message).collect();
+    let answer = client.post("/v1/send:batch", &json!({"topic": "t", "messages": messages})).await.expect("answered");
+    let results = answer["results"].as_array().expect("a list");
+    let refusals: Vec<&Value> =
+        results.iter().map(|result| &result["error"]).filter(|error| !error.is_null()).collect();
+    assert!(refusals.is_empty() || refusals.len() == BATCH, "a batch passes or does not: {refusals:?}");
+    refusals.first().map_or(Ok(()), |refusal| Err((*refusal).clone()))
+}
+
+async fn used(node: &Process) -> u64 {
+    node.metric("mailbox_memory_bytes{kind=\"used\"}").await as u64
+}
+
+#[tokio::test]
+async fn rule_24_memory_for_messages_is_counted_and_sends_beyond_it_are_refused() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (mut node, mut client) = started(folder.path(), LIMIT).await;
+    client.topic("t", &json!({})).await.expect("made");
+    assert_eq!(node.metric("mailbox_memory_bytes{kind=\"limit\"}").await as u64, LIMIT);
+    let mut sent = 0;
+    let refused = loop {
+        assert!(sent < 100_000, "nothing bounds the memory: {} bytes are used", used(&node).await);
+        match send_batch(&mut client, sent / BATCH).await {
+            Ok(()) => sent += BATCH,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused["status"], 429, "{refused}");
+    assert!(refused["detail"].as_str().is_some_and(|detail| detail.contains("memory_bytes_max")), "{refused}");
+    assert!((LIMIT..LIMIT + LIMIT / 4).contains(&used(&node).await), "{} bytes", used(&node).await);
+    assert!(sent > 500, "only {sent} messages in a mebibyte");
+
+    // What is durable is not refused, however little memory there is for it; it comes out, and then there is room.
+    node.signal(Signal::TERM);
+    assert_eq!(node.wait_exit().await.code(), Some(0));
+    let (node, mut client) = started(folder.path(), LIMIT / 4).await;
+    assert_eq!(client.held("t").await.expect("answered"), sent as u64);
+    assert!(used(&node).await >= LIMIT);
+    assert_eq!(send_batch(&mut client, 1_000_000).await.expect_err("no room")["status"], 429);
+    let take = Take { max: 100, visibility_ms: 60_000, wait_ms: 0 };
+    let mut settled = 0;
+    while settled < sent {
+        let messages = client.recv("t", take).await.expect("received");
+        let receipts: Vec<&str> = messages.iter().map(|message| message.receipt.as_str()).collect();
+        assert!(!receipts.is_empty(), "{settled} of {sent} came out");
+        settled += client.ack(&receipts).await.expect("answered").into_iter().filter(|is_done| *is_done).count();
+    }
+    // Keys are remembered for their window, so a purge it is that makes room at once.
+    client.post("/v1/topics/t/purge", &json!({})).await.expect("purged");
+    eventually("room", async || (used(&node).await < LIMIT / 4).then_some(())).await;
+    send_batch(&mut client, 2_000_000).await.expect("there is room");
+}

@@ -60,9 +60,9 @@ async fn what_is_not_http_is_closed_or_refused() {
         ("noise", b"\x00\x01\x02\x03\xff\xfe\r\n\r\n".to_vec()),
         ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".repeat(50)),
         ("a request line alone", b"\r\n\r\nGET\r\n\r\n".to_vec()),
-        ("an unknown version", b"GET / HTTP/9.9\r\nhost: node\r\n\r\n".to_vec()),
+        ("an unknown version", b"GET / HTTP/9.9\r\nhost: localhost\r\n\r\n".to_vec()),
         ("a header without a colon", b"GET / HTTP/1.1\r\nhost node\r\n\r\n".to_vec()),
-        ("a folded header", b"GET / HTTP/1.1\r\nhost: node\r\n x: y\r\n\r\n".to_vec()),
+        ("a folded header", b"GET / HTTP/1.1\r\nhost: localhost\r\n x: y\r\n\r\n".to_vec()),
         ("a bad length", wire::request("POST", "/v1/echo", &[JSON, ("content-length", "-1")], b"")),
         (
             "two lengths",

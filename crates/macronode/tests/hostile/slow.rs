@@ -16,7 +16,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 const WRITE_STALL: Duration = Duration::from_secs(2);
 const IMPATIENT: &str = "[io]\nread_timeout = \"1s\"\nidle_timeout = \"2s\"\n[connections]\nwrite_stall = \"2s\"\n";
 
-const DRIPPING: &[u8] = b"POST /v1/echo HTTP/1.1\r\nhost: node\r\nx-a: b\r\n";
+const DRIPPING: &[u8] = b"POST /v1/echo HTTP/1.1\r\nhost: localhost\r\nx-a: b\r\n";
 
 /// Sends a byte every 200 ms until the node closes; returns how long that took.
 async fn drip(mut stream: TcpStream, bytes: &[u8]) -> Duration {

@@ -32,7 +32,7 @@ where
     let exchange = async move {
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         let (mut sender, connection) = shaken.expect("the node speaks HTTP/2");
-        let request = Request::post("http://node/v1/echo").header("content-type", "application/json");
+        let request = Request::post("http://localhost/v1/echo").header("content-type", "application/json");
         let request = request.body(Full::new(Bytes::from_static(br#"{"message":"two"}"#))).expect("a request");
         let answer = async {
             let (head, body) = sender.send_request(request).await.expect("an answer").into_parts();
@@ -170,7 +170,7 @@ async fn streams_of_one_connection_do_not_starve_the_others() {
             let mut sender = sender.clone();
             answers.spawn(async move {
                 sender.ready().await.expect("open");
-                let request = Request::get("http://node/v1/work?ms=50").body(Full::<Bytes>::default());
+                let request = Request::get("http://localhost/v1/work?ms=50").body(Full::<Bytes>::default());
                 sender.send_request(request.expect("a request")).await.expect("an answer").status().as_u16()
             });
         }

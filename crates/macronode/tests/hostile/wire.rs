@@ -46,7 +46,7 @@ pub async fn within<T>(limit: Duration, what: &'static str, future: impl Future<
 
 /// A request as bytes; a body gets its length.
 pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("{method} {path} HTTP/1.1\r\nhost: node\r\n").into_bytes();
+    let mut bytes = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n").into_bytes();
     for (name, value) in headers {
         bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }

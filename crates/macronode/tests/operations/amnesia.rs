@@ -64,11 +64,12 @@ fn banner_address(stdout: &str, plane: &str) -> Option<std::net::SocketAddr> {
     line.trim().rsplit('/').next()?.parse().ok()
 }
 
-async fn start_traced(working: &Path, elsewhere: &Path, trace: &Path) -> Process {
+/// A forgetful node under strace, which does with the node's system calls what it is told.
+pub async fn start_traced(working: &Path, elsewhere: &Path, strace: &[&str]) -> Process {
     let config = elsewhere.join("macronode.toml");
     std::fs::write(&config, "[http]\nrequest_deadline = \"2s\"\n").expect("written");
     let mut traced = command("strace", working);
-    traced.args(["-f", "--seccomp-bpf", "-s", "300", "-e", &format!("trace={TRACED}"), "-o"]).arg(trace).arg(BINARY);
+    traced.args(["-f", "--seccomp-bpf", "-s", "300"]).args(strace).arg("-o").arg(elsewhere.join("trace")).arg(BINARY);
     traced.args(run_arguments(Path::new("data"))).arg("--amnesia").arg("--config").arg(&config);
     let mut node = Process::spawn(traced, elsewhere);
     node.admin = eventually("the banner", async || banner_address(&node.stdout(), "admin")).await;
@@ -123,8 +124,8 @@ async fn amnesia_opens_nothing_for_writing_in_a_whole_life() {
     }
     let working = tempfile::tempdir().expect("a scratch folder");
     let elsewhere = tempfile::tempdir().expect("a scratch folder");
-    let trace = elsewhere.path().join("trace");
-    let mut node = start_traced(working.path(), elsewhere.path(), &trace).await;
+    let traced = format!("trace={TRACED}");
+    let mut node = start_traced(working.path(), elsewhere.path(), &["-e", &traced]).await;
 
     assert_eq!(echo(node.api).await.expect("an answer").status, 200);
     let mut frames = tokio::net::TcpStream::connect(node.oap).await.expect("the node listens");
@@ -146,7 +147,7 @@ async fn amnesia_opens_nothing_for_writing_in_a_whole_life() {
     assert_eq!(node.control("/drain").await.status, 202);
     assert_eq!(node.wait_exit().await.code(), Some(0), "{}", node.stderr());
 
-    let trace = std::fs::read_to_string(&trace).expect("a trace");
+    let trace = std::fs::read_to_string(elsewhere.path().join("trace")).expect("a trace");
     let calls = calls(&trace);
     let reads_config = |call: &String| call.contains("macronode.toml") && call.contains("O_RDONLY");
     assert!(calls.iter().any(reads_config), "the trace sees nothing:\n{trace}");

@@ -4,12 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use aws_lc_rs::{digest, hmac};
 use http::Method;
-use ron_kernel::clock;
 use rustix::process::Signal;
 use serde_json::Value;
-use testkit::Reply;
+use testkit::{Reply, SqsKey};
 
 use crate::ask;
 use crate::process::{BINARY, Outcome, Process, command, finish, run};
@@ -17,10 +15,10 @@ use crate::process::{BINARY, Outcome, Process, command, finish, run};
 const KEYS_FILE: &str = "sqs.keys";
 
 /// What `sqs key create` prints.
-struct Made {
-    id: String,
-    secret: String,
-    url: String,
+pub struct Made {
+    pub id: String,
+    pub secret: String,
+    pub url: String,
 }
 
 impl Made {
@@ -36,56 +34,15 @@ impl Made {
         Made { id: lines[0].1.into(), secret: lines[1].1.into(), url: lines[2].1.into() }
     }
 
-    /// An action, signed as clients do it.
-    async fn call(&self, node: &Process, action: &str, body: &str) -> Reply {
-        let target = format!("AmazonSQS.{action}");
-        let stamp = timestamp(clock::unix_millis() / 1000);
-        let host = node.api.to_string();
-        let signed = "host;x-amz-date;x-amz-target";
-        let headers = format!("host:{host}\nx-amz-date:{stamp}\nx-amz-target:{target}\n");
-        let request = format!("POST\n/\n\n{headers}\n{signed}\n{}", sha256(body.as_bytes()));
-        let scope = format!("{}/us-east-1/sqs/aws4_request", &stamp[..8]);
-        let text = format!("AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{}", sha256(request.as_bytes()));
-        let first = format!("AWS4{}", self.secret).into_bytes();
-        let key = scope.split('/').fold(first, |key, part| keyed(&key, part));
-        let signature = hex(&keyed(&key, &text));
-        let credential = format!("{}/{scope}", self.id);
-        let authorization =
-            format!("AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={signed}, Signature={signature}");
-        let headers = [
-            ("content-type", "application/x-amz-json-1.0"),
-            ("x-amz-date", &stamp),
-            ("x-amz-target", &target),
-            ("authorization", &authorization),
-        ];
-        ask(node.api, Method::POST, "/", &headers, body.to_owned()).await.expect("an answer")
+    /// The key, to sign with.
+    pub fn key(&self) -> SqsKey {
+        SqsKey::new(&self.id, &self.secret)
     }
-}
 
-fn keyed(key: &[u8], text: &str) -> Vec<u8> {
-    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec()
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    hex(digest::digest(&digest::SHA256, bytes).as_ref())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Seconds since 1970 as signatures write them, by the civil calendar.
-fn timestamp(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+    /// An action, signed as clients do it.
+    pub async fn call(&self, node: &Process, action: &str, body: &str) -> Reply {
+        self.key().call(node.api, action, body).await
+    }
 }
 
 async fn sqs(folder: &Path, words: &[&str]) -> Outcome {
@@ -147,7 +104,7 @@ async fn wrong_wishes_are_named_and_only_the_operator_has_any() {
         (vec!["create", "--op", "write"], ["--op: ", "send, recv, ack, nack, admin, or all"]),
         (vec!["create", "--topic", "a*b"], ["--topic", "a*b"]),
         (vec!["create", "--expires", "soon"], ["soon", "1h"]),
-        (vec!["create", "--quota", "0"], ["0", "sends-per-second"]),
+        (vec!["create", "--quota", "x"], ["'x'", "sends-per-second"]),
         (vec!["revoke"], ["<ID>", "required"]),
     ] {
         let outcome = sqs(here, &words).await;

@@ -145,8 +145,8 @@ async fn mistakes_are_named_and_leave_nothing_behind() {
         (mint(&["--subject", "a", "--op", "all", "--topic", "a*b"]), ["--topic", "a*b"]),
         (mint(&["--subject", "a", "--op", "all", "--topic", "t", "--expires", "soon"]), ["soon", "1h"]),
         (
-            mint(&["--subject", "a", "--op", "all", "--topic", "t", "--sends-per-second", "0"]),
-            ["0", "sends-per-second"],
+            mint(&["--subject", "a", "--op", "all", "--topic", "t", "--sends-per-second", "x"]),
+            ["'x'", "sends-per-second"],
         ),
         (vec!["token", "inspect", "--token", "ab!cd"], ["MN0022", "not a capability token"]),
         (vec!["token", "inspect"], ["MN0022", "standard input"]),

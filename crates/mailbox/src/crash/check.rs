@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ron_log::SimDisk;
 
 use super::memory::{Memory, Model, View};
-use super::world::{World, open, routing};
+use super::world::{World, open_as, routing};
 use crate::moves::MoveTask;
 use crate::recovery::Recovered;
 use crate::topics::Topics;
@@ -51,13 +51,14 @@ fn moves_in(topics: &Topics) -> BTreeMap<TopicId, Vec<MoveTask>> {
 /// Opens the disk with this many shards; the mailbox goes on from what was found. Also how many promises were held.
 pub fn check(disk: &SimDisk, memory: &Memory, shards: usize, what: &str) -> (World, usize) {
     let topics = Topics::default();
-    let recovered = open(disk, &topics, shards, memory.now).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let recovered = open_as(disk, &topics, shards, memory).unwrap_or_else(|error| panic!("{what}: {error}"));
     let recovery = &recovered.opened.recovery;
     let lsn = recovery.last.0;
     let appended = memory.past.last().map_or(0, |(lsn, _)| *lsn);
     assert!(lsn >= memory.answered, "{what}: answered up to {}, found up to {lsn}", memory.answered);
     let damage = (recovery.quarantined_records, recovery.segments_missing, recovery.chain_breaks);
     assert_eq!(damage, (0, 0, 0), "{what}: a power cut is not damage");
+    assert!(!recovery.has_losses(), "{what}: a false alarm; {recovery:?}");
     let (found, unreadable) = found_in(&recovered, shards);
     assert!(unreadable.is_empty(), "{what}: the bodies of {unreadable:?} cannot be read");
     let candidates = memory.candidates(lsn);

@@ -1,15 +1,17 @@
-//! A wall clock that is set back or forward by an hour expires nothing wrongly, within a run or across a restart.
+//! A wall clock that is set back or forward expires nothing wrongly, within a run or across a restart.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use ron_log::SimDisk;
 
 use super::memory::Memory;
 use super::workloads::settings;
 use super::world::{START_MS, TestMessage, World, open, routing};
-use crate::clock::Steady;
+use crate::clock::{Hold, Steady};
+use crate::shard::{Key, Send};
 use crate::topics::Topics;
-use crate::types::{Expired, Millis, State, TopicSettings};
+use crate::types::{Dedup, Expired, Millis, State, TopicSettings};
 
 const HOUR_MS: Millis = 3600 * 1000;
 const LEASE_MS: u64 = 30_000;
@@ -115,4 +117,89 @@ async fn set_back_again_and_again_time_never_goes_back() {
         last_ms = world.now;
         memory = world.memory;
     }
+}
+
+/// What is due happens, whatever the reference would say: it knows no hold.
+fn tick(world: &mut World) {
+    for index in 0..world.shards.len() {
+        world.turn(index, None, |shard, journal, now| shard.tick(now, journal, &mut || 0));
+    }
+}
+
+/// Messages of the topics that keep for half an hour and for two hours.
+fn kept(world: &World) -> (usize, usize) {
+    (held(world, "short").len(), held(world, "long").len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_forward_by_hours_across_restarts_nothing_expires_that_had_time_left() {
+    let (disk, memory) = stopped();
+    let jumped_ms = memory.now + 5 * HOUR_MS;
+    let mut world = restarted(&disk, &memory, jumped_ms);
+    tick(&mut world);
+    assert_eq!((world.now, kept(&world)), (jumped_ms, (1, 1)), "both are too old by the wall clock alone");
+    world.send("leased", TestMessage::default());
+    world.flush().unwrap();
+    // The newest record is from after the jump now, and the hold is known all the same.
+    let (disk, memory) = (disk.crash(0), world.memory);
+    for (minutes, expected) in [(1, (1, 1)), (19, (1, 1)), (21, (0, 1))] {
+        let mut world = restarted(&disk, &memory, jumped_ms + minutes * 60_000);
+        tick(&mut world);
+        assert_eq!(kept(&world), expected, "after {minutes} minutes: ten of thirty had passed before the power went");
+    }
+    let mut world = restarted(&disk, &memory, jumped_ms);
+    world.advance(20 * 60_000 - 1);
+    tick(&mut world);
+    assert_eq!(kept(&world), (1, 1));
+    world.advance(1);
+    tick(&mut world);
+    assert_eq!(kept(&world), (0, 1), "time that has really passed counts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jump_is_believed_after_a_day_and_when_it_is_confirmed() {
+    for confirmed in [false, true] {
+        let (disk, memory) = stopped();
+        let mut world = restarted(&disk, &memory, memory.now + 110 * HOUR_MS);
+        world.advance(24 * HOUR_MS - 1);
+        tick(&mut world);
+        assert_eq!(held(&world, "leased").len(), 2, "kept for a hundred hours, of which none has passed");
+        if confirmed {
+            world.shards.iter_mut().for_each(|one| one.shard.hold_back(Hold::NONE));
+        } else {
+            let wakes = world.shards.iter().filter_map(|one| one.shard.next_deadline()).min();
+            assert_eq!(wakes, Some(world.now + 1), "somebody is woken when the day is over");
+            world.advance(1);
+        }
+        tick(&mut world);
+        assert_eq!(held(&world, "leased").len(), 0, "confirmed: {confirmed}");
+        tick(&mut world);
+        let wakes = world.shards.iter().filter_map(|one| one.shard.next_deadline()).min();
+        assert!(wakes.is_none_or(|at| at > world.now), "nobody is woken for what is over");
+    }
+}
+
+/// Sends with a key; whether it was known.
+fn is_duplicate(world: &mut World, key: u128) -> bool {
+    world.seq += 1;
+    let (part, seq, now) = (world.part("long", 0), world.seq, world.now);
+    let key = Some(Key { hash: key, payload: key as u64 });
+    let (group, delay_ms, dedup, body) = (None, Some(0), Dedup::default(), Bytes::from_static(b"body"));
+    let send = Send { part, group, key, dedup, delay_ms, sent_ms: now, seq, body, payload_len: 4 };
+    world.on_part(part, |shard, journal, now| shard.send(now, journal, send)).0.unwrap().duplicate
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_live_as_long_as_they_had_left_and_new_ones_no_longer_than_ever() {
+    let (disk, memory) = stopped();
+    // The clock may be right: then whoever sends the same again after hours must not be taken for a duplicate for long.
+    let mut world = restarted(&disk, &memory, memory.now + 20 * HOUR_MS);
+    assert!(is_duplicate(&mut world, 1), "it had nearly two hours left");
+    assert!(!is_duplicate(&mut world, 2));
+    world.advance(2 * HOUR_MS - 600_000 - 1);
+    assert!(is_duplicate(&mut world, 1) && is_duplicate(&mut world, 2));
+    world.advance(1);
+    assert!(!is_duplicate(&mut world, 1));
+    world.advance(600_000);
+    assert!(!is_duplicate(&mut world, 2), "sent after the jump, so by the clock as it is");
 }

@@ -126,12 +126,14 @@ pub struct Memory {
     /// The highest number any message got.
     pub seq_max: Seq,
     pub now: Millis,
+    /// Quota of the log, as the node is configured.
+    pub quota_bytes: u64,
 }
 
 impl Memory {
     pub fn new(now: Millis) -> Self {
-        let past = vec![(0, Model::new())];
-        Memory { past, ledger: Ledger::default(), owed: VecDeque::new(), answered: 0, seq_max: 0, now }
+        let (past, quota_bytes) = (vec![(0, Model::new())], 4 << 20);
+        Memory { past, ledger: Ledger::default(), owed: VecDeque::new(), answered: 0, seq_max: 0, now, quota_bytes }
     }
 
     /// After a recovery: it goes on from here.

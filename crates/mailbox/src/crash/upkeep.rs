@@ -1,12 +1,12 @@
 //! What a driven mailbox does beside deliveries: changes, redrives, what is due, compaction, rebalancing.
 
 use bytes::Bytes;
-use ron_log::{Log, LogError, Lsn};
+use ron_log::{Class, Log, LogError, Lsn, Position};
 
 use super::super::memory::Promise;
 use super::super::reference::{End, Message, Stand};
 use super::{World, body_of, routing};
-use crate::engine::{head_of, topic_head};
+use crate::engine::REMEMBER_BYTES;
 use crate::keeper::{self, CopyCandidate};
 use crate::moves::{MoveTask, Moves};
 use crate::rebalancer::rehouse;
@@ -60,27 +60,29 @@ impl World {
         self.done(part, Promise::Other);
     }
 
-    pub fn redrive(&mut self, seq: Seq, to: PartKey) {
+    /// A message gets another chance by the move of this number.
+    pub fn redrive(&mut self, seq: Seq, to: PartKey, moved_by: u64) {
         let from = self.message(seq).part;
-        let (answer, _) = self.on_part(from, |shard, journal, now| shard.redrive(now, journal, from, seq, to));
+        let (answer, _) =
+            self.on_part(from, |shard, journal, now| shard.redrive(now, journal, from, seq, to, moved_by));
         answer.expect("it is dead and with nobody");
         self.model.reference.get(from, seq).expect("it is there").dead = None;
         self.model.reference.arrive(self.now, seq, to);
         self.model.errors.remove(&seq);
-        self.topics.moves.count(from.topic, 1);
+        self.topics.moves.count(from.topic, moved_by);
         self.model.moves.insert(from.topic, self.topics.moves.of(from.topic));
         self.done(from, Promise::Other);
     }
 
-    fn append_move(&mut self, id: TopicId, task: &MoveTask) -> Lsn {
+    fn append_move(&mut self, class: Class, id: TopicId, task: &MoveTask) -> (Lsn, Position) {
         let text = Moves::text(task).unwrap();
-        self.append(&head_of(&Record::Moves { id, now_ms: self.now, tasks: &text }))
+        self.append(class, &Record::Moves { id, now_ms: self.now, tasks: &text }).expect("the log takes it")
     }
 
     /// Orders, changes or ends a move of a topic, as the handle and the reprocessor do.
     pub fn change_moves(&mut self, id: TopicId, change: impl FnOnce(&[MoveTask], u64) -> MoveTask) {
         let task = change(&self.topics.moves.of(id), self.topics.moves.next_id(self.now));
-        let lsn = self.append_move(id, &task);
+        let (lsn, _) = self.append_move(Class::Data, id, &task);
         self.topics.moves.put(id, task);
         self.model.moves.insert(id, self.topics.moves.of(id));
         self.remember(lsn, Promise::Other);
@@ -125,24 +127,37 @@ impl World {
 
     /// The same, with something happening before each shard is asked.
     pub fn compact_with(&mut self, between: &mut dyn FnMut(&mut World, usize)) -> Result<bool, LogError> {
+        let keys: u64 = self.shards.iter().map(|driven| driven.shard.keys()).sum();
+        self.log.set_kept_bytes(self.topics.newest.bytes() + keys * REMEMBER_BYTES);
         let Some(segment) = self.log.reclaimable() else { return Ok(false) };
         let contents = keeper::contents_of(&self.log, segment)?;
         for id in contents.topics {
-            if let Some(topic) = self.topics.by_id(id) {
-                self.append(&topic_head(topic.id, &topic.name, &StoredTopic::from(&*topic)).unwrap());
+            if let Some(topic) = self.topics.by_id(id).filter(|_| self.topics.newest.topic_goes_with(id, segment)) {
+                let copied = self.append_topic(Class::Copy, id, &topic.name, &StoredTopic::from(&*topic));
+                copied.expect("the log takes it");
             }
         }
         for id in contents.moves {
-            for task in self.topics.moves.of(id) {
-                self.append_move(id, &task);
+            if self.topics.newest.moves_go_with(id, segment) {
+                let tasks = self.topics.moves.of(id);
+                let copies: Vec<Position> =
+                    tasks.iter().map(|task| self.append_move(Class::Copy, id, task).1).collect();
+                self.topics.newest.note_moves(id, &copies);
             }
         }
         for batch in contents.messages.chunks(4) {
             self.copy_forward(batch, between)?;
         }
         self.seq += 1;
-        self.append(&head_of(&Record::Mark { now_ms: self.now, shards: 1, seq: self.seq }));
-        self.log.retire(segment)?;
+        let mark = Record::Mark { now_ms: self.now, shards: 1, seq: self.seq };
+        self.append(mark.class(), &mark).expect("the log takes it");
+        while let Err(error) = self.log.retire(segment) {
+            let LogError::StillNeeded { .. } = error else { return Err(error) };
+            let shards = self.shards.iter();
+            let left: Vec<_> = shards.flat_map(|driven| CopyCandidate::of_shard(&driven.shard, segment)).collect();
+            assert!(!left.is_empty(), "{error}, and no shard knows why");
+            self.copy_forward(&left, between)?;
+        }
         let lsn = self.lsn();
         self.remember(lsn, Promise::Other);
         Ok(true)
@@ -161,10 +176,11 @@ impl World {
                 let (held, _) =
                     self.turn(index, None, |shard, journal, now| keeper::sort_out(shard, journal, now, batch));
                 let (whole, damaged) = keeper::bodies_of(&log, held.expect("the log takes it"))?;
-                assert!(damaged.is_empty(), "nothing is damaged here");
-                let (written, _) =
-                    self.turn(index, None, |shard, journal, now| keeper::write_again(shard, journal, now, &whole));
-                written.expect("the log takes it");
+                let (lost, _) = self.turn(index, None, |shard, journal, now| {
+                    keeper::write_again(shard, journal, now, &whole)?;
+                    keeper::lose(shard, journal, &damaged)
+                });
+                self.lost.extend(lost.expect("the log takes it").iter().map(|lost| lost.seq));
             }
             let is_held = |candidate: &CopyCandidate| {
                 self.shards.iter().any(|driven| {

@@ -4,7 +4,7 @@ use ron_log::LogError;
 
 use super::Dice;
 use super::world::{TestMessage, World};
-use crate::mailbox::inspect::Filter;
+use crate::mailbox::browse::Filter;
 use crate::moves::{self, MoveControl, MoveOrder, MoveState, MoveTask};
 use crate::types::{Expired, Groups, PartKey, Seq, TopicSettings};
 
@@ -95,7 +95,7 @@ pub fn dead_letters(world: &mut World) -> Result<(), LogError> {
         world.flush()?;
         for (grave, home) in [(world.part("fair.dlq", 0), fair), (world.part("grave", 0), jobs)] {
             if let Some(seq) = world.held(grave).first().copied() {
-                world.redrive(seq, home);
+                world.redrive(seq, home, 0);
             }
             if round % 2 == 1 {
                 world.flush()?;
@@ -229,7 +229,8 @@ fn found(tasks: &[MoveTask], id: u64) -> MoveTask {
 }
 
 fn control(world: &mut World, part: PartKey, id: u64, control: MoveControl) {
-    world.change_moves(part.topic, |tasks, _| found(tasks, id).controlled(control).expect("it has not ended"));
+    let controlled = |tasks: &[MoveTask]| found(tasks, id).controlled(control, tasks);
+    world.change_moves(part.topic, |tasks, _| controlled(tasks).expect("it has not ended"));
 }
 
 /// Dead letters go back by moves that wait, run, are paused, canceled or end; their records outlive compaction.
@@ -251,7 +252,7 @@ pub fn moves(world: &mut World) -> Result<(), LogError> {
         let to_move = world.held(grave).len() as u64;
         let order = || MoveOrder { rate_per_second: Some(5), ..MoveOrder::all_of("grave".parse().unwrap()) };
         world.change_moves(grave.topic, |_, id| order().task(id, to_move, id, false));
-        let first = world.topics.moves.open(grave.topic).expect("it runs").id;
+        let first = world.topics.moves.of(grave.topic).last().expect("it runs").id;
         // Another one waits behind it, with all that can be said in an order.
         let filter = Filter { error_contains: Some("failed".to_owned()), ..Filter::default() };
         world.change_moves(grave.topic, |_, id| {
@@ -259,7 +260,7 @@ pub fn moves(world: &mut World) -> Result<(), LogError> {
         });
         let second = world.topics.moves.of(grave.topic).last().expect("it waits").id;
         for (nth, seq) in world.held(grave).into_iter().take(3).enumerate() {
-            world.redrive(seq, jobs);
+            world.redrive(seq, jobs, first);
             if nth == 1 {
                 world.flush()?;
                 while world.compact()? {}
@@ -277,9 +278,9 @@ pub fn moves(world: &mut World) -> Result<(), LogError> {
         control(world, grave, second, MoveControl::Pause);
         world.flush()?;
         control(world, grave, second, MoveControl::Cancel);
-        // Behind its end nothing counts.
+        // What moves by no order counts for none.
         if let Some(seq) = world.held(grave).first().copied() {
-            world.redrive(seq, jobs);
+            world.redrive(seq, jobs, 0);
         }
         assert_eq!(found(&world.topics.moves.of(grave.topic), first).moved, 3);
         world.flush()?;
@@ -351,7 +352,7 @@ fn change(world: &mut World, dice: &mut Dice, part: PartKey) {
             let free = world.held(world.part(grave, 0));
             let free: Vec<Seq> = free.into_iter().filter(|seq| !leases.contains(seq)).collect();
             if let Some(seq) = dice.pick(&free) {
-                world.redrive(seq, world.part(home, 0));
+                world.redrive(seq, world.part(home, 0), 0);
             }
         }
         (9, ..) if dice.roll(4) == 0 => world.purge(part),

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ron_log::{Class, Disk, Log, LogError, Lsn, SimDisk};
+use ron_log::{Class, Disk, Log, LogError, Lsn, Position, SimDisk};
+use ron_types::Error;
 
 use super::memory::{Memory, Model, Promise};
 use super::reference::{End, Known, Message, Rules, Stand};
-use crate::engine::{Routing, head_of, topic_head};
+use crate::engine::{self, Routing};
 use crate::job::LogJournal;
 use crate::options::{LogLocation, MailboxOptions};
 use crate::record::Record;
 use crate::recovery::{self, Recovered};
 use crate::shard::{Handover, Key, Nack, Nacked, Recv, Send, Shard};
 use crate::topics::{SettingsSeen, StoredTopic, Topic, Topics};
-use crate::types::{DeadReason, Dedup, Millis, PartKey, Seq, TopicName, TopicSettings};
+use crate::types::{DeadReason, Dedup, Millis, PartKey, Seq, TopicId, TopicName, TopicSettings};
 
 pub const SEGMENT_BYTES: u32 = 8192;
 pub const START_MS: Millis = 1_700_000_000_000;
@@ -36,6 +37,8 @@ pub struct World {
     pub seq: Seq,
     pub model: Model,
     pub memory: Memory,
+    /// Messages that were dropped because their bodies are damaged.
+    pub lost: Vec<Seq>,
 }
 
 /// What a step may ask of a send.
@@ -48,9 +51,9 @@ pub struct TestMessage<'a> {
     pub len: usize,
 }
 
-pub fn options() -> MailboxOptions {
+fn options(quota_bytes: u64) -> MailboxOptions {
     let location = LogLocation::Directory("simulated".into());
-    MailboxOptions { location, segment_bytes: SEGMENT_BYTES, disk_bytes_max: 4 << 20, ..MailboxOptions::default() }
+    MailboxOptions { location, segment_bytes: SEGMENT_BYTES, disk_bytes_max: quota_bytes, ..MailboxOptions::default() }
 }
 
 pub fn routing(shards: usize) -> Routing {
@@ -58,7 +61,13 @@ pub fn routing(shards: usize) -> Routing {
 }
 
 pub fn open(disk: &SimDisk, topics: &Topics, shards: usize, wall_ms: Millis) -> Result<Recovered, LogError> {
-    recovery::open_on(Arc::new(disk.clone()) as Arc<dyn Disk>, &options(), topics, routing(shards), wall_ms)
+    open_as(disk, topics, shards, &Memory::new(wall_ms))
+}
+
+/// Opens the log as a node does that remembers this, and is configured so.
+pub fn open_as(disk: &SimDisk, topics: &Topics, shards: usize, memory: &Memory) -> Result<Recovered, LogError> {
+    let disk = Arc::new(disk.clone()) as Arc<dyn Disk>;
+    recovery::open_on(disk, &options(memory.quota_bytes), topics, routing(shards), memory.now)
 }
 
 /// The bytes of a message, different for each.
@@ -69,9 +78,14 @@ pub fn body_of(seq: Seq, len: usize) -> Vec<u8> {
 impl World {
     /// A mailbox on an empty disk.
     pub fn new(disk: &SimDisk) -> Result<World, LogError> {
+        World::begin(disk, Memory::new(START_MS))
+    }
+
+    /// A mailbox on an empty disk, configured as this memory says.
+    pub fn begin(disk: &SimDisk, memory: Memory) -> Result<World, LogError> {
         let topics = Topics::default();
-        let recovered = open(disk, &topics, 2, START_MS)?;
-        Ok(World::resume(recovered, topics, routing(2), Memory::new(START_MS)))
+        let recovered = open_as(disk, &topics, 2, &memory)?;
+        Ok(World::resume(recovered, topics, routing(2), memory))
     }
 
     /// A mailbox after a recovery.
@@ -93,6 +107,7 @@ impl World {
             seq: recovered.seq_max,
             model,
             memory,
+            lost: Vec::new(),
         }
     }
 
@@ -172,10 +187,25 @@ impl World {
         self.memory.now = self.now;
     }
 
-    pub fn append(&mut self, head: &[u8]) -> Lsn {
+    /// Writes a record that belongs to no shard.
+    pub fn append(&mut self, class: Class, record: &Record<'_>) -> Result<(Lsn, Position), Error> {
         let mut appender = self.log.appender();
-        appender.append(Class::Settle, head, &[]).expect("the log takes it");
-        appender.lsn()
+        let position = engine::append(&mut appender, class, record)?;
+        Ok((appender.lsn(), position))
+    }
+
+    /// Writes a topic's record; refused if there is no room for it.
+    pub fn append_topic(
+        &mut self,
+        class: Class,
+        id: TopicId,
+        name: &TopicName,
+        stored: &StoredTopic,
+    ) -> Result<Lsn, Error> {
+        let settings = stored.text()?;
+        let (lsn, position) = self.append(class, &Record::Topic { id, name: name.as_str(), settings: &settings })?;
+        self.topics.newest.note_topic(id, position);
+        Ok(lsn)
     }
 
     /// Makes a topic, or changes the settings of one.
@@ -185,8 +215,8 @@ impl World {
             Some(_) => self.topics.plan_change(&name, settings).unwrap(),
             None => self.topics.plan_new(&name, settings).unwrap().expect("new"),
         };
-        let stored = StoredTopic::new(planned.settings, self.now);
-        let lsn = self.append(&topic_head(planned.id, &planned.name, &stored).unwrap());
+        let stored = planned.stored(self.now, self.now);
+        let lsn = self.append_topic(Class::Data, planned.id, &planned.name, &stored).expect("the log takes it");
         let topic = self.topics.put(planned.id, planned.name, stored);
         self.model.topics.insert(name.to_string(), (topic.id, (*topic.settings).clone()));
         let own = topic.dead_letters().cloned();
@@ -201,7 +231,7 @@ impl World {
 
     pub fn remove_topic(&mut self, name: &str) {
         let topic = self.topic(name);
-        let lsn = self.append(&head_of(&Record::TopicGone { id: topic.id }));
+        let (lsn, _) = self.append(Class::Settle, &Record::TopicGone { id: topic.id }).expect("the log takes it");
         self.topics.remove(topic.id);
         let parts: Vec<PartKey> =
             topic.parts().chain(topic.dead_letters().into_iter().flat_map(|d| d.parts())).collect();
@@ -251,7 +281,7 @@ impl World {
         if known.is_none() {
             let stand = if message.delay_ms > 0 { Stand::Delayed(self.now + message.delay_ms) } else { Stand::Ready };
             let since_ms = self.now;
-            let message = Message { part, seq, group, body, since_ms, attempts: 0, fence: 0, stand, dead: None };
+            let message = Message::new(part, seq, group, body, since_ms, stand);
             self.model.reference.messages.push(message);
             let window = self.model.reference.rules[&part].settings.replay_window_ms;
             if let Some(Key { hash, payload }) = key {
@@ -360,6 +390,9 @@ impl World {
             Nacked::Requeued { due_ms } => {
                 let stand = if due_ms > self.now { Stand::Delayed(due_ms) } else { Stand::Ready };
                 self.model.reference.get(part, seq).expect("it is there").stand = stand;
+                if due_ms <= self.now {
+                    self.model.reference.go_behind(part, seq);
+                }
             }
         }
         self.done(part, Promise::Other);
@@ -372,6 +405,9 @@ impl World {
         let until_ms = answer.expect("the lease holds");
         let stand = if visibility_ms == 0 { Stand::Freed } else { Stand::Leased(until_ms) };
         self.model.reference.get(part, seq).expect("it is there").stand = stand;
+        if visibility_ms == 0 {
+            self.model.reference.go_behind(part, seq);
+        }
         self.done(part, Promise::Other);
     }
 }

@@ -17,7 +17,7 @@ fn a_group_without_messages_is_forgotten() {
     let index = Index::default();
     for round in 0..1000 {
         let id = line(&mut lines, &format!("g{round}"), &[round]);
-        assert_eq!((lines.pick(0), lines.pop(id, true, &index)), (Some(id), Some(round)));
+        assert_eq!((lines.pick(0), lines.pop(id, Seq::MAX, &index)), (Some(id), Some(round)));
         lines.leave(id);
     }
     assert_eq!((lines.lines.len(), lines.names.len(), lines.groups()), (2, 0, 0));
@@ -44,13 +44,14 @@ fn the_oldest_first_message_goes_first_and_blocked_groups_are_not_asked() {
     let late = line(&mut lines, "late", &[5, 6]);
     let early = line(&mut lines, "early", &[4, 7]);
     assert_eq!((lines.pick(0), lines.oldest_ready()), (Some(early), Some(4)));
-    lines.pop(early, true, &index);
-    lines.lease(early);
-    assert_eq!((lines.pick(0), lines.pop(early, false, &index)), (Some(late), None));
+    lines.pop(early, Seq::MAX, &index);
+    lines.lease(early, 4);
+    assert_eq!((lines.first_out(early), lines.pick(0), lines.pop(early, 4, &index)), (4, Some(late), None));
     lines.push_freed(early, 4);
-    assert_eq!((lines.pick(0), lines.pop(early, false, &index)), (Some(early), Some(4)));
-    lines.back_off(late);
+    assert_eq!((lines.pick(0), lines.pop(early, 4, &index)), (Some(early), Some(4)));
+    lines.pop(late, Seq::MAX, &index);
+    lines.back_off(late, 5);
     assert!(!lines.has_ready());
-    lines.set_fifo(false);
-    assert_eq!((lines.pick(0), lines.ahead(late, 6)), (Some(late), 1));
+    lines.set_fifo(false, &index);
+    assert_eq!((lines.pick(0), lines.ahead(late, 7)), (Some(late), 1));
 }

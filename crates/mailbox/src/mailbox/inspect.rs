@@ -5,43 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ron_kernel::Deadline;
 use ron_types::{Error, Kind};
-use serde::{Deserialize, Serialize};
 
 use super::Mailbox;
 use super::receive::{DeadInfo, owned};
-use crate::bounds::{check_attributes, check_delay, check_payload};
+use crate::bounds::{check_attributes, check_delay, check_payload, is_reserved_attribute};
 use crate::envelope::{Envelope, payload_hash};
 use crate::types::{
-    Attempt, BreakerState, BreakerView, DeadReason, Explanation, MessageId, Millis, PartKey, Seq, State, Summary,
-    TopicName,
+    Attempt, BreakerState, BreakerView, Explanation, MessageId, Millis, PartKey, Seq, State, Summary, TopicName,
 };
-
-/// Maximum messages looked at for one page; then it is handed out as it is.
-const LOOK_MAX: usize = 10_000;
-/// Messages of one look at a shard.
-const STEP: usize = 256;
-
-/// Which messages are meant: those to which everything given applies.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Filter {
-    /// Where they stand.
-    pub state: Option<State>,
-    /// Group the sender gave the messages.
-    pub group: Option<String>,
-    /// Attributes they must have with these values.
-    pub attrs: std::collections::BTreeMap<String, String>,
-    /// Text their payload contains.
-    pub payload_contains: Option<String>,
-    /// Sent at or after.
-    pub sent_after_ms: Option<Millis>,
-    /// Sent before.
-    pub sent_before_ms: Option<Millis>,
-    /// Why they are dead.
-    pub reason: Option<DeadReason>,
-    /// Text their last error contains.
-    pub error_contains: Option<String>,
-}
 
 /// A message that was looked at.
 #[derive(Clone, Debug)]
@@ -81,21 +52,10 @@ pub struct Seen {
 pub struct MessageChange {
     /// Another payload.
     pub payload: Option<Bytes>,
-    /// Other attributes, instead of all the old ones.
+    /// Other attributes, instead of all the old ones that a sender can write.
     pub attrs: Option<Vec<(String, String)>>,
     /// Milliseconds from now until the message may be delivered.
     pub delay_ms: Option<u64>,
-}
-
-/// A page of messages.
-#[derive(Clone, Debug)]
-pub struct Page {
-    /// Messages to which the filter applies.
-    pub messages: Vec<Seen>,
-    /// Where the next page begins; none at the end.
-    pub next: Option<MessageId>,
-    /// Messages looked at for this page, matching or not.
-    pub looked_at: usize,
 }
 
 /// Why a message is where it is.
@@ -122,67 +82,14 @@ pub struct Explained {
 }
 
 impl Mailbox {
-    /// A page of a topic's messages, without leasing any. Pages of a topic with several partitions go through one
-    /// partition after the other.
-    pub async fn browse(
-        &self,
-        name: &TopicName,
-        filter: Filter,
-        cursor: Option<MessageId>,
-        limit: usize,
-        deadline: Deadline,
-    ) -> Result<Page, Error> {
-        let topic = self.engine.topics.expect(name)?;
-        let parts: Vec<PartKey> = topic.parts().collect();
-        let (mut place, mut after) = self.start_of(&parts, cursor)?;
-        let mut page = Page { messages: Vec::new(), next: None, looked_at: 0 };
-        while let Some(part) = parts.get(place).copied() {
-            let step = STEP.min(limit.saturating_mul(2).max(16));
-            let from = after;
-            let summaries = self.on_part(part, deadline, move |turn| {
-                let mut out = Vec::new();
-                turn.shard.browse(part, from, step, &mut out);
-                Ok(out)
-            });
-            let summaries = summaries.await?;
-            let at_end = summaries.len() < step;
-            for seen in self.see(name, summaries).await? {
-                after = Some(seen.msg_id.seq);
-                page.looked_at += 1;
-                if filter.matches(&seen) {
-                    page.messages.push(seen);
-                }
-                if page.messages.len() >= limit || page.looked_at >= LOOK_MAX {
-                    page.next = Some(self.cursor(place, after.unwrap_or(0)));
-                    return Ok(page);
-                }
-            }
-            if at_end {
-                (place, after) = (place + 1, None);
-            }
-        }
-        Ok(page)
-    }
-
-    /// A cursor is an id of this node whose time is the place of the partition.
-    fn cursor(&self, place: usize, seq: Seq) -> MessageId {
-        self.engine.secret.message_id(place as u64, seq)
-    }
-
-    fn start_of(&self, parts: &[PartKey], cursor: Option<MessageId>) -> Result<(usize, Option<Seq>), Error> {
-        let Some(cursor) = cursor else { return Ok((0, None)) };
-        let known = self.engine.secret.check_id(cursor).is_ok();
-        let place = cursor.sent_ms as usize;
-        if !known || place >= parts.len() {
-            return Err(Error::schema("cursor: not one that this node gave"));
-        }
-        Ok((place, Some(cursor.seq)))
-    }
-
-    async fn see(&self, topic: &TopicName, summaries: Vec<Summary>) -> Result<Vec<Seen>, Error> {
+    pub(super) async fn see(&self, topic: &TopicName, summaries: Vec<Summary>) -> Result<Vec<Seen>, Error> {
         let bodies = self.read_back(summaries.iter().map(|summary| summary.content.clone()).collect()).await?;
-        let seen = summaries.into_iter().zip(bodies).map(|(summary, body)| self.seen(topic, summary, body));
-        Ok(seen.collect())
+        let seen = summaries.into_iter().zip(bodies).map(|(summary, body)| match body {
+            // A message that could not be read now must not be called damaged.
+            Err(error) if error.kind != Kind::Integrity => Err(error),
+            body => Ok(self.seen(topic, summary, body)),
+        });
+        seen.collect()
     }
 
     fn seen(&self, topic: &TopicName, summary: Summary, body: Result<Bytes, Error>) -> Seen {
@@ -273,7 +180,15 @@ impl Mailbox {
         deadline: Deadline,
     ) -> Result<(), Error> {
         let seen = self.explain(id, deadline).await?.seen;
-        let (payload, attrs) = (payload.unwrap_or(seen.payload), attrs.unwrap_or(seen.attrs));
+        let attrs = match attrs {
+            None => seen.attrs,
+            // What a surface noted of the message is no matter of whoever edits it, so it neither goes nor changes.
+            Some(mut attrs) => {
+                attrs.extend(seen.attrs.into_iter().filter(|(name, _)| is_reserved_attribute(name)));
+                attrs
+            }
+        };
+        let payload = payload.unwrap_or(seen.payload);
         check_attributes(&attrs)?;
         let size = payload.len();
         check_payload(size, size_max)?;
@@ -289,40 +204,6 @@ impl Mailbox {
             turn.shard.edit(turn.now, turn.journal, part, id.seq, body, size as u32)
         })
         .await
-    }
-
-    /// The messages to which a filter applies; payloads that are no longer in memory are read back.
-    pub(crate) async fn matching(
-        &self,
-        part: PartKey,
-        summaries: Vec<Summary>,
-        filter: &Filter,
-    ) -> Result<Vec<Seq>, Error> {
-        if filter.is_empty() {
-            return Ok(summaries.iter().map(|summary| summary.seq).collect());
-        }
-        let topic = self.topic_of_part(part)?;
-        let seen = self.see(&topic.name, summaries).await?;
-        Ok(seen.iter().filter(|seen| filter.matches(seen)).map(|seen| seen.msg_id.seq).collect())
-    }
-}
-
-impl Filter {
-    /// It applies to every message.
-    pub fn is_empty(&self) -> bool {
-        *self == Filter::default()
-    }
-
-    fn matches(&self, seen: &Seen) -> bool {
-        let contains = |text: &str, wanted: &Option<String>| wanted.as_ref().is_none_or(|wanted| text.contains(wanted));
-        self.state.is_none_or(|state| state == seen.state)
-            && self.group.as_ref().is_none_or(|group| seen.group.as_deref() == Some(group))
-            && self.attrs.iter().all(|wanted| seen.attrs.iter().any(|(name, value)| wanted == (name, value)))
-            && contains(&String::from_utf8_lossy(&seen.payload), &self.payload_contains)
-            && self.sent_after_ms.is_none_or(|after| seen.sent_ms >= after)
-            && self.sent_before_ms.is_none_or(|before| seen.sent_ms < before)
-            && self.reason.is_none_or(|reason| seen.dead.as_ref().is_some_and(|dead| dead.reason == reason))
-            && contains(seen.dead.as_ref().map_or("", |dead| &dead.last_error), &self.error_contains)
     }
 }
 

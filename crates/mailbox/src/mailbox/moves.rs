@@ -5,15 +5,20 @@ use ron_kernel::Deadline;
 use ron_types::{Error, Kind};
 
 use super::Mailbox;
-use crate::moves::{self, IfBusy, MoveControl, MoveOrder, MoveView, OPEN_MAX, OrderedMove};
-use crate::types::TopicName;
+use crate::job::Turn;
+use crate::moves::{
+    self, IfBusy, MoveControl, MoveOrder, MoveState, MoveTask, MoveView, OPEN_MAX, OPEN_OF_TOPIC_MAX, OrderedMove,
+};
+use crate::types::{Millis, TopicId, TopicName};
 
-/// Messages of one page while an order is tried.
-const COUNT_PAGE: usize = 256;
+/// Moves looked at for one page, because each may have to be asked about.
+const LOOK_MAX: usize = 1000;
+/// Messages of one look at a shard while an order is tried.
+const COUNT_STEP: usize = 256;
 
 impl Mailbox {
-    /// Orders messages of a topic to be moved. While another move of the topic is open, the order waits its turn or is
-    /// refused as a conflict, as it says; Busy while as many moves are open as may be.
+    /// Orders messages of a topic to be moved. While another move wants the same messages, the order waits its turn or
+    /// is refused as a conflict, as it says; Busy while as many moves are open as may be.
     pub async fn start_move(&self, order: MoveOrder, deadline: Deadline) -> Result<MoveView, Error> {
         order.check()?;
         let to_move = self.stats(&order.from, deadline).await?.total.held();
@@ -23,41 +28,75 @@ impl Mailbox {
     }
 
     fn write_move(&self, order: MoveOrder, to_move: u64) -> Result<(ron_log::Lsn, MoveView), Error> {
-        let all = &self.engine.topics.moves;
         let from = order.from.clone();
         self.engine.change_moves(&from, |topic, now, tasks| {
-            if let Some(to) = &order.to {
-                self.engine.topics.expect(to)?;
-            }
-            let must_wait = moves::open_of(tasks).is_some();
-            if must_wait && order.if_busy == IfBusy::Refuse {
+            let (if_busy, id) = (order.if_busy, self.engine.topics.moves.next_id(now));
+            let task = self.planned_move(order, (id, now), to_move, tasks)?;
+            if task.state == MoveState::Waiting && if_busy == IfBusy::Refuse {
                 return Err(Error::new(Kind::Conflict, "messages of this topic are being moved already"));
             }
-            if all.all_open().len() >= OPEN_MAX {
-                return Err(Error::busy(format_args!("the table of {OPEN_MAX} moves")));
-            }
-            let id = all.next_id(now);
+            self.check_room_for_move(tasks)?;
             // Queued before the record is written, because a full queue refuses the order and a written order cannot
             // be refused any more. An order whose record cannot be written is not found by the one who takes it.
             self.engine.move_orders.offer(OrderedMove { topic: topic.id, id }).inspect_err(|_| {
                 tracing::warn!(queue = "reproc_tx", "reproc_queue_full: a move was refused");
             })?;
-            Ok(order.task(id, to_move, now, must_wait))
+            Ok(task)
         })
+    }
+
+    /// The move of an order, its topics found and its turn known.
+    fn planned_move(
+        &self,
+        order: MoveOrder,
+        (id, now): (u64, Millis),
+        to_move: u64,
+        others: &[MoveTask],
+    ) -> Result<MoveTask, Error> {
+        let number_of = |name: &TopicName| self.engine.topics.expect(name).map(|topic| topic.id);
+        let to_id = order.to.as_ref().map(number_of).transpose()?;
+        let origins = order.origins.as_deref().map(|origins| origins.iter().map(number_of).collect());
+        let origins: Option<Vec<TopicId>> = origins.transpose()?;
+        let waiting = MoveTask { to_id, origins, ..order.task(id, to_move, now, true) };
+        Ok(match waiting.must_wait(others) {
+            true => waiting,
+            false => MoveTask { state: MoveState::Running, started_ms: now, ..waiting },
+        })
+    }
+
+    fn check_room_for_move(&self, of_topic: &[MoveTask]) -> Result<(), Error> {
+        let open = of_topic.iter().filter(|task| !task.state.has_ended()).count();
+        if open >= OPEN_OF_TOPIC_MAX {
+            return Err(Error::busy(format_args!("the topic's table of {OPEN_OF_TOPIC_MAX} moves")));
+        }
+        if self.engine.topics.moves.all_open().len() >= OPEN_MAX {
+            return Err(Error::busy(format_args!("the table of {OPEN_MAX} moves")));
+        }
+        Ok(())
     }
 
     /// Number of messages an order would move.
     pub async fn count_move(&self, order: &MoveOrder, deadline: Deadline) -> Result<u64, Error> {
         order.check()?;
-        let (mut count, mut cursor) = (0, None);
-        loop {
-            let page = self.browse(&order.from, order.filter.clone(), cursor, COUNT_PAGE, deadline).await?;
-            count += page.messages.len() as u64;
-            match page.next {
-                Some(next) if order.limit.is_none_or(|limit| count < limit) => cursor = Some(next),
-                _ => return Ok(order.limit.map_or(count, |limit| count.min(limit))),
+        let source = self.engine.topics.expect(&order.from)?;
+        let task = self.planned_move(order.clone(), (0, 0), 0, &[])?;
+        let limit = order.limit.unwrap_or(u64::MAX);
+        let mut count = 0;
+        for part in source.parts() {
+            let (mut after, mut at_end) = (None, false);
+            while !at_end && count < limit {
+                let browse = move |turn: &mut Turn<'_>| {
+                    let mut summaries = Vec::new();
+                    turn.shard.browse(part, after, COUNT_STEP, &mut summaries);
+                    Ok(summaries)
+                };
+                let summaries = self.on_part(part, deadline, browse).await?;
+                at_end = summaries.len() < COUNT_STEP;
+                after = summaries.last().map(|last| last.seq);
+                count += self.matching(part, summaries, &task).await?.len() as u64;
             }
         }
+        Ok(count.min(limit))
     }
 
     /// The moves of a topic, the newest first: those that have not ended and the last ten that have.
@@ -67,14 +106,27 @@ impl Mailbox {
         tasks.map(|task| MoveView { from: topic.name.clone(), task }).collect()
     }
 
-    /// The moves of every topic, the newest first.
-    pub fn all_moves(&self) -> Vec<MoveView> {
-        let all = self.engine.topics.moves.all().into_iter();
-        let named = all.filter_map(|(topic, task)| {
-            let topic = self.engine.topics.by_id(topic)?;
-            Some(MoveView { from: topic.name.clone(), task })
-        });
-        named.collect()
+    /// Some moves of all topics that are to be shown, the newest first: those before the one of this number, if it is
+    /// given. Also the number to go on before, if there are more.
+    pub fn page_of_moves(
+        &self,
+        before: Option<u64>,
+        limit: usize,
+        is_shown: impl Fn(&TopicName) -> bool,
+    ) -> (Vec<MoveView>, Option<u64>) {
+        let topics = &self.engine.topics;
+        let (mut views, mut last) = (Vec::new(), None);
+        for (looked_at, OrderedMove { topic, id }) in topics.moves.before(before.unwrap_or(u64::MAX)).enumerate() {
+            if views.len() >= limit || looked_at >= LOOK_MAX {
+                return (views, last);
+            }
+            last = Some(id);
+            let from = topics.by_id(topic).map(|topic| topic.name.clone()).filter(&is_shown);
+            if let Some((from, task)) = from.zip(topics.moves.get(topic, id)) {
+                views.push(MoveView { from, task });
+            }
+        }
+        (views, None)
     }
 
     /// The move of this number.
@@ -94,7 +146,8 @@ impl Mailbox {
         control: MoveControl,
         deadline: Deadline,
     ) -> Result<MoveView, Error> {
-        let change = || self.engine.change_moves(from, |_, _, tasks| moves::find(tasks, id)?.controlled(control));
+        let controlled = |tasks: &[MoveTask]| moves::find(tasks, id)?.controlled(control, tasks);
+        let change = || self.engine.change_moves(from, |_, _, tasks| controlled(tasks));
         let (lsn, view) = self.operation(change)?;
         self.engine.durable(lsn, deadline).await?;
         Ok(view)

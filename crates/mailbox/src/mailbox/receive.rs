@@ -14,10 +14,10 @@ use super::Mailbox;
 use crate::bounds;
 use crate::engine::log_error;
 use crate::envelope::{Envelope, hash_chain};
-use crate::job::{Job, PendingReceive};
+use crate::job::{Job, PendingReceive, Turn};
 use crate::receipt::Receipt;
 use crate::topics::Topic;
-use crate::types::{Attempt, Content, Dead, DeadReason, Leased, MessageId, Millis, PartKey, TopicName};
+use crate::types::{Attempt, Content, Dead, DeadReason, Leased, MessageId, Millis, PartKey, Seq, TopicName};
 
 /// What a receiver asks for.
 #[derive(Clone, Debug)]
@@ -185,7 +185,8 @@ impl Mailbox {
         first
     }
 
-    /// Reads back what is no longer in memory and checks every message against its hash.
+    /// Reads back what is no longer in memory and checks every message against its hash. Whatever happens to one of
+    /// them, the others are delivered; the caller is told of a failure only if nothing is left to deliver.
     async fn deliver(
         &self,
         topic: &Arc<Topic>,
@@ -193,26 +194,55 @@ impl Mailbox {
         deadline: Deadline,
     ) -> Result<Vec<Delivery>, Error> {
         let contents = leased.iter().map(|leased| leased.content.clone()).collect();
-        let bodies = self.read_back(contents).await?;
+        let bodies = match self.read_back(contents).await {
+            Ok(bodies) => bodies,
+            Err(error) => leased.iter().map(|_| Err(error.clone())).collect(),
+        };
         let mut deliveries = Vec::with_capacity(leased.len());
+        let (mut unread, mut failure) = (Vec::new(), None);
         for (leased, body) in leased.into_iter().zip(bodies) {
             match body.and_then(|body| self.delivery(topic, &leased, &body)) {
                 Ok(delivery) => deliveries.push(delivery),
-                Err(error) => self.set_aside(&leased, &error, deadline).await?,
+                Err(error) if error.kind == Kind::Integrity => self.set_aside(&leased, &error, deadline).await,
+                Err(error) => {
+                    unread.push((leased.part, leased.seq, leased.fence));
+                    failure.get_or_insert(error);
+                }
             }
         }
-        Ok(deliveries)
+        if let Some(error) = failure.as_ref().filter(|_| !unread.is_empty()) {
+            self.give_back_unread(unread, error, deadline).await;
+        }
+        failure.filter(|_| deliveries.is_empty()).map_or(Ok(deliveries), Err)
     }
 
-    /// A message that is not what was sent is never handed out: it goes to the dead letters, and is counted.
-    async fn set_aside(&self, leased: &Leased, error: &Error, deadline: Deadline) -> Result<(), Error> {
+    /// Messages that could not be read are not damaged, as far as anybody knows: no descriptor was free, or the disk
+    /// did not answer. Their leases end at once and do not count, and the messages stay where they are.
+    async fn give_back_unread(&self, unread: Vec<(PartKey, Seq, u32)>, error: &Error, deadline: Deadline) {
+        let messages = unread.len();
+        tracing::error!(messages, %error, "messages could not be read from the log; they are given back");
+        self.engine.counts.reads_failed(messages as u64);
+        let Some((part, _, _)) = unread.first().copied() else { return };
+        // One receive leases from one partition.
+        let items: Vec<_> = unread.into_iter().map(|(_, seq, fence)| (seq, fence)).collect();
+        let work = move |turn: &mut Turn<'_>| turn.shard.give_back_unread(turn.now, turn.journal, part, &items);
+        if let Err(error) = self.on_part_unpermitted(part, deadline, work).await {
+            tracing::warn!(%error, "leases of messages that could not be read are left to run out by themselves");
+        }
+    }
+
+    /// A message that is not what was sent is never handed out: it is set aside, and counted. Where that cannot be done
+    /// it comes again when its lease ends; the others of the receive are delivered in any case.
+    async fn set_aside(&self, leased: &Leased, error: &Error, deadline: Deadline) {
         let (part, seq, detail) = (leased.part, leased.seq, error.to_string());
         tracing::error!(seq, %detail, "a message is damaged and was set aside");
         self.engine.integrity_failed("delivery", 1);
-        self.on_part_unpermitted(part, deadline, move |turn| {
-            turn.shard.kill(turn.now, turn.journal, part, seq, DeadReason::Integrity, &detail)
-        })
-        .await
+        let set_aside = self.on_part_unpermitted(part, deadline, move |turn| {
+            turn.shard.set_aside(turn.now, turn.journal, part, seq, &detail)
+        });
+        if let Err(error) = set_aside.await {
+            tracing::error!(seq, %error, "a damaged message could not be set aside");
+        }
     }
 
     /// The bytes of messages, in order.
@@ -238,10 +268,7 @@ impl Mailbox {
     }
 
     fn delivery(&self, topic: &Arc<Topic>, leased: &Leased, body: &Bytes) -> Result<Delivery, Error> {
-        let envelope = Envelope::decode(body)?;
-        if !envelope.is_intact() {
-            return Err(Error::new(Kind::Integrity, "the payload does not match its hash"));
-        }
+        let envelope = Envelope::open(body)?;
         let chain =
             hash_chain(topic.name.as_str(), leased.sent_ms, envelope.idem_key, &envelope.payload_hash, &envelope.attrs);
         Ok(Delivery {

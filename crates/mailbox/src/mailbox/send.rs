@@ -87,6 +87,7 @@ impl Mailbox {
         message: Outgoing,
         deadline: Deadline,
     ) -> Result<impl Future<Output = Result<Result<Receipted, Error>, Error>> + use<>, Error> {
+        self.engine.admit_memory()?;
         self.engine.admit(by, 1)?;
         let prepared = prepare(topic, by, message)?;
         let index = self.engine.route(prepared.part)?;
@@ -113,6 +114,7 @@ impl Mailbox {
             Err(error) => return all(error),
         };
         let begun = self.operation(|| {
+            self.engine.admit_memory()?;
             self.engine.admit(by, count as u32)?;
             Ok(self.begin_batch(by, &topic, messages, deadline))
         });

@@ -10,15 +10,25 @@ use super::Mailbox;
 use crate::bounds;
 use crate::job::Turn;
 use crate::receipt::Receipt;
-use crate::shard::{Nack, Nacked};
+use crate::shard::{Fencing, Nack, Nacked};
 use crate::types::{MessageId, Millis, PartKey, TopicName};
 
 impl Mailbox {
     /// Acknowledges deliveries: the messages are gone for good. Each has its own outcome, in order.
     pub async fn ack(&self, receipts: Vec<Receipt>, deadline: Deadline) -> Vec<Result<(), Error>> {
-        self.settle(receipts, deadline, |turn, part, receipts| {
+        self.ack_fenced(receipts, Fencing::Newest, deadline).await
+    }
+
+    /// As [`Mailbox::ack`], for a surface that promises that older receipts count too.
+    pub async fn ack_fenced(
+        &self,
+        receipts: Vec<Receipt>,
+        fencing: Fencing,
+        deadline: Deadline,
+    ) -> Vec<Result<(), Error>> {
+        self.settle(receipts, deadline, move |turn, part, receipts| {
             let items: Vec<_> = receipts.iter().map(|receipt| (receipt.seq, receipt.fence)).collect();
-            turn.shard.ack(turn.now, turn.journal, part, &items)
+            turn.shard.ack_fenced(turn.now, turn.journal, part, &items, fencing)
         })
         .await
     }
@@ -54,12 +64,24 @@ impl Mailbox {
         visibility_ms: u64,
         deadline: Deadline,
     ) -> Vec<Result<Millis, Error>> {
+        self.extend_fenced(receipts, visibility_ms, Fencing::Newest, deadline).await
+    }
+
+    /// As [`Mailbox::extend`], for a surface that promises that older receipts count too.
+    pub async fn extend_fenced(
+        &self,
+        receipts: Vec<Receipt>,
+        visibility_ms: u64,
+        fencing: Fencing,
+        deadline: Deadline,
+    ) -> Vec<Result<Millis, Error>> {
         if let Err(error) = bounds::check_visibility(visibility_ms, Duration::ZERO) {
             return all_refused(&receipts, &error);
         }
         self.settle(receipts, deadline, move |turn, part, receipts| {
             let each = receipts.iter().map(|receipt| {
-                turn.shard.extend(turn.now, turn.journal, part, receipt.seq, receipt.fence, visibility_ms)
+                let lease = (receipt.seq, receipt.fence);
+                turn.shard.extend_fenced(turn.now, turn.journal, part, lease, visibility_ms, fencing)
             });
             each.collect()
         })

@@ -33,11 +33,12 @@ impl Mailbox {
         settings: TopicSettings,
         deadline: Deadline,
     ) -> Result<(TopicView, bool), Error> {
-        if let Some(dlq) = &settings.dlq {
+        // One that names itself is there as soon as it is made.
+        if let Some(dlq) = settings.dlq.as_deref().filter(|dlq| *dlq != name.as_str()) {
             self.make_dead_letter_topic(dlq, deadline).await?;
         }
         let (topic, is_new) = self.make_topic(name, settings, deadline).await?;
-        Ok((topic.view(), is_new))
+        Ok((self.engine.topics.view(&topic), is_new))
     }
 
     pub(super) async fn make_topic(
@@ -62,7 +63,7 @@ impl Mailbox {
             return Ok(());
         }
         let live = self.engine.live.get();
-        if !live.value.auto_create {
+        if !live.value.auto_create || name.is_of_dead_letters() {
             return Err(Error::schema(format!("dlq: topic {name} does not exist")));
         }
         let settings = TopicSettings { max_attempts: 0, ..live.value.defaults.clone() };
@@ -82,18 +83,54 @@ impl Mailbox {
         for part in topic.parts() {
             self.on_part_unpermitted(part, deadline, |_| Ok(())).await?;
         }
-        Ok(topic.view())
+        Ok(self.engine.topics.view(&topic))
     }
 
     /// The topics that name this one for their dead letters, in the order of their names.
     pub fn sources_of(&self, dlq: &TopicName) -> Vec<TopicName> {
-        self.engine.topics.users_of_dead_letters(dlq)
+        let topics = &self.engine.topics;
+        topics.get(dlq).map_or_else(Vec::new, |dlq| topics.users_of_dead_letters(dlq.id))
+    }
+
+    /// The topics whose dead letters may be here: those that name it for them, and the one that it comes with.
+    pub fn origins_of(&self, letters: &TopicName) -> Vec<TopicName> {
+        let mut origins = self.sources_of(letters);
+        let owner = self.engine.topics.get(letters).and_then(|letters| letters.source().cloned());
+        if let Some(owner) = owner
+            && let Err(place) = origins.binary_search(&owner)
+        {
+            origins.insert(place, owner);
+        }
+        origins
+    }
+
+    /// Topics whose dead letters go back out of `letters` where no destination is named: every one that sends its dead
+    /// there, and the caller needs the right to send to each. None, for a caller that may send to all topics, means
+    /// every letter, also those of topics that send their dead elsewhere by now.
+    pub fn origins_for<E>(
+        &self,
+        letters: &TopicName,
+        may_send: impl Fn(&str) -> Result<(), E>,
+    ) -> Result<Option<Vec<TopicName>>, E> {
+        // The empty name stands for every topic.
+        if may_send("").is_ok() {
+            return Ok(None);
+        }
+        let origins = self.origins_of(letters);
+        origins.iter().try_for_each(|origin| may_send(origin.as_str()))?;
+        Ok(Some(origins))
+    }
+
+    /// The other topics that name this one, or its own dead letters, for theirs: it cannot go before them.
+    pub fn dependents_of(&self, name: &TopicName) -> Vec<TopicName> {
+        let topics = &self.engine.topics;
+        topics.get(name).map_or_else(Vec::new, |topic| topics.dependents_of(topic.id))
     }
 
     /// Removes a topic with all its messages and its own dead letters.
     pub async fn delete_topic(&self, name: &TopicName, deadline: Deadline) -> Result<(), Error> {
         let topic = self.engine.topics.expect(name)?;
-        if topic.view().dead_letters_of.is_some() {
+        if topic.source().is_some() {
             return Err(Error::schema(format!(
                 "topic: {name} goes with the topic whose dead letters it holds; purge it instead"
             )));

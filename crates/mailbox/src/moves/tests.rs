@@ -36,29 +36,29 @@ fn the_list_of_an_old_log_is_read_and_goes_on_as_single_moves() {
         "failure":null,"started_ms":90}]"#;
     let moves = Moves::default();
     moves.put_text(TOPIC, old).expect("old text");
-    let open = moves.open(TOPIC).expect("one runs");
-    assert_eq!((open.id, open.moved, open.on_failure, open.limit), (9, 1, OnFailure::Stop, None));
+    let open = moves.get(TOPIC, 9).expect("it runs");
+    assert_eq!((open.moved, open.on_failure, open.limit, open.to_id), (1, OnFailure::Stop, None, None));
     assert!(open.filter.is_empty() && open.last_error.is_none());
     moves.put_text(TOPIC, &Moves::text(&open.ended(MoveState::Failed, None)).expect("text")).expect("new text");
-    assert_eq!((ids(&moves), moves.open(TOPIC)), (vec![7, 9], None));
+    assert_eq!((ids(&moves), moves.all_open()), (vec![7, 9], vec![]));
     assert!(moves.put_text(TOPIC, "{}").is_err() && moves.put_text(TOPIC, "7").is_err());
 }
 
 #[test]
-fn the_first_that_has_not_ended_is_open_and_the_last_that_ended_are_remembered() {
+fn the_last_that_ended_are_remembered_and_what_waits_is_never_forgotten() {
     let moves = Moves::default();
     for id in 1..=25 {
         moves.put(TOPIC, task(id, MoveState::Running));
         moves.put(TOPIC, task(id + 100, MoveState::Waiting));
-        assert_eq!(moves.open(TOPIC).map(|open| open.id), Some(id));
         moves.put(TOPIC, task(id, MoveState::Failed));
     }
     let remembered = ids(&moves);
     assert_eq!(remembered[..10], (16..=25).collect::<Vec<_>>());
-    assert_eq!(remembered[10..], (101..=125).collect::<Vec<_>>(), "what waits is never forgotten");
+    assert_eq!(remembered[10..], (101..=125).collect::<Vec<_>>());
     assert_eq!(moves.all_open().iter().map(|order| order.id).collect::<Vec<_>>(), (101..=125).collect::<Vec<_>>());
     assert_eq!((moves.topic_of(101), moves.topic_of(1)), (Some(TOPIC), None));
-    assert_eq!(moves.all()[0].1.id, 125, "the newest first");
+    let before = moves.before(103).map(|order| order.id).take(3);
+    assert_eq!(before.collect::<Vec<_>>(), [102, 101, 25], "the newest first");
 }
 
 #[test]
@@ -79,11 +79,37 @@ fn what_an_operator_may_do_depends_on_where_a_move_stands() {
         (Completed, Cancel, None),
         (Canceled, Resume, None),
     ] {
-        let changed = task(1, state).controlled(control);
+        let changed = task(1, state).controlled(control, &[]);
         assert_eq!(changed.as_ref().ok().map(|task| task.state), expected, "{control:?} of {state:?}: {changed:?}");
     }
-    let never_begun = task(1, Waiting).controlled(Pause).and_then(|paused| paused.controlled(Resume));
+    let never_begun = task(1, Waiting).controlled(Pause, &[]).and_then(|paused| paused.controlled(Resume, &[]));
     assert_eq!(never_begun.expect("it has not ended").state, Waiting, "its turn has not come");
+    let resumed = task(1, Paused).controlled(Resume, &[task(2, Running)]).expect("it has not ended");
+    assert_eq!((resumed.state, resumed.started_ms), (Waiting, 1), "another one began meanwhile");
+}
+
+#[test]
+fn a_move_waits_only_for_those_that_want_the_same_messages_and_are_not_paused() {
+    let of = |origins: &[u32], task: MoveTask| {
+        let origins = (!origins.is_empty()).then(|| origins.iter().copied().map(TopicId).collect());
+        MoveTask { origins, ..task }
+    };
+    for (other_origins, other, waits) in [
+        (&[][..], task(1, MoveState::Running), true),
+        (&[], task(9, MoveState::Running), true),
+        (&[], task(1, MoveState::Canceling), true),
+        (&[], task(1, MoveState::Waiting), true),
+        (&[], task(9, MoveState::Waiting), false),
+        (&[], task(1, MoveState::Paused), false),
+        (&[], task(1, MoveState::Completed), false),
+        (&[7], task(1, MoveState::Running), true),
+        (&[6, 5], task(1, MoveState::Running), false),
+        (&[6, 7], task(1, MoveState::Waiting), true),
+    ] {
+        let other = of(other_origins, other);
+        let ours = of(&[7, 8], task(4, MoveState::Waiting));
+        assert_eq!(ours.must_wait(&[ours.clone(), other.clone()]), waits, "{other:?}");
+    }
 }
 
 #[test]
@@ -91,6 +117,8 @@ fn what_is_written_down_comes_back() {
     let filter = Filter { error_contains: Some("boom \u{1}".to_owned()), ..Filter::default() };
     let full = MoveTask {
         filter,
+        to_id: Some(TopicId(9)),
+        origins: Some(vec![TopicId(3), TopicId(1 << 31 | 3)]),
         limit: Some(5),
         looked_at: 9,
         failed: 2,
@@ -101,27 +129,36 @@ fn what_is_written_down_comes_back() {
     again.put_text(TOPIC, &Moves::text(&full).expect("text")).expect("its own text");
     assert_eq!(again.of(TOPIC), vec![full.clone()]);
     let ended = full.ended(MoveState::Canceled, None);
-    assert!(ended.filter.is_empty() && ended.failed == 2, "what nobody needs any more is not kept");
+    let is_short = ended.filter.is_empty() && ended.origins.is_none();
+    assert!(is_short && ended.failed == 2, "what nobody needs any more is not kept");
 }
 
 #[test]
-fn only_the_open_move_counts_and_numbers_are_never_given_again() {
+fn each_move_counts_its_own_and_numbers_are_never_given_again() {
     let moves = Moves::default();
     assert_eq!(moves.next_id(50), 50);
     moves.put(TOPIC, task(50, MoveState::Running));
-    moves.put(TOPIC, task(60, MoveState::Waiting));
+    moves.put(TOPIC, MoveTask { limit: Some(3), ..task(60, MoveState::Running) });
     assert_eq!((moves.next_id(50), moves.next_id(70)), (61, 70));
-    moves.count(TOPIC, 2);
-    moves.count(TopicId(5), 2);
-    moves.count_seen(TOPIC, 5, &[MoveFailure::NoOrigin, MoveFailure::NoDestination]);
-    let open = moves.open(TOPIC).expect("it runs");
-    assert_eq!((open.moved, open.looked_at, open.failed), (2, 5, 2));
-    assert_eq!(open.last_error, Some(MoveFailure::NoDestination.to_string()));
-    moves.start_pass(TOPIC);
-    assert_eq!(moves.get(TOPIC, 50).map(|task| (task.moved, task.looked_at, task.failed)), Some((2, 2, 0)));
-    moves.put(TOPIC, open.ended(MoveState::Completed, None));
-    moves.count(TOPIC, 1);
-    assert_eq!(moves.of(TOPIC).iter().map(|task| task.moved).collect::<Vec<_>>(), [2, 1], "the next one counts now");
+    for (topic, moved_by) in [(TOPIC, "60"), (TOPIC, "60"), (TOPIC, "50"), (TOPIC, "99"), (TopicId(5), "60")] {
+        moves.count_replayed(topic, moved_by);
+    }
+    let moved = || moves.of(TOPIC).iter().map(|task| task.moved).collect::<Vec<_>>();
+    assert_eq!(moved(), [1, 2]);
+    assert!(moves.may_go_on(TOPIC, 60) && !moves.may_go_on(TOPIC, 61));
+    moves.count(TOPIC, 60);
+    assert!(!moves.may_go_on(TOPIC, 60), "its limit is reached");
+    moves.count_seen(TOPIC, 50, 5, &[MoveFailure::NoOrigin, MoveFailure::NoDestination]);
+    let first = moves.get(TOPIC, 50).expect("it runs");
+    assert_eq!((first.moved, first.looked_at, first.failed), (1, 5, 2));
+    assert_eq!(first.last_error, Some(MoveFailure::NoDestination.to_string()));
+    moves.start_pass(TOPIC, 50);
+    assert_eq!(moves.get(TOPIC, 50).map(|task| (task.moved, task.looked_at, task.failed)), Some((1, 1, 0)));
+    // An older log does not say which move it was: the first one open.
+    moves.count_replayed(TOPIC, "");
+    moves.put(TOPIC, moves.get(TOPIC, 50).expect("it runs").ended(MoveState::Completed, None));
+    moves.count_replayed(TOPIC, "");
+    assert_eq!(moved(), [2, 4]);
     moves.put(TopicId(TOPIC.0 | 1 << 31), task(61, MoveState::Running));
     moves.forget(TOPIC);
     assert!(moves.of(TOPIC).is_empty() && moves.all_open().is_empty(), "dead letters go with their topic");
@@ -137,6 +174,7 @@ fn an_order_is_held_to_its_limits() {
         ("rate_per_second", MoveOrder { rate_per_second: Some(0), ..base() }),
         ("limit", MoveOrder { limit: Some(0), ..base() }),
         ("filter", MoveOrder { filter: long, ..base() }),
+        ("to", MoveOrder { origins: Some(vec!["t".parse().expect("a name"); ORIGINS_MAX + 1]), ..base() }),
     ] {
         let error = order.check().expect_err(field);
         assert!(error.kind == Kind::Schema && error.detail.starts_with(field), "{error}");

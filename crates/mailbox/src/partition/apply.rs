@@ -139,7 +139,7 @@ impl Partition {
         let mut entry = Entry::new(seq, in_transit.sent_ms, in_transit.position, in_transit.payload_len, line);
         entry.fence = in_transit.fence;
         entry.set_moved(true);
-        self.moved.insert(seq, in_transit.moved);
+        self.put_moved(seq, in_transit.moved);
         if let Some(past) = in_transit.past {
             self.pasts.insert(seq, past);
         }
@@ -154,7 +154,7 @@ impl Partition {
         entry.set_attempts(whole.attempts);
         if let Some(since_ms) = whole.moved_ms {
             entry.set_moved(true);
-            self.moved.insert(whole.seq, Moved { since_ms, dead: whole.dead.map(Dead::from) });
+            self.put_moved(whole.seq, Moved { since_ms, dead: whole.dead.map(Dead::from) });
         }
         self.pasts.insert(whole.seq, Past::of(whole.first_leased_ms, &whole.tries));
         self.insert(

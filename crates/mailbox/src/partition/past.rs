@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use ron_types::limits::mailbox::HISTORY_MAX;
 
 use crate::record::Tried;
@@ -37,6 +38,8 @@ pub(crate) struct Moved {
 #[derive(Debug, Default)]
 pub(crate) struct Pasts {
     by_seq: HashMap<Seq, Past>,
+    /// Memory those take.
+    bytes: u64,
     /// Consumers come back, so the last one's name is shared.
     consumer: Option<Arc<str>>,
 }
@@ -45,14 +48,23 @@ impl Pasts {
     /// A delivery begins: the `number`th.
     pub fn begin(&mut self, seq: Seq, number: u32, consumer: &str, now: Millis) -> &Past {
         let consumer = self.share(consumer);
-        let past = self.by_seq.entry(seq).or_default();
+        let past = match self.by_seq.entry(seq) {
+            Entry::Occupied(known) => {
+                self.bytes -= known.get().memory_bytes();
+                known.into_mut()
+            }
+            Entry::Vacant(new) => new.insert(Past::default()),
+        };
         if number <= 1 || past.tries.is_empty() {
             past.first_leased_ms = now;
         }
         if past.tries.len() == HISTORY_MAX {
             past.tries.remove(0);
         }
+        // Most messages are delivered once: room for more would be most of what they take.
+        past.tries.reserve_exact(1);
         past.tries.push(Try { number, consumer, leased_ms: now, outcome: Box::default() });
+        self.bytes += past.memory_bytes();
         past
     }
 
@@ -61,17 +73,20 @@ impl Pasts {
         let Some(last) = self.by_seq.get_mut(&seq).and_then(|past| past.tries.last_mut()) else { return 0 };
         if last.outcome.is_empty() {
             last.outcome = outcome.into();
+            self.bytes += outcome.len() as u64;
         }
         now.saturating_sub(last.leased_ms)
     }
 
     /// The current delivery never was.
     pub fn undo(&mut self, seq: Seq) {
-        if let Some(past) = self.by_seq.get_mut(&seq) {
-            past.tries.pop();
-            if past.tries.is_empty() {
-                self.by_seq.remove(&seq);
-            }
+        let Some(past) = self.by_seq.get_mut(&seq) else { return };
+        self.bytes -= past.memory_bytes();
+        past.tries.pop();
+        if past.tries.is_empty() {
+            self.by_seq.remove(&seq);
+        } else {
+            self.bytes += past.memory_bytes();
         }
     }
 
@@ -82,14 +97,36 @@ impl Pasts {
 
     /// Puts in what is known of a message from elsewhere.
     pub fn insert(&mut self, seq: Seq, past: Past) {
-        if !past.tries.is_empty() {
-            self.by_seq.insert(seq, past);
+        if past.tries.is_empty() {
+            return;
+        }
+        self.bytes += past.memory_bytes();
+        if let Some(old) = self.by_seq.insert(seq, past) {
+            self.bytes -= old.memory_bytes();
         }
     }
 
     /// Forgets a message.
     pub fn remove(&mut self, seq: Seq) -> Option<Past> {
-        self.by_seq.remove(&seq)
+        let past = self.by_seq.remove(&seq)?;
+        self.bytes -= past.memory_bytes();
+        Some(past)
+    }
+
+    /// Bytes of memory they take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes taken, unused room included.
+    #[cfg(test)]
+    pub fn capacity_bytes(&self) -> usize {
+        let text = |text: &str| if text.is_empty() { 0 } else { text.len() };
+        let of_tries = |past: &Past| {
+            let texts: usize = past.tries.iter().map(|one| text(&one.outcome)).sum();
+            past.tries.capacity() * size_of::<Try>() + texts
+        };
+        self.by_seq.allocation_size() + self.by_seq.values().map(of_tries).sum::<usize>()
     }
 
     /// Numbers of all messages it knows, in no order.

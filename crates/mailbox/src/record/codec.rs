@@ -33,6 +33,7 @@ const fn kind(record: &Record<'_>) -> u8 {
         Record::Expired { .. } => 17,
         Record::Mark { .. } => 18,
         Record::Moves { .. } => 19,
+        Record::Held { .. } => 20,
     }
 }
 
@@ -102,6 +103,9 @@ pub(super) fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
             put(out, u64::from(*shards));
             put(out, *seq);
         }
+        Record::Held { now_ms, hold } => {
+            [*now_ms, hold.before_ms, hold.jump_ms, hold.until_ms].into_iter().for_each(|number| put(out, number));
+        }
     }
 }
 
@@ -170,6 +174,11 @@ fn decode_kind<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Record<'a>, Error>
         18 => Record::Mark { now_ms: from.number()?, shards: from.small()?, seq: from.number()? },
         19 => {
             Record::Moves { id: TopicId(from.small()?), now_ms: from.number()?, tasks: from.text(SETTINGS_BYTES_MAX)? }
+        }
+        20 => {
+            let now_ms = from.number()?;
+            let (before_ms, jump_ms, until_ms) = (from.number()?, from.number()?, from.number()?);
+            Record::Held { now_ms, hold: Hold { before_ms, jump_ms, until_ms } }
         }
         other => return Err(Error::schema(format!("record: kind {other} is not known"))),
     })

@@ -1,14 +1,13 @@
 //! Changes by operators and senders: kill, cancel, reschedule, edit, redrive, purge.
 
 use bytes::Bytes;
-use ron_log::Class;
 use ron_types::limits::mailbox::REASON_BYTES_MAX;
 use ron_types::{Error, Kind};
 
 use super::context::ShardContext;
 use super::{Journal, Shard, cut, no_message};
 use crate::index::Entry;
-use crate::partition::Partition;
+use crate::partition::{Held, Partition};
 use crate::record::Record;
 use crate::types::{DeadReason, Millis, PartKey, Seq, State};
 
@@ -29,6 +28,31 @@ impl Shard {
             return Err(Error::new(Kind::Conflict, "the topic has no dead letter topic to move the message to"));
         }
         part.die(context, journal, now, seq, reason, cut(error, REASON_BYTES_MAX))?;
+        context.finish(part);
+        Ok(())
+    }
+
+    /// A message that is not what was sent is delivered no more: it goes to the dead letters of its topic, or else to
+    /// the topic's own. What is a dead letter already has nowhere to go: it waits where it is until it is kept no
+    /// longer, and can be looked at meanwhile.
+    pub fn set_aside(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        seq: Seq,
+        error: &str,
+    ) -> Result<(), Error> {
+        let (part, context) = self.known_part(part)?;
+        let (entry, error) = (*part.index.get(seq).ok_or_else(no_message)?, cut(error, REASON_BYTES_MAX));
+        let own = || part.key.topic.own_dead_letters().map(|topic| PartKey { topic, partition: 0 });
+        if let Some(to) = part.dlq.or_else(own) {
+            part.die_to(to, context, journal, now, seq, DeadReason::Integrity, error)?;
+        } else {
+            let due_ms = part.kept_until(&entry);
+            context.write(journal, &Record::Nack { part: part.key, seq, due_ms, now_ms: now, reason: error })?;
+            part.apply_nack(seq, (due_ms, now), error, now);
+        }
         context.finish(part);
         Ok(())
     }
@@ -79,7 +103,7 @@ impl Shard {
         entry.set_payload_len(payload_len);
         let group = part.group_of(seq);
         let record = Record::Edit(Box::new(part.whole(&entry, group.as_deref(), now)));
-        let position = context.write_with(journal, Class::Data, &record, &body)?;
+        let position = context.write_with(journal, &record, &body)?;
         part.resize(seq, payload_len);
         if let Some(old) = part.set_position(seq, position) {
             journal.release(old);
@@ -89,7 +113,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Gives a message another chance in another partition: one record, its deliveries start anew.
+    /// Gives a message another chance in another partition: one record, its deliveries start anew. The record names the
+    /// move, so that its progress can be counted from the records alone.
     pub fn redrive(
         &mut self,
         now: Millis,
@@ -97,6 +122,7 @@ impl Shard {
         from: PartKey,
         seq: Seq,
         to: PartKey,
+        moved_by: u64,
     ) -> Result<(), Error> {
         let (part, context) = self.known_part(from)?;
         let entry = part.index.get(seq).ok_or_else(no_message)?;
@@ -106,8 +132,9 @@ impl Shard {
         if entry.state() == State::Leased && entry.at > now {
             return Err(Error::new(Kind::Conflict, "the message is with a consumer"));
         }
-        let attempts = entry.attempts();
-        context.write(journal, &Record::Move { from, to, seq, reason: None, now_ms: now, attempts, error: "" })?;
+        let (attempts, moved_by) = (entry.attempts(), moved_by.to_string());
+        let record = Record::Move { from, to, seq, reason: None, now_ms: now, attempts, error: &moved_by };
+        context.write(journal, &record)?;
         if let Some(in_transit) = part.apply_move(seq, None, now, attempts, "") {
             context.hand_over(to, seq, in_transit);
         }
@@ -118,6 +145,10 @@ impl Shard {
     /// Throws away everything in a partition, leased messages and remembered keys too; how many messages.
     pub fn purge(&mut self, _now: Millis, journal: &mut dyn Journal, part: PartKey) -> Result<u64, Error> {
         let Ok((part, context)) = self.known_part(part) else { return Ok(0) };
+        // A purge of nothing frees nothing, so it must not take room.
+        if part.index.len() == 0 && part.keys.len() == 0 {
+            return Ok(0);
+        }
         let upto = part.index.last().map_or(0, |last| last.seq);
         context.write(journal, &Record::Purge { part: part.key, upto })?;
         let count = part.index.len() as u64;
@@ -158,12 +189,13 @@ impl Partition {
     /// As new, with the same rules and counters.
     pub(super) fn clear(&mut self, context: &mut ShardContext, release: &mut dyn FnMut(ron_log::Position)) {
         context.disarm(self);
-        context.count(self, [0; 4]);
+        context.count(self, Held::default());
         for entry in self.index.from(0) {
             release(context.forget(entry));
         }
         let empty = Partition::new(self.key, self.settings.clone(), self.dlq);
         let old = std::mem::replace(self, empty);
+        self.set_hold(old.keys.hold);
         self.counts = old.counts;
         self.woken = old.woken;
     }

@@ -44,7 +44,7 @@ impl ShardContext {
             released: Vec::new(),
             items: Vec::new(),
             turns: Vec::new(),
-            held: [0; 4],
+            held: Held::default(),
             reorder_depth_max: 0,
             head: Vec::new(),
         }
@@ -54,6 +54,27 @@ impl ShardContext {
     pub fn write_with(
         &mut self,
         journal: &mut dyn Journal,
+        record: &Record<'_>,
+        body: &[u8],
+    ) -> Result<Position, Error> {
+        self.write_as(journal, record.class(), record, body)
+    }
+
+    /// Appends a record without a body.
+    pub fn write(&mut self, journal: &mut dyn Journal, record: &Record<'_>) -> Result<(), Error> {
+        self.write_with(journal, record, &[]).map(|_| ())
+    }
+
+    /// Appends a step of a delivery; where there is no room left for it, the journal may let it pass unwritten.
+    pub fn write_step(&mut self, journal: &mut dyn Journal, record: &Record<'_>) -> Result<(), Error> {
+        debug_assert_eq!(record.class(), Class::Step);
+        self.write(journal, record)
+    }
+
+    /// Appends a record that has another purpose than its kind says.
+    pub fn write_as(
+        &mut self,
+        journal: &mut dyn Journal,
         class: Class,
         record: &Record<'_>,
         body: &[u8],
@@ -61,16 +82,6 @@ impl ShardContext {
         self.head.clear();
         record.encode(&mut self.head);
         journal.append(class, &self.head, body)
-    }
-
-    /// Appends a record of something that settles, which may use the log's reserve.
-    pub fn write(&mut self, journal: &mut dyn Journal, record: &Record<'_>) -> Result<(), Error> {
-        self.write_with(journal, Class::Settle, record, &[]).map(|_| ())
-    }
-
-    /// Appends a step of a delivery; where there is no room left for it, the journal may let it pass unwritten.
-    pub fn write_step(&mut self, journal: &mut dyn Journal, record: &Record<'_>) -> Result<(), Error> {
-        self.write_with(journal, Class::Step, record, &[]).map(|_| ())
     }
 
     /// A message is no more.

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
+use ron_log::Class;
 use ron_types::Error;
 
 use super::context::ShardContext;
 use super::{Journal, Shard};
+use crate::clock::Hold;
 use crate::partition::Partition;
 use crate::partition::apply::RAN_OUT;
 use crate::record::{Record, Stand};
@@ -17,6 +19,9 @@ pub(super) const DUE_MAX: usize = 1000;
 impl Shard {
     /// Does what is due, at most a bounded part of it: then [`Shard::next_deadline`] is still not after `now`.
     pub fn tick(&mut self, now: Millis, journal: &mut dyn Journal, _draw: &mut dyn FnMut() -> u64) {
+        if self.hold != Hold::NONE && !self.hold.is_on(now) {
+            self.hold_back(Hold::NONE);
+        }
         let mut left = DUE_MAX;
         while left > 0 {
             let Some((at, key)) = self.context.agenda.due(now).next() else { return };
@@ -68,10 +73,12 @@ impl Partition {
     ) -> Result<usize, Error> {
         let due: Vec<_> = self.timers.due(now).take(max).collect();
         let mut returned: Vec<Seq> = Vec::new();
+        let mut back: Vec<Seq> = Vec::new();
         for (_, seq) in &due {
             let Some(entry) = self.index.get(*seq).copied() else { continue };
             match entry.state() {
-                State::Leased if self.is_spent(&entry) => {
+                // Where it cannot be buried its lease ends like any other: it may be delivered once more.
+                State::Leased if self.is_spent(&entry) && (self.is_spared(&entry) || journal.takes(Class::Move)) => {
                     if self.is_spared(&entry) {
                         self.spare(context, journal, *seq)?;
                     } else {
@@ -80,8 +87,14 @@ impl Partition {
                     self.counts.failed += 1;
                     self.delivery_ended(now, (*seq, entry.fence), false);
                 }
-                State::Leased => returned.push(*seq),
-                _ => self.shift(*seq, Stand::Ready, |_| ()),
+                State::Leased => {
+                    returned.push(*seq);
+                    back.push(*seq);
+                }
+                _ => {
+                    self.shift(*seq, Stand::Ready, |_| ());
+                    back.extend(entry.is_backing_off().then_some(*seq));
+                }
             }
         }
         if !returned.is_empty() {
@@ -92,6 +105,7 @@ impl Partition {
                 self.apply_returned(seq);
             }
         }
+        back.into_iter().for_each(|seq| self.go_behind(seq));
         Ok(due.len())
     }
 

@@ -40,13 +40,18 @@ impl Shard {
 
     /// Ready, delayed and leased messages of all its partitions, and the deepest reordering.
     pub fn totals(&self) -> PartStats {
-        let [ready, delayed, leased, _] = self.context.held;
+        let [ready, delayed, leased, ..] = self.context.held;
         PartStats { ready, delayed, leased, reorder_depth_max: self.context.reorder_depth_max, ..PartStats::default() }
     }
 
     /// Partitions whose breaker is not closed.
     pub fn breakers_open(&self) -> u64 {
         self.context.held[3]
+    }
+
+    /// Bytes of memory that messages, groups and keys of all its partitions take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.context.held[5]
     }
 
     /// Whether the body at this place is a message's of this shard: only then [`Shard::relocate`] needs it.
@@ -128,9 +133,9 @@ impl Partition {
         if !self.is_fifo() || entry.state() != State::Ready || entry.is_freed() {
             return None;
         }
-        let holds =
-            |other: &Entry| other.group == entry.group && (other.state() == State::Leased || other.is_backing_off());
-        let held = self.pasts.seqs().filter(|seq| self.index.get(*seq).is_some_and(holds)).min();
+        let holds = |other: &Entry| other.group == entry.group && other.is_out();
+        let earlier = self.pasts.seqs().filter(|seq| *seq < entry.seq);
+        let held = earlier.filter(|seq| self.index.get(*seq).is_some_and(holds)).min();
         let head = self.lines.head(entry.group).filter(|head| *head < entry.seq);
         held.or(head)
     }
@@ -147,7 +152,7 @@ impl Partition {
             let group = self.group_of(entry.seq);
             let _ = writeln!(text, "  {:?} {:?}", self.whole(entry, group.as_deref(), now), entry.position);
             let head = self.lines.head(entry.group);
-            let _ = writeln!(text, "    head {head:?} open {}", !self.lines.is_blocked(entry.group));
+            let _ = writeln!(text, "    head {head:?} held up by {}", self.lines.first_out(entry.group));
         }
         for (seq, memo) in self.keys.iter(now) {
             let _ = writeln!(text, "  key of {seq}: {memo:?}");

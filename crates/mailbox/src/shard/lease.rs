@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-use ron_types::Error;
+use ron_log::Class;
 use ron_types::limits::mailbox as limits;
+use ron_types::{Error, Kind};
 
 use super::context::ShardContext;
-use super::{Journal, Nack, Nacked, Recv, Shard, cut, lease_ended, no_message};
+use super::{Fencing, Journal, Nack, Nacked, Recv, Shard, cut, lease_ended, no_message};
 use crate::index::Entry;
 use crate::partition::Partition;
 use crate::record::{ITEMS_MAX, Record, Stand};
@@ -14,6 +15,8 @@ use crate::types::{Content, DeadReason, Leased, Millis, PartKey, Seq, State};
 
 /// Messages one receive may bury that were delivered too often.
 const SPENT_MAX: usize = 100;
+/// Milliseconds until a message that could not be read is tried again.
+const UNREAD_PAUSE_MS: u64 = 1000;
 
 impl Shard {
     /// Leases what is ready, one record for all of it; nothing ready is no error.
@@ -30,6 +33,8 @@ impl Shard {
         let is_due = part.next_deadline().is_some_and(|at| at <= now);
         let settled =
             if is_due { part.settle_due(context, journal, now, super::due::DUE_MAX).map(|_| ()) } else { Ok(()) };
+        // What is due can wait for room; a consumer cannot, because room comes from consuming.
+        let settled = settled.or_else(|error| if error.kind == Kind::Busy { Ok(()) } else { Err(error) });
         let result = settled.and_then(|()| part.lease_some(context, journal, now, &recv, &mut items, out));
         items.clear();
         context.items = items;
@@ -37,7 +42,7 @@ impl Shard {
         result
     }
 
-    /// Acknowledges messages, one record for all of them; an answer for each.
+    /// Acknowledges messages by their newest leases, one record for all of them; an answer for each.
     pub fn ack(
         &mut self,
         now: Millis,
@@ -45,12 +50,24 @@ impl Shard {
         part: PartKey,
         items: &[(Seq, u32)],
     ) -> Vec<Result<(), Error>> {
+        self.ack_fenced(now, journal, part, items, Fencing::Newest)
+    }
+
+    /// As [`Shard::ack`], by the leases that `fencing` lets count.
+    pub fn ack_fenced(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        items: &[(Seq, u32)],
+        fencing: Fencing,
+    ) -> Vec<Result<(), Error>> {
         let Ok((part, context)) = self.known_part(part) else {
             return items.iter().map(|_| Err(lease_ended())).collect();
         };
         let mut answers = Vec::with_capacity(items.len());
         for items in items.chunks(ITEMS_MAX) {
-            part.ack_some(context, journal, now, items, &mut answers);
+            part.ack_some(context, journal, now, (items, fencing), &mut answers);
         }
         context.finish(part);
         answers
@@ -72,6 +89,8 @@ impl Shard {
         let entry = part.leased_entry(now, seq, fence)?;
         let reason = cut(nack.reason, limits::REASON_BYTES_MAX);
         let died = match () {
+            // What cannot be buried comes back: a consumer can still end it, and room comes from that.
+            () if !journal.takes(Class::Move) => None,
             () if nack.reject && part.dlq.is_some() => Some(DeadReason::Rejected),
             () if part.is_spent(&entry) && !part.is_spared(&entry) => Some(DeadReason::MaxAttempts),
             () => None,
@@ -79,7 +98,7 @@ impl Shard {
         let nacked = if let Some(why) = died {
             part.die(context, journal, now, seq, why, reason)?;
             Nacked::Died
-        } else if part.is_spent(&entry) {
+        } else if part.is_spent(&entry) && part.is_spared(&entry) {
             part.spare(context, journal, seq)?;
             Nacked::Requeued { due_ms: now }
         } else {
@@ -87,6 +106,9 @@ impl Shard {
             let due_ms = now.saturating_add(delay_ms);
             context.write_step(journal, &Record::Nack { part: part.key, seq, due_ms, now_ms: now, reason })?;
             part.apply_nack(seq, (due_ms, now), reason, now);
+            if due_ms <= now {
+                part.go_behind(seq);
+            }
             Nacked::Requeued { due_ms }
         };
         part.counts.failed += 1;
@@ -105,13 +127,56 @@ impl Shard {
         fence: u32,
         visibility_ms: u64,
     ) -> Result<Millis, Error> {
+        self.extend_fenced(now, journal, part, (seq, fence), visibility_ms, Fencing::Newest)
+    }
+
+    /// As [`Shard::extend`], by a lease that `fencing` lets count: a message whose lease has ended is hidden anew.
+    pub fn extend_fenced(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        (seq, fence): (Seq, u32),
+        visibility_ms: u64,
+        fencing: Fencing,
+    ) -> Result<Millis, Error> {
         let (part, context) = self.known_part(part)?;
-        part.leased_entry(now, seq, fence)?;
         let until_ms = now.saturating_add(visibility_ms.min(limits::VISIBILITY_MAX.as_millis() as u64));
+        if fencing == Fencing::Newest || part.is_fifo() {
+            part.leased_entry(now, seq, fence)?;
+        } else {
+            match part.known_lease(seq, fence)?.state() {
+                State::Ready if until_ms <= now => return Ok(now),
+                State::Ready | State::Delayed if until_ms > now && part.leases_left() == 0 => {
+                    return Err(Error::busy("the topic's table of leases"));
+                }
+                _ => {}
+            }
+        }
         context.write_step(journal, &Record::Extend { part: part.key, seq, until_ms, now_ms: now })?;
         part.apply_extend(seq, (until_ms, now), now);
+        if until_ms <= now {
+            part.go_behind(seq);
+        }
         context.finish(part);
         Ok(until_ms)
+    }
+
+    /// Messages of these leases could not be read: the deliveries did not happen and do not count. They come again
+    /// after a pause, so that one that stays unreadable does not keep a receiver from those behind it; in a group in
+    /// strict order nothing may pass it, so there the whole group goes behind the others.
+    pub fn give_back_unread(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        items: &[(Seq, u32)],
+    ) -> Result<(), Error> {
+        let (part, context) = self.known_part(part)?;
+        let given =
+            items.iter().try_for_each(|(seq, fence)| part.give_back_unread(context, journal, now, *seq, *fence));
+        context.finish(part);
+        given
     }
 
     /// The answer with this lease never left: the delivery did not happen and does not count.
@@ -178,13 +243,14 @@ impl Partition {
         while items.len() < room
             && let Some(line) = self.lines.pick(now)
         {
-            let open = !self.lines.is_blocked(line);
+            let before = self.lines.first_out(line);
             // Of a line that must stay in order one receive takes all it can: the next receive would have to wait.
             while items.len() < room
-                && let Some(entry) = self.pop(line, open)
+                && let Some(entry) = self.pop(line, before)
             {
                 let seq = entry.seq;
-                if self.is_spent(&entry) {
+                // Where it cannot be buried it is handed out once more, or it would block those behind it.
+                if self.is_spent(&entry) && journal.takes(Class::Move) {
                     self.enter(seq, standing(&entry));
                     if spent == SPENT_MAX {
                         return Ok(());
@@ -228,6 +294,30 @@ impl Partition {
         }
     }
 
+    fn give_back_unread(
+        &mut self,
+        context: &mut ShardContext,
+        journal: &mut dyn Journal,
+        now: Millis,
+        seq: Seq,
+        fence: u32,
+    ) -> Result<(), Error> {
+        // Whoever has settled it meanwhile, or lost it to its time, has nothing to give back.
+        if self.leased_entry(now, seq, fence).is_err() {
+            return Ok(());
+        }
+        context.write_step(journal, &Record::Unlease { part: self.key, seq })?;
+        self.apply_unlease(seq);
+        if self.is_fifo() {
+            self.go_behind(seq);
+            return Ok(());
+        }
+        let due_ms = now + UNREAD_PAUSE_MS;
+        context.write_step(journal, &Record::Reschedule { part: self.key, seq, due_ms, now_ms: now })?;
+        self.apply_reschedule(seq, (due_ms, now), now);
+        Ok(())
+    }
+
     /// What a consumer is told of a message just leased.
     fn leased(&mut self, context: &mut ShardContext, now: Millis, seq: Seq, consumer: &str) -> Option<Leased> {
         let entry = *self.index.get(seq)?;
@@ -257,13 +347,13 @@ impl Partition {
         context: &mut ShardContext,
         journal: &mut dyn Journal,
         now: Millis,
-        items: &[(Seq, u32)],
+        (items, fencing): (&[(Seq, u32)], Fencing),
         answers: &mut Vec<Result<(), Error>>,
     ) {
         let before = answers.len();
         let mut seqs = Vec::with_capacity(items.len());
         for (seq, fence) in items {
-            let answer = self.check_ack(now, *seq, *fence).and_then(|()| match seqs.binary_search(seq) {
+            let answer = self.check_ack(now, (*seq, *fence), fencing).and_then(|()| match seqs.binary_search(seq) {
                 Ok(_) => Err(lease_ended()),
                 Err(slot) => {
                     seqs.insert(slot, *seq);
@@ -293,7 +383,10 @@ impl Partition {
     }
 
     /// Late is good enough where order is not promised, as long as nobody else got the message.
-    fn check_ack(&self, now: Millis, seq: Seq, fence: u32) -> Result<(), Error> {
+    fn check_ack(&self, now: Millis, (seq, fence): (Seq, u32), fencing: Fencing) -> Result<(), Error> {
+        if fencing == Fencing::Any && !self.is_fifo() {
+            return self.known_lease(seq, fence).map(|_| ());
+        }
         let entry = self.index.get(seq).filter(|entry| entry.fence == fence && entry.attempts() > 0);
         let in_time = |entry: &&Entry| entry.state() == State::Leased && entry.at > now;
         entry.filter(|entry| !self.is_fifo() || in_time(entry)).map(|_| ()).ok_or_else(lease_ended)
@@ -303,6 +396,16 @@ impl Partition {
     fn leased_entry(&self, now: Millis, seq: Seq, fence: u32) -> Result<Entry, Error> {
         let holds = |entry: &&Entry| entry.state() == State::Leased && entry.fence == fence && entry.at > now;
         self.index.get(seq).filter(holds).copied().ok_or_else(lease_ended)
+    }
+
+    /// The message of a lease that this partition gave at any time.
+    fn known_lease(&self, seq: Seq, fence: u32) -> Result<Entry, Error> {
+        let given_here = |entry: &&Entry| {
+            // Leases of a message that came from elsewhere were given there, and ended when it left.
+            let before = if entry.is_moved() { entry.fence.saturating_sub(entry.attempts()) } else { 0 };
+            (before + 1..=entry.fence).contains(&fence)
+        };
+        self.index.get(seq).filter(given_here).copied().ok_or_else(lease_ended)
     }
 
     fn backoff_ms(&self, attempts: u32, draw: u64) -> u64 {
@@ -354,7 +457,23 @@ impl Partition {
         reason: DeadReason,
         error: &str,
     ) -> Result<(), Error> {
-        let (from, to) = (self.key, self.dlq.ok_or_else(no_message)?);
+        let to = self.dlq.ok_or_else(no_message)?;
+        self.die_to(to, context, journal, now, seq, reason, error)
+    }
+
+    /// Moves a message to these dead letters.
+    #[expect(clippy::too_many_arguments, reason = "a death is all of this")]
+    pub(super) fn die_to(
+        &mut self,
+        to: PartKey,
+        context: &mut ShardContext,
+        journal: &mut dyn Journal,
+        now: Millis,
+        seq: Seq,
+        reason: DeadReason,
+        error: &str,
+    ) -> Result<(), Error> {
+        let from = self.key;
         let attempts = self.index.get(seq).ok_or_else(no_message)?.attempts();
         let reason = Some(reason);
         context.write(journal, &Record::Move { from, to, seq, reason, now_ms: now, attempts, error })?;

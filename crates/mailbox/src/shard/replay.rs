@@ -12,7 +12,7 @@ impl Shard {
     /// and must be adopted before the next record is read. Records of messages that are gone do nothing.
     pub fn replay(&mut self, now: Millis, record: &Record<'_>, position: Position, _body_len: u32) {
         match record {
-            Record::Topic { .. } | Record::Moves { .. } | Record::Mark { .. } => {}
+            Record::Topic { .. } | Record::Moves { .. } | Record::Mark { .. } | Record::Held { .. } => {}
             Record::TopicGone { id } => self.replay_gone(*id),
             Record::Send(taken) => {
                 self.replace(taken.part, taken.seq);
@@ -25,11 +25,8 @@ impl Shard {
                     self.context.homes.insert(whole.seq, whole.part);
                 }
             }
-            Record::Remember { part, seq, memo } => {
-                if now < memo.until_ms {
-                    self.part_mut(*part).0.apply_memo(*seq, *memo, now);
-                }
-            }
+            // Whether its time is over is not known before the last record: a hold may keep it.
+            Record::Remember { part, seq, memo } => self.part_mut(*part).0.apply_memo(*seq, *memo, now),
             Record::Ack { part, seqs } | Record::Expired { part, seqs } => {
                 seqs.iter().for_each(|seq| self.replace(*part, *seq));
             }
@@ -66,6 +63,8 @@ impl Shard {
             Record::Returned { seqs, .. } => seqs.iter().for_each(|seq| part.apply_returned(*seq)),
             Record::Reschedule { seq, due_ms, now_ms, .. } => part.apply_reschedule(*seq, (*due_ms, *now_ms), now),
             Record::Move { to, seq, reason, now_ms, attempts, error, .. } => {
+                // Without a reason it is the number of a move, which is no matter of the message.
+                let error = if reason.is_some() { error } else { "" };
                 if let Some(in_transit) = part.apply_move(*seq, *reason, *now_ms, *attempts, error) {
                     self.context.hand_over(*to, *seq, in_transit);
                 }
@@ -113,5 +112,9 @@ impl Journal for Released {
 
     fn release(&mut self, position: Position) {
         self.0.push(position);
+    }
+
+    fn takes(&self, _: Class) -> bool {
+        false
     }
 }

@@ -1,6 +1,5 @@
 //! Taking messages in.
 
-use ron_log::Class;
 use ron_types::limits::mailbox::KEY_BYTES_MAX;
 use ron_types::{Error, Kind};
 
@@ -34,7 +33,7 @@ impl Shard {
             key: send.key.map(|key| (key, send.sent_ms.saturating_add(part.settings.replay_window_ms))),
         };
         let record = Record::Send(taken);
-        let position = context.write_with(journal, Class::Data, &record, &send.body)?;
+        let position = context.write_with(journal, &record, &send.body)?;
         if let Record::Send(taken) = &record {
             part.apply_send(taken, position, now);
         }

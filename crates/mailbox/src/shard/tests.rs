@@ -7,6 +7,7 @@ use crate::record::Record;
 use crate::types::{Content, DeadReason, Expired, Groups, Leased, State};
 
 mod breaker;
+mod handles;
 mod order;
 mod replayed;
 mod scale;
@@ -369,9 +370,9 @@ fn a_redriven_message_starts_anew_and_is_kept_from_then() {
     driver.tick();
     assert_eq!(driver.shard.find(seq), Some(DEAD));
     let dead = driver.recv_from(DEAD, 1).remove(0);
-    assert_eq!(kind(driver.shard.redrive(driver.now, &mut driver.tape, DEAD, seq, MAIN)), Kind::Conflict);
+    assert_eq!(kind(driver.shard.redrive(driver.now, &mut driver.tape, DEAD, seq, MAIN, 1)), Kind::Conflict);
     driver.now = dead.until_ms;
-    driver.shard.redrive(driver.now, &mut driver.tape, DEAD, seq, MAIN).unwrap();
+    driver.shard.redrive(driver.now, &mut driver.tape, DEAD, seq, MAIN, 1).unwrap();
     driver.hand_over();
     driver.now += 9_000;
     let again = driver.recv_from(MAIN, 1).remove(0);

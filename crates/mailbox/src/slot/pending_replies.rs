@@ -235,6 +235,7 @@ impl PendingReplies {
             waiters: self.receivers_count as u64,
             reorder_depth_max: totals.reorder_depth_max,
             breakers_open: shard.breakers_open(),
+            memory_bytes: shard.memory_bytes(),
         };
         *lock(&engine.shards[index].shared.numbers) = numbers;
     }

@@ -277,7 +277,7 @@ async fn an_order_with_a_filter_and_a_limit_moves_just_these() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_order_and_the_one_behind_it_outlive_a_restart() {
+async fn paused_orders_outlive_a_restart() {
     const COUNT: usize = 40;
     let folder = tempfile::tempdir().expect("a folder");
     let running = RunningMailbox::start(on_disk(folder.path())).await;
@@ -287,16 +287,19 @@ async fn a_paused_order_and_the_one_behind_it_outlive_a_restart() {
     let second = running.start_move(MoveOrder::all_of(name("grave"))).await;
     assert_eq!((first.task.state, second.task.state), (MoveState::Running, MoveState::Waiting));
     running.until("grave", |_| running.mailbox.find_move(first.task.id).is_ok_and(|view| view.task.moved > 0)).await;
-    let paused = running.control(&first, MoveControl::Pause).await;
-    assert_eq!(paused.task.state, MoveState::Paused);
+    for view in [&second, &first] {
+        assert_eq!(running.control(view, MoveControl::Pause).await.task.state, MoveState::Paused);
+    }
     assert_eq!(running.stop().await, 0);
 
     let running = RunningMailbox::start(on_disk(folder.path())).await;
     let found = running.mailbox.find_move(first.task.id).expect("remembered");
     assert_eq!((&found.task.state, found.task.limit), (&MoveState::Paused, Some(30)));
     assert_eq!(found.task.moved, COUNT as u64 - running.held("grave").await, "nothing moves while it is paused");
-    assert_eq!(running.mailbox.find_move(second.task.id).expect("remembered").task.state, MoveState::Waiting);
+    assert_eq!(running.mailbox.find_move(second.task.id).expect("remembered").task.state, MoveState::Paused);
     running.control(&found, MoveControl::Resume).await;
+    let second = running.control(&second, MoveControl::Resume).await;
+    assert_eq!(second.task.state, MoveState::Waiting, "the first runs again");
     assert_eq!(running.until_move(first.task.id, MoveState::Completed).await.task.moved, 30);
     let done = running.until_move(second.task.id, MoveState::Completed).await;
     assert_eq!((done.task.moved, done.task.to_move), (COUNT as u64 - 30, COUNT as u64 - 30), "counted at its turn");
@@ -317,8 +320,16 @@ async fn a_canceled_order_moves_nothing_more_and_lets_the_next_go() {
     let done = running.until_move(last.task.id, MoveState::Completed).await;
     assert_eq!((done.task.moved + moved, running.held("grave").await), (30, 0));
     assert_eq!(running.mailbox.find_move(never.task.id).expect("remembered").task.moved, 0);
-    let ids: Vec<u64> = running.mailbox.all_moves().iter().map(|view| view.task.id).collect();
+    let ids: Vec<u64> = running.mailbox.page_of_moves(None, 9, |_| true).0.iter().map(|view| view.task.id).collect();
     assert_eq!(ids, [last.task.id, never.task.id, first.task.id], "the newest first");
+    for (before, limit, expected, next) in
+        [(None, 2, &ids[..2], Some(ids[1])), (Some(ids[1]), 1, &ids[2..], None), (Some(ids[2]), 1, &[], None)]
+    {
+        let (page, found) = running.mailbox.page_of_moves(before, limit, |_| true);
+        let page: Vec<u64> = page.iter().map(|view| view.task.id).collect();
+        assert_eq!((&page[..], found), (expected, next));
+    }
+    assert!(running.mailbox.page_of_moves(None, 9, |topic| topic.as_str() == "jobs").0.is_empty());
     assert_eq!(running.stop().await, 0);
 }
 
@@ -336,32 +347,73 @@ async fn what_cannot_go_is_counted_and_the_order_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orders_beyond_those_in_hand_and_a_full_queue_are_refused_as_busy() {
-    const IN_HAND: usize = 100;
-    const QUEUE: usize = 256;
+async fn a_paused_order_holds_up_neither_its_topic_nor_the_node() {
+    const OF_TOPIC: usize = 32;
     let running = RunningMailbox::start(LogLocation::Memory).await;
     running.bury("jobs", "grave", 20).await;
-    let first = running.start_move(MoveOrder { rate_per_second: Some(1), ..MoveOrder::all_of(name("grave")) }).await;
-    running.control(&first, MoveControl::Pause).await;
-    let depth = || {
-        let queue = running.kernel.topology().queues.into_iter().find(|queue| queue.spec.name == "reproc_tx");
-        queue.expect("declared").depth
-    };
-    let mut taken = 1;
-    let refused = loop {
-        match running.mailbox.start_move(MoveOrder::all_of(name("grave")), soon()).await {
-            Ok(_) => taken += 1,
-            Err(error) => break error,
-        }
-        // The reprocessor takes what it can: only then the queue fills.
-        if taken < IN_HAND {
-            eventually(depth, |depth| *depth == 0).await;
-        }
-        assert!(taken <= IN_HAND + QUEUE, "more orders were taken than there is room for");
-    };
-    assert_eq!((refused.kind, taken), (Kind::Busy, IN_HAND + QUEUE));
+    running.bury("mails", "other", 5).await;
+    let paused = || MoveOrder { rate_per_second: Some(1), limit: Some(1), ..MoveOrder::all_of(name("grave")) };
+    let mut first = None;
+    for _ in 0..OF_TOPIC - 1 {
+        let view = running.start_move(paused()).await;
+        first.get_or_insert(running.control(&view, MoveControl::Pause).await);
+    }
+    let last = running.start_move(MoveOrder::all_of(name("grave"))).await;
+    assert_eq!(last.task.state, MoveState::Running, "a paused one does not go first");
+    running.until_move(last.task.id, MoveState::Completed).await;
+    let one_more = running.start_move(paused()).await;
+    running.control(&one_more, MoveControl::Pause).await;
+    let refused = running.mailbox.start_move(paused(), soon()).await.expect_err("as many as a topic may have");
+    assert_eq!(refused.kind, Kind::Busy);
+    let elsewhere = running.start_move(order("other", None, None)).await;
+    running.until_move(elsewhere.task.id, MoveState::Completed).await;
+    assert_eq!(running.held("mails").await, 5, "another topic has its own");
+    let first = first.expect("some are paused");
     running.control(&first, MoveControl::Cancel).await;
-    eventually(|| running.mailbox.moves(&name("grave")).len(), |open| *open <= 11).await;
-    running.start_move(MoveOrder::all_of(name("grave"))).await;
+    running.until_move(first.task.id, MoveState::Canceled).await;
+    running.start_move(paused()).await;
+    assert_eq!(running.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_for_the_letters_of_different_topics_run_beside_each_other_and_count_their_own_over_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    running.bury("jobs", "grave", 30).await;
+    running.bury("mails", "grave", 40).await;
+    let letters_of = |topic: &str| MoveOrder { origins: Some(vec![name(topic)]), ..MoveOrder::all_of(name("grave")) };
+    assert_eq!(running.mailbox.count_move(&letters_of("mails"), soon()).await.expect("counted"), 40);
+    let slow = running.start_move(MoveOrder { rate_per_second: Some(10), ..letters_of("jobs") }).await;
+    running.until("grave", |view| view.task.moved > 0).await;
+    let quick = running.start_move(letters_of("mails")).await;
+    assert_eq!(quick.task.state, MoveState::Running, "it wants other messages");
+    let behind = running.start_move(letters_of("jobs")).await;
+    assert_eq!(behind.task.state, MoveState::Waiting, "it wants the same");
+    let quick = running.until_move(quick.task.id, MoveState::Completed).await;
+    assert_eq!((quick.task.moved, running.drain("mails").await), (40, numbers(40)));
+    assert_eq!(running.stop().await, 0);
+
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    assert_eq!(running.mailbox.find_move(quick.task.id).expect("remembered").task.moved, 40);
+    let slow = running.until_move(slow.task.id, MoveState::Completed).await;
+    let behind = running.until_move(behind.task.id, MoveState::Completed).await;
+    assert_eq!(slow.task.moved + behind.task.moved, 30);
+    assert_eq!((running.held("grave").await, running.drain("jobs").await), (0, numbers(30)));
+    assert_eq!(running.stop().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_made_anew_with_the_name_of_a_destination_gets_nothing() {
+    let running = RunningMailbox::start(LogLocation::Memory).await;
+    running.bury("jobs", "grave", 5).await;
+    running.mailbox.create_topic(&name("there"), TopicSettings::default(), soon()).await.expect("made");
+    let view = running.start_move(order("grave", Some("there"), Some(1))).await;
+    running.control(&view, MoveControl::Pause).await;
+    running.mailbox.delete_topic(&name("there"), soon()).await.expect("deleted");
+    running.mailbox.create_topic(&name("there"), TopicSettings::default(), soon()).await.expect("made anew");
+    running.control(&view, MoveControl::Resume).await;
+    let failed = running.until_move(view.task.id, MoveState::Failed).await;
+    assert_eq!(failed.task.failure, Some(MoveFailure::NoDestination));
+    assert_eq!(running.held("there").await, 0);
     assert_eq!(running.stop().await, 0);
 }

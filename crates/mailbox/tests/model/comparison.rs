@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ron_types::Kind;
 use svc_mailbox::record::Record;
-use svc_mailbox::shard::{Key, Nack, Nacked, Recv, Send, Shard};
+use svc_mailbox::shard::{Fencing, Key, Nack, Nacked, Recv, Send, Shard};
 use svc_mailbox::types::{
     Content, DeadReason, Dedup, Expired, Groups, Millis, PartKey, Seq, State, Summary, TopicId, TopicSettings,
 };
@@ -43,6 +43,10 @@ fn rules_of(part: PartKey) -> Rules {
 /// The shard that owns a partition, so that messages move within shards and between them.
 fn owner(part: PartKey) -> usize {
     usize::from(part.topic.0 == 2 && part.partition == 1 || part == DEAD)
+}
+
+fn fencing(any: bool) -> Fencing {
+    if any { Fencing::Any } else { Fencing::Newest }
 }
 
 fn new_shards() -> [Shard; 2] {
@@ -111,9 +115,9 @@ impl Comparison {
                 self.send(PARTS[part], seq, group, key, payload, delay_ms);
             }
             Step::Recv { part, max, visibility_ms } => self.recv(PARTS[part], max, visibility_ms),
-            Step::Ack { nth } => self.ack(nth),
+            Step::Ack { nth, any } => self.ack(nth, fencing(any)),
             Step::Nack { nth, delay_ms, reject, draw } => self.nack(nth, delay_ms, reject, draw),
-            Step::Extend { nth, visibility_ms } => self.extend(nth, visibility_ms),
+            Step::Extend { nth, visibility_ms, any } => self.extend(nth, visibility_ms, fencing(any)),
             Step::Unlease { nth } => self.unlease(nth),
             Step::Cancel { nth } => self.change(
                 nth,
@@ -216,7 +220,7 @@ impl Comparison {
         assert_eq!((sent.seq, sent.sent_ms, sent.duplicate), (seq, now, false));
         let stand = if delay_ms > 0 { Stand::Delayed(now + delay_ms) } else { Stand::Ready };
         let group = group.map(str::to_owned);
-        let message = Message { part, seq, group, body, since_ms: now, attempts: 0, fence: 0, stand, dead: None };
+        let message = Message::new(part, seq, group, body, now, stand);
         let place = self.reference.messages.partition_point(|other| other.seq < seq);
         self.reference.messages.insert(place, message);
         if let Some(Key { hash, payload }) = key {
@@ -285,10 +289,11 @@ impl Comparison {
         (recent > 0).then(|| self.leases[self.leases.len() - 1 - nth % recent])
     }
 
-    fn ack(&mut self, nth: usize) {
+    fn ack(&mut self, nth: usize, fencing: Fencing) {
         let Some((part, seq, fence)) = self.lease(nth) else { return };
-        let answers = self.shards[owner(part)].ack(self.now, &mut self.tape, part, &[(seq, fence), (seq, fence)]);
-        assert_eq!(answers[0].is_ok(), self.reference.may_ack(self.now, part, seq, fence), "{:?}", answers[0]);
+        let (now, lease) = (self.now, (seq, fence));
+        let answers = self.shards[owner(part)].ack_fenced(now, &mut self.tape, part, &[lease, lease], fencing);
+        assert_eq!(answers[0].is_ok(), self.reference.may_ack(now, part, lease, fencing), "{:?}", answers[0]);
         assert!(answers[1].is_err());
         if answers[0].is_ok() {
             self.reference.end(seq, End::Acked);
@@ -314,24 +319,37 @@ impl Comparison {
             }
             Nacked::Requeued { due_ms } => {
                 assert!(!rejected && !self.reference.is_spent(&message));
-                let bound = (200 << (message.attempts - 1).min(10)).min(2000);
+                // Held back by an older receipt after a redrive, it may be leased without a delivery.
+                let bound = (200 << message.attempts.saturating_sub(1).min(10)).min(2000);
                 assert!(delay_ms.map_or(due_ms <= now + bound, |delay_ms| due_ms == now + delay_ms));
                 let stand = if due_ms > now { Stand::Delayed(due_ms) } else { Stand::Ready };
                 self.reference.get(part, seq).expect("it is there").stand = stand;
+                if due_ms <= now {
+                    self.reference.go_behind(part, seq);
+                }
             }
         }
     }
 
-    fn extend(&mut self, nth: usize, visibility_ms: u64) {
+    fn extend(&mut self, nth: usize, visibility_ms: u64, fencing: Fencing) {
         let Some((part, seq, fence)) = self.lease(nth) else { return };
-        let now = self.now;
-        let answer = self.shards[owner(part)].extend(now, &mut self.tape, part, seq, fence, visibility_ms);
-        match self.reference.leased(now, part, seq, fence) {
-            None => assert_eq!(answer.expect_err("the lease has ended").kind, Kind::NotFound),
-            Some(message) => {
-                assert_eq!(answer, Ok(now + visibility_ms));
-                message.stand = if visibility_ms == 0 { Stand::Freed } else { Stand::Leased(now + visibility_ms) };
-            }
+        let (now, lease) = (self.now, (seq, fence));
+        let shard = &mut self.shards[owner(part)];
+        let answer = shard.extend_fenced(now, &mut self.tape, part, lease, visibility_ms, fencing);
+        let message = match fencing {
+            Fencing::Any if !self.reference.is_fifo(part) => self.reference.known_lease(part, seq, fence),
+            _ => self.reference.leased(now, part, seq, fence),
+        };
+        let Some(message) = message else {
+            assert_eq!(answer.expect_err("the lease has ended").kind, Kind::NotFound);
+            return;
+        };
+        assert_eq!(answer, Ok(now + visibility_ms));
+        if visibility_ms > 0 {
+            message.stand = Stand::Leased(now + visibility_ms);
+        } else if matches!(message.stand, Stand::Leased(_) | Stand::Delayed(_)) {
+            message.stand = Stand::Freed;
+            self.reference.go_behind(part, seq);
         }
     }
 
@@ -386,7 +404,7 @@ impl Comparison {
             return;
         }
         let message = &dead[nth % dead.len()];
-        let answer = self.shards[owner(DEAD)].redrive(self.now, &mut self.tape, DEAD, message.seq, to);
+        let answer = self.shards[owner(DEAD)].redrive(self.now, &mut self.tape, DEAD, message.seq, to, 1);
         hand_over(&mut self.shards, self.now);
         let held = matches!(message.stand, Stand::Leased(until_ms) if until_ms > self.now);
         assert_eq!(answer.is_err(), held || to == DEAD);

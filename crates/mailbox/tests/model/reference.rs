@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use svc_mailbox::shard::Fencing;
 use svc_mailbox::types::{DeadReason, Expired, Groups, Millis, PartKey, Seq, TopicSettings};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,15 @@ pub struct Message {
     pub fence: u32,
     pub stand: Stand,
     pub dead: Option<(DeadReason, u32)>,
+    /// It came from another partition, where the leases before had been given.
+    pub moved: bool,
+}
+
+impl Message {
+    /// A message as it is sent.
+    pub fn new(part: PartKey, seq: Seq, group: Option<String>, body: Vec<u8>, since_ms: Millis, stand: Stand) -> Self {
+        Message { part, seq, group, body, since_ms, attempts: 0, fence: 0, stand, dead: None, moved: false }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,11 +66,21 @@ pub struct Reference {
     pub messages: Vec<Message>,
     pub keys: Vec<Known>,
     pub ended: BTreeMap<Seq, End>,
+    /// Groups of which a message came back: the newest message at that time, and which coming back it was.
+    pub behind: BTreeMap<(PartKey, Option<String>), (Seq, u64)>,
+    pub returns: u64,
 }
 
 impl Reference {
     pub fn new(rules: BTreeMap<PartKey, Rules>) -> Self {
-        Reference { rules, messages: Vec::new(), keys: Vec::new(), ended: BTreeMap::new() }
+        Reference {
+            rules,
+            messages: Vec::new(),
+            keys: Vec::new(),
+            ended: BTreeMap::new(),
+            behind: BTreeMap::new(),
+            returns: 0,
+        }
     }
 
     pub fn get(&mut self, part: PartKey, seq: Seq) -> Option<&mut Message> {
@@ -69,6 +89,7 @@ impl Reference {
 
     pub fn end(&mut self, seq: Seq, how: End) {
         self.messages.retain(|message| message.seq != seq);
+        self.forget_empty_groups();
         assert_eq!(self.ended.insert(seq, how), None, "{seq} ended twice");
     }
 
@@ -93,7 +114,18 @@ impl Reference {
         })
     }
 
-    pub fn may_ack(&mut self, now: Millis, part: PartKey, seq: Seq, fence: u32) -> bool {
+    /// A lease given by this partition, ended or not.
+    pub fn known_lease(&mut self, part: PartKey, seq: Seq, fence: u32) -> Option<&mut Message> {
+        self.get(part, seq).filter(|message| {
+            let before = if message.moved { message.fence - message.attempts } else { 0 };
+            before < fence && fence <= message.fence
+        })
+    }
+
+    pub fn may_ack(&mut self, now: Millis, part: PartKey, (seq, fence): (Seq, u32), fencing: Fencing) -> bool {
+        if fencing == Fencing::Any && !self.is_fifo(part) {
+            return self.known_lease(part, seq, fence).is_some();
+        }
         let current = self.get(part, seq).is_some_and(|message| message.fence == fence && message.attempts > 0);
         current && (!self.is_fifo(part) || self.leased(now, part, seq, fence).is_some())
     }
@@ -113,27 +145,36 @@ impl Reference {
         message.since_ms = now;
         message.attempts = 0;
         message.stand = Stand::Ready;
+        message.moved = true;
+        self.forget_empty_groups();
+    }
+
+    /// A message came back: its group goes behind the others that wait.
+    pub fn go_behind(&mut self, part: PartKey, seq: Seq) {
+        let newest = self.messages.iter().filter(|message| message.part == part).map(|message| message.seq).max();
+        self.returns += 1;
+        if let (Some(newest), Some(message)) = (newest, self.get(part, seq)) {
+            let group = (part, message.group.clone());
+            self.behind.insert(group, (newest, self.returns));
+        }
+    }
+
+    fn forget_empty_groups(&mut self) {
+        let messages = &self.messages;
+        let is_there = |part: PartKey, group: &Option<String>| {
+            messages.iter().any(|message| message.part == part && message.group == *group)
+        };
+        self.behind.retain(|(part, group), _| is_there(*part, group));
     }
 
     /// What happens by itself in a partition when the clock shows `now`; which messages leave it.
     pub fn settle(&mut self, now: Millis, part: PartKey) -> Vec<Seq> {
-        let mut left = Vec::new();
+        let mut left = self.end_waits(now, part);
         let here: Vec<Seq> = self.messages.iter().filter(|one| one.part == part).map(|one| one.seq).collect();
         for seq in here {
             let rules = self.rules[&part].clone();
             let message = self.get(part, seq).expect("it is there").clone();
-            match message.stand {
-                Stand::Leased(until_ms) if until_ms <= now && self.is_spent(&message) => {
-                    self.die(now, seq, DeadReason::MaxAttempts);
-                    left.push(seq);
-                    continue;
-                }
-                Stand::Leased(at) | Stand::Delayed(at) if at <= now => {
-                    self.get(part, seq).expect("it is there").stand = Stand::Ready;
-                }
-                _ => {}
-            }
-            let leased = matches!(message.stand, Stand::Leased(until_ms) if until_ms > now);
+            let leased = matches!(message.stand, Stand::Leased(_));
             if message.since_ms + rules.settings.retention_ms <= now && !leased {
                 let buries = rules.settings.expired == Expired::DeadLetter && message.dead.is_none();
                 if buries && rules.dlq.is_some() {
@@ -144,6 +185,29 @@ impl Reference {
                 }
             }
         }
+        left
+    }
+
+    /// Ends leases and delays; which messages die of it.
+    fn end_waits(&mut self, now: Millis, part: PartKey) -> Vec<Seq> {
+        let (mut left, mut back) = (Vec::new(), Vec::new());
+        let here: Vec<Message> = self.messages.iter().filter(|one| one.part == part).cloned().collect();
+        for message in here {
+            let seq = message.seq;
+            match message.stand {
+                Stand::Leased(until_ms) if until_ms <= now && self.is_spent(&message) => {
+                    self.die(now, seq, DeadReason::MaxAttempts);
+                    left.push(seq);
+                }
+                Stand::Leased(at) | Stand::Delayed(at) if at <= now => {
+                    self.get(part, seq).expect("it is there").stand = Stand::Ready;
+                    back.extend((message.attempts > 0).then_some((at, seq)));
+                }
+                _ => {}
+            }
+        }
+        back.sort_unstable();
+        back.into_iter().for_each(|(_, seq)| self.go_behind(part, seq));
         left
     }
 
@@ -167,7 +231,7 @@ impl Reference {
                     Stand::Delayed(_) => other.attempts > 0,
                     _ => false,
                 };
-                out && other.group == message.group
+                out && other.group == message.group && other.seq < message.seq
             };
             let blocked = self.is_fifo(part) && here().any(holds);
             if message.stand == Stand::Freed || message.stand == Stand::Ready && !blocked {
@@ -179,10 +243,13 @@ impl Reference {
 
     /// What one receive of a first-in-first-out partition gives, and what it buries on the way.
     pub fn fifo_order(&self, part: PartKey, max: usize) -> (Vec<Seq>, Vec<Seq>) {
-        let mut groups: Vec<Vec<Seq>> = self.deliverable(part).into_values().collect();
-        groups.sort_unstable();
+        let mut groups: Vec<_> = self.deliverable(part).into_iter().collect();
+        groups.sort_unstable_by_key(|(group, seqs)| match self.behind.get(&(part, group.clone())) {
+            Some((newest, nth)) if seqs[0] <= *newest => (*newest, *nth),
+            _ => (seqs[0], 0),
+        });
         let (mut given, mut buried) = (Vec::new(), Vec::new());
-        for seq in groups.into_iter().flatten() {
+        for seq in groups.into_iter().flat_map(|(_, seqs)| seqs) {
             if given.len() == max {
                 break;
             }
@@ -192,8 +259,9 @@ impl Reference {
         (given, buried)
     }
 
-    /// A restart: what waited long enough is ready.
+    /// A restart: what waited long enough is ready, and the oldest groups go first again.
     pub fn restart(&mut self, now: Millis) {
+        self.behind.clear();
         for message in &mut self.messages {
             if matches!(message.stand, Stand::Delayed(due_ms) if due_ms <= now) {
                 message.stand = Stand::Ready;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use svc_mailbox::Secret;
 use svc_mailbox::types::{PartKey, TopicId};
 
-use super::super::fields::{Text, Topic};
+use super::super::fields::{Attrs, Text, Topic};
 use super::super::recv::RecvRequest;
 use super::super::send::{BatchRequest, SendRequest};
 use super::super::settle::{AckRequest, NackRequest};
@@ -100,6 +100,16 @@ fn attributes_are_bounded_in_number_and_in_bytes() {
     assert_eq!(named(256).expect("just fits").0.len(), 1);
     let refused = named(257).expect_err("too long").to_string();
     assert!(refused.starts_with("attrs: the name \"nnnn") && refused.contains("1 to 256 bytes"), "{refused}");
+}
+
+#[test]
+fn attributes_of_the_node_are_looked_for_and_never_set() {
+    for (name, is_own) in [("$sender", true), ("$", true), ("$type.a", true), ("a$", false), ("sender", false)] {
+        let text = format!(r#"{{"{name}":"x"}}"#);
+        let refused = serde_json::from_str::<Attrs>(&text).err().map(|error| error.to_string());
+        assert_eq!(refused.is_some_and(|refused| refused.contains("begins with '$'")), is_own, "{name}");
+        assert!(serde_json::from_str::<SoughtAttrs>(&text).is_ok(), "{name}");
+    }
 }
 
 #[test]

@@ -65,22 +65,6 @@ fn frames_are_what_readers_expect() {
     assert!(frames::opened(position).starts_with(b"retry: 1000\nid: 000000000000000a-7\nevent: opened\n"));
 }
 
-#[test]
-fn so_many_may_listen_in_all_and_of_one_subject() {
-    let streams = Arc::new(EventStreams::default());
-    let open = |subject: &str| EventStreams::open(&streams, &Arc::from(subject));
-    let mut held: Vec<OpenStream> = (0..STREAMS_OF_SUBJECT_MAX).map(|_| open("a").expect("room")).collect();
-    assert_eq!(open("a").map(drop).map_err(|error| error.kind), Err(Kind::Busy));
-    for subject in ["b", "c", "d"] {
-        held.extend((0..STREAMS_OF_SUBJECT_MAX).map(|_| open(subject).expect("room")));
-    }
-    assert_eq!(open("e").map(drop).map_err(|error| error.kind), Err(Kind::Busy));
-    held.pop();
-    assert!(open("e").is_ok());
-    held.clear();
-    assert!(streams.table().is_empty(), "nothing is left of those who left");
-}
-
 /// A surface whose node has not been started; time stands still unless somebody waits for it.
 fn app() -> Arc<App> {
     let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
@@ -88,8 +72,7 @@ fn app() -> Arc<App> {
     let authority = Authority::new(RootKey::generate(), None, || 0);
     let live = Snapshot::new(LiveOptions::default());
     let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live);
-    let (streams, event_streams) = Default::default();
-    Arc::new(App { mailbox, authority, kernel, streams, event_streams })
+    Arc::new(App { mailbox, authority, kernel, streams: Arc::default() })
 }
 
 async fn opened(app: &Arc<App>) -> (String, BodyDataStream) {
@@ -101,7 +84,7 @@ async fn opened(app: &Arc<App>) -> (String, BodyDataStream) {
         http::Request::builder().header("authorization", header).body(()).expect("built").into_parts();
     let bearer = <Bearer as axum::extract::FromRequestParts<()>>::from_request_parts(&mut parts, &()).await;
     let Ok(bearer) = bearer else { panic!("a token") };
-    let answer = open(Arc::clone(app), bearer, HeaderMap::new(), Query(Vec::new())).await;
+    let answer = open(Arc::clone(app), Call::alone(), bearer, HeaderMap::new(), Query(Vec::new())).await;
     let Ok(response) = answer else { panic!("refused") };
     (token, response.into_body().into_data_stream())
 }
@@ -125,8 +108,6 @@ async fn silence_is_broken_and_a_stream_ends_in_time() {
     let last = next(&mut stream).await.expect("an end");
     assert!(last.contains("\"reason\":\"deadline\""), "{last}");
     assert_eq!((clock::now() - began, next(&mut stream).await), (STREAM_TIME_MAX, None));
-    drop(stream);
-    assert!(app.event_streams.table().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

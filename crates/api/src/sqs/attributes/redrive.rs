@@ -5,7 +5,7 @@ use svc_mailbox::types::{TopicName, TopicSettings};
 
 use super::REDRIVE_ALLOW;
 use crate::sqs::error::SqsError;
-use crate::sqs::names;
+use crate::sqs::names::{self, Namespace};
 
 const RECEIVES_MAX: u64 = 1000;
 const SOURCES_MAX: usize = 10;
@@ -16,8 +16,8 @@ const DANGLING: &str = "sqs.RedrivePolicy";
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::sqs) struct Redrive {
     text: String,
-    account: String,
-    target: String,
+    /// Topic of the target; none if the ARN names a queue of another place.
+    pub target: Option<TopicName>,
     receives_max: u32,
 }
 
@@ -26,15 +26,10 @@ impl Redrive {
     pub fn refused(&self, reason: &str) -> SqsError {
         SqsError::invalid_parameter("RedrivePolicy", &self.text, reason)
     }
-
-    /// The target, if it is a queue of this account.
-    pub fn target_of(&self, account_id: &str) -> Option<TopicName> {
-        (self.account == account_id).then(|| self.target.parse().ok())?
-    }
 }
 
 /// Reads a redrive policy; none for the empty text that takes it away.
-pub(super) fn read(text: &str) -> Result<Option<Redrive>, SqsError> {
+pub(super) fn read(text: &str, namespace: &Namespace) -> Result<Option<Redrive>, SqsError> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -54,20 +49,16 @@ pub(super) fn read(text: &str) -> Result<Option<Redrive>, SqsError> {
     let receives_max = said.parse().ok().filter(|receives| (1..=RECEIVES_MAX).contains(receives)).ok_or_else(|| {
         wrong(&format!("Invalid value for maxReceiveCount: {said}, valid values are from 1 to 1000 both inclusive."))
     })?;
-    let target = arn.as_str().and_then(names::read_arn);
-    let (account, target) = target.ok_or_else(|| wrong("Invalid value for deadLetterTargetArn."))?;
-    Ok(Some(Redrive {
-        text: text.to_owned(),
-        account: account.to_owned(),
-        target: target.to_owned(),
-        receives_max: receives_max as u32,
-    }))
+    let arn = arn.as_str().filter(|arn| names::read_arn(arn).is_some());
+    let arn = arn.ok_or_else(|| wrong("Invalid value for deadLetterTargetArn."))?;
+    let target = namespace.topic_of_arn(arn);
+    Ok(Some(Redrive { text: text.to_owned(), target, receives_max: receives_max as u32 }))
 }
 
 pub(super) fn set(settings: &mut TopicSettings, redrive: Option<&Redrive>) {
     settings.labels.remove(DANGLING);
     settings.max_attempts = redrive.map_or(0, |redrive| redrive.receives_max);
-    settings.dlq = redrive.map(|redrive| redrive.target.clone());
+    settings.dlq = redrive.and_then(|redrive| redrive.target.as_ref()).map(TopicName::to_string);
 }
 
 /// The queue for the dead of these settings is being deleted: its users keep their policy, which then does nothing.
@@ -97,7 +88,7 @@ pub(crate) fn reattach(settings: &mut TopicSettings) {
     settings.labels.remove(DANGLING);
 }
 
-pub(super) fn shown(queue: &TopicName, settings: &TopicSettings, arn_start: &str) -> Option<String> {
+pub(super) fn shown(queue: &TopicName, settings: &TopicSettings, names: &Namespace) -> Option<String> {
     let (receives, target) = match (settings.max_attempts, &settings.dlq) {
         (0, _) => {
             let (receives, target) = dangling(settings)?;
@@ -107,7 +98,8 @@ pub(super) fn shown(queue: &TopicName, settings: &TopicSettings, arn_start: &str
         // The dead letters that every topic of the native surface has.
         (receives, None) => (receives, queue.dead_letters().to_string()),
     };
-    Some(format!(r#"{{"deadLetterTargetArn":"{arn_start}{target}","maxReceiveCount":{receives}}}"#))
+    let arn = names.arn(&target);
+    Some(format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":{receives}}}"#))
 }
 
 /// Checks who may send dead messages; none for everybody, who may if nothing is said.
@@ -141,13 +133,13 @@ pub(super) fn read_allow(text: &str) -> Result<Option<String>, SqsError> {
 }
 
 /// Whether the owner of a queue for the dead takes those of this source.
-pub(in crate::sqs) fn allows(target: &TopicSettings, account_id: &str, source: &TopicName) -> bool {
+pub(in crate::sqs) fn allows(target: &TopicSettings, names: &Namespace, source: &TopicName) -> bool {
     let policy = target.labels.get(REDRIVE_ALLOW).and_then(|text| serde_json::from_str::<Value>(text).ok());
     let Some(policy) = policy else { return true };
     match policy["redrivePermission"].as_str() {
         Some("denyAll") => false,
         Some("byQueue") => policy["sourceQueueArns"].as_array().is_some_and(|arns| {
-            let is_source = |arn: &str| names::queue_of_arn(account_id, arn).as_ref() == Some(source);
+            let is_source = |arn: &str| names.topic_of_arn(arn).as_ref() == Some(source);
             arns.iter().filter_map(Value::as_str).any(is_source)
         }),
         _ => true,

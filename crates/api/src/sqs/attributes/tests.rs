@@ -3,11 +3,16 @@
 use serde_json::json;
 
 use super::*;
+use crate::sqs::options::SqsOptions;
 
 const ARN: &str = "arn:aws:sqs:us-east-1:000000000000:";
 
 fn map(pairs: &[(&str, &str)]) -> Map {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn here() -> Namespace {
+    Namespace::new(&SqsOptions::default(), "us-east-1")
 }
 
 fn queue() -> TopicName {
@@ -16,7 +21,7 @@ fn queue() -> TopicName {
 
 fn applied(pairs: &[(&str, &str)], is_fifo: bool) -> Result<TopicSettings, SqsError> {
     let mut settings = defaults(TopicSettings::default(), is_fifo);
-    read(&map(pairs), is_fifo)?.apply(&mut settings)?;
+    read(&map(pairs), is_fifo, &here())?.apply(&mut settings)?;
     Ok(settings)
 }
 
@@ -28,13 +33,12 @@ fn numbers_are_taken_within_their_range_and_shown_again() {
         ("MaximumMessageSize", 1_024, 1_048_576, "1048576"),
         ("MessageRetentionPeriod", 60, 1_209_600, "345600"),
         ("ReceiveMessageWaitTimeSeconds", 0, 20, "0"),
-        ("KmsDataKeyReusePeriodSeconds", 60, 86_400, ""),
     ] {
         let untouched = applied(&[], false).expect("nothing to refuse");
-        assert_eq!(shown(name, &queue(), &untouched, ARN).unwrap_or_default(), default, "{name}");
+        assert_eq!(shown(name, &queue(), &untouched, &here()).unwrap_or_default(), default, "{name}");
         for good in [min, max] {
             let settings = applied(&[(name, &good.to_string())], false).expect(name);
-            assert_eq!(shown(name, &queue(), &settings, ARN), Some(good.to_string()), "{name}");
+            assert_eq!(shown(name, &queue(), &settings, &here()), Some(good.to_string()), "{name}");
         }
         let (below, above) = ((i64::from(min) - 1).to_string(), (max + 1).to_string());
         for bad in [below.as_str(), &above, "", "x", "1.5", "+5", " 5", "99999999999999999999999"] {
@@ -68,7 +72,7 @@ fn attributes_that_cannot_be_set_are_not_known() {
 #[test]
 fn attributes_of_first_in_first_out_queues() {
     let settings = applied(&[("FifoQueue", "true")], true).expect("a queue");
-    let text = |name: &str, settings: &TopicSettings| shown(name, &queue(), settings, ARN).unwrap_or_default();
+    let text = |name: &str, settings: &TopicSettings| shown(name, &queue(), settings, &here()).unwrap_or_default();
     for (name, value) in [
         ("FifoQueue", "true"),
         ("ContentBasedDeduplication", "false"),
@@ -109,7 +113,7 @@ fn a_redrive_policy_says_how_often_and_where_to() {
         let number = count.as_u64().unwrap_or(7);
         assert_eq!((u64::from(settings.max_attempts), settings.dlq.as_deref()), (number, Some("dead")));
         let expected = format!(r#"{{"deadLetterTargetArn":"{ARN}dead","maxReceiveCount":{number}}}"#);
-        assert_eq!(shown("RedrivePolicy", &queue(), &settings, ARN), Some(expected));
+        assert_eq!(shown("RedrivePolicy", &queue(), &settings, &here()), Some(expected));
     }
     for (text, reason) in [
         ("no json".to_owned(), "Redrive policy is not a valid JSON map."),
@@ -154,16 +158,16 @@ fn a_redrive_policy_is_taken_away_and_survives_its_target() {
     detach(&mut settings);
     assert_eq!((settings.max_attempts, &settings.dlq), (0, &None));
     assert_eq!(lost_target(&settings), Some("dead"));
-    assert_eq!(shown("RedrivePolicy", &queue(), &settings, ARN), Some(text));
+    assert_eq!(shown("RedrivePolicy", &queue(), &settings, &here()), Some(text));
     let mut decided = settings.clone();
     reattach(&mut decided);
     assert_eq!((decided.max_attempts, lost_target(&decided)), (3, None));
     assert!(decided.labels.is_empty(), "{:?}", decided.labels);
-    read(&map(&[("RedrivePolicy", "")]), false).and_then(|change| change.apply(&mut settings)).expect("empty");
-    assert_eq!(shown("RedrivePolicy", &queue(), &settings, ARN), None);
+    read(&map(&[("RedrivePolicy", "")]), false, &here()).and_then(|change| change.apply(&mut settings)).expect("empty");
+    assert_eq!(shown("RedrivePolicy", &queue(), &settings, &here()), None);
     let native = TopicSettings::default();
     let own = format!(r#"{{"deadLetterTargetArn":"{ARN}jobs.dlq","maxReceiveCount":5}}"#);
-    assert_eq!(shown("RedrivePolicy", &queue(), &native, ARN), Some(own));
+    assert_eq!(shown("RedrivePolicy", &queue(), &native, &here()), Some(own));
 }
 
 #[test]
@@ -179,8 +183,8 @@ fn who_may_send_their_dead_is_said_by_the_target() {
     ] {
         let target = applied(&[("RedriveAllowPolicy", text)], false).expect(text);
         let other: TopicName = "other".parse().expect("a name");
-        assert_eq!(allows(&target, "000000000000", &queue()), jobs, "{text}");
-        assert_eq!(allows(&target, "000000000000", &other), others, "{text}");
+        assert_eq!(allows(&target, &here(), &queue()), jobs, "{text}");
+        assert_eq!(allows(&target, &here(), &other), others, "{text}");
     }
     for text in [
         "x",
@@ -200,14 +204,36 @@ fn who_may_send_their_dead_is_said_by_the_target() {
 }
 
 #[test]
+fn a_queue_shows_the_encryption_of_its_kind() {
+    let text = |pairs: &[(&str, &str)], name| shown(name, &queue(), &applied(pairs, false).expect("read"), &here());
+    let (sse, reuse, key) = ("SqsManagedSseEnabled", "KmsDataKeyReusePeriodSeconds", ("KmsMasterKeyId", "k"));
+    assert_eq!(text(&[], sse).as_deref(), Some("true"), "new queues have it");
+    assert_eq!(text(&[(sse, "TRUE")], sse).as_deref(), Some("true"));
+    assert_eq!(text(&[(sse, "false")], sse).as_deref(), Some("false"));
+    assert_eq!(text(&[(reuse, "60")], reuse), None, "there is no key to be used again");
+    for seconds in ["60", "86400"] {
+        assert_eq!(text(&[key, (reuse, seconds)], reuse).as_deref(), Some(seconds));
+    }
+    for bad in ["59", "86401", "", "x"] {
+        let error = applied(&[key, (reuse, bad)], false).expect_err(bad);
+        assert_eq!(error.message, format!("Invalid value for the parameter {reuse}."));
+    }
+}
+
+#[test]
 fn one_kind_of_encryption_ends_the_other() {
     let mut settings = applied(&[("SqsManagedSseEnabled", "true")], false).expect("on");
-    let set = |settings: &mut TopicSettings, pair| read(&map(&[pair]), false)?.apply(settings);
+    let set = |settings: &mut TopicSettings, pair| read(&map(&[pair]), false, &here())?.apply(settings);
     set(&mut settings, ("KmsMasterKeyId", "alias/mine")).expect("a key");
-    let text = |settings: &TopicSettings, name| shown(name, &queue(), settings, ARN);
+    let text = |settings: &TopicSettings, name| shown(name, &queue(), settings, &here());
     assert_eq!(text(&settings, "KmsMasterKeyId").as_deref(), Some("alias/mine"));
-    assert_eq!(text(&settings, "SqsManagedSseEnabled"), None);
+    assert_eq!(text(&settings, "KmsDataKeyReusePeriodSeconds").as_deref(), Some("300"));
+    assert_eq!(text(&settings, "SqsManagedSseEnabled").as_deref(), Some("false"));
+    set(&mut settings, ("KmsMasterKeyId", "")).expect("no key");
+    assert_eq!(text(&settings, "SqsManagedSseEnabled").as_deref(), Some("false"), "nobody switched it on again");
+    set(&mut settings, ("KmsMasterKeyId", "alias/mine")).expect("a key");
     set(&mut settings, ("SqsManagedSseEnabled", "true")).expect("on");
+    assert_eq!(text(&settings, "SqsManagedSseEnabled").as_deref(), Some("true"));
     assert_eq!(text(&settings, "KmsMasterKeyId"), None);
     let both = applied(&[("SqsManagedSseEnabled", "true"), ("KmsMasterKeyId", "k")], false).expect_err("both");
     assert_eq!(both.shape, "InvalidAttributeValue");
@@ -228,6 +254,6 @@ fn a_queue_made_again_must_have_the_values_given() {
         (vec![("RedrivePolicy", "")], Some("RedrivePolicy")),
     ] {
         let wanted = applied(&given, false).expect("read");
-        assert_eq!(different(&map(&given), &queue(), &there, &wanted), expected, "{given:?}");
+        assert_eq!(different(&map(&given), &queue(), &there, &wanted, &here()), expected, "{given:?}");
     }
 }

@@ -28,7 +28,7 @@ fn fifo(labels: &[(&str, &str)]) -> TopicSettings {
 }
 
 fn made(draft: Draft, settings: &TopicSettings) -> Result<(Outgoing, Sent), SqsError> {
-    draft.outgoing(settings, "me", "corr")
+    draft.outgoing(settings, Origin { sender: "me", corr_id: "corr", trace: None })
 }
 
 #[test]
@@ -150,6 +150,13 @@ fn types_and_values_of_attributes_are_held_to_the_rules() {
             ),
         ),
         (bytes("Binary", "*"), Some("BinaryValue of 'n' is not base64")),
+        (
+            text("String", "a\u{8}"),
+            Some(
+                "Invalid binary character '#x8' was found in the value of message (user) attribute 'n', the set of \
+                 allowed characters is #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF",
+            ),
+        ),
     ] {
         let said = format!("{value:?}");
         let message = made(with("n", value), &standard()).err().map(|error| error.message);
@@ -220,6 +227,7 @@ fn groups_and_deduplication_depend_on_the_kind_of_queue() {
     for (settings, group, id, key, dedup) in [
         (&standard(), None, None, None, Dedup::Payload),
         (&standard(), Some("g"), None, None, Dedup::Payload),
+        (&standard(), None, Some("d"), None, Dedup::Payload),
         (&plain, Some("g"), Some("d"), Some("d"), Dedup::Topic),
         (&content, Some("g"), None, Some(sha), Dedup::Topic),
         (&content, Some("g"), Some("d"), Some("d"), Dedup::Topic),
@@ -243,10 +251,10 @@ fn groups_and_deduplication_depend_on_the_kind_of_queue() {
         (
             &standard(),
             None,
-            Some("d"),
-            "Value d for parameter MessageDeduplicationId is invalid. Reason: The request include parameter that is \
-             not valid for this queue type."
-                .to_owned(),
+            Some("a b"),
+            format!(
+                "Value a b for parameter MessageDeduplicationId is invalid. Reason: MessageDeduplicationId {id_reason}"
+            ),
         ),
         (
             &plain,
@@ -296,6 +304,20 @@ fn attributes_are_kept_with_their_types() {
     assert_eq!(kept, expected);
     assert_eq!(sent.md5_of_message_body, "6e2baaf3b97dbeef01c0043275f9a0e7");
     assert!(sent.md5_of_message_attributes.is_some() && sent.md5_of_message_system_attributes.is_some());
+}
+
+#[test]
+fn the_trace_of_a_request_stands_in_for_the_attribute() {
+    let trace_of = |system_attributes: MessageAttributes| {
+        let origin = Origin { sender: "", corr_id: "corr", trace: Some("Root=request") };
+        let (outgoing, sent) =
+            Draft { system_attributes, ..draft("hi") }.outgoing(&standard(), origin).expect("a message");
+        (outgoing.attrs, sent.md5_of_message_system_attributes.is_some())
+    };
+    let kept = |trace: &str| vec![("$trace".to_owned(), trace.to_owned())];
+    assert_eq!(trace_of(MessageAttributes::new()), (kept("Root=request"), false));
+    let named = [("AWSTraceHeader".to_owned(), text("String", "Root=own"))];
+    assert_eq!(trace_of(named.into()), (kept("Root=own"), true), "what the message says itself goes first");
 }
 
 #[test]

@@ -4,14 +4,12 @@ use base64::Engine as _;
 use svc_mailbox::Delivery;
 use svc_mailbox::types::{Groups, TopicSettings};
 
-use crate::sqs::App;
 use crate::sqs::attributes::{COUNTS, FIXED, SETTABLE};
 use crate::sqs::caller::Caller;
 use crate::sqs::digest::{self, AttributesDigest};
 use crate::sqs::error::SqsError;
-use crate::sqs::message::{BASE64, SENDER, TRACE, TYPE, illegal_character, is_attribute_name};
+use crate::sqs::message::{BASE64, DEDUPLICATION_ID, SENDER, TRACE, TYPE, illegal_character, is_attribute_name};
 use crate::sqs::model::{AttributeValue, Map, Message, MessageAttributes, ReceiveMessage};
-use crate::sqs::names;
 use crate::sqs::send::sequence_number;
 
 /// Says that a body is base64 because what was sent is no text; only the native surface can send such.
@@ -66,10 +64,10 @@ impl RequestedFields {
         Ok(RequestedFields { system, attributes })
     }
 
-    pub fn show(&self, app: &App, caller: &Caller, settings: &TopicSettings, delivery: Delivery) -> Message {
+    pub fn show(&self, caller: &Caller, settings: &TopicSettings, delivery: Delivery) -> Message {
         let attributes = match self.system {
             0 => Map::new(),
-            _ => self.system_attributes(app, caller, settings, &delivery),
+            _ => self.system_attributes(caller, settings, &delivery),
         };
         let Delivery { msg_id, receipt, payload, attrs, .. } = delivery;
         let text = String::from_utf8(payload.into());
@@ -83,7 +81,7 @@ impl RequestedFields {
         };
         let (message_attributes, md5_of_message_attributes) = self.attributes.show(&attrs, is_base64);
         Message {
-            message_id: msg_id.to_string(),
+            message_id: msg_id.as_uuid(),
             receipt_handle: receipt.to_string(),
             md5_of_body: digest::md5_of(body.as_bytes()),
             body,
@@ -93,7 +91,7 @@ impl RequestedFields {
         }
     }
 
-    fn system_attributes(&self, app: &App, caller: &Caller, settings: &TopicSettings, delivery: &Delivery) -> Map {
+    fn system_attributes(&self, caller: &Caller, settings: &TopicSettings, delivery: &Delivery) -> Map {
         let is_fifo = settings.groups == Groups::Fifo;
         let kept = |name: &str| delivery.attrs.iter().find(|(kept, _)| kept == name).map(|(_, value)| value.clone());
         let value_of = |name: &str| match name {
@@ -102,12 +100,11 @@ impl RequestedFields {
             "ApproximateReceiveCount" => Some(delivery.attempt.to_string()),
             "ApproximateFirstReceiveTimestamp" => Some(delivery.first_received_ms.to_string()),
             "SequenceNumber" => is_fifo.then(|| sequence_number(delivery.msg_id.seq)),
-            "MessageDeduplicationId" => delivery.idem_key.clone().filter(|_| is_fifo),
+            "MessageDeduplicationId" if is_fifo => delivery.idem_key.clone(),
+            "MessageDeduplicationId" => kept(DEDUPLICATION_ID),
             "MessageGroupId" => delivery.group.as_deref().map(str::to_owned),
             "AWSTraceHeader" => kept(TRACE),
-            "DeadLetterQueueSourceArn" => {
-                delivery.dead.as_ref().map(|dead| names::arn_of(app, caller, dead.source.as_str()))
-            }
+            "DeadLetterQueueSourceArn" => delivery.dead.as_ref().map(|dead| caller.namespace.arn(dead.source.as_str())),
             _ => None,
         };
         let asked = SYSTEM.iter().enumerate().filter(|(place, _)| self.system & (1 << place) != 0);

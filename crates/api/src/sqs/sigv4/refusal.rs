@@ -71,6 +71,10 @@ pub(super) fn unsigned(header: &str) -> SqsError {
     not_good(format!("'{header}' must be a 'SignedHeader' in the AWS Authorization."))
 }
 
+pub(super) fn repeated(header: &str) -> SqsError {
+    not_whole(format!("The header '{header}' must not be repeated."))
+}
+
 pub(super) fn incomplete(why: &str) -> SqsError {
     not_whole(format!("Authorization header cannot be used: {why}."))
 }

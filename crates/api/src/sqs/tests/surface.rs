@@ -129,9 +129,13 @@ async fn what_one_protocol_sends_the_other_receives() {
 #[tokio::test]
 async fn what_is_no_request_is_told_so() {
     let served = ServedSurface::start(unsigned()).await;
-    let browser = served.get("/").await;
-    browser.refused(400, "MissingAction");
-    assert_eq!(browser.headers[header::CONTENT_TYPE], "text/xml");
+    for target in ["/", "/?QueueName=jobs", "/000000000000/jobs", "/000000000000/jobs/?Version=2012-11-05"] {
+        let browser = served.get(target).await;
+        assert_eq!((browser.status.as_u16(), browser.body.trim()), (404, "<UnknownOperationException/>"), "{target}");
+        assert_eq!(browser.headers[header::CONTENT_TYPE], "text/xml");
+    }
+    served.form("/", "QueueName=jobs").await.refused(400, "MissingAction");
+    served.get("/?Action=ListQueues&Action=GetQueueUrl").await.refused(400, "MalformedInput");
     served.get("/?Action=Fly").await.refused(400, "InvalidAction");
     served.json("/", "Fly", "{}").await.refused(400, "InvalidAction");
     served.json("/", "SendMessage", "{\"QueueUrl\":").await.refused(400, "SerializationException");
@@ -143,6 +147,52 @@ async fn what_is_no_request_is_told_so() {
     let missing = served.json("/", "GetQueueUrl", r#"{"QueueName":"nowhere"}"#).await;
     missing.refused(400, "AWS.SimpleQueueService.NonExistentQueue");
     assert!(missing.body.contains("The specified queue does not exist."), "{}", missing.body);
+}
+
+#[tokio::test]
+async fn the_trace_of_a_request_arrives_with_its_messages() {
+    let served = ServedSurface::start(unsigned()).await;
+    served.form("/", "Action=CreateQueue&QueueName=jobs").await.fine();
+    let traced = |content_type| {
+        let mut headers = headers(None, Some(content_type));
+        headers.insert("x-amzn-trace-id", HeaderValue::from_static("Root=1-67"));
+        headers
+    };
+    let form = "Action=SendMessage&QueueUrl=jobs&MessageBody=one";
+    let sent = served.ask(Method::POST, "/", traced("application/x-www-form-urlencoded"), form).await.fine();
+    assert!(!sent.contains("MD5OfMessageSystemAttributes"), "{sent}");
+    let mut headers = traced("application/x-amz-json-1.0");
+    headers.insert(protocol::TARGET_HEADER, HeaderValue::from_static("AmazonSQS.SendMessageBatch"));
+    let own = r#"{"AWSTraceHeader":{"DataType":"String","StringValue":"Root=own"}}"#;
+    let batch = format!(
+        r#"{{"QueueUrl":"jobs","Entries":[{{"Id":"two","MessageBody":"two"}},
+            {{"Id":"three","MessageBody":"three","MessageSystemAttributes":{own}}}]}}"#
+    );
+    served.ask(Method::POST, "/", headers, &batch).await.fine();
+    let asked = r#"{"QueueUrl":"jobs","MaxNumberOfMessages":10,"MessageSystemAttributeNames":["AWSTraceHeader"]}"#;
+    let received: Value = serde_json::from_str(&served.json("/", "ReceiveMessage", asked).await.fine()).expect("json");
+    let mut traces: Vec<_> = received["Messages"].as_array().expect("messages").iter().collect();
+    traces.sort_by_key(|message| message["Body"].as_str().map(str::to_owned));
+    let traces: Vec<_> = traces.iter().map(|message| message["Attributes"]["AWSTraceHeader"].as_str()).collect();
+    assert_eq!(traces, [Some("Root=1-67"), Some("Root=own"), Some("Root=1-67")]);
+}
+
+#[tokio::test]
+async fn a_queue_that_is_not_there_is_a_mistake_of_the_caller_in_both_protocols() {
+    let served = ServedSurface::start(unsigned()).await;
+    for (action, json, form) in requests() {
+        // These name no queue by its URL, or make one.
+        if matches!(action, Action::CreateQueue | Action::ListQueues) || json.contains("Arn") || json.contains("Task") {
+            continue;
+        }
+        let code = "AWS.SimpleQueueService.NonExistentQueue";
+        served.json("/", action.name(), json).await.refused(400, code);
+        served.form("/", form).await.refused(400, code);
+        let (path, member) = ("/000000000000/nowhere", "QueueUrl=http");
+        if form.contains(member) {
+            served.form(path, &form.replace(member, "Unused=http")).await.refused(400, code);
+        }
+    }
 }
 
 #[tokio::test]

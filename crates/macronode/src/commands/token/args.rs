@@ -46,10 +46,10 @@ pub struct MintArgs {
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub expires: Option<TimeSpan>,
     /// Short form for topics: messages sent in a second
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N")]
     pub sends_per_second: Option<u64>,
     /// Short form for topics: bytes of the largest payload sent
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "BYTES")]
     pub payload_bytes_max: Option<u64>,
     /// Which node.
     #[command(flatten)]
@@ -150,10 +150,9 @@ pub fn allowed(asked: &Asked<'_>, known: &[&'static Capabilities]) -> Result<All
 
 /// Parses the value of `--limit`: `name=number`.
 pub fn limit(text: &str) -> Result<(String, u64), String> {
-    let malformed = || "expected a name and a number above 0, as in name=100".to_owned();
+    let malformed = || "expected a name and a number, as in name=100".to_owned();
     let (name, value) = text.split_once('=').ok_or_else(malformed)?;
-    let value: u64 = value.parse().map_err(|_| malformed())?;
-    if value == 0 { Err(malformed()) } else { Ok((name.to_owned(), value)) }
+    Ok((name.to_owned(), value.parse().map_err(|_| malformed())?))
 }
 
 /// A time as in the configuration, or in days.
@@ -186,7 +185,8 @@ mod tests {
     #[test]
     fn limits_are_a_name_and_a_number() {
         assert_eq!(limit("a.b=7"), Ok(("a.b".to_owned(), 7)));
-        for text in ["", "a.b", "a.b=", "a.b=0", "a.b=-1", "a.b=x"] {
+        assert_eq!(limit("a.b=0"), Ok(("a.b".to_owned(), 0)), "none of it");
+        for text in ["", "a.b", "a.b=", "a.b=-1", "a.b=x"] {
             assert!(limit(text).is_err(), "{text:?}");
         }
     }

@@ -2,6 +2,7 @@
 
 mod args;
 mod browse;
+mod clock;
 mod events;
 mod explain;
 mod recv;
@@ -39,6 +40,7 @@ pub fn mailbox(command: &MailboxCommand) -> Result<Report, Failure> {
         MailboxCommand::Events(args) => wait(events::events(args)),
         MailboxCommand::Verify(args) if args.online => wait(verify::verify_online(args)),
         MailboxCommand::Verify(args) => verify::verify(args),
+        MailboxCommand::Clock(args) => wait(clock::clock(args)),
     }
 }
 

@@ -178,3 +178,38 @@ fn many_canceled_messages_leave_no_trace_in_their_line() {
     );
     assert_eq!(driver.recv(9), [first, last]);
 }
+
+#[test]
+fn a_group_goes_behind_the_others_whenever_a_message_of_it_comes_back() {
+    let mut driver = ShardDriver::fifo();
+    for group in ["a", "b", "c", "a"] {
+        driver.send(Some(group));
+    }
+    assert_eq!(driver.recv(1), [1]);
+    assert_eq!(driver.nack(1, 1, Some(0), false), Ok(Nacked::Requeued { due_ms: driver.now }));
+    assert_eq!(driver.recv(1), [2], "after a failed delivery");
+    driver.now += 1000;
+    assert_eq!(driver.recv(1), [3], "after a lease that ran out");
+    driver.shard.extend(driver.now, &mut driver.tape, MAIN, 3, 1, 0).unwrap();
+    driver.send(Some("d"));
+    assert_eq!(driver.recv(2), [1, 4], "a came back before b, and both are not passed by what was sent later");
+    assert_eq!((driver.recv(1), driver.recv(1), driver.recv(1)), (vec![2], vec![3], vec![5]));
+}
+
+#[test]
+fn what_is_out_holds_up_only_what_comes_after_it() {
+    let mut driver = ShardDriver::fifo();
+    for _ in 0..4 {
+        driver.send(Some("a"));
+    }
+    assert_eq!(driver.recv(3), [1, 2, 3]);
+    driver.shard.extend(driver.now, &mut driver.tape, MAIN, 2, 1, 5000).unwrap();
+    driver.now += 1000;
+    assert_eq!(driver.shard.explain(driver.now, MAIN, 4).unwrap().blocked_by, Some(1));
+    assert_eq!(driver.recv(9), [1], "its time has come; the third waits for the second");
+    assert_eq!(driver.shard.explain(driver.now, MAIN, 3).unwrap().blocked_by, Some(1));
+    driver.ack(1, 2).unwrap();
+    assert_eq!(driver.shard.explain(driver.now, MAIN, 3).unwrap().blocked_by, Some(2));
+    driver.now += 4000;
+    assert_eq!(driver.recv(9), [2, 3, 4]);
+}

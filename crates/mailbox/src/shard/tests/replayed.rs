@@ -100,7 +100,7 @@ fn a_key_is_still_told_after_its_message_went_away_and_came_back() {
     let (sent, now) = (driver.tape.records[0].0, driver.now);
     driver.shard.relocate(now, &mut driver.tape, MAIN, seq, sent, b"body 1").unwrap();
     let remembered = driver.tape.records.last().unwrap().0;
-    driver.shard.redrive(now, &mut driver.tape, DEAD, seq, MAIN).unwrap();
+    driver.shard.redrive(now, &mut driver.tape, DEAD, seq, MAIN, 1).unwrap();
     driver.hand_over();
     driver.shard.relocate(now, &mut driver.tape, MAIN, seq, remembered, b"").unwrap();
     driver.tape.records.retain(|(position, _)| *position != sent && *position != remembered);

@@ -15,12 +15,17 @@ impl Journal for Sink {
 }
 
 fn filled(count: u64) -> Shard {
+    filled_with(count, |_| None, |_| None)
+}
+
+fn filled_with(count: u64, group: impl Fn(u64) -> Option<String>, key: impl Fn(u64) -> Option<Key>) -> Shard {
     let mut shard = Shard::new(0);
-    set(&mut shard, TopicSettings::default());
+    set(&mut shard, TopicSettings { messages_max: u64::MAX, ..TopicSettings::default() });
     let body = Bytes::from_static(b"0123456789");
     for seq in 0..count {
         let body = body.clone();
-        let (part, group, key, dedup, delay_ms) = (MAIN, None, None, Dedup::default(), None);
+        let group = group(seq);
+        let (part, group, key, dedup, delay_ms) = (MAIN, group.as_deref(), key(seq), Dedup::default(), None);
         let send = Send { part, group, key, dedup, delay_ms, sent_ms: seq, seq, body, payload_len: 10 };
         shard.send(seq, &mut Sink(0), send).unwrap();
     }
@@ -36,6 +41,64 @@ fn a_waiting_message_takes_at_most_64_bytes() {
         assert!(bytes as u64 <= 64 * count, "{} bytes a message", bytes as f64 / count as f64);
         assert_eq!((part.pasts.seqs().count(), part.moved.len(), part.keys.len()), (0, 0, 0));
     }
+}
+
+/// Bytes that the collections of a partition take, unused room included.
+fn taken(shard: &Shard) -> u64 {
+    let part = &shard.parts[&MAIN];
+    let parts = [part.index.capacity_bytes(), part.lines.capacity_bytes(), part.keys.capacity_bytes()];
+    (parts.iter().sum::<usize>() + part.pasts.capacity_bytes()) as u64
+}
+
+/// Whoever fills a table to just after it has grown must not get twice the memory that is counted.
+#[test]
+fn what_is_counted_is_no_less_than_what_is_taken() {
+    let keyed = |seq: u64| Some(Key { hash: u128::from(seq) << 64 | u128::from(seq), payload: seq });
+    for count in [20_000, 57_400, 100_000, 115_000] {
+        for (name, shard, bytes_max) in [
+            ("alone", filled(count), 64),
+            ("keyed", filled_with(count, |_| None, keyed), 160),
+            ("in few groups", filled_with(count, |seq| Some(format!("group {}", seq % 100)), keyed), 160),
+            ("each in its group", filled_with(count, |seq| Some(format!("group {seq}")), |_| None), 400),
+        ] {
+            let (counted, taken) = (shard.memory_bytes(), taken(&shard));
+            println!("{count} messages, {name}: {} bytes counted, {} taken", counted / count, taken / count);
+            assert!(counted >= taken, "{count} messages, {name}: {counted} bytes counted, {taken} taken");
+            assert!(counted <= bytes_max * count, "{count} messages, {name}: {} bytes each", counted / count);
+        }
+    }
+}
+
+/// Counting goes up and down by the same: nothing is left when the messages are gone.
+#[test]
+fn what_was_counted_is_forgotten_with_the_messages() {
+    let mut driver = ShardDriver::new(TopicSettings { max_attempts: 3, ..TopicSettings::default() });
+    let empty = driver.shard.memory_bytes();
+    for number in 0..50 {
+        let key = Key { hash: number, payload: 1 };
+        driver.try_send(Some(&format!("group {number}")), Some(key), None).unwrap();
+    }
+    let waiting = driver.shard.memory_bytes();
+    for _ in 0..2 {
+        for leased in driver.recv_from(MAIN, 50) {
+            driver.nack(leased.seq, leased.fence, Some(0), false).unwrap();
+        }
+    }
+    assert!(driver.shard.memory_bytes() > waiting + 50 * 2 * "no luck".len() as u64, "what is said of them counts");
+    for (nth, leased) in driver.recv_from(MAIN, 50).into_iter().enumerate() {
+        match nth % 3 {
+            0 => driver.ack(leased.seq, leased.fence).unwrap(),
+            1 => drop(driver.nack(leased.seq, leased.fence, None, true).unwrap()),
+            _ => driver.shard.release_lease(driver.now, &mut driver.tape, MAIN, leased.seq, leased.fence),
+        }
+    }
+    assert_eq!(driver.replayed().memory_bytes(), driver.shard.memory_bytes(), "read back it is the same");
+    for part in [MAIN, DEAD] {
+        driver.shard.purge(driver.now, &mut driver.tape, part).unwrap();
+    }
+    driver.send(None);
+    let alone = driver.shard.memory_bytes();
+    assert!(alone < empty + 2_000, "{alone} bytes for one message");
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub enum MailboxCommand {
     Events(EventsArgs),
     /// Check every record of the log on the disk, or with --online of a running node. Changes nothing.
     Verify(VerifyArgs),
+    /// Show the mailbox's clock, or confirm it after a jump: what it makes too old then expires.
+    Clock(ClockArgs),
 }
 
 /// What to send.
@@ -259,7 +261,7 @@ pub enum StateName {
 /// Which message to explain.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// Its id
+    /// Its id, a ULID, or the UUID that clients of SQS see
     pub msg_id: String,
     /// Which node.
     #[command(flatten)]
@@ -339,6 +341,29 @@ pub struct VerifyArgs {
     /// Which node, or whose data directory.
     #[command(flatten)]
     pub node: ApiArgs,
+}
+
+/// What to do about the clock.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ClockArgs {
+    /// What to do; it is shown if nothing is said.
+    #[command(subcommand)]
+    pub command: Option<ClockCommand>,
+    /// Which node.
+    #[command(flatten)]
+    pub node: ApiArgs,
+}
+
+/// What to do about the clock.
+#[derive(Debug, Subcommand)]
+pub enum ClockCommand {
+    /// Say that the clock is right.
+    Confirm {
+        /// Which node.
+        #[command(flatten)]
+        node: ApiArgs,
+    },
 }
 
 /// Which events to show.

@@ -125,6 +125,7 @@ fn line(data: &Value) -> String {
     let event = data["event"].as_str().unwrap_or_default();
     let told = match event {
         "died" => format!("{} message {} ({})", text("topic"), text("msg_id"), text("reason")),
+        "lost" => format!("{} message {} was damaged on the disk", text("topic"), text("msg_id")),
         "moved" => format!("{} from {} to {}", counted(number("count"), "message"), text("from"), text("to")),
         "breaker_opened" => format!(
             "{} partition {}: {} of {} deliveries failed, paused until {}",

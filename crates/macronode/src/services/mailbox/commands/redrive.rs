@@ -48,6 +48,7 @@ struct Ordered {
 #[serde(default)]
 struct Tasks {
     tasks: Vec<Task>,
+    next: Option<u64>,
 }
 
 /// Orders, or does something about an order.
@@ -59,7 +60,9 @@ pub async fn redrive(args: &RedriveArgs) -> Result<Report, Failure> {
             if node.node.json {
                 return Ok(Report::clean(answer.text() + "\n"));
             }
-            Ok(Report::clean(list(&answer.read::<Tasks>(TASKS)?.tasks)))
+            let Tasks { tasks, next } = answer.read(TASKS)?;
+            let older = next.map_or("", |_| "older orders are not shown\n");
+            Ok(Report::clean(list(&tasks) + older))
         }
         Some(RedriveCommand::Pause(target)) => control(target, "pause").await,
         Some(RedriveCommand::Resume(target)) => control(target, "resume").await,

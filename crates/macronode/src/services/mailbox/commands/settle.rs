@@ -10,8 +10,8 @@ use crate::client::{ApiClient, PATIENCE};
 use crate::commands::Report;
 use crate::errors::{Code, Exit, Failure};
 
-/// Letters of a message id; a receipt is longer.
-const MSG_ID_LEN: usize = 26;
+/// Letters of a message id as a ULID and as a UUID; a receipt is longer.
+const MSG_ID_LENS: [usize; 2] = [26, 36];
 /// Maximum receipts in one request.
 const BATCH_MAX: usize = ron_types::limits::mailbox::BATCH_MAX;
 
@@ -81,7 +81,8 @@ async fn settle(
 }
 
 fn is_message_id(target: &str) -> bool {
-    target.len() == MSG_ID_LEN && target.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    MSG_ID_LENS.contains(&target.len()) && target.bytes().all(is_letter)
 }
 
 fn is_done(result: &Value) -> bool {
@@ -113,8 +114,9 @@ mod tests {
     #[test]
     fn ids_are_told_from_receipts() {
         assert!(is_message_id("01J5ZQ6B8M9X3T7V2K4C1D0EFG"));
+        assert!(is_message_id("0191bf73-2d14-4f51-a3e8-9c1b5a0f3d0f"));
         for receipt in ["AAAAAAEAAQAAAAAAAAABAAAAxQ", "AQAAAAAAAQAAAAAAAAABAAAAxQAAAAAA_-", ""] {
-            assert_eq!(is_message_id(receipt), receipt.len() == MSG_ID_LEN, "{receipt}");
+            assert_eq!(is_message_id(receipt), MSG_ID_LENS.contains(&receipt.len()), "{receipt}");
         }
     }
 

@@ -47,6 +47,8 @@ pub struct LogNumbers {
     pub bytes_total: u64,
     /// Maximum bytes on the disk.
     pub quota_bytes: u64,
+    /// What is used up, as in "quota", if sends are refused for it.
+    pub full: Option<String>,
     /// Number of segment files.
     pub segments: u32,
     /// Commits since the start.
@@ -149,13 +151,19 @@ fn show_node(stats: &NodeStats) -> String {
     )
 }
 
+/// Words for a log without room.
+pub fn full(full: Option<&str>) -> String {
+    full.map_or_else(String::new, |what| format!(" (FULL: {what})"))
+}
+
 fn log(log: &LogNumbers) -> String {
     match &log.failed {
         Some(failed) => format!("LOG FAILED: {failed}"),
         None => format!(
-            "log: {} of {} in {}, {} and {} since the start",
+            "log: {} of {}{} in {}, {} and {} since the start",
             bytes(log.bytes_total),
             bytes(log.quota_bytes),
+            full(log.full.as_deref()),
             counted(u64::from(log.segments), "segment"),
             counted(log.appended, "record"),
             counted(log.syncs, "sync")

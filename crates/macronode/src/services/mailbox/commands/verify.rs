@@ -88,6 +88,9 @@ fn finding(segment: &SegmentReport) -> Option<String> {
     if segment.header_damaged {
         found.push("a copy of its header is damaged".to_owned());
     }
+    if segment.cut_bytes > 0 {
+        found.push(format!("the file was cut by {} bytes", segment.cut_bytes));
+    }
     found.extend(segment.damage.iter().map(|damage| match damage.len {
         0 => format!("{} missing before byte {}", counted(damage.records, "record"), damage.offset),
         len => {
@@ -117,8 +120,13 @@ fn summary(folder: &Path, report: &VerifyReport) -> String {
     }
     let missing: Vec<String> = report.missing.iter().map(u32::to_string).collect();
     let missing = if missing.is_empty() { String::new() } else { format!(", segment {} missing", missing.join(", ")) };
+    let end = match report.lost_at_end {
+        0 => String::new(),
+        lost => format!(", {} missing at the end of the log", counted(lost, "record")),
+    };
+    let manifest = if report.manifest_lost { ", the manifest of segments lost" } else { "" };
     format!(
-        "DAMAGED: {checked} are whole; {} lost in {} damaged bytes, {}{missing}\n\
+        "DAMAGED: {checked} are whole; {} lost in {} damaged bytes, {}{missing}{end}{manifest}\n\
          what is whole is served; the damaged bytes are in {}\n",
         counted(of(SegmentReport::lost_records), "record"),
         of(SegmentReport::damaged_bytes),
@@ -144,12 +152,15 @@ fn as_json(report: &VerifyReport) -> Value {
             "chain_breaks": segment.chain_breaks,
             "torn_bytes": segment.torn_bytes,
             "header_damaged": segment.header_damaged,
+            "cut_bytes": segment.cut_bytes,
         })
     };
     json!({
         "clean": report.is_clean(),
         "records": report.segments.iter().map(|segment| segment.records).sum::<u64>(),
         "missing": report.missing,
+        "manifest_lost": report.manifest_lost,
+        "lost_at_end": report.lost_at_end,
         "segments": report.segments.iter().map(segment).collect::<Vec<_>>(),
     })
 }
@@ -167,7 +178,8 @@ mod tests {
     #[test]
     fn a_clean_log_is_told_with_its_torn_tail() {
         let torn = SegmentReport { torn_bytes: 90, ..segment(2, 3) };
-        let report = VerifyReport { segments: vec![segment(1, 7), torn], missing: Vec::new() };
+        let report =
+            VerifyReport { segments: vec![segment(1, 7), torn], missing: Vec::new(), ..VerifyReport::default() };
         let expected = "\
 segment  records  written  finding
 1        7        2.0 KiB  ok
@@ -186,7 +198,7 @@ ok: 10 records in 2 segments, 4.0 KiB: every checksum and the chain are whole
             Damage { segment: 3, offset: 300, len: 44, first: Lsn(9), records: 1 },
         ];
         let bad = SegmentReport { damage, chain_breaks: 1, header_damaged: true, ..segment(3, 5) };
-        let report = VerifyReport { segments: vec![segment(1, 1), bad], missing: vec![2] };
+        let report = VerifyReport { segments: vec![segment(1, 1), bad], missing: vec![2], ..VerifyReport::default() };
         let expected = "\
 segment  records  written  finding
 1        1        2.0 KiB  ok
@@ -202,10 +214,21 @@ what is whole is served; the damaged bytes are in d/mailbox
     }
 
     #[test]
+    fn lost_and_cut_files_are_told() {
+        let cut = SegmentReport { cut_bytes: 96, ..segment(3, 5) };
+        let report = VerifyReport { segments: vec![cut], missing: vec![2, 4], manifest_lost: true, lost_at_end: 7 };
+        let text = show(Path::new("d"), &report);
+        assert!(text.contains("the file was cut by 96 bytes"), "{text}");
+        let told = ", segment 2, 4 missing, 7 records missing at the end of the log, the manifest of segments lost\n";
+        assert!(text.contains(told), "{text}");
+        assert_eq!(as_json(&report)["clean"], false);
+    }
+
+    #[test]
     fn a_long_log_lists_only_what_matters() {
         let mut segments: Vec<SegmentReport> = (1..=100).map(|number| segment(number, 1)).collect();
         segments[70].chain_breaks = 1;
-        let text = show(Path::new("d"), &VerifyReport { segments, missing: Vec::new() });
+        let text = show(Path::new("d"), &VerifyReport { segments, ..VerifyReport::default() });
         assert!(text.contains("\n71 ") && !text.contains("\n70 "), "{text}");
         assert!(text.contains("99 segments without a finding are not listed"), "{text}");
     }

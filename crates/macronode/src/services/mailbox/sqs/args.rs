@@ -60,10 +60,10 @@ pub struct CreateArgs {
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub expires: Option<TimeSpan>,
     /// Messages it may send in a second
-    #[arg(long, visible_alias = "quota", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, visible_alias = "quota", value_name = "N")]
     pub sends_per_second: Option<u64>,
     /// Largest message it may send
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "BYTES")]
     pub payload_bytes_max: Option<u64>,
     /// Which node.
     #[command(flatten)]

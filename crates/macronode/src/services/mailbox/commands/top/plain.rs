@@ -3,6 +3,7 @@
 use super::view::{LogRow, MailboxView, TopicRow};
 use crate::commands::table::{row, table};
 use crate::commands::top::{QueueRow, age, count, rate};
+use crate::services::mailbox::commands::stats::full;
 use crate::services::mailbox::commands::types::{bytes, counted};
 
 /// Maximum topics that are listed.
@@ -15,9 +16,10 @@ pub fn log_line(log: Option<&LogRow>) -> String {
         return format!("LOG FAILED: {failed}");
     }
     format!(
-        "log {} of {}, {}, {} syncs/s, {} records/s",
+        "log {} of {}{}, {}, {} syncs/s, {} records/s",
         bytes(log.bytes_total),
         bytes(log.quota_bytes),
+        full(log.full.as_deref()),
         counted(log.segments.into(), "segment"),
         rate(log.syncs_per_second),
         rate(log.records_per_second)

@@ -79,6 +79,8 @@ pub struct LogRow {
     pub bytes_total: u64,
     /// Maximum bytes on the disk.
     pub quota_bytes: u64,
+    /// What is used up, if sends are refused for it.
+    pub full: Option<String>,
     /// Number of segment files.
     pub segments: u32,
     /// Group commits in a second.
@@ -205,6 +207,7 @@ impl MailboxView {
         let log = now.stats.log.as_ref().map(|log| LogRow {
             bytes_total: log.bytes_total,
             quota_bytes: log.quota_bytes,
+            full: log.full.clone(),
             segments: log.segments,
             syncs_per_second: rate(old_log.map(|old| old.syncs), log.syncs, seconds),
             records_per_second: rate(old_log.map(|old| old.appended), log.appended, seconds),

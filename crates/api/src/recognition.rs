@@ -1,0 +1,66 @@
+//! Who sends a request, told from its head alone: asked before a permit is taken and before its body is read.
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse as _, Response};
+use http::request::Parts;
+use ron_auth::Authority;
+
+use crate::auth::Bearer;
+use crate::corr::CorrId;
+use crate::problem::Problem;
+
+/// What the head of a request says of its sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Recognized {
+    /// The credential is good, and names this subject.
+    Subject(Arc<str>),
+    /// The credential names a key of the node, but only the body can prove it. Until then the caller has the share of
+    /// its address: otherwise anybody could use up the share of a key whose name they know.
+    Claimed,
+    /// No credential is asked for.
+    Anyone,
+}
+
+impl Recognized {
+    /// Subject that is proven.
+    pub(crate) fn subject(self) -> Option<Arc<str>> {
+        match self {
+            Recognized::Subject(subject) => Some(subject),
+            Recognized::Claimed | Recognized::Anyone => None,
+        }
+    }
+}
+
+/// The way in which an operation recognizes its callers.
+pub(crate) trait Recognizer: Send + Sync + 'static {
+    /// The sender of a request, or the answer that turns it away.
+    fn recognize(&self, head: &Parts, corr_id: &CorrId) -> Result<Recognized, Box<Response>>;
+}
+
+/// Recognizes the bearers of tokens.
+pub(crate) struct TokenRecognizer {
+    pub authority: Authority,
+    /// Whether a token that ran out is taken, for operations that end what was begun while it was good.
+    pub even_expired: bool,
+}
+
+impl Recognizer for TokenRecognizer {
+    fn recognize(&self, head: &Parts, _corr_id: &CorrId) -> Result<Recognized, Box<Response>> {
+        let subject = Bearer::of(&head.headers).and_then(|bearer| {
+            let subject = bearer.subject(&self.authority, self.even_expired).map_err(Problem::from)?;
+            Ok(Recognized::Subject(Arc::clone(&subject.name)))
+        });
+        // The guard finds the problem in the answer and writes it in the format of the operation.
+        subject.map_err(|problem| Box::new(problem.into_response()))
+    }
+}
+
+/// Takes everybody.
+pub(crate) struct AnyoneRecognizer;
+
+impl Recognizer for AnyoneRecognizer {
+    fn recognize(&self, _head: &Parts, _corr_id: &CorrId) -> Result<Recognized, Box<Response>> {
+        Ok(Recognized::Anyone)
+    }
+}

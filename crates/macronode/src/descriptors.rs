@@ -1,0 +1,80 @@
+//! File descriptors: the limit is raised as far as it goes, and connections leave enough of them to the log and the
+//! operator.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors that the node needs beside its log and its connections: standard streams, runtimes, listeners and locks
+/// (28 counted on an idle node), and for moments files of the configuration, the keys and /proc.
+const OWN: u64 = 36;
+/// Connections of the admin plane: the operator always gets in, and never takes more than a sixteenth.
+const ADMIN_CONNECTIONS: std::ops::RangeInclusive<u64> = 4..=64;
+/// Connections that every listener has, however few descriptors there are.
+const CONNECTIONS_MIN: u64 = 3;
+
+/// Descriptors that are not left to connections of the public planes.
+pub fn reserved() -> u64 {
+    OWN + ron_log::DESCRIPTORS_RESERVED as u64
+}
+
+/// Raises the soft limit to the hard one. A limit that cannot be raised is no reason not to run.
+pub fn raise_limit() {
+    let before = getrlimit(Resource::Nofile);
+    if before.current == before.maximum {
+        return tracing::info!(limit = before.current, "file descriptors: the limit is as high as it may be");
+    }
+    let (from, to) = (before.current, before.maximum);
+    match setrlimit(Resource::Nofile, Rlimit { current: to, maximum: to }) {
+        Ok(()) => tracing::info!(from, to, "file descriptors: the soft limit was raised to the hard one"),
+        Err(error) => tracing::warn!(from, to, %error, "file descriptors: the soft limit could not be raised"),
+    }
+}
+
+/// Descriptors the process may have; `None` if there is no bound.
+pub fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Connections of the admin plane under a limit of descriptors.
+pub fn admin_connections_max(limit: Option<u64>) -> usize {
+    let share = limit.map_or(u64::MAX, |limit| limit / 16);
+    share.clamp(*ADMIN_CONNECTIONS.start(), *ADMIN_CONNECTIONS.end()) as usize
+}
+
+/// Connections of one of the public listeners under a limit of descriptors: what is configured, or an even share of
+/// what is left. A fifth of a share is kept for connections that are being refused.
+pub fn connections_max(configured: usize, listeners: usize, limit: Option<u64>) -> usize {
+    let Some(limit) = limit else { return configured };
+    let left = limit.saturating_sub(reserved() + admin_connections_max(Some(limit)) as u64);
+    let share = left / listeners.max(1) as u64;
+    configured.min(usize::try_from((share / 5 * 4).max(CONNECTIONS_MIN)).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_together_stay_below_the_limit() {
+        for limit in [96_u64, 128, 256, 1024, 4096, 65_536, 1 << 20] {
+            for listeners in 1..=2 {
+                let each = connections_max(usize::MAX >> 1, listeners, Some(limit)) as u64;
+                let refused = each / 4;
+                let admin = admin_connections_max(Some(limit)) as u64;
+                let all = reserved() + admin + (each + refused) * listeners as u64;
+                assert!(all <= limit, "{all} of {limit} with {listeners} listeners");
+                assert!(
+                    all + 8 * listeners as u64 > limit,
+                    "{all} of {limit} with {listeners} listeners: some are wasted"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_configured_number_holds_where_there_are_enough() {
+        assert_eq!(connections_max(4096, 2, Some(1 << 20)), 4096);
+        assert_eq!(connections_max(4096, 2, None), 4096);
+        assert_eq!(connections_max(4096, 2, Some(10)), 3, "never none");
+        assert_eq!((admin_connections_max(Some(64)), admin_connections_max(None)), (4, 64));
+    }
+}

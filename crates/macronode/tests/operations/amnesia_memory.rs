@@ -1,0 +1,268 @@
+//! The gate `amnesia`: at the last moment of its life a forgetful node has no secret and no message in its memory.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use http::Method;
+use serde_json::{Value, json};
+use testkit::{MailboxClient, Take};
+
+use crate::amnesia::start_traced;
+use crate::process::Process;
+use crate::sqs_cli::Made;
+use crate::{ask, eventually, has_tool};
+
+const TEST: &str = "no_secret_and_no_message_is_in_memory_at_the_last_moment";
+
+/// What strace is told: hold the process for this long before it ends, so that it can be looked at.
+const HOLD_AT_EXIT: [&str; 4] = ["-e", "trace=exit_group", "-e", "inject=exit_group:delay_enter=60000000"];
+/// Number of the system call that ends a process.
+const EXIT_GROUP: &str = if cfg!(target_arch = "aarch64") { "94" } else { "231" };
+
+/// Bytes of a secret that make a find: an allocator writes over the beginning of what is freed, and half a key is still
+/// a leak. Long enough never to be found by chance.
+const PIECE_BYTES: usize = 16;
+/// Kinds that a running node may already have let go of.
+const PASSING: [&str; 3] = [TOKEN_DECODED, PAYLOAD_ENCODED, SIGNING_KEY];
+const TOKEN_DECODED: &str = "tenant token, decoded";
+const SIGNING_KEY: &str = "key derived from the secret of an access key";
+const PAYLOAD_ENCODED: &str = "payload in base64";
+const PAGE_BYTES: u64 = 4096;
+
+/// Things looked for: a kind in words, and one form in which it could be in memory.
+struct Marker {
+    kind: &'static str,
+    bytes: Vec<u8>,
+}
+
+/// Kinds of which a piece is in the writable memory of a process.
+struct Scan {
+    /// Pieces with the kind they belong to, by their first two bytes.
+    pieces: Vec<Vec<(&'static str, Vec<u8>)>>,
+}
+
+impl Scan {
+    fn of(markers: &[Marker]) -> Scan {
+        let mut pieces = vec![Vec::new(); 1 << 16];
+        for marker in markers {
+            assert!(marker.bytes.len() >= PIECE_BYTES, "{} is long enough to be told from chance", marker.kind);
+            for piece in marker.bytes.chunks_exact(PIECE_BYTES) {
+                pieces[usize::from(u16::from_le_bytes([piece[0], piece[1]]))].push((marker.kind, piece.to_vec()));
+            }
+        }
+        Scan { pieces }
+    }
+
+    /// Finds with where they are, such as `payload in [heap]`.
+    fn of_process(&self, pid: &str) -> BTreeSet<(&'static str, String)> {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process lives");
+        let memory = File::open(format!("/proc/{pid}/mem")).expect("our process");
+        let pages = File::open(format!("/proc/{pid}/pagemap")).expect("our process");
+        let mut found = BTreeSet::new();
+        for line in maps.lines() {
+            let mut words = line.split_whitespace();
+            let (range, rights) = (words.next().expect("a range"), words.next().expect("rights"));
+            let (begin, end) = range.split_once('-').expect("a range");
+            let address = |text: &str| u64::from_str_radix(text, 16).expect("an address");
+            if rights.starts_with("rw") {
+                let region = words.nth(3).unwrap_or("anonymous memory");
+                let kinds = self.of_region(&memory, &pages, address(begin)..address(end));
+                found.extend(kinds.into_iter().map(|kind| (kind, region.to_owned())));
+            }
+        }
+        found
+    }
+
+    /// Looks at one run of pages that are there after the other: untouched ones would read as zeros, slowly.
+    fn of_region(&self, memory: &File, pages: &File, region: std::ops::Range<u64>) -> BTreeSet<&'static str> {
+        let mut entries = vec![0; ((region.end - region.start) / PAGE_BYTES * 8) as usize];
+        pages.read_exact_at(&mut entries, region.start / PAGE_BYTES * 8).expect("the map of our process");
+        // The two highest bits of an entry: the page is in memory, or in swap.
+        let is_there = |entry: &[u8]| entry[7] & 0xc0 != 0;
+        let mut found = BTreeSet::new();
+        let mut at = region.start;
+        let entries: Vec<&[u8]> = entries.chunks_exact(8).collect();
+        for run in entries.chunk_by(|a, b| is_there(a) == is_there(b)) {
+            let bytes = run.len() as u64 * PAGE_BYTES;
+            if is_there(run[0]) {
+                let mut content = vec![0; bytes as usize];
+                memory.read_exact_at(&mut content, at).expect("the pages are there");
+                self.of_bytes(&content, &mut found);
+            }
+            at += bytes;
+        }
+        found
+    }
+
+    fn of_bytes(&self, content: &[u8], found: &mut BTreeSet<&'static str>) {
+        for at in 0..content.len().saturating_sub(PIECE_BYTES - 1) {
+            for (kind, piece) in &self.pieces[usize::from(u16::from_le_bytes([content[at], content[at + 1]]))] {
+                if content[at..].starts_with(piece) {
+                    found.insert(kind);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_piece_of_a_secret_is_found_in_this_very_process() {
+    let secret = text("own");
+    let scan = Scan::of(&[Marker { kind: "secret", bytes: secret.clone().into_bytes() }]);
+    // Beside the secret itself the scan has its pieces in memory: both are on the heap of this process.
+    let found = scan.of_process("self");
+    assert!(found.iter().any(|(kind, _)| *kind == "secret"), "{secret}");
+    let other = Scan::of(&[Marker { kind: "other", bytes: secret.bytes().map(|byte| !byte).collect() }]);
+    let mut none = BTreeSet::new();
+    other.of_bytes(secret.as_bytes(), &mut none);
+    assert!(none.is_empty());
+}
+
+/// 48 characters that occur nowhere else.
+fn text(kind: &str) -> String {
+    let mut random = [0_u8; 24];
+    aws_lc_rs::rand::fill(&mut random).expect("random bytes");
+    let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{kind}{hex}")[..48].to_owned()
+}
+
+/// One of everything that a node is told and must forget.
+struct Secrets {
+    tenant: String,
+    key: Made,
+    kept: String,
+    taken: String,
+    attribute: String,
+    idem_key: String,
+    group: String,
+    reason: String,
+    sqs_body: String,
+    sqs_attribute: String,
+}
+
+async fn operator(node: &Process, path: &str, body: Value) -> Value {
+    let bearer = format!("Bearer {}", node.token);
+    let headers = [("authorization", &*bearer), ("content-type", "application/json")];
+    let reply = ask(node.api, Method::POST, path, &headers, body.to_string()).await.expect("an answer");
+    assert!((200..300).contains(&reply.status), "{path}: {}", reply.text());
+    reply.json().expect("JSON")
+}
+
+/// Tells the node its secrets over both surfaces; some messages are consumed, one fails, the others stay.
+async fn tell(node: &Process) -> Secrets {
+    let word = |value: &Value| value.as_str().expect("text").to_owned();
+    let rights = json!({ "subject": "tenant", "rights": ["mailbox:*:*"] });
+    let tenant = word(&operator(node, "/v1/tokens", rights).await["token"]);
+    let made = operator(node, "/v1/sqs/keys", json!({ "note": "forgotten" })).await;
+    let (id, secret) = (word(&made["access_key_id"]), word(&made["secret_access_key"]));
+    let key = Made { id, secret, url: String::new() };
+    let secrets = Secrets {
+        tenant,
+        key,
+        kept: text("kept"),
+        taken: text("taken"),
+        attribute: text("attribute"),
+        idem_key: text("idem"),
+        group: text("group"),
+        reason: text("reason"),
+        sqs_body: text("sqsbody"),
+        sqs_attribute: text("sqsattribute"),
+    };
+    let mut mailbox = MailboxClient::connect(node.api, &secrets.tenant).await.expect("connected");
+    mailbox.topic("forgotten", &json!({ "groups": "fifo" })).await.expect("made");
+    // Small ones go through other buffers than large ones.
+    for (number, (payload, repeated)) in
+        [(&secrets.taken, 1), (&secrets.kept, 1), (&secrets.kept, 2_000)].iter().enumerate()
+    {
+        let body = json!({
+            "topic": "forgotten",
+            "payload_b64": STANDARD.encode(payload.repeat(*repeated)),
+            "attrs": { "secret": secrets.attribute },
+            "idem_key": format!("{}{number}", secrets.idem_key),
+            "group": secrets.group,
+        });
+        mailbox.post("/v1/send", &body).await.expect("sent");
+    }
+    let take = Take { max: 2, visibility_ms: 60_000, wait_ms: 0 };
+    let messages = mailbox.recv("forgotten", take).await.expect("received");
+    assert_eq!(messages.iter().map(|message| message.text()).collect::<Vec<_>>(), [&*secrets.taken, &*secrets.kept]);
+    assert_eq!(mailbox.ack(&[&messages[0].receipt]).await.expect("answered"), [true]);
+    mailbox.nack(&[&messages[1].receipt], &secrets.reason, None).await.expect("answered");
+    use_sqs(node, &secrets).await;
+    secrets
+}
+
+async fn use_sqs(node: &Process, secrets: &Secrets) {
+    let made = secrets.key.call(node, "CreateQueue", r#"{"QueueName":"queue"}"#).await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    let url = made.json().expect("JSON")["QueueUrl"].clone();
+    let attribute = json!({ "secret": { "DataType": "String", "StringValue": secrets.sqs_attribute } });
+    let message = json!({ "QueueUrl": url, "MessageBody": secrets.sqs_body, "MessageAttributes": attribute });
+    for (action, body) in [("SendMessage", &message), ("ReceiveMessage", &json!({ "QueueUrl": url }))] {
+        let reply = secrets.key.call(node, action, &body.to_string()).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+}
+
+/// The forms in which each secret passes through the node.
+fn markers(node: &Process, secrets: &Secrets) -> Vec<Marker> {
+    let decoded = URL_SAFE.decode(&secrets.tenant).expect("base64");
+    let mut markers = vec![
+        // Its end is the signature: what comes before says nothing that is secret.
+        Marker { kind: TOKEN_DECODED, bytes: decoded[decoded.len() - 64..].to_vec() },
+    ];
+    let texts = [
+        ("operator token", &node.token),
+        ("tenant token", &secrets.tenant),
+        ("secret of an access key", &secrets.key.secret),
+        ("payload that waits", &secrets.kept),
+        ("payload that was consumed", &secrets.taken),
+        ("attribute", &secrets.attribute),
+        ("idempotency key", &secrets.idem_key),
+        ("group", &secrets.group),
+        ("reason of a failure", &secrets.reason),
+        ("body over SQS", &secrets.sqs_body),
+        ("attribute over SQS", &secrets.sqs_attribute),
+    ];
+    markers.extend(texts.map(|(kind, text)| Marker { kind, bytes: text.clone().into_bytes() }));
+    let encoded = [&secrets.kept, &secrets.taken].map(|payload| STANDARD.encode(payload).into_bytes());
+    markers.extend(encoded.map(|bytes| Marker { kind: PAYLOAD_ENCODED, bytes }));
+    let derived = secrets.key.key().signing_keys();
+    markers.extend(derived.into_iter().map(|bytes| Marker { kind: SIGNING_KEY, bytes }));
+    markers
+}
+
+/// The exit code with which a held process is about to end.
+fn held_with(pid: &str) -> Option<String> {
+    let call = fs::read_to_string(Path::new("/proc").join(pid).join("syscall")).ok()?;
+    let mut words = call.split_whitespace();
+    (words.next() == Some(EXIT_GROUP)).then(|| words.next().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn no_secret_and_no_message_is_in_memory_at_the_last_moment() {
+    if !has_tool("strace", TEST) {
+        return;
+    }
+    let working = tempfile::tempdir().expect("a scratch folder");
+    let elsewhere = tempfile::tempdir().expect("a scratch folder");
+    let node = start_traced(working.path(), elsewhere.path(), &HOLD_AT_EXIT).await;
+    let pid = node.children()[0].as_raw_nonzero().to_string();
+    let secrets = tell(&node).await;
+    let markers = markers(&node, &secrets);
+    let scan = Scan::of(&markers);
+
+    let known: BTreeSet<&str> = scan.of_process(&pid).into_iter().map(|(kind, _)| kind).collect();
+    let held = markers.iter().map(|marker| marker.kind).filter(|kind| !PASSING.contains(kind));
+    let unknown: Vec<&str> = held.filter(|kind| !known.contains(kind)).collect();
+    assert!(unknown.is_empty(), "the scan does not find what the node surely holds: {unknown:?}");
+    assert_eq!(node.control("/drain").await.status, 202);
+    let code = eventually("the last moment", async || held_with(&pid)).await;
+    let left = scan.of_process(&pid);
+    assert!(left.is_empty(), "left in memory: {left:#?}");
+    assert_eq!(code, "0x0", "{}", node.stderr());
+}
