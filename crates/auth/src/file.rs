@@ -42,11 +42,14 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_folder_of(path)
 }
 
-/// The folder of a file, locked against other processes until dropped.
-pub fn lock_folder_of(path: &Path) -> io::Result<File> {
-    let folder = File::open(folder_of(path))?;
-    folder.lock()?;
-    Ok(folder)
+/// Locks a file that is replaced whole against other processes, until dropped. The lock is a file beside it: the file
+/// itself is another one after each change, and a running node holds the lock of the folder.
+pub fn lock_beside(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let beside =
+        options.create(true).truncate(false).write(true).mode(0o600).open(path.with_added_extension("lock"))?;
+    beside.lock()?;
+    Ok(beside)
 }
 
 fn write_unfinished(path: &Path, content: &[u8]) -> io::Result<PathBuf> {

@@ -70,7 +70,7 @@ impl Revocations {
 }
 
 fn append(path: &Path, id: &str, note: &str) -> io::Result<bool> {
-    let _lock = file::lock_folder_of(path)?;
+    let _lock = file::lock_beside(path)?;
     let mut text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => HEADER.to_owned(),

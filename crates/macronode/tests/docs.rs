@@ -31,7 +31,7 @@ fn tests_of_rules() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for file in std::fs::read_dir(folder).expect("the suite is there") {
         let path = file.expect("readable").path();
-        let module = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let module = path.file_stem().expect("a name").to_string_lossy().replace('_', "::");
         let text = std::fs::read_to_string(&path).expect("readable");
         let tests = text.lines().filter_map(|line| line.trim_start().split_once("fn rule_"));
         found.extend(tests.map(|(_, name)| format!("{module}::rule_{}", &name[..2])));

@@ -31,7 +31,6 @@ mod tokens;
 
 use testkit::{Node, NodeOptions, ask, eventually};
 
-#[allow(dead_code, reason = "the modules are about to use it")]
 fn options() -> NodeOptions {
     Node::options_for(env!("CARGO_BIN_EXE_macronode"))
 }

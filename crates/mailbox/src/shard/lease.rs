@@ -313,7 +313,9 @@ impl Partition {
             return Ok(());
         }
         let due_ms = now + UNREAD_PAUSE_MS;
-        context.write_step(journal, &Record::Reschedule { part: self.key, seq, due_ms, now_ms: now })?;
+        // A pause that a crash may shorten: a step of the delivery, not data, and it must pass where the log is full.
+        let pause = Record::Reschedule { part: self.key, seq, due_ms, now_ms: now };
+        context.write_as(journal, Class::Step, &pause, &[])?;
         self.apply_reschedule(seq, (due_ms, now), now);
         Ok(())
     }
