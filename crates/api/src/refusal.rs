@@ -30,14 +30,14 @@ impl Refusals {
     }
 
     /// Tells a plain connection that it is refused. Never waits. Refused connections never hold more than a quarter of
-    /// the descriptors that accepted ones may.
+    /// the descriptors that accepted ones may; one of them always can.
     pub(crate) fn refuse(&mut self, stream: TcpStream, connections_max: usize) {
         discard_input(&stream);
         let _ = stream.try_write(&self.answer);
         let Ok(stream) = stream.into_std() else { return };
         let _ = stream.shutdown(Shutdown::Write);
         self.lingering.push_back((clock::now() + LINGERING_TIME, stream));
-        while self.lingering.len() > LINGERING_MAX.min(connections_max / 4)
+        while self.lingering.len() > LINGERING_MAX.min(connections_max.div_ceil(4))
             && let Some((_, oldest)) = self.lingering.pop_front()
         {
             close(oldest);

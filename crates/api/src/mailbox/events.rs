@@ -66,9 +66,9 @@ pub(super) struct EventsQuery {
 }
 
 /// The data of one event: `event` is `died`, `lost`, `moved`, `breaker_opened`, `breaker_closed`, `topic_made`,
-/// `topic_gone`, `rebalanced`, `clock_held`, `clock_confirmed`, `log_damaged` or `log_failed`, `at_ms` its time, and the
-/// rest is what it tells: topic, message, reason, counts. The stream itself speaks as `opened`, `missed` (with `count`)
-/// and, at its end, `end` (with `reason`).
+/// `topic_gone`, `rebalanced`, `clock_held`, `clock_confirmed`, `log_damaged` or `log_failed`, `at_ms` its time, and
+/// the rest is what it tells: topic, message, reason, counts. The stream itself speaks as `opened`, `missed` (with
+/// `count`) and, at its end, `end` (with `reason`).
 #[derive(Serialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = Object)]
