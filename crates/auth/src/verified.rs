@@ -23,7 +23,7 @@ pub struct Verified {
 impl Verified {
     /// Reads a token signed by this key. What it carries is looked at before its signatures, because that is cheaper.
     ///
-    /// This runs on the thread of the request: the longest token with the most blocks took 0.31 ms (release build,
+    /// This runs on the thread of the request: a token of 3 kB with the most blocks took 0.31 ms (release build,
     /// one core), of which nine tenths are its five signatures, and is then remembered. Handing that to another
     /// thread would cost every first request more than it could save.
     pub fn new(envelope: &Envelope, key: PublicKey) -> Result<Self, Error> {
