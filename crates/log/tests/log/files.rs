@@ -21,7 +21,7 @@ fn a_log_of_many_segments_needs_few_descriptors() {
     memory.options = options.clone();
     let (log, ..) = open_with(&disk, &options).unwrap();
     while log.usage().segments < 300 {
-        memory.append(&log, 20, 700).unwrap();
+        memory.append(&log, 20, 540).unwrap();
         memory.flush(&log).unwrap();
     }
     for written in memory.written.values().chain(memory.written.values().rev()) {
