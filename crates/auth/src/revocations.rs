@@ -130,7 +130,11 @@ mod tests {
         assert!(!Revocations::append(&path, ID, "").expect("known"));
         assert_eq!(fs::read_to_string(&path).expect("there"), format!("# mine\n{ID} # annor so\n"));
         assert!(Revocations::append(&path, "12", "").is_err());
-        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 2, "the list, its lock, and nothing unfinished");
+        assert_eq!(
+            fs::read_dir(folder.path()).expect("there").count(),
+            2,
+            "the list, its lock, and nothing unfinished"
+        );
     }
 
     #[test]

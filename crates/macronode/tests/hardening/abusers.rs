@@ -28,6 +28,9 @@ type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 /// HTTP/2 connections of each kind of abuser that holds streams, and streams on each.
 const CONNECTIONS: usize = 4;
 const STREAMS: usize = 256;
+/// Pause of a stream whose request was ended before it asks again: what is tested is what they hold, not how many
+/// requests two cores can refuse in a second for a client that runs on them, too.
+const AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// Token bombs, none like another.
 const BOMBS: usize = 200;
 const FORM_BYTES: usize = 4 * 1024 * 1024;
@@ -49,15 +52,18 @@ struct Caller {
 
 impl Caller {
     async fn connect(node: SocketAddr, source: Ipv4Addr, token: &Arc<str>) -> Caller {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.bind((source, 0).into()).expect("bound");
-        let stream = socket.connect(node).await.expect("the node listens");
-        stream.set_nodelay(true).expect("set");
-        let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .expect("the node speaks HTTP/2");
+        Caller::try_connect(node, source, token).await.expect("the node listens")
+    }
+
+    async fn try_connect(node: SocketAddr, source: Ipv4Addr, token: &Arc<str>) -> Option<Caller> {
+        let socket = TcpSocket::new_v4().ok()?;
+        socket.bind((source, 0).into()).ok()?;
+        let stream = socket.connect(node).await.ok()?;
+        stream.set_nodelay(true).ok()?;
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (sender, connection) = handshake.await.ok()?;
         tokio::spawn(async move { drop(connection.await) });
-        Caller { sender, token: Arc::clone(token) }
+        Some(Caller { sender, token: Arc::clone(token) })
     }
 
     /// Status of one request; none if the connection ended.
@@ -110,27 +116,33 @@ fn slow_body() -> Body {
 struct Abuse {
     bombs: Arc<AtomicU64>,
     forms: Arc<AtomicU64>,
+    /// Bombs and forms that were not refused.
+    wrong: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
 impl Abuse {
     async fn start(node: SocketAddr, token: &Arc<str>) -> Abuse {
-        let (bombs, forms) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let [bombs, forms, wrong] = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
         let mut tasks = JoinSet::new();
         for _ in 0..CONNECTIONS {
             let (poller, slow) =
                 (Caller::connect(node, ABUSER, token).await, Caller::connect(node, ABUSER, token).await);
-            for _ in 0..STREAMS {
+            for stream in 0..STREAMS {
+                // Spread, so that those who ask again do not come all at once.
+                let first = AGAIN_AFTER * u32::try_from(stream).expect("small") / STREAMS as u32;
                 let (mut poller, mut slow) = (poller.clone(), slow.clone());
                 tasks.spawn(async move {
+                    tokio::time::sleep(first).await;
                     let poll = json!({ "topic": "abuse.polls", "wait_ms": 20_000, "max_messages": 1 });
                     while poller.json("/v1/recv", poll.clone()).await.is_some() {
-                        tokio::time::sleep(Duration::from_millis(500)).await;
+                        tokio::time::sleep(AGAIN_AFTER).await;
                     }
                 });
                 tasks.spawn(async move {
+                    tokio::time::sleep(first).await;
                     while slow.post("/v1/send", "application/json", slow_body()).await.is_some() {
-                        tokio::time::sleep(Duration::from_millis(500)).await;
+                        tokio::time::sleep(AGAIN_AFTER).await;
                     }
                 });
             }
@@ -139,13 +151,15 @@ impl Abuse {
         let made: Arc<[Arc<str>]> = (0..BOMBS).map(|number| bomb(token, number)).collect();
         for start in 0..4 {
             let (token, bombs, made) = (Arc::clone(token), Arc::clone(&bombs), Arc::clone(&made));
+            let wrong = Arc::clone(&wrong);
             tasks.spawn(async move {
                 let mut caller = Caller::connect(node, ABUSER, &token).await;
                 for bomb in made.iter().cycle().skip(start * BOMBS / 4) {
                     caller.token = Arc::clone(bomb);
                     let status =
                         caller.json("/v1/send", json!({ "topic": "abuse.bombs", "payload_b64": "Yg==" })).await;
-                    assert!(matches!(status, Some(401 | 403 | 429)), "a token bomb is refused: {status:?}");
+                    let Some(status) = status else { return };
+                    wrong.fetch_add(u64::from(!matches!(status, 401 | 403 | 429)), Ordering::Relaxed);
                     bombs.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -154,69 +168,91 @@ impl Abuse {
         let form = Bytes::from("a=b&".repeat(FORM_BYTES / 4));
         for _ in 0..2 {
             let (token, forms, form) = (Arc::clone(token), Arc::clone(&forms), form.clone());
+            let wrong = Arc::clone(&wrong);
             tasks.spawn(async move {
                 let mut caller = Caller::connect(node, ABUSER, &token).await;
                 loop {
                     let body = Full::new(form.clone()).boxed_unsync();
                     match caller.post("/", "application/x-www-form-urlencoded", body).await {
-                        Some(status) => assert!((400..500).contains(&status), "a form without a signature: {status}"),
+                        Some(status) => {
+                            wrong.fetch_add(u64::from(!(400..500).contains(&status)), Ordering::Relaxed);
+                        }
                         // Refused before the body was read, which may close the connection.
-                        None => caller = Caller::connect(node, ABUSER, &token).await,
+                        None => match Caller::try_connect(node, ABUSER, &token).await {
+                            Some(again) => caller = again,
+                            None => return,
+                        },
                     }
                     forms.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
             });
         }
-        Abuse { bombs, forms, _tasks: tasks }
+        Abuse { bombs, forms, wrong, _tasks: tasks }
     }
 }
 
-/// The middle of the windows' p99 of durable sends, in milliseconds; every one of them must be taken.
-async fn honest_p99(caller: &mut Caller) -> f64 {
-    let mut windows = Vec::new();
-    for _ in 0..WINDOWS {
-        let mut times = Vec::new();
-        for _ in 0..WINDOW {
-            let started = Instant::now();
-            let call = caller.json("/v1/send", json!({ "topic": "honest.jobs", "payload_b64": "d29yaw==" }));
-            let status = Deadline::after(PATIENCE_MAX).run("honest send", call).await;
-            assert_eq!(status.ok(), Some(Some(200)), "the honest client is served");
-            times.push(started.elapsed().as_secs_f64() * 1_000.0);
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        windows.push(percentile(&mut times, 0.99));
-    }
-    percentile(&mut windows, 0.5)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rule_09_four_kinds_of_abusers_at_once_change_little_for_an_honest_client() {
-    let mut node = options().start().await.expect("a node");
-    let honest = mint(&node, "honest", &["mailbox:send:honest.*"]).await;
-    let abuser = mint(&node, "abuser", &["mailbox:send:abuse.*", "mailbox:recv:abuse.*"]).await;
+/// A node with what both clients need, and the honest client's connection to it.
+async fn prepared() -> (Node, Caller) {
+    let node = options().start().await.expect("a node");
     let bearer = format!("Bearer {}", node.token);
     for topic in ["honest.jobs", "abuse.polls", "abuse.bombs"] {
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
         let body = json!({ "topic": topic, "payload_b64": "Zmlyc3Q=" }).to_string();
         node.post(Plane::Api, "/v1/send", body, &headers).await.expect("made by its first message");
     }
-    let mut caller = Caller::connect(node.api, HONEST, &honest).await;
-    let quiet = honest_p99(&mut caller).await;
+    let honest = mint(&node, "honest", &["mailbox:send:honest.*"]).await;
+    let caller = Caller::connect(node.api, HONEST, &honest).await;
+    (node, caller)
+}
+
+/// Milliseconds of one durable send, which must be taken.
+async fn honest_send(caller: &mut Caller) -> f64 {
+    let started = Instant::now();
+    let call = caller.json("/v1/send", json!({ "topic": "honest.jobs", "payload_b64": "d29yaw==" }));
+    let status = Deadline::after(PATIENCE_MAX).run("honest send", call).await;
+    assert_eq!(status.ok(), Some(Some(200)), "the honest client is served");
+    started.elapsed().as_secs_f64() * 1_000.0
+}
+
+/// The middle of the windows' p99 at two nodes, asked in turns: what the machine does to one it does to the other.
+async fn honest_p99(callers: [&mut Caller; 2]) -> [f64; 2] {
+    let [one, other] = callers;
+    let mut windows = [Vec::new(), Vec::new()];
+    for _ in 0..WINDOWS {
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..WINDOW {
+            times[0].push(honest_send(one).await);
+            times[1].push(honest_send(other).await);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        for (window, times) in windows.iter_mut().zip(&mut times) {
+            window.push(percentile(times, 0.99));
+        }
+    }
+    windows.map(|mut windows| percentile(&mut windows, 0.5))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rule_09_four_kinds_of_abusers_at_once_change_little_for_an_honest_client() {
+    // The abusers and both nodes share two cores: only the other node tells what the machine alone does to an answer.
+    let (_quiet, mut at_quiet) = prepared().await;
+    let (mut node, mut caller) = prepared().await;
+    let abuser = mint(&node, "abuser", &["mailbox:send:abuse.*", "mailbox:recv:abuse.*"]).await;
+    honest_p99([&mut caller, &mut at_quiet]).await;
     let before = node.rss_bytes();
 
     let abuse = Abuse::start(node.api, &abuser).await;
     let pulse = Pulse::start();
-    let abused = honest_p99(&mut caller).await;
+    let [abused, quiet] = honest_p99([&mut caller, &mut at_quiet]).await;
     let stood_still = pulse.stop().as_secs_f64() * 1_000.0;
     let grown = node.rss_bytes().saturating_sub(before);
     let (bombs, forms) = (abuse.bombs.load(Ordering::Relaxed), abuse.forms.load(Ordering::Relaxed));
-    eprintln!(
-        "p99 {quiet:.2} ms quiet, {abused:.2} ms abused; machine late by {stood_still:.2} ms; {grown} bytes grown"
-    );
-    eprintln!("{bombs} token bombs, {forms} forms");
+    eprintln!("p99 {abused:.2} ms among abusers, {quiet:.2} ms beside them; machine late by {stood_still:.2} ms");
+    eprintln!("{bombs} token bombs, {forms} forms, {grown} bytes grown");
+    assert_eq!(abuse.wrong.load(Ordering::Relaxed), 0, "token bombs and forms without a signature are refused");
     assert!(bombs > 20 && forms > 5, "the abusers were at work: {bombs} token bombs, {forms} forms");
-    assert!(abused <= 1.5 * quiet + stood_still, "p99 {abused} ms among abusers, {quiet} ms without them");
+    assert!(abused <= 1.5 * quiet + stood_still, "p99 {abused} ms among abusers, {quiet} ms beside them");
     assert!(grown < 128 * MIB, "{grown} bytes more than before");
 
     // With the abusers still at it.
