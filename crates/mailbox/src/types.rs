@@ -348,7 +348,7 @@ impl TopicName {
     }
 
     /// The usual name of its own dead letters, which may be too long for a topic. Which topic they are is a question of
-    /// numbers ([`crate::topics::Topics::dead_letters_of`]), never of this name.
+    /// numbers (`Topics::dead_letters_of`), never of this name.
     pub fn dead_letters(&self) -> TopicName {
         TopicName(format!("{}{DEAD_LETTERS_SUFFIX}", self.0).into())
     }
