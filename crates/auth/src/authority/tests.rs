@@ -350,7 +350,7 @@ fn costly(desk: &Desk) -> String {
 }
 
 #[test]
-#[ignore = "a measurement, whose figure stands at `Verified::new`"]
+#[ignore = "a measurement for `Verified::new`: cargo test --release -p ron-auth costly -- --ignored --nocapture"]
 fn what_the_most_costly_token_costs() {
     let desk = Desk::new();
     let (token, key) = (costly(&desk), desk.authority.public_key());
