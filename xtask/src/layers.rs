@@ -23,7 +23,7 @@ const LADDER: &[(Siblings, &[&str])] = &[
     (Siblings::InOrder, &["cells"]),
     (Siblings::InOrder, &["policy"]),
     (Siblings::InOrder, &["kernel"]),
-    (Siblings::InOrder, &["auth", "oap", "transport", "log", "store"]),
+    (Siblings::InOrder, &["auth", "oap", "transport", "log", "store", "calculus", "usage", "ledger"]),
     (Siblings::Apart, &["overlay", "index", "mailbox", "rewarder", "facets"]),
     (Siblings::Apart, &["admin", "api"]),
     (Siblings::InOrder, &["client"]),
@@ -36,7 +36,11 @@ const BESIDE: &[&str] = &["testkit", "sim", "bench", "xtask"];
 /// Crates of others that only some of ours may use; a name also stands for its `name-*` companions.
 const RESERVED: &[(&str, Reserved, &str)] = &[
     ("axum", Reserved::For(&["admin", "api", "macronode", "testkit", "bench"]), "services do not know HTTP"),
-    ("hyper", Reserved::For(&["admin", "api", "client", "macronode", "testkit", "bench"]), "services do not know HTTP"),
+    (
+        "hyper",
+        Reserved::For(&["admin", "api", "client", "ledger", "macronode", "testkit", "bench"]),
+        "services do not know HTTP",
+    ),
     ("tokio", Reserved::NotFor(&["types", "cells", "policy"]), "words, atoms and decisions know no runtime"),
     ("clap", Reserved::ForBinaries, "only a program has a command line"),
 ];

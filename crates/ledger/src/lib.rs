@@ -1,0 +1,10 @@
+//! Double-entry books that payouts go to: one embedded in the node, PostgreSQL, or anybody's behind HTTP.
+//!
+//! A payout has a key that does not depend on its amount. The same key with the same content is a duplicate, and that is
+//! success; the same key with other content is a conflict, and nothing is booked.
+
+#![forbid(unsafe_code)]
+
+mod model;
+
+pub use model::{Batch, Direction, Entry, Ledger, LedgerError, Outcome, RunKey, Tally};

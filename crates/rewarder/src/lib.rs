@@ -1,0 +1,1 @@
+//! The rewarder: exact, reproducible, provable epoch payouts.
