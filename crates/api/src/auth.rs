@@ -5,9 +5,10 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
-use ron_auth::{Action, Authority, Subject};
+use ron_auth::{Action, Authority, Identified, Subject};
 use ron_types::{Error, Kind};
 
+use crate::call::Call;
 use crate::problem::Problem;
 
 /// The token a request carries; a request without one gets no further than this.
@@ -15,15 +16,17 @@ use crate::problem::Problem;
 pub struct Bearer {
     header: HeaderValue,
     token_start: usize,
+    /// What the authority of the plane said of the token before the request was let in.
+    identified: Option<Identified>,
 }
 
 const SCHEME: &[u8] = b"bearer ";
 
-impl<S: Sync> FromRequestParts<S> for Bearer {
+impl FromRequestParts<Call> for Bearer {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        Bearer::of(&parts.headers)
+    async fn from_request_parts(parts: &mut Parts, call: &Call) -> Result<Self, Problem> {
+        call.bearer.clone().map_or_else(|| Bearer::of(&parts.headers), Ok)
     }
 }
 
@@ -44,17 +47,30 @@ impl Bearer {
         let token_start = SCHEME.len() + bytes.get(SCHEME.len()..)?.iter().position(|byte| *byte != b' ')?;
         // Without a way out in the middle, many bytes are looked at at once.
         let is_token = bytes[token_start..].iter().fold(true, |all, byte| all & byte.is_ascii_graphic());
-        (has_scheme && is_token).then(|| Bearer { header: header.clone(), token_start })
+        (has_scheme && is_token).then(|| Bearer { header: header.clone(), token_start, identified: None })
     }
 
     /// The bearer may do this to the resource now.
     pub fn allow(&self, authority: &Authority, action: Action, resource: &str) -> Result<Arc<Subject>, Error> {
-        authority.authorize(Some(self.token()), action, resource, None)
+        self.allows(authority, action, resource, None)
     }
 
     /// The bearer was allowed this at a time that may be past.
     pub fn allowed_at(&self, authority: &Authority, action: Action, resource: &str, at_ms: u64) -> Result<(), Error> {
-        authority.authorize(Some(self.token()), action, resource, Some(at_ms)).map(drop)
+        self.allows(authority, action, resource, Some(at_ms)).map(drop)
+    }
+
+    fn allows(
+        &self,
+        authority: &Authority,
+        action: Action,
+        resource: &str,
+        at_ms: Option<u64>,
+    ) -> Result<Arc<Subject>, Error> {
+        match &self.identified {
+            Some(identified) => authority.allows(identified, action, resource, at_ms),
+            None => authority.authorize(Some(self.token()), action, resource, at_ms),
+        }
     }
 
     /// The bearer is the operator of the node.
@@ -67,14 +83,27 @@ impl Bearer {
         authority.recognize(Some(self.token()))
     }
 
-    /// The bearer, whatever the token allows; one whose token ran out only if `even_expired` is set.
-    pub(crate) fn subject(&self, authority: &Authority, even_expired: bool) -> Result<Arc<Subject>, Error> {
-        authority.identify(Some(self.token()), even_expired)
+    /// The same with what the authority says of it; one whose token ran out only if `even_expired` is set.
+    pub(crate) fn identified(self, authority: &Authority, even_expired: bool) -> Result<Self, Error> {
+        let identified = authority.identify(Some(self.token()), even_expired)?;
+        Ok(Bearer { identified: Some(identified), ..self })
+    }
+
+    /// Name of the bearer, if the authority was asked.
+    pub(crate) fn subject(&self) -> Option<Arc<str>> {
+        self.identified.as_ref().map(|identified| Arc::clone(&identified.subject().name))
     }
 
     fn token(&self) -> &str {
         let token = &self.header.as_bytes()[self.token_start..];
         std::str::from_utf8(token).expect("only visible ASCII gets in")
+    }
+}
+
+impl std::fmt::Debug for Bearer {
+    /// The token stays out of logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bearer")
     }
 }
 

@@ -12,6 +12,7 @@ use ron_types::Error;
 #[cfg(test)]
 use crate::admission::SharedShares;
 use crate::admission::{Admission, Waiting};
+use crate::auth::Bearer;
 use crate::corr::CorrId;
 use crate::limits::{BodyLimits, HttpLimits};
 
@@ -31,6 +32,8 @@ pub struct Call {
     pub(crate) limits: BodyLimits,
     /// What the plane holds for the request.
     pub(crate) admission: Admission,
+    /// The token of the caller, if the operation asks for one.
+    pub(crate) bearer: Option<Bearer>,
 }
 
 impl Call {
@@ -51,7 +54,7 @@ impl Call {
         let sharer = crate::fair_share::Sharer { subject: None, address: nowhere };
         let admission = crate::admission::RoutePermits::new(None).admit(sharer, &shares).expect("nobody is there");
         let deadline = Deadline::after(limits.request_deadline);
-        Call { corr_id: CorrId::fresh(), deadline, endpoint: "/", limits: limits.of_body(), admission }
+        Call { corr_id: CorrId::fresh(), deadline, endpoint: "/", limits: limits.of_body(), admission, bearer: None }
     }
 }
 

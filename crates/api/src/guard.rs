@@ -203,7 +203,7 @@ where
     let deadline = Deadline::at(started + call::budget(request.headers(), route.deadline, &limits.value)?);
     let (head, body) = request.into_parts();
     let recognized = route.recognizer.recognize(&head, &origin.corr_id).map_err(Refused::Answered)?;
-    if recognized == Recognized::Anyone {
+    if matches!(recognized, Recognized::Anyone) {
         refuse_pages(&head, &route.shared)?;
     }
     let sharer = Sharer { subject: recognized.subject(), address: Peer::of(&head).address };
@@ -216,6 +216,7 @@ where
         endpoint: route.endpoint,
         limits: limits.value.of_body(),
         admission: admission.clone(),
+        bearer: recognized.bearer(),
     };
     let answer = handler.call(Request::from_parts(head, body), call);
     Ok(Admitted { deadline, answer, _pass: pass, _admission: admission })

@@ -11,8 +11,9 @@ use crate::corr::CorrId;
 use crate::problem::Problem;
 
 /// What the head of a request says of its sender.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Recognized {
+    /// The bearer of a good token.
+    Bearer(Bearer),
     /// The credential is good, and names this subject.
     Subject(Arc<str>),
     /// The credential names a key of the node, but only the body can prove it. Until then the caller has the share of
@@ -24,11 +25,17 @@ pub(crate) enum Recognized {
 
 impl Recognized {
     /// Subject that is proven.
-    pub(crate) fn subject(self) -> Option<Arc<str>> {
+    pub(crate) fn subject(&self) -> Option<Arc<str>> {
         match self {
-            Recognized::Subject(subject) => Some(subject),
+            Recognized::Bearer(bearer) => bearer.subject(),
+            Recognized::Subject(subject) => Some(Arc::clone(subject)),
             Recognized::Claimed | Recognized::Anyone => None,
         }
+    }
+
+    /// The token with what is known of it, so that the handler need not look it up again.
+    pub(crate) fn bearer(self) -> Option<Bearer> {
+        if let Recognized::Bearer(bearer) = self { Some(bearer) } else { None }
     }
 }
 
@@ -47,12 +54,10 @@ pub(crate) struct TokenRecognizer {
 
 impl Recognizer for TokenRecognizer {
     fn recognize(&self, head: &Parts, _corr_id: &CorrId) -> Result<Recognized, Box<Response>> {
-        let subject = Bearer::of(&head.headers).and_then(|bearer| {
-            let subject = bearer.subject(&self.authority, self.even_expired).map_err(Problem::from)?;
-            Ok(Recognized::Subject(Arc::clone(&subject.name)))
-        });
+        let bearer = Bearer::of(&head.headers)
+            .and_then(|bearer| bearer.identified(&self.authority, self.even_expired).map_err(Problem::from));
         // The guard finds the problem in the answer and writes it in the format of the operation.
-        subject.map_err(|problem| Box::new(problem.into_response()))
+        bearer.map(Recognized::Bearer).map_err(|problem| Box::new(problem.into_response()))
     }
 }
 

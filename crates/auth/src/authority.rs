@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use ron_types::{Error, Kind, limits};
@@ -18,7 +19,6 @@ use crate::verified::{Verified, refusal, unauthenticated};
 
 const BOUNDS: Bounds = Bounds {
     tokens_max: limits::CAPABILITY_CACHE_TOKENS_MAX,
-    resources_per_token_max: limits::CAPABILITY_CACHE_RESOURCES_PER_TOKEN_MAX,
     bytes_max: limits::CAPABILITY_CACHE_BYTES_MAX,
     ttl_ms: limits::CAPABILITY_CACHE_TTL.as_millis() as u64,
 };
@@ -34,6 +34,25 @@ struct Inner {
     cache: Cache<Verified>,
     /// Replaced before the cache is swept, and asked again when a token enters it: a revoked one cannot slip in.
     revoked: ArcSwap<HashSet<String>>,
+    /// Counts the lists of revoked tokens there were.
+    revocations: AtomicU64,
+}
+
+/// The bearer of a token that was looked up: what one request asks about it needs no second look.
+#[derive(Clone)]
+pub struct Identified {
+    subject: Arc<Subject>,
+    /// None for the operator, who may do everything.
+    verified: Option<Arc<Verified>>,
+    /// Number of the list of revoked tokens that it was not on.
+    revocations: u64,
+}
+
+impl Identified {
+    /// Who bears the token.
+    pub fn subject(&self) -> &Arc<Subject> {
+        &self.subject
+    }
 }
 
 impl Authority {
@@ -51,8 +70,8 @@ impl Authority {
     ) -> Self {
         let operator = operator_token
             .map(|token| (Zeroizing::new(token.trim().to_owned()), Arc::new(Subject::operator("operator"))));
-        let (cache, revoked) = (Cache::new(bounds), ArcSwap::default());
-        Authority(Arc::new(Inner { root, operator, clock, cache, revoked }))
+        let (cache, revoked, revocations) = (Cache::new(bounds), ArcSwap::default(), AtomicU64::new(0));
+        Authority(Arc::new(Inner { root, operator, clock, cache, revoked, revocations }))
     }
 
     /// May the bearer of this token do `action` to `resource`? An empty resource stands for what concerns no single
@@ -70,64 +89,57 @@ impl Authority {
         resource: &str,
         at_ms: Option<u64>,
     ) -> Result<Arc<Subject>, Error> {
-        let token = shown(bearer)?;
-        if let Some(operator) = self.operator(token) {
-            return Ok(operator);
-        }
-        let now_ms = (self.0.clock)();
-        let (verified, verdict) = match self.0.cache.find(token, action, resource, now_ms) {
-            Some(found) => (found.value, found.verdict),
-            None => (self.verify(token, now_ms)?, None),
+        self.allows(&self.look_up(bearer)?, action, resource, at_ms)
+    }
+
+    /// The same for a token that was looked up before; what was revoked or has expired since then is refused.
+    pub fn allows(
+        &self,
+        bearer: &Identified,
+        action: Action,
+        resource: &str,
+        at_ms: Option<u64>,
+    ) -> Result<Arc<Subject>, Error> {
+        let Identified { subject, verified: Some(verified), revocations } = bearer else {
+            return Ok(Arc::clone(&bearer.subject));
         };
-        let at_ms = at_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms));
-        check_expiry(&verified, at_ms)?;
-        let is_allowed = verdict.unwrap_or_else(|| {
-            let is_allowed = verified.allows(action, resource);
-            self.0.cache.put_verdict(token, &verified, action, resource, is_allowed);
-            is_allowed
-        });
-        let subject = &verified.subject;
+        let now_ms = (self.0.clock)();
+        check_expiry(verified, at_ms.map_or(now_ms, |at_ms| at_ms.min(now_ms)))?;
+        // Seldom true, and spares every other request a look at the list.
+        let is_old = self.0.revocations.load(Ordering::Acquire) != *revocations;
+        if is_old && self.is_revoked(&verified.ids) {
+            return Err(revoked());
+        }
+        let is_allowed = verified.allows(action, resource);
         is_allowed.then(|| Arc::clone(subject)).ok_or_else(|| forbidden(subject, action, resource))
     }
 
     /// Is the bearer of this token the operator of the node? `Forbidden` if the token is another good one.
     pub fn authorize_operator(&self, bearer: Option<&str>) -> Result<Arc<Subject>, Error> {
-        let token = shown(bearer)?;
-        if let Some(operator) = self.operator(token) {
-            return Ok(operator);
-        }
-        let now_ms = (self.0.clock)();
-        check_expiry(&*self.known(token, now_ms)?, now_ms)?;
-        Err(Error::new(Kind::Forbidden, "only the operator of the node may do this"))
+        let Identified { subject, verified, .. } = self.identify(bearer, false)?;
+        let refused = || Error::new(Kind::Forbidden, "only the operator of the node may do this");
+        verified.is_none().then_some(subject).ok_or_else(refused)
     }
 
     /// Is this a token of the node, whatever it allows and even if it has expired by now? A revoked one is not.
     pub fn recognize(&self, bearer: Option<&str>) -> Result<(), Error> {
-        let token = shown(bearer)?;
-        match self.operator(token) {
-            Some(_) => Ok(()),
-            None => self.known(token, (self.0.clock)()).map(drop),
-        }
+        self.look_up(bearer).map(drop)
     }
 
     /// The bearer of this token, whatever it allows. A token that ran out is taken only if `even_expired` is set.
-    pub fn identify(&self, bearer: Option<&str>, even_expired: bool) -> Result<Arc<Subject>, Error> {
-        let token = shown(bearer)?;
-        if let Some(operator) = self.operator(token) {
-            return Ok(operator);
+    pub fn identify(&self, bearer: Option<&str>, even_expired: bool) -> Result<Identified, Error> {
+        let identified = self.look_up(bearer)?;
+        if let (Some(verified), false) = (&identified.verified, even_expired) {
+            check_expiry(verified, (self.0.clock)())?;
         }
-        let now_ms = (self.0.clock)();
-        let verified = self.known(token, now_ms)?;
-        if !even_expired {
-            check_expiry(&verified, now_ms)?;
-        }
-        Ok(Arc::clone(&verified.subject))
+        Ok(identified)
     }
 
     /// Replaces the list of revoked tokens, given by the hex ids of their blocks; holds from the next request on.
     pub fn set_revoked(&self, ids: impl IntoIterator<Item = String>) {
         let ids: HashSet<String> = ids.into_iter().map(|id| id.to_ascii_lowercase()).collect();
         self.0.revoked.store(Arc::new(ids));
+        self.0.revocations.fetch_add(1, Ordering::Release);
         self.0.cache.retain((self.0.clock)(), |verified| !self.is_revoked(&verified.ids));
     }
 
@@ -137,14 +149,14 @@ impl Authority {
         self.set_revoked(known.iter().cloned().chain(ids));
     }
 
-    /// Forgets verdicts past their time; to be called now and then.
+    /// Forgets tokens past their time; to be called now and then.
     pub fn trim(&self) {
         let now_ms = (self.0.clock)();
         let is_good = |verified: &Verified| verified.subject.expires_ms.is_none_or(|expires_ms| now_ms < expires_ms);
         self.0.cache.retain(now_ms, is_good);
     }
 
-    /// Verdicts remembered.
+    /// Tokens remembered.
     pub fn cached(&self) -> usize {
         self.0.cache.len()
     }
@@ -172,13 +184,20 @@ impl Authority {
         is_same_secret(expected.as_bytes(), token.as_bytes()).then(|| Arc::clone(subject))
     }
 
-    fn known(&self, token: &str, now_ms: u64) -> Result<Arc<Verified>, Error> {
-        self.0.cache.find_token(token, now_ms).map_or_else(|| self.verify(token, now_ms), Ok)
+    fn look_up(&self, bearer: Option<&str>) -> Result<Identified, Error> {
+        let token = shown(bearer)?;
+        // Before the look at the table: a list that comes in between makes this one old, never the other way round.
+        let revocations = self.0.revocations.load(Ordering::Acquire);
+        if let Some(subject) = self.operator(token) {
+            return Ok(Identified { subject, verified: None, revocations });
+        }
+        let now_ms = (self.0.clock)();
+        let verified = self.0.cache.find(token, now_ms).map_or_else(|| self.verify(token, now_ms), Ok)?;
+        Ok(Identified { subject: Arc::clone(&verified.subject), verified: Some(verified), revocations })
     }
 
     fn verify(&self, token: &str, now_ms: u64) -> Result<Arc<Verified>, Error> {
         let envelope = Envelope::open(token).map_err(refusal)?;
-        let revoked = || unauthenticated("the token was revoked");
         // Before anything that costs more than reading: a revoked token is never remembered, so that its bearer could
         // make the node verify it again with each request.
         if self.is_revoked(&envelope.ids()) {
@@ -186,7 +205,7 @@ impl Authority {
         }
         let verified = Arc::new(Verified::new(&envelope, self.public_key())?);
         let remembered = (&verified, verified.bytes());
-        match self.0.cache.put_token(token, remembered, now_ms, || self.is_revoked(&verified.ids)) {
+        match self.0.cache.put(token, remembered, now_ms, || self.is_revoked(&verified.ids)) {
             true => Ok(verified),
             false => Err(revoked()),
         }
@@ -220,6 +239,10 @@ fn shown(bearer: Option<&str>) -> Result<&str, Error> {
         true => Err(unauthenticated("the token is too long")),
         false => Ok(token),
     }
+}
+
+fn revoked() -> Error {
+    unauthenticated("the token was revoked")
 }
 
 fn check_expiry(verified: &Verified, at_ms: u64) -> Result<(), Error> {

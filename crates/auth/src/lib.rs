@@ -5,8 +5,8 @@
 //!
 //! A token is a biscuit: signed by the node's [`RootKey`], narrowed by its holder without any key, and verified by
 //! [`Authority`], the one place every surface asks. Of the language of biscuits only what this crate writes is taken,
-//! and it is compared, never run: a token cannot cost more than its size. Verdicts are remembered for a short while, so
-//! that a busy client pays for the signatures once.
+//! and it is compared, never run: a token cannot cost more than its size. Verified tokens are remembered for a
+//! short while, so that a busy client pays for the signatures once.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,7 @@ mod types;
 mod verified;
 
 pub use asked::{Asked, AskedError};
-pub use authority::Authority;
+pub use authority::{Authority, Identified};
 pub use capabilities::{Action, Capabilities, LimitSpec, VerbSpec};
 pub use inspect::{BlockText, Inspection, inspect, inspect_with};
 pub use key::{PublicKey, RootKey};

@@ -1,4 +1,4 @@
-//! The capability refresher: forgets verdicts past their time and takes up revocations.
+//! The capability refresher: forgets tokens past their time and takes up revocations.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -134,8 +134,9 @@ impl ServiceCommand {
 
     /// Description for the command line parser.
     pub fn parser(&self) -> clap::Command {
-        let command = clap::Command::new(self.name).about(self.about);
-        (self.arguments)(command.subcommand_required(true).arg_required_else_help(true))
+        let command = clap::Command::new(self.name).subcommand_required(true).arg_required_else_help(true);
+        // Said last, because the type of the subcommands says what it is and not what it is for.
+        (self.arguments)(command).about(self.about)
     }
 
     /// Carries the command out.

@@ -55,9 +55,9 @@ pub static HEALTH_REPORTER: TaskSpec = task(
     "measures pressure, aggregates telemetry, reports health, keeps the service manager informed",
 );
 
-/// Keeps verdicts about capabilities fresh.
+/// Keeps what is known of capabilities fresh.
 pub static CAPABILITY_REFRESHER: TaskSpec =
-    task("capability_refresher", "1", Phase::Work, "forgets old verdicts, takes up revocations");
+    task("capability_refresher", "1", Phase::Work, "forgets tokens not used lately, takes up revocations");
 
 /// Unit of the admin plane and the health reporter.
 pub static OBSERVE: ServiceSpec = ServiceSpec {

@@ -193,12 +193,10 @@ pub const RUNTIME_STILL_MAX: Duration = Duration::from_secs(2);
 /// the admin thread, which takes a second at most.
 pub const DRAIN_OVERRUN_MAX: Duration = Duration::from_secs(2);
 
-/// How long a verified token and the verdicts about it may be used without looking again.
+/// How long a verified token may be used without looking again.
 pub const CAPABILITY_CACHE_TTL: Duration = Duration::from_secs(30);
 /// Verified tokens remembered at once; the oldest goes first.
 pub const CAPABILITY_CACHE_TOKENS_MAX: usize = 1024;
-/// Resources remembered for one token; the oldest goes first, so that one token cannot push out the others.
-pub const CAPABILITY_CACHE_RESOURCES_PER_TOKEN_MAX: usize = 256;
 /// Bytes of all verified tokens remembered, with what is remembered of them.
 pub const CAPABILITY_CACHE_BYTES_MAX: usize = 32 * MIB;
 /// Maximum rights in one grant or one narrowing.

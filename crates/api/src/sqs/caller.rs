@@ -50,8 +50,8 @@ impl Recognizer for SignerRecognizer {
         let proof = sigv4::recognize(&app.keyring, &app.options, head, now_unix_s);
         let recognized = proof.and_then(|proof| match proof {
             HeadProof::Token(token) => {
-                let subject = app.authority.identify(Some(&token), false).map_err(|error| refused("", error))?;
-                Ok(Recognized::Subject(Arc::clone(&subject.name)))
+                let bearer = app.authority.identify(Some(&token), false).map_err(|error| refused("", error))?;
+                Ok(Recognized::Subject(Arc::clone(&bearer.subject().name)))
             }
             HeadProof::Key(key) => Ok(Recognized::Subject(key.id.as_str().into())),
             HeadProof::Pending => Ok(Recognized::Claimed),

@@ -80,9 +80,8 @@ async fn opened(app: &Arc<App>) -> (String, BodyDataStream) {
     let grant = Grant { subject: "someone".to_owned(), rights, ..Grant::default() };
     let token = app.authority.mint(&grant).expect("a token");
     let header = HeaderValue::from_str(&format!("Bearer {token}")).expect("a header");
-    let (mut parts, ()) =
-        http::Request::builder().header("authorization", header).body(()).expect("built").into_parts();
-    let bearer = <Bearer as axum::extract::FromRequestParts<()>>::from_request_parts(&mut parts, &()).await;
+    let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, header)]);
+    let bearer = Bearer::of(&headers);
     let Ok(bearer) = bearer else { panic!("a token") };
     let answer = open(Arc::clone(app), Call::alone(), bearer, HeaderMap::new(), Query(Vec::new())).await;
     let Ok(response) = answer else { panic!("refused") };
