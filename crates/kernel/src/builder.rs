@@ -1,6 +1,6 @@
 //! Puts a node together: the only place where tasks, queues and gates come into being.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -108,6 +108,7 @@ impl Builder {
             last_turn_ms: Monotone::new(0),
             drain_asked: OnceLock::new(),
             started: clock::now(),
+            notes: Mutex::default(),
         };
         let handle = KernelHandle { inner: Arc::new(inner) };
         Builder { options, handle, inbox, config_updates, services: Vec::new(), queues, gates: Vec::new() }

@@ -1,6 +1,6 @@
 //! The kernel as everybody else sees it: read its status, ask it for things.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ron_cells::Monotone;
@@ -79,9 +79,28 @@ pub(crate) struct Inner {
     /// Set when somebody asks for a drain, even if the supervisor does not hear of it.
     pub drain_asked: OnceLock<()>,
     pub started: Instant,
+    pub notes: Mutex<Vec<Note>>,
 }
 
+/// A sentence for the operator while it holds.
+type Note = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 impl KernelHandle {
+    /// Adds a sentence that an operator should read though the node is well; asked whenever `/readyz` is, on the thread
+    /// of the admin plane, so that it must not wait for anything.
+    pub fn add_note(&self, note: impl Fn() -> Option<String> + Send + Sync + 'static) {
+        self.lock_notes().push(Box::new(note));
+    }
+
+    /// The sentences that hold now.
+    pub fn notes(&self) -> Vec<String> {
+        self.lock_notes().iter().filter_map(|note| note()).collect()
+    }
+
+    fn lock_notes(&self) -> MutexGuard<'_, Vec<Note>> {
+        self.inner.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Milliseconds since the kernel was made: the time policy thinks in.
     pub fn now_ms(&self) -> u64 {
         clock::now().saturating_duration_since(self.inner.started).as_millis() as u64

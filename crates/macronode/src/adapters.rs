@@ -10,7 +10,6 @@ use ron_kernel::spec::ServiceSpec;
 use ron_kernel::{KernelOptions, Snapshot};
 use ron_types::Error;
 
-use crate::capability_refresher::ListProblem;
 use crate::config::{Config, Runtime, known_services};
 use crate::config_watch::ReloadPort;
 use crate::logging::LogControl;
@@ -79,8 +78,6 @@ pub struct ProcessControl {
     pub log: LogControl,
     /// Configuration in force.
     pub config: Snapshot<Config>,
-    /// What is wrong with the list of revoked tokens.
-    pub revocations: ListProblem,
 }
 
 impl Control for ProcessControl {
@@ -108,7 +105,7 @@ impl Control for ProcessControl {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.config.get().value.notes().into_iter().chain(self.revocations.get()).collect()
+        self.config.get().value.notes()
     }
 }
 

@@ -56,7 +56,7 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     let access = Access::load(&data, &token)?;
     let node = Node::new(sources, config, log, Arc::clone(&listeners), data);
     // Before any service is built, so that a slow start can be watched and ended.
-    let admin = node.start_admin(token, access.problem.clone())?;
+    let admin = node.start_admin(token)?;
     node.obey_signals()?;
     let (kernel, watched) = node.build(Arc::clone(&admin), access)?;
 
@@ -178,11 +178,7 @@ impl Node {
             .map_err(|error| Failure::new(Code::CannotStart, format!("signals cannot be caught: {error}")))
     }
 
-    fn start_admin(
-        &self,
-        token: ron_admin::OperatorToken,
-        revocations: ListProblem,
-    ) -> Result<Arc<AdminThread>, Failure> {
+    fn start_admin(&self, token: ron_admin::OperatorToken) -> Result<Arc<AdminThread>, Failure> {
         let config = self.live.config.get();
         let admin = &config.value.admin;
         let listener = self.listeners.take("admin", admin.addr, |_| {});
@@ -198,7 +194,6 @@ impl Node {
             reloads: self.reloads.clone(),
             log: self.live.log.clone(),
             config: self.live.config.clone(),
-            revocations,
         };
         let started = AdminThread::start(options, self.builder.handle(), Arc::new(control));
         started.map(Arc::new).map_err(|error| Failure::new(Code::CannotStart, format!("admin thread: {error}")))
@@ -282,6 +277,8 @@ fn own_units(
     builder
         .service(&specs::CONFIG)
         .task(&specs::CONFIG_WATCHER, 1, move |context| config_watcher(context, live.clone(), reloads.clone()));
+    let told = problem.clone();
+    builder.handle().add_note(move || told.get());
     builder.service(&specs::ACCESS).task(&specs::CAPABILITY_REFRESHER, 1, move |context| {
         capability_refresher(context, authority.clone(), revocations.clone(), problem.clone())
     });

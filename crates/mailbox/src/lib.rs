@@ -31,6 +31,7 @@ mod job;
 mod metrics;
 mod moves;
 mod newest_records;
+mod notes;
 mod options;
 mod random;
 mod receipt;

@@ -24,6 +24,7 @@ use crate::events::Events;
 use crate::job::{Job, ShardCall, Turn};
 use crate::keeper::log_keeper;
 use crate::metrics::MailboxMetrics;
+use crate::notes;
 use crate::options::{LiveOptions, MailboxOptions};
 use crate::rebalancer::rebalancer;
 use crate::receipt::Receipt;
@@ -124,6 +125,7 @@ pub fn install(builder: &mut Builder, options: MailboxOptions, live: Snapshot<Li
     let engine = Arc::new(Engine::new(options, live, shards, builder.handle(), events, ops, orders));
     let probes = builder.queue_probes();
     builder.handle().metrics().register_collector(Box::new(MailboxMetrics::new(&engine, probes)));
+    notes::add(&builder.handle(), &engine);
 
     let mailbox = Mailbox { engine: Arc::clone(&engine) };
     let (keeper, workers, scanner, moves) =

@@ -17,7 +17,7 @@ pub use alone::{Alone, alone};
 pub use client::{CallError, Client, PATIENCE, Reply};
 pub use load::{Load, LoadReport, LoadShape, percentile};
 pub use mailbox::{Delivered, MailboxClient, MailboxError, Outgoing, Sent, Take};
-pub use node::{Node, Plane, Signal, metric_in};
+pub use node::{Node, Plane, Signal, metric_in, notes_in};
 pub use options::NodeOptions;
 pub use pulse::Pulse;
 pub use sqs::SqsKey;

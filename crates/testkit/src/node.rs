@@ -221,6 +221,12 @@ impl Node {
         metric_in(&scrape.text(), series)
     }
 
+    /// What `/readyz` has for the operator, one sentence on each line. Panics if nobody answers.
+    pub async fn notes(&self) -> String {
+        let ready = self.get(Plane::Admin, "/readyz").await.expect("the admin plane answers");
+        notes_in(&ready.json().expect("JSON"))
+    }
+
     /// Resident memory of the process in bytes.
     pub fn rss_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
@@ -236,6 +242,12 @@ impl Drop for Node {
             let _ = self.child.wait();
         }
     }
+}
+
+/// The sentences for the operator in an answer of `/readyz`, one on each line.
+pub fn notes_in(readiness: &serde_json::Value) -> String {
+    let notes = readiness["notes"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str);
+    notes.collect::<Vec<_>>().join("\n")
 }
 
 /// The value of one series in a scrape, written exactly as there; 0 if it is not there.

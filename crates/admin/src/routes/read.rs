@@ -34,7 +34,8 @@ pub(super) async fn readyz(State(plane): State<Arc<Plane>>, parameters: Paramete
         true => status.view.accepts_writes,
         false => status.view.accepts_reads,
     };
-    serialized(ok_or_unavailable(ok), &Readiness { status: &status, notes: plane.control.notes() })
+    let notes = plane.control.notes().into_iter().chain(plane.kernel.notes()).collect();
+    serialized(ok_or_unavailable(ok), &Readiness { status: &status, notes })
 }
 
 /// Answer of `/readyz`.

@@ -288,6 +288,7 @@ async fn rule_18_a_lost_segment_is_told_and_the_rest_is_served() {
     let node = shared.node("").start().await.expect("ready");
     assert_eq!(node.metric("log_files_lost{kind=\"missing\"}").await, 1.0);
     assert!(node.stderr().contains("a segment of the log is lost"), "{}", node.stderr());
+    assert!(node.notes().await.contains("1 files missing"), "{}", node.notes().await);
     let mut client = MailboxClient::of(&node).await.expect("connected");
     let left = consume(&mut client, "kept").await;
     assert!(left.len() > 15 && left.len() < sent.len(), "{} messages are left", left.len());
