@@ -3,6 +3,7 @@
 
 mod address;
 mod alone;
+mod calendar;
 mod client;
 mod load;
 mod mailbox;
@@ -14,6 +15,7 @@ mod wait;
 
 pub use address::own_address;
 pub use alone::{Alone, alone};
+pub use calendar::civil_date;
 pub use client::{CallError, Client, PATIENCE, Reply};
 pub use load::{Load, LoadReport, LoadShape, percentile};
 pub use mailbox::{Delivered, MailboxClient, MailboxError, Outgoing, Sent, Take};

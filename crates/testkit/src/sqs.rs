@@ -136,13 +136,6 @@ fn hex(bytes: &[u8]) -> String {
 fn timestamp() -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time after 1970");
     let (days, rest) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+    let date = crate::civil_date(days).replace('-', "");
+    format!("{date}T{:02}{:02}{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }

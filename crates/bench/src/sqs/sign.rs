@@ -5,8 +5,6 @@ use std::net::SocketAddr;
 use aws_lc_rs::{digest, hmac};
 use ron_kernel::clock;
 
-use crate::machine::civil_date;
-
 const REGION: &str = "us-east-1";
 const SIGNED_HEADERS: &str = "content-type;host;x-amz-date;x-amz-target";
 const CONTENT_TYPE: &str = "application/x-amz-json-1.0";
@@ -109,7 +107,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Day of a time, as in 20260102.
 fn day_of(unix_ms: u64) -> String {
-    civil_date(unix_ms / 86_400_000).replace('-', "")
+    testkit::civil_date(unix_ms / 86_400_000).replace('-', "")
 }
 
 /// Time of day, as in 030405.
