@@ -1,1 +1,3 @@
 //! The rewarder: exact, reproducible, provable epoch payouts.
+
+pub mod usage_meter;
