@@ -1,3 +1,14 @@
 //! The rewarder: exact, reproducible, provable epoch payouts.
 
+#![forbid(unsafe_code)]
+
+// what the service declares
+pub mod capabilities;
+pub mod config;
+mod metrics;
+pub mod specs;
+
+// what the node itself did, as usage
 pub mod usage_meter;
+
+pub use metrics::METRICS;
