@@ -103,7 +103,11 @@ impl Store {
             return Err(LogError::UnknownVersion { what });
         }
         let Replay { book, seals, .. } = replayed;
-        Ok((Store { log, book, seals: seals.into_values().collect(), files_kept: files_kept.max(1) }, recovery))
+        let seals = seals.into_values().collect();
+        let mut store = Store { log, book, seals, files_kept: files_kept.max(1) };
+        // Fewer may be kept than before.
+        store.let_go()?;
+        Ok((store, recovery))
     }
 
     /// Takes what was counted since the last time.
@@ -170,15 +174,19 @@ impl Store {
         self.seals.push_back(Seal { sealed: sealed.clone(), position: Some(position) });
         self.book = Book::new();
         self.log.flush()?;
-        match self.let_go() {
-            // The seal is done; what could not be let go now is after the next one.
-            Ok(()) | Err(LogError::Full { .. } | LogError::Busy) => Ok(sealed),
-            Err(error) => Err(error.into()),
+        self.let_go()?;
+        Ok(sealed)
+    }
+
+    /// Lets the oldest files go that are beyond the bounds; what a full log does not take now goes with the next seal.
+    fn let_go(&mut self) -> Result<(), LogError> {
+        match self.forget_oldest() {
+            Ok(()) | Err(LogError::Full { .. } | LogError::Busy) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
-    /// Lets the oldest files go that are beyond the bounds.
-    fn let_go(&mut self) -> Result<(), LogError> {
+    fn forget_oldest(&mut self) -> Result<(), LogError> {
         let kept = |seals: &VecDeque<Seal>| -> (usize, u64) {
             let files = seals.iter().filter(|seal| seal.position.is_some());
             files.fold((0, 0), |(count, bytes), seal| (count + 1, bytes + seal.sealed.bytes))

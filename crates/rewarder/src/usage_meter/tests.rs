@@ -75,7 +75,7 @@ fn odd_requests_are_refused_and_change_nothing() {
     let mut store = opened(&SimDisk::new(1));
     store.add("a", "m", 1);
     for epoch in ["", ".hidden", "a b", "a/b", "ä", &"x".repeat(129)] {
-        assert_eq!(store.seal(epoch, None), Err(UsageError::BadEpoch(epoch.to_owned())));
+        assert!(matches!(store.seal(epoch, None), Err(UsageError::BadEpoch(_))), "{epoch:?}");
     }
     for actor in ["", "a\nb", &"x".repeat(257)] {
         assert_eq!(store.seal("e", Some(actor)), Err(UsageError::BadActor));
@@ -232,8 +232,13 @@ fn check_promises(store: &Store, promised: &Promised, what: &str) -> u128 {
     sum
 }
 
+/// More of them with `MACRO_SOAK=1`.
+fn cases() -> u32 {
+    if std::env::var_os("MACRO_SOAK").is_some_and(|value| value == "1") { 500 } else { 12 }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     /// Sealed and open rows together are what was counted: exactly without a crash, and after one, wherever it came,
     /// no more than that and no less than what was acknowledged; then counting goes on from there.
