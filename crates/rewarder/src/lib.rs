@@ -11,4 +11,7 @@ pub mod specs;
 // what the node itself did, as usage
 pub mod usage_meter;
 
+// what a page shows
+pub mod distribution;
+
 pub use metrics::METRICS;
