@@ -13,7 +13,10 @@ const WHY_ZERO = {
 /** A sentence for a reason, also for one that this page does not know yet. */
 export const whyZero = (reason) => WHY_ZERO[reason] ?? `Reason: ${reason}.`;
 
-const many = (count, word) => `${count} ${word}${String(count) === "1" ? "" : "s"}`;
+/** Digits in groups of three, for people. Copies and proofs have the digits alone. */
+export const grouped = (digits) => String(digits).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+
+const many = (count, word) => `${grouped(count)} ${word}${String(count) === "1" ? "" : "s"}`;
 
 function rounding(pool) {
   const rule = pool.rounding ?? {};
@@ -23,11 +26,11 @@ function rounding(pool) {
       return rule.rank === undefined || rule.rank === null
         ? "It has no part in the units left over."
         : `Rounding everyone down left ${many(rule.left_over, "unit")}, which went to the largest remainders; `
-          + `this one is number ${rule.rank}, ${given}.`;
+          + `this one is number ${grouped(rule.rank)}, ${given}.`;
     case "floor_carry":
       return "Everyone is rounded down; what is left over is carried into the next epoch.";
     case "webster":
-      return `Rounded by the method of Webster${rule.rank ? `, place ${rule.rank} among the last units, ${given}` : ""}.`;
+      return `Rounded by the method of Webster${rule.rank ? `, place ${grouped(rule.rank)} among the last units, ${given}` : ""}.`;
     default:
       return "";
   }
@@ -37,27 +40,29 @@ function rounding(pool) {
 export function poolSentences(pool) {
   const says = [];
   const of = pool.group ? ` of group ${pool.group}` : "";
-  const carried = pool.carried && pool.carried !== "0" ? `, ${pool.carried} of them carried over` : "";
+  const carried = pool.carried && pool.carried !== "0" ? `, ${grouped(pool.carried)} of them carried over` : "";
   says.push(`The pool${of} is ${many(pool.pool, "unit")}${carried}, for ${many(pool.actors, "actor")} with a score.`);
   for (const point of pool.points ?? []) {
-    says.push(`${point.metric}: ${point.quantity} at ${point.weight} each make ${many(point.points, "point")}.`);
+    says.push(`${point.metric}: ${grouped(point.quantity)} at ${grouped(point.weight)} each make ${many(point.points, "point")}.`);
   }
-  says.push(`That is a score of ${pool.score} among ${pool.total_score}.`);
+  says.push(`That is a score of ${grouped(pool.score)} among ${grouped(pool.total_score)}.`);
   if (pool.minimum) {
     const { minimum, is_kept: isKept, kept_actors: kept } = pool.minimum;
     says.push(isKept
-      ? `The minimum of ${minimum} is reached; ${many(kept, "actor")} share the pool.`
-      : `The minimum of ${minimum} is not reached.`);
+      ? `The minimum of ${grouped(minimum)} is reached; ${many(kept, "actor")} share the pool.`
+      : `The minimum of ${grouped(minimum)} is not reached.`);
   }
   if (pool.cap) {
     const { cap, is_capped: isCapped, capped_actors: capped } = pool.cap;
+    const others = capped === 0 ? "nobody" : `${many(capped, "actor")}, not this one`;
     says.push(isCapped
-      ? `The cap of ${cap} stops it, as it does ${many(capped, "actor")}.`
-      : `The cap of ${cap} stops ${many(capped, "actor")}, not this one.`);
+      ? `The cap of ${grouped(cap)} stops it; that is so for ${many(capped, "actor")}.`
+      : `The cap of ${grouped(cap)} stops ${others}.`);
   }
   const isCapped = pool.cap?.is_capped ?? false;
   if (!isCapped && pool.shared_score !== "0") {
-    says.push(`${pool.score} × ${pool.shared_pool} ÷ ${pool.shared_score} is ${pool.floor}, remainder ${pool.remainder}.`);
+    const [score, shared, among] = [pool.score, pool.shared_pool, pool.shared_score].map(grouped);
+    says.push(`${score} × ${shared} ÷ ${among} is ${grouped(pool.floor)}, remainder ${grouped(pool.remainder)}.`);
   }
   says.push(rounding(pool));
   says.push(pool.why_zero ? whyZero(pool.why_zero) : `So this pool gives ${many(pool.amount, "unit")}.`);
@@ -66,7 +71,7 @@ export function poolSentences(pool) {
 
 /** Sentences on what was not counted. */
 export const uncountedSentences = (asset) => (asset.uncounted ?? []).map(
-  (one) => `${one.metric}: ${one.quantity}${one.group ? ` in group ${one.group}` : ""} has no weight and counts nothing.`,
+  (one) => `${one.metric}: ${grouped(one.quantity)}${one.group ? ` in group ${one.group}` : ""} has no weight and counts nothing.`,
 );
 
 /** What the integers of a pool say that does not add up; nothing if it does. */

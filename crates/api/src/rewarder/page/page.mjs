@@ -2,7 +2,7 @@
 //
 // Everything the node answers is text to this page: it is put into the document as text, never as markup.
 
-import { contradictions, poolSentences, uncountedSentences, whyZero } from "./explain.mjs";
+import { contradictions, grouped, poolSentences, uncountedSentences, whyZero } from "./explain.mjs";
 import { plot } from "./plot.mjs";
 import { verifyOz, verifySum } from "./verify.mjs";
 
@@ -26,9 +26,6 @@ function element(name, attributes = {}, ...children) {
 
 const show = (id, isShown) => { $(id).hidden = !isShown; };
 
-/** Digits in groups of three, for people. Copies and proofs have the digits alone. */
-const grouped = (digits) => String(digits).replace(/\B(?=(\d{3})+$)/g, "\u202f");
-
 class Refused extends Error {
   constructor(status, detail) {
     super(detail);
@@ -48,7 +45,7 @@ async function get(path) {
     throw new Refused(0, "The node does not answer.");
   }
   const body = await response.json().catch(() => ({}));
-  if (!response.ok && response.status !== 409 && response.status !== 422) {
+  if (!response.ok) {
     throw new Refused(response.status, body.detail ?? body.title ?? `The node answers ${response.status}.`);
   }
   return body;
@@ -58,6 +55,7 @@ async function get(path) {
 
 const STATUS = {
   settled: ["ok", "settled: every payout is in the ledger"],
+  released: ["warn", "released: payouts are on their way to the ledger"],
   quarantined: ["bad", "quarantined: nothing is paid, an operator decides"],
   held: ["warn", "waits for release by a person"],
   computing: ["warn", "being computed"],
@@ -65,9 +63,8 @@ const STATUS = {
 };
 
 function showStatus(state) {
-  const status = state.status ?? "unknown";
-  const [tone, words] = STATUS[status] ?? ["warn", status.replaceAll("_", " ")];
-  const reason = state.reason ?? state.held_because;
+  const [tone, words] = STATUS[state.state] ?? ["warn", String(state.state)];
+  const reason = state.quarantine?.reason ?? state.reason ?? state.held_because ?? state.refusal?.detail;
   $("status").replaceChildren(element("span", { class: `pill ${tone}` }, words), reason ? ` ${reason}` : "");
 }
 
@@ -125,7 +122,8 @@ async function open() {
   document.title = `Payouts of ${id}`;
   try {
     const state = await get("");
-    const manifest = state.manifest ?? (state.assets ? state : undefined);
+    // A sealed epoch has the members of its manifest beside its state.
+    const manifest = state.run_key ? state : undefined;
     const isPaying = manifest !== undefined && (manifest.assets ?? []).length > 0;
     // A plot is worth having, and nothing depends on it.
     const distribution = isPaying ? await get("/distribution").catch(() => undefined) : undefined;
@@ -187,23 +185,24 @@ function check(actor, asset, proofs) {
   const results = [];
   if (BigInt(sum.amount) === 0n) {
     results.push(["Sum tree: no payout", verifySum({
-      root: published.roots.sum, rootSum: published.paid, asset, actor, amount: "0", proof: sum.proof,
+      root: published.roots.sum, rootSum: published.provable, asset, actor, amount: "0", proof: sum.proof,
     })]);
   } else {
     results.push(["OpenZeppelin tree (keccak-256)", verifyOz({
       root: published.roots.oz, actor, amount: oz.amount, proof: oz.proof,
     })]);
     results.push(["Sum tree (BLAKE3)", verifySum({
-      root: published.roots.sum, rootSum: published.paid, asset, actor, amount: sum.amount, proof: sum.proof,
+      root: published.roots.sum, rootSum: published.provable, asset, actor, amount: sum.amount, proof: sum.proof,
     })]);
     if (oz.amount !== sum.amount) {
       results.push(["Amounts", { ok: false, says: ["The two proofs are of different amounts."] }]);
     }
   }
-  const [paid, pool] = [BigInt(published.paid), BigInt(published.pool)];
+  const [all, pool] = [BigInt(published.provable), BigInt(published.pool)];
+  const compared = all <= pool ? "no more than" : "more than";
   results.push(["Conservation", {
-    ok: paid <= pool,
-    says: [`All payouts together are ${paid} units, ${paid <= pool ? "no more than" : "more than"} the pool of ${pool}.`],
+    ok: all <= pool,
+    says: [`All payouts that can be proven are ${grouped(all)} units, ${compared} the pool of ${grouped(pool)}.`],
   }]);
   return results;
 }
@@ -211,7 +210,7 @@ function check(actor, asset, proofs) {
 function verdict(actor, asset, amount, results) {
   const ok = results.every(([, result]) => result.ok);
   const words = ok
-    ? `Verified: ${actor} is ${amount === "0" ? "not paid" : `paid ${amount} units of ${asset}`} in this epoch.`
+    ? `Verified: ${actor} is ${amount === "0" ? "not paid" : `paid ${grouped(amount)} units of ${asset}`} in this epoch.`
     : "This does not verify. Do not rely on the amount shown; ask the operator, and keep the proof.";
   return element("div", { "data-verdict": ok ? "ok" : "bad" },
     element("p", { class: `verdict ${ok ? "ok" : "bad"}` }, words),

@@ -1,7 +1,7 @@
 // The distribution as a plot: how many payees get how much.
 
 const SVG = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP] = [640, 220, 44, 46, 14];
+const [HEIGHT, LEFT, BOTTOM, TOP] = [220, 44, 46, 14];
 
 function shape(name, attributes, text) {
   const node = document.createElementNS(SVG, name);
@@ -25,7 +25,10 @@ export function short(text) {
 
 /** Bars of a histogram. `buckets` are {from, below, payees, paid}; the one that holds `mine` is marked. */
 export function plot(buckets, asset, mine) {
-  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+  // Letters keep their size on a narrow screen, so that fewer of them fit.
+  const isNarrow = matchMedia("(max-width: 34rem)").matches;
+  const [width, labels] = isNarrow ? [330, 6] : [760, 14];
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img" });
   const most = Math.max(1, ...buckets.map((bucket) => bucket.payees));
   const payees = buckets.reduce((sum, bucket) => sum + bucket.payees, 0);
   const label = `How many of ${payees} payees get how much ${asset}: `
@@ -33,15 +36,14 @@ export function plot(buckets, asset, mine) {
       .map((bucket) => `${bucket.payees} get ${bucket.from} to below ${bucket.below}`).join(", ");
   svg.append(shape("title", {}, label));
   const floor = HEIGHT - BOTTOM;
-  for (const share of [0, 0.5, 1]) {
-    const y = floor - share * (floor - TOP);
-    svg.append(shape("line", { class: "axis", x1: LEFT, x2: WIDTH, y1: y, y2: y }));
-    const value = Math.round(share * most);
-    svg.append(shape("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, short(String(value))));
+  for (const count of most % 2 === 0 ? [0, most / 2, most] : [0, most]) {
+    const y = floor - (count / most) * (floor - TOP);
+    svg.append(shape("line", { class: "axis", x1: LEFT, x2: width, y1: y, y2: y }));
+    svg.append(shape("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, String(count)));
   }
-  const step = (WIDTH - LEFT) / Math.max(1, buckets.length);
+  const step = (width - LEFT) / Math.max(1, buckets.length);
   // Every bar has its edge; only so many labels fit side by side.
-  const every = Math.ceil(buckets.length / 12);
+  const every = Math.ceil(buckets.length / labels);
   buckets.forEach((bucket, place) => {
     const x = LEFT + place * step;
     // A bar of one payee among millions is still to be seen.
@@ -57,7 +59,7 @@ export function plot(buckets, asset, mine) {
       svg.append(shape("text", { x: x + 2, y: floor + 15 }, short(bucket.from)));
     }
   });
-  const middle = LEFT + (WIDTH - LEFT) / 2;
-  svg.append(shape("text", { x: middle, y: HEIGHT - 8, "text-anchor": "middle" }, `units of ${asset}, each payee`));
+  const middle = LEFT + (width - LEFT) / 2;
+  svg.append(shape("text", { x: middle, y: HEIGHT - 8, "text-anchor": "middle" }, `payees by units of ${asset} they get`));
   return svg;
 }
