@@ -25,6 +25,12 @@ pub mod proofs;
 pub mod sealed;
 pub mod verify;
 
+// what the service declares
+pub mod capabilities;
+pub mod config;
+mod metrics;
+pub mod specs;
+
 pub use artifacts::Seal;
 pub use epoch::EpochId;
 pub use folder::Folder;
@@ -32,6 +38,7 @@ pub use intents::Intents;
 pub use job::{Computed, Cost, Job, RunError, Stage, Unwatched, Watch, compute};
 pub use keys::{PublicKey, SigningKey, TrustedKeys};
 pub use manifest::{Manifest, RunStatus};
+pub use metrics::METRICS;
 pub use policy_document::{PolicyDocument, PolicyDocumentError, Trust};
 pub use proofs::ProofFormat;
 pub use sealed::{SealedError, SealedRun};
