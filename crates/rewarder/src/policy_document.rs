@@ -62,6 +62,14 @@ impl PolicyDocument {
         Ok(PolicyDocument { policy, envelope: Some(bytes.to_vec()), signers: verified.signers })
     }
 
+    /// Reads a policy for a trial that nothing follows from: an envelope is opened, whoever signed it.
+    pub fn draft(bytes: &[u8]) -> Result<PolicyDocument, PolicyDocumentError> {
+        if Envelope::is_one(bytes) {
+            return Ok(PolicyDocument::unsigned(parse(&Envelope::parse(bytes)?.payload()?)?));
+        }
+        Ok(PolicyDocument::unsigned(parse(bytes)?))
+    }
+
     /// A policy that nobody has signed.
     pub fn unsigned(policy: Policy) -> PolicyDocument {
         PolicyDocument { policy, envelope: None, signers: Vec::new() }
