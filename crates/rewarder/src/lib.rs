@@ -11,6 +11,7 @@ pub mod artifacts;
 pub mod canonical;
 pub mod correct;
 pub mod diff;
+pub mod distribution;
 pub mod envelope;
 pub mod epoch;
 pub mod folder;
@@ -33,9 +34,6 @@ pub mod specs;
 
 // what the node itself did, as usage
 pub mod usage_meter;
-
-// what a page shows
-pub mod distribution;
 
 pub use artifacts::Seal;
 pub use epoch::EpochId;

@@ -2,6 +2,7 @@
 
 mod ledger;
 mod reward;
+mod usage;
 
 use ron_auth::Capabilities;
 use ron_kernel::metrics::MetricSpec;

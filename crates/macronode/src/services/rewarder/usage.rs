@@ -174,7 +174,7 @@ fn percent(text: &str) -> String {
 }
 
 fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
-    Failure::new(Code::BadArguments, format!("cannot write {}: {error}", path.display()))
+    Failure::new(Code::PayoutsRefused, format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]
