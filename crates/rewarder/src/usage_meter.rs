@@ -22,7 +22,7 @@ use ron_policy::Phase;
 use ron_types::{Error, Kind};
 
 pub use book::FILE_BYTES_MAX;
-pub use record::SealedUsage;
+pub use record::UsageSeal;
 use store::Store;
 
 use crate::epoch::EpochId;
@@ -84,7 +84,7 @@ pub struct UsagePage {
     /// Rows on all pages.
     pub rows_total: u64,
     /// Epochs sealed before, newest first; at most a hundred.
-    pub sealed: Vec<SealedUsage>,
+    pub sealed: Vec<UsageSeal>,
 }
 
 /// Epochs shown with a page.
@@ -104,7 +104,7 @@ impl UsageMeter {
         epoch: EpochId,
         as_actor: Option<String>,
         deadline: Deadline,
-    ) -> Result<SealedUsage, UsageError> {
+    ) -> Result<UsageSeal, UsageError> {
         let meter = self.inner.meter.clone();
         let sealed = self.with(deadline, move |store| {
             store.collect(&meter);
@@ -114,7 +114,7 @@ impl UsageMeter {
     }
 
     /// The sealed file of an epoch.
-    pub async fn file(&self, epoch: EpochId, deadline: Deadline) -> Result<(SealedUsage, Bytes), UsageError> {
+    pub async fn file(&self, epoch: EpochId, deadline: Deadline) -> Result<(UsageSeal, Bytes), UsageError> {
         self.with(deadline, move |store| store.file(epoch.as_str())).await?
     }
 

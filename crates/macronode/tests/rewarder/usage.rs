@@ -131,3 +131,20 @@ async fn what_was_saved_outlives_a_kill_and_is_sealed_once() {
         .expect(0, &["2026-12 is sealed: 0 rows"]);
     drop(node);
 }
+
+#[tokio::test]
+async fn a_drain_saves_what_was_counted_last() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let data = folder.path().join("data");
+    let mut node = Process::start(folder.path(), &data, &[]).await;
+    let mut operator = crate::client(&node).await;
+    for _ in 0..20 {
+        operator.send(Outgoing { topic: "t", payload: b"12345", ..Outgoing::default() }).await.expect("sent");
+    }
+    node.signal(Signal::TERM);
+    node.wait_exit().await;
+    let node = Process::start(folder.path(), &data, &[]).await;
+    let counted = quantities(&usage(&mut crate::client(&node).await).await);
+    let sums: Vec<u64> = counted.values().copied().collect();
+    assert_eq!(sums, [100, 20], "{counted:?}");
+}

@@ -5,14 +5,14 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::record::SealedUsage;
+use super::record::UsageSeal;
 
 /// Ending of a file that is being written; no epoch's file has it.
 const UNFINISHED: &str = "part";
 const ENDING: &str = "csv";
 
 /// Puts the file of an epoch into the folder, unless it is there with these very bytes.
-pub fn put(folder: &Path, sealed: &SealedUsage, bytes: &[u8]) -> io::Result<PathBuf> {
+pub fn put(folder: &Path, sealed: &UsageSeal, bytes: &[u8]) -> io::Result<PathBuf> {
     let path = folder.join(format!("{}.{ENDING}", sealed.epoch));
     if fs::read(&path).is_ok_and(|found| found == bytes) {
         return Ok(path);

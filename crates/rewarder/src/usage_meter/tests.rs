@@ -182,7 +182,7 @@ struct Promised {
     counted: u128,
     /// Counted before the last step that was acknowledged.
     saved: u128,
-    sealed: Vec<(SealedUsage, Bytes)>,
+    sealed: Vec<(UsageSeal, Bytes)>,
     epochs_tried: usize,
 }
 
@@ -224,7 +224,7 @@ fn check_promises(store: &Store, promised: &Promised, what: &str) -> u128 {
         let (again, bytes) = store.file(&sealed.epoch).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!((&again, &bytes), (sealed, file), "{what}");
     }
-    let found: Vec<SealedUsage> = store.sealed().cloned().collect();
+    let found: Vec<UsageSeal> = store.sealed().cloned().collect();
     assert!(found.len() <= promised.epochs_tried, "{what}");
     let in_files = found.iter().map(|sealed| file_rows(&store.file(&sealed.epoch).expect("kept").1));
     let all = in_files.fold(open_rows(store), |sums, file| plus(sums, &file));
