@@ -31,8 +31,12 @@ pub const ALLOCATIONS_PARQUET: &str = "allocations.parquet";
 /// What was paid before a correction.
 pub const PAID: &str = "paid.ndjson";
 
+/// Every file that a run may have.
+pub const ALL: [&str; 8] =
+    [MANIFEST, COMMITMENT, POLICY, ENVELOPE, USAGE, ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, PAID];
+
 /// Beginning of the names of files that are not whole yet.
-const TEMPORARY: &str = "tmp-";
+pub const TEMPORARY: &str = "tmp-";
 /// Bytes gathered for one write.
 const BUFFER_BYTES: usize = 1 << 20;
 /// Actors whose lines one thread writes in one go.

@@ -312,7 +312,7 @@ fn check(basis: &Basis, allocations: &[AssetAllocation]) -> Result<(), Breach> {
 fn asset_facts(roster: &Roster, allocation: &AssetAllocation, threads: usize) -> Result<AssetFacts, Breach> {
     let AssetAllocation { asset, pool, paid, amounts, .. } = allocation;
     let oz = OzTree::build(roster, amounts, threads)?.root().map(|root| hex0x(&root));
-    let sum = SumTree::build(asset, roster, amounts, threads).root();
+    let sum = SumTree::build(asset, roster, amounts, threads)?.root();
     if sum.sum != *paid {
         return Err(Breach::Conservation(format!("{asset}: the sum tree counts {} of {paid} paid", sum.sum)));
     }

@@ -62,6 +62,14 @@ impl PolicyDocument {
         Ok(PolicyDocument { policy, envelope: Some(bytes.to_vec()), signers: verified.signers })
     }
 
+    /// Reads a policy for a trial that nothing follows from: an envelope is opened, whoever signed it.
+    pub fn draft(bytes: &[u8]) -> Result<PolicyDocument, PolicyDocumentError> {
+        if Envelope::is_one(bytes) {
+            return Ok(PolicyDocument::unsigned(parse(&Envelope::parse(bytes)?.payload()?)?));
+        }
+        Ok(PolicyDocument::unsigned(parse(bytes)?))
+    }
+
     /// A policy that nobody has signed.
     pub fn unsigned(policy: Policy) -> PolicyDocument {
         PolicyDocument { policy, envelope: None, signers: Vec::new() }
@@ -69,13 +77,9 @@ impl PolicyDocument {
 
     /// The policy that is run: with the pools given for this epoch written into it.
     pub fn in_force(&self, pools: &BTreeMap<String, Units>) -> Result<Policy, PolicyDocumentError> {
-        let mut policy = self.policy.clone();
-        for (name, units) in pools {
-            let asset = policy.assets.iter_mut().find(|asset| asset.asset == *name && asset.groups.is_empty());
-            let reason = || PolicyDocumentError::Policy(format!("{name} has no pool of its own in the policy"));
-            asset.ok_or_else(reason)?.pool = Some(*units);
-        }
-        if policy.assets.iter().any(|asset| asset.pool.is_none() && asset.groups.is_empty()) {
+        let pools = pools.iter().map(|(asset, units)| (asset.clone(), units.0)).collect();
+        let policy = self.policy.with_pools(&pools).map_err(|error| PolicyDocumentError::Policy(error.to_string()))?;
+        if !policy.is_complete() {
             let reason = "the policy leaves a pool open; give it with --pool ASSET=UNITS";
             return Err(PolicyDocumentError::Policy(reason.to_owned()));
         }
@@ -83,8 +87,8 @@ impl PolicyDocument {
     }
 }
 
-pub(crate) fn parse(bytes: &[u8]) -> Result<Policy, PolicyDocumentError> {
-    serde_json::from_slice(bytes).map_err(|error: serde_json::Error| PolicyDocumentError::Policy(error.to_string()))
+fn parse(bytes: &[u8]) -> Result<Policy, PolicyDocumentError> {
+    Policy::parse(bytes).map_err(|error| PolicyDocumentError::Policy(error.to_string()))
 }
 
 /// Canonical bytes of a policy, and their hash: what a signature, a run and a payee mean by "this policy".

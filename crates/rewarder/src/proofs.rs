@@ -97,7 +97,7 @@ impl Loaded {
             let amount = found.map_or(0, |place| allocation.amounts[place]);
             let proof = match format {
                 ProofFormat::Oz => self.prove_oz(index, actor, amount)?,
-                ProofFormat::Sum => self.prove_sum(index, actor),
+                ProofFormat::Sum => self.prove_sum(index, actor)?,
             };
             proofs.push(AssetProof { asset: allocation.asset.clone(), amount: Units(amount), proof });
         }
@@ -115,12 +115,12 @@ impl Loaded {
         Ok(Proof::Oz { root: tree.root().map(|root| hex0x(&root)), leaf_encoding, proof })
     }
 
-    fn prove_sum(&self, index: usize, actor: &str) -> Proof {
+    fn prove_sum(&self, index: usize, actor: &str) -> Result<Proof, SealedError> {
         let (roster, paying) = self.computed.paying();
-        let tree = self.sum_tree(index);
+        let tree = self.sum_tree(index)?;
         let root = tree.root();
         let proof = tree.prove(roster, &paying[index].amounts, actor);
-        Proof::Sum { root: b3(&root.hash), root_sum: Units(root.sum), proof }
+        Ok(Proof::Sum { root: b3(&root.hash), root_sum: Units(root.sum), proof })
     }
 
     /// Writes a line for each payout: `{"account","amount","asset","proof"}`. Threads make pieces at the same time,
@@ -142,8 +142,8 @@ impl Loaded {
         for index in chosen {
             // Built before the threads start: each of them would otherwise wait for the first.
             match format {
-                ProofFormat::Oz => drop(self.oz_tree(index)?),
-                ProofFormat::Sum => drop(self.sum_tree(index)),
+                ProofFormat::Oz => self.oz_tree(index).map(|_| ())?,
+                ProofFormat::Sum => self.sum_tree(index).map(|_| ())?,
             }
             let chunks = roster.len().div_ceil(CHUNK_ACTORS);
             let at_once = 4 * threads.max(1);
@@ -179,7 +179,7 @@ impl Loaded {
                     line.write(&proof, &mut text)?;
                 }
                 ProofFormat::Sum => {
-                    line.write(&self.sum_tree(index).prove(roster, &allocation.amounts, actor), &mut text)?;
+                    line.write(&self.sum_tree(index)?.prove(roster, &allocation.amounts, actor), &mut text)?;
                 }
             }
             lines += 1;

@@ -17,7 +17,7 @@ use crate::hashing::{b3, parse_b3};
 use crate::job::{Basis, Computed, RunError, Unwatched, settle};
 use crate::keys::TrustedKeys;
 use crate::manifest::{FORMAT, MANIFEST_BYTES_MAX, Manifest, RunStatus, commitment};
-use crate::policy_document::{self, PolicyDocument, Trust};
+use crate::policy_document::{PolicyDocument, Trust};
 
 /// Bytes of a commitment file at most.
 const COMMITMENT_BYTES_MAX: u64 = 128;
@@ -73,7 +73,7 @@ pub struct Loaded {
     pub computed: Computed,
     threads: usize,
     oz: Vec<OnceLock<Result<OzTree, Breach>>>,
-    sum: Vec<OnceLock<SumTree>>,
+    sum: Vec<OnceLock<Result<SumTree, Breach>>>,
 }
 
 impl SealedRun {
@@ -130,8 +130,8 @@ impl SealedRun {
             return Err(SealedError::Quarantined(breach.to_string()));
         }
         let assets = computed.paying().1.len();
-        let (oz, sum) = (|| OnceLock::new(), || OnceLock::new());
-        let (oz, sum) = ((0..assets).map(|_| oz()).collect(), (0..assets).map(|_| sum()).collect());
+        let oz = (0..assets).map(|_| OnceLock::new()).collect();
+        let sum = (0..assets).map(|_| OnceLock::new()).collect();
         let fresh = Arc::new(Loaded { computed, threads: self.threads, oz, sum });
         *loaded = Some(Arc::clone(&fresh));
         Ok(fresh)
@@ -159,7 +159,7 @@ impl SealedRun {
     pub fn basis(&self) -> Result<Basis, SealedError> {
         let manifest = &self.manifest;
         let policy = self.artifact(POLICY, POLICY_BYTES_MAX)?;
-        let policy = policy_document::parse(&policy).map_err(|error| damaged(POLICY, error))?;
+        let policy = Policy::parse(&policy).map_err(|error| damaged(POLICY, error))?;
         let usage = self.artifact(USAGE, self.memory_bytes)?;
         let totals = ron_usage::read_totals(Bytes::from(usage), self.memory_bytes);
         let totals = totals.map_err(|error| damaged(USAGE, error))?;
@@ -242,20 +242,19 @@ impl SealedRun {
 
     /// Every integer of one actor's amounts.
     pub fn explain(&self, actor: &str) -> Result<Explanation, SealedError> {
-        let loaded = self.load()?;
-        Ok(loaded.explain(actor))
+        self.load()?.explain(actor)
     }
 }
 
 impl Loaded {
     /// Every integer of one actor's amounts. In a correction these are what the actor is entitled to.
-    pub fn explain(&self, actor: &str) -> Explanation {
+    pub fn explain(&self, actor: &str) -> Result<Explanation, SealedError> {
         let computed = &self.computed;
         let (basis, carry) = (&computed.basis, computed.basis.carry_units());
         let (policy, totals, threads) = (&basis.policy, &basis.totals, self.threads);
         let question = Question { policy, totals, run_key: computed.order_key(), carry: &carry, threads };
         let entitled = computed.outcome.as_ref().map_or(&[][..], |payouts| &payouts.entitled);
-        explain(&question, entitled, actor)
+        explain(&question, entitled, actor).map_err(|breach| damaged(USAGE, breach))
     }
 
     /// The OpenZeppelin tree of an asset, built when first asked for.
@@ -267,11 +266,12 @@ impl Loaded {
     }
 
     /// The sum tree of an asset, built when first asked for.
-    pub fn sum_tree(&self, asset_index: usize) -> &SumTree {
+    pub fn sum_tree(&self, asset_index: usize) -> Result<&SumTree, SealedError> {
         let (roster, paying) = self.computed.paying();
         let allocation = &paying[asset_index];
         let build = || SumTree::build(&allocation.asset, roster, &allocation.amounts, self.threads);
-        self.sum[asset_index].get_or_init(build)
+        let tree = self.sum[asset_index].get_or_init(build);
+        tree.as_ref().map_err(|breach| damaged(USAGE, breach))
     }
 }
 
