@@ -11,6 +11,7 @@ pub mod artifacts;
 pub mod canonical;
 pub mod correct;
 pub mod diff;
+pub mod distribution;
 pub mod envelope;
 pub mod epoch;
 pub mod folder;

@@ -5,10 +5,12 @@
 //! totals since the last one to an epoch, as a file that a reward run can read.
 
 mod book;
+mod export;
 mod file;
 mod record;
 mod store;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +24,8 @@ use ron_types::{Error, Kind};
 pub use book::FILE_BYTES_MAX;
 pub use record::SealedUsage;
 use store::Store;
+
+use crate::epoch::EpochId;
 pub use store::UsageError;
 
 /// Time between two savings of what was counted: the most that a killed process loses.
@@ -55,10 +59,19 @@ pub struct UsageMeter {
 
 struct Inner {
     meter: Meter,
-    open_disk: Box<OpenDisk>,
-    files_kept: usize,
+    options: UsageOptions,
     /// None until the log is read. Held while waiting for the disk, so only blocking threads lock it.
     store: Mutex<Option<Store>>,
+}
+
+/// How usage is kept.
+pub struct UsageOptions {
+    /// Opens the disk of the log.
+    pub open_disk: Box<OpenDisk>,
+    /// Folder for sealed files that somebody needs by path; none in amnesia mode.
+    pub files_folder: Option<PathBuf>,
+    /// Sealed files that are kept, at least one.
+    pub files_kept: usize,
 }
 
 /// One page of the rows since the last seal.
@@ -79,20 +92,19 @@ const SEALED_SHOWN: usize = 100;
 
 impl UsageMeter {
     /// A usage meter that begins to count now, and to keep what it counts once its task runs.
-    pub fn new(meter: Meter, open_disk: Box<OpenDisk>, files_kept: usize) -> UsageMeter {
+    pub fn new(meter: Meter, options: UsageOptions) -> UsageMeter {
         meter.begin();
-        UsageMeter { inner: Arc::new(Inner { meter, open_disk, files_kept, store: Mutex::default() }) }
+        UsageMeter { inner: Arc::new(Inner { meter, options, store: Mutex::default() }) }
     }
 
     /// Seals everything counted since the last seal as the usage of this epoch: durable when this returns. The same
     /// epoch again is the same file. `as_actor` gives all rows to one actor.
     pub async fn seal(
         &self,
-        epoch: &str,
-        as_actor: Option<&str>,
+        epoch: EpochId,
+        as_actor: Option<String>,
         deadline: Deadline,
     ) -> Result<SealedUsage, UsageError> {
-        let (epoch, as_actor) = (epoch.to_owned(), as_actor.map(str::to_owned));
         let meter = self.inner.meter.clone();
         let sealed = self.with(deadline, move |store| {
             store.collect(&meter);
@@ -102,9 +114,25 @@ impl UsageMeter {
     }
 
     /// The sealed file of an epoch.
-    pub async fn file(&self, epoch: &str, deadline: Deadline) -> Result<(SealedUsage, Bytes), UsageError> {
-        let epoch = epoch.to_owned();
-        self.with(deadline, move |store| store.file(&epoch)).await?
+    pub async fn file(&self, epoch: EpochId, deadline: Deadline) -> Result<(SealedUsage, Bytes), UsageError> {
+        self.with(deadline, move |store| store.file(epoch.as_str())).await?
+    }
+
+    /// Path of the sealed file of an epoch, and the hash of its bytes; none if it is not kept, or nothing is written
+    /// here. Waits for the disk.
+    pub fn path(&self, epoch: &str) -> Option<(PathBuf, [u8; 32])> {
+        let folder = self.inner.options.files_folder.as_ref()?;
+        let store = self.inner.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = store.as_ref()?;
+        let (sealed, bytes) = store.file(epoch).ok()?;
+        let put = export::tidy(folder, |epoch| store.keeps(epoch)).and_then(|()| export::put(folder, &sealed, &bytes));
+        match put {
+            Ok(path) => Some((path, sealed.hash)),
+            Err(error) => {
+                tracing::error!(%error, folder = %folder.display(), "a usage file could not be written");
+                None
+            }
+        }
     }
 
     /// Rows since the last seal, after this actor; about `rows` of them, because an actor's rows stay together.
@@ -141,13 +169,13 @@ impl UsageMeter {
 
     /// Opens the log, if a former life of the task has not.
     fn open(&self) -> TaskResult {
-        let Inner { open_disk, files_kept, store, .. } = &*self.inner;
+        let Inner { options, store, .. } = &*self.inner;
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         if store.is_none() {
             let unusable =
                 |detail: String| TaskError::Init { code: FAILED_DISK, detail: format!("usage log: {detail}") };
-            let disk = open_disk().map_err(|error| unusable(error.to_string()))?;
-            let (opened, found) = Store::open(disk, *files_kept).map_err(|error| unusable(error.to_string()))?;
+            let disk = (options.open_disk)().map_err(|error| unusable(error.to_string()))?;
+            let (opened, found) = Store::open(disk, options.files_kept).map_err(|error| unusable(error.to_string()))?;
             if found.has_losses() {
                 tracing::error!(?found, "records of the usage log are lost or damaged; the rest is kept");
             }
@@ -216,7 +244,7 @@ pub async fn usage_meter(context: TaskContext, usage: UsageMeter) -> TaskResult 
 impl From<UsageError> for Error {
     fn from(error: UsageError) -> Error {
         let kind = match &error {
-            UsageError::BadEpoch(_) | UsageError::BadActor => Kind::Schema,
+            UsageError::BadActor => Kind::Schema,
             UsageError::SealedOtherwise { .. } => Kind::Conflict,
             UsageError::Unknown(_) | UsageError::Forgotten(_) => Kind::NotFound,
             UsageError::NotReady => Kind::Degraded,

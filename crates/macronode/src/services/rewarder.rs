@@ -3,6 +3,7 @@
 mod books;
 mod ledger;
 mod reward;
+mod usage;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

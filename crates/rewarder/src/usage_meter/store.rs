@@ -13,6 +13,7 @@ use ron_log::{Class, Disk, Live, Log, LogError, LogOptions, Position, Recovery, 
 use super::book::{Book, FILE_BYTES_MAX};
 use super::file;
 use super::record::{self, Record, SealKind, SealedUsage};
+use crate::epoch::EpochId;
 
 /// Bytes of one segment: a file of the maximum size and its head fit.
 const SEGMENT_BYTES: u32 = 12 << 20;
@@ -47,9 +48,6 @@ struct Seal {
 /// Refusal to seal or to show a file.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum UsageError {
-    /// The name of the epoch is not one.
-    #[error("`{0}` is not an epoch: 1 to 128 of A-Z, a-z, 0-9, `.`, `_`, `-`, not beginning with a dot")]
-    BadEpoch(String),
     /// The actor that is to have all rows is not one.
     #[error("as: 1 to 256 bytes without control characters")]
     BadActor,
@@ -148,9 +146,9 @@ impl Store {
     }
 
     /// Seals everything since the last seal as the usage of this epoch. The same epoch again is the same file.
-    pub fn seal(&mut self, epoch: &str, as_actor: Option<&str>) -> Result<SealedUsage, UsageError> {
-        check_epoch(epoch)?;
+    pub fn seal(&mut self, epoch: &EpochId, as_actor: Option<&str>) -> Result<SealedUsage, UsageError> {
         check_actor(as_actor)?;
+        let epoch = epoch.as_str();
         if let Some(seal) = self.find(epoch) {
             return if seal.sealed.as_actor.as_deref() == as_actor {
                 Ok(seal.sealed.clone())
@@ -207,6 +205,11 @@ impl Store {
         Ok(())
     }
 
+    /// Whether the file of this epoch is kept.
+    pub fn keeps(&self, epoch: &str) -> bool {
+        self.find(epoch).is_some_and(|seal| seal.position.is_some())
+    }
+
     /// The sealed epochs that are still known, newest first.
     pub fn sealed(&self) -> impl Iterator<Item = &SealedUsage> {
         self.seals.iter().rev().map(|seal| &seal.sealed)
@@ -214,7 +217,6 @@ impl Store {
 
     /// A sealed file, its hash checked.
     pub fn file(&self, epoch: &str) -> Result<(SealedUsage, Bytes), UsageError> {
-        check_epoch(epoch)?;
         let seal = self.find(epoch).ok_or_else(|| UsageError::Unknown(epoch.to_owned()))?;
         let position = seal.position.ok_or_else(|| UsageError::Forgotten(epoch.to_owned()))?;
         let file = self.log.read(position)?.body;
@@ -308,13 +310,6 @@ impl Replay {
         let before = self.seals.insert(sealed.number, Seal { sealed, position });
         before.and_then(|seal| seal.position).into_iter().for_each(|old| live.release(old));
     }
-}
-
-/// Whether this is the name of an epoch.
-pub fn check_epoch(epoch: &str) -> Result<(), UsageError> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    let is_epoch = (1..=128).contains(&epoch.len()) && epoch.bytes().all(is_plain) && !epoch.starts_with('.');
-    if is_epoch { Ok(()) } else { Err(UsageError::BadEpoch(epoch.chars().take(128).collect())) }
 }
 
 fn check_actor(actor: Option<&str>) -> Result<(), UsageError> {
