@@ -3,14 +3,15 @@
 use serde_json::Value;
 
 use super::args::ExplainArgs;
-use super::folders::{cost, load, one_line};
+use super::folders::{cost, damaged, load, one_line};
 use crate::commands::Report;
 use crate::errors::Failure;
 
 /// Explains one actor.
 pub fn explain(args: &ExplainArgs) -> Result<Report, Failure> {
     let loaded = load(&args.dir, &cost(&args.cost))?;
-    let explanation = serde_json::to_value(loaded.explain(&args.actor)).unwrap_or_default();
+    let explanation = loaded.explain(&args.actor).map_err(|error| damaged(&args.dir, &error))?;
+    let explanation = serde_json::to_value(explanation).unwrap_or_default();
     let text = if args.json { format!("{explanation}\n") } else { lines(&explanation, 0) };
     Ok(Report::clean(text))
 }
