@@ -128,7 +128,7 @@ async fn usage(app: Arc<App>, call: Call, bearer: Bearer, query: Query<UsageQuer
     if !(1..=ROWS_MAX).contains(&limit) {
         return Err(Error::schema(format!("limit: 1 to {ROWS_MAX}, not {limit}")).into());
     }
-    let page = app.usage.page(after, limit as usize, call.deadline).await.map_err(Error::from)?;
+    let page = app.rewarder.usage().page(after, limit as usize, call.deadline).await.map_err(Error::from)?;
     let row = |(actor, metric, quantity): (String, String, u128)| UsageRow { actor, metric, quantity: quantity.to_string() };
     Ok(Json(UsageAnswer {
         rows: page.rows.into_iter().map(row).collect(),
@@ -143,14 +143,14 @@ async fn seal(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
     let SealRequest { epoch, as_actor } = body.parse()?;
     let epoch: EpochId = epoch_of(&epoch)?;
     app.allow(&bearer, COMPUTE, epoch.as_str())?;
-    let sealed = app.usage.seal(epoch, as_actor, call.deadline).await.map_err(Error::from)?;
+    let sealed = app.rewarder.usage().seal(epoch, as_actor, call.deadline).await.map_err(Error::from)?;
     Ok(Json(SealAnswer::from(sealed)).into_response())
 }
 
 async fn file(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
     let epoch = epoch_of(&epoch.0)?;
     app.allow(&bearer, READ, epoch.as_str())?;
-    let (sealed, bytes) = app.usage.file(epoch, call.deadline).await.map_err(Error::from)?;
+    let (sealed, bytes) = app.rewarder.usage().file(epoch.as_str(), call.deadline).await.map_err(Error::from)?;
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/csv; charset=utf-8"));

@@ -93,7 +93,7 @@ async fn what_was_saved_outlives_a_kill_and_is_sealed_once() {
     let before = usage(&mut operator).await["rows"].clone();
     assert_eq!(before.as_array().map(Vec::len), Some(2), "{before}");
     // Saved within a second or so: the log of usage has grown by then.
-    let log = data.join("usage");
+    let log = data.join("rewarder").join("usage");
     let recorded = || std::fs::read_dir(&log).ok()?.flatten().find_map(|entry| {
         let bytes = std::fs::read(entry.path()).ok()?;
         bytes.windows(18).any(|window| window == b"mailbox.bytes_sent").then_some(())

@@ -205,11 +205,6 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the file of this epoch is kept.
-    pub fn keeps(&self, epoch: &str) -> bool {
-        self.find(epoch).is_some_and(|seal| seal.position.is_some())
-    }
-
     /// The sealed epochs that are still known, newest first.
     pub fn sealed(&self) -> impl Iterator<Item = &UsageSeal> {
         self.seals.iter().rev().map(|seal| &seal.sealed)

@@ -278,9 +278,7 @@ proptest! {
 
 fn in_memory(meter: &Meter) -> UsageMeter {
     let disk: Arc<dyn Disk> = Arc::new(RamDisk::new());
-    let options =
-        UsageOptions { open_disk: Box::new(move || Ok(Arc::clone(&disk))), files_folder: None, files_kept: FILES_KEPT };
-    UsageMeter::new(meter.clone(), options)
+    UsageMeter::new(meter.clone(), Box::new(move || Ok(Arc::clone(&disk))), FILES_KEPT)
 }
 
 #[tokio::test]
@@ -302,7 +300,7 @@ async fn what_services_count_is_shown_and_sealed() {
     assert_eq!(rest.next, None);
     meter.count("t1", "mailbox.messages_sent", 1);
     let sealed = usage.seal(id("e1"), Some("node-1".to_owned()), soon()).await.expect("sealed");
-    let (_, file) = usage.file(id("e1"), soon()).await.expect("kept");
+    let (_, file) = usage.file("e1", soon()).await.expect("kept");
     let text = "actor,metric,quantity\nnode-1,mailbox.bytes_sent,150\nnode-1,mailbox.messages_sent,7\n";
     assert_eq!(std::str::from_utf8(&file), Ok(text));
     let page = usage.page(None, 3, soon()).await.expect("a page");
@@ -328,41 +326,4 @@ fn rows_beyond_the_bounds_are_added_together() {
     (0..10).for_each(|extra| book.add(&format!("{extra:04000}"), "m", 1));
     assert_eq!(book.rows(), rows + 1, "the names of the rest are too long for the file");
     assert!(file::write(&book, None).0.len() as u64 <= FILE_BYTES_MAX + 100);
-}
-
-#[test]
-fn a_sealed_file_is_put_where_readers_find_it() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let files = folder.path().join("files");
-    let disk: Arc<dyn Disk> = Arc::new(RamDisk::new());
-    let options = UsageOptions {
-        open_disk: Box::new(move || Ok(Arc::clone(&disk))),
-        files_folder: Some(files.clone()),
-        files_kept: 1,
-    };
-    let meter = Meter::new(&Metrics::new());
-    let usage = UsageMeter::new(meter.clone(), options);
-    assert_eq!(usage.path("e1"), None, "the log is not read yet");
-    usage.open().expect("memory");
-    let seal = |epoch: &str| {
-        meter.count("t", "m", 3);
-        let mut store = usage.inner.store.lock().expect("nobody panicked");
-        let store = store.as_mut().expect("it is open");
-        store.collect(&meter);
-        store.seal(&id(epoch), None).expect("sealed")
-    };
-    let sealed = seal("e1");
-    std::fs::create_dir_all(&files).expect("a folder");
-    std::fs::write(files.join("e1.csv"), "cut short").expect("written");
-    std::fs::write(files.join("e0.part"), "never finished").expect("written");
-    let (path, hash) = usage.path("e1").expect("it is kept");
-    assert_eq!(hash, sealed.hash);
-    assert_eq!(*blake3::hash(&std::fs::read(&path).expect("there")).as_bytes(), sealed.hash);
-    assert_eq!(usage.path("e1"), Some((path.clone(), hash)), "asked again");
-    seal("e2");
-    assert_eq!((usage.path("e1"), usage.path("e3")), (None, None), "one is no longer kept, one was never sealed");
-    usage.path("e2").expect("it is kept");
-    let names: Vec<_> =
-        std::fs::read_dir(&files).expect("there").map(|entry| entry.expect("read").file_name()).collect();
-    assert_eq!(names, ["e2.csv"]);
 }
