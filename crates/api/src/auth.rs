@@ -56,8 +56,14 @@ impl Bearer {
     }
 
     /// The bearer was allowed this at a time that may be past.
-    pub fn allowed_at(&self, authority: &Authority, action: Action, resource: &str, at_ms: u64) -> Result<(), Error> {
-        self.allows(authority, action, resource, Some(at_ms)).map(drop)
+    pub fn allowed_at(
+        &self,
+        authority: &Authority,
+        action: Action,
+        resource: &str,
+        at_ms: u64,
+    ) -> Result<Arc<Subject>, Error> {
+        self.allows(authority, action, resource, Some(at_ms))
     }
 
     fn allows(

@@ -85,12 +85,16 @@ pub enum Code {
     SigningKeyUnusable,
     /// MN0024
     OpenPlane,
+    /// MN0025
+    PayoutsRefused,
+    /// MN0026
+    RunDamaged,
 }
 
 impl Code {
     /// All of them, in the order of their numbers.
     #[cfg(test)]
-    pub const ALL: [Code; 24] = [
+    pub const ALL: [Code; 26] = [
         Code::FileUnreadable,
         Code::FileSyntax,
         Code::UnknownKey,
@@ -115,6 +119,8 @@ impl Code {
         Code::CapabilityUnusable,
         Code::SigningKeyUnusable,
         Code::OpenPlane,
+        Code::PayoutsRefused,
+        Code::RunDamaged,
     ];
 
     /// One line saying what happened.
@@ -144,6 +150,8 @@ impl Code {
             Code::CapabilityUnusable => "a capability token cannot be made or read as asked",
             Code::SigningKeyUnusable => "a key of the node is missing or cannot be used",
             Code::OpenPlane => "requests may go unsigned on loopback addresses only",
+            Code::PayoutsRefused => "payouts cannot be computed from what was given",
+            Code::RunDamaged => "a run of payouts is not what it says it is, or cannot be written",
         }
     }
 

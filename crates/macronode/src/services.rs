@@ -4,6 +4,7 @@
 //! docs/adding-a-service.md.
 
 mod mailbox;
+mod rewarder;
 
 use std::sync::OnceLock;
 
@@ -21,7 +22,7 @@ pub use crate::doctor::Finding;
 pub use crate::errors::{Code, Failure};
 
 /// The services of this binary, in start order.
-pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox];
+pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox, &rewarder::Rewarder];
 
 /// One service: what it declares, and how it becomes part of a node.
 pub trait Service: Sync {

@@ -1,0 +1,154 @@
+//! Files and folders that the commands read, and how it is told when they cannot be used.
+
+use std::io::Read as _;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ron_usage::{BadRow, InputError, InputFile};
+use svc_rewarder::sealed::Loaded;
+use svc_rewarder::{Cost, Folder, PolicyDocument, RunError, SealedError, SealedRun, Trust, TrustedKeys};
+
+use super::args::CostArgs;
+use crate::commands::table::{row, shortened, table};
+use crate::errors::{Code, Failure};
+
+/// Longest policy, envelope or list of keys, in bytes.
+const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
+/// Columns for one cell of the table of bad rows.
+const CELL_MAX: usize = 60;
+
+/// What was given cannot be used.
+pub fn refused(message: impl Into<String>) -> Failure {
+    Failure::new(Code::PayoutsRefused, message)
+}
+
+/// The cost that a command allows. Spilling goes to the temporary folder, never beside the result.
+pub fn cost(args: &CostArgs) -> Cost {
+    let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+    Cost {
+        threads: args.threads.map_or_else(cores, usize::from),
+        memory_bytes: args.memory,
+        spill: Some(std::env::temp_dir()),
+    }
+}
+
+/// The usage files of a command, under their names without folders.
+pub fn inputs(paths: &[PathBuf]) -> Result<Vec<InputFile>, Failure> {
+    let input = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        match std::fs::metadata(path) {
+            Err(error) => Err(refused(format!("cannot read the usage {}: {error}", path.display()))),
+            Ok(found) if found.is_dir() => Err(refused(format!("{} is a folder, not a usage file", path.display()))),
+            Ok(_) => Ok(InputFile { name: name.unwrap_or_default(), path: path.clone() }),
+        }
+    };
+    paths.iter().map(input).collect()
+}
+
+/// A small file.
+pub fn document(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
+    let cannot = |error: &dyn std::fmt::Display| refused(format!("cannot read the {what} {}: {error}", path.display()));
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
+    file.take(DOCUMENT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| cannot(&error))?;
+    if bytes.len() as u64 > DOCUMENT_BYTES_MAX {
+        return Err(cannot(&format!("it has more than {DOCUMENT_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// A list of trusted keys.
+pub fn trusted_keys(path: &Path) -> Result<TrustedKeys, Failure> {
+    let bytes = document(path, "list of keys")?;
+    TrustedKeys::parse(&bytes).map_err(|error| refused(format!("the list of keys {}: {error}", path.display())))
+}
+
+/// A policy that is trusted as the command says.
+pub fn policy(path: &Path, keys: Option<&Path>, unsigned: bool) -> Result<PolicyDocument, Failure> {
+    let keys = keys.map(trusted_keys).transpose()?;
+    let trust = Trust { keys: keys.as_ref(), allows_unsigned: unsigned };
+    let read = PolicyDocument::read(&document(path, "policy")?, trust);
+    read.map_err(|error| refused(format!("the policy {}: {error}", path.display())))
+}
+
+/// Opens the run in a folder.
+pub fn open(path: &Path, cost: &Cost) -> Result<SealedRun, Failure> {
+    let folder =
+        Folder::open(path).map_err(|error| refused(format!("cannot open the run {}: {error}", path.display())));
+    SealedRun::open(Arc::new(folder?), cost.memory_bytes, cost.threads).map_err(|error| damaged(path, &error))
+}
+
+/// Opens a run and loads it.
+pub fn load(path: &Path, cost: &Cost) -> Result<Arc<Loaded>, Failure> {
+    open(path, cost)?.load().map_err(|error| damaged(path, &error))
+}
+
+/// A run that is not what it says it is, or holds no amounts.
+pub fn damaged(path: &Path, error: &SealedError) -> Failure {
+    let place = path.display();
+    match error {
+        SealedError::Missing => refused(format!("there is no run in {place}; make one with `macronode reward run`")),
+        SealedError::UnknownAsset(_) => refused(format!("{place}: {error}")),
+        error => Failure::new(Code::RunDamaged, format!("the run in {place} cannot be used: {error}")),
+    }
+}
+
+/// A run that was not made.
+pub fn not_made(error: &RunError) -> Failure {
+    match error {
+        RunError::Input(InputError::BadRows { count, first }) => refused(bad_rows(*count, first)),
+        RunError::Io(error) => Failure::new(Code::RunDamaged, format!("the run cannot be written: {error}")),
+        error => refused(format!("{error}; nothing was written")),
+    }
+}
+
+/// The rows that cannot be counted, as a table.
+fn bad_rows(count: u64, first: &[BadRow]) -> String {
+    let mut rows = vec![row(["file", "row", "column", "reason"])];
+    for bad in first {
+        let cells = [&bad.file, &bad.row.to_string(), bad.column.as_deref().unwrap_or(""), &bad.reason];
+        rows.push(cells.iter().map(|cell| shortened(&one_line(cell), CELL_MAX)).collect());
+    }
+    let listed = first.len() as u64;
+    let more = if count > listed { format!("and {} more\n", count - listed) } else { String::new() };
+    let noun = if count == 1 { "row" } else { "rows" };
+    format!("{count} {noun} of the usage cannot be counted; nothing was written\n{}{more}", table(2, &rows))
+}
+
+/// Text of strangers without characters that command a terminal.
+pub fn one_line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_rows_are_a_table_with_the_rest_counted() {
+        let bad = |row, column: Option<&str>, reason: &str| BadRow {
+            file: "u.csv".into(),
+            row,
+            column: column.map(str::to_owned),
+            reason: reason.into(),
+        };
+        let first = [bad(2, Some("quantity"), "`-1` is negative"), bad(9, None, "a line\u{1b}[2J")];
+        let expected = "\
+7 rows of the usage cannot be counted; nothing was written
+  file   row  column    reason
+  u.csv  2    quantity  `-1` is negative
+  u.csv  9              a line\\u{1b}[2J
+and 5 more
+";
+        assert_eq!(bad_rows(7, &first), expected);
+    }
+}

@@ -1,0 +1,145 @@
+//! `reward policy`: policies are made, signed and checked with files alone.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use svc_rewarder::envelope::Envelope;
+use svc_rewarder::hashing::b3;
+use svc_rewarder::policy_document::canonical_policy;
+use svc_rewarder::{PolicyDocument, PublicKey, SigningKey, Trust, TrustedKeys};
+
+use super::args::{CheckArgs, KeyArgs, NewPolicyArgs, PolicyCommand, SignArgs};
+use super::folders::{document, one_line, refused, trusted_keys};
+use crate::commands::Report;
+use crate::commands::table::{row, table};
+use crate::errors::Failure;
+
+/// Carries out a `policy` command.
+pub fn policy(command: &PolicyCommand) -> Result<Report, Failure> {
+    match command {
+        PolicyCommand::New(args) => new(args),
+        PolicyCommand::Sign(args) => sign(args),
+        PolicyCommand::Check(args) => check(args),
+        PolicyCommand::Key(args) => key(args),
+    }
+}
+
+fn new(args: &NewPolicyArgs) -> Result<Report, Failure> {
+    let mut weights: BTreeMap<&str, &str> =
+        args.weights.iter().map(|(metric, weight)| (metric.as_str(), weight.as_str())).collect();
+    if weights.is_empty() {
+        weights.insert("usage", "1");
+    }
+    let asset = json!({"asset": args.asset, "pool": args.pool, "weights": weights});
+    let text = format!("{:#}\n", json!({"id": args.id, "ruleset": 1, "assets": [asset]}));
+    PolicyDocument::draft(text.as_bytes()).map_err(|error| refused(error.to_string()))?;
+    put(args.out.as_deref(), &text, "the policy")
+}
+
+fn sign(args: &SignArgs) -> Result<Report, Failure> {
+    let bytes = document(&args.file, "policy")?;
+    let told = |error: &dyn std::fmt::Display| refused(format!("the policy {}: {error}", args.file.display()));
+    // What is not a policy is not signed, by mistake or otherwise.
+    PolicyDocument::draft(&bytes).map_err(|error| told(&error))?;
+    let key = read_key(&args.key)?;
+    let mut envelope = if Envelope::is_one(&bytes) {
+        Envelope::parse(&bytes).map_err(|error| told(&error))?
+    } else {
+        Envelope::around(&bytes)
+    };
+    envelope.sign(&key).map_err(|error| told(&error))?;
+    put(args.out.as_deref(), &envelope.to_text(), "the signed policy")
+}
+
+fn check(args: &CheckArgs) -> Result<Report, Failure> {
+    let bytes = document(&args.file, "policy")?;
+    let told = |error: &dyn std::fmt::Display| refused(format!("the policy {}: {error}", args.file.display()));
+    let is_signed = Envelope::is_one(&bytes);
+    let (checked, signers) = match (&args.keys, is_signed) {
+        (Some(path), _) => {
+            let keys = trusted_keys(path)?;
+            let trust = Trust { keys: Some(&keys), allows_unsigned: false };
+            let read = PolicyDocument::read(&bytes, trust).map_err(|error| told(&error))?;
+            let signers = read.signers.clone();
+            (read, Some(signers))
+        }
+        (None, _) => (PolicyDocument::draft(&bytes).map_err(|error| told(&error))?, None),
+    };
+    let hash = b3(&canonical_policy(&checked.policy).map_err(|error| told(&error))?.1);
+    if args.json {
+        let body = json!({
+            "id": checked.policy.id, "ruleset": checked.policy.ruleset, "hash": hash,
+            "in_envelope": is_signed, "signers": signers,
+        });
+        return Ok(Report::clean(format!("{body}\n")));
+    }
+    let mut rows = vec![row(["policy", &one_line(&checked.policy.id)]), row(["hash", &hash])];
+    for asset in &checked.policy.assets {
+        let pool = asset.pool.map_or_else(|| "given with the run".to_owned(), |pool| pool.to_string());
+        rows.push(row(["pool", &format!("{} {pool}", one_line(&asset.asset))]));
+    }
+    rows.extend(signers.iter().flatten().map(|key: &PublicKey| row(["signed by", &key.to_string()])));
+    let verdict = match (&signers, is_signed) {
+        (Some(signers), _) => format!("ok: a policy that {} trusted keys have signed", signers.len()),
+        (None, true) => {
+            "ok: a policy in an envelope; its signatures were not checked, for that takes --keys".to_owned()
+        }
+        (None, false) => "ok: a policy that nobody has signed".to_owned(),
+    };
+    Ok(Report::clean(format!("{}\n{verdict}\n", table(0, &rows))))
+}
+
+fn key(args: &KeyArgs) -> Result<Report, Failure> {
+    let is_new = !args.file.exists();
+    let key = if is_new { make_key(&args.file)? } else { read_key(&args.file)? };
+    let public = key.public();
+    if let Some(path) = &args.trust {
+        trust(path, public)?;
+    }
+    if args.json {
+        let body: Value = json!({"public": public, "keyid": public.id(), "new": is_new});
+        return Ok(Report::clean(format!("{body}\n")));
+    }
+    Ok(Report::clean(format!("{public}\n")))
+}
+
+fn make_key(path: &Path) -> Result<SigningKey, Failure> {
+    let made = SigningKey::generate().and_then(|key| key.write(path).map(|()| key));
+    made.map_err(|error| refused(format!("cannot make the key {}: {error}", path.display())))
+}
+
+fn read_key(path: &Path) -> Result<SigningKey, Failure> {
+    SigningKey::read(path).map_err(|error| refused(format!("cannot read the key {}: {error}", path.display())))
+}
+
+/// Adds a key to a list; the threshold stays as it is.
+fn trust(path: &Path, key: PublicKey) -> Result<(), Failure> {
+    let mut trusted = TrustedKeys { threshold: 1, keys: Vec::new() };
+    if path.exists() {
+        trusted = trusted_keys(path)?;
+    }
+    if !trusted.keys.contains(&key) {
+        trusted.keys.push(key);
+    }
+    let text = serde_json::to_string_pretty(&trusted).unwrap_or_default() + "\n";
+    put(Some(path), &text, "the list of keys").map(drop)
+}
+
+/// Writes a text to a file in one step, or to standard output.
+fn put(path: Option<&Path>, text: &str, what: &str) -> Result<Report, Failure> {
+    let Some(path) = path else { return Ok(Report::clean(text)) };
+    let cannot = |error: std::io::Error| refused(format!("cannot write {what} {}: {error}", path.display()));
+    // A crash must not leave half of a list that was whole before.
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    write().map_err(cannot)?;
+    Ok(Report::clean(format!("{what} is in {}\n", path.display())))
+}

@@ -1,0 +1,202 @@
+//! Correction epochs: what should have been paid, minus what was.
+//!
+//! Who got too little is paid the rest. Who got too much gives it back, as far as the order allows; what is not taken
+//! back is carried in the manifest. The order among equals is that of the corrected run, so that nobody's amount changes
+//! for another reason than the error.
+
+use std::io::{self, Write};
+
+use ron_calculus::{AssetAllocation, Breach, Roster, Units};
+use ron_ledger::RunKey;
+use serde::{Deserialize, Serialize};
+
+use crate::epoch::EpochId;
+use crate::hashing::b3;
+use crate::manifest::{CorrectedFacts, CorrectsFacts};
+
+/// The run to correct.
+#[derive(Clone, Debug)]
+pub struct Correction {
+    /// Its epoch.
+    pub epoch: EpochId,
+    /// Its key.
+    pub run_key: RunKey,
+    /// Its commitment.
+    pub commitment: [u8; 32],
+    /// Most units that are taken back from one actor; none: whatever it was paid.
+    pub clawback_max: Option<Units>,
+    /// Who was in it.
+    pub roster: Roster,
+    /// Assets it paid, and the amount of each actor in the order of the roster.
+    pub paid: Vec<(String, Vec<u128>)>,
+}
+
+/// What a correction does.
+#[derive(Clone, Debug)]
+pub struct Corrected {
+    /// Everyone who was paid or should have been.
+    pub roster: Roster,
+    /// Units paid now; the pool of each is exactly what is paid.
+    pub pay: Vec<AssetAllocation>,
+    /// Units taken back now, by asset and actor.
+    pub take_back: Vec<Vec<u128>>,
+    /// How it comes out, by asset.
+    pub facts: Vec<CorrectedFacts>,
+}
+
+impl Correction {
+    /// Facts for the manifest, without how it comes out.
+    pub fn facts(&self) -> CorrectsFacts {
+        CorrectsFacts {
+            epoch: self.epoch.clone(),
+            run_key: b3(&self.run_key),
+            commitment: b3(&self.commitment),
+            clawback_max: self.clawback_max,
+            assets: Vec::new(),
+        }
+    }
+
+    /// Compares what everyone is entitled to with what was paid.
+    pub fn apply(&self, entitled_roster: &Roster, entitled: &[AssetAllocation]) -> Result<Corrected, Breach> {
+        let known = |asset: &str| entitled.iter().any(|allocation| allocation.asset == asset);
+        if let Some((asset, _)) = self.paid.iter().find(|(asset, _)| !known(asset)) {
+            return Err(Breach::Schema(format!("{asset} was paid, but the policy of the correction does not know it")));
+        }
+        let (roster, places) = union(&self.roster, entitled_roster);
+        let mut corrected = Corrected { roster, pay: Vec::new(), take_back: Vec::new(), facts: Vec::new() };
+        for allocation in entitled {
+            let paid = self.paid.iter().find(|(asset, _)| *asset == allocation.asset).map(|(_, amounts)| amounts);
+            let outcome = self.correct_asset(&places, paid.map_or(&[], Vec::as_slice), allocation)?;
+            corrected.pay.push(outcome.pay);
+            corrected.take_back.push(outcome.take_back);
+            corrected.facts.push(outcome.facts);
+        }
+        Ok(corrected)
+    }
+
+    fn correct_asset(&self, places: &[Places], paid: &[u128], entitled: &AssetAllocation) -> Result<OneAsset, Breach> {
+        let asset = &entitled.asset;
+        let mut sums = Sums::default();
+        let mut amounts = Vec::with_capacity(places.len());
+        let mut take_back = Vec::with_capacity(places.len());
+        for place in places {
+            let before = place.0.and_then(|index| paid.get(index)).copied().unwrap_or(0);
+            let now = place.1.map_or(0, |index| entitled.amounts[index]);
+            let too_much = before.saturating_sub(now);
+            let taken = self.clawback_max.map_or(too_much, |most| too_much.min(most.0));
+            let step = [now, before, now.saturating_sub(before), taken, too_much - taken];
+            sums.add(step).ok_or_else(|| Breach::Overflow(format!("{asset}: a sum of the correction")))?;
+            amounts.push(now.saturating_sub(before));
+            take_back.push(taken);
+        }
+        let facts = sums.facts(asset);
+        let balanced = facts.paid_before.0.checked_add(facts.pay.0).and_then(|sum| sum.checked_sub(facts.take_back.0));
+        if facts.entitled.0 != entitled.paid || balanced != facts.entitled.0.checked_add(facts.carried.0) {
+            return Err(Breach::Conservation(format!("{asset}: the correction does not add up: {facts:?}")));
+        }
+        let (pool, paid) = (facts.pay.0, facts.pay.0);
+        let pay = AssetAllocation { asset: asset.clone(), pool, paid, amounts };
+        Ok(OneAsset { pay, take_back, facts })
+    }
+}
+
+struct OneAsset {
+    pay: AssetAllocation,
+    take_back: Vec<u128>,
+    facts: CorrectedFacts,
+}
+
+/// Entitled, paid before, pay, take back, carried.
+#[derive(Default)]
+struct Sums([u128; 5]);
+
+impl Sums {
+    fn add(&mut self, step: [u128; 5]) -> Option<()> {
+        for (sum, part) in self.0.iter_mut().zip(step) {
+            *sum = sum.checked_add(part)?;
+        }
+        Some(())
+    }
+
+    fn facts(&self, asset: &str) -> CorrectedFacts {
+        let [entitled, paid_before, pay, take_back, carried] = self.0.map(Units);
+        CorrectedFacts { asset: asset.to_owned(), entitled, paid_before, pay, take_back, carried }
+    }
+}
+
+/// Places of one actor in two rosters.
+pub type Places = (Option<usize>, Option<usize>);
+
+/// All actors of two rosters in byte order, with their places in both.
+pub fn union(first: &Roster, second: &Roster) -> (Roster, Vec<Places>) {
+    let mut roster = Roster::default();
+    let mut places = Vec::with_capacity(first.len().max(second.len()));
+    let (mut a, mut b) = (0, 0);
+    while a < first.len() || b < second.len() {
+        let left = (a < first.len()).then(|| first.get(a));
+        let right = (b < second.len()).then(|| second.get(b));
+        let actor = match (left, right) {
+            (Some(left), Some(right)) => left.min(right),
+            (left, right) => left.or(right).unwrap_or_default(),
+        };
+        let place = ((left == Some(actor)).then_some(a), (right == Some(actor)).then_some(b));
+        a += usize::from(place.0.is_some());
+        b += usize::from(place.1.is_some());
+        let is_next = roster.push(actor);
+        debug_assert!(is_next, "both rosters are in order");
+        places.push(place);
+    }
+    (roster, places)
+}
+
+/// A line of `paid.ndjson`.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PaidLine<'a> {
+    #[serde(borrow)]
+    actor: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    asset: std::borrow::Cow<'a, str>,
+    amount: Units,
+}
+
+/// Writes what was paid before, so that the correction can be verified without the run it corrects.
+pub fn write_paid(correction: &Correction, to: &mut (dyn Write + Send)) -> io::Result<()> {
+    for (index, actor) in correction.roster.iter().enumerate() {
+        for (asset, amounts) in &correction.paid {
+            let amount = Units(amounts[index]);
+            serde_json::to_writer(&mut *to, &PaidLine { actor: actor.into(), asset: asset.into(), amount })?;
+            to.write_all(b"\n")?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads what [`write_paid`] wrote.
+pub fn read_paid(text: &[u8]) -> io::Result<(Roster, Vec<(String, Vec<u128>)>)> {
+    let wrong =
+        |line: usize, why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("line {}: {why}", line + 1));
+    let mut roster = Roster::default();
+    let mut paid: Vec<(String, Vec<u128>)> = Vec::new();
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    for (number, line) in lines.enumerate() {
+        let line: PaidLine<'_> = serde_json::from_slice(line).map_err(|error| wrong(number, &error.to_string()))?;
+        let is_same = roster.len().checked_sub(1).is_some_and(|last| roster.get(last) == line.actor);
+        if !is_same && !roster.push(&line.actor) {
+            return Err(wrong(number, "the actors are not in order"));
+        }
+        // An asset begins with the first actor and has one line for each: amounts cannot slip to another actor.
+        let amounts = match paid.iter_mut().find(|(asset, _)| *asset == line.asset) {
+            Some((_, amounts)) => amounts,
+            None => &mut paid.push_mut((line.asset.into_owned(), Vec::new())).1,
+        };
+        amounts.push(line.amount.0);
+        if amounts.len() != roster.len() {
+            return Err(wrong(number, "an actor has not one line for each asset"));
+        }
+    }
+    if paid.iter().any(|(_, amounts)| amounts.len() != roster.len()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not every actor has a line for every asset"));
+    }
+    Ok((roster, paid))
+}

@@ -1,0 +1,289 @@
+//! A run that was written: opened by its manifest, loaded when something is asked of it, checked as far as it is used.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use ron_calculus::tree::oz::OzTree;
+use ron_calculus::tree::sum::SumTree;
+use ron_calculus::{Breach, Explanation, Policy, Question, Units, explain};
+use ron_log::Disk;
+
+use crate::artifacts::{COMMITMENT, ENVELOPE, MANIFEST, PAID, POLICY, USAGE};
+use crate::correct::{Correction, read_paid};
+use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
+use crate::hashing::{b3, parse_b3};
+use crate::job::{Basis, Computed, RunError, Unwatched, settle};
+use crate::keys::TrustedKeys;
+use crate::manifest::{FORMAT, MANIFEST_BYTES_MAX, Manifest, RunStatus, commitment};
+use crate::policy_document::{PolicyDocument, Trust};
+
+/// Bytes of a commitment file at most.
+const COMMITMENT_BYTES_MAX: u64 = 128;
+/// Bytes of a policy file at most.
+const POLICY_BYTES_MAX: u64 = 2 << 20;
+
+/// Why a written run is not believed.
+#[derive(Debug, thiserror::Error)]
+pub enum SealedError {
+    /// There is no run.
+    #[error("there is no run here: {MANIFEST} is missing")]
+    Missing,
+    /// A file is not what the run says it is.
+    #[error("{file}: {reason}")]
+    Damaged {
+        /// Name of the file.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The run is in quarantine, and has no amounts.
+    #[error("the run is in quarantine: {0}")]
+    Quarantined(String),
+    /// The policy does not pay this asset.
+    #[error("the run does not pay {0}")]
+    UnknownAsset(String),
+    /// The disk failed, or memory does not suffice.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It cannot be computed again.
+    #[error("{0}")]
+    Run(#[from] RunError),
+}
+
+pub(crate) fn damaged(file: &str, reason: impl ToString) -> SealedError {
+    SealedError::Damaged { file: file.to_owned(), reason: reason.to_string() }
+}
+
+/// A run in a folder.
+pub struct SealedRun {
+    disk: Arc<dyn Disk>,
+    manifest: Manifest,
+    bytes: Vec<u8>,
+    commitment: [u8; 32],
+    memory_bytes: u64,
+    threads: usize,
+    loaded: Mutex<Option<Arc<Loaded>>>,
+}
+
+/// A run in memory, with the trees that were asked for.
+pub struct Loaded {
+    /// The run, computed again from its artifacts.
+    pub computed: Computed,
+    threads: usize,
+    oz: Vec<OnceLock<Result<OzTree, Breach>>>,
+    sum: Vec<OnceLock<Result<SumTree, Breach>>>,
+}
+
+impl SealedRun {
+    /// Opens a run: the manifest must be the one that the commitment names. Nothing else is read yet.
+    pub fn open(disk: Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<SealedRun, SealedError> {
+        let bytes = match read_file(&*disk, MANIFEST, MANIFEST_BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(SealedError::Missing),
+            read => read?,
+        };
+        let written = read_file(&*disk, COMMITMENT, COMMITMENT_BYTES_MAX)?;
+        let written = std::str::from_utf8(&written).ok().and_then(|text| parse_b3(text.trim_end()));
+        let commitment = commitment(&bytes);
+        if written != Some(commitment) {
+            return Err(damaged(MANIFEST, format!("its hash is {}, not the commitment", b3(&commitment))));
+        }
+        let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|error| damaged(MANIFEST, error))?;
+        let is_canonical = manifest.to_bytes().is_ok_and(|canonical| canonical == bytes);
+        if manifest.format != FORMAT || !is_canonical {
+            return Err(damaged(MANIFEST, "it is not canonical, or of another version"));
+        }
+        Ok(SealedRun { disk, manifest, bytes, commitment, memory_bytes, threads, loaded: Mutex::new(None) })
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Bytes of `run.json`.
+    pub fn manifest_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Hash of the manifest.
+    pub fn commitment(&self) -> [u8; 32] {
+        self.commitment
+    }
+
+    /// The folder.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// The run in memory: totals and policy are read and checked against the manifest, and the pools divided again.
+    ///
+    /// Dividing is faster than reading the amounts back, and gives what an explanation needs beside them.
+    pub fn load(&self) -> Result<Arc<Loaded>, SealedError> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = &*loaded {
+            return Ok(Arc::clone(loaded));
+        }
+        let computed = self.recompute()?;
+        if let Err(breach) = &computed.outcome {
+            return Err(SealedError::Quarantined(breach.to_string()));
+        }
+        let assets = computed.paying().1.len();
+        let oz = (0..assets).map(|_| OnceLock::new()).collect();
+        let sum = (0..assets).map(|_| OnceLock::new()).collect();
+        let fresh = Arc::new(Loaded { computed, threads: self.threads, oz, sum });
+        *loaded = Some(Arc::clone(&fresh));
+        Ok(fresh)
+    }
+
+    /// Forgets what is in memory.
+    pub fn unload(&self) {
+        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn recompute(&self) -> Result<Computed, SealedError> {
+        if self.manifest.status == RunStatus::Quarantined {
+            return Err(SealedError::Quarantined(self.manifest.reason.clone().unwrap_or_default()));
+        }
+        let computed = settle(self.basis()?, self.threads, &Unwatched, ron_calculus::allocate)?;
+        let manifest = &self.manifest;
+        let facts = computed.outcome.as_ref().map(|payouts| payouts.facts.as_slice());
+        if b3(&computed.run_key) != manifest.run_key || facts.is_ok_and(|facts| facts != manifest.assets) {
+            return Err(damaged(MANIFEST, "computed again, the run comes to another result"));
+        }
+        Ok(computed)
+    }
+
+    /// Everything that the run follows from, read from its folder.
+    pub fn basis(&self) -> Result<Basis, SealedError> {
+        let manifest = &self.manifest;
+        let policy = self.artifact(POLICY, POLICY_BYTES_MAX)?;
+        let policy = Policy::parse(&policy).map_err(|error| damaged(POLICY, error))?;
+        let usage = self.artifact(USAGE, self.memory_bytes)?;
+        let totals = ron_usage::read_totals(Bytes::from(usage), self.memory_bytes);
+        let totals = totals.map_err(|error| damaged(USAGE, error))?;
+        if b3(totals.content_hash().as_bytes()) != manifest.content {
+            return Err(damaged(USAGE, "it does not hold the usage that the manifest names"));
+        }
+        Ok(Basis {
+            epoch: manifest.epoch.clone(),
+            document: self.document(&policy)?,
+            policy,
+            pools: manifest.policy.pools_overridden.clone(),
+            carry: manifest.carry.clone(),
+            carry_from: manifest.carry_from.clone(),
+            inputs: manifest.inputs.clone(),
+            rows: manifest.rows,
+            totals,
+            correction: self.correction()?,
+        })
+    }
+
+    /// The policy as it was signed: the envelope must hold the policy in force, by the keys that the manifest names.
+    fn document(&self, in_force: &Policy) -> Result<PolicyDocument, SealedError> {
+        let facts = &self.manifest.policy;
+        if !facts.signed {
+            return Ok(PolicyDocument::unsigned(in_force.clone()));
+        }
+        let envelope = self.artifact(ENVELOPE, ENVELOPE_BYTES_MAX as u64)?;
+        let threshold = u32::try_from(facts.signers.len()).unwrap_or(u32::MAX);
+        let keys = TrustedKeys { threshold, keys: facts.signers.clone() };
+        let trust = Trust { keys: Some(&keys), allows_unsigned: false };
+        let document = PolicyDocument::read(&envelope, trust).map_err(|error| damaged(ENVELOPE, error))?;
+        let signed = document.in_force(&facts.pools_overridden).map_err(|error| damaged(ENVELOPE, error))?;
+        if signed != *in_force {
+            return Err(damaged(ENVELOPE, "the policy in force is not the one that was signed"));
+        }
+        Ok(document)
+    }
+
+    fn correction(&self) -> Result<Option<Correction>, SealedError> {
+        let Some(facts) = &self.manifest.corrects else { return Ok(None) };
+        let paid = self.artifact(PAID, self.memory_bytes)?;
+        let (roster, paid) = read_paid(&paid).map_err(|error| damaged(PAID, error))?;
+        let hash = |text: &str| parse_b3(text).ok_or_else(|| damaged(MANIFEST, format!("`{text}` is no hash")));
+        Ok(Some(Correction {
+            epoch: facts.epoch.clone(),
+            run_key: hash(&facts.run_key)?,
+            commitment: hash(&facts.commitment)?,
+            clawback_max: facts.clawback_max,
+            roster,
+            paid,
+        }))
+    }
+
+    /// Checks the signatures on the policy against keys that the caller trusts, not those that the manifest names.
+    pub fn check_signatures(&self, trusted: &TrustedKeys) -> Result<(), SealedError> {
+        if !self.manifest.policy.signed {
+            return Err(damaged(MANIFEST, "the policy was not signed"));
+        }
+        let envelope = self.artifact(ENVELOPE, ENVELOPE_BYTES_MAX as u64)?;
+        let verified = Envelope::parse(&envelope).and_then(|envelope| envelope.verify(trusted));
+        verified.map(drop).map_err(|error| damaged(ENVELOPE, error))
+    }
+
+    /// Bytes of an artifact, which must be those that the manifest names.
+    pub fn artifact(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>, SealedError> {
+        let expected = self.manifest.artifacts.get(name);
+        let expected = expected.ok_or_else(|| damaged(name, "the manifest does not name it"))?;
+        let bytes = read_file(&*self.disk, name, bytes_max).map_err(|error| damaged(name, error))?;
+        if b3(blake3::hash(&bytes).as_bytes()) != *expected {
+            return Err(damaged(name, format!("its hash is not {expected}")));
+        }
+        Ok(bytes)
+    }
+
+    /// Units left over, for the next epoch to carry in.
+    pub fn left_over(&self) -> BTreeMap<String, Units> {
+        let open = self.manifest.assets.iter().filter(|facts| facts.delta.0 > 0);
+        open.map(|facts| (facts.asset.clone(), facts.delta)).collect()
+    }
+
+    /// Every integer of one actor's amounts.
+    pub fn explain(&self, actor: &str) -> Result<Explanation, SealedError> {
+        self.load()?.explain(actor)
+    }
+}
+
+impl Loaded {
+    /// Every integer of one actor's amounts. In a correction these are what the actor is entitled to.
+    pub fn explain(&self, actor: &str) -> Result<Explanation, SealedError> {
+        let computed = &self.computed;
+        let (basis, carry) = (&computed.basis, computed.basis.carry_units());
+        let (policy, totals, threads) = (&basis.policy, &basis.totals, self.threads);
+        let question = Question { policy, totals, run_key: computed.order_key(), carry: &carry, threads };
+        let entitled = computed.outcome.as_ref().map_or(&[][..], |payouts| &payouts.entitled);
+        explain(&question, entitled, actor).map_err(|breach| damaged(USAGE, breach))
+    }
+
+    /// The OpenZeppelin tree of an asset, built when first asked for.
+    pub fn oz_tree(&self, asset_index: usize) -> Result<&OzTree, SealedError> {
+        let (roster, paying) = self.computed.paying();
+        let build = || OzTree::build(roster, &paying[asset_index].amounts, self.threads);
+        let tree = self.oz[asset_index].get_or_init(build);
+        tree.as_ref().map_err(|breach| damaged(USAGE, breach))
+    }
+
+    /// The sum tree of an asset, built when first asked for.
+    pub fn sum_tree(&self, asset_index: usize) -> Result<&SumTree, SealedError> {
+        let (roster, paying) = self.computed.paying();
+        let allocation = &paying[asset_index];
+        let build = || SumTree::build(&allocation.asset, roster, &allocation.amounts, self.threads);
+        let tree = self.sum[asset_index].get_or_init(build);
+        tree.as_ref().map_err(|breach| damaged(USAGE, breach))
+    }
+}
+
+/// The whole of a small file; an error if it is longer than allowed.
+pub(crate) fn read_file(disk: &dyn Disk, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = disk.open(name)?;
+    let len = file.len()?;
+    if len > bytes_max {
+        let reason = format!("it has {len} bytes; the bound is {bytes_max}");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
+    let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+    file.read_at(0, &mut bytes)?;
+    Ok(bytes)
+}
