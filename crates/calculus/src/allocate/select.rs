@@ -59,8 +59,7 @@ fn count_digits(numbers: &[u128], width: u32, next: u32, prefix: u128) -> Vec<u6
 }
 
 fn among_few(numbers: &[u128], width: u32, prefix: u128, above: u64, count: u64) -> Cut {
-    let mut few: Vec<u128> =
-        numbers.par_iter().copied().filter(|number| high(*number, width) == prefix).collect();
+    let mut few: Vec<u128> = numbers.par_iter().copied().filter(|number| high(*number, width) == prefix).collect();
     few.sort_unstable_by(|a, b| b.cmp(a));
     let value = few[(count - above - 1) as usize];
     let larger = few.iter().take_while(|number| **number > value).count() as u64;
@@ -91,7 +90,7 @@ mod tests {
         check(&[7; 10_000], 1);
         check(&[7; 10_000], 10_000);
         check(&[0; 3], 2);
-        let steps: Vec<u128> = (0..20_000_u128).map(|step| (step % 7) << 120 | step % 3).collect();
+        let steps: Vec<u128> = (0..20_000_u128).map(|step| ((step % 7) << 120) | (step % 3)).collect();
         for count in [1, 2_857, 2_858, 10_000, 20_000] {
             check(&steps, count);
         }
