@@ -90,7 +90,7 @@ mod tests {
         check(&[7; 10_000], 1);
         check(&[7; 10_000], 10_000);
         check(&[0; 3], 2);
-        let steps: Vec<u128> = (0..20_000_u128).map(|step| (step % 7) << 120 | step % 3).collect();
+        let steps: Vec<u128> = (0..20_000_u128).map(|step| ((step % 7) << 120) | (step % 3)).collect();
         for count in [1, 2_857, 2_858, 10_000, 20_000] {
             check(&steps, count);
         }

@@ -73,7 +73,8 @@ fn quantities_of_thirty_digits_and_weights_of_a_hundred_bits_are_exact_or_refuse
 fn rules_hold_at_the_edge_of_every_number() {
     let most = u128::MAX;
     for rule in ["largest_remainder", "webster", "floor_carry"] {
-        for bounds in [String::new(), format!(r#","cap":"{most}""#), r#","cap":"1""#.into(), r#","minimum":"1""#.into()] {
+        for bounds in [String::new(), format!(r#","cap":"{most}""#), r#","cap":"1""#.into(), r#","minimum":"1""#.into()]
+        {
             for quantities in [&[1, most - 1][..], &[most], &[1, 1, 1, 1 << 127], &[3, 5, 7]] {
                 let fields = format!(r#""pool":"{most}","rounding":"{rule}"{bounds}"#);
                 let case = Case::simple(&fields, quantities);
@@ -158,9 +159,7 @@ fn what_is_left_over_is_carried_into_the_next_epoch() {
     let allocation = case.allocate().remove(0);
     assert_eq!((allocation.pool, allocation.paid), (12, 12));
     let grouped = r#"{"asset":"A","groups":{"east":"4","west":"6"},"weights":{"usage":"1"}}"#;
-    let of = |actor: &str, group: &str| {
-        (actor.to_owned(), "usage".to_owned(), Some(group.to_owned()), None, Units(1))
-    };
+    let of = |actor: &str, group: &str| (actor.to_owned(), "usage".to_owned(), Some(group.to_owned()), None, Units(1));
     let mut case = Case::new(grouped, vec![of("a", "east"), of("b", "west"), of("c", "west"), of("a", "west")]);
     case.carry = BTreeMap::from([("A".to_owned(), Units(5))]);
     // East 4 + 2, west 6 + 3: a gets all of the one and a third of the other.
