@@ -189,11 +189,7 @@ pub enum RoundingExplanation {
 }
 
 /// Explains an actor, also one that has no rows. The allocations are those of the question.
-pub fn explain(
-    question: &Question<'_>,
-    allocations: &[AssetAllocation],
-    actor: &str,
-) -> Result<Explanation, Breach> {
+pub fn explain(question: &Question<'_>, allocations: &[AssetAllocation], actor: &str) -> Result<Explanation, Breach> {
     parallel::with_threads(question.threads, || {
         let place = question.totals.roster().find(actor);
         let plans = plan::plans(question)?;
@@ -318,9 +314,8 @@ impl View<'_> {
         let floors = self.scores.scores.par_iter().map(|other| division.floor(*other).0);
         let left_over = division.payable() - floors.sum::<u128>();
         let shares = |other: u128| division.standing(other) == Standing::Shares;
-        let rank = shares(score).then(|| {
-            self.rank(|other| shares(other).then(|| remainder.cmp(&division.floor(other).1)))
-        });
+        let rank =
+            shares(score).then(|| self.rank(|other| shares(other).then(|| remainder.cmp(&division.floor(other).1))));
         let plus_one = rank.is_some_and(|rank| u128::from(rank) <= left_over);
         let explained = RoundingExplanation::LargestRemainder { left_over: Units(left_over), rank, plus_one };
         (explained, floor + u128::from(plus_one))
@@ -329,8 +324,8 @@ impl View<'_> {
     fn webster(&self, score: u128) -> (RoundingExplanation, u128) {
         let webster = Webster::solve(self.division, &self.scores.scores);
         let is_next = |other: u128| webster.left > 0 && webster.is_next(other);
-        let rank = is_next(score)
-            .then(|| self.rank(|other| is_next(other).then(|| webster.compare_claims(other, score))));
+        let rank =
+            is_next(score).then(|| self.rank(|other| is_next(other).then(|| webster.compare_claims(other, score))));
         let plus_one = rank.is_some_and(|rank| u128::from(rank) <= webster.left);
         let scale = webster.scale().map(|scale| scale.to_string());
         let explained = RoundingExplanation::Webster { scale, left_over: Units(webster.left), rank, plus_one };
@@ -343,9 +338,8 @@ impl View<'_> {
         let mine = (self.ties.prefix(self.place), self.place);
         let is_before = |(index, score): &(usize, &u128)| {
             let other = self.scores.actors.place(*index);
-            let by_ties = || {
-                self.ties.prefix(other).cmp(&mine.0).then_with(|| self.ties.compare_rest(other, mine.1)).is_lt()
-            };
+            let by_ties =
+                || self.ties.prefix(other).cmp(&mine.0).then_with(|| self.ties.compare_rest(other, mine.1)).is_lt();
             match compare(**score) {
                 Some(std::cmp::Ordering::Less) => true,
                 Some(std::cmp::Ordering::Equal) => by_ties(),

@@ -59,8 +59,7 @@ fn count_digits(numbers: &[u128], width: u32, next: u32, prefix: u128) -> Vec<u6
 }
 
 fn among_few(numbers: &[u128], width: u32, prefix: u128, above: u64, count: u64) -> Cut {
-    let mut few: Vec<u128> =
-        numbers.par_iter().copied().filter(|number| high(*number, width) == prefix).collect();
+    let mut few: Vec<u128> = numbers.par_iter().copied().filter(|number| high(*number, width) == prefix).collect();
     few.sort_unstable_by(|a, b| b.cmp(a));
     let value = few[(count - above - 1) as usize];
     let larger = few.iter().take_while(|number| **number > value).count() as u64;

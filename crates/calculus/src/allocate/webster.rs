@@ -145,8 +145,7 @@ pub fn divide(division: &Division, ties: &TieOrder<'_>, pool: PoolScores) -> Res
         return Ok(amounts);
     }
     let next = scores.par_iter().enumerate().filter(|(_, score)| webster.is_next(**score));
-    let mut next: Vec<(u64, u32)> =
-        next.map(|(index, _)| (ties.prefix(actors.place(index)), index as u32)).collect();
+    let mut next: Vec<(u64, u32)> = next.map(|(index, _)| (ties.prefix(actors.place(index)), index as u32)).collect();
     let left = usize::try_from(webster.left).ok().filter(|left| *left < next.len());
     let left = left.ok_or_else(|| Breach::Conservation(format!("nobody is next for {} units", webster.left)))?;
     next.select_nth_unstable_by(left, |a, b| {

@@ -2,10 +2,6 @@
 
 mod case;
 
-
-
-
 mod oracle;
 
 mod random;
-
