@@ -53,8 +53,14 @@ impl Bearer {
     }
 
     /// The bearer was allowed this at a time that may be past.
-    pub fn allowed_at(&self, authority: &Authority, action: Action, resource: &str, at_ms: u64) -> Result<(), Error> {
-        authority.authorize(Some(self.token()), action, resource, Some(at_ms)).map(drop)
+    pub fn allowed_at(
+        &self,
+        authority: &Authority,
+        action: Action,
+        resource: &str,
+        at_ms: u64,
+    ) -> Result<Arc<Subject>, Error> {
+        authority.authorize(Some(self.token()), action, resource, Some(at_ms))
     }
 
     /// The bearer is the operator of the node.

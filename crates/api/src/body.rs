@@ -3,14 +3,16 @@
 use std::io::Read;
 
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use futures_util::{Stream, stream};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use ron_kernel::deadline;
+use ron_types::Error;
 use ron_types::limits::CHUNK_BYTES;
 
 use crate::admission::Admission;
@@ -75,6 +77,52 @@ impl WireBody {
         let BodyLimits { body_bytes_max, inflate_ratio_max, .. } = limits;
         admission.hold_body(sent.len() + inflated_bytes_max(sent.len(), body_bytes_max, inflate_ratio_max))?;
         Box::pin(inflate_somewhere(coding, sent, &limits)).await
+    }
+}
+
+/// A body that its handler reads piece by piece, however long it is: nothing of it gathers in memory.
+pub(crate) struct Pieces {
+    body: Body,
+    limits: BodyLimits,
+    /// Bytes the caller announced; 0 if it did not say.
+    pub announced: u64,
+}
+
+impl FromRequest<Call> for Pieces {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, call: &Call) -> Result<Self, Problem> {
+        let (parts, Reading { body, coding, limits, .. }) = begin(request, call)?;
+        if coding.is_some() {
+            let detail = "a body that is addressed by its hash is taken as it is: Content-Encoding must be absent";
+            return Err(Problem::schema(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        drop(parts);
+        let announced = body.size_hint().lower();
+        Ok(Pieces { body, limits, announced })
+    }
+}
+
+impl Pieces {
+    /// The pieces as they come; a pause longer than allowed ends them with an error.
+    pub(crate) fn into_stream(self) -> impl Stream<Item = Result<Bytes, Error>> + Send + Unpin {
+        Box::pin(stream::unfold(Some(self), |state| async move {
+            let mut pieces = state?;
+            let next = pieces.next().await.transpose()?;
+            let rest = next.is_ok().then_some(pieces);
+            Some((next, rest))
+        }))
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            let reading = deadline::within(self.limits.read_timeout, "read", self.body.frame());
+            let Some(frame) = reading.await? else { return Ok(None) };
+            let frame = frame.map_err(|_| Error::schema("the body broke off or is not framed as HTTP demands"))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
     }
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct RouteState {
     endpoint: &'static str,
     error_formats: Option<&'static ErrorFormats>,
     claims: Option<fn(&str) -> bool>,
+    /// The handler bounds the body.
+    takes_stream: bool,
     deadline: Option<Duration>,
     recognizer: Arc<dyn Recognizer>,
     permits: RoutePermits,
@@ -66,12 +68,12 @@ enum Latency {
 
 impl RouteState {
     pub(crate) fn new(operation: &'static Operation, recognizer: Arc<dyn Recognizer>, shared: Arc<Shared>) -> Self {
-        let Operation { spec, error_formats, claims, .. } = operation;
+        let Operation { spec, error_formats, claims, takes_stream, .. } = operation;
         let latency = Latency::Route(shared.metrics.request_latency.at(spec.pattern, spec.method.name()));
         let state = RouteState::of(spec.pattern, latency, shared);
         let permits = RoutePermits::new(spec.concurrency);
-        let (deadline, error_formats, claims) = (spec.deadline, *error_formats, *claims);
-        RouteState { recognizer, permits, deadline, error_formats, claims, ..state }
+        let (deadline, error_formats, claims, takes_stream) = (spec.deadline, *error_formats, *claims, *takes_stream);
+        RouteState { recognizer, permits, deadline, error_formats, claims, takes_stream, ..state }
     }
 
     pub(crate) fn unmatched(shared: Arc<Shared>) -> Self {
@@ -93,6 +95,7 @@ impl RouteState {
             endpoint,
             error_formats: None,
             claims: None,
+            takes_stream: false,
             deadline: None,
             recognizer: Arc::new(AnyoneRecognizer),
             permits: RoutePermits::new(None),
@@ -199,7 +202,10 @@ where
         return Err(not_found().into());
     }
     let limits = route.shared.limits.get();
-    check_size(&request, &limits.value)?;
+    check_head(&request, &limits.value)?;
+    if !route.takes_stream {
+        check_body(&request, &limits.value)?;
+    }
     let deadline = Deadline::at(started + call::budget(request.headers(), route.deadline, &limits.value)?);
     let (head, body) = request.into_parts();
     let recognized = route.recognizer.recognize(&head, &origin.corr_id).map_err(Refused::Answered)?;
@@ -234,7 +240,7 @@ impl<F: Future<Output = Response>> Admitted<F> {
     }
 }
 
-fn check_size(request: &Request, limits: &HttpLimits) -> Result<(), Problem> {
+fn check_head(request: &Request, limits: &HttpLimits) -> Result<(), Problem> {
     let uri = request.uri();
     // Each line also has a colon, a space and an end of two bytes.
     let lines: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
@@ -244,7 +250,11 @@ fn check_size(request: &Request, limits: &HttpLimits) -> Result<(), Problem> {
         let problem = Problem::too_large(detail, Counted::LargeHead);
         return Err(Problem { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ..problem });
     }
-    // What the caller says beforehand.
+    Ok(())
+}
+
+/// What the caller says of its body beforehand.
+fn check_body(request: &Request, limits: &HttpLimits) -> Result<(), Problem> {
     if request.body().size_hint().lower() > limits.body_bytes_max as u64 {
         return Err(body::too_large(limits.body_bytes_max));
     }

@@ -27,6 +27,7 @@ mod problem;
 mod recognition;
 mod reference;
 mod refusal;
+mod rewarder;
 mod route;
 mod serve;
 mod sqs;
@@ -48,6 +49,7 @@ pub use mailbox::{SURFACE as MAILBOX_SURFACE, mailbox_routes, read_any_mailbox_b
 pub use operation::Operation;
 pub use problem::Problem;
 pub use reference::http_reference;
+pub use rewarder::{SURFACE as REWARDER_SURFACE, rewarder_routes};
 pub use route::{Api, ApiBuilder};
 pub use serve::serve;
 pub use sqs::Regions;

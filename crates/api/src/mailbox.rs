@@ -7,6 +7,7 @@ mod events;
 mod fields;
 mod headers;
 mod messages;
+mod metered;
 mod recv;
 mod scrub;
 mod send;
@@ -33,6 +34,7 @@ use crate::operation::Operation;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
 use headers::Minimum;
+pub(crate) use metered::Metered;
 use stream::Streams;
 
 /// The native surface of the mailbox.
@@ -64,6 +66,7 @@ struct App {
     mailbox: Mailbox,
     authority: Authority,
     kernel: KernelHandle,
+    metered: Metered,
     streams: Arc<Streams>,
 }
 
@@ -96,7 +99,8 @@ pub fn read_any_mailbox_body(bytes: &[u8]) {
 pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authority) -> ApiBuilder {
     let kernel = builder.kernel().clone();
     let builder = builder.surface(&SURFACE).authority(&authority);
-    let app = Arc::new(App { mailbox, authority, kernel, streams: Arc::default() });
+    let metered = Metered::new(kernel.meter());
+    let app = Arc::new(App { mailbox, authority, kernel, metered, streams: Arc::default() });
     let subjects: [fn(Routes) -> Routes; GROUPS.len()] = [
         send::routes,
         recv::routes,

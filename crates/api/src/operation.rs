@@ -45,6 +45,8 @@ pub struct Operation {
     pub(crate) errors: &'static [Kind],
     /// The formats of its refusals; none for problem bodies.
     pub(crate) error_formats: Option<&'static ErrorFormats>,
+    /// The body is read piece by piece, however long it is; the handler bounds it.
+    pub(crate) takes_stream: bool,
     /// Whether a path that fits the pattern belongs to the operation; none if all do.
     pub(crate) claims: Option<fn(&str) -> bool>,
 }
@@ -102,6 +104,7 @@ impl Operation {
             tells_durability: false,
             errors: &[],
             error_formats: None,
+            takes_stream: false,
             claims: None,
         }
     }
@@ -218,7 +221,7 @@ impl Operation {
         self
     }
 
-    /// 202: what was asked for goes on after the answer.
+    /// 202: what was asked for goes on after the answer; with [`Operation::created`] 200 if it was done before.
     pub const fn accepted(mut self) -> Self {
         self.is_accepted = true;
         self
@@ -234,6 +237,12 @@ impl Operation {
     pub const fn durable(mut self) -> Self {
         self.takes_min_durability = true;
         self.marked()
+    }
+
+    /// The body may be of any length: the handler reads it piece by piece and has its own bound.
+    pub const fn takes_stream(mut self) -> Self {
+        self.takes_stream = true;
+        self
     }
 
     /// Refusals are written in these formats instead of problem bodies.
@@ -273,7 +282,8 @@ impl Operation {
         let is_empty = self.answer.is_none() && self.takes_token();
         match (is_empty, self.is_accepted, self.may_create) {
             (true, ..) => &["204"],
-            (false, true, _) => &["202"],
+            (false, true, true) => &["200", "202"],
+            (false, true, false) => &["202"],
             (false, false, true) => &["200", "201"],
             (false, false, false) => &["200"],
         }

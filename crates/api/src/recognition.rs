@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::response::{IntoResponse as _, Response};
+use http::header;
 use http::request::Parts;
 use ron_auth::Authority;
 
@@ -53,6 +54,20 @@ impl Recognizer for TokenRecognizer {
         });
         // The guard finds the problem in the answer and writes it in the format of the operation.
         subject.map_err(|problem| Box::new(problem.into_response()))
+    }
+}
+
+/// Recognizes the bearers of tokens, and takes those without one too; the handler decides what they may see.
+pub(crate) struct OptionalTokenRecognizer {
+    pub authority: Authority,
+}
+
+impl Recognizer for OptionalTokenRecognizer {
+    fn recognize(&self, head: &Parts, corr_id: &CorrId) -> Result<Recognized, Box<Response>> {
+        if !head.headers.contains_key(header::AUTHORIZATION) {
+            return Ok(Recognized::Anyone);
+        }
+        TokenRecognizer { authority: self.authority.clone(), even_expired: false }.recognize(head, corr_id)
     }
 }
 

@@ -40,6 +40,7 @@ use svc_mailbox::Mailbox;
 
 use crate::body::{self, WireBody};
 use crate::call::Call;
+use crate::mailbox::Metered;
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::route::ApiBuilder;
@@ -64,6 +65,7 @@ struct App {
     keyring: Keyring,
     options: SqsOptions,
     state: state::State,
+    metered: Metered,
     /// Subject of every request while signatures are off.
     anyone: Arc<Subject>,
 }
@@ -127,7 +129,9 @@ pub fn sqs_routes(
         Some(url) => builder.reached_at(url),
         None => builder,
     };
-    let app = Arc::new(App { mailbox, authority, keyring, options, state: state::State::default(), anyone });
+    let metered = Metered::new(builder.kernel().meter());
+    let state = state::State::default();
+    let app = Arc::new(App { mailbox, authority, keyring, options, state, metered, anyone });
     let builder = ACTIONS.iter().fold(builder, |builder, operation| {
         let (recognizer, app) = (Arc::new(SignerRecognizer(Arc::clone(&app))), Arc::clone(&app));
         builder.operation_for(operation, recognizer, move |call, request| handle(app, call, request))

@@ -5,11 +5,13 @@ mod budget;
 mod drain_guard;
 mod monotone;
 mod sequence;
+mod tally;
 
 pub use budget::{Budget, Share};
 pub use drain_guard::{DrainGuard, Pass};
 pub use monotone::Monotone;
 pub use sequence::Sequence;
+pub use tally::Tally;
 
 /// The atomics in use: loom's under `--cfg loom`, shuttle's under `--cfg shuttle`, the standard ones otherwise.
 pub(crate) mod sync {

@@ -4,7 +4,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use ron_cells::{Budget, DrainGuard, Monotone, Sequence};
+use ron_cells::{Budget, DrainGuard, Monotone, Sequence, Tally};
 
 /// Producer, shutdown and drain: whoever was let in finished before the drain was seen as complete.
 #[test]
@@ -171,5 +171,30 @@ fn a_number_is_given_out_once() {
         numbers.skip_past(5);
         let (mine, theirs) = (numbers.next(), asker.join().unwrap());
         assert!(mine > 5 && mine != theirs);
+    });
+}
+
+/// Two who add and one who takes meanwhile: everything is taken, and nothing twice.
+#[test]
+fn what_is_added_is_taken_once() {
+    loom::model(|| {
+        let tally = Arc::new(Tally::new());
+        let adders: Vec<_> = [3, 5]
+            .into_iter()
+            .map(|amount| {
+                let tally = Arc::clone(&tally);
+                thread::spawn(move || {
+                    tally.add(amount);
+                    tally.add(1);
+                })
+            })
+            .collect();
+        let early = tally.take();
+        let between = tally.take();
+        for adder in adders {
+            adder.join().unwrap();
+        }
+        assert_eq!(early + between + tally.take(), 10);
+        assert_eq!(tally.take(), 0);
     });
 }

@@ -15,6 +15,7 @@ use crate::coalesce::{Coalesce, Coalescing, coalescing};
 use crate::gate::Gate;
 use crate::handle::{Inner, KernelHandle, Request, SUPERVISOR_INBOX};
 use crate::kernel::{CONFIG_UPDATES, ConfigChange, Kernel};
+use crate::meter::Meter;
 use crate::metrics::Metrics;
 use crate::queue::{Payload, QueueProbe, QueueReceiver, QueueSender, queue};
 use crate::shutdown::{SHUTDOWN, Stopping};
@@ -103,6 +104,7 @@ impl Builder {
             status,
             stopping,
             bus,
+            meter: Meter::new(&metrics),
             metrics,
             declared: OnceLock::new(),
             last_turn_ms: Monotone::new(0),
@@ -116,6 +118,11 @@ impl Builder {
     /// The kernel as tasks and planes will see it.
     pub fn handle(&self) -> KernelHandle {
         self.handle.clone()
+    }
+
+    /// The usage meter, through which a service says what it did for whom.
+    pub fn meter(&self) -> Meter {
+        self.handle.meter().clone()
     }
 
     /// Sender of configuration changes to the supervisor.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::bus::Bus;
 use crate::clock;
 use crate::deadline::Deadline;
+use crate::meter::Meter;
 use crate::metrics::Metrics;
 use crate::queue::{Payload, QueueSender};
 use crate::shutdown::Stopping;
@@ -72,6 +73,7 @@ pub(crate) struct Inner {
     pub stopping: watch::Sender<Stopping>,
     pub bus: Bus,
     pub metrics: Arc<Metrics>,
+    pub meter: Meter,
     /// Set once by the builder, before anything runs.
     pub declared: OnceLock<Declared>,
     /// Kernel milliseconds of the last turn of the supervisor's loop that a timer began; 0 before the first.
@@ -130,6 +132,11 @@ impl KernelHandle {
     /// The kernel's metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.inner.metrics
+    }
+
+    /// The usage meter: what was done for whom.
+    pub fn meter(&self) -> &Meter {
+        &self.inner.meter
     }
 
     /// Services, tasks, queues and gates with their live numbers.

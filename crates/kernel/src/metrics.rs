@@ -150,6 +150,7 @@ metrics! {
     http_body_bytes: gauge "http_body_bytes" [] "Bytes of HTTP request bodies held in memory now";
     http_waiting: gauge "http_waiting" [] "HTTP requests that wait for messages or events now";
     connections_refused: counter_by "connections_refused_total" ["reason"] "Connections refused at accept";
+    meter_overflow: counter "meter_overflow_total" [] "Amounts counted under (other) because the usage meter has no row left for their tenant";
     invariant_violations: counter_by "invariant_violations_total" ["invariant"] "Broken promises of the supervisor; always zero";
 }
 

@@ -24,6 +24,7 @@ pub mod sim;
 mod table;
 mod upkeep;
 mod verify;
+mod walk;
 mod watch;
 mod writer;
 
@@ -40,5 +41,6 @@ pub use scrub::SegmentScrub;
 pub use sim::SimDisk;
 pub use table::Live;
 pub use verify::{SegmentReport, Survey, VerifyReport, survey, verify};
+pub use walk::walk;
 pub use watch::Watch;
 pub use writer::WriterThread;

@@ -157,7 +157,7 @@ fn missing(files: &[OnDisk], listed: &Manifest) -> Vec<u32> {
     holes.chain(listed).collect::<BTreeSet<u32>>().into_iter().collect()
 }
 
-fn read_manifests(directory: &Path) -> io::Result<[Option<Vec<u8>>; 2]> {
+pub(crate) fn read_manifests(directory: &Path) -> io::Result<[Option<Vec<u8>>; 2]> {
     let read_one = |name: &str| match File::open(directory.join(name)) {
         Ok(file) => {
             let mut bytes = Vec::new();
@@ -170,7 +170,7 @@ fn read_manifests(directory: &Path) -> io::Result<[Option<Vec<u8>>; 2]> {
 }
 
 /// Keeps a node from opening the log meanwhile. A log without the file has never been open.
-fn lock(directory: &Path) -> Result<Option<File>, LogError> {
+pub(crate) fn lock(directory: &Path) -> Result<Option<File>, LogError> {
     let file = match File::open(directory.join(LOCK_NAME)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -183,13 +183,14 @@ fn lock(directory: &Path) -> Result<Option<File>, LogError> {
     }
 }
 
-struct OnDisk {
-    segment: u32,
-    path: PathBuf,
+/// File of a segment.
+pub(crate) struct OnDisk {
+    pub segment: u32,
+    pub path: PathBuf,
     bytes: u64,
 }
 
-fn list(directory: &Path) -> io::Result<Vec<OnDisk>> {
+pub(crate) fn list(directory: &Path) -> io::Result<Vec<OnDisk>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
@@ -204,7 +205,7 @@ fn list(directory: &Path) -> io::Result<Vec<OnDisk>> {
 }
 
 /// The header of each segment; `None` for one of which both copies are damaged.
-fn read_headers(files: &[OnDisk]) -> Result<Vec<Option<SegmentHeader>>, LogError> {
+pub(crate) fn read_headers(files: &[OnDisk]) -> Result<Vec<Option<SegmentHeader>>, LogError> {
     let reading = |error: io::Error| LogError::io("reading a segment header", &error);
     let mut headers = Vec::with_capacity(files.len());
     for file in files {
@@ -220,7 +221,7 @@ fn read_headers(files: &[OnDisk]) -> Result<Vec<Option<SegmentHeader>>, LogError
 }
 
 /// The secret is the same in all headers and in the manifest, so any good one serves for all.
-fn find_seed(headers: &[Option<SegmentHeader>], manifest: Option<&Manifest>) -> Result<u32, LogError> {
+pub(crate) fn find_seed(headers: &[Option<SegmentHeader>], manifest: Option<&Manifest>) -> Result<u32, LogError> {
     let in_headers = headers.iter().flatten().map(|header| header.seed).next();
     match (in_headers, manifest.map(|manifest| manifest.seed)) {
         (Some(header), Some(listed)) if header != listed => Err(LogError::ForeignManifest),

@@ -8,6 +8,8 @@ use ron_types::{Size, TimeSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::service::LiveOptions;
+
 /// The rewarder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -92,5 +94,24 @@ impl Default for Options {
             ledger: LedgerKind::Embedded,
             ledger_settings: None,
         }
+    }
+}
+
+impl Options {
+    /// What a reload may change.
+    pub fn live(&self) -> LiveOptions {
+        LiveOptions {
+            body_bytes_max: self.max_body_bytes.bytes(),
+            rpc_attempts_max: self.rpc_max_attempts,
+            epoch_duration: self.epoch_duration.duration(),
+            inputs_bytes_max: self.inputs_bytes_max.bytes() as u64,
+            unsigned_policies: self.unsigned_policies,
+            page: self.page,
+        }
+    }
+
+    /// Memory of one run: workers share what the runs may take.
+    pub fn run_memory_bytes(&self) -> u64 {
+        (self.memory_bytes.bytes() / self.compute_workers.max(1)) as u64
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The offline half is a run without a node. Read in this order: `policy_document` and `envelope` (whose rules), `job`
 //! (from files to amounts), `manifest` and `artifacts` (what is written, and its one hash), `sealed` (reading it again),
-//! `verify`, `proofs`, `intents`, `diff`, `correct`.
+//! `verify`, `proofs`, `intents`, `diff`, `correct`. The live half is `service`, with `store`, `folders` and `inputs`.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@ pub mod artifacts;
 pub mod canonical;
 pub mod correct;
 pub mod diff;
+pub mod distribution;
 pub mod envelope;
 pub mod epoch;
 pub mod folder;
@@ -31,6 +32,15 @@ pub mod config;
 mod metrics;
 pub mod specs;
 
+// what the node itself did, as usage
+pub mod usage_meter;
+
+// what it keeps, and the service itself
+pub mod folders;
+pub mod inputs;
+pub mod service;
+pub mod store;
+
 pub use artifacts::Seal;
 pub use epoch::EpochId;
 pub use folder::Folder;
@@ -42,3 +52,4 @@ pub use metrics::METRICS;
 pub use policy_document::{PolicyDocument, PolicyDocumentError, Trust};
 pub use proofs::ProofFormat;
 pub use sealed::{SealedError, SealedRun};
+pub use service::{Rewarder, install};

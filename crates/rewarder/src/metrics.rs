@@ -1,6 +1,20 @@
 //! The rewarder's metrics, read from the objects themselves when they are scraped.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
 use ron_kernel::metrics::MetricSpec;
+use ron_ledger::Outcome;
+
+use crate::service::engine::{Engine, lock};
+use crate::store::{EpochRow, EpochStatus, QuarantineReason};
 
 /// What the rewarder adds to a scrape, for the documentation and the contract.
 pub const METRICS: &[MetricSpec] = &[
@@ -8,25 +22,31 @@ pub const METRICS: &[MetricSpec] = &[
         "reward_runs_total",
         "counter",
         &["status"],
-        "Runs by how they ended: sealed, settled, refused, quarantined",
+        "Runs by how they went: sealed, refused, failed, settled, quarantined",
     ),
-    metric("quarantine_total", "counter", &["reason"], "Epochs quarantined: conservation, overflow, schema, intent"),
-    metric("dropped_results_total", "counter", &[], "Computed runs that a shutdown dropped before they were sealed"),
-    metric("reward_compute_latency_seconds", "histogram", &[], "Time a run took from its first row to its amounts"),
+    metric(
+        "quarantine_total",
+        "counter",
+        &["reason"],
+        "Epochs quarantined: conservation, overflow, schema, intent, integrity",
+    ),
+    metric("dropped_results_total", "counter", &[], "Computed runs that were dropped before they were sealed"),
+    metric("reward_compute_latency_seconds", "histogram", &[], "Time a run took from its first byte to its roots"),
     metric(
         "reward_conservation_delta_minor",
         "gauge",
         &[],
         "Units that the last sealed run left in its pots, all assets together",
     ),
-    metric("reward_epochs", "gauge", &["status"], "Epochs the node keeps, by status"),
-    metric("reward_inputs_bytes", "gauge", &[], "Bytes of uploaded inputs on the disk"),
     metric(
         "reward_intents_total",
         "counter",
         &["outcome"],
         "Payouts answered by the ledger: accepted, duplicate, conflict",
     ),
+    metric("reward_epochs", "gauge", &["status"], "Sealed epochs by status"),
+    metric("reward_computing", "gauge", &[], "Epochs being computed or waiting for it"),
+    metric("reward_inputs_bytes", "gauge", &[], "Bytes of uploaded inputs"),
     metric("readyz_degraded", "gauge", &["cause"], "1 while payouts wait for this: the ledger, or the seal log"),
 ];
 
@@ -37,4 +57,184 @@ const fn metric(
     help: &'static str,
 ) -> MetricSpec {
     MetricSpec { name, kind, labels, help }
+}
+
+/// Ends of runs that are counted.
+const RUN_STATUSES: [&str; 5] = ["sealed", "refused", "failed", "settled", "quarantined"];
+const OUTCOMES: [&str; 3] = ["accepted", "duplicate", "conflict"];
+
+/// What is counted as it happens.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    numbers: Mutex<Numbers>,
+    compute: Histogram,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    runs: BTreeMap<&'static str, u64>,
+    quarantines: BTreeMap<&'static str, u64>,
+    outcomes: BTreeMap<&'static str, u64>,
+    results_dropped: u64,
+    delta_minor: f64,
+    ledger_waits: bool,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        let buckets = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+        Counts { numbers: Mutex::default(), compute: Histogram::new(buckets) }
+    }
+}
+
+impl Counts {
+    /// A run ended this way.
+    pub fn ran(&self, status: &'static str) {
+        *lock(&self.numbers).runs.entry(status).or_default() += 1;
+    }
+
+    /// A run took this long to compute.
+    pub fn computed_in(&self, took: Duration) {
+        self.compute.observe(took.as_secs_f64());
+    }
+
+    /// A computed run was lost before it was sealed.
+    pub fn result_dropped(&self) {
+        lock(&self.numbers).results_dropped += 1;
+    }
+
+    /// A run was sealed.
+    pub fn sealed(&self, row: &EpochRow) {
+        self.ran("sealed");
+        // A gauge holds 53 bits exactly; the manifest has every digit.
+        let delta = row.totals.iter().map(|total| total.pool.0.saturating_sub(total.paid.0) as f64).sum();
+        lock(&self.numbers).delta_minor = delta;
+        if row.status == EpochStatus::Quarantined {
+            self.ended(row);
+        }
+    }
+
+    /// An epoch is settled or quarantined.
+    pub fn ended(&self, row: &EpochRow) {
+        self.ran(row.status.as_str());
+        if let Some(why) = &row.quarantine {
+            *lock(&self.numbers).quarantines.entry(why.reason.as_str()).or_default() += 1;
+        }
+    }
+
+    /// The ledger answered.
+    pub fn answered(&self, outcomes: &[Outcome]) {
+        let mut numbers = lock(&self.numbers);
+        for outcome in outcomes {
+            let word = match outcome {
+                Outcome::Accepted => OUTCOMES[0],
+                Outcome::Duplicate => OUTCOMES[1],
+                Outcome::Conflict => OUTCOMES[2],
+            };
+            *numbers.outcomes.entry(word).or_default() += 1;
+        }
+    }
+
+    /// Whether payouts wait for the ledger.
+    pub fn ledger_waits(&self) -> bool {
+        lock(&self.numbers).ledger_waits
+    }
+
+    /// Says whether payouts wait for the ledger.
+    pub fn set_ledger_waits(&self, waits: bool) {
+        lock(&self.numbers).ledger_waits = waits;
+    }
+}
+
+/// Reads the rewarder when it is scraped.
+pub(crate) struct RewarderMetrics {
+    /// Weak, because the engine holds the kernel, which holds the metrics.
+    engine: Weak<Engine>,
+}
+
+impl RewarderMetrics {
+    pub fn new(engine: &Arc<Engine>) -> Self {
+        RewarderMetrics { engine: Arc::downgrade(engine) }
+    }
+}
+
+impl fmt::Debug for RewarderMetrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("RewarderMetrics")
+    }
+}
+
+impl Collector for RewarderMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(engine) = self.engine.upgrade() else { return Ok(()) };
+        let mut scrape = Scrape { encoder: &mut encoder };
+        let counts = &engine.counts;
+        {
+            let numbers = lock(&counts.numbers);
+            let of = |counted: &BTreeMap<&'static str, u64>, word: &str| counted.get(word).copied().unwrap_or(0);
+            let runs = RUN_STATUSES.map(|status| (Some(("status", status)), of(&numbers.runs, status)));
+            scrape.counters("reward_runs_total", &runs)?;
+            let reasons = QuarantineReason::ALL.map(QuarantineReason::as_str);
+            let reasons = reasons.map(|reason| (Some(("reason", reason)), of(&numbers.quarantines, reason)));
+            scrape.counters("quarantine_total", &reasons)?;
+            let outcomes = OUTCOMES.map(|outcome| (Some(("outcome", outcome)), of(&numbers.outcomes, outcome)));
+            scrape.counters("reward_intents_total", &outcomes)?;
+            scrape.counters("dropped_results_total", &[(None, numbers.results_dropped)])?;
+            scrape.gauges("reward_conservation_delta_minor", &[(None, numbers.delta_minor)])?;
+        }
+        scrape.histogram("reward_compute_latency_seconds", &counts.compute)?;
+        let store = engine.store().ok();
+        let statuses = EpochStatus::ALL.map(EpochStatus::as_str).into_iter();
+        let epochs = store.map(|store| store.counts()).unwrap_or_default();
+        let epochs: Vec<_> = statuses.zip(epochs).map(|(status, n)| (Some(("status", status)), n as f64)).collect();
+        scrape.gauges("reward_epochs", &epochs)?;
+        scrape.gauges("reward_computing", &[(None, engine.flights().len() as f64)])?;
+        scrape.gauges("reward_inputs_bytes", &[(None, engine.options.inputs.bytes() as f64)])?;
+        let log_waits = store.is_none_or(|store| store.failed().is_some());
+        let causes = [("ledger", counts.ledger_waits()), ("seal_log", log_waits)];
+        scrape.gauges("readyz_degraded", &causes.map(|(cause, on)| (Some(("cause", cause)), f64::from(u8::from(on)))))
+    }
+}
+
+/// Values of one family, each with its label if the family has one.
+type Series<T> = [(Option<(&'static str, &'static str)>, T)];
+
+struct Scrape<'a, 'b> {
+    encoder: &'a mut DescriptorEncoder<'b>,
+}
+
+impl Scrape<'_, '_> {
+    fn gauges(&mut self, name: &'static str, series: &Series<f64>) -> fmt::Result {
+        let kind = ConstGauge::new(0.0_f64).metric_type();
+        let mut family = self.encoder.encode_descriptor(name, help(name), None, kind)?;
+        for (label, value) in series {
+            match label {
+                Some(label) => ConstGauge::new(*value).encode(family.encode_family(&[*label])?)?,
+                // A family without labels would be written with empty braces, and nobody would find it by its name.
+                None => return ConstGauge::new(*value).encode(family),
+            }
+        }
+        Ok(())
+    }
+
+    fn counters(&mut self, name: &'static str, series: &Series<u64>) -> fmt::Result {
+        let kind = ConstCounter::new(0_u64).metric_type();
+        let mut family = self.encoder.encode_descriptor(name.trim_end_matches("_total"), help(name), None, kind)?;
+        for (label, value) in series {
+            match label {
+                Some(label) => ConstCounter::new(*value).encode(family.encode_family(&[*label])?)?,
+                None => return ConstCounter::new(*value).encode(family),
+            }
+        }
+        Ok(())
+    }
+
+    fn histogram(&mut self, name: &'static str, histogram: &Histogram) -> fmt::Result {
+        let encoder = self.encoder.encode_descriptor(name, help(name), None, histogram.metric_type())?;
+        histogram.encode(encoder)
+    }
+}
+
+fn help(name: &str) -> &'static str {
+    METRICS.iter().find(|spec| spec.name == name).map_or("", |spec| spec.help)
 }

@@ -7,6 +7,8 @@ use ron_policy::{Escalation, Phase, RestartLaw};
 use ron_types::limits;
 use ron_types::limits::rewarder::QUEUE_CAPACITY;
 
+use crate::usage_meter::USAGE_METER;
+
 const OWNER: &str = "svc-rewarder";
 pub(crate) const SERVICE: &str = "rewarder";
 /// As for every task of the node.
@@ -47,7 +49,7 @@ pub static REWARDER: ServiceSpec = ServiceSpec {
     required: true,
     depends_on: &[],
     law: RestartLaw { jitter_ms: (100, 400), then: Escalation::Unready, ..RestartLaw::MACRONODE },
-    tasks: &[&COMPUTE_SCHEDULER, &COMPUTE_WORKER, &ARTIFACT_WRITER, &INTENT_EMITTER],
+    tasks: &[&COMPUTE_SCHEDULER, &COMPUTE_WORKER, &ARTIFACT_WRITER, &INTENT_EMITTER, &USAGE_METER],
     does: "exact, reproducible, provable payouts of epochs",
 };
 

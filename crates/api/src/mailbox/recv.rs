@@ -87,6 +87,7 @@ async fn recv(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
     };
     let _waiting = (wait_ms > 0).then(|| call.wait()).transpose()?;
     let deliveries = app.mailbox.recv(&topic.0, receive, call.deadline).await?;
+    app.metered.received(&subject.name, &deliveries);
     let bytes = deliveries.iter().map(dto::written_bytes).sum();
     let messages = deliveries.iter().map(Message::from).collect();
     Ok(Json(RecvAnswer { messages }).into_response_of(bytes))

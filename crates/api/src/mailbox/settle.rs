@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use ron_auth::Action;
+use ron_auth::{Action, Subject};
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_mailbox::{NackOutcome, Receipt};
@@ -164,6 +164,7 @@ async fn ack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: 
     let request: AckRequest = body.parse()?;
     let batch = app.receipts(&bearer, (capabilities::ACK, Purpose::End), &request.receipts)?;
     let outcomes = app.mailbox.ack(batch.good(), call.deadline).await;
+    batch.by.iter().for_each(|by| app.metered.acknowledged(by, &outcomes));
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(|()| Done::Acked))))
 }
 
@@ -188,8 +189,10 @@ async fn extend(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, bod
 
 async fn ack_one(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, id: Path<String>) -> HandlerResult {
     app.require(minimum)?;
-    let receipt = app.current(&call, &bearer, capabilities::ACK, &id.0).await?;
-    only(app.mailbox.ack(vec![receipt], call.deadline).await)?;
+    let (receipt, by) = app.current(&call, &bearer, capabilities::ACK, &id.0).await?;
+    let outcomes = app.mailbox.ack(vec![receipt], call.deadline).await;
+    app.metered.acknowledged(&by, &outcomes);
+    only(outcomes)?;
     Ok(app.changed(StatusCode::OK, &Settled::ok(&receipt.to_string(), Done::Acked)))
 }
 
@@ -204,7 +207,7 @@ async fn nack_one(
     app.require(minimum)?;
     let NackFields { reason, delay_ms, reject } = body.parse_or_default()?;
     bounds::check_nack_delay(delay_ms)?;
-    let receipt = app.current(&call, &bearer, capabilities::NACK, &id.0).await?;
+    let (receipt, _) = app.current(&call, &bearer, capabilities::NACK, &id.0).await?;
     let outcome = only(app.mailbox.nack(vec![receipt], &reason, delay_ms, reject, call.deadline).await)?;
     Ok(app.changed(StatusCode::OK, &Settled::ok(&receipt.to_string(), Done::Nacked(outcome))))
 }
@@ -220,6 +223,8 @@ enum Purpose {
 struct Batch<'a> {
     texts: &'a [Text<'a>],
     receipts: Vec<Result<Receipt, Error>>,
+    /// The bearer; none if no receipt is good.
+    by: Option<Arc<Subject>>,
 }
 
 impl App {
@@ -233,34 +238,39 @@ impl App {
     ) -> Result<Batch<'a>, Error> {
         bounds::check_batch("receipts", texts.len())?;
         let mut receipts = Vec::with_capacity(texts.len());
-        let mut is_known = false;
+        let mut by = None;
         for text in texts {
             let read = text.0.parse::<Receipt>().and_then(|receipt| Ok((receipt, self.mailbox.topic_of(&receipt)?)));
             receipts.push(match read {
                 Ok((receipt, (topic, leased_ms))) => {
-                    match purpose {
+                    by = Some(match purpose {
                         Purpose::End => bearer.allowed_at(&self.authority, action, topic.as_str(), leased_ms)?,
-                        Purpose::Prolong => self.allow(bearer, action, topic.as_str()).map(drop)?,
-                    }
-                    is_known = true;
+                        Purpose::Prolong => self.allow(bearer, action, topic.as_str())?,
+                    });
                     Ok(receipt)
                 }
                 Err(error) => Err(error),
             });
         }
-        if !is_known {
+        if by.is_none() {
             bearer.is_known(&self.authority)?;
         }
-        Ok(Batch { texts, receipts })
+        Ok(Batch { texts, receipts, by })
     }
 
-    /// The receipt of the lease a message is under now.
-    async fn current(&self, call: &Call, bearer: &Bearer, action: Action, id: &str) -> Result<Receipt, Error> {
+    /// The receipt of the lease a message is under now, and the bearer.
+    async fn current(
+        &self,
+        call: &Call,
+        bearer: &Bearer,
+        action: Action,
+        id: &str,
+    ) -> Result<(Receipt, Arc<Subject>), Error> {
         bearer.is_known(&self.authority)?;
         let id: MessageId = dto::parse("msg_id", id)?;
         let (topic, receipt) = self.mailbox.current_receipt(id, call.deadline).await?;
-        bearer.allowed_at(&self.authority, action, topic.as_str(), receipt.leased_ms)?;
-        Ok(receipt)
+        let by = bearer.allowed_at(&self.authority, action, topic.as_str(), receipt.leased_ms)?;
+        Ok((receipt, by))
     }
 }
 

@@ -160,6 +160,8 @@ struct Feed {
     open: Open,
     visibility_ms: Option<u64>,
     max_bytes: usize,
+    /// Whose credential the stream was opened with.
+    subject: Arc<str>,
     consumer: String,
     stopping: watch::Receiver<Stopping>,
     /// Bounds the streams open at once, and those of each caller.
@@ -210,6 +212,7 @@ async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
         bearer,
         visibility_ms,
         max_bytes: max_bytes as usize,
+        subject: Arc::clone(&subject.name),
         consumer,
         stage: Stage::Opening,
         ends: now + STREAM_TIME_MAX,
@@ -311,6 +314,7 @@ impl Feed {
             match self.turn(now).await {
                 Turn::Messages(deliveries) => {
                     self.open.ticket.spend(deliveries.len());
+                    self.app.metered.received(&self.subject, &deliveries);
                     self.beat = clock::now() + BEAT_EVERY;
                     return Some(messages(&deliveries));
                 }

@@ -114,7 +114,7 @@ fn refused(queue: &str, error: Error) -> SqsError {
 
 /// Everybody, where signatures are off.
 pub(super) fn anyone() -> Subject {
-    Subject::operator("anyone")
+    Subject::operator(ron_kernel::meter::ANONYMOUS)
 }
 
 fn base_url(configured: Option<&str>, parts: &Parts) -> String {

@@ -94,6 +94,7 @@ async fn receive(
     };
     let _waiting = (asked.wait_ms > 0).then(|| caller.call.wait()).transpose()?;
     let deliveries = app.mailbox.recv(&queue.name, receive, caller.call.deadline).await?;
+    app.metered.received(&subject.name, &deliveries);
     // Whoever waits is told of no limit, nor are those who take messages in order.
     if deliveries.is_empty() && asked.wait_ms == 0 && queue.settings.groups == Groups::Fair {
         let stats = app.mailbox.stats(&queue.name, caller.call.deadline).await?;

@@ -1,8 +1,8 @@
 //! Sending: one message, or up to ten.
 
-use svc_mailbox::Receipted;
 use svc_mailbox::capabilities::SEND;
 use svc_mailbox::types::{Groups, TopicSettings};
+use svc_mailbox::{Outgoing, Receipted};
 
 use super::App;
 use super::attributes::MESSAGE_BYTES_MAX;
@@ -22,8 +22,10 @@ pub(super) async fn send_message(
 ) -> Result<ActionOutput, SqsError> {
     let (queue, subject) = names::queue_for(app, caller, SEND, request.queue_url.as_deref())?;
     let (outgoing, sent) = Draft::from(request).outgoing(&queue.settings, caller.origin())?;
-    let receipted = app.mailbox.send(&subject, &queue.name, outgoing, caller.call.deadline).await?;
-    Ok(ActionOutput::Sent(answered(sent, &receipted, &queue.settings)))
+    let bytes = outgoing.payload.len();
+    let receipted = app.mailbox.send(&subject, &queue.name, outgoing, caller.call.deadline).await;
+    app.metered.sent(&subject, bytes, &receipted);
+    Ok(ActionOutput::Sent(answered(sent, &receipted?, &queue.settings)))
 }
 
 pub(super) async fn send_message_batch(
@@ -57,7 +59,9 @@ pub(super) async fn send_message_batch(
         }
     }
     if !outgoing.is_empty() {
+        let bytes: Vec<usize> = outgoing.iter().map(|message: &Outgoing| message.payload.len()).collect();
         let outcomes = app.mailbox.send_batch(&subject, &queue.name, outgoing, caller.call.deadline).await;
+        app.metered.sent_batch(&subject, &bytes, &outcomes);
         for ((id, sent), outcome) in sending.into_iter().zip(outcomes) {
             match outcome {
                 Ok(receipted) => {

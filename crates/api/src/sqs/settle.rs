@@ -30,10 +30,11 @@ pub(super) async fn delete_message(
     caller: &Caller,
     request: model::DeleteMessage,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
+    let (queue, subject) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
     let given = given(app, &queue, request.receipt_handle.as_deref())?;
-    let outcome = app.mailbox.ack_fenced(vec![given.receipt], Fencing::Any, caller.call.deadline).await.pop();
-    deleted(app, caller, &queue, &given, outcome).await?;
+    let mut outcomes = app.mailbox.ack_fenced(vec![given.receipt], Fencing::Any, caller.call.deadline).await;
+    app.metered.acknowledged(&subject, &outcomes);
+    deleted(app, caller, &queue, &given, outcomes.pop()).await?;
     Ok(ActionOutput::Nothing)
 }
 
@@ -42,12 +43,14 @@ pub(super) async fn delete_message_batch(
     caller: &Caller,
     request: model::DeleteMessageBatch,
 ) -> Result<ActionOutput, SqsError> {
-    let (queue, _) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
+    let (queue, subject) = names::queue_for(app, caller, ACK, request.queue_url.as_deref())?;
     let entries = request.entries.unwrap_or_default();
     check_ids("DeleteMessageBatchRequestEntry", entries.iter().map(|entry| entry.id.as_deref()))?;
     let read: Vec<_> = entries.iter().map(|entry| given(app, &queue, entry.receipt_handle.as_deref())).collect();
     let receipts = read.iter().flatten().map(|given| given.receipt).collect();
-    let mut outcomes = app.mailbox.ack_fenced(receipts, Fencing::Any, caller.call.deadline).await.into_iter();
+    let outcomes = app.mailbox.ack_fenced(receipts, Fencing::Any, caller.call.deadline).await;
+    app.metered.acknowledged(&subject, &outcomes);
+    let mut outcomes = outcomes.into_iter();
     let mut results = Vec::with_capacity(read.len());
     for given in read {
         results.push(match given {

@@ -7,6 +7,7 @@ use ron_kernel::{Builder, KernelOptions, Metrics, Snapshot};
 use svc_mailbox::{EventId, LiveOptions, MailboxOptions, Missed};
 
 use super::*;
+use crate::mailbox::Metered;
 
 fn asked(pairs: &[(&str, &str)]) -> Result<Asked, Error> {
     Asked::read(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
@@ -72,7 +73,8 @@ fn app() -> Arc<App> {
     let authority = Authority::new(RootKey::generate(), None, || 0);
     let live = Snapshot::new(LiveOptions::default());
     let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live);
-    Arc::new(App { mailbox, authority, kernel, streams: Arc::default() })
+    let metered = Metered::new(kernel.meter());
+    Arc::new(App { mailbox, authority, kernel, metered, streams: Arc::default() })
 }
 
 async fn opened(app: &Arc<App>) -> (String, BodyDataStream) {

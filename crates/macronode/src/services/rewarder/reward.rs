@@ -13,6 +13,7 @@ mod verify;
 
 pub use args::RewardCommand;
 
+use super::usage;
 use crate::commands::{Report, wait};
 use crate::errors::Failure;
 
@@ -29,5 +30,6 @@ pub fn reward(command: &RewardCommand) -> Result<Report, Failure> {
         RewardCommand::Correct(args) => run::correct(args),
         RewardCommand::Release(args) => wait(release::release(args)),
         RewardCommand::Policy(command) => policy::policy(command),
+        RewardCommand::Usage(command) => wait(usage::usage(command)),
     }
 }

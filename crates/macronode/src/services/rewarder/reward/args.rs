@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use ron_calculus::Units;
 use svc_rewarder::{EpochId, ProofFormat};
 
+use super::super::usage::UsageCommand;
 use crate::cli::ApiArgs;
 
 /// What to do with rewards.
@@ -32,6 +33,9 @@ pub enum RewardCommand {
     /// Make, sign and check policies, and the keys that sign them.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Show and seal what a running node did for whom.
+    #[command(subcommand)]
+    Usage(UsageCommand),
 }
 
 /// Whose policy it is, and what it may cost to run it.

@@ -1,0 +1,129 @@
+//! The HTTP surface of the rewarder: routes that read, authorize, ask the handle and answer.
+
+mod answers;
+mod compute;
+mod epochs;
+mod inputs;
+mod raw_json;
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::handler::Handler;
+use http::StatusCode;
+use http::header;
+use http::request::Parts;
+use ron_auth::{Action, Authority, Subject};
+use ron_types::{Error, Kind};
+use svc_rewarder::config::PageAccess;
+use svc_rewarder::store::EpochStatus;
+use svc_rewarder::{EpochId, Rewarder};
+
+use crate::auth::Bearer;
+use crate::call::Call;
+use crate::operation::Operation;
+use crate::problem::Problem;
+use crate::recognition::{OptionalTokenRecognizer, Recognizer};
+use crate::route::ApiBuilder;
+use crate::surface::{Surface, joined, operation_count};
+
+/// The surface of the rewarder.
+pub static SURFACE: Surface = Surface {
+    service: "rewarder",
+    about: "Exact, reproducible, provable payouts: usage and a signed policy become an epoch with a manifest, proofs and \
+        explanations, and its payouts go to a ledger once each.",
+    tags: &["epochs", "payees", "inputs"],
+    operations: &OPERATIONS,
+};
+
+static OPERATIONS: [&Operation; operation_count(GROUPS)] = joined(GROUPS);
+
+const GROUPS: &[&[&Operation]] = &[compute::OPERATIONS, epochs::OPERATIONS, inputs::OPERATIONS];
+
+/// Parts of the node that the handlers of this surface use.
+struct App {
+    rewarder: Rewarder,
+    authority: Authority,
+}
+
+/// Adds the routes of the rewarder.
+pub fn rewarder_routes(builder: ApiBuilder, rewarder: Rewarder, authority: Authority) -> ApiBuilder {
+    let builder = builder.surface(&SURFACE).authority(&authority);
+    let app = Arc::new(App { rewarder, authority });
+    let groups: [fn(Routes) -> Routes; GROUPS.len()] = [compute::routes, epochs::routes, inputs::routes];
+    groups.into_iter().fold(Routes { builder, app }, |routes, add| add(routes)).builder
+}
+
+/// Collects routes that share one `App`.
+struct Routes {
+    builder: ApiBuilder,
+    app: Arc<App>,
+}
+
+impl Routes {
+    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    where
+        H: Handler<T, Call>,
+        T: 'static,
+    {
+        self.builder = self.builder.operation(operation, handler);
+        self
+    }
+
+    /// A route that some may ask without a token.
+    fn add_open<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    where
+        H: Handler<T, Call>,
+        T: 'static,
+    {
+        let recognizer: Arc<dyn Recognizer> =
+            Arc::new(OptionalTokenRecognizer { authority: self.app.authority.clone() });
+        self.builder = self.builder.operation_for(operation, recognizer, handler);
+        self
+    }
+}
+
+impl App {
+    fn allow(&self, bearer: &Bearer, action: Action, resource: &str) -> Result<Arc<Subject>, Error> {
+        bearer.allow(&self.authority, action, resource)
+    }
+
+    /// The caller may read this epoch: by its token, or because settled epochs are public here.
+    fn allow_read(&self, bearer: &MaybeBearer, epoch: &EpochId) -> Result<(), Problem> {
+        if let Some(bearer) = &bearer.0 {
+            return Ok(self.allow(bearer, svc_rewarder::capabilities::READ, epoch.as_str()).map(drop)?);
+        }
+        let is_public = self.rewarder.live().page == PageAccess::Public;
+        let is_settled = || self.rewarder.row(epoch).is_ok_and(|row| row.status == EpochStatus::Settled);
+        if is_public && is_settled() {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Unauthenticated, "Authorization: Bearer <token> is needed, once").into())
+    }
+}
+
+/// The token of a request that may have none.
+struct MaybeBearer(Option<Bearer>);
+
+impl<S: Sync> FromRequestParts<S> for MaybeBearer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        if !parts.headers.contains_key(header::AUTHORIZATION) {
+            return Ok(MaybeBearer(None));
+        }
+        Bearer::of(&parts.headers).map(|bearer| MaybeBearer(Some(bearer)))
+    }
+}
+
+/// The epoch that a path names.
+fn epoch_of(text: &str) -> Result<EpochId, Problem> {
+    text.parse::<EpochId>().map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+/// A quarantined epoch is told apart from one that is only in conflict with the request.
+fn told(error: Error) -> Problem {
+    let is_quarantined = error.kind == Kind::Quarantine;
+    let problem = Problem::from(error);
+    if is_quarantined { Problem { status: StatusCode::UNPROCESSABLE_ENTITY, ..problem } } else { problem }
+}

@@ -1,0 +1,152 @@
+//! Computing an epoch, and letting its payouts leave.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::IntoResponse as _;
+use http::{HeaderValue, StatusCode, header};
+use ron_calculus::Units;
+use ron_types::Kind;
+use serde::Deserialize;
+use svc_rewarder::EpochId;
+use svc_rewarder::capabilities::{COMPUTE, RELEASE};
+use svc_rewarder::service::{Begun, ComputeRequest, InputRef};
+use utoipa::ToSchema;
+
+use super::answers::{EpochAnswer, SettlementAnswer, epoch_answer, settlement_answer};
+use super::raw_json::RawJson;
+use super::{App, Routes, epoch_of, inputs, told};
+use crate::auth::Bearer;
+use crate::body::too_large;
+use crate::call::Call;
+use crate::extract::{Json, Path, Payload};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
+use crate::problem::Problem;
+
+static COMPUTE_EPOCH: Operation = Operation::post(
+    "/rewarder/epochs/{epoch}/compute",
+    "epochs",
+    "has an epoch computed; again with the same inputs finds it (200), while it is computed and with others 409, \
+     quarantined 422",
+)
+.allows(COMPUTE)
+.body::<ComputeBody>(
+    r#"{"inputs":[{"path":"2026-11.parquet"}],"policy":{"payload":"…","payloadType":"application/vnd.macronode.reward-policy+json","signatures":[]}}"#,
+)
+.answers::<EpochAnswer>()
+.accepted()
+.created()
+.errors(&[Kind::NotFound, Kind::Conflict, Kind::Quarantine, Kind::FrameTooLarge]);
+
+static RELEASE_EPOCH: Operation = Operation::post(
+    "/rewarder/epochs/{epoch}/release",
+    "epochs",
+    "lets the payouts of a held epoch leave; again is fine",
+)
+.allows(RELEASE)
+.answers::<SettlementAnswer>()
+.errors(&[Kind::NotFound, Kind::Conflict, Kind::Quarantine]);
+
+/// What to compute an epoch from.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ComputeBody {
+    /// Files of usage.
+    #[schema(min_items = 1, max_items = 1024)]
+    inputs: Vec<InputBody>,
+    /// A signed policy (a DSSE envelope), or a bare one together with `unsigned` where the node takes those.
+    #[schema(value_type = Object)]
+    policy: RawJson,
+    /// Pools of this epoch by asset, in place of those in the policy.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, String>)]
+    pools: BTreeMap<String, Units>,
+    /// The epoch whose leftovers are added to the pools; each epoch's are taken once.
+    carry_from: Option<String>,
+    /// Milliseconds the run has; at most half of an epoch.
+    #[schema(minimum = 1)]
+    deadline_ms: Option<u64>,
+    /// A policy that nobody signed will do.
+    #[serde(default)]
+    unsigned: bool,
+}
+
+/// One file of usage: uploaded (`b3`), below the node's folder of inputs (`path`, and `b3` to pin its bytes), or what
+/// the node's own meter sealed (`meter`).
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InputBody {
+    /// BLAKE3 hash of the bytes, in hexadecimal, with or without `b3:`.
+    b3: Option<String>,
+    /// Path below the folder of inputs.
+    path: Option<String>,
+    /// Epoch of the sealed usage.
+    meter: Option<String>,
+}
+
+pub(super) const OPERATIONS: &[&Operation] = &[&COMPUTE_EPOCH, &RELEASE_EPOCH];
+
+pub(super) fn routes(routes: Routes) -> Routes {
+    let app = Arc::clone(&routes.app);
+    routes
+        .add(&COMPUTE_EPOCH, with!(app, compute(call, bearer, epoch, body)))
+        .add(&RELEASE_EPOCH, with!(app, release(call, bearer, epoch)))
+}
+
+async fn compute(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, body: Payload) -> HandlerResult {
+    let epoch = epoch_of(&epoch.0)?;
+    app.allow(&bearer, COMPUTE, epoch.as_str())?;
+    let bytes_max = app.rewarder.live().body_bytes_max;
+    if body.0.len() > bytes_max {
+        return Err(too_large(bytes_max));
+    }
+    let request = crate::extract::parse::<ComputeBody>(&body.0)?.request(epoch.clone())?;
+    let begun = app.rewarder.compute(request, call.deadline).await.map_err(told)?;
+    let answer = epoch_answer(&app.rewarder, &epoch, call.deadline).await?;
+    let mut response = Json(answer).into_response();
+    if begun == Begun::Started && response.status().is_success() {
+        *response.status_mut() = StatusCode::ACCEPTED;
+        let location = HeaderValue::try_from(format!("/rewarder/epochs/{epoch}"));
+        response.headers_mut().extend(location.ok().map(|location| (header::LOCATION, location)));
+    }
+    Ok(response)
+}
+
+async fn release(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
+    let epoch = epoch_of(&epoch.0)?;
+    let subject = app.allow(&bearer, RELEASE, epoch.as_str())?;
+    let row = app.rewarder.release(&epoch, &subject.name, call.deadline).await.map_err(told)?;
+    Ok(Json(settlement_answer(&row)).into_response())
+}
+
+impl ComputeBody {
+    fn request(self, epoch: EpochId) -> Result<ComputeRequest, Problem> {
+        Ok(ComputeRequest {
+            epoch,
+            inputs: self.inputs.into_iter().enumerate().map(InputBody::reference).collect::<Result<_, _>>()?,
+            policy: self.policy.0.into_bytes(),
+            pools: self.pools,
+            carry_from: self.carry_from.as_deref().map(epoch_of).transpose()?,
+            unsigned: self.unsigned,
+            deadline: self.deadline_ms.map(Duration::from_millis),
+        })
+    }
+}
+
+impl InputBody {
+    fn reference((index, input): (usize, InputBody)) -> Result<InputRef, Problem> {
+        let hash = input.b3.as_deref().map(inputs::hash_of).transpose()?;
+        match (hash, input.path, input.meter) {
+            (b3, Some(path), None) => Ok(InputRef::File { path, b3 }),
+            (Some(hash), None, None) => Ok(InputRef::Upload(hash)),
+            (None, None, Some(epoch)) => Ok(InputRef::Meter(epoch_of(&epoch)?)),
+            _ => {
+                let detail =
+                    format!("inputs[{index}]: one of `b3`, `path` (perhaps with `b3`) and `meter` is asked for");
+                Err(Problem::schema(StatusCode::BAD_REQUEST, detail))
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Reading epochs: manifests, settlements, proofs, explanations, differences, artifacts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use http::{HeaderValue, StatusCode, header};
+use ron_types::Kind;
+use serde::{Deserialize, Serialize};
+use svc_rewarder::ProofFormat;
+use svc_rewarder::artifacts::ALLOCATIONS_NDJSON;
+use svc_rewarder::capabilities::READ;
+use svc_rewarder::service::ArtifactReader;
+use utoipa::ToSchema;
+
+use super::answers::{EpochAnswer, EpochSummary, SettlementAnswer, epoch_answer, settlement_answer};
+use super::{App, MaybeBearer, Routes, epoch_of, told};
+use crate::auth::Bearer;
+use crate::call::Call;
+use crate::extract::{Json, Path, Query};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
+use crate::problem::Problem;
+
+const PAGE_DEFAULT: u64 = 100;
+const PAGE_MAX: u64 = 1000;
+/// Changes of one asset that a comparison lists.
+const CHANGES_DEFAULT: u64 = 100;
+/// Time that reading a large run may take: it is divided again.
+const READ_DEADLINE: Duration = Duration::from_secs(30);
+/// Words for who may read.
+const READERS: &str = "`rewarder:read`; of settled epochs nothing if `rewarder.page` is public";
+
+static LIST: Operation = Operation::get("/rewarder/epochs", "epochs", "lists sealed epochs by their ids")
+    .allows(READ)
+    .query::<ListQuery>()
+    .answers::<ListAnswer>();
+
+static SHOW: Operation = Operation::get(
+    "/rewarder/epochs/{epoch}",
+    "epochs",
+    "shows an epoch: its manifest and how it stands; to a browser the page of its payees",
+)
+.needs(READERS)
+.deadline(READ_DEADLINE)
+.answers::<EpochAnswer>()
+.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound]);
+
+static SETTLEMENT: Operation =
+    Operation::get("/rewarder/epochs/{epoch}/settlement", "epochs", "shows how the payouts of an epoch stand")
+        .allows(READ)
+        .answers::<SettlementAnswer>()
+        .errors(&[Kind::NotFound]);
+
+static DIFF: Operation = Operation::get(
+    "/rewarder/epochs/{epoch}/diff/{other}",
+    "epochs",
+    "compares with another epoch: what changed from the other to this one for whom, and why",
+)
+.allows(READ)
+.deadline(READ_DEADLINE)
+.query::<DiffQuery>()
+.answers::<DiffAnswer>()
+.errors(&[Kind::NotFound, Kind::Quarantine, Kind::Integrity]);
+
+static ALLOCATIONS: Operation = Operation::get(
+    "/rewarder/epochs/{epoch}/allocations",
+    "epochs",
+    "all amounts, one object on each line, as the manifest hashes them",
+)
+.allows(READ)
+.deadline(READ_DEADLINE)
+.streams::<AllocationLine>()
+.errors(&[Kind::NotFound]);
+
+static ARTIFACT: Operation = Operation::get(
+    "/rewarder/epochs/{epoch}/artifacts/{name}",
+    "epochs",
+    "an artifact byte for byte: run.json, commitment, policy.json, usage.parquet and others, for `reward verify`",
+)
+.allows(READ)
+.deadline(READ_DEADLINE)
+.speaks(&[], &["application/octet-stream"])
+.errors(&[Kind::NotFound]);
+
+static PROOF: Operation = Operation::get(
+    "/rewarder/epochs/{epoch}/proof/{actor}",
+    "payees",
+    "proves an actor's amounts: for contracts and wallets (oz), or against the whole pool (sum)",
+)
+.needs(READERS)
+.deadline(READ_DEADLINE)
+.query::<ProofQuery>()
+.answers::<ProofAnswer>()
+.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity]);
+
+static EXPLAIN: Operation = Operation::get(
+    "/rewarder/epochs/{epoch}/explain/{actor}",
+    "payees",
+    "every integer of an actor's amounts, or why they are zero",
+)
+.needs(READERS)
+.deadline(READ_DEADLINE)
+.answers::<ExplainAnswer>()
+.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity]);
+
+/// Which epochs.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    /// The id after which to go on: `next` of the page before.
+    after: Option<String>,
+    /// Maximum epochs in one page.
+    #[schema(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u64>,
+}
+
+/// A page of epochs.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ListAnswer {
+    epochs: Vec<EpochSummary>,
+    /// Where to go on, if there may be more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// How much of a comparison.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DiffQuery {
+    /// Changes listed for each asset, largest first.
+    #[schema(minimum = 1, maximum = 1000, default = 100)]
+    limit: Option<u64>,
+}
+
+/// Which proof.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProofQuery {
+    /// `oz` or `sum`.
+    #[schema(default = "oz")]
+    format: Option<String>,
+}
+
+/// The difference between two runs; all differences as decimal strings with their sign.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DiffAnswer {
+    /// The epoch compared with.
+    from: String,
+    /// The epoch compared.
+    to: String,
+    /// What differs between them: `input`, `policy`, `ruleset`, `pool`.
+    causes: Vec<String>,
+    /// By asset: sums, counts and the largest changes.
+    #[schema(value_type = Vec<Object>)]
+    assets: Vec<serde_json::Value>,
+}
+
+/// One amount.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AllocationLine {
+    actor: String,
+    asset: String,
+    /// Units, as a decimal string.
+    amount: String,
+}
+
+/// Proofs of one actor, one for each asset.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ProofAnswer {
+    epoch: String,
+    actor: String,
+    /// Asset, amount, format, root and the way to it.
+    #[schema(value_type = Vec<Object>)]
+    proofs: Vec<serde_json::Value>,
+}
+
+/// How an actor's amounts came about.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ExplainAnswer {
+    actor: String,
+    /// For each asset the amount and all integers it follows from.
+    #[schema(value_type = Vec<Object>)]
+    assets: Vec<serde_json::Value>,
+}
+
+pub(super) const OPERATIONS: &[&Operation] =
+    &[&LIST, &SHOW, &SETTLEMENT, &DIFF, &ALLOCATIONS, &ARTIFACT, &PROOF, &EXPLAIN];
+
+pub(super) fn routes(routes: Routes) -> Routes {
+    let app = Arc::clone(&routes.app);
+    routes
+        .add(&LIST, with!(app, list(bearer, query)))
+        .add_open(&SHOW, with!(app, show(call, bearer, epoch)))
+        .add(&SETTLEMENT, with!(app, settlement(bearer, epoch)))
+        .add(&DIFF, with!(app, diff(call, bearer, path, query)))
+        .add(&ALLOCATIONS, with!(app, allocations(call, bearer, epoch)))
+        .add(&ARTIFACT, with!(app, artifact(call, bearer, path)))
+        .add_open(&PROOF, with!(app, proof(call, bearer, path, query)))
+        .add_open(&EXPLAIN, with!(app, explain(call, bearer, path)))
+}
+
+async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> HandlerResult {
+    // A list is for those who may read every epoch.
+    app.allow(&bearer, READ, "")?;
+    let limit = limit_of(query.0.limit, PAGE_DEFAULT)?;
+    let rows = app.rewarder.list(query.0.after.as_deref(), limit)?;
+    let next = rows.last().filter(|_| rows.len() == limit).map(|row| row.epoch.clone());
+    Ok(Json(ListAnswer { epochs: rows.iter().map(|row| EpochSummary::of(row)).collect(), next }).into_response())
+}
+
+async fn show(app: Arc<App>, call: Call, bearer: MaybeBearer, epoch: Path<String>) -> HandlerResult {
+    let epoch = epoch_of(&epoch.0)?;
+    app.allow_read(&bearer, &epoch)?;
+    Ok(Json(epoch_answer(&app.rewarder, &epoch, call.deadline).await?).into_response())
+}
+
+async fn settlement(app: Arc<App>, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
+    let epoch = epoch_of(&epoch.0)?;
+    app.allow(&bearer, READ, epoch.as_str())?;
+    Ok(Json(settlement_answer(&*app.rewarder.row(&epoch)?)).into_response())
+}
+
+async fn diff(
+    app: Arc<App>,
+    call: Call,
+    bearer: Bearer,
+    path: Path<(String, String)>,
+    query: Query<DiffQuery>,
+) -> HandlerResult {
+    let (epoch, other) = (epoch_of(&path.0.0)?, epoch_of(&path.0.1)?);
+    app.allow(&bearer, READ, epoch.as_str())?;
+    app.allow(&bearer, READ, other.as_str())?;
+    let limit = limit_of(query.0.limit, CHANGES_DEFAULT)?;
+    let found = app.rewarder.diff(&epoch, &other, limit, call.deadline).await.map_err(told)?;
+    Ok(Json(found).into_response())
+}
+
+async fn allocations(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
+    let path = Path((epoch.0, ALLOCATIONS_NDJSON.to_owned()));
+    artifact(app, call, bearer, path).await
+}
+
+async fn artifact(app: Arc<App>, call: Call, bearer: Bearer, path: Path<(String, String)>) -> HandlerResult {
+    let epoch = epoch_of(&path.0.0)?;
+    app.allow(&bearer, READ, epoch.as_str())?;
+    let name = path.0.1;
+    let media_type = match name.rsplit('.').next() {
+        Some("ndjson") => "application/x-ndjson",
+        Some("json") => "application/json",
+        _ => "application/octet-stream",
+    };
+    let reader = app.rewarder.artifact(&epoch, name, call.deadline).await.map_err(told)?;
+    Ok(download(reader, media_type))
+}
+
+/// Streams a file: pieces are read as the peer takes them, so that a slow reader costs one piece of memory.
+fn download(reader: ArtifactReader, media_type: &'static str) -> Response {
+    let bytes = reader.bytes();
+    let pieces = stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        let piece = reader.next().await.transpose()?;
+        let rest = piece.is_ok().then_some(reader);
+        Some((piece, rest))
+    });
+    let mut response = Response::new(Body::from_stream(pieces));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+    response
+}
+
+async fn proof(
+    app: Arc<App>,
+    call: Call,
+    bearer: MaybeBearer,
+    path: Path<(String, String)>,
+    query: Query<ProofQuery>,
+) -> HandlerResult {
+    let (epoch, actor) = (epoch_of(&path.0.0)?, path.0.1);
+    app.allow_read(&bearer, &epoch)?;
+    let format = query.0.format.as_deref().unwrap_or("oz").parse::<ProofFormat>();
+    let format = format.map_err(|reason| Problem::schema(StatusCode::BAD_REQUEST, format!("format: {reason}")))?;
+    Ok(Json(app.rewarder.proof(&epoch, actor, format, call.deadline).await.map_err(told)?).into_response())
+}
+
+async fn explain(app: Arc<App>, call: Call, bearer: MaybeBearer, path: Path<(String, String)>) -> HandlerResult {
+    let (epoch, actor) = (epoch_of(&path.0.0)?, path.0.1);
+    app.allow_read(&bearer, &epoch)?;
+    Ok(Json(app.rewarder.explain(&epoch, actor, call.deadline).await.map_err(told)?).into_response())
+}
+
+fn limit_of(limit: Option<u64>, default: u64) -> Result<usize, Problem> {
+    let limit = limit.unwrap_or(default);
+    if (1..=PAGE_MAX).contains(&limit) {
+        return Ok(limit as usize);
+    }
+    Err(Problem::schema(StatusCode::BAD_REQUEST, format!("limit: 1 to {PAGE_MAX}, not {limit}")))
+}

@@ -1,0 +1,124 @@
+//! The page that a payee opens in a browser. It holds no data: what it shows it asks for like any other caller, with the
+//! reader's own token.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderMap, HeaderValue, header};
+use ron_types::{Error, Kind};
+use svc_rewarder::distribution::AssetDistribution;
+use utoipa::ToSchema;
+
+use super::{App, MaybeBearer, READERS, Routes, epoch_of, told};
+use crate::call::Call;
+use crate::extract::{Json, Path};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
+
+static PAGE_FILE: Operation =
+    Operation::get("/rewarder/page/{file}", "payees", "a script or style sheet of the page of an epoch")
+        .speaks(&[], &["text/javascript", "text/css"])
+        .errors(&[Kind::NotFound]);
+
+static DISTRIBUTION: Operation = Operation::get(
+    "/rewarder/epochs/{epoch}/distribution",
+    "payees",
+    "how many payees get how much, in ranges of round numbers: what the page plots",
+)
+.needs(READERS)
+.deadline(super::READ_DEADLINE)
+.answers::<DistributionAnswer>()
+.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity]);
+
+/// How the amounts of an epoch are spread over its payees.
+#[derive(Debug, serde::Serialize, ToSchema)]
+pub(super) struct DistributionAnswer {
+    /// Id of the epoch.
+    epoch: String,
+    /// By asset: payees, smallest and largest amount, and neighbouring ranges with `from`, `below`, `payees`, `paid`.
+    #[schema(value_type = Vec<Object>)]
+    assets: Vec<AssetDistribution>,
+}
+
+const HTML: &str = include_str!("page/page.html");
+
+/// Files of the page by name. Scripts are served, not written into the page, so that its policy can forbid all others.
+const FILES: &[(&str, &str, &str)] = &[
+    ("page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("page.mjs", SCRIPT, include_str!("page/page.mjs")),
+    ("plot.mjs", SCRIPT, include_str!("page/plot.mjs")),
+    ("explain.mjs", SCRIPT, include_str!("page/explain.mjs")),
+    ("verify.mjs", SCRIPT, include_str!("page/verify.mjs")),
+    ("blake3.mjs", SCRIPT, include_str!("page/blake3.mjs")),
+    ("keccak.mjs", SCRIPT, include_str!("page/keccak.mjs")),
+];
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The page runs its own files, asks its own node, and nothing else: an id that is markup stays text twice over.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+pub(super) const OPERATIONS: &[&Operation] = &[&PAGE_FILE, &DISTRIBUTION];
+
+pub(super) fn routes(routes: Routes) -> Routes {
+    let app = Arc::clone(&routes.app);
+    routes.add(&PAGE_FILE, file).add_open(&DISTRIBUTION, with!(app, distribution(call, bearer, epoch)))
+}
+
+async fn distribution(app: Arc<App>, call: Call, bearer: MaybeBearer, epoch: Path<String>) -> HandlerResult {
+    let epoch = epoch_of(&epoch.0)?;
+    app.allow_read(&bearer, &epoch)?;
+    let assets = app.rewarder.distribution(&epoch, call.deadline).await.map_err(told)?;
+    Ok(Json(DistributionAnswer { epoch: epoch.to_string(), assets }).into_response())
+}
+
+#[expect(clippy::unused_async, reason = "a handler")]
+async fn file(name: Path<String>) -> HandlerResult {
+    let found = FILES.iter().find(|(file, ..)| *file == name.0);
+    let (_, media_type, text) = found.ok_or_else(|| Error::new(Kind::NotFound, "the page has no such file"))?;
+    Ok(answer(text, media_type))
+}
+
+/// The page itself.
+pub(super) fn html() -> Response {
+    let mut response = answer(HTML, "text/html; charset=utf-8");
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+fn answer(text: &'static str, media_type: &'static str) -> Response {
+    let mut response = Response::new(Body::from(text));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Whether the caller would rather have a page than JSON: it names `text/html`, and JSON not before it.
+pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
+    let accepted = || headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let weight = |media_type: &str| accepted().flat_map(|value| value.split(',')).find_map(|one| weight(one, media_type));
+    weight("text/html").is_some_and(|html| html > 0 && html >= weight("application/json").unwrap_or(0))
+}
+
+/// Thousandths of the weight that one accepted range gives to this media type, if it names it.
+fn weight(range: &str, media_type: &str) -> Option<u32> {
+    let mut parts = range.split(';').map(str::trim);
+    if !parts.next()?.eq_ignore_ascii_case(media_type) {
+        return None;
+    }
+    let quality = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
+    Some(quality.map_or(1000, |quality| {
+        let quality = quality.parse::<f32>().ok().filter(|quality| (0.0..=1.0).contains(quality));
+        quality.map_or(0, |quality| (quality * 1000.0) as u32)
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! Usage files that callers brought: addressed by the hash of their bytes, under a quota, whole or not at all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ron_types::{Error, Kind};
+
+use crate::folders::make_folder;
+
+/// Ending of files that are still being written.
+const UNFINISHED: &str = "part";
+
+/// The folder of uploaded inputs.
+#[derive(Debug)]
+pub struct Inputs {
+    /// None in amnesia mode, where nothing is written.
+    folder: Option<PathBuf>,
+    state: Mutex<InputsState>,
+}
+
+#[derive(Debug, Default)]
+struct InputsState {
+    /// Bytes of finished files and of those being written.
+    bytes: u64,
+    /// Number of the next unfinished file.
+    next: u64,
+}
+
+impl Inputs {
+    /// No inputs are taken: amnesia.
+    pub fn nowhere() -> Inputs {
+        Inputs { folder: None, state: Mutex::default() }
+    }
+
+    /// Opens the folder, removes what was never finished, and adds up the rest.
+    pub fn open(folder: PathBuf) -> io::Result<Inputs> {
+        make_folder(&folder)?;
+        let mut bytes = 0;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let path = entry.path();
+            if path.extension().is_some_and(|ending| ending == UNFINISHED) {
+                fs::remove_file(path)?;
+            } else {
+                bytes += entry.metadata()?.len();
+            }
+        }
+        Ok(Inputs { folder: Some(folder), state: Mutex::new(InputsState { bytes, next: 0 }) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, InputsState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self) -> Result<&Path, Error> {
+        let refused =
+            || Error::new(Kind::Degraded, "this node keeps nothing (amnesia): it takes no uploads; name files");
+        self.folder.as_deref().ok_or_else(refused)
+    }
+
+    /// Bytes of all inputs, finished or not.
+    pub fn bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
+    /// The file with these bytes, if it is here.
+    pub fn path(&self, hash: &[u8; 32]) -> Option<PathBuf> {
+        let path = self.folder.as_ref()?.join(file_name(hash));
+        path.is_file().then_some(path)
+    }
+
+    /// Begins a file that must turn out to have this hash. Blocks.
+    pub fn begin(self: &Arc<Self>, hash: [u8; 32], announced: u64, bytes_max: u64) -> Result<Upload, Error> {
+        let folder = self.folder()?;
+        let number = {
+            let mut state = self.state();
+            if state.bytes.saturating_add(announced) > bytes_max {
+                return Err(full(bytes_max));
+            }
+            state.next += 1;
+            state.next
+        };
+        let path = folder.join(format!("{}.{number}.{UNFINISHED}", file_name(&hash)));
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(|error| disk(&error))?;
+        Ok(Upload { inputs: Arc::clone(self), hash, path, file, hasher: blake3::Hasher::new(), bytes: 0, bytes_max })
+    }
+
+    /// Removes a file; false if it is not here. Blocks. A run that reads it now goes on: its descriptor stays.
+    pub fn remove(&self, hash: &[u8; 32]) -> Result<bool, Error> {
+        let path = self.folder()?.join(file_name(hash));
+        let Ok(found) = fs::metadata(&path) else { return Ok(false) };
+        fs::remove_file(&path).map_err(|error| disk(&error))?;
+        let mut state = self.state();
+        state.bytes = state.bytes.saturating_sub(found.len());
+        Ok(true)
+    }
+}
+
+/// A file on its way in. Dropped before it is finished, it leaves nothing behind.
+#[derive(Debug)]
+pub struct Upload {
+    inputs: Arc<Inputs>,
+    hash: [u8; 32],
+    path: PathBuf,
+    file: File,
+    hasher: blake3::Hasher,
+    /// Bytes written, all of them counted against the quota.
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Upload {
+    /// Writes and hashes the next bytes. Blocks.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        {
+            let mut state = self.inputs.state();
+            let after = state.bytes.saturating_add(bytes.len() as u64);
+            if after > self.bytes_max {
+                return Err(full(self.bytes_max));
+            }
+            state.bytes = after;
+        }
+        self.bytes += bytes.len() as u64;
+        self.hasher.update(bytes);
+        self.file.write_all(bytes).map_err(|error| disk(&error))
+    }
+
+    /// Checks the hash, makes the file durable and gives it its name; returns its length. Blocks.
+    pub fn finish(mut self) -> Result<u64, Error> {
+        let found = self.hasher.finalize();
+        if found.as_bytes() != &self.hash {
+            let detail = format!("the {} bytes that came have the BLAKE3 hash {found}; nothing was kept", self.bytes);
+            return Err(Error::new(Kind::Integrity, detail));
+        }
+        let folder = self.inputs.folder()?;
+        let place = || -> io::Result<bool> {
+            self.file.sync_all()?;
+            let name = folder.join(file_name(&self.hash));
+            // Somebody else may have brought the same bytes meanwhile; then these are given back by the drop.
+            let is_new = !name.exists();
+            if is_new {
+                fs::rename(&self.path, name)?;
+                File::open(folder)?.sync_all()?;
+            }
+            Ok(is_new)
+        };
+        let (placed, bytes) = (place(), self.bytes);
+        if placed.map_err(|error| disk(&error))? {
+            self.bytes = 0;
+        }
+        Ok(bytes)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // Gone already if it was finished.
+        let _ = fs::remove_file(&self.path);
+        let mut state = self.inputs.state();
+        state.bytes = state.bytes.saturating_sub(self.bytes);
+    }
+}
+
+fn file_name(hash: &[u8; 32]) -> String {
+    blake3::Hash::from_bytes(*hash).to_hex().to_string()
+}
+
+fn full(bytes_max: u64) -> Error {
+    let detail = format!("uploads may take {bytes_max} bytes in all (`rewarder.inputs_bytes_max`); remove some first");
+    Error::new(Kind::FrameTooLarge, detail)
+}
+
+fn disk(error: &io::Error) -> Error {
+    Error::new(Kind::Degraded, format!("the inputs' disk: {error}"))
+}
+
+/// The file that a request names, below the folder of inputs: no way out of it, neither by its name nor by a link.
+pub fn below(inputs_dir: Option<&Path>, named: &str) -> Result<PathBuf, Error> {
+    let refused = |reason: &str| Error::schema(format!("inputs: {named:?}: {reason}"));
+    let inputs_dir = inputs_dir.ok_or_else(|| refused("this node has no folder of inputs (`rewarder.inputs_dir`)"))?;
+    let path = Path::new(named);
+    if named.is_empty() || !path.components().all(|component| matches!(component, Component::Normal(_))) {
+        return Err(refused("a path below the folder of inputs is asked for, without `..` and not from the root"));
+    }
+    let unreadable = |error: io::Error| Error::new(Kind::NotFound, format!("inputs: {named:?}: {error}"));
+    let root = inputs_dir.canonicalize().map_err(unreadable)?;
+    let found = root.join(path).canonicalize().map_err(unreadable)?;
+    if !found.starts_with(&root) {
+        return Err(refused("a link leads out of the folder of inputs"));
+    }
+    if !found.is_file() {
+        return Err(refused("not a file"));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(bytes: &[u8]) -> [u8; 32] {
+        *blake3::hash(bytes).as_bytes()
+    }
+
+    #[test]
+    fn an_upload_is_kept_only_if_its_bytes_are_what_was_said() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let inputs = Arc::new(Inputs::open(scratch.path().to_owned()).expect("opened"));
+        let mut upload = inputs.begin(hash(b"ab"), 2, 10).expect("begun");
+        upload.write(b"a").expect("room");
+        upload.write(b"b").expect("room");
+        assert_eq!(upload.finish().expect("as said"), 2);
+        assert_eq!(inputs.bytes(), 2);
+        assert_eq!(fs::read(inputs.path(&hash(b"ab")).expect("there")).expect("readable"), b"ab");
+
+        let mut wrong = inputs.begin(hash(b"xy"), 2, 10).expect("begun");
+        wrong.write(b"zz").expect("room");
+        assert_eq!(wrong.finish().expect_err("not as said").kind, Kind::Integrity);
+        assert!(inputs.path(&hash(b"xy")).is_none());
+
+        let mut large = inputs.begin(hash(b"123456789"), 0, 10).expect("begun");
+        assert_eq!(large.write(b"123456789").expect_err("over the quota").kind, Kind::FrameTooLarge);
+        drop(large);
+        assert_eq!(inputs.begin(hash(b"1"), 9, 10).expect_err("announced").kind, Kind::FrameTooLarge);
+        assert_eq!((inputs.bytes(), fs::read_dir(scratch.path()).expect("there").count()), (2, 1));
+
+        let mut twice = inputs.begin(hash(b"ab"), 2, 10).expect("begun");
+        twice.write(b"ab").expect("room");
+        assert_eq!((twice.finish().expect("the same"), inputs.bytes()), (2, 2));
+        assert!(inputs.remove(&hash(b"ab")).expect("removed") && !inputs.remove(&hash(b"ab")).expect("gone"));
+        assert_eq!(inputs.bytes(), 0);
+    }
+
+    #[test]
+    fn a_start_removes_what_was_never_finished_and_counts_the_rest() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let unfinished = scratch.path().join(format!("{}.7.part", file_name(&hash(b"x"))));
+        fs::write(&unfinished, "half").expect("written");
+        fs::write(scratch.path().join(file_name(&hash(b"ab"))), "ab").expect("written");
+        let inputs = Inputs::open(scratch.path().to_owned()).expect("opened");
+        assert_eq!((inputs.bytes(), unfinished.exists()), (2, false));
+    }
+
+    #[test]
+    fn no_name_and_no_link_leads_out_of_the_folder() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let (inside, outside) = (scratch.path().join("in"), scratch.path().join("secret"));
+        fs::create_dir_all(inside.join("deep")).expect("made");
+        fs::write(&outside, "x").expect("written");
+        fs::write(inside.join("deep/usage.csv"), "x").expect("written");
+        std::os::unix::fs::symlink(&outside, inside.join("link")).expect("linked");
+        std::os::unix::fs::symlink(inside.join("deep/usage.csv"), inside.join("fine")).expect("linked");
+        for (named, is_fine) in [
+            ("deep/usage.csv", true),
+            ("fine", true),
+            ("link", false),
+            ("../secret", false),
+            ("deep/../../secret", false),
+            ("/etc/passwd", false),
+            ("", false),
+            (".", false),
+            ("deep", false),
+            ("missing", false),
+        ] {
+            assert_eq!(below(Some(&inside), named).is_ok(), is_fine, "{named}");
+        }
+        assert!(below(None, "deep/usage.csv").is_err());
+    }
+}

@@ -1,0 +1,439 @@
+//! What every part of the live rewarder shares: the seal log, the folders, the ledger, and the runs that are on their way.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use ron_kernel::bus::Broadcast;
+use ron_kernel::gate::Gate;
+use ron_kernel::queue::{Payload, QueueReceiver, QueueSender};
+use ron_kernel::{Deadline, KernelHandle, Snapshot};
+use ron_ledger::LedgerError;
+use ron_types::limits::rewarder::REFUSALS_KEPT;
+use ron_types::{Error, Kind};
+use ron_usage::{BadRow, InputError};
+use serde::Serialize;
+use tokio::sync::{Notify, oneshot};
+
+use super::ledger_port::PayoutLedger;
+use super::reads::LastRead;
+use super::request::Prepared;
+use crate::config::PageAccess;
+use crate::folders::Folders;
+use crate::inputs::Inputs;
+use crate::job::{Computed, Divide, Job, RunError, Stage, Watch};
+use crate::keys::TrustedKeys;
+use crate::metrics::Counts;
+use crate::store::{EpochStatus, Store};
+use crate::usage_meter::UsageMeter;
+
+/// Opens the ledger; called until it succeeds.
+pub type LedgerOpener = Arc<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn PayoutLedger>, LedgerError>> + Send + Sync>;
+
+/// Opens the disk of the seal log.
+pub type DiskOpener = Arc<dyn Fn() -> std::io::Result<Arc<dyn ron_log::Disk>> + Send + Sync>;
+
+/// What is fixed while the node runs.
+#[derive(Clone)]
+pub struct ServiceOptions {
+    /// Disk of the seal log.
+    pub disk: DiskOpener,
+    /// Folders of artifacts.
+    pub folders: Arc<dyn Folders>,
+    /// Uploaded inputs.
+    pub inputs: Arc<Inputs>,
+    /// Folder below which requests may name files.
+    pub inputs_dir: Option<PathBuf>,
+    /// Folder for what does not fit into memory; none in amnesia mode.
+    pub spill: Option<PathBuf>,
+    /// The node's own usage.
+    pub usage: UsageMeter,
+    /// Keys that policies must be signed with.
+    pub trusted: Option<TrustedKeys>,
+    /// The ledger.
+    pub ledger: LedgerOpener,
+    /// Nothing outlives the process.
+    pub is_amnesia: bool,
+    /// Runs computed at once.
+    pub compute_workers: usize,
+    /// Memory of one run.
+    pub run_memory_bytes: u64,
+    /// Threads of one run.
+    pub run_threads: usize,
+    /// Permits of the gate `reward_reads`.
+    pub read_permits: usize,
+    /// Payouts in one call to the ledger.
+    pub batch_entries: usize,
+    /// Divides the pools: [`ron_calculus::allocate`], or what a test puts in its place.
+    pub divide: Divide,
+}
+
+/// What a reload may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveOptions {
+    /// Largest body of a request to compute.
+    pub body_bytes_max: usize,
+    /// Tries of one call to the ledger.
+    pub rpc_attempts_max: u32,
+    /// Length of an epoch.
+    pub epoch_duration: Duration,
+    /// Bytes that uploads may take.
+    pub inputs_bytes_max: u64,
+    /// Policies that nobody signed are taken if the request says so.
+    pub unsigned_policies: bool,
+    /// Who may read settled epochs.
+    pub page: PageAccess,
+}
+
+/// Something that happened to an epoch, for observers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RewardEvent {
+    /// Id of the epoch.
+    pub epoch: String,
+    /// What it is now.
+    pub status: EpochStatus,
+}
+
+/// Shared by the handle and every task of the rewarder.
+pub(crate) struct Engine {
+    pub options: ServiceOptions,
+    pub live: Snapshot<LiveOptions>,
+    pub kernel: KernelHandle,
+    pub requests: QueueSender<Asked>,
+    pub work: QueueSender<Ticket>,
+    pub results: QueueSender<Computation>,
+    pub intents: QueueSender<Payable>,
+    pub events: Broadcast<RewardEvent>,
+    pub reads: Gate,
+    pub counts: Counts,
+    pub last_read: LastRead,
+    flights: Mutex<BTreeMap<String, Arc<Flight>>>,
+    refusals: Mutex<VecDeque<Arc<Refusal>>>,
+    /// Runs whose worker or writer died before they were sealed; the next worker takes them first.
+    returned: Mutex<Vec<Arc<Flight>>>,
+    has_returned: Notify,
+    store: OnceLock<Store>,
+    is_opening: Notify,
+    ledger: OnceLock<Arc<dyn PayoutLedger>>,
+}
+
+/// A request on its way to the scheduler.
+pub(crate) struct Asked {
+    pub prepared: Prepared,
+    pub reply: oneshot::Sender<Result<Begun, Error>>,
+}
+
+impl Payload for Asked {
+    fn bytes(&self) -> usize {
+        let document = self.prepared.document.envelope.as_ref().map_or(0, Vec::len);
+        let files: usize = self.prepared.files.iter().map(|file| file.name.len() + 256).sum();
+        // The parsed policy is about as large as its text, which the body's cap bounds.
+        document + files + 4096
+    }
+}
+
+/// Answer of the scheduler to a request that is fine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// The run was begun.
+    Started,
+    /// The epoch was computed before, from the same inputs.
+    Exists,
+}
+
+/// A run that is on its way: accepted and not sealed.
+pub(crate) struct Flight {
+    pub job: Job,
+    /// What each file must hash to.
+    pub pins: Vec<Option<[u8; 32]>>,
+    pub request: [u8; 32],
+    pub deadline: Deadline,
+    pub carried_from: Option<String>,
+    pub is_payable: bool,
+    progress: Mutex<Progress>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    /// Part of the run: `waiting`, `reading`, `dividing`, `rooting` or `writing`.
+    pub stage: &'static str,
+    /// Done of the part.
+    pub done: u64,
+    /// All of the part.
+    pub of: u64,
+}
+
+/// A run that was not sealed because of what came in, or because time or the disk ran out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// Id of the epoch.
+    pub epoch: String,
+    /// Why.
+    pub reason: String,
+    /// Bad rows in all files.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub bad_rows: u64,
+    /// The first of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub first_bad_rows: Vec<BadRow>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The right to work on a run. Dropped before the run is over, it gives the run back, so that no death of a task loses
+/// one; whoever computes it again comes to the same bytes.
+pub(crate) struct Ticket {
+    pub flight: Arc<Flight>,
+    /// Weak, because tickets wait in queues that the engine holds.
+    engine: Weak<Engine>,
+    /// Whether a drop gives the run back: from when a worker has taken it until it is over.
+    is_held: bool,
+}
+
+impl Payload for Ticket {}
+
+/// A run that was computed, or why it was not.
+pub(crate) struct Computation {
+    pub ticket: Ticket,
+    pub outcome: Result<Box<Computed>, RunError>,
+    /// Told when the run is sealed or given up: a worker holds only one run in memory.
+    pub written: oneshot::Sender<()>,
+}
+
+impl Payload for Computation {}
+
+/// An epoch whose payouts may leave: a wake-up, the seal log knows the rest.
+pub(crate) struct Payable;
+
+impl Payload for Payable {}
+
+/// The queues' sending ends, as they are made.
+pub(crate) struct Queues {
+    pub requests: QueueSender<Asked>,
+    pub work: QueueSender<Ticket>,
+    pub results: QueueSender<Computation>,
+    pub intents: QueueSender<Payable>,
+}
+
+impl Engine {
+    pub fn new(
+        options: ServiceOptions,
+        live: Snapshot<LiveOptions>,
+        kernel: KernelHandle,
+        queues: Queues,
+        events: Broadcast<RewardEvent>,
+        reads: Gate,
+    ) -> Engine {
+        let Queues { requests, work, results, intents } = queues;
+        Engine {
+            options,
+            live,
+            kernel,
+            requests,
+            work,
+            results,
+            intents,
+            events,
+            reads,
+            counts: Counts::default(),
+            last_read: LastRead::default(),
+            flights: Mutex::default(),
+            refusals: Mutex::default(),
+            returned: Mutex::default(),
+            has_returned: Notify::new(),
+            store: OnceLock::new(),
+            is_opening: Notify::new(),
+            ledger: OnceLock::new(),
+        }
+    }
+
+    /// The seal log, or a refusal while it is being read.
+    pub fn store(&self) -> Result<&Store, Error> {
+        self.store.get().ok_or_else(|| Error::new(Kind::Degraded, "the rewarder is still reading its log"))
+    }
+
+    /// Says that the seal log is read; only the first time counts.
+    pub fn set_store(&self, store: Store) {
+        let _ = self.store.set(store);
+        self.is_opening.notify_waiters();
+    }
+
+    /// Resolves once the seal log is read.
+    pub async fn until_opened(&self) -> &Store {
+        loop {
+            let opening = self.is_opening.notified();
+            if let Some(store) = self.store.get() {
+                return store;
+            }
+            opening.await;
+        }
+    }
+
+    /// The ledger, once it is open.
+    pub async fn ledger(&self) -> Result<Arc<dyn PayoutLedger>, LedgerError> {
+        if let Some(ledger) = self.ledger.get() {
+            return Ok(Arc::clone(ledger));
+        }
+        let opened = (self.options.ledger)().await?;
+        Ok(Arc::clone(self.ledger.get_or_init(|| opened)))
+    }
+
+    /// Runs on their way.
+    pub fn flights(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Flight>>> {
+        lock(&self.flights)
+    }
+
+    /// Makes a run one of those on their way.
+    pub fn take_off(self: &Arc<Self>, flight: Flight) -> Ticket {
+        let flight = Arc::new(flight);
+        self.flights().insert(flight.job.epoch.as_str().to_owned(), Arc::clone(&flight));
+        lock(&self.refusals).retain(|refusal| refusal.epoch != flight.job.epoch.as_str());
+        self.ticket(flight)
+    }
+
+    fn ticket(self: &Arc<Self>, flight: Arc<Flight>) -> Ticket {
+        Ticket { flight, engine: Arc::downgrade(self), is_held: false }
+    }
+
+    /// Forgets a run that nobody has taken.
+    pub fn withdraw(&self, epoch: &str) {
+        self.flights().remove(epoch);
+    }
+
+    /// Why the epoch was not computed, if that is still known.
+    pub fn refusal(&self, epoch: &str) -> Option<Arc<Refusal>> {
+        lock(&self.refusals).iter().find(|refusal| refusal.epoch == epoch).cloned()
+    }
+
+    fn remember(&self, refusal: Refusal) {
+        let mut refusals = lock(&self.refusals);
+        refusals.retain(|known| known.epoch != refusal.epoch);
+        if refusals.len() >= REFUSALS_KEPT {
+            refusals.pop_front();
+        }
+        refusals.push_back(Arc::new(refusal));
+    }
+
+    /// The next run to compute: one that came back, or the next in the queue; none once the queue is closed. Cancel-safe.
+    pub async fn next_ticket(self: &Arc<Self>, work: &mut QueueReceiver<Ticket>) -> Option<Ticket> {
+        loop {
+            let returned = self.has_returned.notified();
+            let back = lock(&self.returned).pop();
+            if let Some(flight) = back {
+                return Some(self.ticket(flight).held());
+            }
+            tokio::select! {
+                ticket = work.recv() => return ticket.map(Ticket::held),
+                () = returned => {}
+            }
+        }
+    }
+}
+
+impl Ticket {
+    fn held(self) -> Ticket {
+        let mut ticket = self;
+        ticket.is_held = true;
+        ticket
+    }
+
+    /// The run is sealed, or refused for good: nobody works on it again.
+    pub fn land(mut self, refusal: Option<Refusal>) {
+        self.is_held = false;
+        let Some(engine) = self.engine.upgrade() else { return };
+        if let Some(refusal) = refusal {
+            tracing::warn!(epoch = refusal.epoch, reason = refusal.reason, "the epoch was not computed");
+            engine.remember(refusal);
+        }
+        engine.flights().remove(self.flight.job.epoch.as_str());
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.upgrade().filter(|_| self.is_held) {
+            self.flight.set_progress(Progress { stage: "waiting", done: 0, of: 0 });
+            lock(&engine.returned).push(Arc::clone(&self.flight));
+            engine.has_returned.notify_one();
+        }
+    }
+}
+
+impl Flight {
+    pub fn new(job: Job, prepared: &Prepared, deadline: Deadline) -> Flight {
+        Flight {
+            job,
+            pins: prepared.pins.clone(),
+            request: prepared.hash,
+            deadline,
+            carried_from: prepared.carry_from.as_ref().map(ToString::to_string),
+            is_payable: prepared.is_payable,
+            progress: Mutex::new(Progress { stage: "waiting", done: 0, of: 0 }),
+        }
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        *lock(&self.progress)
+    }
+
+    pub fn set_progress(&self, progress: Progress) {
+        *lock(&self.progress) = progress;
+    }
+}
+
+/// Watches one computation of a run: ends it at its deadline, or when its worker is gone.
+pub(crate) struct Watched {
+    pub flight: Arc<Flight>,
+    is_stopped: Mutex<bool>,
+}
+
+impl Watched {
+    pub fn new(flight: Arc<Flight>) -> Watched {
+        Watched { flight, is_stopped: Mutex::new(false) }
+    }
+
+    /// Ends the computation at its next look.
+    pub fn stop(&self) {
+        *lock(&self.is_stopped) = true;
+    }
+}
+
+impl Watch for Watched {
+    fn at(&self, stage: Stage, done: u64, of: u64) -> bool {
+        let stage = match stage {
+            Stage::Reading => "reading",
+            Stage::Dividing => "dividing",
+            Stage::Rooting => "rooting",
+            Stage::Writing => "writing",
+        };
+        self.flight.set_progress(Progress { stage, done, of });
+        !*lock(&self.is_stopped) && !self.flight.deadline.has_passed()
+    }
+}
+
+impl Refusal {
+    /// The refusal that an error of a run leads to.
+    pub fn of(epoch: &str, error: &RunError) -> Refusal {
+        let (bad_rows, first_bad_rows) = match error {
+            RunError::Input(InputError::BadRows { count, first }) => (*count, first.clone()),
+            _ => (0, Vec::new()),
+        };
+        Refusal { epoch: epoch.to_owned(), reason: error.to_string(), bad_rows, first_bad_rows }
+    }
+
+    /// A refusal in words.
+    pub fn because(epoch: &str, reason: impl Into<String>) -> Refusal {
+        Refusal { epoch: epoch.to_owned(), reason: reason.into(), bad_rows: 0, first_bad_rows: Vec::new() }
+    }
+}
+
+/// A lock whose holder may have died: what it guards is replaced as a whole, never left half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,134 @@
+//! A request to compute an epoch, and what makes two of them the same.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use ron_calculus::Units;
+use ron_types::limits::rewarder::INPUT_FILES_MAX;
+use ron_types::{Error, Kind};
+use ron_usage::InputFile;
+
+use crate::canonical::to_canonical;
+use crate::epoch::EpochId;
+use crate::hashing::{b3, hash_parts};
+use crate::inputs::{self, Inputs};
+use crate::keys::TrustedKeys;
+use crate::policy_document::{PolicyDocument, Trust, canonical_policy};
+
+/// A request as the caller wrote it.
+#[derive(Clone, Debug)]
+pub struct ComputeRequest {
+    /// The epoch to compute.
+    pub epoch: EpochId,
+    /// Its usage.
+    pub inputs: Vec<InputRef>,
+    /// A policy, or an envelope with one.
+    pub policy: Vec<u8>,
+    /// Pools of this epoch, in place of those in the policy.
+    pub pools: BTreeMap<String, Units>,
+    /// The epoch whose leftovers are added to the pools.
+    pub carry_from: Option<EpochId>,
+    /// A policy that nobody signed will do, if the node takes any.
+    pub unsigned: bool,
+    /// Time the run has.
+    pub deadline: Option<Duration>,
+}
+
+/// One file of usage, named by the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputRef {
+    /// Bytes that were uploaded.
+    Upload([u8; 32]),
+    /// A file below the folder of inputs, and what it must hash to if the caller says so.
+    File {
+        /// Path below the folder.
+        path: String,
+        /// Hash of its bytes.
+        b3: Option<[u8; 32]>,
+    },
+    /// The usage that the node's own meter sealed under this name.
+    Meter(EpochId),
+}
+
+/// What the preparation of a request needs to know of the node.
+pub(crate) struct Grounds<'a> {
+    pub inputs: &'a Inputs,
+    pub inputs_dir: Option<&'a Path>,
+    pub trusted: Option<&'a TrustedKeys>,
+    pub allows_unsigned: bool,
+    /// Nothing outlives the process.
+    pub is_amnesia: bool,
+}
+
+/// A request that is understood: its policy is believed and its files are there.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub epoch: EpochId,
+    pub files: Vec<InputFile>,
+    /// What each file must hash to, in the order of the files; none where nobody said.
+    pub pins: Vec<Option<[u8; 32]>>,
+    pub document: PolicyDocument,
+    pub pools: BTreeMap<String, Units>,
+    pub carry_from: Option<EpochId>,
+    pub deadline: Option<Duration>,
+    /// Identity of the request.
+    pub hash: [u8; 32],
+    /// Whether its inputs outlive the process, so that after a crash the same payouts can be computed again.
+    pub is_payable: bool,
+}
+
+impl ComputeRequest {
+    /// Checks everything that can be checked without reading usage. Blocks on the file system.
+    pub(crate) fn prepare(self, grounds: &Grounds<'_>) -> Result<Prepared, Error> {
+        let allows_unsigned = grounds.allows_unsigned && self.unsigned;
+        let trust = Trust { keys: grounds.trusted, allows_unsigned };
+        let document = PolicyDocument::read(&self.policy, trust).map_err(|error| bad_policy(&error))?;
+        let policy = document.in_force(&self.pools).map_err(|error| bad_policy(&error))?;
+        let (_, policy_hash) = canonical_policy(&policy).map_err(|error| bad_policy(&error))?;
+        if self.inputs.is_empty() || self.inputs.len() > INPUT_FILES_MAX {
+            return Err(Error::schema(format!("inputs: 1 to {INPUT_FILES_MAX} files, not {}", self.inputs.len())));
+        }
+        let (mut files, mut pins, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        for input in &self.inputs {
+            let (file, pin) = input.resolve(grounds)?;
+            names.push(pin.map_or_else(|| format!("file:{}", file.name), |hash| b3(&hash)));
+            files.push(file);
+            pins.push(pin);
+        }
+        // Neither the order of files nor the way a file was named makes another request.
+        names.sort_unstable();
+        let carry_from = self.carry_from.as_ref().map_or("", EpochId::as_str);
+        let names = to_canonical(&names).map_err(|error| Error::schema(error.to_string()))?;
+        let epoch = self.epoch.as_str().as_bytes();
+        let hash = hash_parts(&[b"svc-rewarder|request|v1", epoch, &policy_hash, &names, carry_from.as_bytes()]);
+        let is_pinned = |input: &InputRef| matches!(input, InputRef::File { b3: Some(_), .. });
+        let is_payable = !grounds.is_amnesia || self.inputs.iter().all(is_pinned);
+        let ComputeRequest { epoch, pools, carry_from, deadline, .. } = self;
+        Ok(Prepared { epoch, files, pins, document, pools, carry_from, deadline, hash, is_payable })
+    }
+}
+
+impl InputRef {
+    fn resolve(&self, grounds: &Grounds<'_>) -> Result<(InputFile, Option<[u8; 32]>), Error> {
+        match self {
+            InputRef::Upload(hash) => {
+                let missing = || Error::new(Kind::NotFound, format!("inputs: {} was not uploaded", b3(hash)));
+                let path = grounds.inputs.path(hash).ok_or_else(missing)?;
+                Ok((InputFile { name: b3(hash), path }, Some(*hash)))
+            }
+            InputRef::File { path, b3 } => {
+                let found = inputs::below(grounds.inputs_dir, path)?;
+                Ok((InputFile { name: path.clone(), path: found }, *b3))
+            }
+            // The handle has brought its file in and put its hash here.
+            InputRef::Meter(epoch) => {
+                Err(Error::new(Kind::NotFound, format!("inputs: this node has no meter that sealed {epoch}")))
+            }
+        }
+    }
+}
+
+fn bad_policy(error: &dyn std::fmt::Display) -> Error {
+    Error::schema(format!("policy: {error}"))
+}

@@ -1,0 +1,122 @@
+//! The scheduler: one run per epoch. It finds duplicates, looks up what is carried, and makes jobs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ron_calculus::Units;
+use ron_kernel::queue::QueueReceiver;
+use ron_kernel::{Deadline, TaskContext, TaskResult};
+use ron_types::{Error, Kind};
+
+use super::engine::{Asked, Begun, Engine, Flight};
+use super::request::Prepared;
+use crate::hashing::b3;
+use crate::job::{Cost, Job};
+use crate::store::{EpochRow, EpochStatus, Store};
+
+/// One life of the scheduler.
+pub(crate) async fn compute_scheduler(
+    context: TaskContext,
+    engine: Arc<Engine>,
+    mut requests: QueueReceiver<Asked>,
+) -> TaskResult {
+    context.beating(engine.until_opened()).await;
+    context.ready().await;
+    loop {
+        let asked = tokio::select! {
+            biased;
+            () = context.stopping() => break,
+            asked = requests.recv() => asked,
+            () = context.heartbeat() => continue,
+        };
+        let Some(Asked { prepared, reply }) = asked else { return Ok(()) };
+        let answer = context.beating(schedule(&engine, prepared)).await;
+        // A caller that has left gets its answer by asking again.
+        let _ = reply.send(answer);
+    }
+    // Callers that still wait learn at once that nothing was begun.
+    while let Some(Asked { reply, .. }) = requests.try_recv() {
+        let _ = reply.send(Err(Error::canceled("the node is shutting down; nothing was begun")));
+    }
+    Ok(())
+}
+
+pub(crate) async fn schedule(engine: &Arc<Engine>, prepared: Prepared) -> Result<Begun, Error> {
+    let store = engine.store()?;
+    // Looked at before the rows, because a run leaves this list only after it has a row. One scheduler makes flights,
+    // so nothing comes between this look and the start.
+    let is_in_flight = engine.flights().contains_key(prepared.epoch.as_str());
+    if let Some(row) = store.get(prepared.epoch.as_str()) {
+        return known(&row, &prepared);
+    }
+    if is_in_flight {
+        let detail = format!("epoch {} is being computed; ask for it again later", prepared.epoch);
+        return Err(Error::new(Kind::Conflict, detail));
+    }
+    if !store.has_room() {
+        return Err(Error::new(Kind::Degraded, "this node keeps as many epochs as it can"));
+    }
+    let carry = carry(engine, store, &prepared)?;
+    let live = engine.live.get().value.clone();
+    let half = Deadline::after(live.epoch_duration / 2);
+    let deadline = prepared.deadline.map_or(half, |asked| Deadline::after(asked).sooner(half));
+    let job = Job {
+        epoch: prepared.epoch.clone(),
+        inputs: prepared.files.clone(),
+        policy: prepared.document.clone(),
+        pools: prepared.pools.clone(),
+        carry: carry.units,
+        carry_from: carry.commitment,
+        cost: Cost {
+            threads: engine.options.run_threads,
+            memory_bytes: engine.options.run_memory_bytes,
+            spill: engine.options.spill.clone(),
+        },
+    };
+    let flight = Flight::new(job, &prepared, deadline);
+    let ticket = engine.take_off(flight);
+    let sent = engine.work.send(ticket, deadline).await;
+    sent.map(|()| Begun::Started).inspect_err(|_| engine.withdraw(prepared.epoch.as_str()))
+}
+
+fn known(row: &EpochRow, prepared: &Prepared) -> Result<Begun, Error> {
+    let epoch = &row.epoch;
+    if row.request != b3(&prepared.hash) {
+        let detail = format!("epoch {epoch} was computed from other inputs or by another policy; take another epoch");
+        return Err(Error::new(Kind::Conflict, detail));
+    }
+    match &row.quarantine {
+        Some(why) if row.status == EpochStatus::Quarantined => {
+            let detail = format!("epoch {epoch} is quarantined ({}): {}", why.reason.as_str(), why.detail);
+            Err(Error::new(Kind::Quarantine, detail))
+        }
+        _ => Ok(Begun::Exists),
+    }
+}
+
+/// What is carried into a run.
+#[derive(Default)]
+struct Carry {
+    units: BTreeMap<String, Units>,
+    commitment: Option<String>,
+}
+
+/// Leftovers are paid once: an epoch's are refused to a second one.
+fn carry(engine: &Engine, store: &Store, prepared: &Prepared) -> Result<Carry, Error> {
+    let Some(from) = &prepared.carry_from else { return Ok(Carry::default()) };
+    let from = from.as_str();
+    let row = store.get(from).filter(|row| row.status != EpochStatus::Quarantined);
+    let row = row.ok_or_else(|| Error::new(Kind::NotFound, format!("carry_from: no sealed epoch {from}")))?;
+    let in_flight = || {
+        let flights = engine.flights();
+        let found = flights.values().find(|flight| flight.carried_from.as_deref() == Some(from));
+        found.map(|flight| flight.job.epoch.to_string())
+    };
+    if let Some(into) = store.carried_into(from).or_else(in_flight) {
+        let detail = format!("carry_from: what {from} left over was carried into {into}");
+        return Err(Error::new(Kind::Conflict, detail));
+    }
+    let left = row.totals.iter().map(|total| (total.asset.clone(), Units(total.pool.0.saturating_sub(total.paid.0))));
+    let units = left.filter(|(_, units)| units.0 > 0).collect();
+    Ok(Carry { units, commitment: Some(row.commitment.clone()) })
+}

@@ -1,0 +1,219 @@
+//! The artifact writer: recovers the seal log, writes artifacts, and then the one record that makes a run exist.
+
+use std::sync::Arc;
+
+use ron_calculus::Breach;
+use ron_kernel::queue::QueueReceiver;
+use ron_kernel::{Deadline, TaskContext, TaskError, TaskResult};
+use ron_types::limits::rewarder::EPOCH_DURATION;
+
+use super::engine::{Computation, Engine, Flight, Payable, Refusal, RewardEvent, Watched};
+use super::release;
+use crate::artifacts::{self, Seal};
+use crate::hashing::b3;
+use crate::job::{Computed, RunError};
+use crate::store::{AssetTotal, EpochRow, EpochStatus, Quarantine, QuarantineReason, Store, StoreError};
+
+/// What the process says when it leaves because of its disk.
+const FAILED_DISK: u8 = 70;
+/// Who releases what needs no person.
+const BY_POLICY: &str = "policy";
+
+/// One life of the writer.
+pub(crate) async fn artifact_writer(
+    context: TaskContext,
+    engine: Arc<Engine>,
+    mut results: QueueReceiver<Computation>,
+) -> TaskResult {
+    if engine.store().is_err() {
+        let recovering = Arc::clone(&engine);
+        let recovered = tokio::task::spawn_blocking(move || recover(&recovering));
+        context.beating(recovered).await.map_err(|_| TaskError::Failed("the recovery ended early".to_owned()))??;
+    }
+    context.ready().await;
+    loop {
+        let computation = tokio::select! {
+            biased;
+            computation = results.recv() => computation,
+            // Workers leave in an earlier phase, so what is in the queue now is all that comes.
+            () = context.stopping() => break,
+            () = context.heartbeat() => continue,
+        };
+        let Some(computation) = computation else { break };
+        write(&context, &engine, computation).await?;
+    }
+    Ok(())
+}
+
+/// Opens the seal log, and removes folders of runs that were never sealed.
+pub(crate) fn recover(engine: &Engine) -> TaskResult {
+    let failed = |what: &str, error: &dyn std::fmt::Display| TaskError::Failed(format!("{what}: {error}"));
+    let disk = (engine.options.disk)().map_err(|error| failed("the folder of the seal log", &error))?;
+    let store = Store::open(disk).map_err(|error| failed("opening", &error))?;
+    let found = store.recovery();
+    if found.has_losses() {
+        // Whose seal is lost cannot be told, and sealing it anew could pay twice under another run.
+        let detail = format!("the seal log has lost records: {found:?}; restore it before epochs are paid again");
+        return Err(TaskError::Init { code: FAILED_DISK, detail });
+    }
+    remove_orphans(engine, &store).map_err(|error| failed("removing what was never sealed", &error))?;
+    let [held, released, settled, quarantined] = store.counts();
+    tracing::info!(records = found.records, held, released, settled, quarantined, "the seal log is read");
+    engine.set_store(store);
+    Ok(())
+}
+
+/// Artifacts without a seal record are of a run that does not exist.
+pub(crate) fn remove_orphans(engine: &Engine, store: &Store) -> std::io::Result<()> {
+    for name in engine.options.folders.names()? {
+        if store.get(&name).is_none() {
+            tracing::info!(epoch = name, "artifacts of a run that was never sealed are removed");
+            engine.options.folders.remove(&name)?;
+        }
+    }
+    Ok(())
+}
+
+async fn write(context: &TaskContext, engine: &Arc<Engine>, computation: Computation) -> TaskResult {
+    let writing = Arc::clone(engine);
+    // The thread owns the run: it is sealed or given up even if this task dies meanwhile.
+    let written = tokio::task::spawn_blocking(move || settle_down(&writing, computation));
+    let row = context.beating(written).await.map_err(|_| TaskError::Failed("writing a run broke off".to_owned()))?;
+    if let Some(error) = engine.store()?.failed() {
+        return Err(TaskError::Fatal { code: FAILED_DISK, detail: error.to_string() });
+    }
+    let is_payable = row.is_some_and(|row| row.status == EpochStatus::Released);
+    // Full, the queue holds a wake-up already; the emitter looks at all released epochs anyway.
+    if is_payable && context.beating(engine.intents.send(Payable, Deadline::after(EPOCH_DURATION))).await.is_err() {
+        tracing::debug!("the emitter is gone; the next start goes on");
+    }
+    Ok(())
+}
+
+/// Seals a computed run, or says why there is none. Blocks.
+pub(crate) fn settle_down(engine: &Arc<Engine>, computation: Computation) -> Option<Arc<EpochRow>> {
+    let Computation { ticket, outcome, written } = computation;
+    let flight = Arc::clone(&ticket.flight);
+    let epoch = flight.job.epoch.as_str();
+    let sealed = outcome.map_err(Failed::from).and_then(|computed| seal(engine, &flight, &computed));
+    let row = match sealed {
+        Ok(row) => {
+            engine.counts.sealed(&row);
+            engine.events.publish(RewardEvent { epoch: row.epoch.clone(), status: row.status });
+            ticket.land(None);
+            Some(row)
+        }
+        Err(failed) => {
+            engine.counts.ran(if failed.is_refusal() { "refused" } else { "failed" });
+            ticket.land(Some(failed.refusal(epoch)));
+            None
+        }
+    };
+    // A worker that is gone does not wait.
+    let _ = written.send(());
+    row
+}
+
+/// Why a run was not sealed.
+enum Failed {
+    Run(RunError),
+    Store(StoreError),
+}
+
+impl From<RunError> for Failed {
+    fn from(error: RunError) -> Failed {
+        Failed::Run(error)
+    }
+}
+
+impl Failed {
+    fn is_refusal(&self) -> bool {
+        matches!(self, Failed::Run(error) if error.is_refusal())
+    }
+
+    fn refusal(&self, epoch: &str) -> Refusal {
+        match self {
+            Failed::Run(RunError::Stopped) => {
+                Refusal::because(epoch, "the run was stopped: its deadline passed, or the node left")
+            }
+            Failed::Run(error) => Refusal::of(epoch, error),
+            Failed::Store(error) => Refusal::because(epoch, error.to_string()),
+        }
+    }
+}
+
+fn seal(engine: &Engine, flight: &Arc<Flight>, computed: &Computed) -> Result<Arc<EpochRow>, Failed> {
+    let store = engine.store().map_err(|error| Failed::Run(RunError::Order(error.to_string())))?;
+    let epoch = flight.job.epoch.as_str();
+    // A run that came back twice is sealed once: the second finds the first.
+    if let Some(row) = store.get(epoch) {
+        return Ok(row);
+    }
+    let folders = &engine.options.folders;
+    let sealed = (|| -> Result<Seal, RunError> {
+        folders.remove(epoch)?;
+        let disk = folders.make(epoch)?;
+        artifacts::write(computed, &*disk, engine.options.run_threads, &Watched::new(Arc::clone(flight)))
+    })();
+    let row = sealed.map_err(Failed::Run).and_then(|seal| {
+        let row = row_of(engine, store, flight, computed, &seal);
+        store.seal(row).map_err(Failed::Store)
+    });
+    if row.is_err() && store.failed().is_none() {
+        // Nothing is left of a run that does not exist; if this fails too, the next start does it.
+        let _ = folders.remove(epoch);
+    }
+    row
+}
+
+fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, seal: &Seal) -> EpochRow {
+    let manifest = &seal.manifest;
+    let quarantine = computed.outcome.as_ref().err().map(quarantine_of);
+    let verdict = match (&quarantine, flight.is_payable) {
+        (Some(_), _) => None,
+        (None, false) => Some("its inputs are lost with this process (amnesia): nothing is paid from them".to_owned()),
+        (None, true) => release::objection(engine, store, computed),
+    };
+    let status = match (&quarantine, &verdict) {
+        (Some(_), _) => EpochStatus::Quarantined,
+        (None, Some(_)) => EpochStatus::Held,
+        (None, None) => EpochStatus::Released,
+    };
+    let totals = manifest.assets.iter().map(|facts| AssetTotal {
+        asset: facts.asset.clone(),
+        pool: facts.pool,
+        paid: facts.paid,
+        payees: facts.payees,
+    });
+    EpochRow {
+        epoch: manifest.epoch.as_str().to_owned(),
+        request: b3(&flight.request),
+        run_key: manifest.run_key.clone(),
+        commitment: b3(&seal.commitment),
+        policy: manifest.policy.id.clone(),
+        artifacts: manifest.artifacts.clone(),
+        rows: manifest.rows,
+        actors: manifest.actors,
+        intents: manifest.intents.iter().map(|facts| facts.count).sum(),
+        totals: totals.collect(),
+        status,
+        held_because: verdict,
+        is_payable: flight.is_payable,
+        released_by: (status == EpochStatus::Released).then(|| BY_POLICY.to_owned()),
+        carried_from: flight.carried_from.clone().filter(|_| !manifest.carry.is_empty()),
+        place: 0,
+        sent: 0,
+        settled_as: None,
+        reconciliation: None,
+        quarantine,
+    }
+}
+
+fn quarantine_of(breach: &Breach) -> Quarantine {
+    let reason = match breach {
+        Breach::Overflow(_) => QuarantineReason::Overflow,
+        Breach::Conservation(_) => QuarantineReason::Conservation,
+        Breach::Schema(_) => QuarantineReason::Schema,
+    };
+    Quarantine { reason, detail: breach.to_string() }
+}

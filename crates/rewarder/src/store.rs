@@ -1,0 +1,273 @@
+//! The seal log: which runs are sealed, released, settled or quarantined. A run exists from the moment its row is durable
+//! here; everything else follows from the row and the artifacts it names.
+
+mod row;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ron_log::{Class, Disk, Log, LogError, LogOptions, Position, Recovery};
+use ron_types::limits::rewarder::EPOCHS_MAX;
+
+pub use row::{AssetTotal, EpochRow, EpochStatus, Quarantine, QuarantineReason, SealRecord};
+
+/// Bytes of one segment: small, because a node seals few epochs and old segments are given back as a whole.
+const SEGMENT_BYTES: u32 = 4 << 20;
+/// Segments a log may have beside twice those that its rows fill; beyond, the oldest is given back.
+const SEGMENTS_SPARE: u64 = 4;
+/// Largest record: what the head of a log record holds.
+const RECORD_BYTES_MAX: usize = u16::MAX as usize;
+
+/// Failure of the seal log.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The log did not take the record.
+    #[error("the seal log: {0}")]
+    Log(#[from] LogError),
+    /// A record that is too large to be written.
+    #[error("the row of epoch {epoch} takes {bytes} bytes; a record holds {RECORD_BYTES_MAX}")]
+    TooLarge {
+        /// Id of the epoch.
+        epoch: String,
+        /// Bytes it would take.
+        bytes: usize,
+    },
+    /// The table is full.
+    #[error("this node keeps {EPOCHS_MAX} epochs and takes no more")]
+    TooMany,
+    /// Records that this version does not understand.
+    #[error(
+        "{0} records of the seal log are of a kind that this version does not know; start the version that wrote them"
+    )]
+    Strange(u64),
+}
+
+/// The seal log and the rows it adds up to. Every write is durable when it returns; callers are threads that may block.
+pub struct Store {
+    log: Log,
+    rows: Mutex<Rows>,
+    /// Held from a record to its row, so that rows change in the order of the log.
+    writing: Mutex<()>,
+    recovery: Recovery,
+    segment_bytes: u32,
+}
+
+#[derive(Default)]
+struct Rows {
+    by_epoch: BTreeMap<String, Arc<EpochRow>>,
+    /// Where the newest full row of each epoch lies.
+    places: BTreeMap<String, RowPlace>,
+    /// Bytes of these rows.
+    bytes: u64,
+    settled: u64,
+}
+
+#[derive(Clone, Copy)]
+struct RowPlace {
+    segment: u32,
+    bytes: u32,
+}
+
+impl Rows {
+    fn put_place(&mut self, epoch: &str, place: RowPlace) {
+        let before = self.places.insert(epoch.to_owned(), place);
+        self.bytes += u64::from(place.bytes);
+        self.bytes -= before.map_or(0, |before| u64::from(before.bytes));
+    }
+
+    fn take(&mut self, record: &SealRecord, place: RowPlace) {
+        let epoch = record.epoch();
+        match (self.by_epoch.get_mut(epoch), record) {
+            (Some(row), record) => Arc::make_mut(row).apply(record),
+            (None, SealRecord::Row(row)) => drop(self.by_epoch.insert(epoch.to_owned(), Arc::new((**row).clone()))),
+            // Its row went with an old segment and follows as a copy, which knows of this record.
+            (None, _) => return,
+        }
+        if matches!(record, SealRecord::Row(_)) {
+            self.put_place(epoch, place);
+        }
+        let settled_as = self.by_epoch.get(epoch).and_then(|row| row.settled_as).unwrap_or(0);
+        self.settled = self.settled.max(settled_as);
+    }
+}
+
+impl Store {
+    /// Opens the log on this disk and replays it.
+    pub fn open(disk: Arc<dyn Disk>) -> Result<Store, StoreError> {
+        let options = LogOptions {
+            segment_bytes: SEGMENT_BYTES,
+            quota_bytes: 1 << 30,
+            reserve_bytes: 16 << 20,
+            gather_bytes_max: 4 << 20,
+            zero_ahead: false,
+            sidecars: false,
+        };
+        Store::open_with(disk, options)
+    }
+
+    /// As [`Store::open`], with a log of this layout.
+    pub(crate) fn open_with(disk: Arc<dyn Disk>, options: LogOptions) -> Result<Store, StoreError> {
+        let (mut rows, mut strange, segment_bytes) = (Rows::default(), 0, options.segment_bytes.max(1));
+        let (log, recovery) = Log::open(
+            disk,
+            options,
+            &mut |replayed, _live| match serde_json::from_slice::<SealRecord>(replayed.head) {
+                Ok(record) => rows.take(&record, RowPlace::of(replayed.position)),
+                Err(_) => strange += 1,
+            },
+        )?;
+        if strange > 0 {
+            // Going on could pay what a record that is not understood forbids.
+            return Err(StoreError::Strange(strange));
+        }
+        Ok(Store { log, rows: Mutex::new(rows), writing: Mutex::default(), recovery, segment_bytes })
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What opening the log found.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// The error that ended the log as a place to write.
+    pub fn failed(&self) -> Option<LogError> {
+        self.log.failed()
+    }
+
+    /// Row of an epoch.
+    pub fn get(&self, epoch: &str) -> Option<Arc<EpochRow>> {
+        self.rows().by_epoch.get(epoch).cloned()
+    }
+
+    /// Whether another epoch would find room.
+    pub fn has_room(&self) -> bool {
+        self.rows().by_epoch.len() < EPOCHS_MAX
+    }
+
+    /// Rows in the order of their ids, from behind this one on.
+    pub fn list(&self, after: Option<&str>, limit: usize) -> Vec<Arc<EpochRow>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.rows().by_epoch.range::<str, _>((from, Bound::Unbounded)).take(limit).map(|(_, row)| row.clone()).collect()
+    }
+
+    /// Ids of all epochs with this status.
+    pub fn with_status(&self, status: EpochStatus) -> Vec<String> {
+        let rows = self.rows();
+        rows.by_epoch.values().filter(|row| row.status == status).map(|row| row.epoch.clone()).collect()
+    }
+
+    /// Epochs by status, in the order of [`EpochStatus::ALL`].
+    pub fn counts(&self) -> [u64; EpochStatus::ALL.len()] {
+        let rows = self.rows();
+        EpochStatus::ALL.map(|status| rows.by_epoch.values().filter(|row| row.status == status).count() as u64)
+    }
+
+    /// The epoch that has taken up the leftovers of this one.
+    pub fn carried_into(&self, from: &str) -> Option<String> {
+        let rows = self.rows();
+        let found = rows.by_epoch.values().find(|row| row.carried_from.as_deref() == Some(from));
+        found.map(|row| row.epoch.clone())
+    }
+
+    /// The epoch of this policy that was settled last.
+    pub fn last_settled(&self, policy: &str) -> Option<Arc<EpochRow>> {
+        let rows = self.rows();
+        let settled = rows.by_epoch.values().filter(|row| row.policy == policy && row.settled_as.is_some());
+        settled.max_by_key(|row| row.settled_as).cloned()
+    }
+
+    /// Seals a run. Nothing of it is believed before this, and nothing of it is doubted after.
+    pub fn seal(&self, row: EpochRow) -> Result<Arc<EpochRow>, StoreError> {
+        if !self.has_room() {
+            return Err(StoreError::TooMany);
+        }
+        self.write(Class::Data, &SealRecord::Row(Box::new(row)))
+    }
+
+    /// Writes down that payouts may leave.
+    pub fn release(&self, epoch: &str, by: &str) -> Result<Arc<EpochRow>, StoreError> {
+        self.write(Class::Settle, &SealRecord::Released { epoch: epoch.to_owned(), by: by.to_owned() })
+    }
+
+    /// Writes down how many payouts are answered for. Losing it costs duplicates, which the ledger finds.
+    pub fn sent(&self, epoch: &str, place: u64, intents: u64) -> Result<Arc<EpochRow>, StoreError> {
+        self.write(Class::Settle, &SealRecord::Sent { epoch: epoch.to_owned(), place, intents })
+    }
+
+    /// Writes down that an epoch is paid.
+    pub fn settle(&self, epoch: &str, reconciliation: serde_json::Value) -> Result<Arc<EpochRow>, StoreError> {
+        let settled_as = self.rows().settled + 1;
+        let epoch = epoch.to_owned();
+        self.write(Class::Settle, &SealRecord::Settled { epoch, settled_as, reconciliation })
+    }
+
+    /// Writes down that nothing more of an epoch leaves.
+    pub fn quarantine(
+        &self,
+        epoch: &str,
+        quarantine: Quarantine,
+        reconciliation: Option<serde_json::Value>,
+    ) -> Result<Arc<EpochRow>, StoreError> {
+        let epoch = epoch.to_owned();
+        self.write(Class::Settle, &SealRecord::Quarantined { epoch, quarantine, reconciliation })
+    }
+
+    /// Writes one record, waits for the disk, then changes the row: memory is never ahead of the disk.
+    fn write(&self, class: Class, record: &SealRecord) -> Result<Arc<EpochRow>, StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = self.append(class, record)?;
+        self.log.flush()?;
+        let row = {
+            let mut rows = self.rows();
+            rows.take(record, place);
+            rows.by_epoch.get(record.epoch()).cloned()
+        };
+        self.make_room()?;
+        // Callers name epochs that have a row; a record for another one changes nothing.
+        row.ok_or_else(|| StoreError::TooLarge { epoch: record.epoch().to_owned(), bytes: 0 })
+    }
+
+    fn append(&self, class: Class, record: &SealRecord) -> Result<RowPlace, StoreError> {
+        let head = serde_json::to_vec(record).unwrap_or_default();
+        if head.is_empty() || head.len() > RECORD_BYTES_MAX {
+            return Err(StoreError::TooLarge { epoch: record.epoch().to_owned(), bytes: head.len() });
+        }
+        Ok(RowPlace::of(self.log.appender().append(class, &head, &[])?))
+    }
+
+    /// Gives the oldest segment back once there are many: rows that only it holds are written again before. One segment
+    /// for each write is enough, because a write never fills one.
+    fn make_room(&self) -> Result<(), StoreError> {
+        let segments_max = SEGMENTS_SPARE + 2 * self.rows().bytes / u64::from(self.segment_bytes);
+        if u64::from(self.log.usage().segments) <= segments_max {
+            return Ok(());
+        }
+        let mut oldest = None;
+        // The log gives back only its oldest segment: the one of its first record.
+        self.log.replay(&mut |replayed| oldest = oldest.or(Some(replayed.position.segment)))?;
+        let Some(oldest) = oldest else { return Ok(()) };
+        let needed: Vec<Arc<EpochRow>> = {
+            let rows = self.rows();
+            let here = rows.places.iter().filter(|(_, place)| place.segment <= oldest);
+            here.filter_map(|(epoch, _)| rows.by_epoch.get(epoch).cloned()).collect()
+        };
+        for row in needed {
+            let place = self.append(Class::Copy, &SealRecord::Row(Box::new((*row).clone())))?;
+            self.rows().put_place(&row.epoch, place);
+        }
+        Ok(self.log.retire(oldest)?)
+    }
+}
+
+impl RowPlace {
+    fn of(position: Position) -> RowPlace {
+        RowPlace { segment: position.segment, bytes: position.len }
+    }
+}
+
+#[cfg(test)]
+mod tests;

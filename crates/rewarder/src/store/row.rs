@@ -1,0 +1,232 @@
+//! What the seal log says of an epoch.
+
+use std::collections::BTreeMap;
+
+use ron_calculus::Units;
+use serde::{Deserialize, Serialize};
+
+/// How far an epoch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EpochStatus {
+    /// Computed and durable; its payouts wait for somebody to release them.
+    Held,
+    /// Its payouts are on their way to the ledger.
+    Released,
+    /// Its payouts are in the ledger, and count and sums agree.
+    Settled,
+    /// Something does not add up; nothing more leaves, and a person decides.
+    Quarantined,
+}
+
+impl EpochStatus {
+    /// Every status, in the order of an epoch's life.
+    pub const ALL: [EpochStatus; 4] =
+        [EpochStatus::Held, EpochStatus::Released, EpochStatus::Settled, EpochStatus::Quarantined];
+
+    /// As it is written in answers and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            EpochStatus::Held => "held",
+            EpochStatus::Released => "released",
+            EpochStatus::Settled => "settled",
+            EpochStatus::Quarantined => "quarantined",
+        }
+    }
+}
+
+/// Why an epoch is quarantined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuarantineReason {
+    /// More would be paid than there is, or the parts do not add up.
+    Conservation,
+    /// A number left its range.
+    Overflow,
+    /// The usage does not fit the policy.
+    Schema,
+    /// The ledger refused a payout, or holds something else than was sent.
+    Intent,
+    /// Artifacts are not what was sealed.
+    Integrity,
+}
+
+impl QuarantineReason {
+    /// Every reason.
+    pub const ALL: [QuarantineReason; 5] = [
+        QuarantineReason::Conservation,
+        QuarantineReason::Overflow,
+        QuarantineReason::Schema,
+        QuarantineReason::Intent,
+        QuarantineReason::Integrity,
+    ];
+
+    /// As it is written in answers and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            QuarantineReason::Conservation => "conservation",
+            QuarantineReason::Overflow => "overflow",
+            QuarantineReason::Schema => "schema",
+            QuarantineReason::Intent => "intent",
+            QuarantineReason::Integrity => "integrity",
+        }
+    }
+}
+
+/// Reason and words of a quarantine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantine {
+    /// Class of the failure.
+    pub reason: QuarantineReason,
+    /// One sentence for the operator, with what is known of the place.
+    pub detail: String,
+}
+
+/// Sums of one asset of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssetTotal {
+    /// Name of the asset.
+    pub asset: String,
+    /// Units that were to be paid out.
+    pub pool: Units,
+    /// Units of all amounts together.
+    pub paid: Units,
+    /// Actors with an amount above zero.
+    pub payees: u64,
+}
+
+/// One epoch that is sealed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochRow {
+    /// Id of the epoch.
+    pub epoch: String,
+    /// Hash of the request that was computed: the same request again finds the epoch.
+    pub request: String,
+    /// Key of the run.
+    pub run_key: String,
+    /// Commitment over inputs and outputs.
+    pub commitment: String,
+    /// Name of the policy.
+    pub policy: String,
+    /// Hash of each artifact.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub artifacts: BTreeMap<String, String>,
+    /// Rows of all inputs.
+    pub rows: u64,
+    /// Actors in them.
+    pub actors: u64,
+    /// Payouts, all assets together.
+    pub intents: u64,
+    /// Sums of each asset.
+    pub totals: Vec<AssetTotal>,
+    /// How far it is.
+    pub status: EpochStatus,
+    /// Why its payouts wait for a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_because: Option<String>,
+    /// Whether its payouts may ever leave: not those of a run whose inputs die with the process.
+    pub is_payable: bool,
+    /// Who released it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_by: Option<String>,
+    /// The epoch whose leftovers were added to its pools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried_from: Option<String>,
+    /// Place among the payouts up to which the ledger has answered.
+    pub place: u64,
+    /// Payouts before that place.
+    pub sent: u64,
+    /// Place in the order in which epochs were settled, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled_as: Option<u64>,
+    /// What was compared with the ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconciliation: Option<serde_json::Value>,
+    /// Why it is quarantined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<Quarantine>,
+}
+
+/// One record of the seal log. The first of an epoch is its row: the only commit point of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum SealRecord {
+    /// Everything about an epoch: the seal of a run, or a copy that lets an old segment go.
+    Row(Box<EpochRow>),
+    /// Payouts may leave.
+    Released {
+        /// Id of the epoch.
+        epoch: String,
+        /// Subject that said so, or `policy`.
+        by: String,
+    },
+    /// So many payouts are answered for.
+    Sent {
+        /// Id of the epoch.
+        epoch: String,
+        /// Place behind the last of them.
+        place: u64,
+        /// Payouts before that place.
+        intents: u64,
+    },
+    /// Everything is paid, and the ledger agrees.
+    Settled {
+        /// Id of the epoch.
+        epoch: String,
+        /// Place in the order of settlement.
+        settled_as: u64,
+        /// What was compared.
+        reconciliation: serde_json::Value,
+    },
+    /// Nothing more leaves.
+    Quarantined {
+        /// Id of the epoch.
+        epoch: String,
+        /// Why.
+        #[serde(flatten)]
+        quarantine: Quarantine,
+        /// What was compared, if it came to that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reconciliation: Option<serde_json::Value>,
+    },
+}
+
+impl SealRecord {
+    /// The epoch it is about.
+    pub fn epoch(&self) -> &str {
+        match self {
+            SealRecord::Row(row) => &row.epoch,
+            SealRecord::Released { epoch, .. }
+            | SealRecord::Sent { epoch, .. }
+            | SealRecord::Settled { epoch, .. }
+            | SealRecord::Quarantined { epoch, .. } => epoch,
+        }
+    }
+}
+
+impl EpochRow {
+    /// The row after a record; a settled or quarantined epoch stays what it is.
+    pub fn apply(&mut self, record: &SealRecord) {
+        let is_over = matches!(self.status, EpochStatus::Settled | EpochStatus::Quarantined);
+        match record {
+            SealRecord::Row(row) => *self = (**row).clone(),
+            _ if is_over => {}
+            SealRecord::Released { by, .. } => {
+                self.status = EpochStatus::Released;
+                self.released_by = Some(by.clone());
+            }
+            SealRecord::Sent { place, intents, .. } => (self.place, self.sent) = (*place, *intents),
+            SealRecord::Settled { settled_as, reconciliation, .. } => {
+                self.status = EpochStatus::Settled;
+                self.sent = self.intents;
+                self.settled_as = Some(*settled_as);
+                self.reconciliation = Some(reconciliation.clone());
+            }
+            SealRecord::Quarantined { quarantine, reconciliation, .. } => {
+                self.status = EpochStatus::Quarantined;
+                self.quarantine = Some(quarantine.clone());
+                self.reconciliation.clone_from(reconciliation);
+            }
+        }
+    }
+}

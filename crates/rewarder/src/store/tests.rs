@@ -1,0 +1,100 @@
+use std::collections::BTreeMap;
+
+use ron_calculus::Units;
+use ron_log::{RamDisk, SimDisk};
+use serde_json::json;
+
+use super::*;
+
+pub(crate) fn row(epoch: &str) -> EpochRow {
+    EpochRow {
+        epoch: epoch.to_owned(),
+        request: "aa".repeat(32),
+        run_key: "cc".repeat(32),
+        commitment: format!("b3:{}", "dd".repeat(32)),
+        policy: "demo".to_owned(),
+        artifacts: BTreeMap::from([("run.json".to_owned(), "b3:00".to_owned())]),
+        rows: 3,
+        actors: 2,
+        intents: 2,
+        totals: vec![AssetTotal { asset: "RON".to_owned(), pool: Units(10), paid: Units(10), payees: 2 }],
+        status: EpochStatus::Held,
+        held_because: None,
+        is_payable: true,
+        released_by: None,
+        carried_from: None,
+        place: 0,
+        sent: 0,
+        settled_as: None,
+        reconciliation: None,
+        quarantine: None,
+    }
+}
+
+fn small() -> LogOptions {
+    LogOptions {
+        segment_bytes: 4 << 10,
+        quota_bytes: 1 << 20,
+        reserve_bytes: 16 << 10,
+        gather_bytes_max: 64 << 10,
+        zero_ahead: false,
+        sidecars: false,
+    }
+}
+
+#[test]
+fn an_epoch_goes_from_sealed_to_settled_and_is_found_again() {
+    let disk = SimDisk::new(1);
+    {
+        let store = Store::open(Arc::new(disk.clone())).expect("opened");
+        store.seal(row("e1")).expect("sealed");
+        store.release("e1", "ann").expect("released");
+        store.sent("e1", 1, 1).expect("sent");
+        store.settle("e1", json!({"ok": true})).expect("settled");
+        store.seal(row("e2")).expect("sealed");
+        let detail = "ann has another amount".to_owned();
+        let quarantine = Quarantine { reason: QuarantineReason::Intent, detail };
+        store.quarantine("e2", quarantine, None).expect("quarantined");
+        // What is over stays as it is.
+        assert_eq!(store.release("e2", "ann").expect("written").status, EpochStatus::Quarantined);
+    }
+    let store = Store::open(Arc::new(disk.restart())).expect("opened again");
+    let found = store.get("e1").expect("there");
+    assert_eq!((found.status, found.sent, found.settled_as), (EpochStatus::Settled, 2, Some(1)));
+    assert_eq!(found.released_by.as_deref(), Some("ann"));
+    assert_eq!(store.last_settled("demo").map(|row| row.epoch.clone()).as_deref(), Some("e1"));
+    assert!(store.last_settled("other").is_none());
+    assert_eq!(store.get("e2").expect("there").quarantine.clone().expect("why").reason, QuarantineReason::Intent);
+    assert_eq!(store.counts(), [0, 0, 1, 1]);
+    let page: Vec<String> = store.list(Some("e1"), 10).iter().map(|row| row.epoch.clone()).collect();
+    assert_eq!(page, ["e2"]);
+}
+
+#[test]
+fn old_segments_go_and_no_row_with_them() {
+    let disk = Arc::new(RamDisk::new());
+    let (epochs, options) = (40, small());
+    {
+        let store = Store::open_with(disk.clone(), options.clone()).expect("opened");
+        for number in 0..epochs {
+            store.seal(row(&format!("e{number:03}"))).expect("sealed");
+        }
+        for turn in 0..2_000_u64 {
+            store.sent("e007", turn, turn).expect("written");
+        }
+        assert!(store.log.usage().bytes_total < 200 << 10, "{:?}", store.log.usage());
+    }
+    let store = Store::open_with(disk, options).expect("opened again");
+    assert_eq!(store.list(None, 1000).len(), epochs);
+    assert_eq!(store.get("e007").expect("there").sent, 1_999);
+}
+
+#[test]
+fn a_record_that_is_not_understood_keeps_the_store_shut() {
+    let disk = Arc::new(RamDisk::new());
+    let (log, _) = Log::open(disk.clone(), small(), &mut |_, _| {}).expect("opened");
+    log.appender().append(Class::Data, br#"{"record":"tomorrow"}"#, &[]).expect("appended");
+    log.flush().expect("flushed");
+    drop(log);
+    assert!(matches!(Store::open_with(disk, small()), Err(StoreError::Strange(1))));
+}
