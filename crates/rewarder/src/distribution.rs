@@ -3,8 +3,6 @@
 use ron_calculus::Units;
 use serde::Serialize;
 
-use crate::sealed::Loaded;
-
 /// Buckets of one asset at most: beyond that they are ten times as wide as the one before, not two or two and a half.
 const BUCKETS_MAX: usize = 27;
 
@@ -67,14 +65,6 @@ impl Bucket {
     fn empty(from: u128, below: Option<&u128>) -> Bucket {
         let below = below.map(u128::to_string).unwrap_or_default();
         Bucket { from: Units(from), below, payees: 0, paid: Units(0) }
-    }
-}
-
-impl Loaded {
-    /// How the amounts are spread over the payees, by asset in the policy's order.
-    pub fn distribution(&self) -> Vec<AssetDistribution> {
-        let (_, paying) = self.computed.paying();
-        paying.iter().map(|allocation| distribution(&allocation.asset, &allocation.amounts)).collect()
     }
 }
 

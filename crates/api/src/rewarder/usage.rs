@@ -154,7 +154,7 @@ async fn seal(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
 async fn file(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
     let epoch = epoch_of(&epoch.0)?;
     app.allow(&bearer, READ, epoch.as_str())?;
-    let (sealed, bytes) = app.usage.file(epoch.as_str(), call.deadline).await.map_err(Error::from)?;
+    let (sealed, bytes) = app.usage.file(epoch, call.deadline).await.map_err(Error::from)?;
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/csv; charset=utf-8"));

@@ -104,7 +104,7 @@ impl Rewarder {
 
     /// Brings what the node's own meter sealed among the inputs; gives its hash.
     async fn take_metered(&self, epoch: &EpochId, deadline: Deadline) -> Result<[u8; 32], Error> {
-        let (_, bytes) = self.engine.options.usage.file(epoch.as_str(), deadline).await?;
+        let (_, bytes) = self.engine.options.usage.file(epoch.clone(), deadline).await?;
         let hash = *blake3::hash(&bytes).as_bytes();
         if self.has_input(&hash).is_none() {
             let len = bytes.len() as u64;

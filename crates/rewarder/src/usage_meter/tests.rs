@@ -300,7 +300,7 @@ async fn what_services_count_is_shown_and_sealed() {
     assert_eq!(rest.next, None);
     meter.count("t1", "mailbox.messages_sent", 1);
     let sealed = usage.seal(id("e1"), Some("node-1".to_owned()), soon()).await.expect("sealed");
-    let (_, file) = usage.file("e1", soon()).await.expect("kept");
+    let (_, file) = usage.file(id("e1"), soon()).await.expect("kept");
     let text = "actor,metric,quantity\nnode-1,mailbox.bytes_sent,150\nnode-1,mailbox.messages_sent,7\n";
     assert_eq!(std::str::from_utf8(&file), Ok(text));
     let page = usage.page(None, 3, soon()).await.expect("a page");
