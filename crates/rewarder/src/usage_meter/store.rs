@@ -91,7 +91,7 @@ impl Store {
             quota_bytes: SEGMENTS_MAX * u64::from(segment_bytes),
             reserve_bytes: SEGMENTS_RESERVED * u64::from(segment_bytes),
             gather_bytes_max: 2 * segment_bytes as usize,
-            // Not for speed: a segment that has its room cannot fail for want of it, so that a full device means waiting.
+            // Not for speed: a segment that has its room cannot fail for want of it, so that a full device only waits.
             zero_ahead: true,
             sidecars: false,
         };

@@ -273,8 +273,8 @@ proptest! {
                 store.add("late", "m0", 6);
                 store.save().expect("saved");
                 let mut store = small(&found.restart(), 1000);
-                let tried = Promised { epochs_tried: promised.epochs_tried + 1, counted: before + 11, saved: before + 11,
-                    sealed: Vec::new() };
+                let (epochs_tried, counted) = (promised.epochs_tried + 1, before + 11);
+                let tried = Promised { epochs_tried, counted, saved: counted, sealed: Vec::new() };
                 prop_assert_eq!(check_promises(&store, &tried, &what), before + 11);
                 store.save().expect("saved");
             }
