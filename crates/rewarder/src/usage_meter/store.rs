@@ -170,7 +170,7 @@ impl Store {
         // From here on memory is ahead of the disk. A flush that fails ends the log for good: nothing is told then, and
         // the next start finds either the record or the rows.
         self.seals.push_back(Seal { sealed: sealed.clone(), position: Some(position) });
-        self.book = Book::new();
+        self.book.begin_anew();
         self.log.flush()?;
         self.let_go()?;
         Ok(sealed)
@@ -292,7 +292,7 @@ impl Replay {
                 rows.iter().for_each(|(actor, metric, total)| self.book.restore(actor, metric, *total));
             }
             Some(Record::Sealed(sealed)) => {
-                self.book = Book::new();
+                self.book.begin_anew();
                 self.put(sealed, Some(replayed.position), live);
             }
             Some(Record::Copied(sealed)) => self.put(sealed, Some(replayed.position), live),

@@ -24,7 +24,8 @@ fn small(disk: &SimDisk, files_kept: usize) -> Store {
 }
 
 fn open_rows(store: &Store) -> Sums {
-    store.book().iter().map(|row| ((row.actor.to_owned(), row.metric.to_owned()), row.quantity)).collect()
+    let rows = store.book().to_write(true);
+    rows.map(|row| ((row.actor.to_owned(), row.metric.to_owned()), row.quantity)).collect()
 }
 
 /// Reads a file of plain names.
@@ -320,8 +321,23 @@ fn rows_beyond_the_bounds_are_added_together() {
     for actor in ["a", "b", "c", "d", "a"] {
         book.add(actor, "m", 1);
     }
-    let rows: Vec<_> = book.iter().map(|row| (row.actor, row.quantity)).collect();
-    assert_eq!(rows, [("(other)", 2), ("a", 2), ("b", 1)]);
+    let rows = |book: &book::Book| -> Vec<(String, u128)> {
+        book.to_write(true).map(|row| (row.actor.to_owned(), row.quantity)).collect()
+    };
+    let expected = |rows: &[(&str, u128)]| -> Vec<(String, u128)> {
+        rows.iter().map(|(actor, quantity)| ((*actor).to_owned(), *quantity)).collect()
+    };
+    assert_eq!(rows(&book), expected(&[("(other)", 2), ("a", 2), ("b", 1)]));
+    // After a seal all rows are idle, and make room for whoever comes.
+    book.begin_anew();
+    assert_eq!((rows(&book), book.rows()), (Vec::new(), 0));
+    for actor in ["c", "a", "d", "e"] {
+        book.add(actor, "m", 1);
+    }
+    assert_eq!(rows(&book), expected(&[("(other)", 2), ("a", 1), ("c", 1)]));
+    book.begin_anew();
+    book.begin_anew();
+    assert_eq!(book.file_bytes(), book::Book::new().file_bytes(), "rows that nobody used are gone");
     let mut book = book::Book::new();
     let mut count = 0;
     while book.file_bytes() + 3000 < FILE_BYTES_MAX {
