@@ -1,5 +1,7 @@
 //! What everyone did, added up: the canonical form of usage, and its hash.
 
+use rayon::prelude::*;
+
 /// Actors in byte order, each once, in one piece of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roster {
@@ -82,7 +84,54 @@ pub struct Totals {
     entry_totals: Vec<u128>,
 }
 
+/// What [`Totals`] are made of, for those who produce many actors at once.
+#[derive(Debug, Default)]
+pub struct TotalsParts {
+    /// The slots, sorted.
+    pub slots: Vec<Slot>,
+    /// Ids of all actors in byte order, one after the other.
+    pub text: String,
+    /// End of each actor's id, in bytes.
+    pub actor_ends: Vec<u64>,
+    /// End of each actor's entries.
+    pub entry_ends: Vec<u64>,
+    /// Slot of each entry.
+    pub entry_slots: Vec<u16>,
+    /// Total of each entry.
+    pub entry_totals: Vec<u128>,
+}
+
 impl Totals {
+    /// Takes over what was made elsewhere, without a copy; none if it is not in the order that [`Totals::push`] demands.
+    pub fn from_parts(parts: TotalsParts) -> Option<Totals> {
+        let TotalsParts { slots, text, actor_ends, entry_ends, entry_slots, entry_totals } = parts;
+        let (text_bytes, entries) = (text.len() as u64, entry_slots.len() as u64);
+        let mut totals = Totals::new(slots)?;
+        let is_whole = actor_ends.last().copied().unwrap_or(0) == text_bytes
+            && entry_ends.last().copied().unwrap_or(0) == entries
+            && actor_ends.len() == entry_ends.len()
+            && entry_totals.len() == entry_slots.len();
+        let is_split_well = |end: &u64| text.is_char_boundary(*end as usize);
+        let is_rising = |ends: &[u64]| ends.par_windows(2).all(|pair| pair[0] <= pair[1]);
+        if !is_whole || !is_rising(&actor_ends) || !is_rising(&entry_ends) || !actor_ends.par_iter().all(is_split_well)
+        {
+            return None;
+        }
+        totals.roster = Roster { text, ends: actor_ends };
+        (totals.ends, totals.entry_slots, totals.entry_totals) = (entry_ends, entry_slots, entry_totals);
+        let is_in_order = |actor: usize| {
+            let mut last = None;
+            let known = totals.entries(actor).all(|(slot, _)| {
+                let rises = last.is_none_or(|last| last < slot) && usize::from(slot) < totals.slots.len();
+                last = Some(slot);
+                rises
+            });
+            known && actor.checked_sub(1).is_none_or(|before| totals.roster.get(before) < totals.roster.get(actor))
+        };
+        let all = (0..totals.roster.len()).into_par_iter().with_min_len(4096).all(is_in_order);
+        all.then_some(totals)
+    }
+
     /// No actors yet; the slots are sorted and each occurs once, else none.
     pub fn new(slots: Vec<Slot>) -> Option<Totals> {
         let is_sorted = slots.windows(2).all(|pair| pair[0] < pair[1]) && slots.len() <= SLOTS_MAX;

@@ -4,6 +4,13 @@ use std::path::PathBuf;
 
 use ron_calculus::Totals;
 
+use crate::crew;
+use crate::files::Files;
+use crate::finish::finish;
+use crate::gather::Gathering;
+use crate::limits::Plan;
+use crate::report::Report;
+
 /// A file of usage rows. Its format is told by its first bytes and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputFile {
@@ -104,6 +111,20 @@ pub enum InputError {
 }
 
 /// Reads all files, adds their rows up, and hashes their bytes.
-pub fn read(_files: &[InputFile], _limits: &Limits, _progress: &dyn Progress) -> Result<Read, InputError> {
-    unimplemented!()
+///
+/// The result depends on the rows alone: not on their order, on how they are spread over files, on the formats, on the
+/// number of threads, or on whether something was spilled.
+pub fn read(files: &[InputFile], limits: &Limits, progress: &dyn Progress) -> Result<Read, InputError> {
+    let gathering = Gathering::new(Plan::of(limits), limits.spill.as_deref())?;
+    let (open, report) = (Files::new(files, limits, progress)?, Report::default());
+    let worked = crew::together(gathering.plan.threads, |thread| open.work(thread, &gathering, &report));
+    let rows = open.rows();
+    let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    report.end(&names, &rows)?;
+    worked?;
+    let (hashes, lengths) = open.ends()?;
+    drop(open);
+    let rows = rows.iter().flatten().sum();
+    let (totals, spilled_bytes) = finish(gathering, limits.spill.as_deref())?;
+    Ok(Read { totals, rows, hashes, lengths, spilled_bytes })
 }

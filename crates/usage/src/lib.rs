@@ -1,9 +1,26 @@
 //! Usage rows from Parquet, CSV and NDJSON, added up under a memory cap, and the tables that a run writes.
+//!
+//! `input` is the entry. `files` opens files and hands out pieces: blocks of `text` (`csv`, `ndjson`) or row groups of
+//! `columns` (Parquet). `gather` adds rows up in the tables of `groups`, `spill` takes what does not fit, `finish` sorts.
 
 #![forbid(unsafe_code)]
 
+mod columns;
+mod crew;
+mod csv;
+mod field;
+mod files;
+mod finish;
+mod gather;
+mod groups;
 mod input;
+mod limits;
+mod ndjson;
+mod report;
+mod slots;
+mod spill;
 mod table;
+mod text;
 
 pub use input::{BadRow, InputError, InputFile, Limits, Progress, Read, read};
 pub use table::{read_totals, write_allocations, write_totals};
