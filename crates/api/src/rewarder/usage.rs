@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use svc_rewarder::EpochId;
 use svc_rewarder::capabilities::{COMPUTE, READ};
 use svc_rewarder::hashing::b3;
-use svc_rewarder::usage_meter::SealedUsage;
+use svc_rewarder::usage_meter::UsageSeal;
 use utoipa::ToSchema;
 
 use super::{App, Routes, epoch_of};
@@ -41,11 +41,14 @@ static SEAL: Operation = Operation::post(
 .answers::<SealAnswer>()
 .errors(&[Kind::Conflict]);
 
-static USAGE_FILE: Operation =
-    Operation::get("/rewarder/usage/{epoch}", "usage", "the sealed usage of an epoch: actor, metric and quantity as CSV")
-        .allows(READ)
-        .speaks(&[], &["text/csv"])
-        .errors(&[Kind::NotFound, Kind::Integrity]);
+static USAGE_FILE: Operation = Operation::get(
+    "/rewarder/usage/{epoch}",
+    "usage",
+    "the sealed usage of an epoch: actor, metric and quantity as CSV",
+)
+.allows(READ)
+.speaks(&[], &["text/csv"])
+.errors(&[Kind::NotFound, Kind::Integrity]);
 
 /// Which rows.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -129,7 +132,8 @@ async fn usage(app: Arc<App>, call: Call, bearer: Bearer, query: Query<UsageQuer
         return Err(Error::schema(format!("limit: 1 to {ROWS_MAX}, not {limit}")).into());
     }
     let page = app.usage.page(after, limit as usize, call.deadline).await.map_err(Error::from)?;
-    let row = |(actor, metric, quantity): (String, String, u128)| UsageRow { actor, metric, quantity: quantity.to_string() };
+    let row =
+        |(actor, metric, quantity): (String, String, u128)| UsageRow { actor, metric, quantity: quantity.to_string() };
     Ok(Json(UsageAnswer {
         rows: page.rows.into_iter().map(row).collect(),
         rows_total: page.rows_total,
@@ -159,10 +163,10 @@ async fn file(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) ->
     Ok(response)
 }
 
-impl From<SealedUsage> for SealAnswer {
-    fn from(sealed: SealedUsage) -> SealAnswer {
+impl From<UsageSeal> for SealAnswer {
+    fn from(sealed: UsageSeal) -> SealAnswer {
         let b3 = b3(&sealed.hash);
-        let SealedUsage { epoch, as_actor, rows, bytes, .. } = sealed;
+        let UsageSeal { epoch, as_actor, rows, bytes, .. } = sealed;
         SealAnswer { epoch, as_actor, rows, bytes, b3 }
     }
 }
