@@ -103,9 +103,8 @@ impl UsageMeter {
     }
 
     /// The sealed file of an epoch.
-    pub async fn file(&self, epoch: &str, deadline: Deadline) -> Result<(UsageSeal, Bytes), UsageError> {
-        let epoch = epoch.to_owned();
-        self.with(deadline, move |store| store.file(&epoch)).await?
+    pub async fn file(&self, epoch: EpochId, deadline: Deadline) -> Result<(UsageSeal, Bytes), UsageError> {
+        self.with(deadline, move |store| store.file(epoch.as_str())).await?
     }
 
     /// Rows since the last seal, after this actor; about `rows` of them, because an actor's rows stay together.

@@ -41,11 +41,14 @@ static SEAL: Operation = Operation::post(
 .answers::<SealAnswer>()
 .errors(&[Kind::Conflict]);
 
-static USAGE_FILE: Operation =
-    Operation::get("/rewarder/usage/{epoch}", "usage", "the sealed usage of an epoch: actor, metric and quantity as CSV")
-        .allows(READ)
-        .speaks(&[], &["text/csv"])
-        .errors(&[Kind::NotFound, Kind::Integrity]);
+static USAGE_FILE: Operation = Operation::get(
+    "/rewarder/usage/{epoch}",
+    "usage",
+    "the sealed usage of an epoch: actor, metric and quantity as CSV",
+)
+.allows(READ)
+.speaks(&[], &["text/csv"])
+.errors(&[Kind::NotFound, Kind::Integrity]);
 
 /// Which rows.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -128,8 +131,9 @@ async fn usage(app: Arc<App>, call: Call, bearer: Bearer, query: Query<UsageQuer
     if !(1..=ROWS_MAX).contains(&limit) {
         return Err(Error::schema(format!("limit: 1 to {ROWS_MAX}, not {limit}")).into());
     }
-    let page = app.rewarder.usage().page(after, limit as usize, call.deadline).await.map_err(Error::from)?;
-    let row = |(actor, metric, quantity): (String, String, u128)| UsageRow { actor, metric, quantity: quantity.to_string() };
+    let page = app.usage.page(after, limit as usize, call.deadline).await.map_err(Error::from)?;
+    let row =
+        |(actor, metric, quantity): (String, String, u128)| UsageRow { actor, metric, quantity: quantity.to_string() };
     Ok(Json(UsageAnswer {
         rows: page.rows.into_iter().map(row).collect(),
         rows_total: page.rows_total,
@@ -143,14 +147,14 @@ async fn seal(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
     let SealRequest { epoch, as_actor } = body.parse()?;
     let epoch: EpochId = epoch_of(&epoch)?;
     app.allow(&bearer, COMPUTE, epoch.as_str())?;
-    let sealed = app.rewarder.usage().seal(epoch, as_actor, call.deadline).await.map_err(Error::from)?;
+    let sealed = app.usage.seal(epoch, as_actor, call.deadline).await.map_err(Error::from)?;
     Ok(Json(SealAnswer::from(sealed)).into_response())
 }
 
 async fn file(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
     let epoch = epoch_of(&epoch.0)?;
     app.allow(&bearer, READ, epoch.as_str())?;
-    let (sealed, bytes) = app.rewarder.usage().file(epoch.as_str(), call.deadline).await.map_err(Error::from)?;
+    let (sealed, bytes) = app.usage.file(epoch, call.deadline).await.map_err(Error::from)?;
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/csv; charset=utf-8"));

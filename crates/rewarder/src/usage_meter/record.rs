@@ -1,4 +1,4 @@
-//! The records of the usage log. Totals are absolute, so that reading one twice, or an older copy first, changes nothing.
+//! The records of the usage log. Totals are absolute: reading one twice, or an older copy first, changes nothing.
 
 use super::book::UsageRow;
 

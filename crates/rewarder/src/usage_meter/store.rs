@@ -91,7 +91,7 @@ impl Store {
             quota_bytes: SEGMENTS_MAX * u64::from(segment_bytes),
             reserve_bytes: SEGMENTS_RESERVED * u64::from(segment_bytes),
             gather_bytes_max: 2 * segment_bytes as usize,
-            // Not for speed: a segment that has its room cannot fail for want of it, so that a full device means waiting.
+            // Not for speed: a segment that has its room cannot fail for want of it, so that a full device only waits.
             zero_ahead: true,
             sidecars: false,
         };
@@ -170,7 +170,7 @@ impl Store {
         // From here on memory is ahead of the disk. A flush that fails ends the log for good: nothing is told then, and
         // the next start finds either the record or the rows.
         self.seals.push_back(Seal { sealed: sealed.clone(), position: Some(position) });
-        self.book = Book::new();
+        self.book.begin_anew();
         self.log.flush()?;
         self.let_go()?;
         Ok(sealed)
@@ -292,7 +292,7 @@ impl Replay {
                 rows.iter().for_each(|(actor, metric, total)| self.book.restore(actor, metric, *total));
             }
             Some(Record::Sealed(sealed)) => {
-                self.book = Book::new();
+                self.book.begin_anew();
                 self.put(sealed, Some(replayed.position), live);
             }
             Some(Record::Copied(sealed)) => self.put(sealed, Some(replayed.position), live),
