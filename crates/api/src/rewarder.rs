@@ -4,9 +4,12 @@ mod answers;
 mod compute;
 mod epochs;
 mod inputs;
+mod page;
 mod raw_json;
+mod usage;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::handler::Handler;
@@ -17,6 +20,7 @@ use ron_auth::{Action, Authority, Subject};
 use ron_types::{Error, Kind};
 use svc_rewarder::config::PageAccess;
 use svc_rewarder::store::EpochStatus;
+use svc_rewarder::usage_meter::UsageMeter;
 use svc_rewarder::{EpochId, Rewarder};
 
 use crate::auth::Bearer;
@@ -32,25 +36,33 @@ pub static SURFACE: Surface = Surface {
     service: "rewarder",
     about: "Exact, reproducible, provable payouts: usage and a signed policy become an epoch with a manifest, proofs and \
         explanations, and its payouts go to a ledger once each.",
-    tags: &["epochs", "payees", "inputs"],
+    tags: &["epochs", "payees", "inputs", "usage"],
     operations: &OPERATIONS,
 };
 
 static OPERATIONS: [&Operation; operation_count(GROUPS)] = joined(GROUPS);
 
-const GROUPS: &[&[&Operation]] = &[compute::OPERATIONS, epochs::OPERATIONS, inputs::OPERATIONS];
+const GROUPS: &[&[&Operation]] =
+    &[compute::OPERATIONS, epochs::OPERATIONS, page::OPERATIONS, inputs::OPERATIONS, usage::OPERATIONS];
+
+/// Time that reading a large run may take: it is divided again.
+const READ_DEADLINE: Duration = Duration::from_secs(30);
+/// Words for who may read what payees read.
+const READERS: &str = "`rewarder:read`; for settled epochs nothing if `rewarder.page` is public";
 
 /// Parts of the node that the handlers of this surface use.
 struct App {
     rewarder: Rewarder,
+    usage: UsageMeter,
     authority: Authority,
 }
 
 /// Adds the routes of the rewarder.
 pub fn rewarder_routes(builder: ApiBuilder, rewarder: Rewarder, authority: Authority) -> ApiBuilder {
     let builder = builder.surface(&SURFACE).authority(&authority);
-    let app = Arc::new(App { rewarder, authority });
-    let groups: [fn(Routes) -> Routes; GROUPS.len()] = [compute::routes, epochs::routes, inputs::routes];
+    let app = Arc::new(App { usage: rewarder.usage().clone(), rewarder, authority });
+    let groups: [fn(Routes) -> Routes; GROUPS.len()] =
+        [compute::routes, epochs::routes, page::routes, inputs::routes, usage::routes];
     groups.into_iter().fold(Routes { builder, app }, |routes, add| add(routes)).builder
 }
 

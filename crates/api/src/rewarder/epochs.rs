@@ -1,12 +1,11 @@
 //! Reading epochs: manifests, settlements, proofs, explanations, differences, artifacts.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use ron_types::Kind;
 use serde::{Deserialize, Serialize};
 use svc_rewarder::ProofFormat;
@@ -16,7 +15,7 @@ use svc_rewarder::service::ArtifactReader;
 use utoipa::ToSchema;
 
 use super::answers::{EpochAnswer, EpochSummary, SettlementAnswer, epoch_answer, settlement_answer};
-use super::{App, MaybeBearer, Routes, epoch_of, told};
+use super::{App, MaybeBearer, READ_DEADLINE, READERS, Routes, epoch_of, page, told};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, Path, Query};
@@ -28,10 +27,6 @@ const PAGE_DEFAULT: u64 = 100;
 const PAGE_MAX: u64 = 1000;
 /// Changes of one asset that a comparison lists.
 const CHANGES_DEFAULT: u64 = 100;
-/// Time that reading a large run may take: it is divided again.
-const READ_DEADLINE: Duration = Duration::from_secs(30);
-/// Words for who may read.
-const READERS: &str = "`rewarder:read`; of settled epochs nothing if `rewarder.page` is public";
 
 static LIST: Operation = Operation::get("/rewarder/epochs", "epochs", "lists sealed epochs by their ids")
     .allows(READ)
@@ -193,7 +188,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
         .add(&LIST, with!(app, list(bearer, query)))
-        .add_open(&SHOW, with!(app, show(call, bearer, epoch)))
+        .add_open(&SHOW, with!(app, show(call, bearer, epoch, headers)))
         .add(&SETTLEMENT, with!(app, settlement(bearer, epoch)))
         .add(&DIFF, with!(app, diff(call, bearer, path, query)))
         .add(&ALLOCATIONS, with!(app, allocations(call, bearer, epoch)))
@@ -211,8 +206,18 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> Handler
     Ok(Json(ListAnswer { epochs: rows.iter().map(|row| EpochSummary::of(row)).collect(), next }).into_response())
 }
 
-async fn show(app: Arc<App>, call: Call, bearer: MaybeBearer, epoch: Path<String>) -> HandlerResult {
+async fn show(
+    app: Arc<App>,
+    call: Call,
+    bearer: MaybeBearer,
+    epoch: Path<String>,
+    headers: HeaderMap,
+) -> HandlerResult {
     let epoch = epoch_of(&epoch.0)?;
+    // The page holds no data, so it is for everybody, whatever the epoch.
+    if page::is_wanted(&headers) {
+        return Ok(page::html());
+    }
     app.allow_read(&bearer, &epoch)?;
     Ok(Json(epoch_answer(&app.rewarder, &epoch, call.deadline).await?).into_response())
 }

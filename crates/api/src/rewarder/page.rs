@@ -103,7 +103,8 @@ fn answer(text: &'static str, media_type: &'static str) -> Response {
 /// Whether the caller would rather have a page than JSON: it names `text/html`, and JSON not before it.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     let accepted = || headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let weight = |media_type: &str| accepted().flat_map(|value| value.split(',')).find_map(|one| weight(one, media_type));
+    let weight =
+        |media_type: &str| accepted().flat_map(|value| value.split(',')).find_map(|one| weight(one, media_type));
     weight("text/html").is_some_and(|html| html > 0 && html >= weight("application/json").unwrap_or(0))
 }
 

@@ -41,11 +41,14 @@ static SEAL: Operation = Operation::post(
 .answers::<SealAnswer>()
 .errors(&[Kind::Conflict]);
 
-static USAGE_FILE: Operation =
-    Operation::get("/rewarder/usage/{epoch}", "usage", "the sealed usage of an epoch: actor, metric and quantity as CSV")
-        .allows(READ)
-        .speaks(&[], &["text/csv"])
-        .errors(&[Kind::NotFound, Kind::Integrity]);
+static USAGE_FILE: Operation = Operation::get(
+    "/rewarder/usage/{epoch}",
+    "usage",
+    "the sealed usage of an epoch: actor, metric and quantity as CSV",
+)
+.allows(READ)
+.speaks(&[], &["text/csv"])
+.errors(&[Kind::NotFound, Kind::Integrity]);
 
 /// Which rows.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -129,7 +132,8 @@ async fn usage(app: Arc<App>, call: Call, bearer: Bearer, query: Query<UsageQuer
         return Err(Error::schema(format!("limit: 1 to {ROWS_MAX}, not {limit}")).into());
     }
     let page = app.usage.page(after, limit as usize, call.deadline).await.map_err(Error::from)?;
-    let row = |(actor, metric, quantity): (String, String, u128)| UsageRow { actor, metric, quantity: quantity.to_string() };
+    let row =
+        |(actor, metric, quantity): (String, String, u128)| UsageRow { actor, metric, quantity: quantity.to_string() };
     Ok(Json(UsageAnswer {
         rows: page.rows.into_iter().map(row).collect(),
         rows_total: page.rows_total,

@@ -17,6 +17,7 @@ use super::reads::{self, ArtifactReader};
 use super::request::{ComputeRequest, Grounds, InputRef};
 use crate::artifacts::{COMMITMENT, MANIFEST};
 use crate::diff::{Diff, Side, diff};
+use crate::distribution::{AssetDistribution, distribution};
 use crate::epoch::EpochId;
 use crate::inputs::Upload;
 use crate::manifest::Manifest;
@@ -104,7 +105,7 @@ impl Rewarder {
 
     /// Brings what the node's own meter sealed among the inputs; gives its hash.
     async fn take_metered(&self, epoch: &EpochId, deadline: Deadline) -> Result<[u8; 32], Error> {
-        let (_, bytes) = self.engine.options.usage.file(epoch.as_str(), deadline).await?;
+        let (_, bytes) = self.engine.options.usage.file(epoch.clone(), deadline).await?;
         let hash = *blake3::hash(&bytes).as_bytes();
         if self.has_input(&hash).is_none() {
             let len = bytes.len() as u64;
@@ -170,6 +171,16 @@ impl Rewarder {
     /// Every integer of one actor's amounts.
     pub async fn explain(&self, epoch: &EpochId, actor: String, deadline: Deadline) -> Result<Explanation, Error> {
         reads::ask(&self.engine, self.row(epoch)?, deadline, move |run| run.explain(&actor)).await
+    }
+
+    /// How the amounts are spread over the payees, by asset.
+    pub async fn distribution(&self, epoch: &EpochId, deadline: Deadline) -> Result<Vec<AssetDistribution>, Error> {
+        let spread = |run: &SealedRun| {
+            let loaded = run.load()?;
+            let paying = loaded.computed.paying().1.iter();
+            Ok(paying.map(|allocation| distribution(&allocation.asset, &allocation.amounts)).collect())
+        };
+        reads::ask(&self.engine, self.row(epoch)?, deadline, spread).await
     }
 
     /// What changed from another epoch to this one, and why; the largest changes of each asset.

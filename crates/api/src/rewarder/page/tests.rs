@@ -47,7 +47,8 @@ fn keccak256(bytes: &[u8]) -> [u8; 32] {
 fn hashes_are_the_same_around_every_edge() {
     // Blocks of 64 and 136 bytes, chunks of 1024, trees of up to nine of them.
     let near = |edge: usize| edge.saturating_sub(1)..=edge + 1;
-    let lengths = (0..=140).chain(near(192)).chain(near(272)).chain(near(408)).chain((1..=9).flat_map(|n| near(n * 1024)));
+    let lengths =
+        (0..=140).chain(near(192)).chain(near(272)).chain(near(408)).chain((1..=9).flat_map(|n| near(n * 1024)));
     let cases: Vec<Value> = lengths
         .map(|length| {
             let bytes: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
@@ -159,10 +160,13 @@ fn sum_proofs_are_judged_alike() {
                 sum::SumProof::Unpaid { before, after } => {
                     let shifted = sum::SumProof::Unpaid { before: before.clone(), after: before.clone() };
                     cases.push(sum_case("not neighbours", &root, actor, 0, &shifted));
-                    cases.push(sum_case("no neighbours", &root, actor, 0, &sum::SumProof::Unpaid {
-                        before: None,
-                        after: None,
-                    }));
+                    cases.push(sum_case(
+                        "no neighbours",
+                        &root,
+                        actor,
+                        0,
+                        &sum::SumProof::Unpaid { before: None, after: None },
+                    ));
                     cases.extend(after.iter().flat_map(bent).map(|(name, after)| {
                         let after = Some(after);
                         sum_case(name, &root, actor, 0, &sum::SumProof::Unpaid { before: before.clone(), after })

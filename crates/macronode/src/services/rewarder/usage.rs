@@ -108,10 +108,8 @@ async fn seal(args: &SealArgs) -> Result<Report, Failure> {
 
 fn sealed_text(sealed: &Sealed, out: Option<&PathBuf>) -> String {
     let given = sealed.as_actor.as_ref().map_or_else(String::new, |actor| format!(", all of it as {actor}"));
-    let head = format!(
-        "{} is sealed: {} rows, {} bytes{given}\n{}\n",
-        sealed.epoch, sealed.rows, sealed.bytes, sealed.b3
-    );
+    let head =
+        format!("{} is sealed: {} rows, {} bytes{given}\n{}\n", sealed.epoch, sealed.rows, sealed.bytes, sealed.b3);
     match out {
         Some(out) => head + &format!("written to {}\n", out.display()),
         None => head + &format!("next: macronode reward usage show {} > usage.csv\n", sealed.epoch),
