@@ -5,12 +5,10 @@
 //! totals since the last one to an epoch, as a file that a reward run can read.
 
 mod book;
-mod export;
 mod file;
 mod record;
 mod store;
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +20,7 @@ use ron_policy::Phase;
 use ron_types::{Error, Kind};
 
 pub use book::FILE_BYTES_MAX;
-pub use record::SealedUsage;
+pub use record::UsageSeal;
 use store::Store;
 
 use crate::epoch::EpochId;
@@ -59,19 +57,10 @@ pub struct UsageMeter {
 
 struct Inner {
     meter: Meter,
-    options: UsageOptions,
+    open_disk: Box<OpenDisk>,
+    files_kept: usize,
     /// None until the log is read. Held while waiting for the disk, so only blocking threads lock it.
     store: Mutex<Option<Store>>,
-}
-
-/// How usage is kept.
-pub struct UsageOptions {
-    /// Opens the disk of the log.
-    pub open_disk: Box<OpenDisk>,
-    /// Folder for sealed files that somebody needs by path; none in amnesia mode.
-    pub files_folder: Option<PathBuf>,
-    /// Sealed files that are kept, at least one.
-    pub files_kept: usize,
 }
 
 /// One page of the rows since the last seal.
@@ -84,7 +73,7 @@ pub struct UsagePage {
     /// Rows on all pages.
     pub rows_total: u64,
     /// Epochs sealed before, newest first; at most a hundred.
-    pub sealed: Vec<SealedUsage>,
+    pub sealed: Vec<UsageSeal>,
 }
 
 /// Epochs shown with a page.
@@ -92,9 +81,9 @@ const SEALED_SHOWN: usize = 100;
 
 impl UsageMeter {
     /// A usage meter that begins to count now, and to keep what it counts once its task runs.
-    pub fn new(meter: Meter, options: UsageOptions) -> UsageMeter {
+    pub fn new(meter: Meter, open_disk: Box<OpenDisk>, files_kept: usize) -> UsageMeter {
         meter.begin();
-        UsageMeter { inner: Arc::new(Inner { meter, options, store: Mutex::default() }) }
+        UsageMeter { inner: Arc::new(Inner { meter, open_disk, files_kept, store: Mutex::default() }) }
     }
 
     /// Seals everything counted since the last seal as the usage of this epoch: durable when this returns. The same
@@ -104,7 +93,7 @@ impl UsageMeter {
         epoch: EpochId,
         as_actor: Option<String>,
         deadline: Deadline,
-    ) -> Result<SealedUsage, UsageError> {
+    ) -> Result<UsageSeal, UsageError> {
         let meter = self.inner.meter.clone();
         let sealed = self.with(deadline, move |store| {
             store.collect(&meter);
@@ -114,25 +103,8 @@ impl UsageMeter {
     }
 
     /// The sealed file of an epoch.
-    pub async fn file(&self, epoch: EpochId, deadline: Deadline) -> Result<(SealedUsage, Bytes), UsageError> {
+    pub async fn file(&self, epoch: EpochId, deadline: Deadline) -> Result<(UsageSeal, Bytes), UsageError> {
         self.with(deadline, move |store| store.file(epoch.as_str())).await?
-    }
-
-    /// Path of the sealed file of an epoch, and the hash of its bytes; none if it is not kept, or nothing is written
-    /// here. Waits for the disk.
-    pub fn path(&self, epoch: &str) -> Option<(PathBuf, [u8; 32])> {
-        let folder = self.inner.options.files_folder.as_ref()?;
-        let store = self.inner.store.lock().unwrap_or_else(PoisonError::into_inner);
-        let store = store.as_ref()?;
-        let (sealed, bytes) = store.file(epoch).ok()?;
-        let put = export::tidy(folder, |epoch| store.keeps(epoch)).and_then(|()| export::put(folder, &sealed, &bytes));
-        match put {
-            Ok(path) => Some((path, sealed.hash)),
-            Err(error) => {
-                tracing::error!(%error, folder = %folder.display(), "a usage file could not be written");
-                None
-            }
-        }
     }
 
     /// Rows since the last seal, after this actor; about `rows` of them, because an actor's rows stay together.
@@ -169,13 +141,13 @@ impl UsageMeter {
 
     /// Opens the log, if a former life of the task has not.
     fn open(&self) -> TaskResult {
-        let Inner { options, store, .. } = &*self.inner;
+        let Inner { open_disk, files_kept, store, .. } = &*self.inner;
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         if store.is_none() {
             let unusable =
                 |detail: String| TaskError::Init { code: FAILED_DISK, detail: format!("usage log: {detail}") };
-            let disk = (options.open_disk)().map_err(|error| unusable(error.to_string()))?;
-            let (opened, found) = Store::open(disk, options.files_kept).map_err(|error| unusable(error.to_string()))?;
+            let disk = open_disk().map_err(|error| unusable(error.to_string()))?;
+            let (opened, found) = Store::open(disk, *files_kept).map_err(|error| unusable(error.to_string()))?;
             if found.has_losses() {
                 tracing::error!(?found, "records of the usage log are lost or damaged; the rest is kept");
             }

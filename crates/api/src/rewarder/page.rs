@@ -1,5 +1,5 @@
-//! The page that a payee opens in a browser. It holds no data: what it shows it asks for like any other caller, with the
-//! reader's own token.
+//! The page that a payee opens in a browser. It holds no data: what it shows it asks for like any other caller, with
+//! the reader's own token.
 
 use std::sync::Arc;
 

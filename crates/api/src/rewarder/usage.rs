@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use svc_rewarder::EpochId;
 use svc_rewarder::capabilities::{COMPUTE, READ};
 use svc_rewarder::hashing::b3;
-use svc_rewarder::usage_meter::SealedUsage;
+use svc_rewarder::usage_meter::UsageSeal;
 use utoipa::ToSchema;
 
 use super::{App, Routes, epoch_of};
@@ -163,10 +163,10 @@ async fn file(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) ->
     Ok(response)
 }
 
-impl From<SealedUsage> for SealAnswer {
-    fn from(sealed: SealedUsage) -> SealAnswer {
+impl From<UsageSeal> for SealAnswer {
+    fn from(sealed: UsageSeal) -> SealAnswer {
         let b3 = b3(&sealed.hash);
-        let SealedUsage { epoch, as_actor, rows, bytes, .. } = sealed;
+        let UsageSeal { epoch, as_actor, rows, bytes, .. } = sealed;
         SealAnswer { epoch, as_actor, rows, bytes, b3 }
     }
 }

@@ -93,11 +93,13 @@ async fn what_was_saved_outlives_a_kill_and_is_sealed_once() {
     let before = usage(&mut operator).await["rows"].clone();
     assert_eq!(before.as_array().map(Vec::len), Some(2), "{before}");
     // Saved within a second or so: the log of usage has grown by then.
-    let log = data.join("usage");
-    let recorded = || std::fs::read_dir(&log).ok()?.flatten().find_map(|entry| {
-        let bytes = std::fs::read(entry.path()).ok()?;
-        bytes.windows(18).any(|window| window == b"mailbox.bytes_sent").then_some(())
-    });
+    let log = data.join("rewarder").join("usage");
+    let recorded = || {
+        std::fs::read_dir(&log).ok()?.flatten().find_map(|entry| {
+            let bytes = std::fs::read(entry.path()).ok()?;
+            bytes.windows(18).any(|window| window == b"mailbox.bytes_sent").then_some(())
+        })
+    };
     eventually("the rows are on the disk", async || recorded()).await;
     node.signal(Signal::KILL);
     node.wait_exit().await;
@@ -119,7 +121,8 @@ async fn what_was_saved_outlives_a_kill_and_is_sealed_once() {
     assert_eq!(operator.post("/rewarder/usage/seal", &seal).await.expect("sealed"), sealed, "the same file");
     let data = data.display().to_string();
     let shown = process::run(folder.path(), &["reward", "usage", "show", "2026-11", "--data-dir", &data]).await;
-    let actors: Vec<&str> = shown.stdout.lines().skip(1).map(|line| line.split(',').next().unwrap_or_default()).collect();
+    let lines = shown.stdout.lines().skip(1);
+    let actors: Vec<&str> = lines.map(|line| line.split(',').next().unwrap_or_default()).collect();
     assert_eq!(actors, ["node-7", "node-7"], "{}", shown.said());
     let b3 = format!("b3:{}", blake3::hash(shown.stdout.as_bytes()).to_hex());
     assert_eq!(sealed["b3"], b3.as_str());
@@ -130,4 +133,21 @@ async fn what_was_saved_outlives_a_kill_and_is_sealed_once() {
         .await
         .expect(0, &["2026-12 is sealed: 0 rows"]);
     drop(node);
+}
+
+#[tokio::test]
+async fn a_drain_saves_what_was_counted_last() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let data = folder.path().join("data");
+    let mut node = Process::start(folder.path(), &data, &[]).await;
+    let mut operator = crate::client(&node).await;
+    for _ in 0..20 {
+        operator.send(Outgoing { topic: "t", payload: b"12345", ..Outgoing::default() }).await.expect("sent");
+    }
+    node.signal(Signal::TERM);
+    node.wait_exit().await;
+    let node = Process::start(folder.path(), &data, &[]).await;
+    let counted = quantities(&usage(&mut crate::client(&node).await).await);
+    let sums: Vec<u64> = counted.values().copied().collect();
+    assert_eq!(sums, [100, 20], "{counted:?}");
 }

@@ -2,41 +2,57 @@
 
 use std::collections::BTreeMap;
 
-use super::book::{Book, UsageRow};
+use super::book::Book;
 
 /// First line of every file.
 pub const HEADER: &[u8] = b"actor,metric,quantity\n";
 /// Most digits of a quantity.
 const DIGITS_MAX: usize = 39;
 
-/// The rows of a book as a file, all given to one actor if it is named.
+/// The rows of a book as a file, all given to one actor if it is named; and how many rows it has.
 pub fn write(book: &Book, as_actor: Option<&str>) -> (Vec<u8>, u64) {
+    let mut file = FileWriter::new(book.rows());
     match as_actor {
-        None => lines(book.iter(), book.rows()),
+        None => book.by_actor().for_each(|(actor, totals)| file.put(actor, totals)),
         Some(actor) => {
             let mut metrics: BTreeMap<&str, u128> = BTreeMap::new();
-            for row in book.iter() {
-                let total = metrics.entry(row.metric).or_default();
-                *total = total.saturating_add(row.quantity);
+            for (metric, quantity) in book.by_actor().flat_map(|(_, totals)| totals) {
+                let total = metrics.entry(metric).or_default();
+                *total = total.saturating_add(quantity);
             }
-            let rows = metrics.len();
-            lines(metrics.into_iter().map(|(metric, quantity)| UsageRow { actor, metric, quantity }), rows)
+            file.put(actor, metrics.into_iter());
         }
     }
+    (file.text, file.rows)
 }
 
-fn lines<'a>(rows: impl Iterator<Item = UsageRow<'a>>, count: usize) -> (Vec<u8>, u64) {
-    let mut text = Vec::with_capacity(HEADER.len() + count * 64);
-    text.extend_from_slice(HEADER);
-    for row in rows {
-        put_field(&mut text, row.actor);
-        text.push(b',');
-        put_field(&mut text, row.metric);
-        text.push(b',');
-        put_number(&mut text, row.quantity);
-        text.push(b'\n');
+struct FileWriter {
+    text: Vec<u8>,
+    rows: u64,
+    /// The actor with its comma, as it stands before each of its metrics: looked at for quotes once.
+    start: Vec<u8>,
+}
+
+impl FileWriter {
+    fn new(rows: usize) -> FileWriter {
+        let mut text = Vec::with_capacity(HEADER.len() + rows * 64);
+        text.extend_from_slice(HEADER);
+        FileWriter { text, rows: 0, start: Vec::new() }
     }
-    (text, count as u64)
+
+    fn put<'a>(&mut self, actor: &str, totals: impl Iterator<Item = (&'a str, u128)>) {
+        self.start.clear();
+        put_field(&mut self.start, actor);
+        self.start.push(b',');
+        for (metric, quantity) in totals {
+            self.text.extend_from_slice(&self.start);
+            put_field(&mut self.text, metric);
+            self.text.push(b',');
+            put_number(&mut self.text, quantity);
+            self.text.push(b'\n');
+            self.rows += 1;
+        }
+    }
 }
 
 /// Most bytes that a row takes in a file.

@@ -1,4 +1,4 @@
-//! The records of the usage log. Totals are absolute, so that reading one twice, or an older copy first, changes nothing.
+//! The records of the usage log. Totals are absolute: reading one twice, or an older copy first, changes nothing.
 
 use super::book::UsageRow;
 
@@ -12,7 +12,7 @@ const FORGOTTEN: u8 = 4;
 
 /// What is known of a sealed epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SealedUsage {
+pub struct UsageSeal {
     /// The epoch.
     pub epoch: String,
     /// The one actor that all rows were given to, if they were.
@@ -33,11 +33,11 @@ pub enum Record {
     /// Totals of rows that changed.
     Rows(Vec<(String, String, u128)>),
     /// All rows so far are in the file that is the record's body; new ones begin at zero.
-    Sealed(SealedUsage),
+    Sealed(UsageSeal),
     /// A sealed file, written again.
-    Copied(SealedUsage),
+    Copied(UsageSeal),
     /// A sealed file that is no longer kept.
-    Forgotten(SealedUsage),
+    Forgotten(UsageSeal),
 }
 
 /// Heads of records with these rows.
@@ -64,7 +64,7 @@ pub enum SealKind {
 }
 
 /// Head of a record about a sealed epoch.
-pub fn seal(kind: SealKind, sealed: &SealedUsage) -> Vec<u8> {
+pub fn seal(kind: SealKind, sealed: &UsageSeal) -> Vec<u8> {
     let tag = match kind {
         SealKind::Sealed => SEALED,
         SealKind::Copied => COPIED,
@@ -98,7 +98,7 @@ pub fn read(head: &[u8]) -> Option<Record> {
     let mut number = || array(&mut rest).map(u64::from_le_bytes);
     let (rows, bytes, number) = (number()?, number()?, number()?);
     let hash = array(&mut rest)?;
-    let sealed = SealedUsage { epoch, as_actor: (has_actor == 1).then_some(actor), rows, bytes, hash, number };
+    let sealed = UsageSeal { epoch, as_actor: (has_actor == 1).then_some(actor), rows, bytes, hash, number };
     match (*tag, rest) {
         (SEALED, []) => Some(Record::Sealed(sealed)),
         (COPIED, []) => Some(Record::Copied(sealed)),
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written() {
-        let sealed = SealedUsage {
+        let sealed = UsageSeal {
             epoch: "2026-11".to_owned(),
             as_actor: Some("node".to_owned()),
             rows: 3,
@@ -142,7 +142,7 @@ mod tests {
             number: 9,
         };
         assert_eq!(read(&seal(SealKind::Sealed, &sealed)), Some(Record::Sealed(sealed.clone())));
-        let plain = SealedUsage { as_actor: None, ..sealed };
+        let plain = UsageSeal { as_actor: None, ..sealed };
         assert_eq!(read(&seal(SealKind::Copied, &plain)), Some(Record::Copied(plain.clone())));
         assert_eq!(read(&seal(SealKind::Forgotten, &plain)), Some(Record::Forgotten(plain.clone())));
         let names: Vec<String> = (0..3000).map(|number| format!("tenant-{number}")).collect();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_no_record() {
-        let sealed = SealedUsage { epoch: "e".into(), as_actor: None, rows: 0, bytes: 0, hash: [0; 32], number: 1 };
+        let sealed = UsageSeal { epoch: "e".into(), as_actor: None, rows: 0, bytes: 0, hash: [0; 32], number: 1 };
         let whole = seal(SealKind::Sealed, &sealed);
         for len in 0..whole.len() {
             assert_eq!(read(&whole[..len]), None, "{len}");

@@ -12,7 +12,7 @@ use ron_log::{Class, Disk, Live, Log, LogError, LogOptions, Position, Recovery, 
 
 use super::book::{Book, FILE_BYTES_MAX};
 use super::file;
-use super::record::{self, Record, SealKind, SealedUsage};
+use super::record::{self, Record, SealKind, UsageSeal};
 use crate::epoch::EpochId;
 
 /// Bytes of one segment: a file of the maximum size and its head fit.
@@ -40,7 +40,7 @@ pub struct Store {
 }
 
 struct Seal {
-    sealed: SealedUsage,
+    sealed: UsageSeal,
     /// Where the file is; none if it is no longer kept.
     position: Option<Position>,
 }
@@ -91,7 +91,7 @@ impl Store {
             quota_bytes: SEGMENTS_MAX * u64::from(segment_bytes),
             reserve_bytes: SEGMENTS_RESERVED * u64::from(segment_bytes),
             gather_bytes_max: 2 * segment_bytes as usize,
-            // Not for speed: a segment that has its room cannot fail for want of it, so that a full device means waiting.
+            // Not for speed: a segment that has its room cannot fail for want of it, so that a full device only waits.
             zero_ahead: true,
             sidecars: false,
         };
@@ -146,7 +146,7 @@ impl Store {
     }
 
     /// Seals everything since the last seal as the usage of this epoch. The same epoch again is the same file.
-    pub fn seal(&mut self, epoch: &EpochId, as_actor: Option<&str>) -> Result<SealedUsage, UsageError> {
+    pub fn seal(&mut self, epoch: &EpochId, as_actor: Option<&str>) -> Result<UsageSeal, UsageError> {
         check_actor(as_actor)?;
         let epoch = epoch.as_str();
         if let Some(seal) = self.find(epoch) {
@@ -157,7 +157,7 @@ impl Store {
             };
         }
         let (file, rows) = file::write(&self.book, as_actor);
-        let sealed = SealedUsage {
+        let sealed = UsageSeal {
             epoch: epoch.to_owned(),
             as_actor: as_actor.map(str::to_owned),
             rows,
@@ -170,7 +170,7 @@ impl Store {
         // From here on memory is ahead of the disk. A flush that fails ends the log for good: nothing is told then, and
         // the next start finds either the record or the rows.
         self.seals.push_back(Seal { sealed: sealed.clone(), position: Some(position) });
-        self.book = Book::new();
+        self.book.begin_anew();
         self.log.flush()?;
         self.let_go()?;
         Ok(sealed)
@@ -205,18 +205,13 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the file of this epoch is kept.
-    pub fn keeps(&self, epoch: &str) -> bool {
-        self.find(epoch).is_some_and(|seal| seal.position.is_some())
-    }
-
     /// The sealed epochs that are still known, newest first.
-    pub fn sealed(&self) -> impl Iterator<Item = &SealedUsage> {
+    pub fn sealed(&self) -> impl Iterator<Item = &UsageSeal> {
         self.seals.iter().rev().map(|seal| &seal.sealed)
     }
 
     /// A sealed file, its hash checked.
-    pub fn file(&self, epoch: &str) -> Result<(SealedUsage, Bytes), UsageError> {
+    pub fn file(&self, epoch: &str) -> Result<(UsageSeal, Bytes), UsageError> {
         let seal = self.find(epoch).ok_or_else(|| UsageError::Unknown(epoch.to_owned()))?;
         let position = seal.position.ok_or_else(|| UsageError::Forgotten(epoch.to_owned()))?;
         let file = self.log.read(position)?.body;
@@ -270,7 +265,7 @@ impl Store {
 }
 
 /// Writes a file again; one that is damaged is lost, and said to be.
-fn copy_file(log: &Log, old: Position, sealed: &SealedUsage) -> Result<Option<Position>, LogError> {
+fn copy_file(log: &Log, old: Position, sealed: &UsageSeal) -> Result<Option<Position>, LogError> {
     let (kind, body) = match log.read(old) {
         Ok(record) => (SealKind::Copied, record.body),
         Err(error @ LogError::Corrupt { .. }) => {
@@ -297,7 +292,7 @@ impl Replay {
                 rows.iter().for_each(|(actor, metric, total)| self.book.restore(actor, metric, *total));
             }
             Some(Record::Sealed(sealed)) => {
-                self.book = Book::new();
+                self.book.begin_anew();
                 self.put(sealed, Some(replayed.position), live);
             }
             Some(Record::Copied(sealed)) => self.put(sealed, Some(replayed.position), live),
@@ -306,7 +301,7 @@ impl Replay {
         }
     }
 
-    fn put(&mut self, sealed: SealedUsage, position: Option<Position>, live: &mut Live) {
+    fn put(&mut self, sealed: UsageSeal, position: Option<Position>, live: &mut Live) {
         let before = self.seals.insert(sealed.number, Seal { sealed, position });
         before.and_then(|seal| seal.position).into_iter().for_each(|old| live.release(old));
     }

@@ -30,7 +30,9 @@ function rounding(pool) {
     case "floor_carry":
       return "Everyone is rounded down; what is left over is carried into the next epoch.";
     case "webster":
-      return `Rounded by the method of Webster${rule.rank ? `, place ${grouped(rule.rank)} among the last units, ${given}` : ""}.`;
+      return rule.rank
+        ? `Rounded by the method of Webster, place ${grouped(rule.rank)} among the last units, ${given}.`
+        : "Rounded by the method of Webster.";
     default:
       return "";
   }
@@ -43,7 +45,8 @@ export function poolSentences(pool) {
   const carried = pool.carried && pool.carried !== "0" ? `, ${grouped(pool.carried)} of them carried over` : "";
   says.push(`The pool${of} is ${many(pool.pool, "unit")}${carried}, for ${many(pool.actors, "actor")} with a score.`);
   for (const point of pool.points ?? []) {
-    says.push(`${point.metric}: ${grouped(point.quantity)} at ${grouped(point.weight)} each make ${many(point.points, "point")}.`);
+    const [quantity, weight] = [grouped(point.quantity), grouped(point.weight)];
+    says.push(`${point.metric}: ${quantity} at ${weight} each make ${many(point.points, "point")}.`);
   }
   says.push(`That is a score of ${grouped(pool.score)} among ${grouped(pool.total_score)}.`);
   if (pool.minimum) {
@@ -70,9 +73,10 @@ export function poolSentences(pool) {
 }
 
 /** Sentences on what was not counted. */
-export const uncountedSentences = (asset) => (asset.uncounted ?? []).map(
-  (one) => `${one.metric}: ${grouped(one.quantity)}${one.group ? ` in group ${one.group}` : ""} has no weight and counts nothing.`,
-);
+export const uncountedSentences = (asset) => (asset.uncounted ?? []).map((one) => {
+  const group = one.group ? ` in group ${one.group}` : "";
+  return `${one.metric}: ${grouped(one.quantity)}${group} has no weight and counts nothing.`;
+});
 
 /** What the integers of a pool say that does not add up; nothing if it does. */
 export function contradictions(pool) {

@@ -209,8 +209,9 @@ function check(actor, asset, proofs) {
 
 function verdict(actor, asset, amount, results) {
   const ok = results.every(([, result]) => result.ok);
+  const paid = amount === "0" ? "not paid" : `paid ${grouped(amount)} units of ${asset}`;
   const words = ok
-    ? `Verified: ${actor} is ${amount === "0" ? "not paid" : `paid ${grouped(amount)} units of ${asset}`} in this epoch.`
+    ? `Verified: ${actor} is ${paid} in this epoch.`
     : "This does not verify. Do not rely on the amount shown; ask the operator, and keep the proof.";
   return element("div", { "data-verdict": ok ? "ok" : "bad" },
     element("p", { class: `verdict ${ok ? "ok" : "bad"}` }, words),

@@ -60,6 +60,7 @@ export function plot(buckets, asset, mine) {
     }
   });
   const middle = LEFT + (width - LEFT) / 2;
-  svg.append(shape("text", { x: middle, y: HEIGHT - 8, "text-anchor": "middle" }, `payees by units of ${asset} they get`));
+  const caption = { x: middle, y: HEIGHT - 8, "text-anchor": "middle" };
+  svg.append(shape("text", caption, `payees by units of ${asset} they get`));
   return svg;
 }

@@ -53,7 +53,8 @@ fn hashes_are_the_same_around_every_edge() {
         .map(|length| {
             let bytes: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
             let keccak = hex0x(&keccak256(&bytes)).split_off(2);
-            json!({"kind": "hash", "length": length, "blake3": blake3::hash(&bytes).to_hex().as_str(), "keccak": keccak})
+            let blake3 = blake3::hash(&bytes).to_hex().to_string();
+            json!({"kind": "hash", "length": length, "blake3": blake3, "keccak": keccak})
         })
         .collect();
     check(&cases, 2 * cases.len());

@@ -1,0 +1,23 @@
+//! What the rewarder promises, on the real binary: the node's own usage, and the page of an epoch in a browser.
+//!
+//! Each test has its own node on free ports. The runtime of the nodes comes from `MACRO_TEST_RUNTIME`.
+#![allow(clippy::disallowed_methods, reason = "a test measures the node with its own clock")]
+
+#[path = "rewarder/page.rs"]
+mod page;
+#[path = "operations/process.rs"]
+#[allow(dead_code, reason = "shared with another suite, which needs all of it")]
+mod process;
+#[path = "rewarder/usage.rs"]
+mod usage;
+
+use testkit::{MailboxClient, Node, NodeOptions, ask, eventually};
+
+fn options() -> NodeOptions {
+    Node::options_for(env!("CARGO_BIN_EXE_macronode"))
+}
+
+/// The operator's client of a node whose data directory belongs to the test.
+async fn client(node: &process::Process) -> MailboxClient {
+    MailboxClient::connect(node.api, &node.token).await.expect("the node listens")
+}
