@@ -44,6 +44,10 @@ pub(crate) async fn intent_emitter(
     mut wakes: QueueReceiver<Payable>,
 ) -> TaskResult {
     context.beating(engine.until_opened()).await;
+    // A ledger that cannot be opened yet keeps payouts waiting, not the node.
+    if let Err(error) = context.beating(engine.ledger()).await {
+        tracing::warn!(%error, "the ledger cannot be opened yet");
+    }
     context.ready().await;
     let mut failures = 0;
     loop {

@@ -1,0 +1,346 @@
+//! The rewarder of a running node: uploads, answers by the book, crowds, dying workers, kill -9, drains.
+
+use std::path::Path;
+
+use http::Method;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use testkit::{Client, Node, Plane, Reply, ask, eventually};
+
+use crate::options;
+use crate::process::Process;
+
+const UNSIGNED: &str = "[rewarder]\nunsigned_policies = true\n";
+
+/// A caller with a token.
+struct Caller {
+    api: std::net::SocketAddr,
+    bearer: String,
+}
+
+impl Caller {
+    fn of(node: &Node) -> Caller {
+        Caller { api: node.api, bearer: format!("Bearer {}", node.token) }
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: impl Into<bytes::Bytes>) -> Reply {
+        let headers = [("authorization", self.bearer.as_str()), ("content-type", "application/json")];
+        ask(self.api, method, path, &headers, body).await.expect("answered")
+    }
+
+    async fn get(&self, path: &str) -> Reply {
+        self.ask(Method::GET, path, "").await
+    }
+
+    /// Uploads a file; gives its hash.
+    async fn upload(&self, content: &str) -> String {
+        let b3 = b3(content);
+        let put = self.ask(Method::PUT, &format!("/rewarder/inputs/{b3}"), content.to_owned()).await;
+        assert!(matches!(put.status, 200 | 201), "{}", put.text());
+        b3
+    }
+
+    async fn compute(&self, epoch: &str, body: &Value) -> Reply {
+        self.ask(Method::POST, &format!("/rewarder/epochs/{epoch}/compute"), body.to_string()).await
+    }
+
+    /// Waits until the epoch is none of those on their way.
+    async fn ended(&self, epoch: &str) -> Value {
+        eventually("the end of an epoch", async || {
+            let answer = self.get(&format!("/rewarder/epochs/{epoch}")).await.json().ok()?;
+            let state = answer["state"].as_str()?;
+            (!matches!(state, "computing" | "released")).then_some(answer)
+        })
+        .await
+    }
+}
+
+fn b3(content: &str) -> String {
+    blake3::hash(content.as_bytes()).to_hex().to_string()
+}
+
+fn policy() -> Value {
+    json!({"id": "demo", "ruleset": 1, "assets": [{"asset": "RON", "pool": "1000003", "weights": {"usage": "1"}}]})
+}
+
+fn body(b3: &str) -> Value {
+    json!({"inputs": [{"b3": b3}], "policy": policy(), "unsigned": true})
+}
+
+/// A usage file of so many actors; another number gives other bytes.
+fn usage(actors: usize, number: usize) -> String {
+    let rows = (0..actors).map(|actor| format!("a{actor:05},{}\n", 10 + actor + number));
+    std::iter::once("actor,quantity\n".to_owned()).chain(rows).collect()
+}
+
+#[tokio::test]
+async fn an_epoch_goes_from_an_upload_to_settled_payouts() {
+    let node = options().config(UNSIGNED).start().await.expect("started");
+    let caller = Caller::of(&node);
+    let b3 = caller.upload(&usage(300, 0)).await;
+    let again = caller.ask(Method::PUT, &format!("/rewarder/inputs/b3:{b3}"), usage(300, 0)).await;
+    assert_eq!(again.status, 200, "it is here already");
+    let begun = caller.compute("2026-11", &body(&b3)).await;
+    assert_eq!((begun.status, begun.header("location")), (202, "/rewarder/epochs/2026-11"), "{}", begun.text());
+    let epoch = caller.ended("2026-11").await;
+    assert_eq!(epoch["state"], "settled", "{epoch}");
+    assert_eq!((&epoch["assets"][0]["paid"], &epoch["assets"][0]["delta"]), (&json!("1000003"), &json!("0")));
+    let settlement = caller.get("/rewarder/epochs/2026-11/settlement").await.json().expect("JSON");
+    assert_eq!((&settlement["intents"], &settlement["sent"]), (&json!(300), &json!(300)));
+    assert_eq!(settlement["reconciliation"]["agrees"], true, "{settlement}");
+
+    let duplicate = caller.compute("2026-11", &body(&b3)).await;
+    assert_eq!((duplicate.status, &duplicate.json().expect("JSON")["commitment"]), (200, &epoch["commitment"]));
+    let other = caller.upload(&usage(300, 1)).await;
+    assert_eq!(caller.compute("2026-11", &body(&other)).await.status, 409, "other inputs");
+
+    let lines = caller.get("/rewarder/epochs/2026-11/allocations").await;
+    assert_eq!((lines.status, lines.text().lines().count()), (200, 300));
+    let first: Value = serde_json::from_str(lines.text().lines().next().expect("a line")).expect("JSON");
+    let actor = first["actor"].as_str().expect("an id");
+    let explained = caller.get(&format!("/rewarder/epochs/2026-11/explain/{actor}")).await.json().expect("JSON");
+    assert_eq!(explained["assets"][0]["amount"], first["amount"], "{explained}");
+    for format in ["oz", "sum"] {
+        let proof = caller.get(&format!("/rewarder/epochs/2026-11/proof/{actor}?format={format}")).await;
+        let proof = proof.json().expect("JSON");
+        assert_eq!(proof["proofs"][0]["amount"], first["amount"], "{proof}");
+    }
+    let manifest = caller.get("/rewarder/epochs/2026-11/artifacts/run.json").await;
+    assert_eq!(format!("b3:{}", b3(&manifest.text())), epoch["commitment"].as_str().expect("a hash"));
+    assert_eq!(caller.get("/rewarder/epochs/2026-11/artifacts/passwd").await.status, 404);
+    assert_eq!(caller.get("/rewarder/epochs/2026-12").await.status, 404);
+    assert_eq!(caller.get("/rewarder/epochs/..%2f..").await.status, 400);
+
+    assert_eq!(caller.compute("2026-12", &body(&other)).await.status, 202);
+    caller.ended("2026-12").await;
+    let diff = caller.get("/rewarder/epochs/2026-12/diff/2026-11").await;
+    assert_eq!((diff.status, &diff.json().expect("JSON")["from"]), (200, &json!("2026-11")), "{}", diff.text());
+    let list = caller.get("/rewarder/epochs?limit=1").await.json().expect("JSON");
+    assert_eq!((&list["epochs"][0]["epoch"], &list["next"]), (&json!("2026-11"), &json!("2026-11")), "{list}");
+    assert_eq!(caller.ask(Method::DELETE, &format!("/rewarder/inputs/{other}"), "").await.status, 204);
+    assert_eq!(caller.ask(Method::DELETE, &format!("/rewarder/inputs/{other}"), "").await.status, 404);
+}
+
+#[tokio::test]
+async fn bad_requests_are_refused_with_the_place_and_leave_nothing() {
+    let inputs = tempfile::tempdir().expect("a folder");
+    std::fs::write(inputs.path().join("bad.csv"), "actor,quantity\nann,5\nbob,-1\n").expect("written");
+    std::fs::write(inputs.path().join("good.csv"), "actor,quantity\nann,5\nbob,1\n").expect("written");
+    let config = format!("{UNSIGNED}inputs_dir = {:?}\n", inputs.path().display().to_string());
+    let node = options().config(config).start().await.expect("started");
+    let caller = Caller::of(&node);
+    let with = |inputs: Value| json!({"inputs": inputs, "policy": policy(), "unsigned": true});
+    let absent = "0".repeat(64);
+    for (body, status, word) in [
+        (with(json!([])), 400, "inputs"),
+        (with(json!([{"b3": absent}])), 404, "was not uploaded"),
+        (with(json!([{"b3": "xyz"}])), 400, "64 hexadecimal digits"),
+        (with(json!([{"path": "../secret"}])), 400, "`..`"),
+        (with(json!([{"path": "/etc/passwd"}])), 400, "from the root"),
+        (with(json!([{"path": "missing.csv"}])), 404, "missing.csv"),
+        (with(json!([{"meter": "never"}])), 404, "never"),
+        (with(json!([{"path": "good.csv", "meter": "x"}])), 400, "inputs[0]"),
+        (json!({"inputs": [{"path": "good.csv"}], "policy": policy()}), 400, "not signed"),
+        (json!({"inputs": [{"path": "good.csv"}], "policy": {"id": "x"}, "unsigned": true}), 400, "policy"),
+        (json!({"inputs": [{"path": "good.csv"}], "policy": policy(), "unsigned": true, "more": 1}), 400, "more"),
+        (
+            json!({"inputs": [{"path": "good.csv"}], "policy": policy(), "unsigned": true, "carry_from": "never"}),
+            404,
+            "never",
+        ),
+    ] {
+        let answer = caller.compute("e1", &body).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.text());
+        assert!(answer.text().contains(word), "{body}: {}", answer.text());
+    }
+    let large = json!({"inputs": [], "policy": "x".repeat(1_100_000)});
+    assert_eq!(caller.compute("e1", &large).await.status, 413);
+    assert_eq!(caller.get("/rewarder/epochs/e1").await.status, 404, "nothing was begun");
+
+    assert_eq!(caller.compute("e1", &with(json!([{"path": "bad.csv"}]))).await.status, 202);
+    let refused = caller.ended("e1").await;
+    assert_eq!((&refused["state"], &refused["refusal"]["bad_rows"]), (&json!("refused"), &json!(1)), "{refused}");
+    let bad = &refused["refusal"]["first_bad_rows"][0];
+    assert_eq!((&bad["file"], &bad["row"], &bad["column"]), (&json!("bad.csv"), &json!(2), &json!("quantity")), "{bad}");
+    let pinned = with(json!([{"path": "good.csv", "b3": absent}]));
+    assert_eq!(caller.compute("e1", &pinned).await.status, 202, "a refused epoch can be tried again");
+    let refused = caller.ended("e1").await;
+    assert!(refused["refusal"]["reason"].as_str().is_some_and(|reason| reason.contains("good.csv")), "{refused}");
+    assert_eq!(caller.compute("e1", &with(json!([{"path": "good.csv"}]))).await.status, 202);
+    assert_eq!(caller.ended("e1").await["state"], "settled");
+
+    let wrong = caller.ask(Method::PUT, &format!("/rewarder/inputs/{absent}"), "other bytes").await;
+    assert_eq!(wrong.status, 422, "{}", wrong.text());
+    let left = std::fs::read_dir(node.data_dir().join("rewarder/inputs")).expect("there").count();
+    assert_eq!(left, 0, "nothing of it was kept");
+}
+
+#[tokio::test]
+async fn tokens_allow_what_they_say_and_settled_epochs_may_be_public() {
+    let config = format!("{UNSIGNED}page = \"public\"\n");
+    let node = options().config(config).start().await.expect("started");
+    let operator = Caller::of(&node);
+    let b3 = operator.upload(&usage(3, 0)).await;
+    let by_hand = json!({"id": "demo", "ruleset": 1, "release": {"by_hand": true},
+        "assets": [{"asset": "RON", "pool": "10", "weights": {"usage": "1"}}]});
+    let held = json!({"inputs": [{"b3": b3}], "policy": by_hand, "unsigned": true});
+    assert_eq!(operator.compute("e1", &held).await.status, 202);
+    assert_eq!(operator.ended("e1").await["state"], "held");
+    let grant = json!({"subject": "ann", "rights": ["rewarder:read:e1", "rewarder:release:e2"]});
+    let minted = operator.ask(Method::POST, "/v1/tokens", grant.to_string()).await.json().expect("JSON");
+    let ann = Caller { api: node.api, bearer: format!("Bearer {}", minted["token"].as_str().expect("a token")) };
+    let nobody = async |path: &str| ask(node.api, Method::GET, path, &[], "").await.expect("answered").status;
+    assert_eq!(ann.get("/rewarder/epochs/e1").await.status, 200);
+    assert_eq!(ann.get("/rewarder/epochs/e2").await.status, 403);
+    assert_eq!(ann.get("/rewarder/epochs").await.status, 403);
+    assert_eq!(ann.ask(Method::POST, "/rewarder/epochs/e1/release", "").await.status, 403);
+    assert_eq!(ann.compute("e1", &held).await.status, 403);
+    assert_eq!(ann.ask(Method::PUT, &format!("/rewarder/inputs/{b3}"), "x").await.status, 403);
+    assert_eq!((nobody("/rewarder/epochs/e1").await, nobody("/rewarder/epochs/e1/proof/a00000").await), (401, 401));
+
+    let released = operator.ask(Method::POST, "/rewarder/epochs/e1/release", "").await;
+    assert_eq!((released.status, &released.json().expect("JSON")["released_by"]), (200, &json!("operator")));
+    assert_eq!(operator.ended("e1").await["state"], "settled");
+    assert_eq!(operator.ask(Method::POST, "/rewarder/epochs/e1/release", "").await.status, 200, "again is fine");
+    assert_eq!((nobody("/rewarder/epochs/e1").await, nobody("/rewarder/epochs/e1/proof/a00000").await), (200, 200));
+    assert_eq!(nobody("/rewarder/epochs/e1/allocations").await, 401, "the whole list is not public");
+}
+
+#[tokio::test]
+async fn a_crowd_is_answered_by_the_book_and_nothing_accepted_is_lost() {
+    let node = options().config(UNSIGNED).start().await.expect("started");
+    let caller = Caller::of(&node);
+    let b3 = caller.upload(&usage(50, 0)).await;
+    let request = body(&b3).to_string();
+    let epochs: Vec<String> = (0..600).map(|number| format!("crowd-{number:03}")).collect();
+    let asked = epochs.iter().map(|epoch| {
+        let (path, request, bearer) = (format!("/rewarder/epochs/{epoch}/compute"), request.clone(), &caller.bearer);
+        async move {
+            let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+            let mut client = Client::connect(node.api).await.expect("it listens");
+            client.request(Method::POST, &path, &headers, request).await.expect("answered").status
+        }
+    });
+    let statuses = futures_util::future::join_all(asked).await;
+    let accepted: Vec<&String> =
+        epochs.iter().zip(&statuses).filter(|(_, status)| **status == 202).map(|(epoch, _)| epoch).collect();
+    assert!(statuses.iter().all(|status| matches!(status, 202 | 429 | 504)), "{statuses:?}");
+    assert!(accepted.len() >= 500, "{} accepted", accepted.len());
+    for epoch in accepted {
+        assert_eq!(caller.ended(epoch).await["state"], "settled", "{epoch} was accepted");
+    }
+}
+
+#[tokio::test]
+async fn half_of_the_workers_die_under_load_and_every_run_is_sealed_once() {
+    let config = format!("{UNSIGNED}compute_workers = 4\n");
+    let node = options().chaos().config(config).start().await.expect("started");
+    let caller = Caller::of(&node);
+    let b3 = caller.upload(&usage(2_000, 0)).await;
+    let epochs: Vec<String> = (0..24).map(|number| format!("load-{number:02}")).collect();
+    for (number, epoch) in epochs.iter().enumerate() {
+        assert_eq!(caller.compute(epoch, &body(&b3)).await.status, 202);
+        if number % 8 == 3 {
+            let path = "/chaos/kill?task=compute_worker&share=0.5";
+            let killed = node.post(Plane::Admin, path, "", &[]).await.expect("answered");
+            assert_eq!(killed.status, 200, "{}", killed.text());
+        }
+    }
+    for epoch in &epochs {
+        assert_eq!(caller.ended(epoch).await["state"], "settled", "{epoch}");
+    }
+    assert_eq!(node.metric(r#"reward_runs_total{status="sealed"}"#).await, 24.0, "no run twice");
+    eventually("readiness after the kills", async || {
+        (node.get(Plane::Admin, "/readyz").await.ok()?.status == 200).then_some(())
+    })
+    .await;
+    let topology = node.get(Plane::Admin, "/topology").await.expect("answered").json().expect("JSON");
+    let workers = topology["tasks"].as_array().expect("tasks").iter().filter(|task| task["name"] == "compute_worker");
+    assert_eq!(workers.count(), 4, "no task is left over");
+}
+
+async fn caller_of(node: &Process) -> Caller {
+    Caller { api: node.api, bearer: format!("Bearer {}", node.token) }
+}
+
+#[tokio::test]
+async fn a_node_that_is_killed_pays_everybody_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data_dir = folder.path().join("data");
+    std::fs::write(folder.path().join("macronode.toml"), UNSIGNED).expect("written");
+    let config = folder.path().join("macronode.toml").display().to_string();
+    let rounds = if testkit::soak() { 50 } else { 4 };
+    let (mut expected, request) = (0_u64, usage(3_000, 7));
+    for round in 0..rounds {
+        let mut node = Process::start(folder.path(), &data_dir, &["--config", &config]).await;
+        let caller = caller_of(&node).await;
+        for earlier in 0..round {
+            let state = caller.get(&format!("/rewarder/epochs/round-{earlier}")).await;
+            if state.status == 404 {
+                // Not sealed before the kill: it does not exist, and is asked for again.
+                compute_round(&caller, &request, earlier).await;
+            }
+            assert_eq!(caller.ended(&format!("round-{earlier}")).await["state"], "settled");
+        }
+        expected = 3_000 * (round + 1);
+        compute_round(&caller, &request, round).await;
+        // Somewhere between the first row and the last payout: later in each round.
+        tokio::task::yield_now().await;
+        for _ in 0..round {
+            let _ = caller.get(&format!("/rewarder/epochs/round-{round}")).await;
+        }
+        node.signal(Signal::KILL);
+        node.wait_exit().await;
+    }
+    let node = Process::start(folder.path(), &data_dir, &["--config", &config]).await;
+    let caller = caller_of(&node).await;
+    for round in 0..rounds {
+        let path = format!("/rewarder/epochs/round-{round}");
+        if caller.get(&path).await.status == 404 {
+            compute_round(&caller, &request, round).await;
+        }
+        assert_eq!(caller.ended(&format!("round-{round}")).await["state"], "settled");
+        let settlement = caller.get(&format!("{path}/settlement")).await.json().expect("JSON");
+        assert_eq!(settlement["reconciliation"]["assets"][0]["found_count"], "3000", "{settlement}");
+    }
+    assert_eq!(expected, 3_000 * rounds);
+    assert_no_leftovers(&data_dir);
+}
+
+async fn compute_round(caller: &Caller, usage: &str, round: u64) {
+    let b3 = caller.upload(usage).await;
+    let begun = caller.compute(&format!("round-{round}"), &body(&b3)).await;
+    assert!(matches!(begun.status, 200 | 202), "{}", begun.text());
+}
+
+fn assert_no_leftovers(data_dir: &Path) {
+    for folder in std::fs::read_dir(data_dir.join("rewarder/epochs")).expect("there") {
+        for file in std::fs::read_dir(folder.expect("readable").path()).expect("a folder") {
+            let name = file.expect("readable").file_name().into_string().expect("text");
+            assert!(!name.starts_with("tmp-"), "{name} is left over");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_drain_refuses_new_runs_and_leaves_in_time() {
+    let mut node = options().config(UNSIGNED).start().await.expect("started");
+    let caller = Caller::of(&node);
+    let b3 = caller.upload(&usage(10, 0)).await;
+    let mut open = Client::connect(node.api).await.expect("it listens");
+    node.signal(testkit::Signal::Term);
+    let path = "/rewarder/epochs/late/compute";
+    let headers = [("authorization", caller.bearer.as_str()), ("content-type", "application/json")];
+    // Before the drain reaches the plane the request is still taken; after it, it is refused or the connection ends.
+    let refused = eventually("a refusal", async || {
+        match open.request(Method::POST, path, &headers, body(&b3).to_string()).await {
+            Ok(reply) if matches!(reply.status, 202 | 409 | 200) => None,
+            Ok(reply) => Some(reply.status),
+            Err(_) => Some(503),
+        }
+    })
+    .await;
+    assert_eq!(refused, 503);
+    let status = node.wait_exit(testkit::PATIENCE_MAX).await.expect("it leaves");
+    assert_eq!(status.code(), Some(0), "{}", node.stderr());
+}
