@@ -195,7 +195,7 @@ async fn proofs_and_explanations_are_for_everyone() {
     assert_eq!(absent["proofs"][0]["proof"]["kind"], "unpaid");
     reward(here, &["proof", "out", "zoe", "--format", "zip"]).await.expect(64, &["oz and sum"]);
     reward(here, &["proof", "out", "zoe", "--asset", "XYZ"]).await.expect(70, &["does not pay XYZ"]);
-    reward(here, &["explain", "out", "bob"]).await.expect(0, &["actor: bob", "333333", "score: 20"]);
+    reward(here, &["explain", "out", "bob"]).await.expect(0, &["bob gets 333333", "score     20 of"]);
     let nobody = json(&reward(here, &["explain", "out", "nobody", "--json"]).await);
     assert_eq!(nobody["assets"][0]["why_zero"], "not_in_usage");
 }

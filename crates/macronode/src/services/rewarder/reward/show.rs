@@ -1,67 +1,97 @@
-//! `reward explain`: every integer of one actor's amounts, as text or JSON.
+//! `reward explain`: every integer of one actor's amounts, as a reckoning to follow or as JSON.
 
-use serde_json::Value;
+use ron_calculus::Explanation;
+use ron_calculus::explain::{AssetExplanation, PoolExplanation, RoundingExplanation, WhyZero};
 
 use super::args::ExplainArgs;
 use super::folders::{cost, damaged, load, one_line};
 use crate::commands::Report;
+use crate::commands::table::{row, table};
 use crate::errors::Failure;
 
 /// Explains one actor.
 pub fn explain(args: &ExplainArgs) -> Result<Report, Failure> {
     let loaded = load(&args.dir, &cost(&args.cost))?;
     let explanation = loaded.explain(&args.actor).map_err(|error| damaged(&args.dir, &error))?;
-    let explanation = serde_json::to_value(explanation).unwrap_or_default();
-    let text = if args.json { format!("{explanation}\n") } else { lines(&explanation, 0) };
-    Ok(Report::clean(text))
+    let json = || serde_json::to_string(&explanation).unwrap_or_default() + "\n";
+    Ok(Report::clean(if args.json { json() } else { reckoning(&explanation) }))
 }
 
-/// A value as indented lines of `name: value`; what is absent is left out. The names are those of the JSON, so that
-/// text, JSON and the page of the arithmetic speak of the same things.
-fn lines(value: &Value, indent: usize) -> String {
-    let margin = "  ".repeat(indent);
-    let mut text = String::new();
-    match value {
-        Value::Object(members) => {
-            for (name, member) in members {
-                let name = one_line(&name.replace('_', " "));
-                match member {
-                    Value::Null => {}
-                    Value::Array(items) if items.is_empty() => {}
-                    Value::Object(inner) if inner.is_empty() => {}
-                    Value::Object(_) | Value::Array(_) => {
-                        text += &format!("{margin}{name}\n{}", lines(member, indent + 1));
-                    }
-                    plain => text += &format!("{margin}{name}: {}\n", word(plain)),
-                }
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                match item {
-                    Value::Object(_) | Value::Array(_) => text += &dashed(&lines(item, indent), indent),
-                    plain => text += &format!("{margin}{}\n", word(plain)),
-                }
-            }
-        }
-        plain => text += &format!("{margin}{}\n", word(plain)),
+fn reckoning(explanation: &Explanation) -> String {
+    let assets = explanation.assets.iter().map(|asset| of_asset(&explanation.actor, asset));
+    let ties = format!("order among equals: {} (the smallest first)\n", explanation.tie_hash);
+    assets.chain([ties]).collect::<Vec<_>>().join("\n")
+}
+
+fn of_asset(actor: &str, asset: &AssetExplanation) -> String {
+    let why = asset.why_zero.map_or_else(String::new, |why| format!(": {}", reason(why)));
+    let headline = format!("{} gets {} {}{why}\n", one_line(actor), asset.amount, one_line(&asset.asset));
+    let uncounted = asset.uncounted.iter().map(|uncounted| {
+        let metric = one_line(&uncounted.metric);
+        format!("  {metric} has no weight in this asset: {} count nothing\n", uncounted.quantity)
+    });
+    let pools = asset.pools.iter().map(of_pool);
+    std::iter::once(headline).chain(pools).chain(uncounted).collect()
+}
+
+fn of_pool(pool: &PoolExplanation) -> String {
+    let mut steps: Vec<(String, String)> = Vec::new();
+    let mut step = |name: &str, text: String| steps.push((name.to_owned(), text));
+    match &pool.group {
+        Some(group) => step("pool", format!("{} for the group {}", pool.pool, one_line(group))),
+        None => step("pool", pool.pool.to_string()),
     }
-    text
+    if pool.carried.0 > 0 {
+        step("", format!("of which {} were carried over from an earlier epoch", pool.carried));
+    }
+    for points in &pool.points {
+        step(&one_line(&points.metric), format!("{} x {} = {}", points.quantity, points.weight, points.points));
+    }
+    step("score", format!("{} of {}, which {} actors have together", pool.score, pool.total_score, pool.actors));
+    if let Some(minimum) = &pool.minimum {
+        let kept = if minimum.is_kept { "this one is" } else { "this one is not" };
+        let others = format!("{} actors with {} points are paid", minimum.kept_actors, minimum.kept_score);
+        step("minimum", format!("{}: {others}, {kept} among them", minimum.minimum));
+    }
+    if let Some(cap) = &pool.cap {
+        let capped = if cap.is_capped { "this one among them" } else { "not this one" };
+        step("cap", format!("{}: {} actors get just that, {capped}", cap.cap, cap.capped_actors));
+    }
+    let is_capped = pool.cap.as_ref().is_some_and(|cap| cap.is_capped);
+    if !is_capped && (pool.floor.0 > 0 || pool.remainder.0 > 0) {
+        let (score, shared, total) = (pool.score, pool.shared_pool, pool.shared_score);
+        let division = format!("{score} x {shared} / {total} = {}, remainder {}", pool.floor, pool.remainder);
+        step("share", division);
+    }
+    step("rounding", rounding(&pool.rounding));
+    let why = pool.why_zero.map_or_else(String::new, |why| format!(": {}", reason(why)));
+    step("amount", format!("{}{why}", pool.amount));
+    table(2, &steps.iter().map(|(name, text)| row([name.as_str(), text])).collect::<Vec<_>>())
 }
 
-/// The first line of an item is marked, so that items can be told apart.
-fn dashed(text: &str, indent: usize) -> String {
-    let margin = "  ".repeat(indent.saturating_sub(1));
-    match text.strip_prefix(&"  ".repeat(indent)) {
-        Some(rest) if indent > 0 => format!("{margin}- {rest}"),
-        _ => text.to_owned(),
+fn rounding(rounding: &RoundingExplanation) -> String {
+    let got = |plus_one: bool| if plus_one { "one of them is here" } else { "none of them is here" };
+    let place = |rank: &Option<u64>| rank.map_or_else(String::new, |rank| format!(", place {rank} in line"));
+    match rounding {
+        RoundingExplanation::LargestRemainder { left_over, rank, plus_one } => {
+            format!("{left_over} units left over go to the largest remainders{}: {}", place(rank), got(*plus_one))
+        }
+        RoundingExplanation::FloorCarry => "down; fractions are carried into the next epoch".to_owned(),
+        RoundingExplanation::Webster { scale, left_over, rank, plus_one } => {
+            let scale = scale.as_ref().map_or_else(String::new, |scale| format!(" at the scale {scale}"));
+            format!("Webster{scale}; {left_over} units left over{}: {}", place(rank), got(*plus_one))
+        }
     }
 }
 
-fn word(value: &Value) -> String {
-    match value {
-        Value::String(text) => one_line(text),
-        other => other.to_string(),
+fn reason(why: WhyZero) -> &'static str {
+    match why {
+        WhyZero::NotInUsage => "no row of the usage names this actor",
+        WhyZero::ZeroWeight => "nothing it did has a weight in this asset",
+        WhyZero::ZeroQuantity => "all its quantities that have a weight are zero",
+        WhyZero::EmptyPool => "there is nothing to divide",
+        WhyZero::BelowMinimum => "its share is below the minimum",
+        WhyZero::NoUnitsLeft => "its share is below one unit, and the units left over went to larger remainders",
     }
 }
 
@@ -71,22 +101,41 @@ mod tests {
 
     use super::*;
 
+    fn shown(explanation: serde_json::Value) -> String {
+        reckoning(&serde_json::from_value(explanation).expect("an explanation"))
+    }
+
     #[test]
-    fn an_explanation_is_read_from_top_to_bottom() {
-        let value = json!({
-            "actor": "a\u{7}", "none": null, "assets": [
-                {"asset": "RON", "amount": "5", "why_zero": null, "pools": [{"score": "3"}, {"score": "4"}]},
-            ],
+    fn a_reckoning_is_followed_from_top_to_bottom() {
+        let pool = json!({
+            "pool": "10", "carried": "1", "score": "6", "total_score": "18", "actors": 3,
+            "points": [{"metric": "usage", "quantity": "3", "weight": "2", "points": "6"}],
+            "shared_pool": "10", "shared_score": "18", "floor": "3", "remainder": "6", "amount": "4",
+            "rounding": {"rule": "largest_remainder", "left_over": "1", "rank": 1, "plus_one": true},
         });
         let expected = "\
-actor: a\\u{7}
-assets
-- amount: 5
-  asset: RON
-  pools
-  - score: 3
-  - score: 4
+a\\u{7} gets 4 RON
+  pool      10
+            of which 1 were carried over from an earlier epoch
+  usage     3 x 2 = 6
+  score     6 of 18, which 3 actors have together
+  share     6 x 10 / 18 = 3, remainder 6
+  rounding  1 units left over go to the largest remainders, place 1 in line: one of them is here
+  amount    4
+
+order among equals: 00 (the smallest first)
 ";
-        assert_eq!(lines(&value, 0), expected);
+        let asset = json!({"asset": "RON", "amount": "4", "pools": [pool]});
+        assert_eq!(shown(json!({"actor": "a\u{7}", "tie_hash": "00", "assets": [asset]})), expected);
+    }
+
+    #[test]
+    fn who_gets_nothing_is_told_why() {
+        let uncounted = [json!({"metric": "talk", "quantity": "7"})];
+        let asset =
+            json!({"asset": "RON", "amount": "0", "why_zero": "zero_weight", "pools": [], "uncounted": uncounted});
+        let text = shown(json!({"actor": "eve", "tie_hash": "00", "assets": [asset]}));
+        assert!(text.starts_with("eve gets 0 RON: nothing it did has a weight in this asset\n"), "{text}");
+        assert!(text.contains("talk has no weight in this asset: 7 count nothing"), "{text}");
     }
 }
