@@ -54,6 +54,13 @@ const CLIENTS: &[Client] = &[
     client("celery", "Celery with SQS as its broker", Packages::PYTHON, "celery_job.py", 240),
     client("node", "JavaScript SDK v3, which checks every MD5", Packages::Npm, "job.mjs", 120),
     client("payee", "the page of a payee in Chromium", Packages::Npm, "payee_page.mjs", 180),
+    client(
+        "merkle",
+        "OpenZeppelin's library, which rebuilds the roots of reward runs",
+        Packages::Npm,
+        "merkle.mjs",
+        180,
+    ),
     client("rust", "the Rust SDK", Packages::Cargo, "", 120),
     client("readme", "the README's examples in four languages", Packages::All, "", 120),
     client(

@@ -127,16 +127,25 @@ struct Range {
 }
 
 impl Range {
+    const NONE: Range = Range { count: 0, sum: 0, least: u128::MAX, most: 0 };
+
     /// Of the scores above zero; none if their sum leaves 128 bits.
     fn of(scores: &[u128]) -> Option<Range> {
-        let none = || Some(Range { count: 0, sum: 0, least: u128::MAX, most: 0 });
-        let one = |score: u128| Some(Range { count: 1, sum: score, least: score, most: score });
-        let join = |a: Option<Range>, b: Option<Range>| {
-            let (a, b) = (a?, b?);
-            let sum = a.sum.checked_add(b.sum)?;
-            Some(Range { count: a.count + b.count, sum, least: a.least.min(b.least), most: a.most.max(b.most) })
+        let add = |range: Option<Range>, score: &u128| match *score {
+            0 => range,
+            score => range?.join(&Range { count: 1, sum: score, least: score, most: score }),
         };
-        scores.par_iter().filter(|score| **score > 0).map(|score| one(*score)).reduce(none, join)
+        let ranges = scores.par_iter().fold(|| Some(Range::NONE), add);
+        ranges.reduce(|| Some(Range::NONE), |a, b| a?.join(&b?))
+    }
+
+    fn join(&self, other: &Range) -> Option<Range> {
+        Some(Range {
+            count: self.count + other.count,
+            sum: self.sum.checked_add(other.sum)?,
+            least: self.least.min(other.least),
+            most: self.most.max(other.most),
+        })
     }
 }
 

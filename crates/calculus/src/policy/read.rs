@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 
 use super::{ASSETS_MAX, GROUPS_MAX, POLICY_BYTES_MAX, Policy, PolicyError, WEIGHTS_MAX, Weight};
 use crate::units::Units;
@@ -22,9 +23,23 @@ impl Policy {
         let policy: Policy = serde_path_to_error::deserialize(&mut json)
             .map_err(|error| refuse(error.path().to_string(), error.inner().to_string()))?;
         json.end().map_err(|error| refuse(".".to_owned(), error.to_string()))?;
+        if let Some(place) = list_in_place_of_object(bytes) {
+            return Err(refuse(place, "a list, where an object has to be".to_owned()));
+        }
         policy.check()?;
         Ok(policy)
     }
+}
+
+/// Where a list stands for an object: derived readers take its items for the fields in their order, which nobody who
+/// reads the text would see.
+fn list_in_place_of_object(bytes: &[u8]) -> Option<String> {
+    let document: Value = serde_json::from_slice(bytes).ok()?;
+    let assets = document.get("assets").and_then(Value::as_array).into_iter().flatten().enumerate();
+    let mut places = vec![(".".to_owned(), &document)];
+    places.extend(assets.map(|(index, asset)| (format!("assets[{index}]"), asset)));
+    places.extend(document.get("release").map(|release| ("release".to_owned(), release)));
+    places.into_iter().find(|(_, value)| value.is_array()).map(|(place, _)| place)
 }
 
 /// A map whose keys are all different. JSON allows to repeat a key and readers disagree on which one counts: two people

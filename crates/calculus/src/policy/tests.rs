@@ -52,6 +52,11 @@ fn what_cannot_be_run_is_refused_with_its_place() {
         (with(&format!(r#""groups":{{"a":"1","a":"1"}},{weight}"#)), "policy: assets[0].groups: the key `a` stands"),
         (with(&format!(r#""pool":"1","pool":"2",{weight}"#)), "policy: assets[0]: duplicate field `pool`"),
         (with(&format!(r#""pool":"1","rounding":"up",{weight}"#)), "policy: assets[0].rounding: unknown variant `up`"),
+        (
+            r#"["demo",1,[{"asset":"RON","weights":{"usage":"1"}}],null]"#.to_owned(),
+            "policy: .: a list, where an object",
+        ),
+        (SMALLEST.replace("]}", r#"],"release":[true,{},null,null]}"#), "policy: release: a list, where an object"),
         (format!("{SMALLEST} x"), "policy: .: trailing characters"),
         ("[".repeat(100_000), "policy: [0]: invalid type: sequence"),
         (" ".repeat(POLICY_BYTES_MAX + 1), "policy: .: 1048577 bytes; the limit is 1048576"),

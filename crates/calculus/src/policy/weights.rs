@@ -6,10 +6,14 @@ use ruint::aliases::U256;
 
 use super::Weight;
 
-/// Each weight times the least common denominator, divided by what all have in common; none if that leaves 128 bits.
+/// Each weight times the least common denominator, divided by what all have in common; none if that leaves 128 bits
+/// or a denominator is zero.
 ///
 /// The result depends on the proportions alone: weights times ten, or written as other fractions, are the same weights.
 pub fn integer_weights(weights: &BTreeMap<String, Weight>) -> Option<BTreeMap<&str, u128>> {
+    if weights.values().any(|weight| weight.denominator == 0) {
+        return None;
+    }
     let reduced: Vec<(&str, U256, U256)> = weights
         .iter()
         .map(|(metric, weight)| {

@@ -1,8 +1,8 @@
 //! The tree of OpenZeppelin's `standard-v1`, which wallets and contracts can check.
 //!
-//! A leaf is the hash of the hash of its two values in the ABI's encoding; leaves are sorted by hash and stand, from the
-//! last place backwards, in an array where the children of place `i` are at `2i + 1` and `2i + 2`; a pair is hashed with
-//! its smaller member first, so that a proof needs no sides.
+//! A leaf is the hash of the hash of its two values in the ABI's encoding; leaves are sorted by hash and stand, from
+//! the last place backwards, in an array where the children of place `i` are at `2i + 1` and `2i + 2`; a pair is hashed
+//! with its smaller member first, so that a proof needs no sides.
 
 use rayon::prelude::*;
 use tiny_keccak::{Hasher, Keccak};
@@ -32,6 +32,9 @@ impl OzTree {
     pub fn build(roster: &Roster, amounts: &[u128], threads: usize) -> Result<OzTree, Breach> {
         if roster.len() != amounts.len() {
             return Err(Breach::Schema(format!("{} amounts for {} actors", amounts.len(), roster.len())));
+        }
+        if amounts.len() > u32::MAX as usize {
+            return Err(Breach::Overflow("more than 2^32 actors".to_owned()));
         }
         parallel::with_threads(threads, || {
             check_spellings(roster)?;
@@ -153,14 +156,16 @@ fn check_spellings(roster: &Roster) -> Result<(), Breach> {
 }
 
 fn nodes(roster: &Roster, amounts: &[u128]) -> Vec<Hash> {
-    let paid = amounts.par_iter().filter(|amount| **amount > 0).count();
+    // Written straight to their places: threads that collect leaves would hold all of them twice for a while.
+    let places: Vec<u32> = (0..amounts.len() as u32).into_par_iter().filter(|at| amounts[*at as usize] > 0).collect();
+    let paid = places.len();
     if paid == 0 {
         return Vec::new();
     }
-    let mut nodes = Vec::with_capacity(2 * paid - 1);
-    nodes.resize(paid - 1, Hash::default());
-    let places = amounts.par_iter().enumerate().filter(|(_, amount)| **amount > 0);
-    nodes.par_extend(places.map(|(place, amount)| leaf(roster.get(place), *amount)));
+    let mut nodes = vec![Hash::default(); 2 * paid - 1];
+    nodes[paid - 1..].par_iter_mut().zip(places).for_each(|(node, place)| {
+        *node = leaf(roster.get(place as usize), amounts[place as usize]);
+    });
     nodes[paid - 1..].par_sort_unstable_by(|a, b| b.cmp(a));
     // A level of the tree needs only the next: from the last inner level up, each in parallel.
     let mut end = paid - 1;

@@ -2,8 +2,8 @@
 //!
 //! The sums of both children enter a node's hash separately; were it their sum alone, leaves could be proven that
 //! together exceed the root. Leaves stand in byte order of the actors, so two neighbours prove that nobody between them
-//! is paid. A node without a sibling moves up as it is. The root binds the asset and the number of leaves, which fix the
-//! shape: a proof has no freedom of its own.
+//! is paid. A node without a sibling moves up as it is. The root binds the asset and the number of leaves, which fix
+//! the shape: a proof has no freedom of its own.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

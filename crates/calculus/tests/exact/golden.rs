@@ -1,4 +1,4 @@
-//! Epochs whose amounts and roots are pinned: whoever paid by an earlier build gets the same from this one, bit for bit.
+//! Epochs whose amounts and roots are pinned: this build pays what earlier builds paid, bit for bit.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

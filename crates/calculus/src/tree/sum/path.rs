@@ -32,8 +32,8 @@ fn is_gap(tree: &SumNode, asset: &str, actor: &str, before: Option<&SumPath>, af
     in_order && are_neighbours
 }
 
-/// Whether the way leads from the leaf to this root. The number of leaves, which the root binds, fixes how many siblings
-/// there are and on which side each stands.
+/// Whether the way leads from the leaf to this root. The number of leaves, which the root binds, fixes how many
+/// siblings there are and on which side each stands.
 fn leads_to(tree: &SumNode, asset: &str, path: &SumPath) -> bool {
     climb(asset, path).is_some_and(|found| found == *tree)
 }
