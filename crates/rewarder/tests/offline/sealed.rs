@@ -115,6 +115,22 @@ fn a_forged_manifest_with_its_own_commitment_does_not_verify() {
 }
 
 #[test]
+fn a_manifest_cannot_lead_out_of_its_folder() {
+    let scratch = Scratch::new();
+    let (disk, seal) = written(&scratch.job(&[("u.csv", &usage(5))], RICH));
+    for name in ["../secret", "/dev/zero", MANIFEST] {
+        let mut manifest = seal.manifest.clone();
+        manifest.artifacts.insert(name.to_owned(), b3(&[0; 32]));
+        let bytes = manifest.to_bytes().expect("canonical");
+        let forged = changed(&*disk, MANIFEST, |file| file.clone_from(&bytes));
+        let commitment = b3(blake3::hash(&bytes).as_bytes());
+        forged.create(COMMITMENT).expect("made").write_at(0, commitment.as_bytes()).expect("written");
+        let refused = SealedRun::open(forged, MEMORY_BYTES, 1).err().expect("refused").to_string();
+        assert!(refused.contains(name), "{refused}");
+    }
+}
+
+#[test]
 fn a_signed_policy_stays_signed() {
     let scratch = Scratch::new();
     let keys: Vec<SigningKey> = (0..2).map(|_| SigningKey::generate().expect("made")).collect();
