@@ -1,8 +1,11 @@
-//! What the rewarder promises, on the real binary: the node's own usage, and the page of an epoch in a browser.
+//! What the rewarder promises, on the real binary: runs without a node, the node's own usage, and the page of an epoch
+//! in a browser.
 //!
 //! Each test has its own node on free ports. The runtime of the nodes comes from `MACRO_TEST_RUNTIME`.
 #![allow(clippy::disallowed_methods, reason = "a test measures the node with its own clock")]
 
+#[path = "rewarder/cli.rs"]
+mod cli;
 #[path = "rewarder/page.rs"]
 mod page;
 #[path = "operations/process.rs"]

@@ -10,7 +10,7 @@ use ron_calculus::tree::sum::SumTree;
 use ron_calculus::{AssetAllocation, Explanation, Policy, Question, Units, explain};
 use ron_log::Disk;
 
-use crate::artifacts::{COMMITMENT, ENVELOPE, MANIFEST, PAID, POLICY, USAGE};
+use crate::artifacts::{ALL, COMMITMENT, ENVELOPE, MANIFEST, PAID, POLICY, USAGE};
 use crate::correct::{Correction, read_paid};
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
 use crate::hashing::{b3, hex0x, parse_b3};
@@ -19,6 +19,8 @@ use crate::keys::TrustedKeys;
 use crate::manifest::{AssetFacts, FORMAT, MANIFEST_BYTES_MAX, Manifest, RunStatus, commitment};
 use crate::policy_document::{PolicyDocument, Trust};
 
+/// Files that name the others, and are not named themselves.
+const NOT_ARTIFACTS: [&str; 2] = [MANIFEST, COMMITMENT];
 /// Bytes of a commitment file at most.
 const COMMITMENT_BYTES_MAX: u64 = 128;
 /// Bytes of a policy file at most.
@@ -93,6 +95,11 @@ impl SealedRun {
         let is_canonical = manifest.to_bytes().is_ok_and(|canonical| canonical == bytes);
         if manifest.format != FORMAT || !is_canonical {
             return Err(damaged(MANIFEST, "it is not canonical, or of another version"));
+        }
+        // A manifest may come from anybody: it must not lead out of its folder.
+        let is_ours = |name: &&String| ALL.contains(&name.as_str()) && !NOT_ARTIFACTS.contains(&name.as_str());
+        if let Some(stranger) = manifest.artifacts.keys().find(|name| !is_ours(name)) {
+            return Err(damaged(MANIFEST, format!("it names the file {stranger:?}, which no run has")));
         }
         Ok(SealedRun { disk, manifest, bytes, commitment, memory_bytes, threads, loaded: Mutex::new(None) })
     }
