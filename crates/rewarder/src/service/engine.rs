@@ -70,6 +70,13 @@ pub struct ServiceOptions {
     pub divide: Divide,
 }
 
+impl ServiceOptions {
+    /// Bytes that artifacts in memory may take: as much again as the runs.
+    pub(crate) fn artifacts_memory_max(&self) -> u64 {
+        self.run_memory_bytes.saturating_mul(self.compute_workers.max(1) as u64)
+    }
+}
+
 /// What a reload may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveOptions {
@@ -281,6 +288,12 @@ impl Engine {
         }
         let opened = (self.options.ledger)().await?;
         Ok(Arc::clone(self.ledger.get_or_init(|| opened)))
+    }
+
+    /// Has the emitter look at what is released. A queue that is full holds a wake-up already, and the seal log knows
+    /// what is released, so nobody waits here: the emitter may be waiting for its ledger for hours.
+    pub fn wake_emitter(&self) {
+        let _ = self.intents.offer(Payable);
     }
 
     /// Runs on their way.
