@@ -3,6 +3,8 @@
 //! Each test has its own node on free ports. The runtime of the nodes comes from `MACRO_TEST_RUNTIME`.
 #![allow(clippy::disallowed_methods, reason = "a test measures the node with its own clock")]
 
+#[path = "rewarder/ledger.rs"]
+mod ledger;
 #[path = "rewarder/page.rs"]
 mod page;
 #[path = "operations/process.rs"]
