@@ -63,6 +63,7 @@ const CLIENTS: &[Client] = &[
         "schemathesis_job.py",
         180,
     ),
+    client("dsse", "signed policies in an independent library", Packages::PYTHON_DSSE, "dsse_job.py", 120),
     client("kill", "boto3 while the node is killed again and again", Packages::PYTHON, "kill_job.py", 240),
 ];
 

@@ -42,7 +42,12 @@ impl Config {
     /// Bounds on the connections of every listener, taken from this configuration.
     pub fn connection_limits(&self) -> ConnectionLimits {
         ConnectionLimits {
-            total: descriptors::connections_max(self.connections.max, self.public_listeners(), descriptors::limit()),
+            total: descriptors::connections_max(
+                self.connections.max,
+                self.public_listeners(),
+                descriptors::limit(),
+                descriptors::reserved(self),
+            ),
             per_ip: self.connections.per_ip_max,
             per_ip_per_second: self.connections.accepts_per_ip_per_second,
         }

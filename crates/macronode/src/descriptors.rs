@@ -1,7 +1,10 @@
-//! File descriptors: the limit is raised as far as it goes, and connections leave enough of them to the log and the
-//! operator.
+//! File descriptors: the limit is raised as far as it goes, and connections leave enough of them to the logs and
+//! the operator.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::Config;
+use crate::services;
 
 /// Descriptors that the node needs beside its log and its connections: standard streams, runtimes, listeners and locks
 /// (28 counted on an idle node), and for moments files of the configuration, the keys and /proc.
@@ -11,9 +14,9 @@ const ADMIN_CONNECTIONS: std::ops::RangeInclusive<u64> = 4..=64;
 /// Connections that every listener has, however few descriptors there are.
 const CONNECTIONS_MIN: u64 = 3;
 
-/// Descriptors that are not left to connections of the public planes.
-pub fn reserved() -> u64 {
-    OWN + ron_log::DESCRIPTORS_RESERVED as u64
+/// Descriptors that are not left to connections of the public planes: the node's own and those of the services it runs.
+pub fn reserved(config: &Config) -> u64 {
+    OWN + services::chosen(config).map(|service| service.descriptors()).sum::<u64>()
 }
 
 /// Raises the soft limit to the hard one. A limit that cannot be raised is no reason not to run.
@@ -41,10 +44,10 @@ pub fn admin_connections_max(limit: Option<u64>) -> usize {
 }
 
 /// Connections of one of the public listeners under a limit of descriptors: what is configured, or an even share of
-/// what is left. A fifth of a share is kept for connections that are being refused.
-pub fn connections_max(configured: usize, listeners: usize, limit: Option<u64>) -> usize {
+/// what is left beside those reserved. A fifth of a share is kept for connections that are being refused.
+pub fn connections_max(configured: usize, listeners: usize, limit: Option<u64>, reserved: u64) -> usize {
     let Some(limit) = limit else { return configured };
-    let left = limit.saturating_sub(reserved() + admin_connections_max(Some(limit)) as u64);
+    let left = limit.saturating_sub(reserved + admin_connections_max(Some(limit)) as u64);
     let share = left / listeners.max(1) as u64;
     configured.min(usize::try_from((share / 5 * 4).max(CONNECTIONS_MIN)).unwrap_or(usize::MAX))
 }
@@ -53,14 +56,17 @@ pub fn connections_max(configured: usize, listeners: usize, limit: Option<u64>) 
 mod tests {
     use super::*;
 
+    /// As many as a node with one log has.
+    const RESERVED: u64 = OWN + ron_log::DESCRIPTORS_RESERVED as u64;
+
     #[test]
     fn all_together_stay_below_the_limit() {
         for limit in [96_u64, 128, 256, 1024, 4096, 65_536, 1 << 20] {
             for listeners in 1..=2 {
-                let each = connections_max(usize::MAX >> 1, listeners, Some(limit)) as u64;
+                let each = connections_max(usize::MAX >> 1, listeners, Some(limit), RESERVED) as u64;
                 let refused = each / 4;
                 let admin = admin_connections_max(Some(limit)) as u64;
-                let all = reserved() + admin + (each + refused) * listeners as u64;
+                let all = RESERVED + admin + (each + refused) * listeners as u64;
                 assert!(all <= limit, "{all} of {limit} with {listeners} listeners");
                 assert!(
                     all + 8 * listeners as u64 > limit,
@@ -72,9 +78,9 @@ mod tests {
 
     #[test]
     fn the_configured_number_holds_where_there_are_enough() {
-        assert_eq!(connections_max(4096, 2, Some(1 << 20)), 4096);
-        assert_eq!(connections_max(4096, 2, None), 4096);
-        assert_eq!(connections_max(4096, 2, Some(10)), 3, "never none");
+        assert_eq!(connections_max(4096, 2, Some(1 << 20), RESERVED), 4096);
+        assert_eq!(connections_max(4096, 2, None, RESERVED), 4096);
+        assert_eq!(connections_max(4096, 2, Some(10), RESERVED), 3, "never none");
         assert_eq!((admin_connections_max(Some(64)), admin_connections_max(None)), (4, 64));
     }
 }

@@ -64,6 +64,11 @@ pub trait Service: Sync {
         Vec::new()
     }
 
+    /// File descriptors that the service holds or reserves, whatever its load: connections leave it these.
+    fn descriptors(&self) -> u64 {
+        0
+    }
+
     /// Verbs, kind of resource and limits that an operator can grant.
     fn capabilities(&self) -> Option<&'static Capabilities> {
         None

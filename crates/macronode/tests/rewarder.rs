@@ -1,8 +1,11 @@
-//! What the rewarder promises, on the real binary: the node's own usage, and the page of an epoch in a browser.
+//! What the rewarder promises, on the real binary: runs without a node from the command line, epochs of a node from an
+//! upload to settled payouts through kills and crowds, the node's own usage, and the page of an epoch in a browser.
 //!
 //! Each test has its own node on free ports. The runtime of the nodes comes from `MACRO_TEST_RUNTIME`.
 #![allow(clippy::disallowed_methods, reason = "a test measures the node with its own clock")]
 
+#[path = "rewarder/cli.rs"]
+mod cli;
 #[path = "rewarder/ledger.rs"]
 mod ledger;
 #[path = "rewarder/page.rs"]
@@ -10,6 +13,8 @@ mod page;
 #[path = "operations/process.rs"]
 #[allow(dead_code, reason = "shared with another suite, which needs all of it")]
 mod process;
+#[path = "rewarder/service.rs"]
+mod service;
 #[path = "rewarder/usage.rs"]
 mod usage;
 

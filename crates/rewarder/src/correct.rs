@@ -14,6 +14,9 @@ use crate::epoch::EpochId;
 use crate::hashing::b3;
 use crate::manifest::{CorrectedFacts, CorrectsFacts};
 
+/// Assets, and the amount of each actor in the order of a roster.
+pub type PaidAmounts = Vec<(String, Vec<u128>)>;
+
 /// The run to correct.
 #[derive(Clone, Debug)]
 pub struct Correction {
@@ -28,7 +31,7 @@ pub struct Correction {
     /// Who was in it.
     pub roster: Roster,
     /// Assets it paid, and the amount of each actor in the order of the roster.
-    pub paid: Vec<(String, Vec<u128>)>,
+    pub paid: PaidAmounts,
 }
 
 /// What a correction does.
@@ -173,11 +176,11 @@ pub fn write_paid(correction: &Correction, to: &mut (dyn Write + Send)) -> io::R
 }
 
 /// Reads what [`write_paid`] wrote.
-pub fn read_paid(text: &[u8]) -> io::Result<(Roster, Vec<(String, Vec<u128>)>)> {
+pub fn read_paid(text: &[u8]) -> io::Result<(Roster, PaidAmounts)> {
     let wrong =
         |line: usize, why: &str| io::Error::new(io::ErrorKind::InvalidData, format!("line {}: {why}", line + 1));
     let mut roster = Roster::default();
-    let mut paid: Vec<(String, Vec<u128>)> = Vec::new();
+    let mut paid = PaidAmounts::new();
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     for (number, line) in lines.enumerate() {
         let line: PaidLine<'_> = serde_json::from_slice(line).map_err(|error| wrong(number, &error.to_string()))?;

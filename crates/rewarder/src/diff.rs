@@ -167,7 +167,7 @@ pub fn diff(from: &Side<'_>, to: &Side<'_>, listed_max: usize, threads: usize) -
     assets.extend(more);
     let mut assets: Vec<AssetDiff> = assets.iter().map(|asset| compare(from, to, asset, listed_max)).collect();
     let steps = steps(from, to);
-    explain_largest(from, to, &steps, &mut assets, threads);
+    explain_largest(to, &steps, &mut assets, threads);
     let causes = steps.iter().map(|step| step.cause).collect();
     Diff { from: from.name.clone(), to: to.name.clone(), causes, assets }
 }
@@ -236,7 +236,8 @@ fn steps<'a>(from: &'a Side<'_>, to: &'a Side<'_>) -> Vec<Step<'a>> {
         let is_version = from.policy.ruleset != to.policy.ruleset;
         step(if is_version { Cause::Ruleset } else { Cause::Policy }, &rules, to.totals, &from.carry);
     }
-    if rules != *to.policy || from.carry != to.carry {
+    let target = Policy { id: rules.id.clone(), release: rules.release.clone(), ..to.policy.clone() };
+    if rules != target || from.carry != to.carry {
         step(Cause::Pool, to.policy, to.totals, &to.carry);
     }
     steps
@@ -257,7 +258,7 @@ fn with_pools_of(rules: &Policy, pools: &Policy) -> Policy {
 }
 
 /// Splits the changes of the actors listed by their causes. Only their amounts are kept of each step.
-fn explain_largest(from: &Side<'_>, to: &Side<'_>, steps: &[Step<'_>], assets: &mut [AssetDiff], threads: usize) {
+fn explain_largest(to: &Side<'_>, steps: &[Step<'_>], assets: &mut [AssetDiff], threads: usize) {
     let mut before: Vec<Vec<u128>> =
         assets.iter().map(|asset| asset.largest.iter().map(|actor| actor.from.0).collect()).collect();
     // A step that cannot be computed is told together with the next one that can.
@@ -285,7 +286,6 @@ fn explain_largest(from: &Side<'_>, to: &Side<'_>, steps: &[Step<'_>], assets: &
             }
         }
     }
-    debug_assert!(!steps.is_empty() || from.name == to.name || assets.iter().all(|asset| asset.more + asset.less == 0));
 }
 
 impl Step<'_> {

@@ -72,7 +72,12 @@ impl Disk for Folder {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(PlainFile(File::open(self.path.join(name))?)))
+        let path = self.path.join(name);
+        // To open a pipe or a device of a stranger's folder could wait for ever.
+        if !fs::metadata(&path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+        }
+        Ok(Arc::new(PlainFile(File::open(path)?)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

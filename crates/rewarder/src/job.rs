@@ -226,35 +226,51 @@ fn without_zeros(carry: &BTreeMap<String, Units>) -> BTreeMap<String, Units> {
 
 /// Divides the pools, checks the result and builds the roots.
 pub fn settle(basis: Basis, threads: usize, watch: &dyn Watch, divide: Divide) -> Result<Computed, RunError> {
+    let mut computed = settle_without_roots(basis, threads, watch, divide)?;
+    let rooted = roots(&computed, threads, watch)?;
+    computed.outcome = match (computed.outcome, rooted) {
+        (Ok(payouts), Ok(facts)) => Ok(Payouts { facts, ..payouts }),
+        (Err(breach), _) | (_, Err(breach)) => Err(breach),
+    };
+    Ok(computed)
+}
+
+/// Divides the pools and checks the result; there are no facts for the manifest yet.
+pub fn settle_without_roots(
+    basis: Basis,
+    threads: usize,
+    watch: &dyn Watch,
+    divide: Divide,
+) -> Result<Computed, RunError> {
     let (policy_bytes, policy_hash) = canonical_policy(&basis.policy)?;
     let content = *basis.totals.content_hash().as_bytes();
     let run_key = run_key(&basis, &policy_hash, &content)?;
-    let go_on = |stage, done, of| if watch.at(stage, done, of) { Ok(()) } else { Err(RunError::Stopped) };
     let assets = basis.policy.assets.len() as u64;
-    go_on(Stage::Dividing, 0, assets)?;
-    let divided = entitlements(&basis, &run_key, threads, divide);
-    go_on(Stage::Dividing, assets, assets)?;
-    let outcome = match divided {
-        Err(breach) => Err(breach),
-        Ok((entitled, corrected)) => {
-            let (roster, paying) = match &corrected {
-                Some(corrected) => (&corrected.roster, &corrected.pay),
-                None => (basis.totals.roster(), &entitled),
-            };
-            let mut facts = Vec::with_capacity(paying.len());
-            let mut breach = None;
-            for (done, allocation) in paying.iter().enumerate() {
-                go_on(Stage::Rooting, done as u64, assets)?;
-                match asset_facts(roster, allocation, threads) {
-                    Ok(found) => facts.push(found),
-                    Err(found) => breach = breach.or(Some(found)),
-                }
-            }
-            go_on(Stage::Rooting, assets, assets)?;
-            breach.map_or(Ok(Payouts { entitled, corrected, facts }), Err)
-        }
-    };
+    go_on(watch, Stage::Dividing, 0, assets)?;
+    let outcome = entitlements(&basis, &run_key, threads, divide);
+    let outcome = outcome.map(|(entitled, corrected)| Payouts { entitled, corrected, facts: Vec::new() });
+    go_on(watch, Stage::Dividing, assets, assets)?;
     Ok(Computed { basis, policy_bytes, policy_hash, content, run_key, outcome })
+}
+
+/// Facts of every asset, with the roots of its trees.
+fn roots(computed: &Computed, threads: usize, watch: &dyn Watch) -> Result<Result<Vec<AssetFacts>, Breach>, RunError> {
+    let (roster, paying) = computed.paying();
+    let assets = paying.len() as u64;
+    let mut facts = Vec::with_capacity(paying.len());
+    for (done, allocation) in paying.iter().enumerate() {
+        go_on(watch, Stage::Rooting, done as u64, assets)?;
+        match asset_facts(roster, allocation, threads) {
+            Ok(found) => facts.push(found),
+            Err(breach) => return Ok(Err(breach)),
+        }
+    }
+    go_on(watch, Stage::Rooting, assets, assets)?;
+    Ok(Ok(facts))
+}
+
+fn go_on(watch: &dyn Watch, stage: Stage, done: u64, of: u64) -> Result<(), RunError> {
+    if watch.at(stage, done, of) { Ok(()) } else { Err(RunError::Stopped) }
 }
 
 /// Key of a run: everything that its amounts follow from, and nothing else.

@@ -7,18 +7,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use ron_calculus::tree::oz::OzTree;
 use ron_calculus::tree::sum::SumTree;
-use ron_calculus::{Breach, Explanation, Policy, Question, Units, explain};
+use ron_calculus::{AssetAllocation, Explanation, Policy, Question, Units, explain};
 use ron_log::Disk;
 
-use crate::artifacts::{COMMITMENT, ENVELOPE, MANIFEST, PAID, POLICY, USAGE};
+use crate::artifacts::{ALL, COMMITMENT, ENVELOPE, MANIFEST, PAID, POLICY, USAGE};
 use crate::correct::{Correction, read_paid};
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
-use crate::hashing::{b3, parse_b3};
-use crate::job::{Basis, Computed, RunError, Unwatched, settle};
+use crate::hashing::{b3, hex0x, parse_b3};
+use crate::job::{Basis, Computed, RunError, Unwatched, settle_without_roots};
 use crate::keys::TrustedKeys;
-use crate::manifest::{FORMAT, MANIFEST_BYTES_MAX, Manifest, RunStatus, commitment};
+use crate::manifest::{AssetFacts, FORMAT, MANIFEST_BYTES_MAX, Manifest, RunStatus, commitment};
 use crate::policy_document::{PolicyDocument, Trust};
 
+/// Files that name the others, and are not named themselves.
+const NOT_ARTIFACTS: [&str; 2] = [MANIFEST, COMMITMENT];
 /// Bytes of a commitment file at most.
 const COMMITMENT_BYTES_MAX: u64 = 128;
 /// Bytes of a policy file at most.
@@ -72,8 +74,8 @@ pub struct Loaded {
     /// The run, computed again from its artifacts.
     pub computed: Computed,
     threads: usize,
-    oz: Vec<OnceLock<Result<OzTree, Breach>>>,
-    sum: Vec<OnceLock<Result<SumTree, Breach>>>,
+    oz: Vec<OnceLock<Result<OzTree, String>>>,
+    sum: Vec<OnceLock<Result<SumTree, String>>>,
 }
 
 impl SealedRun {
@@ -93,6 +95,11 @@ impl SealedRun {
         let is_canonical = manifest.to_bytes().is_ok_and(|canonical| canonical == bytes);
         if manifest.format != FORMAT || !is_canonical {
             return Err(damaged(MANIFEST, "it is not canonical, or of another version"));
+        }
+        // A manifest may come from anybody: it must not lead out of its folder.
+        let is_ours = |name: &&String| ALL.contains(&name.as_str()) && !NOT_ARTIFACTS.contains(&name.as_str());
+        if let Some(stranger) = manifest.artifacts.keys().find(|name| !is_ours(name)) {
+            return Err(damaged(MANIFEST, format!("it names the file {stranger:?}, which no run has")));
         }
         Ok(SealedRun { disk, manifest, bytes, commitment, memory_bytes, threads, loaded: Mutex::new(None) })
     }
@@ -126,9 +133,6 @@ impl SealedRun {
             return Ok(Arc::clone(loaded));
         }
         let computed = self.recompute()?;
-        if let Err(breach) = &computed.outcome {
-            return Err(SealedError::Quarantined(breach.to_string()));
-        }
         let assets = computed.paying().1.len();
         let oz = (0..assets).map(|_| OnceLock::new()).collect();
         let sum = (0..assets).map(|_| OnceLock::new()).collect();
@@ -146,13 +150,24 @@ impl SealedRun {
         if self.manifest.status == RunStatus::Quarantined {
             return Err(SealedError::Quarantined(self.manifest.reason.clone().unwrap_or_default()));
         }
-        let computed = settle(self.basis()?, self.threads, &Unwatched, ron_calculus::allocate)?;
-        let manifest = &self.manifest;
-        let facts = computed.outcome.as_ref().map(|payouts| payouts.facts.as_slice());
-        if b3(&computed.run_key) != manifest.run_key || facts.is_ok_and(|facts| facts != manifest.assets) {
-            return Err(damaged(MANIFEST, "computed again, the run comes to another result"));
+        let mut computed = settle_without_roots(self.basis()?, self.threads, &Unwatched, ron_calculus::allocate)?;
+        let is_same_run = b3(&computed.run_key) == self.manifest.run_key && self.has_amounts_of(&computed);
+        if let (Ok(payouts), true) = (&mut computed.outcome, is_same_run) {
+            payouts.facts.clone_from(&self.manifest.assets);
+            return Ok(computed);
         }
-        Ok(computed)
+        Err(damaged(MANIFEST, "computed again, the run comes to another result"))
+    }
+
+    /// Whether the sums of the manifest are those of the run. Roots are compared when a tree is asked for.
+    fn has_amounts_of(&self, computed: &Computed) -> bool {
+        let is_same = |(facts, allocation): (&AssetFacts, &AssetAllocation)| {
+            let payees = allocation.amounts.iter().filter(|amount| **amount > 0).count() as u64;
+            let found = (&allocation.asset, allocation.pool, allocation.paid, payees);
+            found == (&facts.asset, facts.pool.0, facts.paid.0, facts.payees)
+        };
+        let (facts, (_, paying)) = (&self.manifest.assets, computed.paying());
+        facts.len() == paying.len() && facts.iter().zip(paying).all(is_same)
     }
 
     /// Everything that the run follows from, read from its folder.
@@ -257,21 +272,36 @@ impl Loaded {
         explain(&question, entitled, actor).map_err(|breach| damaged(USAGE, breach))
     }
 
-    /// The OpenZeppelin tree of an asset, built when first asked for.
+    /// The OpenZeppelin tree of an asset, built when first asked for; its root must be the published one.
     pub fn oz_tree(&self, asset_index: usize) -> Result<&OzTree, SealedError> {
         let (roster, paying) = self.computed.paying();
-        let build = || OzTree::build(roster, &paying[asset_index].amounts, self.threads);
-        let tree = self.oz[asset_index].get_or_init(build);
-        tree.as_ref().map_err(|breach| damaged(USAGE, breach))
+        let build = || {
+            let tree = OzTree::build(roster, &paying[asset_index].amounts, self.threads);
+            let tree = tree.map_err(|breach| breach.to_string())?;
+            let root = tree.root().map(|root| hex0x(&root));
+            self.checked(asset_index, tree, |facts| facts.roots.oz == root)
+        };
+        self.oz[asset_index].get_or_init(build).as_ref().map_err(|reason| damaged(MANIFEST, reason))
     }
 
-    /// The sum tree of an asset, built when first asked for.
+    /// The sum tree of an asset, built when first asked for; its root must be the published one.
     pub fn sum_tree(&self, asset_index: usize) -> Result<&SumTree, SealedError> {
         let (roster, paying) = self.computed.paying();
         let allocation = &paying[asset_index];
-        let build = || SumTree::build(&allocation.asset, roster, &allocation.amounts, self.threads);
-        let tree = self.sum[asset_index].get_or_init(build);
-        tree.as_ref().map_err(|breach| damaged(USAGE, breach))
+        let build = || {
+            let tree = SumTree::build(&allocation.asset, roster, &allocation.amounts, self.threads);
+            let tree = tree.map_err(|breach| breach.to_string())?;
+            let root = tree.root();
+            let is_published = |facts: &AssetFacts| facts.roots.sum == b3(&root.hash) && facts.provable.0 == root.sum;
+            self.checked(asset_index, tree, is_published)
+        };
+        self.sum[asset_index].get_or_init(build).as_ref().map_err(|reason| damaged(MANIFEST, reason))
+    }
+
+    fn checked<T>(&self, index: usize, tree: T, is_published: impl Fn(&AssetFacts) -> bool) -> Result<T, String> {
+        let facts = self.computed.outcome.as_ref().ok().and_then(|payouts| payouts.facts.get(index));
+        let reason = || "the root of a tree is not the one that the amounts have".to_owned();
+        if facts.is_some_and(is_published) { Ok(tree) } else { Err(reason()) }
     }
 }
 

@@ -94,7 +94,7 @@ pub static RESULTS: QueueSpec = QueueSpec {
 
 /// Epochs whose payouts may leave. They follow the seal, because nothing is paid that a crash could forget.
 pub static INTENTS: QueueSpec = QueueSpec {
-    answer: "the sender waits; the seal log remembers what a drain leaves",
+    answer: "a wake-up: one that finds the queue full is not needed, the seal log knows what is released",
     on_drain: Fate::Discarded,
     ..queue("intents", "artifact_writer, callers", "intent_emitter", Overflow::AwaitSend)
 };

@@ -33,6 +33,9 @@ pub enum StoreError {
         /// Bytes it would take.
         bytes: usize,
     },
+    /// A record about an epoch that was never sealed.
+    #[error("epoch {0} is not sealed")]
+    Unknown(String),
     /// The table is full.
     #[error("this node keeps {EPOCHS_MAX} epochs and takes no more")]
     TooMany,
@@ -227,8 +230,8 @@ impl Store {
             rows.by_epoch.get(record.epoch()).cloned()
         };
         self.make_room()?;
-        // Callers name epochs that have a row; a record for another one changes nothing.
-        row.ok_or_else(|| StoreError::TooLarge { epoch: record.epoch().to_owned(), bytes: 0 })
+        // A record about an epoch without a row changes nothing, now and when it is read back.
+        row.ok_or_else(|| StoreError::Unknown(record.epoch().to_owned()))
     }
 
     fn append(&self, class: Class, record: &SealRecord) -> Result<RowPlace, StoreError> {

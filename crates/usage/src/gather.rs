@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::quality::RandomState;
 
 use crate::crew::lock;
-use crate::groups::Table;
+use crate::groups::{Table, WARM_ROWS};
 use crate::input::InputError;
 use crate::limits::{ACTOR_BYTES_MAX, PARTITIONS, Plan};
 use crate::slots::{SlotCache, SlotNames};
@@ -101,12 +101,15 @@ impl Gathering {
         let mut table = lock(&self.tables[partition]);
         let before = table.bytes();
         let mut text = buffer.text.as_slice();
-        for row in &buffer.rows {
-            let (actor, rest) = text.split_at(usize::from(row.length));
-            text = rest;
-            let quantity = u128::from(row.high) << 64 | u128::from(row.low);
-            if !table.add(row.tag, actor, row.slot, quantity) {
-                return Err(full());
+        for rows in buffer.rows.chunks(WARM_ROWS) {
+            table.warm(rows.iter().map(|row| row.tag));
+            for row in rows {
+                let (actor, rest) = text.split_at(usize::from(row.length));
+                text = rest;
+                let quantity = u128::from(row.high) << 64 | u128::from(row.low);
+                if !table.add(row.tag, actor, row.slot, quantity) {
+                    return Err(full());
+                }
             }
         }
         buffer.rows.clear();

@@ -3,6 +3,9 @@
 /// Set in an entry's length if it is the first of its actor; the others share its text.
 const FIRST: u16 = 1 << 15;
 
+/// Rows that are looked for at the same time: more than a core can wait for at once.
+pub const WARM_ROWS: usize = 32;
+
 /// The total of one actor in one slot. Two halves instead of a `u128`, whose alignment would cost eight bytes more.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
@@ -127,6 +130,25 @@ impl Table {
     /// Forgets all entries, and remembers only whether one of them left 128 bits.
     pub fn clear(&mut self) {
         *self = Table { overflow: self.overflow.take(), ..Table::default() };
+    }
+
+    /// Touches what [`Table::add`] will need for these tags. Each step's loads do not wait for each other, so that the
+    /// memory answers them at the same time; one row after the other would wait three times for each.
+    pub fn warm(&self, tags: impl Iterator<Item = u32>) {
+        if self.places.is_empty() {
+            return;
+        }
+        let mask = self.places.len() - 1;
+        let mut numbers = [0_u32; WARM_ROWS];
+        let mut starts = [0_u32; WARM_ROWS];
+        for (number, tag) in numbers.iter_mut().zip(tags) {
+            *number = (self.places[tag as usize & mask] as u32).saturating_sub(1);
+        }
+        for (start, number) in starts.iter_mut().zip(numbers) {
+            *start = self.store.entries.get(number as usize).map_or(0, |entry| entry.start);
+        }
+        let touched = starts.iter().fold(0, |sum, start| sum ^ self.store.text.get(*start as usize).unwrap_or(&0));
+        std::hint::black_box(touched);
     }
 
     /// Adds a quantity; false if the table is full.

@@ -48,6 +48,10 @@ impl Packages {
     pub const PYTHON_SCHEMATHESIS: Packages =
         Packages::Python { environment: "python-schemathesis", requirements: "requirements-schemathesis.txt" };
 
+    /// A library of signed envelopes.
+    pub const PYTHON_DSSE: Packages =
+        Packages::Python { environment: "python-dsse", requirements: "requirements-dsse.txt" };
+
     /// Makes the packages available; the command that runs the script with them.
     pub fn ready(self, folders: &Folders, script: &str) -> Result<Command, Unready> {
         match self {

@@ -31,6 +31,11 @@ impl RealDisk {
     /// Opens the directory, making it if needed, and locks it. `WouldBlock` if another process (or another opening in
     /// this one) has it.
     pub fn open(path: impl AsRef<Path>) -> io::Result<RealDisk> {
+        RealDisk::open_reserving(path, DESCRIPTORS_RESERVED)
+    }
+
+    /// As [`RealDisk::open`], for a log that has few files open at once: with this many spare descriptors.
+    pub fn open_reserving(path: impl AsRef<Path>, descriptors: usize) -> io::Result<RealDisk> {
         let path = path.as_ref().to_path_buf();
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         // Even if it was there: the start that made it may have ended before its entry was durable.
@@ -40,7 +45,7 @@ impl RealDisk {
         let lock_path = path.join(LOCK_NAME);
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock_path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        let reserve = Arc::new(Reserve::new(File::open(&path)?)?);
+        let reserve = Arc::new(Reserve::new(File::open(&path)?, descriptors)?);
         Ok(RealDisk { path, reserve, _lock: lock, claim: Claim::default() })
     }
 
@@ -55,15 +60,17 @@ impl RealDisk {
 /// cannot open its next segment has failed for good.
 struct Reserve {
     directory: File,
+    /// Most spare descriptors.
+    size: usize,
     /// Duplicates of the directory, one for each file that could be open and is not.
     spare: Mutex<Vec<OwnedFd>>,
 }
 
 impl Reserve {
-    fn new(directory: File) -> io::Result<Reserve> {
-        let spare = (0..DESCRIPTORS_RESERVED).map(|_| directory.try_clone().map(OwnedFd::from));
+    fn new(directory: File, size: usize) -> io::Result<Reserve> {
+        let spare = (0..size).map(|_| directory.try_clone().map(OwnedFd::from));
         let spare = spare.collect::<io::Result<_>>()?;
-        Ok(Reserve { directory, spare: Mutex::new(spare) })
+        Ok(Reserve { directory, size, spare: Mutex::new(spare) })
     }
 
     /// Opens a file in place of a spare descriptor. The file is opened first if it can be; only a process without
@@ -86,7 +93,7 @@ impl Reserve {
     /// Closes a file and keeps its descriptor, in one step: nobody can take it in between.
     fn close(&self, file: File) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < DESCRIPTORS_RESERVED {
+        if spare.len() < self.size {
             let mut descriptor = OwnedFd::from(file);
             // An error leaves the file itself open, which holds the descriptor just as well until the reserve is used.
             let _ = dup3(&self.directory, &mut descriptor, DupFlags::CLOEXEC);

@@ -25,7 +25,7 @@ const SYNC_SLOW: Duration = Duration::from_millis(50);
 /// Whether every connection the configuration allows can have a file handle. The node raises the soft limit itself.
 pub fn file_limit(config: &Config) -> Finding {
     let (listeners, limit) = (config.public_listeners(), getrlimit(Resource::Nofile).maximum);
-    let fixed = descriptors::reserved() + descriptors::admin_connections_max(limit) as u64;
+    let fixed = descriptors::reserved(config) + descriptors::admin_connections_max(limit) as u64;
     // A quarter more than it may accept are on their way out.
     let needed = (config.connections.max as u64).div_ceil(4) * 5 * listeners as u64 + fixed;
     match limit {
@@ -33,7 +33,12 @@ pub fn file_limit(config: &Config) -> Finding {
         Some(limit) if limit >= needed => Finding::ok("file limit", format!("{limit}, {needed} needed")),
         Some(limit) => {
             let advice = format!("`ulimit -n {needed}`, LimitNOFILE={needed} in systemd, or lower `connections.max`");
-            let each = descriptors::connections_max(config.connections.max, listeners, Some(limit));
+            let each = descriptors::connections_max(
+                config.connections.max,
+                listeners,
+                Some(limit),
+                descriptors::reserved(config),
+            );
             let finding = format!("{limit} of {needed}: each of {listeners} listeners takes {each} connections only");
             match limit < fixed {
                 true => Finding::fail("file limit", finding, &advice),

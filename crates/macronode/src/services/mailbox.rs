@@ -78,6 +78,10 @@ impl Service for Mailbox {
         is_kept.then(|| examine_log(ron_log::survey(&folder))).into_iter().collect()
     }
 
+    fn descriptors(&self) -> u64 {
+        ron_log::DESCRIPTORS_RESERVED as u64
+    }
+
     fn capabilities(&self) -> Option<&'static Capabilities> {
         Some(&CAPABILITIES)
     }

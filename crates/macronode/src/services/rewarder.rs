@@ -27,6 +27,8 @@ use crate::config::cpus;
 
 /// Name of the rewarder's folder in the data directory.
 const FOLDER: &str = "rewarder";
+/// Descriptors reserved for each of its logs, which have few segments and are read when they are opened.
+const LOG_DESCRIPTORS: usize = 8;
 
 /// The rewarder as a service of the node.
 pub struct Rewarder;
@@ -52,6 +54,11 @@ impl Service for Rewarder {
     fn sections(&self) -> &'static [Section] {
         const SECTIONS: &[Section] = &[Section::of::<Options>("rewarder")];
         SECTIONS
+    }
+
+    fn descriptors(&self) -> u64 {
+        // The seal log, the usage log and the book; each has its lock and its folder open beside its reserve.
+        3 * (LOG_DESCRIPTORS as u64 + 2)
     }
 
     fn capabilities(&self) -> Option<&'static Capabilities> {
@@ -107,7 +114,7 @@ impl Service for Rewarder {
 /// Opens a folder of a log, or memory in amnesia mode; a restarted task finds the same memory.
 pub(super) fn disk_opener(folder: Option<&Path>, name: &str) -> Box<OpenDisk> {
     match folder.map(|folder| folder.join(name)) {
-        Some(path) => Box::new(move || Ok(Arc::new(RealDisk::open(&path)?))),
+        Some(path) => Box::new(move || Ok(Arc::new(RealDisk::open_reserving(&path, LOG_DESCRIPTORS)?))),
         None => {
             let memory = Arc::new(RamDisk::new());
             Box::new(move || Ok(Arc::clone(&memory) as Arc<dyn Disk>))

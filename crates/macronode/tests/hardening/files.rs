@@ -47,7 +47,8 @@ impl Shared {
         let path = self.0.path().join("start.sh");
         fs::write(&path, format!("#!/bin/sh\nset -e\n{lines}\nexec {BINARY} \"$@\"\n")).expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
-        Node::options_for(path)
+        // The mailbox alone: what these tests bound is its files, and every service has its own.
+        Node::options_for(path).arg("--services").arg("http,oap,mailbox")
     }
 
     /// One life of a node on the shared directory, ended by SIGTERM.

@@ -70,6 +70,13 @@ pub struct ServiceOptions {
     pub divide: Divide,
 }
 
+impl ServiceOptions {
+    /// Bytes that artifacts in memory may take: as much again as the runs.
+    pub(crate) fn artifacts_memory_max(&self) -> u64 {
+        self.run_memory_bytes.saturating_mul(self.compute_workers.max(1) as u64)
+    }
+}
+
 /// What a reload may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveOptions {
@@ -278,6 +285,12 @@ impl Engine {
     pub async fn ledger(&self) -> Result<Arc<dyn PayoutLedger>, LedgerError> {
         // Who comes while it is being opened waits for that: a book cannot be opened twice.
         self.ledger.get_or_try_init(|| (self.options.ledger)()).await.map(Arc::clone)
+    }
+
+    /// Has the emitter look at what is released. A queue that is full holds a wake-up already, and the seal log knows
+    /// what is released, so nobody waits here: the emitter may be waiting for its ledger for hours.
+    pub fn wake_emitter(&self) {
+        let _ = self.intents.offer(Payable);
     }
 
     /// Runs on their way.

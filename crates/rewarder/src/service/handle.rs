@@ -13,7 +13,7 @@ use ron_types::{Error, Kind};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::engine::{Asked, Begun, Engine, LiveOptions, Payable, Progress, Refusal};
+use super::engine::{Asked, Begun, Engine, LiveOptions, Progress, Refusal};
 use super::reads::{self, ArtifactReader};
 use super::request::{ComputeRequest, Grounds, InputRef};
 use crate::artifacts::{COMMITMENT, MANIFEST};
@@ -242,8 +242,7 @@ impl Rewarder {
         });
         let row = released.await?;
         tracing::info!(epoch = row.epoch, by = row.released_by, "an epoch is released");
-        // The record is what counts; full or closed, the queue is not needed to wake the emitter at its next look.
-        let _ = self.engine.intents.send(Payable, deadline).await;
+        self.engine.wake_emitter();
         Ok(row)
     }
 

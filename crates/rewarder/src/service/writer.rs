@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use ron_calculus::Breach;
 use ron_kernel::queue::QueueReceiver;
-use ron_kernel::{Deadline, TaskContext, TaskError, TaskResult};
-use ron_types::limits::rewarder::EPOCH_DURATION;
+use ron_kernel::{TaskContext, TaskError, TaskResult};
 
-use super::engine::{Computation, Engine, Flight, Payable, Refusal, RewardEvent, Watched};
+use super::engine::{Computation, Engine, Flight, Refusal, RewardEvent, Watched};
 use super::release;
 use crate::artifacts::{self, Seal};
 use crate::hashing::b3;
@@ -82,10 +81,8 @@ async fn write(context: &TaskContext, engine: &Arc<Engine>, computation: Computa
     if let Some(error) = engine.store()?.failed() {
         return Err(TaskError::Fatal { code: FAILED_DISK, detail: error.to_string() });
     }
-    let is_payable = row.is_some_and(|row| row.status == EpochStatus::Released);
-    // Full, the queue holds a wake-up already; the emitter looks at all released epochs anyway.
-    if is_payable && context.beating(engine.intents.send(Payable, Deadline::after(EPOCH_DURATION))).await.is_err() {
-        tracing::debug!("the emitter is gone; the next start goes on");
+    if row.is_some_and(|row| row.status == EpochStatus::Released) {
+        engine.wake_emitter();
     }
     Ok(())
 }
@@ -149,7 +146,11 @@ fn seal(engine: &Engine, flight: &Arc<Flight>, computed: &Computed) -> Result<Ar
     if let Some(row) = store.get(epoch) {
         return Ok(row);
     }
-    let folders = &engine.options.folders;
+    let (folders, memory_max) = (&engine.options.folders, engine.options.artifacts_memory_max());
+    if folders.memory_bytes() >= memory_max {
+        let detail = format!("the artifacts in memory (amnesia) take {memory_max} bytes: `rewarder.memory_bytes`");
+        return Err(Failed::Run(RunError::Order(detail)));
+    }
     let sealed = (|| -> Result<Seal, RunError> {
         folders.remove(epoch)?;
         let disk = folders.make(epoch)?;

@@ -7,7 +7,7 @@ use crate::{RICH, Scratch, cost, files, units, usage, written};
 #[test]
 fn threads_change_no_byte_of_any_file() {
     let scratch = Scratch::new();
-    let mut job = scratch.job(&[("a.csv", &usage(10_000))], RICH);
+    let mut job = scratch.job(&[("a.csv", &usage(4500))], RICH);
     let mut first = None;
     for threads in [1, 2, 8] {
         job.cost = cost(threads);

@@ -61,7 +61,7 @@ fn every_actor_has_proofs_that_lead_to_the_published_roots() {
 #[test]
 fn proofs_of_all_are_lines_in_order_on_any_number_of_threads() {
     let scratch = Scratch::new();
-    let (disk, seal) = written(&scratch.job(&[("u.csv", &usage(2000))], RICH));
+    let (disk, seal) = written(&scratch.job(&[("u.csv", &usage(1200))], RICH));
     let loaded = opened(&disk).load().expect("whole");
     let lines = |format, threads| {
         let mut text = Vec::new();

@@ -73,7 +73,7 @@ fn a_golden_run_keeps_its_commitment() {
     let scratch = Scratch::new();
     let (_, seal) = written(&scratch.job(&[("u.csv", &usage(64))], RICH));
     // Whoever changes this changes what every published run means: then the ruleset or the format needs a new number.
-    assert_eq!(b3(&seal.commitment), "b3:golden");
+    assert_eq!(b3(&seal.commitment), "b3:c80be30d90caba7cf248ddd854da46c78855f317cd079152bb551832af7f41b0");
 }
 
 #[test]
@@ -112,6 +112,22 @@ fn a_forged_manifest_with_its_own_commitment_does_not_verify() {
     let found = verify(&run, &[], &cost(1), &Unwatched).expect("compared");
     assert!(!found.is_clean(), "{found:?}");
     assert!(matches!(run.load().err(), Some(SealedError::Damaged { .. })));
+}
+
+#[test]
+fn a_manifest_cannot_lead_out_of_its_folder() {
+    let scratch = Scratch::new();
+    let (disk, seal) = written(&scratch.job(&[("u.csv", &usage(5))], RICH));
+    for name in ["../secret", "/dev/zero", MANIFEST] {
+        let mut manifest = seal.manifest.clone();
+        manifest.artifacts.insert(name.to_owned(), b3(&[0; 32]));
+        let bytes = manifest.to_bytes().expect("canonical");
+        let forged = changed(&*disk, MANIFEST, |file| file.clone_from(&bytes));
+        let commitment = b3(blake3::hash(&bytes).as_bytes());
+        forged.create(COMMITMENT).expect("made").write_at(0, commitment.as_bytes()).expect("written");
+        let refused = SealedRun::open(forged, MEMORY_BYTES, 1).err().expect("refused").to_string();
+        assert!(refused.contains(name), "{refused}");
+    }
 }
 
 #[test]

@@ -90,7 +90,10 @@ pub fn damaged(path: &Path, error: &SealedError) -> Failure {
     match error {
         SealedError::Missing => refused(format!("there is no run in {place}; make one with `macronode reward run`")),
         SealedError::UnknownAsset(_) => refused(format!("{place}: {error}")),
-        error => Failure::new(Code::RunDamaged, format!("the run in {place} cannot be used: {error}")),
+        error => {
+            let reason = one_line(&error.to_string());
+            Failure::new(Code::RunDamaged, format!("the run in {place} cannot be used: {reason}"))
+        }
     }
 }
 

@@ -2,24 +2,34 @@
 
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use svc_rewarder::{EpochId, Folder, SealedRun};
 
 use super::args::ReleaseArgs;
 use super::folders::{damaged, refused};
 use crate::client::ApiClient;
 use crate::commands::Report;
-use crate::errors::Failure;
+use crate::errors::{Code, Failure};
 
 /// Memory that is never needed: only the manifest is read.
 const MEMORY_BYTES: u64 = 1 << 20;
 
-/// Releases an epoch at a node. With a folder, the node must hold the very run that is in it.
+/// Releases an epoch at a node. With a folder, the node must hold the very run that is in it: whoever looked at the
+/// folder before must not release something else.
 pub async fn release(args: &ReleaseArgs) -> Result<Report, Failure> {
     let (epoch, commitment) = named(&args.epoch)?;
+    let mut client = ApiClient::find(&args.node)?;
+    if let Some(expected) = commitment {
+        let path = format!("/rewarder/epochs/{epoch}");
+        let found: Value = client.get(&path).await?.read(&path)?;
+        let found = found["commitment"].as_str().unwrap_or("no commitment");
+        if found != expected {
+            let message = format!("the node's run of {epoch} has {found}, not {expected} as the folder {}", args.epoch);
+            return Err(Failure::new(Code::NodeRefused, message));
+        }
+    }
     let path = format!("/rewarder/epochs/{epoch}/release");
-    let body = commitment.map_or_else(|| json!({}), |commitment| json!({"commitment": commitment}));
-    let answer = ApiClient::find(&args.node)?.post(&path, &body).await?;
+    let answer = client.post(&path, &json!({})).await?;
     if args.node.json {
         return Ok(Report::clean(answer.text() + "\n"));
     }

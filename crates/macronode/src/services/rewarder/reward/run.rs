@@ -124,7 +124,7 @@ fn put(computed: &Computed, out: &Path, cost: &Cost, watch: &dyn Watch) -> Resul
     }
     let place = out.display();
     let unusable = |error: &std::io::Error| refused(format!("cannot use the folder {place}: {error}"));
-    if let Some(found) = existing(out).map_err(|error| unusable(&error))? {
+    if let Found::Run(found) = existing(out).map_err(|error| unusable(&error))? {
         let seal = artifacts::seal_of(computed, cost.threads, watch).map_err(|error| not_made(&error))?;
         if found != Some(seal.commitment) {
             let message = format!("{place} holds another run; choose another folder with --out");
@@ -137,23 +137,30 @@ fn put(computed: &Computed, out: &Path, cost: &Cost, watch: &dyn Watch) -> Resul
     Ok((seal, true))
 }
 
-/// Commitment of the run in a folder; none without a run. Files of anybody else make it unusable.
-#[expect(clippy::option_option, reason = "a run whose commitment cannot be read is a run, too")]
-fn existing(out: &Path) -> std::io::Result<Option<Option<[u8; 32]>>> {
+/// What is in the folder that a run is to be written to.
+enum Found {
+    /// Nothing, or what a crash left of a run.
+    Nothing,
+    /// A run, with its commitment if that can be read.
+    Run(Option<[u8; 32]>),
+}
+
+/// Looks into a folder; files of anybody else make it unusable.
+fn existing(out: &Path) -> std::io::Result<Found> {
     if !out.exists() {
-        return Ok(None);
+        return Ok(Found::Nothing);
     }
     let folder = Folder::open(out)?;
     let names = folder.list()?;
     if names.iter().any(|name| name == MANIFEST) {
         let text = std::fs::read_to_string(out.join(COMMITMENT)).unwrap_or_default();
-        return Ok(Some(parse_b3(text.trim_end())));
+        return Ok(Found::Run(parse_b3(text.trim_end())));
     }
     artifacts::remove_leftovers(&folder)?;
     let is_ours = |name: &String| artifacts::ALL.contains(&name.as_str()) || name.starts_with(artifacts::TEMPORARY);
     match names.iter().find(|name| !is_ours(name)) {
         Some(other) => Err(std::io::Error::other(format!("it holds other files ({})", one_line(other)))),
-        None => Ok(None),
+        None => Ok(Found::Nothing),
     }
 }
 

@@ -4,7 +4,7 @@ use svc_rewarder::verify::{Verification, verify as recompute};
 use svc_rewarder::{SealedError, SealedRun};
 
 use super::args::VerifyArgs;
-use super::folders::{cost, damaged, inputs, not_made, open, trusted_keys};
+use super::folders::{cost, damaged, inputs, not_made, one_line, open, trusted_keys};
 use super::progress::Bars;
 use crate::commands::Report;
 use crate::errors::{Exit, Failure};
@@ -41,10 +41,10 @@ fn as_json(run: &SealedRun, found: &Verification) -> String {
 fn show(run: &SealedRun, found: &Verification) -> String {
     let mut text = String::new();
     for what in &found.held {
-        text += &format!("ok    {what}\n");
+        text += &format!("ok    {}\n", one_line(what));
     }
     for what in &found.differs {
-        text += &format!("WRONG {what}\n");
+        text += &format!("WRONG {}\n", one_line(what));
     }
     let epoch = &run.manifest().epoch;
     if !found.is_clean() {
