@@ -121,7 +121,9 @@ mod tests {
         let value: serde_json::Value = serde_json::from_slice(&batch(&sent)).unwrap();
         let expected = serde_json::json!({
             "run": "01".repeat(32), "asset": "RON", "pot": "epoch/1",
-            "entries": [{ "key": "ab".repeat(32), "account": "ålice", "amount": u128::MAX.to_string(), "direction": "pay" }],
+            "entries": [
+                { "key": "ab".repeat(32), "account": "ålice", "amount": u128::MAX.to_string(), "direction": "pay" },
+            ],
         });
         assert_eq!(value, expected);
     }

@@ -15,8 +15,8 @@ const APPLICATION: &str = "macronode-ledger";
 /// Where the ledger is, and how long it may take.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// Address as PostgreSQL's own clients take it: `host=… port=… user=… dbname=…`, or `postgresql://…`. Over a network
-    /// the connection is always encrypted and the server's certificate and name are checked, unless the address says
+    /// Address as PostgreSQL's own clients take it: `host=… user=… dbname=…`, or `postgresql://…`. Over a network the
+    /// connection is always encrypted and the server's certificate and name are checked, unless the address says
     /// `sslmode=disable`.
     pub address: String,
     /// File that holds the password.
