@@ -16,6 +16,7 @@ mod crash;
 mod tests;
 
 pub use open::{BookOptions, Opened};
+pub(crate) use state::check_words;
 pub use statement::{AccountLine, AccountPage, Side, StatementLine, StatementPage};
 pub use verify::{AssetSums, BookReport, Inspection, inspect};
 
@@ -233,5 +234,9 @@ impl Ledger for Book {
 
     async fn tally(&self, run: &RunKey) -> Result<Vec<Tally>, LedgerError> {
         self.inner.read(|state| state.tally(run)).await
+    }
+
+    fn book(&self) -> Option<&Book> {
+        Some(self)
     }
 }

@@ -5,14 +5,21 @@
 
 #![forbid(unsafe_code)]
 
+mod any;
 mod book;
+mod http;
 pub mod limits;
 mod model;
+mod postgres;
 mod reconcile;
+mod tls;
 
+pub use self::http::{HttpLedger, HttpOptions};
+pub use any::AnyLedger;
 pub use book::{
     AccountLine, AccountPage, AssetSums, Balance, Book, BookError, BookOptions, BookReport, Inspection, Opened, Side,
     StatementLine, StatementPage, inspect,
 };
 pub use model::{Batch, Direction, Entry, Ledger, LedgerError, Outcome, RunKey, Tally};
+pub use postgres::{PostgresLedger, PostgresOptions};
 pub use reconcile::{AssetReconciliation, Reconciliation, Verdict, reconcile};

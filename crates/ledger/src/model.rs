@@ -1,5 +1,6 @@
 //! The words of a ledger, and what every ledger does.
 
+use crate::book::Book;
 use std::future::Future;
 
 /// Key of a reward run.
@@ -16,6 +17,19 @@ pub struct Batch {
     pub pot: String,
     /// The payouts.
     pub entries: Vec<Entry>,
+}
+
+impl Batch {
+    /// Hash of everything but the key: the same key with the same fingerprint is the same payout.
+    pub fn fingerprint(&self, entry: &Entry) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_derive_key("ron-ledger 2026-11 fingerprint of a transfer");
+        for name in [&self.asset, &self.pot, &entry.account] {
+            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+        }
+        hasher.update(&self.run).update(&entry.amount.to_le_bytes());
+        hasher.update(&[u8::from(entry.direction == Direction::TakeBack)]);
+        *hasher.finalize().as_bytes()
+    }
 }
 
 /// One payout.
@@ -82,4 +96,9 @@ pub trait Ledger: Send + Sync {
 
     /// What the ledger holds of a run, by asset.
     fn tally(&self, run: &RunKey) -> impl Future<Output = Result<Vec<Tally>, LedgerError>> + Send;
+
+    /// The embedded book, if it is that: only it can be read account by account.
+    fn book(&self) -> Option<&Book> {
+        None
+    }
 }

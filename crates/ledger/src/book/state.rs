@@ -4,8 +4,8 @@ use super::index::{KeyIndex, Names};
 use super::record::{self, Chain, Head, Row};
 use crate::limits::{ACCOUNT_BYTES_MAX, ASSET_BYTES_MAX, ASSETS_MAX, BATCH_ENTRIES_MAX};
 use crate::model::{Batch, Direction, LedgerError, Outcome, RunKey, Tally};
-use hashbrown::HashMap;
 use ron_log::Position;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 /// Units that left an account and units that came to it, in one asset.
@@ -79,7 +79,7 @@ pub(super) struct State {
     /// For each asset, the units that ever moved: what pots gave and took.
     moved: Vec<u128>,
     /// By account and asset; their numbers are ours, so that nobody can make them collide.
-    balances: HashMap<(u32, u32), Sums>,
+    balances: hashbrown::HashMap<(u32, u32), Sums>,
     keys: KeyIndex,
     runs: HashMap<RunKey, Vec<RunSums>>,
     batches: Vec<BatchPlace>,
@@ -98,7 +98,7 @@ impl State {
             ends: Vec::new(),
             assets: Names::new(),
             moved: Vec::new(),
-            balances: HashMap::new(),
+            balances: hashbrown::HashMap::new(),
             keys: KeyIndex::new(),
             runs: HashMap::new(),
             batches: Vec::new(),
@@ -171,23 +171,29 @@ impl State {
         if fits { Ok(()) } else { Err(refused(format!("more than 2^128 units of {} would have moved", batch.asset))) }
     }
 
-    /// A payee cannot give back more than it has; what earlier entries of the batch bring it counts.
+    /// After the batch, no payee that gave something back may owe. The batch counts as a whole, in any order.
     fn check_balances(&self, batch: &Batch, outcomes: &[Outcome]) -> Result<(), LedgerError> {
-        let mut changed: HashMap<&str, Sums> = HashMap::new();
+        let mut changed: HashMap<&str, (Sums, bool)> = HashMap::new();
         for (entry, outcome) in batch.entries.iter().zip(outcomes) {
             if *outcome != Outcome::Accepted {
                 continue;
             }
-            let held = changed.entry(&entry.account).or_insert_with(|| self.sums(&entry.account, &batch.asset));
+            let before = || (self.sums(&entry.account, &batch.asset), false);
+            let (sums, gave_back) = changed.entry(&entry.account).or_insert_with(before);
+            *gave_back |= entry.direction == Direction::TakeBack;
             let (debits, credits) =
                 if entry.direction == Direction::Pay { (0, entry.amount) } else { (entry.amount, 0) };
-            let sums = held.plus(debits, credits).filter(|sums| debits == 0 || sums.debits <= sums.credits);
-            *held = sums.ok_or_else(|| {
-                let (account, amount, asset) = (&entry.account, entry.amount, &batch.asset);
-                refused(format!("{account} does not have the {amount} units of {asset} that are taken back"))
-            })?;
+            *sums = sums.plus(debits, credits).ok_or_else(|| refused("the sums of an account overflow"))?;
         }
-        Ok(())
+        let owes = |(_, (sums, gave_back)): &(&&str, &(Sums, bool))| *gave_back && sums.debits > sums.credits;
+        // The first by name, so that the same batch is always refused with the same words.
+        match changed.iter().filter(owes).map(|(account, _)| *account).min() {
+            Some(account) => {
+                let asset = &batch.asset;
+                Err(refused(format!("{account} does not have the units of {asset} that are taken back")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Sums of an account in an asset; zeros where there is nothing.

@@ -15,7 +15,7 @@ use ron_types::limits::rewarder::REFUSALS_KEPT;
 use ron_types::{Error, Kind};
 use ron_usage::{BadRow, InputError};
 use serde::Serialize;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OnceCell, oneshot};
 
 use super::ledger_port::PayoutLedger;
 use super::reads::LastRead;
@@ -123,7 +123,7 @@ pub(crate) struct Engine {
     has_returned: Notify,
     store: OnceLock<Store>,
     is_opening: Notify,
-    ledger: OnceLock<Arc<dyn PayoutLedger>>,
+    ledger: OnceCell<Arc<dyn PayoutLedger>>,
 }
 
 /// A request on its way to the scheduler.
@@ -255,7 +255,7 @@ impl Engine {
             has_returned: Notify::new(),
             store: OnceLock::new(),
             is_opening: Notify::new(),
-            ledger: OnceLock::new(),
+            ledger: OnceCell::new(),
         }
     }
 
@@ -283,11 +283,8 @@ impl Engine {
 
     /// The ledger, once it is open.
     pub async fn ledger(&self) -> Result<Arc<dyn PayoutLedger>, LedgerError> {
-        if let Some(ledger) = self.ledger.get() {
-            return Ok(Arc::clone(ledger));
-        }
-        let opened = (self.options.ledger)().await?;
-        Ok(Arc::clone(self.ledger.get_or_init(|| opened)))
+        // Who comes while it is being opened waits for that: a book cannot be opened twice.
+        self.ledger.get_or_try_init(|| (self.options.ledger)()).await.map(Arc::clone)
     }
 
     /// Has the emitter look at what is released. A queue that is full holds a wake-up already, and the seal log knows

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use ron_calculus::Explanation;
 use ron_kernel::Deadline;
+use ron_ledger::Book;
 use ron_types::limits::MIB;
 use ron_types::limits::rewarder::EPOCH_DURATION;
 use ron_types::{Error, Kind};
@@ -149,6 +150,14 @@ impl Rewarder {
             ledger_waits: self.engine.counts.ledger_waits(),
             inputs_bytes: self.engine.options.inputs.bytes(),
         })
+    }
+
+    /// The embedded book; not found where payouts go to another ledger.
+    pub async fn book(&self, deadline: Deadline) -> Result<Book, Error> {
+        let opened = deadline.run("ledger_open", self.engine.ledger()).await?;
+        let ledger = opened.map_err(|error| Error::new(Kind::Degraded, error.to_string()))?;
+        let book = ledger.book().cloned();
+        book.ok_or_else(|| Error::new(Kind::NotFound, "payouts of this node go to a ledger that is elsewhere"))
     }
 
     /// The manifest of a sealed epoch.

@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use ron_ledger::{Batch, Ledger, LedgerError, Outcome, RunKey, Tally};
+use ron_ledger::{Batch, Book, Ledger, LedgerError, Outcome, RunKey, Tally};
 
 /// A place that payouts go to, behind a pointer.
 pub trait PayoutLedger: Send + Sync {
@@ -11,6 +11,11 @@ pub trait PayoutLedger: Send + Sync {
 
     /// See [`Ledger::tally`].
     fn tally<'a>(&'a self, run: &'a RunKey) -> BoxFuture<'a, Result<Vec<Tally>, LedgerError>>;
+
+    /// See [`Ledger::book`].
+    fn book(&self) -> Option<&Book> {
+        None
+    }
 }
 
 impl<L: Ledger> PayoutLedger for L {
@@ -20,5 +25,9 @@ impl<L: Ledger> PayoutLedger for L {
 
     fn tally<'a>(&'a self, run: &'a RunKey) -> BoxFuture<'a, Result<Vec<Tally>, LedgerError>> {
         Ledger::tally(self, run).boxed()
+    }
+
+    fn book(&self) -> Option<&Book> {
+        Ledger::book(self)
     }
 }

@@ -1,31 +1,21 @@
 //! PostgreSQL: a table whose rows are leased with FOR UPDATE SKIP LOCKED and deleted when they are settled.
 
-use std::fs;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use bytes::Bytes;
-use rustix::process::Signal;
+use testkit::{Postgres, PostgresStart};
 use tokio::task::JoinSet;
 use tokio_postgres::{NoTls, Statement};
 
 use super::in_turn;
 use super::install::{of_debian, version};
 use crate::mailbox::cell::Payload;
-use crate::mailbox::child::{Running, Start};
 use crate::mailbox::drive::Client;
 use crate::mailbox::target::{Id, Promise, System, Target};
-use crate::process::free_address;
 
 /// Maximum connections: the default of the server less those it reserves; each is a process there.
 const CONNECTIONS_MAX: usize = 90;
-/// User the server runs as: it refuses to run as root.
-const USER: &str = "postgres";
-const LIBRARY: &str = "/usr/lib/postgresql";
 
 /// The index serves the search for what is visible; a lease moves the row to its end.
 const TABLE: &str = "
@@ -48,13 +38,8 @@ const LEASE: &str = "
     RETURNING id, payload";
 const SETTLE: &str = "DELETE FROM queue WHERE id = $1";
 
-struct Server {
-    address: SocketAddr,
-    _process: Running,
-}
-
-struct Postgres {
-    server: Arc<Server>,
+struct PostgresTarget {
+    server: Arc<Postgres>,
     synchronous_commit: &'static str,
     connections_max: usize,
     /// Move the bytes of the present cell's connections.
@@ -71,61 +56,22 @@ struct PostgresClient {
 }
 
 /// Starts one server for both settings.
-pub async fn start(folder: PathBuf, connections_max: usize) -> anyhow::Result<Vec<System>> {
-    let program = of_debian("postgresql", newest)?;
+pub fn start(folder: PathBuf, connections_max: usize) -> anyhow::Result<Vec<System>> {
+    let program = of_debian("postgresql", Postgres::program)?;
     let connections_max = connections_max.min(CONNECTIONS_MAX);
     let name = format!("PostgreSQL {}", version(&program, "--version"));
-    let server = Arc::new(server(&program, &folder).await?);
+    let settings = PostgresStart { settings: vec!["shared_buffers=512MB".to_owned()], ..PostgresStart::default() };
+    let server = Arc::new(Postgres::start_in(&folder, &settings)?);
     let system = |id, setting: &'static str, promise| {
         let (server, drivers) = (Arc::clone(&server), JoinSet::new());
-        let postgres = Postgres { server, synchronous_commit: setting, connections_max, drivers };
+        let postgres = PostgresTarget { server, synchronous_commit: setting, connections_max, drivers };
         System::new(id, name.as_str(), format!("SKIP LOCKED, synchronous_commit {setting}"), promise, postgres)
     };
     Ok(vec![system(Id::PostgresOn, "on", Promise::Synced), system(Id::PostgresOff, "off", Promise::Written)])
 }
 
-fn newest() -> Option<PathBuf> {
-    let versions = fs::read_dir(LIBRARY).ok()?.flatten().map(|entry| entry.path().join("bin/postgres"));
-    versions.filter(|path| path.is_file()).max()
-}
-
-async fn server(program: &Path, folder: &Path) -> anyhow::Result<Server> {
-    let is_root = rustix::process::geteuid().is_root();
-    if is_root {
-        let status = Command::new("chown").arg(USER).arg(folder).status()?;
-        anyhow::ensure!(status.success(), "the folder cannot be given to {USER}");
-    }
-    let user = is_root.then_some(USER);
-    let data = folder.join("data").display().to_string();
-    let mut initialise = Command::new("setpriv");
-    if is_root {
-        initialise.args(["--reuid", USER, "--regid", USER, "--init-groups"]);
-    }
-    initialise.arg("--").arg(program.with_file_name("initdb")).args(["-A", "trust", "-U", USER, "-D", &data]);
-    let initialised = initialise.current_dir(folder).stdin(Stdio::null()).output().context("initdb")?;
-    anyhow::ensure!(initialised.status.success(), "initdb: {}", String::from_utf8_lossy(&initialised.stderr));
-    let address = free_address()?;
-    let sockets = format!("unix_socket_directories={}", folder.display());
-    let (host, port) = (format!("listen_addresses={}", address.ip()), format!("port={}", address.port()));
-    let arguments = ["-D", &data, "-c", &host, "-c", &port, "-c", &sockets, "-c", "shared_buffers=512MB"];
-    let arguments = arguments.map(str::to_owned).to_vec();
-    let (variables, ending) = (Vec::new(), Signal::INT);
-    let mut process = Start { name: "postgres", program, arguments, variables, user, folder, ending }.spawn()?;
-    process.until_listening(address).await?;
-    let server = Server { address, _process: process };
-    let patience = ron_kernel::Deadline::after(Duration::from_secs(30));
-    let mut drivers = JoinSet::new();
-    while let Err(error) = connect(&server, &mut drivers).await {
-        anyhow::ensure!(!patience.has_passed(), "no connection: {error:#}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(server)
-}
-
-async fn connect(server: &Server, drivers: &mut JoinSet<()>) -> anyhow::Result<tokio_postgres::Client> {
-    let (ip, port) = (server.address.ip(), server.address.port());
-    let settings = format!("host={ip} port={port} user={USER} dbname=postgres");
-    let (client, connection) = tokio_postgres::connect(&settings, NoTls).await?;
+async fn connect(server: &Postgres, drivers: &mut JoinSet<()>) -> anyhow::Result<tokio_postgres::Client> {
+    let (client, connection) = tokio_postgres::connect(&server.over_tcp(), NoTls).await?;
     drivers.spawn(async move {
         // Those who wait for an answer get the same error.
         let _ = connection.await;
@@ -133,7 +79,7 @@ async fn connect(server: &Server, drivers: &mut JoinSet<()>) -> anyhow::Result<t
     Ok(client)
 }
 
-impl Target for Postgres {
+impl Target for PostgresTarget {
     type Client = PostgresClient;
 
     async fn prepare(&mut self) -> anyhow::Result<()> {

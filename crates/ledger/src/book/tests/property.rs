@@ -34,11 +34,17 @@ impl Reference {
             });
             if outcomes.last() == Some(&Outcome::Accepted) {
                 self.booked.insert(entry.key, content);
-                if entry.direction == Direction::TakeBack && self.net(&entry.account, &batch.asset) < 0 {
-                    self.booked = before;
-                    return None;
-                }
             }
+        }
+        let gave_back = batch
+            .entries
+            .iter()
+            .zip(&outcomes)
+            .filter(|(entry, outcome)| entry.direction == Direction::TakeBack && **outcome == Outcome::Accepted);
+        let owes = |(entry, _): (&Entry, &Outcome)| self.net(&entry.account, &batch.asset) < 0;
+        if gave_back.into_iter().any(owes) {
+            self.booked = before;
+            return None;
         }
         Some(outcomes)
     }

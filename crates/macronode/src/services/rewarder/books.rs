@@ -1,10 +1,11 @@
 //! Which ledger payouts go to, and how it is opened.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ron_ledger::{Book, BookOptions, LedgerError};
+use ron_ledger::{Book, BookOptions, HttpLedger, HttpOptions, Ledger, LedgerError, PostgresLedger, PostgresOptions};
 use ron_log::LogOptions;
+use serde::Deserialize;
 use svc_rewarder::config::{LedgerKind, Options};
 use svc_rewarder::service::{LedgerOpener, PayoutLedger};
 
@@ -12,17 +13,59 @@ use super::disk_opener;
 use crate::errors::{Code, Failure};
 
 /// Name of the folder of the embedded book.
-const BOOK_FOLDER: &str = "ledger";
+pub const BOOK_FOLDER: &str = "ledger";
 
 /// Opens the ledger that the configuration names; opened when payouts first need it, because it may wait.
 pub fn opener(options: &Options, folder: Option<&Path>) -> Result<LedgerOpener, Failure> {
     match options.ledger {
         LedgerKind::Embedded => Ok(embedded(folder)),
-        LedgerKind::Postgres | LedgerKind::Http => {
-            let detail = "rewarder.ledger: this build has the embedded ledger only";
-            Err(Failure::new(Code::CannotStart, detail))
+        LedgerKind::Postgres => {
+            let PostgresSettings { address, password_file, ca_file } = settings(options)?;
+            let options = PostgresOptions { password_file, ca_file, ..PostgresOptions::at(address) };
+            elsewhere(PostgresLedger::new(&options))
+        }
+        LedgerKind::Http => {
+            let HttpSettings { base, token_file, ca_file } = settings(options)?;
+            elsewhere(HttpLedger::new(&HttpOptions { token_file, ca_file, ..HttpOptions::at(base) }))
         }
     }
+}
+
+/// The file that says how to reach PostgreSQL.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PostgresSettings {
+    /// `host=… user=… dbname=…` or `postgresql://…`.
+    address: String,
+    password_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
+}
+
+/// The file that says how to reach a ledger behind HTTP.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HttpSettings {
+    /// Address that the paths of docs/ledger-http.md follow.
+    base: String,
+    token_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
+}
+
+fn settings<T: for<'de> Deserialize<'de>>(options: &Options) -> Result<T, Failure> {
+    let needed = "rewarder.ledger_settings: a file that says how to reach the ledger is needed";
+    let path = options.ledger_settings.as_ref().ok_or_else(|| Failure::new(Code::CannotStart, needed))?;
+    let unusable =
+        |cause: String| Failure::new(Code::CannotStart, format!("rewarder.ledger_settings = {path:?}: {cause}"));
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+    // What is wrong is told without the line it is in: that may hold a password.
+    toml::from_str(&text).map_err(|error| unusable(error.message().to_owned()))
+}
+
+/// A ledger that connects when it is first used, so that it is open at once.
+fn elsewhere<L: Ledger + 'static>(ledger: Result<L, LedgerError>) -> Result<LedgerOpener, Failure> {
+    let ledger = ledger.map_err(|error| Failure::new(Code::CannotStart, format!("rewarder.ledger: {error}")))?;
+    let ledger: Arc<dyn PayoutLedger> = Arc::new(ledger);
+    Ok(Arc::new(move || Box::pin(std::future::ready(Ok(Arc::clone(&ledger))))))
 }
 
 fn embedded(folder: Option<&Path>) -> LedgerOpener {

@@ -1,0 +1,84 @@
+//! Ledgers that are elsewhere, against a real PostgreSQL and against servers that misbehave.
+#![allow(clippy::disallowed_methods, reason = "the kernel's tasks and deadlines are not what is under test")]
+
+mod http;
+mod postgres;
+
+use ron_ledger::{Batch, Direction, Entry, Ledger, LedgerError, Outcome, Tally};
+
+fn key(number: u64) -> [u8; 32] {
+    *blake3::hash(&number.to_le_bytes()).as_bytes()
+}
+
+fn pay(number: u64, account: &str, amount: u128) -> Entry {
+    Entry { key: key(number), account: account.to_owned(), amount, direction: Direction::Pay }
+}
+
+fn take_back(number: u64, account: &str, amount: u128) -> Entry {
+    Entry { direction: Direction::TakeBack, ..pay(number, account, amount) }
+}
+
+fn batch(run: u8, entries: Vec<Entry>) -> Batch {
+    Batch { run: [run; 32], asset: "RON".to_owned(), pot: format!("epoch/{run}"), entries }
+}
+
+/// Entries numbered from `first` on, of one unit each, to a hundred payees.
+fn many(run: u8, first: u64, count: u64) -> Batch {
+    batch(run, (first..first + count).map(|number| pay(number, &format!("payee {}", number % 100), 1)).collect())
+}
+
+fn tally(count: u64, paid: u128, taken_back: u128) -> Tally {
+    Tally { asset: "RON".to_owned(), count, paid, taken_back }
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, LedgerError>) -> String {
+    match result {
+        Err(LedgerError::Refused(why)) => why,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn absence<T: std::fmt::Debug>(result: Result<T, LedgerError>) -> String {
+    match result {
+        Err(LedgerError::Unavailable(why)) => why,
+        other => panic!("not unavailable: {other:?}"),
+    }
+}
+
+/// What every ledger does, whatever it is made of. Uses the runs 1 and 2, and a new ledger.
+async fn does_what_a_ledger_does(ledger: &impl Ledger) {
+    let first = batch(1, vec![pay(1, "a", 10), pay(2, "ålice", u128::MAX / 4)]);
+    assert_eq!(ledger.submit(&first).await.unwrap(), [Outcome::Accepted; 2]);
+    assert_eq!(ledger.submit(&first).await.unwrap(), [Outcome::Duplicate; 2]);
+    let changes = [
+        ("amount", batch(1, vec![pay(1, "a", 11)])),
+        ("account", batch(1, vec![pay(1, "b", 10)])),
+        ("direction", batch(1, vec![take_back(1, "a", 10)])),
+        ("run", batch(2, vec![pay(1, "a", 10)])),
+        ("asset", Batch { asset: "EUR".to_owned(), ..batch(1, vec![pay(1, "a", 10)]) }),
+        ("pot", Batch { pot: "other".to_owned(), ..batch(1, vec![pay(1, "a", 10)]) }),
+    ];
+    for (what, changed) in changes {
+        assert_eq!(ledger.submit(&changed).await.unwrap(), [Outcome::Conflict], "{what}");
+    }
+    let mixed =
+        batch(1, vec![pay(3, "c", 1), pay(3, "c", 1), pay(3, "c", 2), pay(1, "x", 1), pay(1, "a", 10), pay(4, "c", 5)]);
+    let expected = [
+        Outcome::Accepted,
+        Outcome::Duplicate,
+        Outcome::Conflict,
+        Outcome::Conflict,
+        Outcome::Duplicate,
+        Outcome::Accepted,
+    ];
+    assert_eq!(ledger.submit(&mixed).await.unwrap(), expected, "one key several times in a batch");
+    let too_much = batch(2, vec![pay(5, "b", 5), take_back(6, "a", 11)]);
+    assert!(refusal(ledger.submit(&too_much).await).contains("a does not have the units of RON"));
+    let back = batch(2, vec![take_back(6, "b", 5), pay(5, "b", 5), take_back(7, "a", 10)]);
+    assert_eq!(ledger.submit(&back).await.unwrap(), [Outcome::Accepted; 3], "nothing of the refused batch was booked");
+    assert!(refusal(ledger.submit(&batch(1, vec![pay(8, "", 1)])).await).contains("account"));
+    assert_eq!(ledger.submit(&batch(1, vec![])).await.unwrap(), []);
+    assert_eq!(ledger.tally(&[1; 32]).await.unwrap(), [tally(4, 16 + u128::MAX / 4, 0)]);
+    assert_eq!(ledger.tally(&[2; 32]).await.unwrap(), [tally(3, 5, 15)]);
+    assert_eq!(ledger.tally(&[3; 32]).await.unwrap(), []);
+}

@@ -1,0 +1,198 @@
+//! A real PostgreSQL, over its socket, over TCP and over TLS, and with its connections killed.
+
+use super::*;
+use ron_ledger::{PostgresLedger, PostgresOptions};
+use std::sync::Arc;
+use std::time::Duration;
+use testkit::{Postgres, PostgresStart};
+use tokio::task::JoinSet;
+use tokio_postgres::NoTls;
+
+/// Connections are killed here, not the machine: syncs would only make it slow.
+fn start() -> Postgres {
+    let settings = ["fsync=off", "log_min_messages=fatal", "max_connections=20"].map(str::to_owned).to_vec();
+    Postgres::start(&PostgresStart { settings, identity: None }).expect("a server")
+}
+
+fn ledger(address: String) -> PostgresLedger {
+    PostgresLedger::new(&PostgresOptions::at(address)).expect("options")
+}
+
+/// A connection beside the ledger's, and the task that moves its bytes.
+async fn onlooker(server: &Postgres) -> (tokio_postgres::Client, JoinSet<()>) {
+    let (client, connection) = tokio_postgres::connect(&server.over_socket(), NoTls).await.expect("a connection");
+    let mut driver = JoinSet::new();
+    driver.spawn(async move {
+        let _ = connection.await;
+    });
+    (client, driver)
+}
+
+#[tokio::test]
+async fn it_does_what_a_ledger_does() {
+    let server = start();
+    let ledger = ledger(server.over_socket());
+    does_what_a_ledger_does(&ledger).await;
+    assert_eq!(ledger.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(ledger.connections(), 2, "one, and another after the batch that was refused inside PostgreSQL");
+    overflows_are_refused(&ledger).await;
+    assert_eq!(ledger.verify().await.unwrap(), Vec::<String>::new());
+    many_ledgers_send_the_same(&server).await;
+    a_newer_schema_is_left_alone(&server, &ledger).await;
+}
+
+async fn overflows_are_refused(ledger: &PostgresLedger) {
+    let full = Batch { asset: "BIG".to_owned(), ..batch(9, vec![pay(900, "full", u128::MAX)]) };
+    assert_eq!(ledger.submit(&full).await.unwrap(), [Outcome::Accepted], "to the last unit");
+    let more = Batch { asset: "BIG".to_owned(), ..batch(9, vec![pay(901, "full", 1)]) };
+    refusal(ledger.submit(&more).await);
+    let sums = Tally { asset: "BIG".to_owned(), count: 1, paid: u128::MAX, taken_back: 0 };
+    assert_eq!(ledger.tally(&[9; 32]).await.unwrap(), [sums]);
+}
+
+/// Several nodes at an empty run, in different orders: no deadlock, and every key once.
+async fn many_ledgers_send_the_same(server: &Postgres) {
+    let mut tasks = JoinSet::new();
+    for node in 0..4_u64 {
+        let ledger = ledger(server.over_tcp());
+        tasks.spawn(async move {
+            let mut accepted = 0;
+            for round in 0..10 {
+                let mut sent = many(7, 10_000 + round * 300, 300);
+                sent.entries.rotate_left((node * 70) as usize);
+                let outcomes = ledger.submit(&sent).await.unwrap();
+                assert!(!outcomes.contains(&Outcome::Conflict));
+                accepted += outcomes.iter().filter(|outcome| **outcome == Outcome::Accepted).count();
+            }
+            accepted
+        });
+    }
+    let accepted: usize = tasks.join_all().await.into_iter().sum();
+    let ledger = ledger(server.over_tcp());
+    assert_eq!((accepted, ledger.tally(&[7; 32]).await.unwrap()), (3000, vec![tally(3000, 3000, 0)]));
+    assert_eq!(ledger.verify().await.unwrap(), Vec::<String>::new());
+}
+
+async fn a_newer_schema_is_left_alone(server: &Postgres, known: &PostgresLedger) {
+    let (onlooker, _driver) = onlooker(server).await;
+    onlooker
+        .batch_execute("UPDATE macronode_ledger.balances SET credits = credits + 1 WHERE account = 'ålice'")
+        .await
+        .unwrap();
+    let faults = known.verify().await.unwrap();
+    assert!(faults.iter().any(|fault| fault.starts_with("ålice: the balance in RON")), "{faults:?}");
+    assert!(faults.iter().any(|fault| fault.starts_with("RON: ")), "{faults:?}");
+    onlooker.batch_execute("UPDATE macronode_ledger.version SET version = 2").await.unwrap();
+    let why = absence(ledger(server.over_socket()).submit(&many(8, 20_000, 1)).await);
+    assert!(why.contains("version 2"), "{why}");
+}
+
+#[tokio::test]
+async fn a_server_is_believed_only_with_its_certificate() {
+    let made = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let (own, other) = (made(), made());
+    let identity = Some((own.cert.pem(), own.signing_key.serialize_pem()));
+    let settings = ["fsync=off", "log_min_messages=fatal"].map(str::to_owned).to_vec();
+    let server = Postgres::start(&PostgresStart { settings, identity }).expect("a server");
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, pem: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        Some(path)
+    };
+    let (ip, port) = (server.address.ip(), server.address.port());
+    let address =
+        |host: &str| format!("host={host} hostaddr={ip} port={port} user=postgres dbname=postgres sslmode=verify-full");
+    let with = |host: &str, ca_file| {
+        PostgresLedger::new(&PostgresOptions { ca_file, ..PostgresOptions::at(address(host)) }).expect("options")
+    };
+    let good = with("localhost", file("own.pem", own.cert.pem()));
+    assert_eq!(good.submit(&many(1, 0, 10)).await.unwrap(), [Outcome::Accepted; 10]);
+    let (onlooker, _driver) = onlooker(&server).await;
+    let encrypted =
+        "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'macronode-ledger'";
+    let rows = onlooker.query(encrypted, &[]).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.get::<_, bool>(0)).collect::<Vec<_>>(), [true]);
+    let strange = with("localhost", file("other.pem", other.cert.pem()));
+    let why = absence(strange.submit(&many(1, 10, 1)).await);
+    assert!(why.contains("certificate"), "{why}");
+    let misnamed = with("db.example", file("own.pem", own.cert.pem()));
+    let why = absence(misnamed.submit(&many(1, 10, 1)).await);
+    assert!(why.contains("certificate"), "{why}");
+    assert_eq!(good.tally(&[1; 32]).await.unwrap(), [tally(10, 10, 0)]);
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_and_nothing_waits_for_ever() {
+    let closed = testkit::own_address();
+    let address = format!("host={} port={} user=u dbname=d", closed.ip(), closed.port());
+    absence(ledger(address).submit(&many(1, 0, 1)).await);
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let options = PostgresOptions {
+        connect_timeout: Duration::from_millis(50),
+        statement_timeout: Duration::from_millis(50),
+        ..PostgresOptions::at(format!("host=127.0.0.1 port={port} user=u dbname=d"))
+    };
+    absence(PostgresLedger::new(&options).unwrap().submit(&many(1, 0, 1)).await);
+}
+
+/// Ends the connection of the ledger while it is at work, after so many questions more: at another moment of its
+/// transaction each time. Gives the number of connections ended.
+async fn kill(onlooker: &tokio_postgres::Client, questions: u64) -> u64 {
+    const TRIES_MAX: usize = 2000;
+    let at_work =
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'macronode-ledger' AND state <> 'idle'";
+    for _ in 0..TRIES_MAX {
+        if onlooker.query_one(at_work, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+            break;
+        }
+    }
+    for _ in 0..questions {
+        onlooker.query_one("SELECT 1", &[]).await.unwrap();
+    }
+    let ended = "
+        SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE application_name = 'macronode-ledger' AND state <> 'idle'";
+    onlooker.query_one(ended, &[]).await.unwrap().get::<_, i64>(0) as u64
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_killed_and_every_key_is_booked_once() {
+    let rounds = if testkit::soak() { 500 } else { 50 };
+    const ENTRIES: u64 = 400;
+    let server = start();
+    let (onlooker, _driver) = onlooker(&server).await;
+    let ledger = Arc::new(ledger(server.over_tcp()));
+    let (mut killed, mut failures, mut found_booked) = (0, 0, 0);
+    for round in 0..rounds {
+        let mut sent = many(1, round * ENTRIES, ENTRIES);
+        if round > 0 {
+            // What an earlier round paid is taken back from now and then.
+            sent.entries.push(take_back(1_000_000 + round, &format!("payee {}", round % 100), 1));
+        }
+        let submitting = async {
+            loop {
+                match ledger.submit(&sent).await {
+                    Ok(outcomes) => {
+                        assert!(!outcomes.contains(&Outcome::Conflict));
+                        return outcomes.contains(&Outcome::Duplicate);
+                    }
+                    Err(LedgerError::Unavailable(_)) => failures += 1,
+                    Err(refused) => panic!("{refused}"),
+                }
+            }
+        };
+        let (was_booked, ended) = tokio::join!(submitting, kill(&onlooker, round * 7 % 23));
+        killed += ended;
+        found_booked += u64::from(was_booked);
+    }
+    let (paid, taken_back) = (u128::from(rounds * ENTRIES), u128::from(rounds - 1));
+    assert_eq!(ledger.tally(&[1; 32]).await.unwrap(), [tally(rounds * ENTRIES + rounds - 1, paid, taken_back)]);
+    assert_eq!(ledger.verify().await.unwrap(), Vec::<String>::new());
+    assert!(killed > rounds / 4, "only {killed} connections were killed at work");
+    assert!(ledger.connections() > killed / 2, "{} connections for {killed} killed", ledger.connections());
+    println!(
+        "{rounds} rounds, {killed} killed, {failures} answers lost, {found_booked} batches found booked by a retry"
+    );
+}
