@@ -197,6 +197,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add_open(&EXPLAIN, with!(app, explain(call, bearer, path)))
 }
 
+#[expect(clippy::unused_async, reason = "a handler")]
 async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> HandlerResult {
     // A list is for those who may read every epoch.
     app.allow(&bearer, READ, "")?;
@@ -222,6 +223,7 @@ async fn show(
     Ok(Json(epoch_answer(&app.rewarder, &epoch, call.deadline).await?).into_response())
 }
 
+#[expect(clippy::unused_async, reason = "a handler")]
 async fn settlement(app: Arc<App>, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
     let epoch = epoch_of(&epoch.0)?;
     app.allow(&bearer, READ, epoch.as_str())?;

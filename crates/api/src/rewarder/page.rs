@@ -74,7 +74,6 @@ async fn distribution(app: Arc<App>, call: Call, bearer: MaybeBearer, epoch: Pat
     Ok(Json(DistributionAnswer { epoch: epoch.to_string(), assets }).into_response())
 }
 
-#[expect(clippy::unused_async, reason = "a handler")]
 async fn file(name: Path<String>) -> HandlerResult {
     let found = FILES.iter().find(|(file, ..)| *file == name.0);
     let (_, media_type, text) = found.ok_or_else(|| Error::new(Kind::NotFound, "the page has no such file"))?;
