@@ -16,8 +16,10 @@ use crate::hashing::{b3, hash_parts, hex0x};
 use crate::manifest::{AssetFacts, InputFacts, Roots};
 use crate::policy_document::{PolicyDocument, PolicyDocumentError, canonical_policy};
 
-/// Most bytes that compressed files may unpack to, each.
-pub const UNPACKED_BYTES_MAX: u64 = 1 << 40;
+/// Bytes that a compressed file may always unpack to, however small it is.
+const UNPACKED_BYTES_FREE: u64 = 1 << 30;
+/// Times its own length that a compressed file may unpack to beyond that. Rows of usage pack tenfold or twentyfold.
+const UNPACKED_RATIO_MAX: u64 = 256;
 
 /// An order for a run.
 #[derive(Clone, Debug)]
@@ -201,7 +203,7 @@ pub fn read(job: &Job, watch: &dyn Watch) -> Result<Basis, RunError> {
         memory_bytes: job.cost.memory_bytes,
         threads: job.cost.threads,
         spill: job.cost.spill.clone(),
-        unpacked_bytes_max: UNPACKED_BYTES_MAX,
+        unpacked_bytes_max: unpacked_bytes_max(&job.inputs),
     };
     let read = ron_usage::read(&job.inputs, &limits, &ReadingProgress(watch))?;
     let files = job.inputs.iter().zip(read.hashes.iter().zip(&read.lengths));
@@ -218,6 +220,12 @@ pub fn read(job: &Job, watch: &dyn Watch) -> Result<Basis, RunError> {
     let (epoch, document) = (job.epoch.clone(), job.policy.clone());
     let (rows, totals) = (read.rows, read.totals);
     Ok(Basis { epoch, document, policy, pools, carry, carry_from, inputs, rows, totals, correction: None })
+}
+
+/// Bytes that a compressed file of this order may unpack to: a bomb is refused long before it has gone off.
+fn unpacked_bytes_max(inputs: &[InputFile]) -> u64 {
+    let lengths = inputs.iter().filter_map(|input| std::fs::metadata(&input.path).ok()).map(|found| found.len());
+    lengths.max().unwrap_or(0).saturating_mul(UNPACKED_RATIO_MAX).max(UNPACKED_BYTES_FREE)
 }
 
 fn without_zeros(carry: &BTreeMap<String, Units>) -> BTreeMap<String, Units> {

@@ -107,7 +107,7 @@ fn compare_raw(
         inputs.iter().map(|facts| facts.b3.clone()).collect()
     };
     let is_same = hashes(&again.inputs) == hashes(&run.manifest().inputs);
-    found.note(is_same, format!("the {} files given are {}the inputs", raw.len(), if is_same { "" } else { "NOT " }));
+    found.note(is_same, format!("the files given ({}) are {}the inputs", raw.len(), if is_same { "" } else { "NOT " }));
     let is_same = again.totals == basis.totals && again.rows == run.manifest().rows;
     found.note(is_same, format!("their rows add up to {} usage", if is_same { "the same" } else { "ANOTHER" }));
     Ok(())

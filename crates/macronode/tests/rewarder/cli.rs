@@ -58,7 +58,7 @@ async fn from_a_csv_to_verified_payouts() {
     ran.expect(0, &["2026-11 written to payouts", "1000000", "signed by 1 key", "reward verify payouts"]);
     reward(here, &["verify", "payouts", "--usage", "usage.csv", "--keys", "keys.json"])
         .await
-        .expect(0, &["verified: 2026-11", "the 1 files given are the inputs", "have signed the policy"]);
+        .expect(0, &["verified: 2026-11", "the files given (1) are the inputs", "have signed the policy"]);
     let proof = json(&reward(here, &["proof", "payouts", "0x00000000000000000000000000000000000000aa"]).await);
     assert_eq!(proof["proofs"][0]["amount"], "500000");
     assert_eq!(proof["proofs"][0]["leaf_encoding"], serde_json::json!(["address", "uint256"]));

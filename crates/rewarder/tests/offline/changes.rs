@@ -168,6 +168,6 @@ fn a_correction_that_forgets_an_asset_is_refused() {
     let paid = computed(&scratch.job(&[("u.csv", &usage(10))], RICH));
     let mut job = scratch.job(&[("v.csv", &usage(10))], SMALLEST);
     job.epoch = "fix".parse().expect("an epoch");
-    let breach = correction(&paid, &job, None).outcome.err().expect("refused").to_string();
+    let breach = correction(&paid, &job, None).outcome.expect_err("refused").to_string();
     assert!(breach.contains("USDC was paid"), "{breach}");
 }
