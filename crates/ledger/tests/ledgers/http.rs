@@ -62,17 +62,17 @@ async fn start() -> Running {
 }
 
 async fn start_with(tls: Option<TlsAcceptor>) -> Running {
-    let (book, _) = Book::open(Arc::new(RamDisk::new()), BookOptions::default()).unwrap();
+    let (book, _) = Book::open(Arc::new(RamDisk::new()), BookOptions::default()).expect("good");
     let server = Arc::new(Server { book, mischief: Mutex::default(), seen: Mutex::default() });
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("good");
+    let port = listener.local_addr().expect("good").port();
     let base =
         if tls.is_some() { format!("https://localhost:{port}/v1") } else { format!("http://127.0.0.1:{port}/v1/") };
     let (mut task, handler) = (JoinSet::new(), Arc::clone(&server));
     task.spawn(async move {
         let mut connections = JoinSet::new();
         loop {
-            let (stream, _) = listener.accept().await.unwrap();
+            let (stream, _) = listener.accept().await.expect("good");
             let (server, tls) = (Arc::clone(&handler), tls.clone());
             connections.spawn(async move {
                 match tls {
@@ -98,35 +98,35 @@ where
 
 impl Running {
     fn ledger(&self) -> HttpLedger {
-        HttpLedger::new(&HttpOptions::at(&self.base)).unwrap()
+        HttpLedger::new(&HttpOptions::at(&self.base)).expect("good")
     }
 
     fn plan(&self, mischief: impl IntoIterator<Item = Mischief>) {
-        self.server.mischief.lock().unwrap().extend(mischief);
+        self.server.mischief.lock().expect("good").extend(mischief);
     }
 
     fn seen(&self) -> Vec<Seen> {
-        self.server.seen.lock().unwrap().clone()
+        self.server.seen.lock().expect("good").clone()
     }
 }
 
 async fn answer(server: Arc<Server>, request: Request<Incoming>) -> io::Result<Response<Full<Bytes>>> {
     let (head, body) = request.into_parts();
-    let body = body.collect().await.unwrap().to_bytes();
-    let text = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    let body = body.collect().await.expect("good").to_bytes();
+    let text = |name: &str| head.headers.get(name).map(|value| value.to_str().expect("good").to_owned());
     let seen =
         Seen { idempotency_key: text("idempotency-key"), authorization: text("authorization"), body: body.clone() };
-    server.seen.lock().unwrap().push(seen);
-    let next = server.mischief.lock().unwrap().pop_front();
+    server.seen.lock().expect("good").push(seen);
+    let next = server.mischief.lock().expect("good").pop_front();
     let respond = |status: StatusCode, body: String| {
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = status;
         Ok(response)
     };
     if let Some(Mischief::Status(status, header, body)) = next {
-        let mut response: io::Result<_> = respond(StatusCode::from_u16(status).unwrap(), body.to_owned());
+        let mut response: io::Result<_> = respond(StatusCode::from_u16(status).expect("good"), body.to_owned());
         if let (Ok(response), Some((name, value))) = (&mut response, header) {
-            response.headers_mut().insert(name, value.parse().unwrap());
+            response.headers_mut().insert(name, value.parse().expect("good"));
         }
         return response;
     }
@@ -138,7 +138,7 @@ async fn answer(server: Arc<Server>, request: Request<Incoming>) -> io::Result<R
     let (status, mut value) = keep_contract(&server.book, &head.method, head.uri.path(), &body).await;
     match next {
         Some(Mischief::LoseAnswer) => return Err(io::Error::other("hung up on purpose")),
-        Some(Mischief::TooFew) => drop(value["outcomes"].as_array_mut().unwrap().pop()),
+        Some(Mischief::TooFew) => drop(value["outcomes"].as_array_mut().expect("good").pop()),
         Some(Mischief::Huge) => return respond(status, " ".repeat(8 << 20)),
         Some(Mischief::Garbage) => return respond(status, "<html>".to_owned()),
         _ => {}
@@ -147,14 +147,14 @@ async fn answer(server: Arc<Server>, request: Request<Incoming>) -> io::Result<R
 }
 
 fn bytes_of(hex: &str) -> [u8; 32] {
-    *blake3::Hash::from_hex(hex).unwrap().as_bytes()
+    *blake3::Hash::from_hex(hex).expect("good").as_bytes()
 }
 
 /// What docs/ledger-http.md asks for, made of a book.
 async fn keep_contract(book: &Book, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
     if let Some(run) = path.strip_prefix("/v1/runs/").and_then(|rest| rest.strip_suffix("/tally")) {
         assert_eq!(method, Method::GET);
-        let assets = book.tally(&bytes_of(run)).await.unwrap().into_iter().map(|tally| {
+        let assets = book.tally(&bytes_of(run)).await.expect("good").into_iter().map(|tally| {
             let Tally { asset, count, paid, taken_back } = tally;
             let [count, paid, taken_back] = [count.to_string(), paid.to_string(), taken_back.to_string()];
             json!({ "asset": asset, "count": count, "paid": paid, "taken_back": taken_back })
@@ -162,12 +162,12 @@ async fn keep_contract(book: &Book, method: &Method, path: &str, body: &[u8]) ->
         return (StatusCode::OK, json!({ "assets": assets.collect::<Vec<_>>() }));
     }
     assert_eq!((method, path), (&Method::POST, "/v1/transfers"));
-    let sent: Value = serde_json::from_slice(body).unwrap();
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let entries = sent["entries"].as_array().unwrap().iter().map(|entry| Entry {
-        key: bytes_of(entry["key"].as_str().unwrap()),
+    let sent: Value = serde_json::from_slice(body).expect("good");
+    let text = |value: &Value| value.as_str().expect("good").to_owned();
+    let entries = sent["entries"].as_array().expect("good").iter().map(|entry| Entry {
+        key: bytes_of(entry["key"].as_str().expect("good")),
         account: text(&entry["account"]),
-        amount: text(&entry["amount"]).parse().unwrap(),
+        amount: text(&entry["amount"]).parse().expect("good"),
         direction: if entry["direction"] == "pay" { Direction::Pay } else { Direction::TakeBack },
     });
     let (run, asset, pot) = (bytes_of(&text(&sent["run"])), text(&sent["asset"]), text(&sent["pot"]));
@@ -186,9 +186,9 @@ async fn it_does_what_a_ledger_does() {
     let running = start().await;
     does_what_a_ledger_does(&running.ledger()).await;
     let any = AnyLedger::Http(Arc::new(running.ledger()));
-    assert_eq!((any.kind(), any.tally(&[1; 32]).await.unwrap().len(), any.book().is_none()), ("http", 1, true));
+    assert_eq!((any.kind(), any.tally(&[1; 32]).await.expect("good").len(), any.book().is_none()), ("http", 1, true));
     does_what_a_ledger_does(&AnyLedger::Embedded(
-        Book::open(Arc::new(RamDisk::new()), BookOptions::default()).unwrap().0,
+        Book::open(Arc::new(RamDisk::new()), BookOptions::default()).expect("good").0,
     ))
     .await;
 }
@@ -219,7 +219,7 @@ async fn answers_are_lost_and_every_key_is_booked_once() {
         }
     }
     assert!(losses > 20, "{losses}");
-    assert_eq!(ledger.tally(&[1; 32]).await.unwrap(), [tally(1200, 1200, 0)]);
+    assert_eq!(ledger.tally(&[1; 32]).await.expect("good"), [tally(1200, 1200, 0)]);
     let mut keys: Vec<_> =
         running.seen().into_iter().filter_map(|seen| Some((seen.idempotency_key?, seen.body))).collect();
     keys.sort();
@@ -242,10 +242,10 @@ async fn every_status_has_its_meaning() {
         assert!(refusal(ledger.submit(&one).await).contains("never"), "{status}");
     }
     running.plan([Mischief::Status(409, None, r#"{"outcomes":["conflict"]}"#)]);
-    assert_eq!(ledger.submit(&one).await.unwrap(), [Outcome::Conflict]);
+    assert_eq!(ledger.submit(&one).await.expect("good"), [Outcome::Conflict]);
     running.plan([Mischief::Status(409, None, r#"{"outcomes":["accepted"]}"#)]);
     refusal(ledger.submit(&one).await);
-    assert_eq!(ledger.tally(&[1; 32]).await.unwrap(), [], "none of these was booked");
+    assert_eq!(ledger.tally(&[1; 32]).await.expect("good"), [], "none of these was booked");
     let before = running.seen().len();
     running.plan([Mischief::Status(429, Some(("retry-after", "30")), "")]);
     absence(ledger.submit(&one).await);
@@ -257,27 +257,27 @@ async fn every_status_has_its_meaning() {
 async fn silence_ends_the_wait() {
     let running = start().await;
     let options = HttpOptions { timeout: Duration::from_millis(60), ..HttpOptions::at(&running.base) };
-    let ledger = HttpLedger::new(&options).unwrap();
+    let ledger = HttpLedger::new(&options).expect("good");
     running.plan([Mischief::Silence]);
     assert!(absence(ledger.submit(&many(1, 0, 1)).await).contains("no answer in time"));
-    assert_eq!(ledger.submit(&many(1, 0, 1)).await.unwrap(), [Outcome::Accepted], "on another connection");
+    assert_eq!(ledger.submit(&many(1, 0, 1)).await.expect("good"), [Outcome::Accepted], "on another connection");
     let closed = testkit::own_address();
-    absence(HttpLedger::new(&HttpOptions::at(format!("http://{closed}"))).unwrap().submit(&many(1, 0, 1)).await);
+    absence(HttpLedger::new(&HttpOptions::at(format!("http://{closed}"))).expect("good").submit(&many(1, 0, 1)).await);
 }
 
 #[tokio::test]
 async fn a_token_is_sent_and_read_again_when_it_is_not_taken() {
     let running = start().await;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("good");
     let file = folder.path().join("token");
-    std::fs::write(&file, "old\n").unwrap();
+    std::fs::write(&file, "old\n").expect("good");
     let options = HttpOptions { token_file: Some(file.clone()), ..HttpOptions::at(&running.base) };
-    let ledger = HttpLedger::new(&options).unwrap();
+    let ledger = HttpLedger::new(&options).expect("good");
     running.plan([Mischief::Status(401, None, "")]);
-    std::fs::write(&file, "new\n").unwrap();
+    std::fs::write(&file, "new\n").expect("good");
     absence(ledger.submit(&many(1, 0, 1)).await);
-    ledger.submit(&many(1, 0, 1)).await.unwrap();
-    let tokens: Vec<_> = running.seen().into_iter().map(|seen| seen.authorization.unwrap()).collect();
+    ledger.submit(&many(1, 0, 1)).await.expect("good");
+    let tokens: Vec<_> = running.seen().into_iter().map(|seen| seen.authorization.expect("good")).collect();
     assert_eq!(tokens, ["Bearer old", "Bearer new"]);
 }
 
@@ -286,20 +286,21 @@ async fn a_server_is_believed_only_with_its_certificate() {
     let made = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let (own, other) = (made(), made());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![own.cert.der().clone()], key).unwrap();
+    let config =
+        rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("good");
+    let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).expect("good");
+    let config = config.with_no_client_auth().with_single_cert(vec![own.cert.der().clone()], key).expect("good");
     let running = start_with(Some(TlsAcceptor::from(Arc::new(config)))).await;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("good");
     let with = |pem: String, base: &str| {
         let ca_file = folder.path().join("root.pem");
-        std::fs::write(&ca_file, pem).unwrap();
-        HttpLedger::new(&HttpOptions { ca_file: Some(ca_file), ..HttpOptions::at(base) }).unwrap()
+        std::fs::write(&ca_file, pem).expect("good");
+        HttpLedger::new(&HttpOptions { ca_file: Some(ca_file), ..HttpOptions::at(base) }).expect("good")
     };
     let good = with(own.cert.pem(), &running.base);
-    assert_eq!(good.submit(&many(1, 0, 5)).await.unwrap(), [Outcome::Accepted; 5]);
+    assert_eq!(good.submit(&many(1, 0, 5)).await.expect("good"), [Outcome::Accepted; 5]);
     assert!(absence(with(other.cert.pem(), &running.base).submit(&many(1, 5, 1)).await).contains("certificate"));
     let misnamed = running.base.replace("localhost", "127.0.0.1");
     assert!(absence(with(own.cert.pem(), &misnamed).submit(&many(1, 5, 1)).await).contains("certificate"));
-    assert_eq!(good.tally(&[1; 32]).await.unwrap(), [tally(5, 5, 0)]);
+    assert_eq!(good.tally(&[1; 32]).await.expect("good"), [tally(5, 5, 0)]);
 }

@@ -48,8 +48,8 @@ fn absence<T: std::fmt::Debug>(result: Result<T, LedgerError>) -> String {
 /// What every ledger does, whatever it is made of. Uses the runs 1 and 2, and a new ledger.
 async fn does_what_a_ledger_does(ledger: &impl Ledger) {
     let first = batch(1, vec![pay(1, "a", 10), pay(2, "ålice", u128::MAX / 4)]);
-    assert_eq!(ledger.submit(&first).await.unwrap(), [Outcome::Accepted; 2]);
-    assert_eq!(ledger.submit(&first).await.unwrap(), [Outcome::Duplicate; 2]);
+    assert_eq!(ledger.submit(&first).await.expect("good"), [Outcome::Accepted; 2]);
+    assert_eq!(ledger.submit(&first).await.expect("good"), [Outcome::Duplicate; 2]);
     let changes = [
         ("amount", batch(1, vec![pay(1, "a", 11)])),
         ("account", batch(1, vec![pay(1, "b", 10)])),
@@ -59,7 +59,7 @@ async fn does_what_a_ledger_does(ledger: &impl Ledger) {
         ("pot", Batch { pot: "other".to_owned(), ..batch(1, vec![pay(1, "a", 10)]) }),
     ];
     for (what, changed) in changes {
-        assert_eq!(ledger.submit(&changed).await.unwrap(), [Outcome::Conflict], "{what}");
+        assert_eq!(ledger.submit(&changed).await.expect("good"), [Outcome::Conflict], "{what}");
     }
     let mixed =
         batch(1, vec![pay(3, "c", 1), pay(3, "c", 1), pay(3, "c", 2), pay(1, "x", 1), pay(1, "a", 10), pay(4, "c", 5)]);
@@ -71,14 +71,18 @@ async fn does_what_a_ledger_does(ledger: &impl Ledger) {
         Outcome::Duplicate,
         Outcome::Accepted,
     ];
-    assert_eq!(ledger.submit(&mixed).await.unwrap(), expected, "one key several times in a batch");
+    assert_eq!(ledger.submit(&mixed).await.expect("good"), expected, "one key several times in a batch");
     let too_much = batch(2, vec![pay(5, "b", 5), take_back(6, "a", 11)]);
     assert!(refusal(ledger.submit(&too_much).await).contains("a does not have the units of RON"));
     let back = batch(2, vec![take_back(6, "b", 5), pay(5, "b", 5), take_back(7, "a", 10)]);
-    assert_eq!(ledger.submit(&back).await.unwrap(), [Outcome::Accepted; 3], "nothing of the refused batch was booked");
+    assert_eq!(
+        ledger.submit(&back).await.expect("good"),
+        [Outcome::Accepted; 3],
+        "nothing of the refused batch was booked"
+    );
     assert!(refusal(ledger.submit(&batch(1, vec![pay(8, "", 1)])).await).contains("account"));
-    assert_eq!(ledger.submit(&batch(1, vec![])).await.unwrap(), []);
-    assert_eq!(ledger.tally(&[1; 32]).await.unwrap(), [tally(4, 16 + u128::MAX / 4, 0)]);
-    assert_eq!(ledger.tally(&[2; 32]).await.unwrap(), [tally(3, 5, 15)]);
-    assert_eq!(ledger.tally(&[3; 32]).await.unwrap(), []);
+    assert_eq!(ledger.submit(&batch(1, vec![])).await.expect("good"), []);
+    assert_eq!(ledger.tally(&[1; 32]).await.expect("good"), [tally(4, 16 + u128::MAX / 4, 0)]);
+    assert_eq!(ledger.tally(&[2; 32]).await.expect("good"), [tally(3, 5, 15)]);
+    assert_eq!(ledger.tally(&[3; 32]).await.expect("good"), []);
 }

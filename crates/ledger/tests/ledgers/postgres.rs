@@ -33,21 +33,21 @@ async fn it_does_what_a_ledger_does() {
     let server = start();
     let ledger = ledger(server.over_socket());
     does_what_a_ledger_does(&ledger).await;
-    assert_eq!(ledger.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(ledger.verify().await.expect("good"), Vec::<String>::new());
     assert_eq!(ledger.connections(), 2, "one, and another after the batch that was refused inside PostgreSQL");
     overflows_are_refused(&ledger).await;
-    assert_eq!(ledger.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(ledger.verify().await.expect("good"), Vec::<String>::new());
     many_ledgers_send_the_same(&server).await;
     a_newer_schema_is_left_alone(&server, &ledger).await;
 }
 
 async fn overflows_are_refused(ledger: &PostgresLedger) {
     let full = Batch { asset: "BIG".to_owned(), ..batch(9, vec![pay(900, "full", u128::MAX)]) };
-    assert_eq!(ledger.submit(&full).await.unwrap(), [Outcome::Accepted], "to the last unit");
+    assert_eq!(ledger.submit(&full).await.expect("good"), [Outcome::Accepted], "to the last unit");
     let more = Batch { asset: "BIG".to_owned(), ..batch(9, vec![pay(901, "full", 1)]) };
     refusal(ledger.submit(&more).await);
     let sums = Tally { asset: "BIG".to_owned(), count: 1, paid: u128::MAX, taken_back: 0 };
-    assert_eq!(ledger.tally(&[9; 32]).await.unwrap(), [sums]);
+    assert_eq!(ledger.tally(&[9; 32]).await.expect("good"), [sums]);
 }
 
 /// Several nodes at an empty run, in different orders: no deadlock, and every key once.
@@ -60,7 +60,7 @@ async fn many_ledgers_send_the_same(server: &Postgres) {
             for round in 0..10 {
                 let mut sent = many(7, 10_000 + round * 300, 300);
                 sent.entries.rotate_left((node * 70) as usize);
-                let outcomes = ledger.submit(&sent).await.unwrap();
+                let outcomes = ledger.submit(&sent).await.expect("good");
                 assert!(!outcomes.contains(&Outcome::Conflict));
                 accepted += outcomes.iter().filter(|outcome| **outcome == Outcome::Accepted).count();
             }
@@ -69,8 +69,8 @@ async fn many_ledgers_send_the_same(server: &Postgres) {
     }
     let accepted: usize = tasks.join_all().await.into_iter().sum();
     let ledger = ledger(server.over_tcp());
-    assert_eq!((accepted, ledger.tally(&[7; 32]).await.unwrap()), (3000, vec![tally(3000, 3000, 0)]));
-    assert_eq!(ledger.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!((accepted, ledger.tally(&[7; 32]).await.expect("good")), (3000, vec![tally(3000, 3000, 0)]));
+    assert_eq!(ledger.verify().await.expect("good"), Vec::<String>::new());
 }
 
 async fn a_newer_schema_is_left_alone(server: &Postgres, known: &PostgresLedger) {
@@ -78,11 +78,11 @@ async fn a_newer_schema_is_left_alone(server: &Postgres, known: &PostgresLedger)
     onlooker
         .batch_execute("UPDATE macronode_ledger.balances SET credits = credits + 1 WHERE account = 'ålice'")
         .await
-        .unwrap();
-    let faults = known.verify().await.unwrap();
+        .expect("good");
+    let faults = known.verify().await.expect("good");
     assert!(faults.iter().any(|fault| fault.starts_with("ålice: the balance in RON")), "{faults:?}");
     assert!(faults.iter().any(|fault| fault.starts_with("RON: ")), "{faults:?}");
-    onlooker.batch_execute("UPDATE macronode_ledger.version SET version = 2").await.unwrap();
+    onlooker.batch_execute("UPDATE macronode_ledger.version SET version = 2").await.expect("good");
     let why = absence(ledger(server.over_socket()).submit(&many(8, 20_000, 1)).await);
     assert!(why.contains("version 2"), "{why}");
 }
@@ -94,10 +94,10 @@ async fn a_server_is_believed_only_with_its_certificate() {
     let identity = Some((own.cert.pem(), own.signing_key.serialize_pem()));
     let settings = ["fsync=off", "log_min_messages=fatal"].map(str::to_owned).to_vec();
     let server = Postgres::start(&PostgresStart { settings, identity }).expect("a server");
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("good");
     let file = |name: &str, pem: String| {
         let path = folder.path().join(name);
-        std::fs::write(&path, pem).unwrap();
+        std::fs::write(&path, pem).expect("good");
         Some(path)
     };
     let (ip, port) = (server.address.ip(), server.address.port());
@@ -107,11 +107,11 @@ async fn a_server_is_believed_only_with_its_certificate() {
         PostgresLedger::new(&PostgresOptions { ca_file, ..PostgresOptions::at(address(host)) }).expect("options")
     };
     let good = with("localhost", file("own.pem", own.cert.pem()));
-    assert_eq!(good.submit(&many(1, 0, 10)).await.unwrap(), [Outcome::Accepted; 10]);
+    assert_eq!(good.submit(&many(1, 0, 10)).await.expect("good"), [Outcome::Accepted; 10]);
     let (onlooker, _driver) = onlooker(&server).await;
     let encrypted =
         "SELECT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'macronode-ledger'";
-    let rows = onlooker.query(encrypted, &[]).await.unwrap();
+    let rows = onlooker.query(encrypted, &[]).await.expect("good");
     assert_eq!(rows.iter().map(|row| row.get::<_, bool>(0)).collect::<Vec<_>>(), [true]);
     let strange = with("localhost", file("other.pem", other.cert.pem()));
     let why = absence(strange.submit(&many(1, 10, 1)).await);
@@ -119,7 +119,7 @@ async fn a_server_is_believed_only_with_its_certificate() {
     let misnamed = with("db.example", file("own.pem", own.cert.pem()));
     let why = absence(misnamed.submit(&many(1, 10, 1)).await);
     assert!(why.contains("certificate"), "{why}");
-    assert_eq!(good.tally(&[1; 32]).await.unwrap(), [tally(10, 10, 0)]);
+    assert_eq!(good.tally(&[1; 32]).await.expect("good"), [tally(10, 10, 0)]);
 }
 
 #[tokio::test]
@@ -127,14 +127,14 @@ async fn nobody_there_is_told_and_nothing_waits_for_ever() {
     let closed = testkit::own_address();
     let address = format!("host={} port={} user=u dbname=d", closed.ip(), closed.port());
     absence(ledger(address).submit(&many(1, 0, 1)).await);
-    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = silent.local_addr().unwrap().port();
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("good");
+    let port = silent.local_addr().expect("good").port();
     let options = PostgresOptions {
         connect_timeout: Duration::from_millis(50),
         statement_timeout: Duration::from_millis(50),
         ..PostgresOptions::at(format!("host=127.0.0.1 port={port} user=u dbname=d"))
     };
-    absence(PostgresLedger::new(&options).unwrap().submit(&many(1, 0, 1)).await);
+    absence(PostgresLedger::new(&options).expect("good").submit(&many(1, 0, 1)).await);
 }
 
 /// Ends the connection of the ledger while it is at work, after so many questions more: at another moment of its
@@ -144,17 +144,17 @@ async fn kill(onlooker: &tokio_postgres::Client, questions: u64) -> u64 {
     let at_work =
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'macronode-ledger' AND state <> 'idle'";
     for _ in 0..TRIES_MAX {
-        if onlooker.query_one(at_work, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+        if onlooker.query_one(at_work, &[]).await.expect("good").get::<_, i64>(0) > 0 {
             break;
         }
     }
     for _ in 0..questions {
-        onlooker.query_one("SELECT 1", &[]).await.unwrap();
+        onlooker.query_one("SELECT 1", &[]).await.expect("good");
     }
     let ended = "
         SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE application_name = 'macronode-ledger' AND state <> 'idle'";
-    onlooker.query_one(ended, &[]).await.unwrap().get::<_, i64>(0) as u64
+    onlooker.query_one(ended, &[]).await.expect("good").get::<_, i64>(0) as u64
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,8 +188,8 @@ async fn connections_are_killed_and_every_key_is_booked_once() {
         found_booked += u64::from(was_booked);
     }
     let (paid, taken_back) = (u128::from(rounds * ENTRIES), u128::from(rounds - 1));
-    assert_eq!(ledger.tally(&[1; 32]).await.unwrap(), [tally(rounds * ENTRIES + rounds - 1, paid, taken_back)]);
-    assert_eq!(ledger.verify().await.unwrap(), Vec::<String>::new());
+    assert_eq!(ledger.tally(&[1; 32]).await.expect("good"), [tally(rounds * ENTRIES + rounds - 1, paid, taken_back)]);
+    assert_eq!(ledger.verify().await.expect("good"), Vec::<String>::new());
     assert!(killed > rounds / 4, "only {killed} connections were killed at work");
     assert!(ledger.connections() > killed / 2, "{} connections for {killed} killed", ledger.connections());
     println!(

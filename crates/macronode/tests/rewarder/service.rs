@@ -77,10 +77,10 @@ fn usage(actors: usize, number: usize) -> String {
 async fn an_epoch_goes_from_an_upload_to_settled_payouts() {
     let node = options().config(UNSIGNED).start().await.expect("started");
     let caller = Caller::of(&node);
-    let b3 = caller.upload(&usage(300, 0)).await;
-    let again = caller.ask(Method::PUT, &format!("/rewarder/inputs/b3:{b3}"), usage(300, 0)).await;
+    let uploaded = caller.upload(&usage(300, 0)).await;
+    let again = caller.ask(Method::PUT, &format!("/rewarder/inputs/b3:{uploaded}"), usage(300, 0)).await;
     assert_eq!(again.status, 200, "it is here already");
-    let begun = caller.compute("2026-11", &body(&b3)).await;
+    let begun = caller.compute("2026-11", &body(&uploaded)).await;
     assert_eq!((begun.status, begun.header("location")), (202, "/rewarder/epochs/2026-11"), "{}", begun.text());
     let epoch = caller.ended("2026-11").await;
     assert_eq!(epoch["state"], "settled", "{epoch}");
@@ -89,7 +89,7 @@ async fn an_epoch_goes_from_an_upload_to_settled_payouts() {
     assert_eq!((&settlement["intents"], &settlement["sent"]), (&json!(300), &json!(300)));
     assert_eq!(settlement["reconciliation"]["agrees"], true, "{settlement}");
 
-    let duplicate = caller.compute("2026-11", &body(&b3)).await;
+    let duplicate = caller.compute("2026-11", &body(&uploaded)).await;
     assert_eq!((duplicate.status, &duplicate.json().expect("JSON")["commitment"]), (200, &epoch["commitment"]));
     let other = caller.upload(&usage(300, 1)).await;
     assert_eq!(caller.compute("2026-11", &body(&other)).await.status, 409, "other inputs");
