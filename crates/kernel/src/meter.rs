@@ -1,7 +1,7 @@
 //! What services did for whom: counters by tenant and metric, which services add to and one reader takes.
 //!
 //! A service asks the [`Builder`](crate::Builder) or the [`KernelHandle`](crate::KernelHandle) for the [`Meter`] and
-//! says `meter.count(tenant, "mailbox.messages_sent", 1)`; who reads it, and what becomes of the sums, is not its
+//! says `meter.count(tenant, "store.messages_sent", 1)`; who reads it, and what becomes of the sums, is not its
 //! concern.
 
 use std::hash::BuildHasher as _;
@@ -200,8 +200,8 @@ mod tests {
 
     use super::*;
 
-    const SENT: &str = "mailbox.messages_sent";
-    const BYTES: &str = "mailbox.bytes_sent";
+    const SENT: &str = "store.messages_sent";
+    const BYTES: &str = "store.bytes_sent";
 
     fn meter(rows_max: usize) -> (Meter, Arc<Metrics>) {
         let metrics = Metrics::new();

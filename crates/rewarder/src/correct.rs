@@ -1,8 +1,8 @@
 //! Correction epochs: what should have been paid, minus what was.
 //!
 //! Who got too little is paid the rest. Who got too much gives it back, as far as the order allows; what is not taken
-//! back is carried in the manifest. The order among equals is that of the corrected run, so that nobody's amount changes
-//! for another reason than the error.
+//! back is carried in the manifest. The order among equals is that of the corrected run, so that nobody's amount
+//! changes for another reason than the error.
 
 use std::io::{self, Write};
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ron_log::{Disk, DiskFile, Durability};
 
-/// A folder of plain files. It has no lock and no reserve of descriptors, unlike the folder of a log: it is written once,
-/// then copied, published and read by anybody, perhaps from a medium that cannot be written.
+/// A folder of plain files. It has no lock and no reserve of descriptors, unlike the folder of a log: it is written
+/// once, then copied, published and read by anybody, perhaps from a medium that cannot be written.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,

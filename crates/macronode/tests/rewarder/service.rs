@@ -290,7 +290,7 @@ async fn half_of_the_workers_die_under_load_and_every_run_is_sealed_once() {
     assert_eq!(workers.count(), 4, "no task is left over");
 }
 
-async fn caller_of(node: &Process) -> Caller {
+fn caller_of(node: &Process) -> Caller {
     Caller { api: node.api, bearer: format!("Bearer {}", node.token) }
 }
 
@@ -304,7 +304,7 @@ async fn a_node_that_is_killed_pays_everybody_once() {
     let (mut expected, request) = (0_u64, usage(3_000, 7));
     for round in 0..rounds {
         let mut node = Process::start(folder.path(), &data_dir, &["--config", &config]).await;
-        let caller = caller_of(&node).await;
+        let caller = caller_of(&node);
         for earlier in 0..round {
             let state = caller.get(&format!("/rewarder/epochs/round-{earlier}")).await;
             if state.status == 404 {
@@ -324,7 +324,7 @@ async fn a_node_that_is_killed_pays_everybody_once() {
         node.wait_exit().await;
     }
     let node = Process::start(folder.path(), &data_dir, &["--config", &config]).await;
-    let caller = caller_of(&node).await;
+    let caller = caller_of(&node);
     for round in 0..rounds {
         let path = format!("/rewarder/epochs/round-{round}");
         if caller.get(&path).await.status == 404 {
