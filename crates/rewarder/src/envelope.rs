@@ -1,7 +1,8 @@
 //! Signed documents: DSSE v1 envelopes with Ed25519 signatures.
 //!
 //! What is signed is the type and the payload together (PAE), so that a signature over one kind of document is none
-//! over another kind. The key id of a signature is only a hint: every trusted key is tried, and distinct keys are counted.
+//! over another kind. The key id of a signature is only a hint: every trusted key is tried, and distinct keys are
+//! counted.
 
 use std::collections::BTreeSet;
 
