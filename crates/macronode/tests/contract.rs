@@ -157,7 +157,7 @@ fn every_default_of_the_contract_is_the_default_of_the_configuration() {
         Some(match key {
             "rpc_retry_jitter_ms" => window(rewarder::RPC_RETRY_JITTER),
             "requeue_jitter_ms" => window(rewarder::REQUEUE_JITTER),
-            // A rule, not a value: `rewarder.epoch_duration` is the setting, and tests of the scheduler hold it to this.
+            // A rule, not a value: the setting is `rewarder.epoch_duration`.
             "epoch_deadline" => "min(now + epoch_duration/2, the caller's deadline)".into(),
             "scanner_wake_min" => toml::Value::String(format!("{}ms", mailbox::SCANNER_WAKE_MIN.as_millis())),
             "scanner_wake_max" => toml::Value::String(format!("{}ms", mailbox::SCANNER_WAKE_MAX.as_millis())),

@@ -1,8 +1,9 @@
 //! The rewarder: exact, reproducible, provable epoch payouts.
 //!
 //! The offline half is a run without a node. Read in this order: `policy_document` and `envelope` (whose rules), `job`
-//! (from files to amounts), `manifest` and `artifacts` (what is written, and its one hash), `sealed` (reading it again),
-//! `verify`, `proofs`, `intents`, `diff`, `correct`. The live half is `service`, with `store`, `folders` and `inputs`.
+//! (from files to amounts), `manifest` and `artifacts` (what is written, and its one hash), `sealed` (reading it
+//! again), `verify`, `proofs`, `intents`, `diff`, `correct`. The live half is `service`, with `store`, `folders` and
+//! `inputs`.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! The live rewarder: requests become runs, runs are sealed, sealed runs are paid.
 //!
-//! In order of flow: the handle ([`Rewarder`]) checks a request and queues it; the scheduler finds duplicates and makes
-//! a job; a worker computes it; the writer writes its artifacts and then its row in the seal log, the only commit point;
-//! the release gate asks whether a person must look; the emitter brings the payouts to the ledger and compares.
+//! In order of flow: the handle ([`Rewarder`]) checks a request and queues it; the scheduler finds duplicates and
+//! makes a job; a worker computes it; the writer writes its artifacts and then its row in the seal log, the only commit
+//! point; the release gate asks whether a person must look; the emitter brings the payouts to the ledger and compares.
 
 mod emitter;
 pub(crate) mod engine;

@@ -1,5 +1,5 @@
-//! The seal log: which runs are sealed, released, settled or quarantined. A run exists from the moment its row is durable
-//! here; everything else follows from the row and the artifacts it names.
+//! The seal log: which runs are sealed, released, settled or quarantined. A run exists from the moment its row is
+//! durable here; everything else follows from the row and the artifacts it names.
 
 mod row;
 

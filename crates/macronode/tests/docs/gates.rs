@@ -112,16 +112,20 @@ const HELD: &[(&str, &[Holder])] = &[
             Test(MAILBOX_FAULTS, "killed_shard_workers_lose_nothing_and_keep_order_and_the_probe_tells", Both),
         ],
     ),
+    ("chaos-rewarder", &[Test(REWARDER, "half_of_the_workers_die_under_load_and_every_run_is_sealed_once", Ci)]),
+    (
+        "rewarder-conserve",
+        &[
+            Test(REWARDER_SERVICE, "a_breach_of_conservation_is_sealed_as_such_and_pays_nobody", Ci),
+            Test(REWARDER_CRASH, "the_power_goes_at_every_operation_of_the_disk", Both),
+            Test(REWARDER_CRASH, "the_node_dies_or_hears_nothing_at_every_call_to_the_ledger", Ci),
+        ],
+    ),
     ("runtimes", &[Step("current-thread", Ci), Bench(RUNTIMES, "macronode-bench kernel")]),
 ];
 
 /// Gates of services that are not on the list yet, each with its service.
-const WAITING: &[(&str, &str)] = &[
-    ("chaos-rewarder", "rewarder"),
-    ("index-hedge", "index"),
-    ("index-flood", "index"),
-    ("rewarder-conserve", "rewarder"),
-];
+const WAITING: &[(&str, &str)] = &[("index-hedge", "index"), ("index-flood", "index")];
 
 const DRAIN: &str = "crates/macronode/tests/gates/drain.rs";
 const LIMITS: &str = "crates/macronode/tests/gates/limits.rs";
@@ -132,6 +136,9 @@ const AMNESIA: &str = "crates/macronode/tests/operations/amnesia.rs";
 const AMNESIA_MEMORY: &str = "crates/macronode/tests/operations/amnesia_memory.rs";
 const MAILBOX_GATES: &str = "crates/macronode/tests/mailbox/gates.rs";
 const MAILBOX_FAULTS: &str = "crates/macronode/tests/mailbox/faults.rs";
+const REWARDER: &str = "crates/macronode/tests/rewarder/service.rs";
+const REWARDER_CRASH: &str = "crates/rewarder/src/service/crash.rs";
+const REWARDER_SERVICE: &str = "crates/rewarder/src/service/tests.rs";
 const KILL: &str = "crates/macronode/tests/mailbox/kill.rs";
 const LOOM: &str = "crates/cells/tests/loom.rs";
 const KERNEL_MODELS: &str = "crates/kernel/tests/shuttle.rs";

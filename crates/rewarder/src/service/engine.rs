@@ -1,4 +1,4 @@
-//! What every part of the live rewarder shares: the seal log, the folders, the ledger, and the runs that are on their way.
+//! What every part of the live rewarder shares: the seal log, the folders, the ledger, and the runs on their way.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -332,7 +332,7 @@ impl Engine {
         refusals.push_back(Arc::new(refusal));
     }
 
-    /// The next run to compute: one that came back, or the next in the queue; none once the queue is closed. Cancel-safe.
+    /// The next run to compute: one that came back, or the next in the queue; none once that is closed. Cancel-safe.
     pub async fn next_ticket(self: &Arc<Self>, work: &mut QueueReceiver<Ticket>) -> Option<Ticket> {
         loop {
             let returned = self.has_returned.notified();

@@ -1,4 +1,4 @@
-//! A rewarder for tests: an engine without a running kernel, on one simulated disk, with a ledger that can be made to fail.
+//! A rewarder for tests: an engine without a running kernel, on one simulated disk, with a ledger that fails on order.
 
 use std::collections::BTreeMap;
 use std::io;

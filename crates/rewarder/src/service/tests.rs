@@ -1,3 +1,5 @@
+//! What the live rewarder does when the ledger, the policy or a task says no.
+
 use std::sync::Arc;
 
 use ron_log::SimDisk;

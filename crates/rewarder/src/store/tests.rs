@@ -1,3 +1,5 @@
+//! The seal log, from sealed to settled and through its own compaction.
+
 use std::collections::BTreeMap;
 
 use ron_calculus::Units;
