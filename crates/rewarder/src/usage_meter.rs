@@ -112,11 +112,12 @@ impl UsageMeter {
         let meter = self.inner.meter.clone();
         let page = self.with(deadline, move |store| {
             store.collect(&meter);
-            let (page, next) = store.book().after(after.as_deref(), rows);
+            let (page, next) = store.page(after.as_deref(), rows);
             let owned = page.iter().map(|row| (row.actor.to_owned(), row.metric.to_owned(), row.quantity));
+            let (rows, next) = (owned.collect(), next.map(str::to_owned));
             UsagePage {
-                rows: owned.collect(),
-                next: next.map(str::to_owned),
+                rows,
+                next,
                 rows_total: store.book().rows() as u64,
                 sealed: store.sealed().take(SEALED_SHOWN).cloned().collect(),
             }

@@ -165,7 +165,7 @@ check('without a token, with nobody to pay, in quarantine', async () => {
   const epoch = await computed(ROWS);
   const empty = await computed([['idle', 0]]);
   const big = '3'.repeat(38);
-  const quarantined = await computed([['a', big], ['b', big]], { weights: { usage: '9999' } });
+  const quarantined = await computed([['a', big], ['b', big]], { weights: { usage: '9999', other: '1' } });
   await withPage(async (page) => {
     await page.go(address(epoch));
     await page.shown('#token');

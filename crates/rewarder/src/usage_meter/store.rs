@@ -10,7 +10,7 @@ use bytes::Bytes;
 use ron_kernel::Meter;
 use ron_log::{Class, Disk, Live, Log, LogError, LogOptions, Position, Recovery, Replayed};
 
-use super::book::{Book, FILE_BYTES_MAX};
+use super::book::{Book, FILE_BYTES_MAX, UsageRow};
 use super::file;
 use super::record::{self, Record, SealKind, UsageSeal};
 use crate::epoch::EpochId;
@@ -124,6 +124,11 @@ impl Store {
         &self.book
     }
 
+    /// Rows after this actor, and the actor after whom the next page begins.
+    pub fn page(&mut self, after: Option<&str>, rows: usize) -> (Vec<UsageRow<'_>>, Option<&str>) {
+        self.book.after(after, rows)
+    }
+
     /// Log that holds everything.
     pub fn log(&self) -> &Log {
         &self.log
@@ -136,6 +141,8 @@ impl Store {
             self.append_rows(Class::Data, false)?;
             self.log.flush()?;
             self.book.written();
+            // Not left to the seal, which somebody waits for.
+            self.book.put_in_order();
         }
         self.reclaim()
     }
@@ -156,7 +163,7 @@ impl Store {
                 Err(UsageError::SealedOtherwise { epoch: epoch.to_owned(), sealed_as: seal.sealed.as_actor.clone() })
             };
         }
-        let (file, rows) = file::write(&self.book, as_actor);
+        let (file, rows) = file::write(&mut self.book, as_actor);
         let sealed = UsageSeal {
             epoch: epoch.to_owned(),
             as_actor: as_actor.map(str::to_owned),
