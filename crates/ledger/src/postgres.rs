@@ -54,8 +54,8 @@ impl PostgresLedger {
     /// here may be done twice, because a key is booked once.
     async fn with_link<W: Work>(&self, work: W) -> Result<W::Answer, LedgerError> {
         let deadline = Deadline::after(self.target.statement_timeout + self.target.connect_timeout + MARGIN);
-        // On the heap: a handshake and a statement are larger than what their callers should carry around.
-        let worked = Box::pin(async {
+        // Boxed: what connecting takes would otherwise lie in every caller's own future, used or not.
+        let working = Box::pin(async {
             let _turn = self.turn.acquire().await.map_err(|_| Trouble::Ours("the ledger was closed".into()))?;
             let kept = self.idle().take().filter(|link| !link.is_closed());
             if let Some(mut link) = kept {
@@ -69,7 +69,7 @@ impl PostgresLedger {
             let done = link.run(&work).await;
             self.keep(link, done)
         });
-        let answered = deadline.run("ledger_postgres", worked).await;
+        let answered = deadline.run("ledger_postgres", working).await;
         let answered = answered.unwrap_or_else(|_| Err(Trouble::Ours("PostgreSQL does not answer".into())));
         answered.map_err(Trouble::into_ledger_error)
     }
