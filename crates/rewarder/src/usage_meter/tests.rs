@@ -1,3 +1,5 @@
+//! The meter's books: what is counted is sealed once, through crashes and restarts.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
