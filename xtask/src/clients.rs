@@ -53,6 +53,13 @@ const CLIENTS: &[Client] = &[
     client("awscli", "the command line", Packages::PYTHON, "awscli_job.py", 180),
     client("celery", "Celery with SQS as its broker", Packages::PYTHON, "celery_job.py", 240),
     client("node", "JavaScript SDK v3, which checks every MD5", Packages::Npm, "job.mjs", 120),
+    client(
+        "merkle",
+        "OpenZeppelin's library, which rebuilds the roots of reward runs",
+        Packages::Npm,
+        "merkle.mjs",
+        180,
+    ),
     client("rust", "the Rust SDK", Packages::Cargo, "", 120),
     client("readme", "the README's examples in four languages", Packages::All, "", 120),
     client(

@@ -7,6 +7,7 @@
 
 pub mod allocate;
 pub mod explain;
+mod parallel;
 pub mod policy;
 pub mod totals;
 pub mod tree;
@@ -14,6 +15,6 @@ pub mod units;
 
 pub use allocate::{AssetAllocation, Breach, Question, allocate};
 pub use explain::{Explanation, explain};
-pub use policy::Policy;
+pub use policy::{Policy, PolicyError};
 pub use totals::{Roster, Slot, Totals};
 pub use units::Units;

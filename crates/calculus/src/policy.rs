@@ -4,7 +4,39 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+mod check;
+mod read;
+mod weights;
+
+#[cfg(test)]
+mod tests;
+
+pub use weights::integer_weights;
+
 use crate::units::Units;
+
+/// The version of the rules that this build knows.
+pub const RULESET: u32 = 1;
+/// Longest policy, in bytes.
+pub const POLICY_BYTES_MAX: usize = 1 << 20;
+/// Longest name of a policy, an asset, a metric or a group, in bytes.
+pub const NAME_BYTES_MAX: usize = 256;
+/// Most assets of one policy.
+pub const ASSETS_MAX: usize = 64;
+/// Most groups of one asset.
+pub const GROUPS_MAX: usize = 1024;
+/// Most weights of one asset.
+pub const WEIGHTS_MAX: usize = 1024;
+
+/// Why a policy cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policy: {place}: {reason}")]
+pub struct PolicyError {
+    /// Place in the document, such as `assets[0].weights.usage`; a dot stands for all of it.
+    pub place: String,
+    /// What is wrong there.
+    pub reason: String,
+}
 
 /// A policy as it is written and signed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,13 +59,14 @@ pub struct Policy {
 pub struct AssetPolicy {
     /// Name of the asset.
     pub asset: String,
-    /// Units to be paid out; given with the run if absent. With groups it is their sum.
+    /// Units to be paid out; given with the run if absent. With groups it is their sum, and may be left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Units>,
     /// A pool for each group of rows.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "read::groups")]
     pub groups: BTreeMap<String, Units>,
     /// Worth of one unit of each metric: a whole number or a ratio `3/7`.
+    #[serde(deserialize_with = "read::weights")]
     pub weights: BTreeMap<String, Weight>,
     /// Most that one actor gets from one pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,7 +123,7 @@ pub struct ReleaseLimits {
     /// Whether a person always has to say so.
     pub by_hand: bool,
     /// Most units of each asset in one epoch.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "read::totals")]
     pub total_max: BTreeMap<String, Units>,
     /// Most that one actor's amount may change against the last settled epoch, in percent of the amount there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +131,40 @@ pub struct ReleaseLimits {
     /// Most actors that the last settled epoch did not pay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_payees_max: Option<u64>,
+}
+
+impl Policy {
+    /// The policy with these pools written into it, by asset: what a run was told on its command line becomes part of
+    /// what is hashed.
+    pub fn with_pools(&self, pools: &BTreeMap<String, u128>) -> Result<Policy, PolicyError> {
+        let mut policy = self.clone();
+        for (name, units) in pools {
+            let asset = policy.assets.iter_mut().find(|asset| asset.asset == *name);
+            let refuse = |reason: &str| PolicyError { place: format!("pool of `{name}`"), reason: reason.to_owned() };
+            let asset = asset.ok_or_else(|| refuse("the policy has no such asset"))?;
+            if !asset.groups.is_empty() {
+                return Err(refuse("it is the sum of the pools of its groups, which the policy gives"));
+            }
+            asset.pool = Some(Units(*units));
+        }
+        policy.check()?;
+        Ok(policy)
+    }
+
+    /// Whether every asset has a pool, so that the policy can be run.
+    pub fn is_complete(&self) -> bool {
+        self.assets.iter().all(|asset| asset.total_pool().is_some())
+    }
+}
+
+impl AssetPolicy {
+    /// Units that the policy gives out: the pool or the sum of the groups; none if the pool is given with the run.
+    pub fn total_pool(&self) -> Option<u128> {
+        if self.groups.is_empty() {
+            return self.pool.map(|units| units.0);
+        }
+        self.groups.values().try_fold(0_u128, |sum, units| sum.checked_add(units.0))
+    }
 }
 
 impl From<Weight> for String {

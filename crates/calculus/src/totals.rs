@@ -39,16 +39,18 @@ impl Roster {
 
     /// Place of an actor.
     pub fn find(&self, actor: &str) -> Option<usize> {
+        let place = self.place_for(actor);
+        (place < self.len() && self.get(place) == actor).then_some(place)
+    }
+
+    /// Place of the first actor that does not come before this one; the length if all do.
+    pub fn place_for(&self, actor: &str) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
-            match self.get(middle).cmp(actor) {
-                std::cmp::Ordering::Equal => return Some(middle),
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-            }
+            if self.get(middle) < actor { low = middle + 1 } else { high = middle }
         }
-        None
+        low
     }
 
     /// All actors in order.
