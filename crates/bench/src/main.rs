@@ -7,6 +7,7 @@ mod machine;
 mod mailbox;
 mod process;
 mod report;
+mod rewarder;
 mod servers;
 mod sqs;
 mod stats;
@@ -41,6 +42,11 @@ enum Command {
     Mailbox(MailboxArgs),
     /// The SQS surface: beside the native one, and beside other servers that speak SQS.
     Sqs(SqsArgs),
+    /// Reward runs: adding usage up, dividing a pool, the whole job, beside DuckDB, Polars and pandas.
+    Rewarder(RewarderArgs),
+    /// One job of the page about reward runs; prints what it did.
+    #[command(hide = true)]
+    RewarderChild(rewarder::ChildArgs),
     /// A peer of the HTTP rows; prints its port.
     #[command(hide = true)]
     ServeBare,
@@ -126,11 +132,31 @@ struct SqsArgs {
     page: PageArgs,
 }
 
+#[derive(Args, Debug)]
+struct RewarderArgs {
+    /// Measure DuckDB, Polars and pandas too; they are installed from PyPI beside the build
+    #[arg(long)]
+    peers: bool,
+    /// How often each thing is measured
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<usize>,
+    /// Leave out epochs of more rows
+    #[arg(long, value_name = "ROWS", conflicts_with = "write", default_value_t = u64::MAX)]
+    rows_max: u64,
+    /// The node's binary; the one beside this one if not given
+    #[arg(long, value_name = "FILE")]
+    node: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Kernel(arguments) => measure_kernel(&arguments),
         Command::Mailbox(arguments) => measure_mailbox(arguments),
         Command::Sqs(arguments) => measure_sqs(arguments),
+        Command::Rewarder(arguments) => measure_rewarder(arguments),
+        Command::RewarderChild(arguments) => rewarder::run_child(&arguments),
         Command::ServeBare => servers::serve_bare(),
         Command::ServeLayers => servers::serve_layers(),
         Command::ServeSend => servers::serve(mailbox::bare_router()),
@@ -193,6 +219,24 @@ fn measure_sqs(arguments: SqsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn measure_rewarder(arguments: RewarderArgs) -> anyhow::Result<()> {
+    let size = size_of(arguments.page.quick)?;
+    let machine = machine::describe();
+    let options = rewarder::Options {
+        size,
+        rounds: arguments.rounds.unwrap_or_else(|| size.pick(1, 5)),
+        rows_max: arguments.rows_max,
+        peers: arguments.peers,
+        node: arguments.node.or_else(|| process::node_binary().ok()),
+    };
+    let outcome = rewarder::measure(&options)?;
+    println!("\n{machine}\n\n{}", outcome.plain());
+    if arguments.page.write {
+        head::write_page(&arguments.page.folder, "rewarder", &outcome.markdown(&machine))?;
+    }
+    Ok(())
+}
+
 fn size_of(quick: bool) -> anyhow::Result<Size> {
     anyhow::ensure!(
         !cfg!(debug_assertions) || quick,
@@ -219,5 +263,8 @@ mod tests {
         let sqs = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "sqs"], more].concat());
         assert!(sqs(&["--peers", "--quick", "--write", "--peer", "elasticmq=127.0.0.1:9324"]).is_ok());
         assert!(sqs(&["--write", "--only", "held"]).is_err());
+        let rewarder = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "rewarder"], more].concat());
+        assert!(rewarder(&["--peers", "--quick", "--write"]).is_ok());
+        assert!(rewarder(&["--write", "--rows-max", "1000000"]).is_err(), "a part must not replace the whole page");
     }
 }

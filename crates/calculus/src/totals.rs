@@ -102,7 +102,7 @@ pub struct TotalsParts {
 }
 
 impl Totals {
-    /// Takes over what was made elsewhere, without a copy; none if it is not in the order that [`Totals::push`] demands.
+    /// Takes over what was made elsewhere, without a copy; none if it is not in the order of [`Totals::push`].
     pub fn from_parts(parts: TotalsParts) -> Option<Totals> {
         let TotalsParts { slots, text, actor_ends, entry_ends, entry_slots, entry_totals } = parts;
         let (text_bytes, entries) = (text.len() as u64, entry_slots.len() as u64);

@@ -4,6 +4,7 @@
 //! there. `guard` checks sizes before the library sees them; panics that are left end here, as damage of the file.
 
 mod batch;
+mod footer;
 mod guard;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,6 +52,7 @@ impl ParquetFile {
             .map_err(|source| InputError::Io { file: name.to_owned(), source })?;
         let file = Arc::new(file);
         let opened = guarded(|| {
+            file.check_footer()?;
             let metadata = ParquetMetaDataReader::new().parse_and_finish(file.as_ref()).map_err(told)?;
             let places = check_columns(&metadata)?;
             check_row_groups(&metadata, file.length())?;
@@ -167,7 +169,9 @@ fn check_columns(metadata: &ParquetMetaData) -> Result<[Option<usize>; 5], Strin
 /// Row groups lie within the file.
 fn check_row_groups(metadata: &ParquetMetaData, length: u64) -> Result<(), String> {
     for (index, group) in metadata.row_groups().iter().enumerate() {
-        let is_within = |(start, bytes): (u64, u64)| start.checked_add(bytes).is_some_and(|end| end <= length);
+        // The last eight bytes are the end of the footer, and no part of a page.
+        let is_within =
+            |(start, bytes): (u64, u64)| start.checked_add(bytes).is_some_and(|end| end.saturating_add(8) <= length);
         let is_sound = group.num_rows() >= 0 && group.columns().iter().all(|column| is_within(column.byte_range()));
         if !is_sound {
             return Err(format!("row group {index} lies outside the file"));

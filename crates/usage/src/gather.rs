@@ -2,8 +2,8 @@
 //! tables.
 //!
 //! A row is copied once, in order, into its partition's buffer; the random access into a table happens for thousands of
-//! rows of one small table at a time, which then is in the cache. Tables are shared, not one for each thread, so that an
-//! actor is in memory once.
+//! rows of one small table at a time, which then is in the cache. Tables are shared, not one for each thread, so that
+//! an actor is in memory once.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::path::Path;

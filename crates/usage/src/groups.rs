@@ -28,9 +28,9 @@ pub struct Store {
 
 /// A store with an index.
 ///
-/// Places are found by linear probing. A place holds 32 bits of the key's hash and the entry's number plus one. The first
-/// entry of an actor is found by the hash of the actor; its other slots by that hash mixed with the slot, so that an
-/// actor with thousands of slots costs no more than one with two.
+/// Places are found by linear probing. A place holds 32 bits of the key's hash and the entry's number plus one. The
+/// first entry of an actor is found by the hash of the actor; its other slots by that hash mixed with the slot, so that
+/// an actor with thousands of slots costs no more than one with two.
 #[derive(Debug, Default)]
 pub struct Table {
     store: Store,

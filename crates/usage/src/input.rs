@@ -71,7 +71,7 @@ pub struct BadRow {
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// Rows that cannot be counted: how many, and the first hundred.
-    #[error("{count} bad rows; the first: {}", .first.first().map_or_else(String::new, |bad| format!("{} row {}: {}", bad.file, bad.row, bad.reason)))]
+    #[error("{count} bad rows; the first: {}", told(.first))]
     BadRows {
         /// Bad rows in all files.
         count: u64,
@@ -108,6 +108,11 @@ pub enum InputError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// The first bad row in words.
+fn told(bad: &[BadRow]) -> String {
+    bad.first().map_or_else(String::new, |bad| format!("{} row {}: {}", bad.file, bad.row, bad.reason))
 }
 
 /// Reads all files, adds their rows up, and hashes their bytes.

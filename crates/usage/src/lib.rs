@@ -1,7 +1,8 @@
 //! Usage rows from Parquet, CSV and NDJSON, added up under a memory cap, and the tables that a run writes.
 //!
 //! `input` is the entry. `files` opens files and hands out pieces: blocks of `text` (`csv`, `ndjson`) or row groups of
-//! `columns` (Parquet). `gather` adds rows up in the tables of `groups`, `spill` takes what does not fit, `finish` sorts.
+//! `columns` (Parquet). `gather` adds rows up in the tables of `groups`, `spill` takes what does not fit, and `finish`
+//! sorts. `table` writes and reads the tables of a run.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Any bytes between the magic ones of Parquet are a table of totals or a refusal. The library's panics are caught by the
-//! reader, so the hook of the fuzzer that aborts on them is taken out.
+//! Any bytes between the magic ones of Parquet are a table of totals or a refusal. The library's panics are caught by
+//! the reader, so the hook of the fuzzer that aborts on them is taken out.
 
 #![no_main]
 

@@ -75,10 +75,12 @@ impl BatchReader {
             let actor: &[u8] = actors.value(index).as_ref();
             bytes += actor.len() as u64 + 16;
             let bad_quantity = bad_quantities.next_if(|(bad, _)| *bad == index);
-            let checked = match () {
-                () if has_nulls && actors.is_null(index) => Err("null".into()),
-                () if must_check => field::actor(actor).and_then(|()| field::utf8(actor)),
-                () => field::actor(actor),
+            let checked = if has_nulls && actors.is_null(index) {
+                Err("null".into())
+            } else if must_check {
+                field::actor(actor).and_then(|()| field::utf8(actor))
+            } else {
+                field::actor(actor)
             };
             let slot = self.slots.get(index).or_else(|| self.slots.first());
             let bad = match (checked, bad_quantity, slot) {

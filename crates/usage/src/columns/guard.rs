@@ -13,6 +13,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length, SerializedPageReader};
 
+use super::footer::{self, varint};
 use crate::limits::FOOTER_BYTES_MAX;
 
 /// Bytes that are read for the head of a page; heads are some dozen bytes, or some hundred with statistics.
@@ -48,6 +49,19 @@ impl GuardedFile {
     /// Length in bytes when it was opened.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Checks the footer, as far as the library would trust it.
+    pub fn check_footer(&self) -> std::result::Result<(), String> {
+        let mut end = [0; 8];
+        let start = self.length.checked_sub(8).ok_or("too short for a Parquet file")?;
+        let cut_off = |error: io::Error| format!("cannot be read: {error}");
+        self.read_exact_at(&mut end, start).map_err(cut_off)?;
+        let length = footer::length(&end)?;
+        let start = start.checked_sub(length as u64).ok_or("its footer is longer than the file")?;
+        let mut bytes = vec![0; length];
+        self.read_exact_at(&mut bytes, start).map_err(cut_off)?;
+        footer::check(&bytes)
     }
 
     /// BLAKE3 of all bytes.
@@ -110,7 +124,7 @@ impl ChunkReader for GuardedFile {
             }
         }
         head.truncate(length);
-        // The end of the footer is no head of a page: eight bytes, the last four of which are the magic ones.
+        // The end of the footer is no head of a page; row groups that reach into it were refused.
         let is_footer = start + 8 == self.length;
         if !is_footer {
             check_head(&head, self.page_bytes_max)?;
@@ -154,18 +168,6 @@ fn check_head(head: &[u8], most: u64) -> Result<()> {
         rest = after;
     }
     Ok(())
-}
-
-/// A number in groups of seven bits, and what follows it.
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let mut number = 0_u64;
-    for (index, byte) in bytes.iter().take(10).enumerate() {
-        number |= u64::from(byte & 0x7f).checked_shl(7 * index as u32)?;
-        if byte & 0x80 == 0 {
-            return Some((number, &bytes[index + 1..]));
-        }
-    }
-    None
 }
 
 /// One row group of a file.

@@ -149,6 +149,9 @@ fn ndjson(rows: &[Row]) -> Vec<u8> {
     rows.iter().enumerate().map(line).collect::<String>().into_bytes()
 }
 
+/// A column of names.
+type Get<'a> = &'a dyn Fn(&Row) -> Option<&str>;
+
 fn parquet(rows: &[Row], format: Format) -> Vec<u8> {
     let quantity = |row: &Row| row.quantity;
     let digits =
@@ -158,16 +161,16 @@ fn parquet(rows: &[Row], format: Format) -> Vec<u8> {
         Arc::new(Decimal128Array::from_iter_values(values).with_precision_and_scale(38, 0).expect("digits")) as ArrayRef
     };
     let fits = |most: u128| rows.iter().all(|row| row.quantity <= most);
-    let text = |get: &dyn Fn(&Row) -> Option<&str>| Arc::new(rows.iter().map(get).collect::<StringArray>()) as ArrayRef;
-    let dictionary = |get: &dyn Fn(&Row) -> Option<&str>| {
+    let text = |get: Get<'_>| Arc::new(rows.iter().map(get).collect::<StringArray>()) as ArrayRef;
+    let dictionary = |get: Get<'_>| {
         let mut builder = StringDictionaryBuilder::<Int32Type>::new();
         rows.iter().for_each(|row| builder.append_option(get(row)));
         Arc::new(builder.finish()) as ArrayRef
     };
-    let bytes = |get: &dyn Fn(&Row) -> Option<&str>| {
+    let bytes = |get: Get<'_>| {
         Arc::new(rows.iter().map(|row| get(row).map(str::as_bytes)).collect::<BinaryArray>()) as ArrayRef
     };
-    let (names, quantities): (&dyn Fn(&dyn Fn(&Row) -> Option<&str>) -> ArrayRef, ArrayRef) = match format {
+    let (names, quantities): (&dyn Fn(Get<'_>) -> ArrayRef, ArrayRef) = match format {
         Format::ParquetDecimal if fits(10_u128.pow(37)) => (&bytes, decimals()),
         Format::ParquetDictionary if fits(i64::MAX as u128) => {
             (&dictionary, Arc::new(rows.iter().map(|row| Some(row.quantity as i64)).collect::<Int64Array>()))
