@@ -8,8 +8,8 @@ use ron_usage::{InputError, read_totals, write_totals};
 fn sample() -> Vec<Row> {
     let row = |index: u128| Row {
         actor: format!("actor-{}", index % 37),
-        metric: if index % 2 == 0 { "usage" } else { "calls" }.to_owned(),
-        group: (index % 3 == 0).then(|| "eu".to_owned()),
+        metric: if index.is_multiple_of(2) { "usage" } else { "calls" }.to_owned(),
+        group: index.is_multiple_of(3).then(|| "eu".to_owned()),
         asset: None,
         quantity: index,
     };
