@@ -4,6 +4,7 @@ mod answers;
 mod compute;
 mod epochs;
 mod inputs;
+mod ledger;
 mod page;
 mod raw_json;
 mod usage;
@@ -36,14 +37,20 @@ pub static SURFACE: Surface = Surface {
     service: "rewarder",
     about: "Exact, reproducible, provable payouts: usage and a signed policy become an epoch with a manifest, proofs and \
         explanations, and its payouts go to a ledger once each.",
-    tags: &["epochs", "payees", "inputs", "usage"],
+    tags: &["epochs", "payees", "inputs", "usage", "ledger"],
     operations: &OPERATIONS,
 };
 
 static OPERATIONS: [&Operation; operation_count(GROUPS)] = joined(GROUPS);
 
-const GROUPS: &[&[&Operation]] =
-    &[compute::OPERATIONS, epochs::OPERATIONS, page::OPERATIONS, inputs::OPERATIONS, usage::OPERATIONS];
+const GROUPS: &[&[&Operation]] = &[
+    compute::OPERATIONS,
+    epochs::OPERATIONS,
+    page::OPERATIONS,
+    inputs::OPERATIONS,
+    usage::OPERATIONS,
+    ledger::OPERATIONS,
+];
 
 /// Time that reading a large run may take: it is divided again.
 const READ_DEADLINE: Duration = Duration::from_secs(30);
@@ -62,7 +69,7 @@ pub fn rewarder_routes(builder: ApiBuilder, rewarder: Rewarder, authority: Autho
     let builder = builder.surface(&SURFACE).authority(&authority);
     let app = Arc::new(App { usage: rewarder.usage().clone(), rewarder, authority });
     let groups: [fn(Routes) -> Routes; GROUPS.len()] =
-        [compute::routes, epochs::routes, page::routes, inputs::routes, usage::routes];
+        [compute::routes, epochs::routes, page::routes, inputs::routes, usage::routes, ledger::routes];
     groups.into_iter().fold(Routes { builder, app }, |routes, add| add(routes)).builder
 }
 

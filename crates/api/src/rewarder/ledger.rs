@@ -161,7 +161,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
         .add(&ACCOUNTS, with!(app, accounts(call, bearer, query)))
-        .add(&ACCOUNT, with!(app, account(call, bearer, account)))
+        .add(&ACCOUNT, with!(app, account(call, bearer, name)))
         .add(&STATEMENT, with!(app, statement(call, bearer, account, query)))
         .add(&VERIFY, with!(app, verify(call, bearer)))
 }

@@ -229,8 +229,11 @@ fn missing(holder: Holder) -> Option<String> {
             let attributes = before.rsplit("\n\n").next().unwrap_or_default();
             let body = after.split("\n}\n").next().unwrap_or_default();
             let is_longer = runs != Both || body.contains("soak()") || MODELS.contains(&file);
-            complaint(attributes.contains("test]"), format!("{file} has no test {name}"))
-                .or_else(|| complaint(is_longer, format!("{name} does nothing more in the soak")))
+            complaint(
+                attributes.contains("test]") || attributes.contains("test("),
+                format!("{file} has no test {name}"),
+            )
+            .or_else(|| complaint(is_longer, format!("{name} does nothing more in the soak")))
         }
         Step(name, runs) => {
             let has = |file: &str| read(file).contains(&format!("Step {{ name: \"{name}\","));

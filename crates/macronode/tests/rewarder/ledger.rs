@@ -35,7 +35,7 @@ async fn a_book_is_read_from_the_node_and_from_its_files() {
     let refused = operator.get("/ledger/accounts/nobody").await.expect_err("unknown");
     assert_eq!(refused.status(), Some(404));
     let bad = operator.get("/ledger/accounts/bob/statement?from=9.9").await.expect_err("not ours");
-    assert_eq!(bad.status(), Some(400));
+    assert_eq!(bad.status(), Some(400), "{bad:?}");
     let pot = operator.get("/ledger/accounts/epoch%2Fe1").await.expect("the pot");
     assert_eq!(pot["balances"][0]["balance"], "-100");
     let recount = operator.post("/ledger/verify", &json!({})).await.expect("counted");

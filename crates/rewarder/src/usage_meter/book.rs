@@ -14,10 +14,12 @@ pub const FILE_BYTES_MAX: u64 = 11 << 20;
 /// Totals by actor and metric.
 ///
 /// A seal sets totals to zero and leaves the rows: mostly the same tenants come back, and a book that is made anew
-/// with each epoch takes ten times as long to fill and to drop. A row that stays at zero from one seal to the next goes.
+/// with each epoch takes ten times as long to fill and to drop. A row that stays at zero from one seal to the next
+/// goes.
 #[derive(Debug)]
 pub struct Book {
-    /// Actors by the bytes of their names, but for those that came since the order was last needed: they are at the end.
+    /// Actors by the bytes of their names, but for those that came since the order was last needed: they are at the
+    /// end.
     actors: Vec<Actor>,
     /// Actors at the beginning that are in order.
     sorted: usize,
