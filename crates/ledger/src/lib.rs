@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-mod any;
 mod book;
 mod http;
 pub mod limits;
@@ -15,7 +14,6 @@ mod reconcile;
 mod tls;
 
 pub use self::http::{HttpLedger, HttpOptions};
-pub use any::AnyLedger;
 pub use book::{
     AccountLine, AccountPage, AssetSums, Balance, Book, BookError, BookOptions, BookReport, Inspection, Opened, Side,
     StatementLine, StatementPage, inspect,
