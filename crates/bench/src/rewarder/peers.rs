@@ -29,8 +29,11 @@ pub enum Engine {
     Python { package: &'static str, name: String, rows_max: u64, python: PathBuf },
 }
 
+/// Name of something that is not measured, and why.
+pub type Absent = (String, String);
+
 /// Installs the packages beside the build; those that could not be, with the reason.
-pub fn install() -> anyhow::Result<(Vec<Engine>, Vec<(String, String)>)> {
+pub fn install() -> anyhow::Result<(Vec<Engine>, Vec<Absent>)> {
     let folder = target_folder()?.join("tools").join("rewarder");
     let (mut engines, mut absent) = (Vec::new(), Vec::new());
     for (package, name, rows_max) in PACKAGES {
