@@ -145,8 +145,9 @@ impl UsageMeter {
         let Inner { open_disk, files_kept, store, .. } = &*self.inner;
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         if store.is_none() {
-            let unusable =
-                |detail: String| TaskError::Init { code: FAILED_DISK, detail: format!("usage log: {detail}") };
+            // Tried again, with growing pauses: a device that is full at the start may have room later, and what is
+            // counted is not worth the node.
+            let unusable = |detail: String| TaskError::Failed(format!("usage log: {detail}"));
             let disk = open_disk().map_err(|error| unusable(error.to_string()))?;
             let (opened, found) = Store::open(disk, *files_kept).map_err(|error| unusable(error.to_string()))?;
             if found.has_losses() {

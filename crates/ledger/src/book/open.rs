@@ -25,7 +25,14 @@ pub struct BookOptions {
 impl Default for BookOptions {
     fn default() -> Self {
         // A book has nothing that frees room, so it keeps no more in reserve than the log insists on.
-        let log = LogOptions { quota_bytes: 64 << 30, reserve_bytes: 1 << 20, ..LogOptions::default() };
+        // A segment holds the largest batch, whose accounts have the longest names; it is written ahead, so that every
+        // byte of it is paid for at the first start.
+        let log = LogOptions {
+            segment_bytes: 32 << 20,
+            quota_bytes: 64 << 30,
+            reserve_bytes: 1 << 20,
+            ..LogOptions::default()
+        };
         BookOptions { log, transfers_max: 200_000_000, has_threads: true }
     }
 }
