@@ -101,17 +101,19 @@ async fn twice_the_sustainable_load_is_refused_fast_and_held_in_bounded_memory()
     let node = options.start().await.expect("started");
     let path = format!("/v1/work?ms={WORK_MS}");
     let load = Load::shaped(node.api, LoadShape::get(CONNECTIONS, &path).every(every));
+    let pulse = Pulse::start();
     tokio::time::sleep(Duration::from_secs(3)).await;
     let steady = node.rss_bytes();
     tokio::time::sleep(Duration::from_secs(if testkit::soak() { 60 } else { 7 })).await;
     let last = node.rss_bytes();
     let mut report = load.stop().await;
+    let still_ms = pulse.stop().as_secs_f64() * 1000.0;
 
     let refused = report.latencies_ms_by_status.get_mut(&429).expect("some are refused");
     let (p50, p99, worst) = (percentile(refused, 0.5), percentile(refused, 0.99), percentile(refused, 1.0));
     let growth = last as f64 / MIB as f64 - steady as f64 / MIB as f64;
     println!("busy: {:?}, p50 {p50:.1}, p99 {p99:.1}, max {worst:.1} ms; memory {growth:+.1} MiB", report.by_status);
-    assert!(p99 <= 50.0, "p99 of the refusals is {p99} ms");
+    assert!(p99 <= 50.0 + still_ms, "p99 of the refusals is {p99} ms; the machine stood still for {still_ms} ms");
     assert!(last <= steady + 16 * MIB, "memory grew by {growth} MiB");
     assert_eq!(report.without_retry_after, 0, "every refusal says when to come back");
     assert_eq!(report.samples[&429].json().expect("a problem")["code"], "E_SATURATED");
