@@ -279,7 +279,11 @@ impl Operation {
 
     /// The statuses of an answer to something that was done.
     pub(crate) const fn success_statuses(&self) -> &'static [&'static str] {
-        let is_empty = self.answer.is_none() && self.takes_token();
+        let says_nothing = match &self.media_types {
+            Some(types) => types.answers.is_empty(),
+            None => true,
+        };
+        let is_empty = self.answer.is_none() && says_nothing && self.takes_token();
         match (is_empty, self.is_accepted, self.may_create) {
             (true, ..) => &["204"],
             (false, true, true) => &["200", "202"],

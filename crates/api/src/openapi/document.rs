@@ -78,7 +78,8 @@ fn components<'a>(operations: impl Iterator<Item = &'a Operation>) -> Components
     components.schemas_from_iter(schemas(operations)).build()
 }
 
-/// Every schema that an operation refers to, by name.
+/// Every schema that an operation refers to, by name. A name means one thing in the whole document: a second schema
+/// of the name would describe the answers of another operation.
 fn schemas<'a>(operations: impl Iterator<Item = &'a Operation>) -> BTreeMap<String, RefOr<Schema>> {
     let mut all = Vec::new();
     for operation in operations {
@@ -88,7 +89,13 @@ fn schemas<'a>(operations: impl Iterator<Item = &'a Operation>) -> BTreeMap<Stri
             (shape.parts)(&mut all);
         }
     }
-    all.into_iter().collect()
+    let mut by_name = BTreeMap::new();
+    for (name, schema) in all {
+        if let Some(other) = by_name.insert(name.clone(), schema.clone()) {
+            assert!(other == schema, "two schemas are called {name}: give one of the types another name");
+        }
+    }
+    by_name
 }
 
 fn described(service: &str, operation: &Operation) -> OperationBuilder {

@@ -30,8 +30,8 @@ const CHANGES_DEFAULT: u64 = 100;
 
 static LIST: Operation = Operation::get("/rewarder/epochs", "epochs", "lists sealed epochs by their ids")
     .allows(READ)
-    .query::<ListQuery>()
-    .answers::<ListAnswer>();
+    .query::<EpochsQuery>()
+    .answers::<EpochsAnswer>();
 
 static SHOW: Operation = Operation::get(
     "/rewarder/epochs/{epoch}",
@@ -98,13 +98,13 @@ static EXPLAIN: Operation = Operation::get(
 )
 .needs(READERS)
 .deadline(READ_DEADLINE)
-.answers::<ExplainAnswer>()
+.answers::<PayoutExplained>()
 .errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity]);
 
 /// Which epochs.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListQuery {
+pub(super) struct EpochsQuery {
     /// The id after which to go on: `next` of the page before.
     after: Option<String>,
     /// Maximum epochs in one page.
@@ -114,7 +114,7 @@ pub(super) struct ListQuery {
 
 /// A page of epochs.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ListAnswer {
+pub(super) struct EpochsAnswer {
     epochs: Vec<EpochSummary>,
     /// Where to go on, if there may be more.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,7 +174,7 @@ pub(super) struct ProofAnswer {
 
 /// How an actor's amounts came about.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ExplainAnswer {
+pub(super) struct PayoutExplained {
     actor: String,
     /// For each asset the amount and all integers it follows from.
     #[schema(value_type = Vec<Object>)]
@@ -198,13 +198,13 @@ pub(super) fn routes(routes: Routes) -> Routes {
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
-async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> HandlerResult {
+async fn list(app: Arc<App>, bearer: Bearer, query: Query<EpochsQuery>) -> HandlerResult {
     // A list is for those who may read every epoch.
     app.allow(&bearer, READ, "")?;
     let limit = limit_of(query.0.limit, PAGE_DEFAULT)?;
     let rows = app.rewarder.list(query.0.after.as_deref(), limit)?;
     let next = rows.last().filter(|_| rows.len() == limit).map(|row| row.epoch.clone());
-    Ok(Json(ListAnswer { epochs: rows.iter().map(|row| EpochSummary::of(row)).collect(), next }).into_response())
+    Ok(Json(EpochsAnswer { epochs: rows.iter().map(|row| EpochSummary::of(row)).collect(), next }).into_response())
 }
 
 async fn show(
