@@ -23,10 +23,10 @@ const LADDER: &[(Siblings, &[&str])] = &[
     (Siblings::InOrder, &["cells"]),
     (Siblings::InOrder, &["policy"]),
     (Siblings::InOrder, &["kernel"]),
-    (Siblings::InOrder, &["auth", "oap", "transport", "log", "store", "calculus", "usage", "ledger"]),
+    (Siblings::InOrder, &["auth", "oap", "transport", "gossip", "log", "store", "calculus", "usage", "ledger"]),
     (Siblings::Apart, &["overlay", "index", "mailbox", "rewarder", "facets"]),
     (Siblings::Apart, &["admin", "api"]),
-    (Siblings::InOrder, &["client"]),
+    (Siblings::InOrder, &["client", "oap-client"]),
     (Siblings::InOrder, &["macronode"]),
 ];
 

@@ -1,0 +1,1 @@
+//! The overlay: sessions with peers, lanes of live messages, and who may join.
