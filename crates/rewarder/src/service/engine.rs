@@ -66,7 +66,7 @@ pub struct ServiceOptions {
     pub read_permits: usize,
     /// Payouts in one call to the ledger.
     pub batch_entries: usize,
-    /// Divides the pools: [`ron_calculus::allocate`], or what a test puts in its place.
+    /// Divides the pools: [`ron_calculus::allocate()`], or what a test puts in its place.
     pub divide: Divide,
 }
 
