@@ -91,6 +91,13 @@ pub enum ValueKind {
     },
     /// Where clients reach a plane: scheme, host and port.
     Origin,
+    /// A list of texts, each of a form that its owner reads.
+    Texts {
+        /// The form of each, in words.
+        form: String,
+        /// Maximum number of texts.
+        count_max: usize,
+    },
 }
 
 /// A key whose changes have effect at once.
@@ -126,6 +133,11 @@ pub fn size(min: usize, max: usize) -> ValueKind {
 /// A duration between these, both included.
 pub fn time(min_ms: u64, max_ms: u64) -> ValueKind {
     ValueKind::Time { min_ms, max_ms }
+}
+
+/// A list of texts of this form.
+pub fn texts(form: &str, count_max: usize) -> ValueKind {
+    ValueKind::Texts { form: form.to_owned(), count_max }
 }
 
 /// One of these words.

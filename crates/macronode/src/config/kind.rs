@@ -46,6 +46,7 @@ impl Checks for ValueKind {
             ValueKind::Filter => "a log filter",
             ValueKind::Digits { .. } => "a text of digits",
             ValueKind::Origin => "an address of the web",
+            ValueKind::Texts { .. } => "a list of texts",
         }
     }
 
@@ -70,6 +71,7 @@ impl Checks for ValueKind {
                 format!("{count} digits in quotation marks, such as \"{}\"", "0".repeat(*count))
             }
             ValueKind::Origin => "http:// or https:// with a host and perhaps a port, and no path".to_owned(),
+            ValueKind::Texts { form, count_max } => format!("up to {count_max} of the form {form}, in a list"),
             ValueKind::Filter => "a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"".to_owned(),
         }
     }
@@ -89,7 +91,7 @@ impl Checks for ValueKind {
             ValueKind::Whole { .. } | ValueKind::WholeOrAuto { .. } | ValueKind::Size { .. } | ValueKind::Permits => {
                 whole(text)
             }
-            ValueKind::Names(_) => list(&|name| Value::String(name.to_owned())),
+            ValueKind::Names(_) | ValueKind::Texts { .. } => list(&|name| Value::String(name.to_owned())),
             ValueKind::Window { .. } => list(&whole),
             ValueKind::Time { .. }
             | ValueKind::Address
@@ -124,6 +126,11 @@ impl Checks for ValueKind {
             ValueKind::Filter => inside(is_filter(text(value)?)),
             ValueKind::Digits { count } => inside(is_digits(text(value)?, *count)),
             ValueKind::Origin => inside(is_origin(text(value)?)),
+            ValueKind::Texts { count_max, .. } => {
+                let texts = value.as_array().ok_or(Fault::WrongType)?;
+                texts.iter().try_for_each(|one| text(one).map(drop))?;
+                inside(texts.len() <= *count_max)
+            }
         }
     }
 }
