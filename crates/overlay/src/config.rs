@@ -35,13 +35,11 @@ pub struct Options {
     /// Bytes that wait for one peer.
     #[schemars(extend("x-setting" = live(size(256 * KIB, 256 * MIB))))]
     pub peer_egress_bytes: Size,
-    /// What happens when a peer's queue is full: the new message is refused for that peer (`reject_new`), or the oldest
-    /// of the lane makes room (`shed_oldest`), or the session ends (`disconnect`).
-    #[schemars(extend("x-setting" = live(choice(&["reject_new", "shed_oldest", "disconnect"]))))]
+    /// What happens when a peer's queue is full: the message waits in the ring and its publisher is told so
+    /// (`reject_new`), the oldest of the lane makes room (`shed_oldest`), it is left out for that peer (`drop_newest`),
+    /// or the session ends (`disconnect`).
+    #[schemars(extend("x-setting" = restarts("overlay", choice(&["reject_new", "shed_oldest", "drop_newest", "disconnect"]))))]
     pub egress_overflow: EgressOverflow,
-    /// Peers that a message is relayed to at once; the others are told of it.
-    #[schemars(extend("x-setting" = restarts("overlay", whole(1, 8))))]
-    pub relay_fanout: usize,
     /// Memory of each engine for messages that peers and subscribers can still ask for.
     #[schemars(extend("x-setting" = restarts("overlay", size(MIB, 1024 * MIB))))]
     pub ring_bytes: Size,
@@ -82,6 +80,8 @@ pub enum EgressOverflow {
     RejectNew,
     /// The oldest message of the lane makes room.
     ShedOldest,
+    /// The new message is left out for that peer.
+    DropNewest,
     /// The session ends.
     Disconnect,
 }
@@ -101,8 +101,6 @@ pub struct LiveOptions {
     pub egress_frames_max: usize,
     /// Bytes that wait for one peer.
     pub egress_bytes_max: usize,
-    /// What a full queue to a peer leads to.
-    pub egress_overflow: EgressOverflow,
 }
 
 impl Default for Options {
@@ -116,7 +114,6 @@ impl Default for Options {
             peer_inflight_frames: limits::QUEUE_CAPACITY,
             peer_egress_bytes: Size(limits::EGRESS_BYTES_MAX),
             egress_overflow: EgressOverflow::RejectNew,
-            relay_fanout: 8,
             ring_bytes: Size(limits::RING_BYTES),
             engines: 0,
         }
@@ -134,7 +131,6 @@ impl Options {
             idle_timeout: self.idle_timeout.duration(),
             egress_frames_max: self.peer_inflight_frames,
             egress_bytes_max: self.peer_egress_bytes.bytes(),
-            egress_overflow: self.egress_overflow,
         }
     }
 

@@ -80,6 +80,8 @@ pub struct Trace {
     pub lane: LaneName,
     /// Who published it.
     pub origin: NodeId,
+    /// Life of the publisher.
+    pub epoch: u64,
     /// Its number.
     pub seq: u64,
     /// Links it came over.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oap::{AppId, Frame};
+use ron_gossip::wire;
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::retry;
 use ron_kernel::scope::Children;
@@ -60,8 +61,8 @@ async fn read(mut reader: Reader, link: &Arc<Link>, shared: &Shared) -> Closed {
         let mut batches: Vec<Vec<Frame>> = vec![Vec::new(); shared.engines.count()];
         for one in heard.drain(..) {
             match one {
-                Heard::Frame(frame) if frame.app == AppId::GOSSIP => match ron_gossip::wire::peek_lane(&frame.payload) {
-                    Ok(lane) => batches[shared.engines.of(lane)].push(frame),
+                Heard::Frame(frame) if frame.app == AppId::GOSSIP => match wire::peek_lane(&frame.payload).and_then(wire::flow_of) {
+                    Ok(flow) => batches[shared.engines.of(flow)].push(frame),
                     Err(error) => shared.counts.misbehaved(link, &error),
                 },
                 // Between nodes only gossip is spoken; clients have sessions of their own.

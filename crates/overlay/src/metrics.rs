@@ -94,6 +94,10 @@ impl Counts {
         self.gaps.inc();
     }
 
+    pub fn shed(&self) {
+        self.node.queue_dropped.at("gossip_egress").inc();
+    }
+
     pub fn lost(&self, frames: usize) {
         self.lost.inc_by(frames as u64);
     }

@@ -11,7 +11,7 @@ use ron_types::Error;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-use crate::config::LiveOptions;
+use crate::config::{EgressOverflow, LiveOptions};
 use crate::engine::EnginePorts;
 use crate::metrics::Counts;
 use crate::peers::{Link, Peers};
@@ -27,8 +27,8 @@ pub struct OverlayOptions {
     pub listen: Option<SocketAddr>,
     /// Engines that lanes are divided among.
     pub engines: usize,
-    /// Peers that a message is relayed to at once.
-    pub relay_fanout: usize,
+    /// What a full queue to a peer leads to.
+    pub egress_overflow: EgressOverflow,
     /// Memory of each engine for messages that can still be asked for.
     pub ring_bytes: usize,
 }

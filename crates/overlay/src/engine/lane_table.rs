@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use ron_gossip::LaneName;
-use ron_transport::NodeId;
 
 use crate::subscription::Subscriber;
 use crate::words::Item;
@@ -29,6 +28,10 @@ impl LaneTable {
         self.lanes.entry(lane).or_default().push(Listener { hears_own, subscriber, is_gone: false });
     }
 
+    pub fn is_heard(&self, lane: &LaneName) -> bool {
+        self.lanes.contains_key(lane)
+    }
+
     pub fn count(&self) -> usize {
         self.count
     }
@@ -40,7 +43,7 @@ impl LaneTable {
             listener.is_gone |= !listener.subscriber.give(lane, item);
         }
         if self.touched.last() != Some(lane) {
-            self.touched.push(lane.clone());
+            self.touched.push(*lane);
         }
     }
 
@@ -59,9 +62,4 @@ impl LaneTable {
             }
         }
     }
-}
-
-/// Whether the origin of an item is this node.
-pub(super) fn is_own(origin: NodeId, me: NodeId) -> bool {
-    origin == me
 }

@@ -3,23 +3,31 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use ron_gossip::{Core, CoreConfig, LaneName, MsgId, Origin, Peer, PublishError, wire};
+use ron_gossip::wire::Message as GossipMessage;
+use ron_gossip::{
+    Core, CoreConfig, LaneName, Link as LinkKind, MsgId, Origin, Peer, PublishError, SendOutcome, SlowConsumer,
+};
 use ron_kernel::{TaskContext, TaskResult, clock};
 use ron_transport::NodeId;
-use ron_types::limits::overlay::{PAYLOAD_BYTES_MAX, SUBSCRIPTIONS_MAX};
+use ron_types::limits::overlay::{PEERS_MAX, SUBSCRIPTIONS_MAX};
 use ron_types::{Error, Kind};
 use tokio::time::Instant;
 
 use super::lane_table::LaneTable;
 use super::ports::EngineReceivers;
-use super::shell::{EngineShell, message_of};
+use super::shell::EngineShell;
 use super::{Batch, NewSubscriber, Order, Trace, Work};
+use crate::config::EgressOverflow;
 use crate::peers::Link;
-use crate::shared::Shared;
-use crate::words::{Item, LaneLink, Outcome, PeerOutcome, Published};
+use crate::shared::{OverlayOptions, Shared};
+use crate::subscription::Subscriber;
+use crate::words::{Item, LaneLink, Message, Outcome, PeerOutcome, Published};
 
+/// Longest rest of an engine with nothing due, in microseconds.
+const LONGEST_REST: u64 = 1_000_000;
 /// Work done before subscribers are woken and others get the thread.
 const WORK_PER_TURN: usize = 32;
 
@@ -69,7 +77,7 @@ pub(crate) async fn gossip_engine(
 struct Engine<'a> {
     shared: &'a Shared,
     core: Core,
-    links: HashMap<NodeId, Arc<Link>>,
+    links: HashMap<Peer, Arc<Link>>,
     lanes: LaneTable,
     started: Instant,
 }
@@ -78,11 +86,11 @@ impl<'a> Engine<'a> {
     /// Each life begins an epoch of its own: its numbers begin again, and must not be taken for those of the life before.
     fn new(shared: &'a Shared) -> Self {
         let options = &shared.options;
-        let config = CoreConfig { fanout: options.relay_fanout, ring_bytes: options.ring_bytes, ..CoreConfig::default() };
+        let config = core_config(options);
         let mut seed = [0; 8];
         // Without a seed the engine's timers are merely less spread.
         let _ = getrandom::fill(&mut seed);
-        let origin = Origin(options.node_id.to_bytes());
+        let origin = Origin(*options.node_id.as_bytes());
         let core = Core::new(config, origin, next_epoch(), u64::from_le_bytes(seed));
         let mut engine =
             Engine { shared, core, links: HashMap::new(), lanes: LaneTable::default(), started: clock::now() };
@@ -96,43 +104,36 @@ impl<'a> Engine<'a> {
         self.started.elapsed().as_micros() as u64
     }
 
-    /// Calls the core with the node around it; gives what became of payloads at peers.
-    fn with_core<T>(&mut self, call: impl FnOnce(&mut Core, u64, &mut EngineShell<'_>) -> T) -> (T, Vec<PeerOutcome>) {
+    /// Calls the core with the node around it.
+    fn with_core<T>(&mut self, call: impl FnOnce(&mut Core, u64, &mut EngineShell<'_>) -> T) -> T {
         let now = self.now();
-        let mut shell = EngineShell {
-            me: self.shared.options.node_id,
-            links: &self.links,
-            lanes: &mut self.lanes,
-            counts: &self.shared.counts,
-            overflow: self.shared.live.get().value.egress_overflow,
-            outcomes: Vec::new(),
-            last_frame: None,
-        };
-        let result = call(&mut self.core, now, &mut shell);
-        (result, shell.outcomes)
+        let (me, counts) = (self.shared.options.node_id, &self.shared.counts);
+        let mut shell = EngineShell { me, links: &self.links, lanes: &mut self.lanes, counts };
+        call(&mut self.core, now, &mut shell)
     }
 
     fn tick(&mut self) -> Instant {
-        let (due, _) = self.with_core(|core, now, shell| core.tick(now, shell));
-        self.started + std::time::Duration::from_micros(due)
+        let due = self.with_core(|core, now, shell| core.tick(now, shell));
+        self.started + Duration::from_micros(due.min(self.now() + LONGEST_REST))
     }
 
     fn obey(&mut self, order: Order) {
         match order {
             Order::PeerUp(link) => {
-                let peer = Peer(link.node_id.to_bytes());
-                if self.links.insert(link.node_id, link).is_some() {
+                let peer = peer_of(&link);
+                if self.links.insert(peer, link).is_some() {
                     // A newer session replaced one whose end was not told yet: what was on its way is lost.
-                    self.with_core(|core, now, shell| core.peer_down(now, peer, shell));
+                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
                 }
-                self.with_core(|core, now, shell| core.peer_up(now, peer, shell));
+                if !self.with_core(|core, now, shell| core.peer_up(now, peer, shell)) {
+                    self.links.remove(&peer);
+                }
             }
             Order::PeerDown(link) => {
-                let is_current = self.links.get(&link.node_id).is_some_and(|held| held.session == link.session);
-                if is_current {
-                    self.links.remove(&link.node_id);
-                    let peer = Peer(link.node_id.to_bytes());
-                    self.with_core(|core, now, shell| core.peer_down(now, peer, shell));
+                let peer = peer_of(&link);
+                if self.links.get(&peer).is_some_and(|held| held.session == link.session) {
+                    self.links.remove(&peer);
+                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
                 }
             }
             Order::Subscribe(new, done) => {
@@ -150,15 +151,9 @@ impl<'a> Engine<'a> {
     fn perform(&mut self, work: Work) {
         match work {
             Work::Frames(Batch { link, frames }) => {
-                let peer = Peer(link.node_id.to_bytes());
+                let peer = peer_of(&link);
                 for frame in frames {
-                    let (heard, _) = self.with_core(|core, now, shell| {
-                        let message = wire::Message::decode(frame.payload)?;
-                        core.receive(now, peer, message, shell)
-                    });
-                    if let Err(misbehaviour) = heard {
-                        self.shared.counts.misbehaved(&link, &misbehaviour);
-                    }
+                    self.hear(&link, &peer, frame.payload);
                 }
             }
             Work::Publish { lane, payload, outcome } => {
@@ -175,10 +170,36 @@ impl<'a> Engine<'a> {
         }
     }
 
+    fn hear(&mut self, link: &Link, peer: &Peer, payload: Bytes) {
+        match GossipMessage::decode(payload) {
+            Ok(message) => {
+                let heard = self.with_core(|core, now, shell| core.receive(now, peer, message, shell));
+                if let Err(misbehaviour) = heard {
+                    self.shared.counts.misbehaved(link, &misbehaviour);
+                }
+            }
+            Err(error) => {
+                self.shared.counts.misbehaved(link, &error);
+                self.with_core(|core, now, shell| core.strike(now, peer, shell));
+            }
+        }
+    }
+
     fn publish(&mut self, lane: LaneName, payload: Bytes) -> Result<Published, Error> {
-        let (published, mut peers) = self.with_core(|core, now, shell| core.publish(now, &lane, payload, shell));
-        let published = published.map_err(refusal)?;
+        let published = self.with_core(|core, now, shell| core.publish(now, &lane, payload, shell)).map_err(refusal)?;
         let origin = self.shared.options.node_id;
+        let outcome_of = |(peer, outcome): (Peer, SendOutcome)| PeerOutcome {
+            node_id: NodeId::from_bytes(peer.0),
+            outcome: match outcome {
+                SendOutcome::Sent => Outcome::Sent,
+                SendOutcome::Busy { retry_after_ms } => {
+                    Outcome::Busy { retry_after: Duration::from_millis(retry_after_ms.into()) }
+                }
+                SendOutcome::TooLarge { max } => Outcome::TooLarge { max: max as usize },
+                SendOutcome::NotReady => Outcome::NotReady,
+            },
+        };
+        let mut peers: Vec<PeerOutcome> = published.outcomes.iter().map(outcome_of).collect();
         if peers.is_empty() {
             peers.push(PeerOutcome { node_id: origin, outcome: Outcome::NoPeers });
         }
@@ -200,21 +221,30 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    fn replay(&self, lane: &LaneName, origin: NodeId, from: u64, subscriber: &mut dyn crate::subscription::Subscriber) {
-        let replay = self.core.replay(lane, &Origin(origin.to_bytes()), from);
-        if let Some((epoch, first_held)) = replay.first_held.filter(|(_, first)| *first > from) {
-            subscriber.give(lane, &Item::Gap { origin, epoch, from, to: first_held - 1 });
-        }
-        for delivered in replay.messages {
-            subscriber.give(lane, &Item::Message(message_of(delivered)));
+    fn replay(&self, lane: &LaneName, origin: NodeId, from: u64, subscriber: &mut dyn Subscriber) {
+        let mut next = from;
+        for held in self.core.replay(lane, &Origin(*origin.as_bytes()), from) {
+            if held.seq > next {
+                subscriber.give(lane, &Item::Gap { origin, epoch: held.epoch, from: next, to: held.seq - 1 });
+            }
+            next = held.seq + 1;
+            let message = Message {
+                msg_id: held.msg_id,
+                origin,
+                epoch: held.epoch,
+                seq: held.seq,
+                hops: held.hops,
+                payload: held.payload,
+            };
+            subscriber.give(lane, &Item::Message(message));
         }
     }
 
     fn lane_links(&self) -> Vec<(NodeId, LaneLink)> {
-        let of_peer = |node_id: &NodeId| {
-            let node_id = *node_id;
-            let links = self.core.lanes_of(&Peer(node_id.to_bytes())).into_iter();
-            links.map(move |(lane, is_eager)| (node_id, LaneLink { lane, is_eager }))
+        let of_peer = |peer: &Peer| {
+            let node_id = NodeId::from_bytes(peer.0);
+            let links = self.core.lanes_of(peer).into_iter();
+            links.map(move |(lane, link)| (node_id, LaneLink { lane, is_eager: link == LinkKind::Eager }))
         };
         self.links.keys().flat_map(of_peer).collect()
     }
@@ -225,6 +255,7 @@ impl<'a> Engine<'a> {
         Some(Trace {
             lane: trace.lane,
             origin: NodeId::from_bytes(trace.origin.0),
+            epoch: trace.epoch,
             seq: trace.seq,
             hops: trace.hops,
             from: trace.from.map(|peer| NodeId::from_bytes(peer.0)),
@@ -234,13 +265,30 @@ impl<'a> Engine<'a> {
     }
 }
 
+fn peer_of(link: &Link) -> Peer {
+    Peer(*link.node_id.as_bytes())
+}
+
+/// The bounds of a core, as the node's configuration has them.
+fn core_config(options: &OverlayOptions) -> CoreConfig {
+    CoreConfig {
+        peers_max: PEERS_MAX,
+        ring_bytes_max: options.ring_bytes,
+        ring_bytes_per_lane: options.ring_bytes,
+        slow_consumer: match options.egress_overflow {
+            EgressOverflow::RejectNew => SlowConsumer::Busy,
+            EgressOverflow::ShedOldest => SlowConsumer::DropOldest,
+            EgressOverflow::DropNewest => SlowConsumer::DropNewest,
+            EgressOverflow::Disconnect => SlowConsumer::Disconnect,
+        },
+        ..CoreConfig::default()
+    }
+}
+
 fn refusal(error: PublishError) -> Error {
     match error {
-        PublishError::TooLarge { .. } => {
-            Error::new(Kind::TooLarge, format!("a message has at most {PAYLOAD_BYTES_MAX} bytes"))
-        }
-        PublishError::Busy => Error::busy("the lane"),
-        other => Error::new(Kind::Busy, other.to_string()),
+        PublishError::TooLarge { .. } => Error::new(Kind::TooLarge, error.to_string()),
+        PublishError::Busy { .. } | PublishError::TooManyLanes { .. } => Error::new(Kind::Busy, error.to_string()),
     }
 }
 
@@ -249,5 +297,7 @@ fn refusal(error: PublishError) -> Error {
 fn next_epoch() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = clock::unix_millis();
-    LAST.fetch_max(now, Ordering::Relaxed).checked_add(1).map_or(now, |after| after.max(now).max(LAST.fetch_add(1, Ordering::Relaxed) + 1))
+    let later = |last: u64| Some(now.max(last + 1));
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).unwrap_or(0);
+    now.max(last + 1)
 }

@@ -47,14 +47,13 @@ impl EnginePorts {
         self.0.len()
     }
 
-    /// The engine that a lane falls to.
-    pub fn of(&self, lane: &[u8]) -> usize {
-        let hash = spread(lane);
-        (hash % self.0.len() as u64) as usize
+    /// The engine that the lane with this flow falls to.
+    pub fn of(&self, flow: u64) -> usize {
+        (flow % self.0.len() as u64) as usize
     }
 
     fn port(&self, lane: &LaneName) -> &EnginePort {
-        &self.0[self.of(lane.as_bytes())]
+        &self.0[self.of(lane.flow())]
     }
 
     /// Offers frames of a peer; gives them back when there is no room.
@@ -123,12 +122,6 @@ impl EnginePorts {
         }
         Ok(None)
     }
-}
-
-/// A hash that spreads names over a handful of engines; nothing depends on it being hard to foresee, because an engine
-/// bounds its lanes by itself (FNV-1a).
-fn spread(name: &[u8]) -> u64 {
-    name.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn engine_ended() -> Error {

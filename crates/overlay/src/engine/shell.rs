@@ -3,133 +3,97 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
 use oap::{AppId, Frame};
-use ron_gossip::{Delivered, LaneName, Peer, SendOutcome, Shell, wire};
+use ron_gossip::{Delivered, DisconnectReason, LaneName, Origin, Peer, SendOutcome, Shell};
 use ron_transport::NodeId;
 
 use super::lane_table::LaneTable;
-use crate::config::EgressOverflow;
 use crate::metrics::Counts;
 use crate::peers::Link;
-use crate::words::{Item, Message, Outcome, PeerOutcome};
+use crate::words::{Item, Message};
 
 /// Least and longest time that a publisher is told to wait for a busy peer.
-const RETRY_AFTER_MS: (u64, u64) = (10, 1_000);
+const RETRY_AFTER_MS: (u32, u32) = (10, 1_000);
 /// Bytes that a peer is taken to read in a millisecond, for that advice: about 100 Mbit/s.
-const PEER_BYTES_PER_MS: u64 = 12_500;
+const PEER_BYTES_PER_MS: usize = 12_500;
 
 /// The node around one core, for one call.
 pub(super) struct EngineShell<'a> {
     pub me: NodeId,
-    pub links: &'a HashMap<NodeId, Arc<Link>>,
+    pub links: &'a HashMap<Peer, Arc<Link>>,
     pub lanes: &'a mut LaneTable,
     pub counts: &'a Counts,
-    pub overflow: EgressOverflow,
-    /// Outcomes of what is being published.
-    pub outcomes: Vec<PeerOutcome>,
-    /// The frame last encoded: a message mostly goes to several peers as the same bytes.
-    pub last_frame: Option<(wire::Key, Bytes)>,
-}
-
-impl EngineShell<'_> {
-    fn encoded(&mut self, message: &wire::Message) -> Bytes {
-        let key = message.key();
-        if let Some((_, bytes)) = self.last_frame.as_ref().filter(|(last, _)| *last == key) {
-            return bytes.clone();
-        }
-        let bytes = message.encode();
-        self.last_frame = Some((key, bytes.clone()));
-        bytes
-    }
-
-    fn push(&self, link: &Link, lane: &LaneName, frame: Frame) -> Outcome {
-        let flow = lane.flow();
-        let max = link.facts.agreed.max_frame;
-        if frame.encoded_len() > max {
-            return Outcome::TooLarge { max };
-        }
-        if link.outbox.is_closed() {
-            return Outcome::NotReady;
-        }
-        let bytes = frame.encoded_len();
-        let Err(full) = link.outbox.push(flow, frame.clone()) else {
-            self.counts.sent(1);
-            return Outcome::Sent;
-        };
-        link.busy.fetch_add(1, Ordering::Relaxed);
-        self.counts.backpressure(link.node_id);
-        match self.overflow {
-            EgressOverflow::ShedOldest if link.outbox.shed_oldest(flow, bytes) > 0 => {
-                match link.outbox.push(flow, frame) {
-                    Ok(()) => Outcome::Sent,
-                    Err(full) => busy(full.queued_bytes),
-                }
-            }
-            EgressOverflow::Disconnect => {
-                link.ending.notify_one();
-                Outcome::NotReady
-            }
-            EgressOverflow::ShedOldest | EgressOverflow::RejectNew => busy(full.queued_bytes),
-        }
-    }
-}
-
-fn busy(queued_bytes: usize) -> Outcome {
-    let (least, longest) = RETRY_AFTER_MS;
-    let retry_after = Duration::from_millis((queued_bytes as u64 / PEER_BYTES_PER_MS).clamp(least, longest));
-    Outcome::Busy { retry_after }
 }
 
 impl Shell for EngineShell<'_> {
-    fn send(&mut self, peer: &Peer, lane: &LaneName, message: &wire::Message) -> SendOutcome {
-        let node_id = NodeId::from_bytes(peer.0);
-        let Some(link) = self.links.get(&node_id) else { return SendOutcome::NotReady };
-        let frame = Frame::event(AppId::GOSSIP, 0, self.encoded(message));
-        let outcome = self.push(link, lane, frame);
-        if message.is_payload() {
-            self.outcomes.push(PeerOutcome { node_id, outcome });
+    fn send(&mut self, peer: &Peer, _lane: &LaneName, flow: u64, message: Bytes) -> SendOutcome {
+        let Some(link) = self.links.get(peer) else { return SendOutcome::NotReady };
+        if link.outbox.is_closed() {
+            return SendOutcome::NotReady;
         }
-        match outcome {
-            Outcome::Sent => SendOutcome::Sent,
-            Outcome::Busy { retry_after } => SendOutcome::Busy { retry_after_ms: retry_after.as_millis() as u64 },
-            Outcome::TooLarge { max } => SendOutcome::TooLarge { max },
-            Outcome::NoPeers | Outcome::NotReady => SendOutcome::NotReady,
+        let frame = Frame::event(AppId::GOSSIP, 0, message);
+        let max = link.facts.agreed.max_frame;
+        if frame.encoded_len() > max {
+            return SendOutcome::TooLarge { max: max as u32 };
+        }
+        match link.outbox.push(flow, frame) {
+            Ok(()) => {
+                self.counts.sent(1);
+                SendOutcome::Sent
+            }
+            Err(full) => {
+                link.busy.fetch_add(1, Ordering::Relaxed);
+                self.counts.backpressure(link.node_id);
+                SendOutcome::Busy { retry_after_ms: retry_after_ms(full.queued_bytes) }
+            }
         }
     }
 
-    fn deliver(&mut self, lane: &LaneName, delivered: Delivered) {
-        let item = Item::Message(message_of(delivered));
-        let Item::Message(message) = &item else { return };
-        let is_own = message.origin == self.me;
-        self.lanes.give(lane, &item, is_own);
+    fn shed_oldest(&mut self, peer: &Peer, flow: u64, bytes: usize) -> usize {
+        let shed = self.links.get(peer).map_or(0, |link| link.outbox.shed_oldest(flow, bytes));
+        if shed > 0 {
+            self.counts.shed();
+        }
+        shed
     }
 
-    fn gap(&mut self, lane: &LaneName, origin: &Peer, epoch: u64, from: u64, to: u64) {
+    fn disconnect(&mut self, peer: &Peer, why: DisconnectReason) {
+        if let Some(link) = self.links.get(peer) {
+            tracing::warn!(node_id = %link.node_id, %why, "the session ends");
+            link.ending.notify_one();
+        }
+    }
+
+    fn deliver(&mut self, lane: &LaneName, delivered: Delivered<'_>) {
+        // The id is a hash: nobody who is not there needs it.
+        if !self.lanes.is_heard(lane) {
+            return;
+        }
+        let origin = NodeId::from_bytes(delivered.origin.0);
+        let message = Message {
+            msg_id: delivered.msg_id(),
+            origin,
+            epoch: delivered.epoch,
+            seq: delivered.seq,
+            hops: delivered.hops,
+            payload: delivered.payload.clone(),
+        };
+        self.lanes.give(lane, &Item::Message(message), origin == self.me);
+    }
+
+    fn gap(&mut self, lane: &LaneName, origin: &Origin, epoch: u64, from: u64, to: u64) {
         self.counts.gap();
         self.lanes.give(lane, &Item::Gap { origin: NodeId::from_bytes(origin.0), epoch, from, to }, false);
     }
 
-    fn new_epoch(&mut self, lane: &LaneName, origin: &Peer, epoch: u64) {
+    fn new_epoch(&mut self, lane: &LaneName, origin: &Origin, epoch: u64) {
         self.lanes.give(lane, &Item::Epoch { origin: NodeId::from_bytes(origin.0), epoch }, false);
-    }
-
-    fn disconnect(&mut self, peer: &Peer) {
-        if let Some(link) = self.links.get(&NodeId::from_bytes(peer.0)) {
-            link.ending.notify_one();
-        }
     }
 }
 
-pub(super) fn message_of(delivered: Delivered) -> Message {
-    Message {
-        msg_id: delivered.msg_id,
-        origin: NodeId::from_bytes(delivered.origin.0),
-        epoch: delivered.epoch,
-        seq: delivered.seq,
-        hops: delivered.hops,
-        payload: delivered.payload,
-    }
+fn retry_after_ms(queued_bytes: usize) -> u32 {
+    let (least, longest) = RETRY_AFTER_MS;
+    ((queued_bytes / PEER_BYTES_PER_MS) as u32).clamp(least, longest)
 }
