@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ron_api::{OVERLAY_SURFACE, Surface};
 use ron_auth::Capabilities;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{QueueSpec, ServiceSpec};
@@ -41,11 +40,6 @@ impl Service for Overlay {
         Some(&CAPABILITIES)
     }
 
-    fn surfaces(&self) -> &'static [&'static Surface] {
-        static SURFACES: [&Surface; 1] = [&OVERLAY_SURFACE];
-        &SURFACES
-    }
-
     fn install(&self, node: &mut Parts<'_>) -> Result<Installed, Failure> {
         let config = node.config.keep();
         let options = config.value.section::<Options>();
@@ -62,9 +56,9 @@ impl Service for Overlay {
         };
         let overlay = svc_overlay::install(node.builder, fixed, live);
         let authority = node.authority.clone();
-        let frames = ron_api::overlay_frames(overlay.clone(), authority.clone());
-        let peers: Arc<dyn PeerPort> = Arc::new(Port { overlay: overlay.clone(), tls });
-        let routes = Box::new(move |plane| ron_api::overlay_routes(plane, overlay, authority));
+        let frames = ron_api::overlay_frames(overlay.clone(), authority);
+        let peers: Arc<dyn PeerPort> = Arc::new(Port { overlay, tls });
+        let routes = Box::new(|plane| plane);
         Ok(Installed { routes, frames: vec![frames], peers: Some(peers) })
     }
 }
