@@ -33,6 +33,7 @@ use crate::extract::Json;
 use crate::operation::Operation;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
+pub(crate) use fields::Base64;
 use headers::Minimum;
 pub(crate) use metered::Metered;
 use stream::Streams;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ron_api::{OVERLAY_SURFACE, Surface};
 use ron_auth::Capabilities;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{QueueSpec, ServiceSpec};
@@ -40,6 +41,11 @@ impl Service for Overlay {
         Some(&CAPABILITIES)
     }
 
+    fn surfaces(&self) -> &'static [&'static Surface] {
+        static SURFACES: [&Surface; 1] = [&OVERLAY_SURFACE];
+        &SURFACES
+    }
+
     fn install(&self, node: &mut Parts<'_>) -> Result<Installed, Failure> {
         let config = node.config.keep();
         let options = config.value.section::<Options>();
@@ -56,9 +62,9 @@ impl Service for Overlay {
         };
         let overlay = svc_overlay::install(node.builder, fixed, live);
         let authority = node.authority.clone();
-        let frames = ron_api::overlay_frames(overlay.clone(), authority);
-        let peers: Arc<dyn PeerPort> = Arc::new(Port { overlay, tls });
-        let routes = Box::new(|plane| plane);
+        let frames = ron_api::overlay_frames(overlay.clone(), authority.clone());
+        let peers: Arc<dyn PeerPort> = Arc::new(Port { overlay: overlay.clone(), tls });
+        let routes = Box::new(move |plane| ron_api::overlay_routes(plane, overlay, authority));
         Ok(Installed { routes, frames: vec![frames], peers: Some(peers) })
     }
 }
