@@ -3,7 +3,7 @@
 use ron_transport::{PeerAddress, PostQuantum};
 use ron_types::limits::overlay as limits;
 use ron_types::settings::{
-    KIB, MIB, MINUTE_MS, SECOND_MS, choice, live, process, restarts, size, texts, time, whole, whole_or_auto,
+    KIB, MIB, MINUTE_MS, SECOND_MS, choice, live, nodes, process, restarts, size, time, whole, whole_or_auto,
 };
 use ron_types::{Size, TimeSpan};
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
     /// Nodes to keep a session with: the id of each, and the address of its OAP port.
-    #[schemars(extend("x-setting" = live(texts("NODEID@HOST:PORT", limits::PEERS_MAX)).flag("--peer")))]
+    #[schemars(extend("x-setting" = live(nodes(limits::PEERS_MAX)).flag("--peer")))]
     pub peers: Vec<String>,
     /// Nodes that may open a session: those of `overlay.peers` and of the API (`listed`), or any node (`any`). `auto`
     /// takes any node while the OAP port is on loopback, and the listed ones elsewhere.
@@ -121,8 +121,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What a reload may change. A peer that cannot be read is left out: the rules of the configuration refuse it before
-    /// it comes into force.
+    /// What a reload may change. A peer that cannot be read is left out: the check of the key refuses it before.
     pub fn live(&self) -> LiveOptions {
         LiveOptions {
             peers: self.peers.iter().filter_map(|peer| peer.parse().ok()).collect(),
@@ -132,12 +131,6 @@ impl Options {
             egress_frames_max: self.peer_inflight_frames,
             egress_bytes_max: self.peer_egress_bytes.bytes(),
         }
-    }
-
-    /// The first peer that cannot be read, and why.
-    pub fn broken_peer(&self) -> Option<(String, String)> {
-        let broken = |peer: &String| Some((peer.clone(), peer.parse::<PeerAddress>().err()?.to_string()));
-        self.peers.iter().find_map(broken)
     }
 }
 

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oap::Control;
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::retry::RetryLimits;
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, TaskContext, TaskResult};
-use ron_transport::{Closed, ConnectError, NodeId, Remote, Session};
+use ron_transport::{Closed, ConnectError, GoAway, NodeId, Remote, Session};
 use ron_types::limits::overlay as limits;
 use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
@@ -46,14 +45,14 @@ pub(crate) async fn listener(
             () = context.heartbeat() => continue,
             session = sessions.recv() => session,
         };
-        let Some(NewSession(session)) = session else { break };
-        if let Err(error) = accepts(&shared, &session) {
-            tracing::info!(peer = %session.facts.address, %error, "a node was not let in");
-            refusals.spawn(refuse(session, error));
+        let Some(new) = session else { break };
+        if let Err(error) = accepts(&shared, &new.session) {
+            tracing::info!(address = %new.session.facts.address, %error, "a node was not let in");
+            refusals.spawn(refuse(new.session, error));
             continue;
         }
         // A refused session is dropped and so cut: the other node dials again.
-        if let Err(error) = shared.accepted.offer(NewSession(session)) {
+        if let Err(error) = shared.accepted.offer(new) {
             tracing::warn!(%error, "a session found no room");
         }
     }
@@ -77,7 +76,7 @@ fn accepts(shared: &Shared, session: &Session) -> Result<(), Error> {
 
 /// Says why, for a moment, then cuts the connection.
 async fn refuse(session: Session, error: Error) {
-    session.outbox.close(farewell(&error), Deadline::after(REFUSAL_TIME));
+    session.outbox.close(&farewell(&error), Deadline::after(REFUSAL_TIME));
     let _ = Deadline::after(REFUSAL_TIME).run("refusal", session.writer.run()).await;
 }
 
@@ -92,8 +91,8 @@ pub(crate) async fn conn_supervisor(
     let mut dialled: Vec<NodeId> = Vec::new();
     let mut settings = shared.live.watch();
     context.ready().await;
+    shared.peers.configure(&shared.live.get().value.peers);
     loop {
-        shared.peers.configure_from(&shared.live);
         dialled.retain(|node_id| shared.peers.is_wanted(*node_id));
         for address in shared.peers.wanted() {
             if !dialled.contains(&address.node_id) {
@@ -106,10 +105,14 @@ pub(crate) async fn conn_supervisor(
             () = context.stopping() => break,
             () = context.heartbeat() => {}
             session = accepted.recv() => {
-                let Some(NewSession(session)) = session else { break };
-                connections.spawn(live_through(context.clone(), Arc::clone(&shared), session));
+                let Some(NewSession { session, held }) = session else { break };
+                let (context, shared) = (context.clone(), Arc::clone(&shared));
+                connections.spawn(async move {
+                    live_through(context, shared, session).await;
+                    drop(held);
+                });
             }
-            _ = settings.changed() => {}
+            _ = settings.changed() => shared.peers.configure(&shared.live.get().value.peers),
             () = shared.peers.changed() => {}
         }
     }
@@ -132,7 +135,7 @@ async fn keep_dialled(context: TaskContext, shared: Arc<Shared>, node_id: NodeId
         };
         shared.peers.note_dialing(node_id, Dialing::Trying);
         let limits = shared.session_limits();
-        let dialing = ron_transport::dial(&address, &shared.options.tls, shared.hello(), &limits);
+        let dialing = ron_transport::dial(&address, &shared.options.tls, shared.hello(&limits), &limits);
         let dialled = tokio::select! {
             () = context.stopping() => return,
             dialled = dialing => dialled,
@@ -199,23 +202,19 @@ async fn run_halves(context: &TaskContext, shared: &Shared, session: Session, li
     if let Err(error) = shared.readers.send(read_half, by).await {
         return error.to_string();
     }
-    let (why, word) = tokio::select! {
+    let why = tokio::select! {
         biased;
-        () = context.stopping() => ("the node leaves".to_owned(), leaving()),
-        () = link.ending.notified() => ("it was replaced or removed".to_owned(), leaving()),
-        closed = &mut reading => (words_of(closed), leaving()),
+        () = context.stopping() => "the node leaves".to_owned(),
+        () = link.ending.notified() => "it was replaced or removed".to_owned(),
+        closed = &mut reading => words_of(closed),
         closed = &mut writing => return words_of(closed),
     };
-    link.outbox.close(word, Deadline::after(DRAIN_TIME));
+    link.outbox.close(&GoAway::normal(), Deadline::after(DRAIN_TIME));
     if !context.is_stopping() {
         // In a drain the writers flush in their own phase, after this task.
         let _ = Deadline::after(DRAIN_TIME).run("session", writing).await;
     }
     why
-}
-
-fn leaving() -> Control {
-    Control::GoAway { code: oap::status::OK, last_corr: 0, reason: "the session ends".to_owned() }
 }
 
 fn words_of(closed: Result<Closed, oneshot::error::RecvError>) -> String {

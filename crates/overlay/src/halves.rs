@@ -68,7 +68,10 @@ async fn read(mut reader: Reader, link: &Arc<Link>, shared: &Shared) -> Closed {
                 // Between nodes only gossip is spoken; clients have sessions of their own.
                 Heard::Frame(_) => shared.counts.frame_refused("app"),
                 Heard::Credit { .. } => {}
-                Heard::GoAway { code, .. } => return Closed::Left { code },
+                Heard::GoAway(farewell) => {
+                    tracing::debug!(node_id = %link.node_id, code = farewell.code, reason = farewell.reason, "a peer leaves");
+                    return Closed::Done;
+                }
             }
         }
         for (engine, frames) in batches.into_iter().enumerate().filter(|(_, frames)| !frames.is_empty()) {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use ron_gossip::{LaneName, MsgId};
 use ron_kernel::Deadline;
 use ron_kernel::bus::BroadcastReceiver;
-use ron_transport::{ConnectError, NodeId, PeerAddress, Session};
+use ron_transport::{ConnectError, NodeId, PeerAddress, Session, SessionLimits};
 use ron_types::limits::overlay::PAYLOAD_BYTES_MAX;
 use ron_types::{Error, Kind};
 
@@ -147,9 +147,14 @@ impl Overlay {
         self.shared.events.subscribe("overlay", self.shared.kernel.metrics())
     }
 
-    /// Hands over a session that another node opened at the framed plane.
-    pub fn offer_session(&self, session: Session) -> Result<(), Error> {
-        self.shared.sessions.offer(NewSession(session))
+    /// Hands over a session that another node opened at the framed plane; `held` is dropped when it ends.
+    pub fn offer_session(&self, session: Session, held: Box<dyn Send>) -> Result<(), Error> {
+        self.shared.sessions.offer(NewSession { session, held: Some(held) })
+    }
+
+    /// Bounds of sessions with peers, as configured now.
+    pub fn session_limits(&self) -> SessionLimits {
+        self.shared.session_limits()
     }
 
     /// Counts a handshake at the framed plane that came to nothing.
@@ -162,5 +167,5 @@ fn check_size(bytes: usize) -> Result<(), Error> {
     if bytes <= PAYLOAD_BYTES_MAX {
         return Ok(());
     }
-    Err(Error::new(Kind::TooLarge, format!("a message of {bytes} bytes; at most {PAYLOAD_BYTES_MAX} are taken")))
+    Err(Error::new(Kind::FrameTooLarge, format!("a message of {bytes} bytes; at most {PAYLOAD_BYTES_MAX} are taken")))
 }

@@ -112,7 +112,7 @@ impl Counts {
     }
 
     pub fn dial_failed(&self, error: &ConnectError) {
-        if error.is_timeout() {
+        if matches!(error, ConnectError::Timeout { .. }) {
             self.handshake_timeouts.inc();
         }
     }
@@ -124,8 +124,8 @@ impl Counts {
     pub fn read_ended(&self, closed: &Closed) {
         match closed {
             Closed::Timeout(op) => drop(self.node.io_timeouts.at(op).inc()),
-            Closed::Refused(error) => drop(self.node.frame_rejects.at(error.reason()).inc()),
-            Closed::Broken(_) => drop(self.node.io_errors.at("read").inc()),
+            Closed::Refused(_) | Closed::RefusedControl(_) => drop(self.node.frame_rejects.at("malformed").inc()),
+            Closed::Broken(_) | Closed::Tls(_) => drop(self.node.io_errors.at("read").inc()),
             _ => {}
         }
     }
@@ -133,7 +133,7 @@ impl Counts {
     pub fn write_ended(&self, closed: &Closed) {
         match closed {
             Closed::Timeout(op) => drop(self.node.io_timeouts.at(op).inc()),
-            Closed::Broken(_) => drop(self.node.io_errors.at("write").inc()),
+            Closed::Broken(_) | Closed::Tls(_) => drop(self.node.io_errors.at("write").inc()),
             _ => {}
         }
     }

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use oap::{Control, Hello};
+use oap::Hello;
 use ron_kernel::bus::Broadcast;
 use ron_kernel::queue::{Payload, QueueSender};
 use ron_kernel::{KernelHandle, Snapshot};
-use ron_transport::{Closed, NodeId, Reader, Session, SessionLimits, Tls, Writer};
+use ron_transport::{Closed, GoAway, NodeId, Reader, Session, SessionLimits, Tls, Writer};
 use ron_types::Error;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -48,7 +48,14 @@ pub(crate) struct Shared {
 }
 
 /// A session after its handshake.
-pub(crate) struct NewSession(pub Session);
+pub(crate) struct NewSession {
+    pub session: Session,
+    /// What the plane that accepted it holds for it, given back when the session ends.
+    pub held: Held,
+}
+
+/// Something that is given back by being dropped.
+pub(crate) type Held = Option<Box<dyn Send>>;
 
 /// The reading half of a session, on its way to the task that runs it.
 pub(crate) struct ReadHalf {
@@ -72,8 +79,8 @@ impl Payload for WriteHalf {}
 
 impl Shared {
     /// What this node says of itself at the start of a session.
-    pub fn hello(&self) -> Hello {
-        Hello { node_id: Some(self.options.node_id.to_string()), ..Hello::of_this_build() }
+    pub fn hello(&self, limits: &SessionLimits) -> Hello {
+        Hello::new(u32::try_from(limits.frame_bytes_max).unwrap_or(u32::MAX), limits.max_inflight)
     }
 
     /// Bounds of sessions with peers, as configured now.
@@ -91,6 +98,6 @@ impl Shared {
 }
 
 /// The last word of a session that this node ends.
-pub(crate) fn farewell(error: &Error) -> Control {
-    Control::GoAway { code: error.kind.http_status(), last_corr: 0, reason: error.to_string() }
+pub(crate) fn farewell(error: &Error) -> GoAway {
+    GoAway::new(error.kind.http_status(), 0, error.to_string())
 }

@@ -91,11 +91,9 @@ pub enum ValueKind {
     },
     /// Where clients reach a plane: scheme, host and port.
     Origin,
-    /// A list of texts, each of a form that its owner reads.
-    Texts {
-        /// The form of each, in words.
-        form: String,
-        /// Maximum number of texts.
+    /// Other nodes, each as `NODEID@HOST:PORT`.
+    Nodes {
+        /// Maximum number of nodes.
         count_max: usize,
     },
 }
@@ -135,9 +133,9 @@ pub fn time(min_ms: u64, max_ms: u64) -> ValueKind {
     ValueKind::Time { min_ms, max_ms }
 }
 
-/// A list of texts of this form.
-pub fn texts(form: &str, count_max: usize) -> ValueKind {
-    ValueKind::Texts { form: form.to_owned(), count_max }
+/// A list of up to so many nodes.
+pub fn nodes(count_max: usize) -> ValueKind {
+    ValueKind::Nodes { count_max }
 }
 
 /// One of these words.

@@ -287,7 +287,7 @@ fn core_config(options: &OverlayOptions) -> CoreConfig {
 
 fn refusal(error: PublishError) -> Error {
     match error {
-        PublishError::TooLarge { .. } => Error::new(Kind::TooLarge, error.to_string()),
+        PublishError::TooLarge { .. } => Error::new(Kind::FrameTooLarge, error.to_string()),
         PublishError::Busy { .. } | PublishError::TooManyLanes { .. } => Error::new(Kind::Busy, error.to_string()),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use oap::{AppId, Frame};
 use ron_gossip::{Delivered, DisconnectReason, LaneName, Origin, Peer, SendOutcome, Shell};
-use ron_transport::NodeId;
+use ron_transport::{NodeId, PushError};
 
 use super::lane_table::LaneTable;
 use crate::metrics::Counts;
@@ -30,24 +30,18 @@ pub(super) struct EngineShell<'a> {
 impl Shell for EngineShell<'_> {
     fn send(&mut self, peer: &Peer, _lane: &LaneName, flow: u64, message: Bytes) -> SendOutcome {
         let Some(link) = self.links.get(peer) else { return SendOutcome::NotReady };
-        if link.outbox.is_closed() {
-            return SendOutcome::NotReady;
-        }
-        let frame = Frame::event(AppId::GOSSIP, 0, message);
-        let max = link.facts.agreed.max_frame;
-        if frame.encoded_len() > max {
-            return SendOutcome::TooLarge { max: max as u32 };
-        }
-        match link.outbox.push(flow, frame) {
+        match link.outbox.push(flow, Frame::event(AppId::GOSSIP, 0, message)) {
             Ok(()) => {
                 self.counts.sent(1);
                 SendOutcome::Sent
             }
-            Err(full) => {
+            Err(PushError::Full { queued_bytes, .. }) => {
                 link.busy.fetch_add(1, Ordering::Relaxed);
                 self.counts.backpressure(link.node_id);
-                SendOutcome::Busy { retry_after_ms: retry_after_ms(full.queued_bytes) }
+                SendOutcome::Busy { retry_after_ms: retry_after_ms(queued_bytes) }
             }
+            Err(PushError::Unfit(_)) => SendOutcome::TooLarge { max: link.facts.agreed.max_frame as u32 },
+            Err(PushError::Closed) => SendOutcome::NotReady,
         }
     }
 

@@ -1,0 +1,236 @@
+//! One session of a client: requests to the workers, streams to their surfaces, replies back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use oap::{AppId, Frame, Step, Streams};
+use ron_api::{Caller, FrameSurface, Reply, Stream};
+use ron_kernel::connection_limiter::Slot;
+use ron_kernel::scope::Children;
+use ron_kernel::{Deadline, Metrics, TaskContext};
+use ron_transport::{Closed, GoAway, Heard, Outbox, Reader, Session, SessionFacts};
+use ron_types::{Error, Kind};
+
+use super::Ingress;
+
+/// Time a session has to send what is queued when the client or the node leaves.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+
+/// Serves the session until either side ends it.
+pub(super) async fn serve(
+    context: TaskContext,
+    ingress: Ingress,
+    metrics: Arc<Metrics>,
+    session: Session,
+    slot: Slot,
+) {
+    let Session { facts, mut reader, writer, outbox } = session;
+    // A task of its own, so that replies are written while requests are read.
+    let mut writing = Children::new("oap_writer", 1, &metrics);
+    writing.spawn(async move {
+        let _ = writer.run().await;
+    });
+    let streams = Streams::new(facts.agreed.max_inflight);
+    let token = facts.their_hello.cap.as_deref().map(Arc::from);
+    let answering = FuturesUnordered::new();
+    let (open, touched) = (HashMap::new(), Vec::new());
+    let mut client = Client { ingress, facts, token, outbox, streams, answering, open, touched };
+    let farewell = client.converse(&context, &metrics, &mut reader).await;
+    client.finish(farewell, context.stop_deadline()).await;
+    writing.finish(Deadline::after(DRAIN_TIME)).await;
+    drop(slot);
+}
+
+struct Client {
+    ingress: Ingress,
+    facts: Arc<SessionFacts>,
+    /// Token of the session's HELLO.
+    token: Option<Arc<str>>,
+    outbox: Outbox,
+    streams: Streams,
+    answering: FuturesUnordered<BoxFuture<'static, Answered>>,
+    open: HashMap<u64, OpenStream>,
+    /// Streams that took frames of this read.
+    touched: Vec<u64>,
+}
+
+struct OpenStream {
+    app: AppId,
+    stream: Stream,
+}
+
+/// A request that has its reply.
+struct Answered {
+    app: AppId,
+    corr: u64,
+    reply: Reply,
+}
+
+impl Client {
+    /// Reads and answers; gives the last word to the client.
+    async fn converse(&mut self, context: &TaskContext, metrics: &Metrics, reader: &mut Reader) -> GoAway {
+        let mut heard = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = context.stopping() => return GoAway::new(oap::status::UNAVAILABLE, 0, "the node leaves"),
+                Some(answered) = self.answering.next(), if !self.answering.is_empty() => self.reply(answered).await,
+                read = reader.next_batch(&mut heard) => {
+                    if let Err(closed) = read {
+                        count(&closed, metrics);
+                        return GoAway::normal();
+                    }
+                    for one in heard.drain(..) {
+                        if let Err(farewell) = self.hear(one).await {
+                            metrics.frame_rejects.at("malformed").inc();
+                            return farewell;
+                        }
+                    }
+                    self.flush().await;
+                }
+            }
+        }
+    }
+
+    /// What was begun is brought to its end, as far as there is time.
+    async fn finish(&mut self, farewell: GoAway, by: Deadline) {
+        self.open.clear();
+        while !self.answering.is_empty() && !self.outbox.is_closed() {
+            match by.run("replies", self.answering.next()).await {
+                Ok(Some(answered)) => self.reply(answered).await,
+                _ => break,
+            }
+        }
+        self.outbox.close(&farewell, Deadline::after(DRAIN_TIME));
+    }
+
+    async fn hear(&mut self, heard: Heard) -> Result<(), GoAway> {
+        let frame = match heard {
+            Heard::Frame(frame) => frame,
+            // Replies are bounded by what is in flight, and events by the outbox.
+            Heard::Credit { .. } => return Ok(()),
+            Heard::GoAway(farewell) => return Err(farewell),
+        };
+        let step = match self.streams.accept(&frame) {
+            Ok(step) => step,
+            Err(error) if error.closes() => return Err(GoAway::new(error.code(), frame.corr, error.to_string())),
+            Err(error) => {
+                let refusal = Reply::refusal(&Error::new(Kind::Busy, error.to_string()));
+                self.send(frame.app, frame.corr, refusal).await;
+                return Ok(());
+            }
+        };
+        match step {
+            Step::Whole => self.request(frame).await,
+            Step::Opens => self.open(frame).await,
+            Step::Continues => self.take(frame).await,
+            Step::Closes => self.close(frame).await,
+            Step::Ignored | Step::Event => {}
+        }
+        Ok(())
+    }
+
+    fn surface(&self, app: AppId) -> Result<Arc<dyn FrameSurface>, Reply> {
+        let found = self.ingress.surfaces.iter().find(|surface| surface.app() == app);
+        let nobody = || Error::new(Kind::NotFound, format!("nobody on this node speaks application {}", app.0));
+        found.cloned().ok_or_else(|| Reply::from(nobody()))
+    }
+
+    fn caller(&self, frame: &Frame) -> Caller {
+        Caller::new(&frame.cap, self.token.as_ref(), self.facts.address.ip())
+    }
+
+    /// A worker begins the request; whatever it then waits for is waited for here.
+    async fn request(&mut self, frame: Frame) {
+        let (app, corr, bytes) = (frame.app, frame.corr, frame.encoded_len());
+        let surface = match self.surface(app) {
+            Ok(surface) => surface,
+            Err(refusal) => return self.reply(Answered { app, corr, reply: refusal }).await,
+        };
+        let answering = surface.answer(self.caller(&frame), frame);
+        let (work, deadline) = (self.ingress.work.clone(), Deadline::after(self.request_time()));
+        self.answering.push(Box::pin(async move {
+            let reply = work.answer(answering, bytes, deadline).await.unwrap_or_else(Reply::from);
+            Answered { app, corr, reply }
+        }));
+    }
+
+    fn request_time(&self) -> Duration {
+        self.ingress.config.get().value.http.request_deadline.duration()
+    }
+
+    async fn open(&mut self, frame: Frame) {
+        let (app, corr) = (frame.app, frame.corr);
+        let opened = match self.surface(app) {
+            Ok(surface) => surface.open(self.caller(&frame), frame, self.outbox.clone()).await,
+            Err(refusal) => Err(refusal),
+        };
+        match opened {
+            Ok(stream) => drop(self.open.insert(corr, OpenStream { app, stream })),
+            Err(reply) => self.reply(Answered { app, corr, reply }).await,
+        }
+    }
+
+    async fn take(&mut self, frame: Frame) {
+        let (app, corr) = (frame.app, frame.corr);
+        let Some(open) = self.open.get_mut(&corr) else { return };
+        match open.stream.take(frame) {
+            Ok(()) if self.touched.last() == Some(&corr) => {}
+            Ok(()) => self.touched.push(corr),
+            Err(reply) => self.end(app, corr, reply).await,
+        }
+    }
+
+    /// The last frame of a stream; one without payload only ends it.
+    async fn close(&mut self, frame: Frame) {
+        let (app, corr) = (frame.app, frame.corr);
+        if !frame.payload.is_empty() {
+            self.take(frame).await;
+        }
+        let Some(open) = self.open.get_mut(&corr) else { return };
+        let reply = open.stream.flush().await.err().unwrap_or_else(|| Reply::ok(Vec::new()));
+        self.end(app, corr, reply).await;
+    }
+
+    async fn end(&mut self, app: AppId, corr: u64, reply: Reply) {
+        self.open.remove(&corr);
+        self.reply(Answered { app, corr, reply }).await;
+    }
+
+    /// Hands on what streams took of this read.
+    async fn flush(&mut self) {
+        for corr in std::mem::take(&mut self.touched) {
+            let Some(OpenStream { app, stream }) = self.open.get_mut(&corr) else { continue };
+            let app = *app;
+            if let Err(reply) = stream.flush().await {
+                self.end(app, corr, reply).await;
+            }
+        }
+    }
+
+    async fn reply(&mut self, Answered { app, corr, reply }: Answered) {
+        self.streams.finished(corr);
+        self.send(app, corr, reply).await;
+    }
+
+    /// Waits for room: a client that does not read its replies is not read either.
+    async fn send(&self, app: AppId, corr: u64, reply: Reply) {
+        let frame = Frame::response(app, corr, reply.code, reply.payload);
+        if let Err(error) = self.outbox.send(corr, frame).await {
+            tracing::debug!(address = %self.facts.address, %error, "a reply was not sent");
+        }
+    }
+}
+
+fn count(closed: &Closed, metrics: &Metrics) {
+    match closed {
+        Closed::Timeout(op) => drop(metrics.io_timeouts.at(op).inc()),
+        Closed::Refused(_) | Closed::RefusedControl(_) => drop(metrics.frame_rejects.at("malformed").inc()),
+        Closed::Broken(_) | Closed::Tls(_) => drop(metrics.io_errors.at("read").inc()),
+        Closed::Done => {}
+    }
+}
