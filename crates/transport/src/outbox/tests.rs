@@ -1,0 +1,3 @@
+//! Tests of the outbox without a writer.
+
+use super::*;

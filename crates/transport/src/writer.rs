@@ -1,0 +1,273 @@
+//! The writing half of a session: the only one that writes, in as few calls as it takes.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use oap::Frame;
+use ron_kernel::{Deadline, clock};
+use tokio::io::AsyncWrite;
+use tokio::time::Instant;
+
+use crate::closed::Closed;
+use crate::limits::SessionLimits;
+use crate::outbox::{Outbox, Work};
+use crate::records::{Outgoing, Records};
+use crate::timer::Timer;
+
+/// Bytes of frames taken from the outbox at once; a control frame that comes meanwhile waits for no more than this.
+const TURN_BYTES: usize = 128 * 1024;
+/// Frames are copied together up to about this many bytes and then encrypted.
+const GATHER_BYTES: usize = 64 * 1024;
+/// A payload from this size on is encrypted from where it is: the copy would cost more than the record it shares.
+const LARGE_PAYLOAD_BYTES: usize = 16 * 1024;
+/// Memory that a thread keeps for the next turn at most; more was for a frame of unusual size.
+const SCRATCH_BYTES_KEPT: usize = 512 * 1024;
+/// PING goes out so many times within the idle time.
+const PINGS_PER_IDLE: u32 = 3;
+
+thread_local! {
+    /// A turn is gathered and encrypted here; only what the socket does not take at once is copied for the session.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Scratch {
+    plain: Vec<u8>,
+    sealed: Outgoing,
+}
+
+/// The writing half of a session.
+pub struct Writer {
+    io: Box<dyn AsyncWrite + Send + Unpin>,
+    records: Arc<Records>,
+    outbox: Outbox,
+    limits: Arc<SessionLimits>,
+    batch: VecDeque<Frame>,
+    /// Encrypted bytes that the socket has not taken, and how many of them it has taken since.
+    blocked: Vec<u8>,
+    written: usize,
+    /// When the socket last took something, while it owes us.
+    stalled_since: Option<Instant>,
+    next_ping: Instant,
+    ping_number: u64,
+    /// Whether something was written since the last PING.
+    was_busy: bool,
+    phase: Phase,
+    timer: Timer,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Everything is out but the end of TLS.
+    Ending,
+    /// Only the end of the connection is left.
+    ShuttingDown,
+    /// It has said how the session ended.
+    Over,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        io: Box<dyn AsyncWrite + Send + Unpin>,
+        records: Arc<Records>,
+        outbox: Outbox,
+        limits: Arc<SessionLimits>,
+    ) -> Self {
+        let next_ping = clock::now() + ping_every(&limits);
+        Writer {
+            io,
+            records,
+            outbox,
+            limits,
+            batch: VecDeque::new(),
+            blocked: Vec::new(),
+            written: 0,
+            stalled_since: None,
+            next_ping,
+            ping_number: 0,
+            was_busy: false,
+            phase: Phase::Open,
+            timer: Timer::default(),
+        }
+    }
+
+    /// Writes until the session is over, and says how it ended. Dropping it before that ends the session at once.
+    pub async fn run(mut self) -> Closed {
+        let closed = std::future::poll_fn(|context| self.poll_run(context)).await;
+        self.phase = Phase::Over;
+        // After an end in order the reader goes on until the other side is done too.
+        if !matches!(closed, Closed::Done) {
+            self.outbox.end(&closed);
+        }
+        closed
+    }
+
+    fn poll_run(&mut self, context: &mut Context<'_>) -> Poll<Closed> {
+        loop {
+            match self.poll_blocked(context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Closed::broken(error)),
+                Poll::Pending => return self.poll_stalled(context),
+            }
+            let step = match self.phase {
+                Phase::Open => ready!(self.poll_turn(context)),
+                Phase::Ending => self.say_end(context),
+                Phase::ShuttingDown | Phase::Over => {
+                    // Whether the other side hears the end of the connection is its own affair.
+                    let _ = ready!(Pin::new(&mut self.io).poll_shutdown(context));
+                    return Poll::Ready(Closed::Done);
+                }
+            };
+            if let Err(closed) = step {
+                return Poll::Ready(closed);
+            }
+        }
+    }
+
+    /// Takes what there is to write and writes it, as far as the socket goes.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        let now = clock::now();
+        if now >= self.next_ping {
+            self.ping(now);
+        }
+        match self.outbox.poll_work(context, TURN_BYTES, &mut self.batch) {
+            Poll::Ready(Work::Write) => {
+                self.was_busy = true;
+                Poll::Ready(self.write_batch(context))
+            }
+            Poll::Ready(Work::Finish) => {
+                self.phase = Phase::Ending;
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Work::Stop(closed)) => Poll::Ready(Err(closed)),
+            Poll::Pending => self.timer.poll(context, Deadline::at(self.next_ping)).map(Ok),
+        }
+    }
+
+    fn ping(&mut self, now: Instant) {
+        self.next_ping = now + ping_every(&self.limits);
+        self.ping_number += 1;
+        self.outbox.ping(self.ping_number, now);
+        // A session that wrote nothing but PING since the last one is quiet, and gives its memory back.
+        if !std::mem::take(&mut self.was_busy) {
+            self.batch = VecDeque::new();
+            self.outbox.shrink();
+        }
+    }
+
+    fn write_batch(&mut self, context: &mut Context<'_>) -> Result<(), Closed> {
+        SCRATCH.with_borrow_mut(|Scratch { plain, sealed }| {
+            plain.clear();
+            sealed.clear();
+            let outcome = seal_all(&self.records, self.batch.drain(..), plain, sealed);
+            // Also after an error: an alert that tells the other side may be there.
+            self.write_now(context, sealed.filled()).map_err(Closed::broken)?;
+            if sealed.capacity() > SCRATCH_BYTES_KEPT {
+                *sealed = Outgoing::default();
+            }
+            outcome.map_err(|error| Closed::Tls(Arc::new(error)))
+        })
+    }
+
+    fn say_end(&mut self, context: &mut Context<'_>) -> Result<(), Closed> {
+        self.phase = Phase::ShuttingDown;
+        let mut sealed = Outgoing::default();
+        // It fails only where TLS is broken already; then there is nothing left to say.
+        let _ = self.records.seal_end(&mut sealed);
+        self.write_now(context, sealed.filled()).map_err(Closed::broken)
+    }
+
+    /// Writes as far as the socket goes and keeps the rest.
+    fn write_now(&mut self, context: &mut Context<'_>, mut bytes: &[u8]) -> io::Result<()> {
+        debug_assert!(self.blocked.is_empty(), "bytes are written in the order they were encrypted");
+        while !bytes.is_empty() {
+            match Pin::new(&mut self.io).poll_write(context, bytes) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => bytes = &bytes[count..],
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => {
+                    self.blocked.extend_from_slice(bytes);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the socket did not take before.
+    fn poll_blocked(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.blocked.len() {
+            let count = ready!(Pin::new(&mut self.io).poll_write(context, &self.blocked[self.written..]))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += count;
+            self.stalled_since = None;
+        }
+        if !self.blocked.is_empty() {
+            self.blocked = Vec::new();
+            self.written = 0;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The socket takes nothing: the time runs.
+    fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<Closed> {
+        let since = *self.stalled_since.get_or_insert_with(clock::now);
+        if let Poll::Ready(closed) = self.outbox.poll_stop(context) {
+            return Poll::Ready(closed);
+        }
+        let deadline = Deadline::at(since + self.limits.write_stall);
+        let deadline_or_drain = self.outbox.drain_by().map_or(deadline, |drain_by| drain_by.sooner(deadline));
+        ready!(self.timer.poll(context, deadline_or_drain));
+        Poll::Ready(Closed::Timeout(if deadline.has_passed() { "write" } else { "drain" }))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.phase != Phase::Over {
+            self.outbox.end(&Closed::broken(io::ErrorKind::ConnectionAborted.into()));
+        }
+    }
+}
+
+fn ping_every(limits: &SessionLimits) -> Duration {
+    (limits.idle_timeout / PINGS_PER_IDLE).max(Duration::from_millis(1))
+}
+
+/// Encrypts frames: small ones are gathered, so that one record carries many; large payloads are not copied first.
+fn seal_all(
+    records: &Records,
+    frames: impl Iterator<Item = Frame>,
+    plain: &mut Vec<u8>,
+    sealed: &mut Outgoing,
+) -> Result<(), rustls::Error> {
+    for frame in frames {
+        if frame.payload.len() >= LARGE_PAYLOAD_BYTES {
+            frame.put_head(plain);
+            seal_gathered(records, plain, sealed)?;
+            records.seal(&frame.payload, sealed)?;
+        } else {
+            frame.encode(plain);
+            if plain.len() >= GATHER_BYTES {
+                seal_gathered(records, plain, sealed)?;
+            }
+        }
+    }
+    seal_gathered(records, plain, sealed)
+}
+
+fn seal_gathered(records: &Records, plain: &mut Vec<u8>, sealed: &mut Outgoing) -> Result<(), rustls::Error> {
+    if !plain.is_empty() {
+        records.seal(plain, sealed)?;
+        plain.clear();
+    }
+    Ok(())
+}
