@@ -3,7 +3,12 @@
 use std::collections::HashMap;
 
 use crate::budget::Rate;
+use crate::lane::LANE_BYTES;
+use crate::link::{LINK_BYTES, SERVE_BYTES, SERVES_MAX};
 use crate::names::{LaneName, Micros};
+use crate::origin::ORIGIN_BYTES;
+use crate::peers::PEER_BYTES;
+use crate::recall::RECALL_ENTRY_BYTES;
 use crate::shell::SlowConsumer;
 
 const MIB: usize = 1 << 20;
@@ -92,7 +97,7 @@ impl Default for CoreConfig {
             lane_frames: Rate { per_second: 4_000_000, burst: 1_000_000 },
             openings: Rate { per_second: 64, burst: 2048 },
             strikes_lazy: 8,
-            strikes_disconnect: 32,
+            strikes_disconnect: 64,
             slow_consumer: SlowConsumer::Busy,
             slow_consumer_of: HashMap::new(),
         }
@@ -100,8 +105,14 @@ impl Default for CoreConfig {
 }
 
 impl CoreConfig {
-    /// Bytes of memory that a core never exceeds, as a formula of the bounds.
+    /// Bytes of memory that a core never exceeds, as a formula of the bounds: messages in rings, waiting, and in parts;
+    /// lanes with a link for each peer; origins; what is remembered of forgotten ones; questions.
     pub fn memory_bytes_max(&self) -> usize {
-        self.ring_bytes_max + self.waiting_bytes_max + self.partial_bytes_max
+        let messages = self.ring_bytes_max + self.waiting_bytes_max + self.partial_bytes_max;
+        let lanes = self.lanes_max * (LANE_BYTES + self.peers_max * LINK_BYTES);
+        // This node is an origin in each lane, whatever the bound.
+        let origins = (self.origins_max + self.lanes_max) * ORIGIN_BYTES;
+        let remembered = 2 * self.remembered_max * RECALL_ENTRY_BYTES;
+        messages + lanes + origins + remembered + self.peers_max * PEER_BYTES + SERVES_MAX * SERVE_BYTES
     }
 }

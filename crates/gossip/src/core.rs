@@ -1,18 +1,25 @@
 //! The lanes of one engine and the peers they share.
 
 use bytes::Bytes;
+use hashbrown::HashMap;
 
+use crate::MESSAGE_BYTES_MAX;
 use crate::config::CoreConfig;
+use crate::lane::Lane;
 use crate::names::{LaneName, Micros, MsgId, Origin, Peer};
-use crate::shell::{Misbehaviour, Outcomes, PublishError, Published, Shell};
-use crate::wire::Message;
+use crate::peers::{Peers, Session};
+use crate::recall::Recall;
+use crate::rng::Rng;
+use crate::shell::{Misbehaviour, PublishError, Published, Shell};
+use crate::turn::{Shared, Totals, Turn};
+use crate::wire::{Body, Message};
 
 /// The lanes of one engine.
 pub struct Core {
-    _config: CoreConfig,
-    me: Origin,
-    epoch: u64,
-    peers: Vec<Peer>,
+    shared: Shared,
+    lanes: Vec<Option<Lane>>,
+    by_name: HashMap<LaneName, u32>,
+    next_at: Micros,
 }
 
 /// What a link is for in one lane.
@@ -73,6 +80,8 @@ pub struct Counts {
     pub duplicates: u64,
     /// Messages and chunks of data given to outboxes.
     pub data_sent: u64,
+    /// Bytes of those.
+    pub data_bytes_sent: u64,
     /// Other messages given to outboxes.
     pub control_sent: u64,
     /// Times that an outbox had no room or a lane no credit.
@@ -91,77 +100,222 @@ impl Core {
     /// An engine without lanes. `me` is this node as an origin, `epoch` its life (wall-clock milliseconds at its start,
     /// greater than in any life before), `seed` what its choices among peers are drawn from.
     pub fn new(config: CoreConfig, me: Origin, epoch: u64, seed: u64) -> Self {
-        let _ = seed;
-        Core { _config: config, me, epoch, peers: Vec::new() }
+        let shared = Shared {
+            config,
+            me,
+            epoch,
+            started_at: None,
+            peers: Peers::default(),
+            totals: Totals::default(),
+            counts: Counts::default(),
+            rng: Rng::new(seed),
+            recall: Recall::default(),
+            doomed: Vec::new(),
+        };
+        Core { shared, lanes: Vec::new(), by_name: HashMap::new(), next_at: Micros::MAX }
     }
 
-    /// A session to a peer is up. False if there are as many peers as there may be.
-    pub fn peer_up<S: Shell>(&mut self, _now: Micros, peer: Peer, _shell: &mut S) -> bool {
-        self.peers.push(peer);
+    /// A session to a peer is up. False if the peer is up already, or there are as many as there may be.
+    pub fn peer_up<S: Shell>(&mut self, now: Micros, peer: Peer, shell: &mut S) -> bool {
+        self.shared.started_at.get_or_insert(now);
+        let Some(session) = self.shared.peers.join(now, peer, &self.shared.config) else { return false };
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.peer_up(&self.shared, now, session);
+            self.next_at = self.next_at.min(lane.due());
+        }
+        self.finish(now, shell);
         true
     }
 
     /// The session to a peer is gone.
-    pub fn peer_down<S: Shell>(&mut self, _now: Micros, peer: &Peer, _shell: &mut S) {
-        self.peers.retain(|known| known != peer);
+    pub fn peer_down<S: Shell>(&mut self, now: Micros, peer: &Peer, shell: &mut S) {
+        let Some(session) = self.shared.peers.leave(peer) else { return };
+        let mut turn = Turn { now, shared: &mut self.shared, shell };
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.peer_down(&mut turn, session);
+            self.next_at = self.next_at.min(lane.due());
+        }
     }
 
-    /// A peer sent a message.
+    /// A peer sent a message. What it did wrong is counted against it; whoever does too much of it is disconnected.
     pub fn receive<S: Shell>(
         &mut self,
-        _now: Micros,
-        _peer: &Peer,
-        _message: Message,
-        _shell: &mut S,
+        now: Micros,
+        peer: &Peer,
+        message: Message,
+        shell: &mut S,
     ) -> Result<(), Misbehaviour> {
-        Ok(())
+        self.shared.started_at.get_or_insert(now);
+        let session = self.shared.peers.session(peer).ok_or(Misbehaviour::UnknownPeer)?;
+        let Some(at) = self.lane_of(now, session, &message)? else { return Ok(()) };
+        let Some(lane) = &mut self.lanes[at] else { return Ok(()) };
+        let outcome = lane.receive(&mut Turn { now, shared: &mut self.shared, shell }, session, message);
+        self.next_at = self.next_at.min(lane.due());
+        self.finish(now, shell);
+        outcome
     }
 
-    /// This node publishes a message.
+    /// The lane of a message; only messages that say that something exists open one.
+    fn lane_of(&mut self, now: Micros, session: Session, message: &Message) -> Result<Option<usize>, Misbehaviour> {
+        if let Some(at) = self.by_name.get(&message.lane) {
+            return Ok(Some(*at as usize));
+        }
+        let opens = match &message.body {
+            Body::Data(_) | Body::ChunkHead(_) | Body::Digest { .. } => true,
+            Body::Summary { entries, .. } => !entries.is_empty(),
+            _ => false,
+        };
+        if !opens {
+            return Ok(None);
+        }
+        let rate = self.shared.config.openings;
+        let pays = self.shared.peers.get_mut(session).is_some_and(|peer| peer.openings.take(rate, now, 1).is_ok());
+        let at = if pays { self.open_lane(now, message.lane, session) } else { None };
+        match at {
+            Some(at) => Ok(Some(at)),
+            None => Err(self.shared.offence(now, session, Misbehaviour::TooManyOpenings)),
+        }
+    }
+
+    /// Opens a lane. Where there is no room, the quietest goes: one that was quiet for long, or, where one peer brought
+    /// three quarters of all lanes, one of its own.
+    fn open_lane(&mut self, now: Micros, name: LaneName, opener: Session) -> Option<usize> {
+        if self.by_name.len() >= self.shared.config.lanes_max {
+            let quiet_since = now.saturating_sub(self.shared.config.quiet_after);
+            let of_opener = self.lanes.iter().flatten().filter(|lane| lane.opened_by == opener).count();
+            let may_replace_own = opener != Session::NONE && of_opener * 4 >= self.by_name.len() * 3;
+            let may_go = |lane: &&Lane| lane.used_at <= quiet_since || (may_replace_own && lane.opened_by == opener);
+            let quietest = self.lanes.iter().flatten().filter(may_go).min_by_key(|lane| lane.used_at)?.name;
+            self.forget_lane(now, &quietest);
+        }
+        let lane = Lane::new(&mut self.shared, now, name, opener);
+        self.next_at = self.next_at.min(lane.due());
+        let at = self.lanes.iter().position(Option::is_none).unwrap_or(self.lanes.len());
+        match self.lanes.get_mut(at) {
+            Some(free) => *free = Some(lane),
+            None => self.lanes.push(Some(lane)),
+        }
+        self.by_name.insert(name, at as u32);
+        Some(at)
+    }
+
+    fn forget_lane(&mut self, now: Micros, name: &LaneName) {
+        let Some(at) = self.by_name.remove(name) else { return };
+        if let Some(mut lane) = self.lanes[at as usize].take() {
+            lane.forget(&mut self.shared, now);
+        }
+    }
+
+    /// This node publishes a message. It is delivered here, pushed and announced before the call returns; a slow peer is
+    /// never waited for.
     pub fn publish<S: Shell>(
         &mut self,
-        _now: Micros,
+        now: Micros,
         lane: &LaneName,
-        payload: Bytes,
-        _shell: &mut S,
+        payload: &Bytes,
+        shell: &mut S,
     ) -> Result<Published, PublishError> {
-        let msg_id = crate::names::msg_id(&self.me, self.epoch, lane, 1, &payload);
-        Ok(Published { msg_id, epoch: self.epoch, seq: 1, outcomes: Outcomes::default() })
+        self.shared.started_at.get_or_insert(now);
+        if payload.len() > MESSAGE_BYTES_MAX {
+            return Err(PublishError::TooLarge { max: MESSAGE_BYTES_MAX });
+        }
+        let at = match self.by_name.get(lane) {
+            Some(at) => *at as usize,
+            None => self
+                .open_lane(now, *lane, Session::NONE)
+                .ok_or(PublishError::TooManyLanes { max: self.shared.config.lanes_max })?,
+        };
+        let Some(lane) = &mut self.lanes[at] else {
+            return Err(PublishError::TooManyLanes { max: self.shared.config.lanes_max });
+        };
+        let mut turn = Turn { now, shared: &mut self.shared, shell };
+        let published = lane.publish(&mut turn, payload).map_err(|wait| {
+            let retry_after_ms = wait.div_ceil(1000).min(u64::from(u32::MAX)) as u32;
+            PublishError::Busy { retry_after_ms }
+        });
+        self.next_at = self.next_at.min(lane.due());
+        self.finish(now, shell);
+        published
     }
 
-    /// Does what is due, and says when the next thing is. Everything else may bring that time forward: ask
-    /// [`Core::next_at`] again after a batch of events.
-    pub fn tick<S: Shell>(&mut self, _now: Micros, _shell: &mut S) -> Micros {
-        self.next_at()
+    /// Does what is due, and says when the next thing is. Every event may bring that time forward: ask
+    /// [`Core::next_at`] after a batch of them.
+    pub fn tick<S: Shell>(&mut self, now: Micros, shell: &mut S) -> Micros {
+        if now < self.next_at {
+            return self.next_at;
+        }
+        self.shared.started_at.get_or_insert(now);
+        let mut turn = Turn { now, shared: &mut self.shared, shell };
+        let mut next_at = Micros::MAX;
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.tick(&mut turn);
+            next_at = next_at.min(lane.due());
+        }
+        self.next_at = next_at;
+        self.finish(now, shell);
+        self.next_at
     }
 
     /// When the next thing is due.
     pub fn next_at(&self) -> Micros {
-        Micros::MAX
+        self.next_at
+    }
+
+    /// The end of a turn: the bound over all lanes, and the peers that have to go.
+    fn finish<S: Shell>(&mut self, now: Micros, shell: &mut S) {
+        while self.shared.totals.ring_bytes > self.shared.config.ring_bytes_max {
+            self.trim_largest();
+        }
+        while let Some((peer, why)) = self.shared.doomed.pop() {
+            self.peer_down(now, &peer, shell);
+            shell.disconnect(&peer, why);
+        }
+    }
+
+    /// The lane that holds most gives way, a sixteenth of what it has at once: the search looks at every lane.
+    fn trim_largest(&mut self) {
+        let Some(lane) = self.lanes.iter_mut().flatten().max_by_key(|lane| lane.ring_bytes()) else { return };
+        let goal = lane.ring_bytes() - lane.ring_bytes() / 16;
+        while lane.ring_bytes() >= goal.max(1) && lane.evict(&mut self.shared) > 0 {}
     }
 
     /// Messages of an origin's current epoch that the ring still holds, from a number on.
-    pub fn replay(&self, _lane: &LaneName, _origin: &Origin, _from_seq: u64) -> impl Iterator<Item = Held> + '_ {
-        std::iter::empty()
+    pub fn replay(&self, lane: &LaneName, origin: &Origin, from_seq: u64) -> impl Iterator<Item = Held> + use<'_> {
+        self.lane(lane).into_iter().flat_map({
+            let origin = *origin;
+            move |lane| lane.replay(&origin, from_seq)
+        })
+    }
+
+    fn lane(&self, name: &LaneName) -> Option<&Lane> {
+        self.lanes[*self.by_name.get(name)? as usize].as_ref()
     }
 
     /// The lanes, and what the link to a peer is for in each.
-    pub fn lanes_of(&self, _peer: &Peer) -> Vec<(LaneName, Link)> {
-        Vec::new()
+    pub fn lanes_of(&self, peer: &Peer) -> Vec<(LaneName, Link)> {
+        let Some(session) = self.shared.peers.session(peer) else { return Vec::new() };
+        self.lanes.iter().flatten().filter_map(|lane| Some((lane.name, lane.link(session)?))).collect()
     }
 
-    /// The way of a message that the ring still holds.
-    pub fn trace(&self, _id: &MsgId) -> Option<Trace> {
-        None
+    /// The way of a message that the ring still holds. The ring is hashed to find it: for a person who asks, not for a
+    /// program that does so often.
+    pub fn trace(&self, id: &MsgId) -> Option<Trace> {
+        self.lanes.iter().flatten().find_map(|lane| lane.trace(&self.shared, id))
     }
 
     /// Bytes of memory held; never more than [`CoreConfig::memory_bytes_max`].
     pub fn memory_bytes(&self) -> usize {
-        0
+        let Totals { ring_bytes, waiting_bytes, partial_bytes, .. } = self.shared.totals;
+        let lanes: usize = self.lanes.iter().flatten().map(Lane::memory_bytes).sum();
+        let tables = self.shared.peers.memory_bytes() + self.shared.recall.memory_bytes();
+        ring_bytes + waiting_bytes + partial_bytes + lanes + tables
     }
 
     /// Counts since the start.
     pub fn counts(&self) -> Counts {
-        Counts::default()
+        self.shared.counts
     }
 }
+
+#[cfg(test)]
+mod tests;

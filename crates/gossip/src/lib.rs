@@ -7,8 +7,16 @@
 pub mod budget;
 mod config;
 mod core;
+mod lane;
+mod link;
 mod names;
+mod origin;
+mod peers;
+mod recall;
+mod ring;
+mod rng;
 mod shell;
+mod turn;
 pub mod wire;
 
 pub use config::CoreConfig;

@@ -159,21 +159,15 @@ pub enum Misbehaviour {
     /// The peer is not connected, as far as this core knows.
     #[error("no session to this peer")]
     UnknownPeer,
-    /// An epoch further ahead of this node's clock than clocks may differ.
-    #[error("an epoch more than a day ahead")]
+    /// An epoch of zero, or further ahead of this node's clock than clocks may differ.
+    #[error("an epoch of zero or more than a day ahead")]
     EpochAhead,
     /// More new lanes and origins than one peer may bring in a second.
     #[error("too many new lanes and origins")]
     TooManyOpenings,
-    /// More hops than the limit.
-    #[error("more hops than the limit")]
-    TooManyHops,
     /// A chunk whose hash is not the one its head announced.
     #[error("a chunk that is not the announced one")]
     WrongChunk,
-    /// A chunk that nobody announced.
-    #[error("a chunk without its head")]
-    UnknownChunk,
 }
 
 /// Why the core ends a session.

@@ -19,7 +19,7 @@ use ron_types::Error;
 use tokio::sync::oneshot;
 
 pub(crate) use life::gossip_engine;
-pub(crate) use ports::{EnginePorts, EngineReceivers};
+pub(crate) use ports::EnginePorts;
 
 use crate::peers::Link;
 use crate::subscription::Subscriber;

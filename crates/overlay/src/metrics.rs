@@ -124,9 +124,9 @@ impl Counts {
     pub fn read_ended(&self, closed: &Closed) {
         match closed {
             Closed::Timeout(op) => drop(self.node.io_timeouts.at(op).inc()),
-            Closed::Refused(_) | Closed::RefusedControl(_) => drop(self.node.frame_rejects.at("malformed").inc()),
             Closed::Broken(_) | Closed::Tls(_) => drop(self.node.io_errors.at("read").inc()),
-            _ => {}
+            Closed::Done => {}
+            _ => drop(self.node.frame_rejects.at("malformed").inc()),
         }
     }
 

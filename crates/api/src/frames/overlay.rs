@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use oap::{AppId, Flags, Frame, status};
 use ron_auth::Authority;
 use ron_kernel::retry;
-use ron_transport::{NodeId, Outbox, PushError};
+use ron_transport::{NodeId, Outbox};
 use ron_types::{Error, Kind};
 use serde::Deserialize;
 use std::time::Duration;
@@ -248,8 +248,21 @@ impl FrameSubscriber {
         FrameSubscriber { corr, outbox, waiting: VecDeque::new(), dropped: 0 }
     }
 
-    fn push(&mut self, payload: Bytes) {
-        self.waiting.push_back(Frame::event(AppId::LANES, self.corr, payload));
+    /// An event that is larger than a frame goes out in parts: the first has START, the last END.
+    fn push(&mut self, mut payload: Bytes) {
+        let part_bytes_max = self.outbox.frame_bytes_max() - oap::HEADER_BYTES;
+        if payload.len() <= part_bytes_max {
+            return self.waiting.push_back(Frame::event(AppId::LANES, self.corr, payload));
+        }
+        let mut flags = Flags::EVENT | Flags::START;
+        while !payload.is_empty() {
+            let part = payload.split_to(payload.len().min(part_bytes_max));
+            if payload.is_empty() {
+                flags = flags | Flags::END;
+            }
+            self.waiting.push_back(Frame::event(AppId::LANES, self.corr, part).with_flags(flags));
+            flags = Flags::EVENT;
+        }
     }
 
     /// Loss is told where it happened: before what comes next.

@@ -218,7 +218,7 @@ impl Client {
     }
 
     /// Waits for room: a client that does not read its replies is not read either.
-    async fn send(&self, app: AppId, corr: u64, reply: Reply) {
+    async fn send(&mut self, app: AppId, corr: u64, reply: Reply) {
         let frame = Frame::response(app, corr, reply.code, reply.payload);
         if let Err(error) = self.outbox.send(corr, frame).await {
             tracing::debug!(address = %self.facts.address, %error, "a reply was not sent");
@@ -229,8 +229,8 @@ impl Client {
 fn count(closed: &Closed, metrics: &Metrics) {
     match closed {
         Closed::Timeout(op) => drop(metrics.io_timeouts.at(op).inc()),
-        Closed::Refused(_) | Closed::RefusedControl(_) => drop(metrics.frame_rejects.at("malformed").inc()),
         Closed::Broken(_) | Closed::Tls(_) => drop(metrics.io_errors.at("read").inc()),
         Closed::Done => {}
+        _ => drop(metrics.frame_rejects.at("malformed").inc()),
     }
 }

@@ -179,8 +179,9 @@ impl<'a> Engine<'a> {
                 }
             }
             Err(error) => {
+                // Bytes that are no message are no accident: TLS would have caught one.
                 self.shared.counts.misbehaved(link, &error);
-                self.with_core(|core, now, shell| core.strike(now, peer, shell));
+                link.ending.notify_one();
             }
         }
     }
