@@ -14,9 +14,13 @@ const STEPS: &[Step] = &[
     Step { name: "sanitizers", about: "ThreadSanitizer over kernel, log and mailbox; Miri", action: sanitizers::whole },
     Step { name: "coverage", about: "lines and branches that the tests reach, by crate", action: coverage::check },
     Step { name: "node", about: "the black-box tests, longer", action: node },
-    Step { name: "fuzz", about: "every decoder of the mailbox against a minute of noise", action: fuzz },
+    Step { name: "fuzz", about: "every decoder against a minute of noise", action: fuzz },
     Step { name: "audit", about: "known vulnerabilities", action: audit::check },
 ];
+
+/// Folders of crates with a fuzz workspace, and its targets.
+const FUZZ_TARGETS: &[(&str, &[&str])] =
+    &[("mailbox", &["record", "envelope", "receipt", "dto"]), ("oap", &["header", "stream", "hello", "zstd"])];
 
 /// Runs everything; hours, not minutes.
 pub fn run() -> Result<()> {
@@ -26,9 +30,11 @@ pub fn run() -> Result<()> {
 /// The fuzz targets are a workspace of their own; the flag lets the stable compiler build them with the sanitizer.
 fn fuzz(session: &mut Session) -> Result<()> {
     cargo_tool(session, "fuzz", "cargo install cargo-fuzz --locked --debug")?;
-    for target in ["record", "envelope", "receipt", "dto"] {
-        let line = format!("cargo fuzz run --fuzz-dir crates/mailbox/fuzz {target} -- -max_total_time=60");
-        session.run(&CommandLine::new(&line).env("RUSTC_BOOTSTRAP", "1"))?;
+    for (name, targets) in FUZZ_TARGETS {
+        for target in *targets {
+            let line = format!("cargo fuzz run --fuzz-dir crates/{name}/fuzz {target} -- -max_total_time=60");
+            session.run(&CommandLine::new(&line).env("RUSTC_BOOTSTRAP", "1"))?;
+        }
     }
     Ok(())
 }

@@ -40,6 +40,10 @@ impl Decoder {
     /// The buffer to append what is read to; it has room.
     pub fn buffer(&mut self) -> &mut BytesMut {
         self.learn();
+        // After a burst the large buffer goes, once reads have stayed small: most connections are quiet most of the time.
+        if self.unread.is_empty() && self.unread.capacity() > self.read_bytes * 4 {
+            self.unread = BytesMut::new();
+        }
         let room = self.unread.capacity() - self.unread.len();
         // What is left of a buffer is used up to a quarter: payloads that are still held somewhere would make each
         // reservation a new allocation, and one for each read is too many.

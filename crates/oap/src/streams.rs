@@ -41,9 +41,9 @@ pub enum StreamError {
     /// A frame of a stream for another application than the stream was opened for.
     #[error("a stream does not change its application")]
     AppChanged,
-    /// More refused streams than there may be open ones were neither ended nor given up.
-    #[error("too many refused streams that were not ended")]
-    TooManyRefused,
+    /// As many streams as may be open were answered or refused, and the side that asks has not ended them.
+    #[error("too many streams that were answered and not ended")]
+    TooManyUnended,
     /// Everything that was agreed on is in flight. The connection goes on.
     #[error("{max} requests are in flight, as many as were agreed on")]
     Busy {
@@ -127,25 +127,26 @@ impl Streams {
     }
 
     fn start(&mut self, frame: &Frame, is_whole: bool, is_full: bool) -> Result<Step, StreamError> {
-        let may_drain = self.draining < self.max_inflight;
+        // Each stream may have to be remembered after its answer, so there is none more while too many are.
+        let may_open = self.draining < self.max_inflight;
         let Entry::Vacant(entry) = self.by_corr.entry(frame.corr) else { return Err(StreamError::SecondStart) };
-        match (is_full, is_whole) {
-            (false, true) => {
+        match (is_whole, is_full) {
+            (true, true) => Err(StreamError::Busy { max: self.max_inflight }),
+            (true, false) => {
                 entry.insert(State::Asked);
                 Ok(Step::Whole)
+            }
+            (false, _) if !may_open => Err(StreamError::TooManyUnended),
+            // What follows a refused START must not be taken for requests of their own.
+            (false, true) => {
+                entry.insert(State::Draining);
+                self.draining += 1;
+                Err(StreamError::Busy { max: self.max_inflight })
             }
             (false, false) => {
                 entry.insert(State::Open(frame.app));
                 Ok(Step::Opens)
             }
-            (true, true) => Err(StreamError::Busy { max: self.max_inflight }),
-            // What follows a refused START must not be taken for requests of their own.
-            (true, false) if may_drain => {
-                entry.insert(State::Draining);
-                self.draining += 1;
-                Err(StreamError::Busy { max: self.max_inflight })
-            }
-            (true, false) => Err(StreamError::TooManyRefused),
         }
     }
 

@@ -1,0 +1,144 @@
+//! Surfaces over OAP frames: who asks, what is answered, and the trait that a service implements for its application.
+//!
+//! The node's OAP port owns connections, streams and deadlines on the wire; a surface sees requests and gives answers.
+//! A surface authenticates before it reads a payload, exactly as one over HTTP does, and a request costs the port one
+//! call: what can be answered at once is, and what has to wait is handed back as a future that holds nothing else.
+
+mod caller;
+mod chain;
+mod echo;
+mod overlay;
+
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use oap::status::{self, Status};
+use oap::{Agreed, AppId, FEATURE_ZSTD, Flags, Frame, HEADER_BYTES, compress};
+use ron_transport::Outbox;
+use ron_types::Error;
+
+pub use caller::Caller;
+pub(crate) use chain::batch_hash;
+pub use chain::{Chain, Link};
+pub use echo::echo_frames;
+pub use overlay::overlay_frames;
+
+use crate::problem::Problem;
+
+/// The surface of one application.
+pub trait FrameSurface: Send + Sync {
+    /// Number of the application it answers for.
+    fn app(&self) -> AppId;
+
+    /// Answers a request that is whole in one frame, its payload inflated. Called in the order in which the requests of
+    /// a session arrived, and never waits; what is left to wait for may then be waited for in any order.
+    fn answer(&self, caller: &Caller, request: Frame) -> Answer;
+
+    /// Opens a stream. What it pushes goes to the outbox under the flow it likes; further frames of the stream go to
+    /// what is returned. An application without streams refuses.
+    fn open(&self, _caller: &Caller, _first: Frame, _outbox: Outbox) -> BoxFuture<'static, Result<Stream, Reply>> {
+        let refusal = Error::schema("this application takes whole requests, and no streams");
+        Box::pin(std::future::ready(Err(Reply::from(refusal))))
+    }
+}
+
+/// The open end of a stream. Dropping it closes the stream.
+pub type Stream = Box<dyn FrameStream>;
+
+/// What becomes of the frames of an open stream.
+pub trait FrameStream: Send {
+    /// Takes a further frame, its payload inflated; never waits. A refusal ends the stream with this answer.
+    fn take(&mut self, frame: Frame) -> Result<(), Reply>;
+
+    /// Everything that one read gave has been taken: the time to hand it on at once. While this waits nothing more is
+    /// read of the connection, which is how its peer is slowed down.
+    fn flush(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// What comes of a request.
+pub enum Answer {
+    /// It is done.
+    Now(Reply),
+    /// It is under way, and holds no core: it waits for the disk, or for a message.
+    Later(BoxFuture<'static, Reply>),
+}
+
+/// The answer to a request, before it is cut into frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// What became of the request.
+    pub code: Status,
+    /// What is said: the application's answer where the code is below 300, a problem in JSON otherwise.
+    pub payload: Bytes,
+}
+
+impl Answer {
+    /// Begins what has to be done. What needs no waiting is done here and now.
+    pub fn begin(work: impl Future<Output = Reply> + Send + 'static) -> Answer {
+        let mut work: BoxFuture<'static, Reply> = Box::pin(work);
+        // Nobody is woken by this first look. Whoever waits for the future looks again first, and is then known to it.
+        match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(reply) => Answer::Now(reply),
+            Poll::Pending => Answer::Later(work),
+        }
+    }
+}
+
+impl Reply {
+    /// The answer of an application.
+    pub fn ok(payload: impl Into<Bytes>) -> Reply {
+        Reply { code: status::OK, payload: payload.into() }
+    }
+
+    /// The frames that carry it: several where one of so many bytes is not enough, all with its code, the last with END.
+    pub fn into_frames(self, app: AppId, corr: u64, frame_bytes_max: usize) -> impl Iterator<Item = Frame> {
+        let room = frame_bytes_max.saturating_sub(HEADER_BYTES).max(1);
+        let (code, mut rest) = (self.code, Some(self.payload));
+        std::iter::from_fn(move || {
+            let mut payload = rest.take()?;
+            if payload.len() <= room {
+                return Some(Frame::response(app, corr, code, payload));
+            }
+            rest = Some(payload.split_off(room));
+            Some(Frame::partial_response(app, corr, code, payload))
+        })
+    }
+}
+
+impl From<Problem> for Reply {
+    fn from(problem: Problem) -> Self {
+        Reply { code: problem.status.as_u16(), payload: problem.body(None, None).into() }
+    }
+}
+
+impl From<Error> for Reply {
+    fn from(error: Error) -> Self {
+        Problem::from(error).into()
+    }
+}
+
+/// The frame with its payload as it was before it was compressed. Refused where compression was not agreed on.
+pub fn inflated(frame: Frame, agreed: &Agreed) -> Result<Frame, Reply> {
+    if !frame.has(Flags::COMP) {
+        return Ok(frame);
+    }
+    if !agreed.has(FEATURE_ZSTD) {
+        return Err(Reply::from(Error::schema("COMP was not agreed on: both HELLOs must name the feature zstd")));
+    }
+    match compress::inflate(&frame.payload, agreed.max_frame) {
+        Ok(payload) => Ok(Frame { flags: frame.flags.without(Flags::COMP), payload, ..frame }),
+        Err(error) => {
+            let kind = match error {
+                compress::InflateError::TooLarge { .. } => ron_types::Kind::FrameTooLarge,
+                compress::InflateError::Malformed => ron_types::Kind::Schema,
+            };
+            Err(Reply::from(Error::new(kind, error.to_string())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
