@@ -213,8 +213,7 @@ impl Node {
         let mut peers = None;
         for service in services::chosen(config) {
             let (config, authority) = (&live.config, &access.authority);
-            let mut parts =
-                Parts { builder: &mut builder, config, data: &data, authority, key: &key, oap_address };
+            let mut parts = Parts { builder: &mut builder, config, data: &data, authority, key: &key, oap_address };
             let installed = service.install(&mut parts)?;
             routes.push(installed.routes);
             frames.extend(installed.frames);

@@ -235,8 +235,7 @@ mod tests {
         let until = Deadline::after(time);
         let mut fed = 0;
         while !until.has_passed() {
-            let echo =
-                || Job::new(Order::Dev(WorkItem::Echo(Bytes::from_static(b"x")), oneshot::channel().0), until);
+            let echo = || Job::new(Order::Dev(WorkItem::Echo(Bytes::from_static(b"x")), oneshot::channel().0), until);
             while jobs.offer(echo()).is_ok() {
                 fed += 1;
             }
@@ -251,9 +250,9 @@ mod tests {
         let mut builder = Builder::new(KernelOptions::default(), Arc::clone(&metrics));
         let (jobs, receiver) = builder.queue::<Job>(&specs::WORK);
         let (telemetry, _measurements) = builder.queue(&specs::TELEMETRY);
-        builder.service(&specs::WORKERS).task(&specs::WORKER, 1, move |context| {
-            worker(context, receiver.clone(), telemetry.clone())
-        });
+        builder
+            .service(&specs::WORKERS)
+            .task(&specs::WORKER, 1, move |context| worker(context, receiver.clone(), telemetry.clone()));
         let kernel = builder.build().expect("a valid plan");
         let handle = kernel.handle();
         let heartbeat = specs::WORKER.heartbeat.expect("workers beat");

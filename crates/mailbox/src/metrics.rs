@@ -244,10 +244,8 @@ impl Collector for MailboxMetrics {
 
 fn write_counts(scrape: &mut Scrape<'_, '_>, counts: &Counts) -> fmt::Result {
     let deaths = lock(&counts.deaths).clone();
-    let deaths: Vec<_> = deaths
-        .iter()
-        .map(|((topic, reason), n)| (vec![("topic", topic.as_str()), ("reason", *reason)], *n))
-        .collect();
+    let deaths: Vec<_> =
+        deaths.iter().map(|((topic, reason), n)| (vec![("topic", topic.as_str()), ("reason", *reason)], *n)).collect();
     scrape.counters("dlq_total", &deaths)?;
     let openings = lock(&counts.openings).clone();
     let openings: Vec<_> = openings.iter().map(|(topic, n)| (vec![("topic", topic.as_str())], *n)).collect();

@@ -61,10 +61,12 @@ async fn read(mut reader: Reader, link: &Arc<Link>, shared: &Shared) -> Closed {
         let mut batches: Vec<Vec<Frame>> = vec![Vec::new(); shared.engines.count()];
         for one in heard.drain(..) {
             match one {
-                Heard::Frame(frame) if frame.app == AppId::GOSSIP => match wire::peek_lane(&frame.payload).and_then(wire::flow_of) {
-                    Ok(flow) => batches[shared.engines.of(flow)].push(frame),
-                    Err(error) => shared.counts.misbehaved(link, &error),
-                },
+                Heard::Frame(frame) if frame.app == AppId::GOSSIP => {
+                    match wire::peek_lane(&frame.payload).and_then(wire::flow_of) {
+                        Ok(flow) => batches[shared.engines.of(flow)].push(frame),
+                        Err(error) => shared.counts.misbehaved(link, &error),
+                    }
+                }
                 // Between nodes only gossip is spoken; clients have sessions of their own.
                 Heard::Frame(_) => shared.counts.frame_refused("app"),
                 Heard::Credit { .. } => {}

@@ -75,12 +75,7 @@ impl Overlay {
 
     /// Subscribes to a lane, beginning with what the ring still holds of the numbers in `from`; `own` says whether this
     /// node's own publications are heard.
-    pub async fn subscribe(
-        &self,
-        lane: LaneName,
-        from: Vec<(NodeId, u64)>,
-        own: bool,
-    ) -> Result<Subscription, Error> {
+    pub async fn subscribe(&self, lane: LaneName, from: Vec<(NodeId, u64)>, own: bool) -> Result<Subscription, Error> {
         let (writer, subscription) = subscription::inbox();
         self.subscribe_with(lane, from, own, Box::new(writer)).await?;
         Ok(subscription)

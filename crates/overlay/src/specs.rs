@@ -127,12 +127,8 @@ pub static GOSSIP_INGRESS: [QueueSpec; limits::ENGINES_MAX] = [
     ingress("gossip_ingress_tx[3]"),
 ];
 /// Peers that come and go, subscriptions and questions, for each engine: few, and none may be lost.
-pub static ENGINE_ORDERS: [QueueSpec; limits::ENGINES_MAX] = [
-    orders("engine_orders"),
-    orders("engine_orders[1]"),
-    orders("engine_orders[2]"),
-    orders("engine_orders[3]"),
-];
+pub static ENGINE_ORDERS: [QueueSpec; limits::ENGINES_MAX] =
+    [orders("engine_orders"), orders("engine_orders[1]"), orders("engine_orders[2]"), orders("engine_orders[3]")];
 
 /// Frames on their way to a peer: one outbox for each connection, shown as the fullest of them.
 pub static GOSSIP_EGRESS: QueueSpec = QueueSpec {
@@ -159,7 +155,6 @@ pub static CONFIG_UPDATES: QueueSpec = QueueSpec {
 
 /// Every queue and broadcast of the overlay.
 pub fn queues() -> impl Iterator<Item = &'static QueueSpec> {
-    let single =
-        [&PEER_SESSIONS, &INGRESS_WORK, &READ_HALVES, &WRITE_HALVES, &GOSSIP_EGRESS, &EVENTS, &CONFIG_UPDATES];
+    let single = [&PEER_SESSIONS, &INGRESS_WORK, &READ_HALVES, &WRITE_HALVES, &GOSSIP_EGRESS, &EVENTS, &CONFIG_UPDATES];
     single.into_iter().chain(&GOSSIP_INGRESS).chain(&ENGINE_ORDERS)
 }

@@ -117,7 +117,16 @@ async fn open(
         Purpose::Publish(lane) => {
             let subject = caller.allow(&authority, PUBLISH, lane.as_str())?;
             let tenant = Arc::clone(&subject.name);
-            Ok(Box::new(Publishing { overlay, authority, caller, tenant, lane, corr: first.corr, outbox, taken: Vec::new() }))
+            Ok(Box::new(Publishing {
+                overlay,
+                authority,
+                caller,
+                tenant,
+                lane,
+                corr: first.corr,
+                outbox,
+                taken: Vec::new(),
+            }))
         }
         Purpose::Subscribe { lane, from, own } => {
             caller.allow(&authority, SUBSCRIBE, lane.as_str())?;

@@ -417,10 +417,7 @@ mod tests {
         };
         for (outcome, expected) in [
             (Outcome::Sent, json!({"outcome": "sent"})),
-            (
-                Outcome::Busy { retry_after: Duration::from_micros(10) },
-                json!({"outcome": "busy", "retry_after_ms": 1}),
-            ),
+            (Outcome::Busy { retry_after: Duration::from_micros(10) }, json!({"outcome": "busy", "retry_after_ms": 1})),
             (Outcome::TooLarge { max: 5 }, json!({"outcome": "too_large", "bytes_max": 5})),
             (Outcome::NoPeers, json!({"outcome": "no_peers"})),
             (Outcome::NotReady, json!({"outcome": "not_ready"})),

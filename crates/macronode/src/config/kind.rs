@@ -74,7 +74,7 @@ impl Checks for ValueKind {
             ValueKind::Origin => "http:// or https:// with a host and perhaps a port, and no path".to_owned(),
             ValueKind::Nodes { count_max } => {
                 format!("up to {count_max} times \"NODEID@HOST:PORT\", where NODEID has 64 hexadecimal digits")
-            },
+            }
             ValueKind::Filter => "a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"".to_owned(),
         }
     }

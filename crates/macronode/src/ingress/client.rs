@@ -21,13 +21,7 @@ use super::Ingress;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// Serves the session until either side ends it.
-pub(super) async fn serve(
-    context: TaskContext,
-    ingress: Ingress,
-    metrics: Arc<Metrics>,
-    session: Session,
-    slot: Slot,
-) {
+pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<Metrics>, session: Session, slot: Slot) {
     let Session { facts, mut reader, writer, outbox } = session;
     // A task of its own, so that replies are written while requests are read.
     let mut writing = Children::new("oap_writer", 1, &metrics);

@@ -12,7 +12,8 @@ use svc_mailbox::capabilities::CAPABILITIES;
 use svc_mailbox::{LogLocation, Options, specs};
 
 use super::{
-    BrokenRule, Code, Config, DataDir, Failure, Finding, Pane, Installed, Parts, Routes, Section, Service, ServiceCommand,
+    BrokenRule, Code, Config, DataDir, Failure, Finding, Installed, Pane, Parts, Routes, Section, Service,
+    ServiceCommand,
 };
 use crate::config::{cpus, memory_bytes};
 

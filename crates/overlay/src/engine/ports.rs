@@ -71,7 +71,11 @@ impl EnginePorts {
         by.run("publish", answer).await?.map_err(|_| engine_ended())?
     }
 
-    pub fn publish_stream(&self, lane: LaneName, messages: Vec<StreamMessage>) -> Result<(), (Vec<StreamMessage>, Error)> {
+    pub fn publish_stream(
+        &self,
+        lane: LaneName,
+        messages: Vec<StreamMessage>,
+    ) -> Result<(), (Vec<StreamMessage>, Error)> {
         let port = self.port(&lane);
         port.work.offer_or_return(Work::Stream { lane, messages }).map_err(|(work, error)| match work {
             Work::Stream { messages, .. } => (messages, error),
