@@ -1,66 +1,54 @@
-//! Surfaces of services over OAP frames: what a surface is, who asks, and how a refusal is said.
+//! Surfaces over OAP frames: who asks, what is answered, and the trait that a service implements for its application.
 //!
-//! The framed plane gives a surface the frames of its application. A whole request has one reply; a stream lives until
-//! either side ends it. Authorization is the surface's first step, before it looks at a payload.
+//! The node's OAP port owns connections, streams and deadlines on the wire; a surface sees requests and gives answers.
+//! A surface authenticates before it reads a payload, exactly as one over HTTP does, and a request costs the port one
+//! call: what can be answered at once is, and what has to wait is handed back as a future that holds nothing else.
 
+mod caller;
+mod chain;
 mod echo;
 mod overlay;
 
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use oap::{AppId, Frame};
-use ron_auth::{Action, Authority, Subject};
+use oap::status::{self, Status};
+use oap::{Agreed, AppId, FEATURE_ZSTD, Flags, Frame, HEADER_BYTES, compress};
 use ron_transport::Outbox;
-use ron_types::{Error, Kind};
+use ron_types::Error;
 
+pub use caller::Caller;
+pub(crate) use chain::batch_hash;
+pub use chain::{Chain, Link};
 pub use echo::echo_frames;
 pub use overlay::overlay_frames;
 
-/// Longest token that is looked at, in bytes.
-const TOKEN_BYTES_MAX: usize = 16 * 1024;
+use crate::problem::Problem;
 
-/// Whoever sent a frame.
-#[derive(Clone)]
-pub struct Caller {
-    /// The token of the request, or that of the session's HELLO; not checked yet.
-    token: Option<Arc<str>>,
-    /// Address of the other side.
-    pub ip: IpAddr,
-}
-
-/// The answer to a whole request, or the last word of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// A status of the protocol.
-    pub code: u16,
-    /// What the surface says.
-    pub payload: Bytes,
-}
-
-/// The frames of one application.
+/// The surface of one application.
 pub trait FrameSurface: Send + Sync {
-    /// The application.
+    /// Number of the application it answers for.
     fn app(&self) -> AppId;
 
-    /// Carries out a whole request. What it does before it first waits is done by a worker; the rest by the connection.
-    fn answer(&self, caller: Caller, request: Frame) -> BoxFuture<'static, Reply>;
+    /// Answers a request that is whole in one frame, its payload inflated. Called in the order in which the requests of
+    /// a session arrived, and never waits; what is left to wait for may then be waited for in any order.
+    fn answer(&self, caller: &Caller, request: Frame) -> Answer;
 
-    /// Opens a stream with its first frame; frames of the other direction go into the outbox, under the stream's number.
-    fn open(&self, _caller: Caller, _first: Frame, _outbox: Outbox) -> BoxFuture<'static, Result<Stream, Reply>> {
-        let refusal = Error::new(Kind::Schema, "this application has no streams");
-        Box::pin(std::future::ready(Err(Reply::refusal(&refusal))))
+    /// Opens a stream. What it pushes goes to the outbox under the flow it likes; further frames of the stream go to
+    /// what is returned. An application without streams refuses.
+    fn open(&self, _caller: &Caller, _first: Frame, _outbox: Outbox) -> BoxFuture<'static, Result<Stream, Reply>> {
+        let refusal = Error::schema("this application takes whole requests, and no streams");
+        Box::pin(std::future::ready(Err(Reply::from(refusal))))
     }
 }
 
-/// An open stream. Dropping it ends it.
+/// The open end of a stream. Dropping it closes the stream.
 pub type Stream = Box<dyn FrameStream>;
 
 /// What becomes of the frames of an open stream.
 pub trait FrameStream: Send {
-    /// Takes the next frame, in order; must not wait. A reply ends the stream.
+    /// Takes a further frame, its payload inflated; never waits. A refusal ends the stream with this answer.
     fn take(&mut self, frame: Frame) -> Result<(), Reply>;
 
     /// Everything that one read gave has been taken: the time to hand it on at once. While this waits nothing more is
@@ -70,54 +58,87 @@ pub trait FrameStream: Send {
     }
 }
 
-impl Caller {
-    /// The sender of a frame with this capability, or else with that of its session.
-    pub fn new(cap: &[u8], session: Option<&Arc<str>>, ip: IpAddr) -> Self {
-        let own = (!cap.is_empty() && cap.len() <= TOKEN_BYTES_MAX).then(|| std::str::from_utf8(cap).ok()).flatten();
-        // A capability that cannot be a token must not fall back to another one: the request meant this one.
-        let token = if cap.is_empty() { session.cloned() } else { Some(Arc::from(own.unwrap_or("?"))) };
-        Caller { token, ip }
-    }
+/// What comes of a request.
+pub enum Answer {
+    /// It is done.
+    Now(Reply),
+    /// It is under way, and holds no core: it waits for the disk, or for a message.
+    Later(BoxFuture<'static, Reply>),
+}
 
-    /// The caller may do this to the resource now.
-    pub fn allow(&self, authority: &Authority, action: Action, resource: &str) -> Result<Arc<Subject>, Error> {
-        authority.authorize(self.token.as_deref(), action, resource, None)
-    }
+/// The answer to a request, before it is cut into frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// What became of the request.
+    pub code: Status,
+    /// What is said: the application's answer where the code is below 300, a problem in JSON otherwise.
+    pub payload: Bytes,
+}
 
-    /// The caller's token is one of this node, whatever it allows.
-    pub fn is_known(&self, authority: &Authority) -> bool {
-        authority.identify(self.token.as_deref(), false).is_ok()
-    }
-
-    /// The token itself, for surfaces that ask again later.
-    pub fn token(&self) -> Option<&str> {
-        self.token.as_deref()
+impl Answer {
+    /// Begins what has to be done. What needs no waiting is done here and now.
+    pub fn begin(work: impl Future<Output = Reply> + Send + 'static) -> Answer {
+        let mut work: BoxFuture<'static, Reply> = Box::pin(work);
+        // Nobody is woken by this first look. Whoever waits for the future looks again first, and is then known to it.
+        match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(reply) => Answer::Now(reply),
+            Poll::Pending => Answer::Later(work),
+        }
     }
 }
 
 impl Reply {
-    /// A reply without trouble.
-    pub fn ok(payload: impl Into<Bytes>) -> Self {
-        Reply { code: oap::status::OK, payload: payload.into() }
+    /// The answer of an application.
+    pub fn ok(payload: impl Into<Bytes>) -> Reply {
+        Reply { code: status::OK, payload: payload.into() }
     }
 
-    /// A refusal as a problem in JSON, under the status that HTTP has for it.
-    pub fn refusal(error: &Error) -> Self {
-        let status = error.kind.http_status();
-        let mut problem = serde_json::json!({
-            "code": error.kind.code(),
-            "title": error.kind.title(),
-            "detail": error.detail,
-        });
-        if let Some(after) = error.retry_after {
-            problem["retry_after_ms"] = u64::try_from(after.as_millis()).unwrap_or(u64::MAX).into();
-        }
-        Reply { code: status, payload: Bytes::from(problem.to_string()) }
+    /// The frames that carry it: several where one of so many bytes is not enough, all with its code, the last with END.
+    pub fn into_frames(self, app: AppId, corr: u64, frame_bytes_max: usize) -> impl Iterator<Item = Frame> {
+        let room = frame_bytes_max.saturating_sub(HEADER_BYTES).max(1);
+        let (code, mut rest) = (self.code, Some(self.payload));
+        std::iter::from_fn(move || {
+            let mut payload = rest.take()?;
+            if payload.len() <= room {
+                return Some(Frame::response(app, corr, code, payload));
+            }
+            rest = Some(payload.split_off(room));
+            Some(Frame::partial_response(app, corr, code, payload))
+        })
+    }
+}
+
+impl From<Problem> for Reply {
+    fn from(problem: Problem) -> Self {
+        Reply { code: problem.status.as_u16(), payload: problem.body(None, None).into() }
     }
 }
 
 impl From<Error> for Reply {
     fn from(error: Error) -> Self {
-        Reply::refusal(&error)
+        Problem::from(error).into()
     }
 }
+
+/// The frame with its payload as it was before it was compressed. Refused where compression was not agreed on.
+pub fn inflated(frame: Frame, agreed: &Agreed) -> Result<Frame, Reply> {
+    if !frame.has(Flags::COMP) {
+        return Ok(frame);
+    }
+    if !agreed.has(FEATURE_ZSTD) {
+        return Err(Reply::from(Error::schema("COMP was not agreed on: both HELLOs must name the feature zstd")));
+    }
+    match compress::inflate(&frame.payload, agreed.max_frame) {
+        Ok(payload) => Ok(Frame { flags: frame.flags.without(Flags::COMP), payload, ..frame }),
+        Err(error) => {
+            let kind = match error {
+                compress::InflateError::TooLarge { .. } => ron_types::Kind::FrameTooLarge,
+                compress::InflateError::Malformed => ron_types::Kind::Schema,
+            };
+            Err(Reply::from(Error::new(kind, error.to_string())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ mod dlq;
 mod dto;
 mod events;
 mod fields;
+mod frames;
 mod headers;
 mod messages;
 mod metered;
@@ -34,6 +35,7 @@ use crate::operation::Operation;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
 pub(crate) use fields::Base64;
+pub use frames::mailbox_frames;
 use headers::Minimum;
 pub(crate) use metered::Metered;
 use stream::Streams;
@@ -73,7 +75,7 @@ struct App {
 
 const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
 
-/// Reads bytes as every JSON body that a node with a mailbox takes, as the fuzz target does; whatever they are, it
+/// Reads bytes as every body and payload that a node with a mailbox takes, as the fuzz target does; whatever they are, it
 /// returns.
 #[doc(hidden)]
 pub fn read_any_mailbox_body(bytes: &[u8]) {
@@ -94,6 +96,7 @@ pub fn read_any_mailbox_body(bytes: &[u8]) {
     read::<dlq::ReprocessRequest>(bytes);
     read::<crate::tokens::MintRequest>(bytes);
     read::<crate::sqs::KeyRequest>(bytes);
+    frames::read_any(bytes);
 }
 
 /// Adds the routes of the native surface.

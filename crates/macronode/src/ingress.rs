@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oap::Hello;
-use ron_api::FrameSurface;
+use ron_api::frames::FrameSurface;
 use ron_kernel::connection_limiter::{ConnectionLimiter, Slot};
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, Metrics, Snapshot, TaskContext, TaskError, TaskResult};

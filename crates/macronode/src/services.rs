@@ -12,7 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 use clap::{ArgMatches, Subcommand};
 use futures_util::future::LocalBoxFuture;
-use ron_api::{ApiBuilder, FrameSurface, Surface};
+use ron_api::frames::FrameSurface;
+use ron_api::{ApiBuilder, Surface};
 use ron_auth::{Authority, Capabilities};
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use ron_api::{Call, Reply, Work, WorkItem};
+use ron_api::frames::Answer;
+use ron_api::{Call, Work, WorkItem};
 use ron_kernel::queue::{Payload, QueueReceiver, QueueSender};
 use ron_kernel::retry::Idempotent;
 use ron_kernel::{Deadline, Metrics, Snapshot, TaskContext, TaskResult, clock};
@@ -18,22 +19,16 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::health::Measurement;
 
-/// A request of the framed plane, on its way to its reply.
-pub type Answering = BoxFuture<'static, Reply>;
+/// Begins the requests of one read of a connection, in their order; never waits.
+pub type Beginning = Box<dyn FnOnce() -> Vec<Answer> + Send>;
 
 /// What a worker does, and for whom.
 enum Order {
     /// Job of a development route of the HTTP plane.
     Dev(WorkItem, oneshot::Sender<Result<Bytes, Error>>),
-    /// Request of the framed plane and the bytes it holds on to.
-    Frame(Answering, usize, oneshot::Sender<Begun>),
-}
-
-/// What a worker leaves of a request: its reply, or the rest of it, which waits for something to happen (a message, a
-/// commit to the disk). Waiting is the connection's part, because a worker that waited would be missed by others.
-enum Begun {
-    Done(Reply),
-    Waits(Answering),
+    /// Requests of the framed plane, and the bytes they hold on to. What they wait for once they are begun (a message, a
+    /// commit to the disk) is the connection's part: a worker that waited would be missed by others.
+    Frames(Beginning, usize, oneshot::Sender<Vec<Answer>>),
 }
 
 /// One piece of work. The reply travels inside it; dropping it without a reply tells the asker that it was lost.
@@ -48,7 +43,7 @@ impl Payload for Job {
         match &self.order {
             Order::Dev(WorkItem::Echo(bytes), _) => bytes.len(),
             Order::Dev(WorkItem::Sleep(_) | WorkItem::Burn(_), _) => 0,
-            Order::Frame(_, bytes, _) => *bytes,
+            Order::Frames(_, bytes, _) => *bytes,
         }
     }
 }
@@ -72,15 +67,12 @@ impl WorkPort {
         WorkPort(Arc::new(Entrance { jobs, config, metrics }))
     }
 
-    /// Has a worker begin a request of the framed plane, or says Busy at once; then waits for its reply.
-    pub async fn answer(&self, answering: Answering, bytes: usize, deadline: Deadline) -> Result<Reply, Error> {
+    /// Has a worker begin requests of the framed plane, or says Busy at once.
+    pub async fn begin(&self, beginning: Beginning, bytes: usize) -> Result<Vec<Answer>, Error> {
         let (reply, begun) = oneshot::channel();
-        self.0.jobs.offer(Job::new(Order::Frame(answering, bytes, reply), deadline))?;
-        match begun.await {
-            Ok(Begun::Done(reply)) => Ok(reply),
-            Ok(Begun::Waits(rest)) => Ok(rest.await),
-            Err(_) => Err(lost()),
-        }
+        let deadline = Deadline::after(self.0.config.get().value.http.request_deadline.duration());
+        self.0.jobs.offer(Job::new(Order::Frames(beginning, bytes, reply), deadline))?;
+        deadline.run("work", begun).await?.map_err(|_| lost())
     }
 
     /// Queues the job, or says Busy at once; the asker is itself ended by the deadline and needs no second timer.
@@ -161,9 +153,9 @@ pub async fn worker(
 async fn perform(job: Job, telemetry: &QueueSender<Measurement>) {
     let started = clock::now();
     let kind = match job.order {
-        Order::Frame(answering, _, reply) => {
-            let _ = reply.send(begin(answering));
-            "frame"
+        Order::Frames(beginning, _, reply) => {
+            let _ = reply.send(beginning());
+            "frames"
         }
         Order::Dev(WorkItem::Echo(bytes), reply) => {
             let _ = reply.send(Ok(bytes));
@@ -181,15 +173,6 @@ async fn perform(job: Job, telemetry: &QueueSender<Measurement>) {
     let waited = started.saturating_duration_since(job.queued);
     // A full queue costs a measurement, never the work that it measures.
     let _ = telemetry.offer(Measurement { kind, waited, worked: started.elapsed() });
-}
-
-/// Carries a request out as far as it goes without waiting. Whoever polls the rest is woken for it: a future keeps the
-/// waker of its last poll.
-fn begin(mut answering: Answering) -> Begun {
-    match answering.as_mut().now_or_never() {
-        Some(reply) => Begun::Done(reply),
-        None => Begun::Waits(answering),
-    }
 }
 
 /// Runs work to its end or its deadline; leaves off if the asker has gone, because then nobody wants the answer.

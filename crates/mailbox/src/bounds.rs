@@ -25,11 +25,20 @@ pub fn check_range(field: &str, value: u64, allowed: RangeInclusive<u64>) -> Res
     Err(Error::schema(format!("{field}: {value} is not between {min} and {max}")))
 }
 
-/// Holds the number of items in one request to its bounds: something, and not too much.
+/// Holds the number of items in one request over HTTP to its bounds: something, and not too much.
 pub fn check_batch(field: &str, length: usize) -> Result<(), Error> {
-    match length {
-        1..=limits::BATCH_MAX => Ok(()),
-        _ => Err(Error::schema(format!("{field}: {length} items; 1 to {} are allowed", limits::BATCH_MAX))),
+    check_items(field, length, limits::BATCH_MAX)
+}
+
+/// Holds the number of items in one call of the engine to its bounds, whichever surface it comes from.
+pub(crate) fn check_call(field: &str, length: usize) -> Result<(), Error> {
+    check_items(field, length, limits::CALL_ITEMS_MAX)
+}
+
+fn check_items(field: &str, length: usize, max: usize) -> Result<(), Error> {
+    match (1..=max).contains(&length) {
+        true => Ok(()),
+        false => Err(Error::schema(format!("{field}: {length} items; 1 to {max} are allowed"))),
     }
 }
 

@@ -229,6 +229,8 @@ pub mod mailbox {
     pub const HISTORY_MAX: usize = 8;
     /// Items of one batch, and messages of one receive.
     pub const BATCH_MAX: usize = 100;
+    /// Items that the engine takes in one call: a batch over frames, which costs a caller less than one over HTTP.
+    pub const CALL_ITEMS_MAX: usize = 1024;
     /// Bytes of one receive.
     pub const RECV_BYTES_MAX: usize = 4 * MIB;
     /// Topics of a node.
@@ -265,6 +267,7 @@ pub mod mailbox {
     const _: () = assert!(VISIBILITY_MIN.as_millis() <= VISIBILITY.as_millis());
     const _: () = assert!(REPLAY_WINDOW.as_millis() <= RETENTION.as_millis());
     const _: () = assert!(PAYLOAD_BYTES_MAX * 4 / 3 + ATTRIBUTE_BYTES_MAX < super::BODY_BYTES_MAX, "in base64, too");
+    const _: () = assert!(BATCH_MAX <= CALL_ITEMS_MAX);
     const _: () = assert!(ATTRIBUTE_BYTES_MAX <= ENVELOPE_ATTRIBUTE_BYTES_MAX);
     const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_ATTRIBUTE_BYTES_MAX < SEGMENT_BYTES / 2, "a record fits a file");
     const _: () = assert!(SHARD_BYTES_MAX >= 8 * (PAYLOAD_BYTES_MAX + ENVELOPE_ATTRIBUTE_BYTES_MAX));

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use oap::{AppId, Frame};
 
-use super::{Caller, FrameSurface, Reply};
+use super::{Answer, Caller, FrameSurface, Reply};
 
 struct Echo;
 
@@ -19,7 +18,7 @@ impl FrameSurface for Echo {
         AppId::ECHO
     }
 
-    fn answer(&self, _caller: Caller, request: Frame) -> BoxFuture<'static, Reply> {
-        Box::pin(std::future::ready(Reply::ok(request.payload)))
+    fn answer(&self, _caller: &Caller, request: Frame) -> Answer {
+        Answer::Now(Reply::ok(request.payload))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use oap::{AppId, Flags, Frame, status};
-use ron_auth::Authority;
+use ron_auth::{Authority, Identified, Subject};
 use ron_kernel::retry;
 use ron_transport::{NodeId, Outbox};
 use ron_types::{Error, Kind};
@@ -18,7 +18,7 @@ use svc_overlay::capabilities::{PUBLISH, SUBSCRIBE};
 use svc_overlay::words::{Item, Published};
 use svc_overlay::{LaneName, Overlay, StreamMessage, Subscriber};
 
-use super::{Caller, FrameStream, FrameSurface, Reply, Stream};
+use super::{Answer, Caller, FrameStream, FrameSurface, Reply, Stream};
 
 /// Kinds of events of a subscription, the first byte of their payload.
 mod kind {
@@ -77,24 +77,29 @@ impl FrameSurface for Lanes {
     }
 
     /// One message for one lane: a JSON head of one line, then the payload.
-    fn answer(&self, caller: Caller, request: Frame) -> BoxFuture<'static, Reply> {
+    fn answer(&self, caller: &Caller, request: Frame) -> Answer {
+        let bearer = match caller.identify(&self.authority, &request) {
+            Ok(bearer) => bearer,
+            Err(error) => return Answer::Now(Reply::from(error)),
+        };
         let (overlay, authority) = (self.overlay.clone(), self.authority.clone());
-        Box::pin(async move {
-            let published = publish_one(&overlay, &authority, &caller, request.payload).await;
+        Answer::begin(async move {
+            let published = publish_one(&overlay, &authority, &bearer, request.payload).await;
             published.map_or_else(Reply::from, |published| accepted(&published))
         })
     }
 
-    fn open(&self, caller: Caller, first: Frame, outbox: Outbox) -> BoxFuture<'static, Result<Stream, Reply>> {
+    fn open(&self, caller: &Caller, first: Frame, outbox: Outbox) -> BoxFuture<'static, Result<Stream, Reply>> {
+        let bearer = caller.identify(&self.authority, &first);
         let (overlay, authority) = (self.overlay.clone(), self.authority.clone());
-        Box::pin(async move { Ok(open(overlay, authority, caller, first, outbox).await?) })
+        Box::pin(async move { Ok(open(overlay, authority, bearer?, first, outbox).await?) })
     }
 }
 
 async fn publish_one(
     overlay: &Overlay,
     authority: &Authority,
-    caller: &Caller,
+    bearer: &Identified,
     payload: Bytes,
 ) -> Result<Published, Error> {
     let end = payload.iter().take(OPENING_BYTES_MAX).position(|byte| *byte == b'\n');
@@ -102,34 +107,25 @@ async fn publish_one(
     let Purpose::Publish(lane) = purpose_of(&payload[..end])? else {
         return Err(schema("a whole request publishes; a subscription is a stream"));
     };
-    let subject = caller.allow(authority, PUBLISH, lane.as_str())?;
+    let subject = authority.allows(bearer, PUBLISH, lane.as_str(), None)?;
     overlay.publish(&subject.name, lane, payload.slice(end + 1..)).await
 }
 
 async fn open(
     overlay: Overlay,
     authority: Authority,
-    caller: Caller,
+    bearer: Identified,
     first: Frame,
     outbox: Outbox,
 ) -> Result<Stream, Error> {
     match purpose_of(&first.payload)? {
         Purpose::Publish(lane) => {
-            let subject = caller.allow(&authority, PUBLISH, lane.as_str())?;
-            let tenant = Arc::clone(&subject.name);
-            Ok(Box::new(Publishing {
-                overlay,
-                authority,
-                caller,
-                tenant,
-                lane,
-                corr: first.corr,
-                outbox,
-                taken: Vec::new(),
-            }))
+            let subject = authority.allows(&bearer, PUBLISH, lane.as_str(), None)?;
+            let (corr, taken) = (first.corr, Vec::new());
+            Ok(Box::new(Publishing { overlay, authority, bearer, subject, lane, corr, outbox, taken }))
         }
         Purpose::Subscribe { lane, from, own } => {
-            caller.allow(&authority, SUBSCRIBE, lane.as_str())?;
+            authority.allows(&bearer, SUBSCRIBE, lane.as_str(), None)?;
             let mut subscriber = FrameSubscriber::new(first.corr, outbox);
             subscriber.push(ready(&overlay));
             overlay.subscribe_with(lane, from, own, Box::new(subscriber)).await?;
@@ -156,7 +152,7 @@ fn purpose_of(json: &[u8]) -> Result<Purpose, Error> {
 }
 
 /// `ORIGIN:SEQ`.
-pub(crate) fn starting_point(text: &str) -> Result<(NodeId, u64), Error> {
+fn starting_point(text: &str) -> Result<(NodeId, u64), Error> {
     let parts = text.split_once(':').and_then(|(origin, seq)| Some((origin.parse().ok()?, seq.parse().ok()?)));
     parts.ok_or_else(|| schema("a starting point is ORIGIN:SEQ, an id of 64 digits and a number"))
 }
@@ -188,8 +184,8 @@ fn accepted(published: &Published) -> Reply {
 struct Publishing {
     overlay: Overlay,
     authority: Authority,
-    caller: Caller,
-    tenant: Arc<str>,
+    bearer: Identified,
+    subject: Arc<Subject>,
     lane: LaneName,
     corr: u64,
     outbox: Outbox,
@@ -203,7 +199,7 @@ impl FrameStream for Publishing {
         let outcome = wants_outcome.then(|| {
             let (outbox, corr) = (self.outbox.clone(), self.corr);
             let tell: svc_overlay::OutcomeCallback = Box::new(move |published| {
-                let reply = published.map_or_else(|error| Reply::refusal(&error), |published| accepted(&published));
+                let reply = published.map_or_else(|error| Reply::from(error), |published| accepted(&published));
                 // A publisher that does not read its outcomes loses them, not its messages.
                 let _ = outbox.push(corr, Frame::partial_response(AppId::LANES, corr, reply.code, reply.payload));
             });
@@ -219,10 +215,10 @@ impl FrameStream for Publishing {
             if self.taken.is_empty() {
                 return Ok(());
             }
-            self.caller.allow(&self.authority, PUBLISH, self.lane.as_str())?;
+            self.authority.allows(&self.bearer, PUBLISH, self.lane.as_str(), None)?;
             let mut messages = std::mem::take(&mut self.taken);
             loop {
-                match self.overlay.publish_stream(&self.tenant, self.lane, messages) {
+                match self.overlay.publish_stream(&self.subject.name, self.lane, messages) {
                     Ok(()) => return Ok(()),
                     Err((back, error)) if error.kind == Kind::Busy => messages = back,
                     Err((_, error)) => return Err(Reply::from(error)),

@@ -20,7 +20,7 @@ use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
 /// A receive may wait as long as it may, and then still be answered.
-const RECV_DEADLINE: Duration = limits::LONG_POLL_MAX.saturating_add(Duration::from_secs(5));
+pub(super) const RECV_DEADLINE: Duration = limits::LONG_POLL_MAX.saturating_add(Duration::from_secs(5));
 
 static RECV: Operation = Operation::post("/v1/recv", "messages", "takes messages out of a topic under a lease")
     .deadline(RECV_DEADLINE)

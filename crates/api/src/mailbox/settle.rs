@@ -6,8 +6,9 @@ use http::StatusCode;
 use ron_auth::{Action, Subject};
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_mailbox::{NackOutcome, Receipt};
-use svc_mailbox::{bounds, capabilities, types::MessageId};
+use svc_mailbox::types::{MessageId, Millis};
+use svc_mailbox::{Mailbox, NackOutcome, Receipt};
+use svc_mailbox::{bounds, capabilities};
 use utoipa::ToSchema;
 
 use super::dto::{self, ItemError};
@@ -163,8 +164,8 @@ async fn ack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: 
     app.require(minimum)?;
     let request: AckRequest = body.parse()?;
     let batch = app.receipts(&bearer, (capabilities::ACK, Purpose::End), &request.receipts)?;
-    let outcomes = app.mailbox.ack(batch.good(), call.deadline).await;
-    batch.by.iter().for_each(|by| app.metered.acknowledged(by, &outcomes));
+    let outcomes = app.mailbox.ack(batch.read.good(), call.deadline).await;
+    batch.read.by.iter().for_each(|by| app.metered.acknowledged(by, &outcomes));
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(|()| Done::Acked))))
 }
 
@@ -173,16 +174,16 @@ async fn nack(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body:
     let NackRequest { receipts, reason, delay_ms, reject } = body.parse()?;
     bounds::check_nack_delay(delay_ms)?;
     let batch = app.receipts(&bearer, (capabilities::NACK, Purpose::End), &receipts)?;
-    let outcomes = app.mailbox.nack(batch.good(), &reason, delay_ms, reject, call.deadline).await;
+    let outcomes = app.mailbox.nack(batch.read.good(), &reason, delay_ms, reject, call.deadline).await;
     Ok(batch.answer(&app, outcomes.into_iter().map(|outcome| outcome.map(Done::Nacked))))
 }
 
 async fn extend(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body: JsonText) -> HandlerResult {
     app.require(minimum)?;
     let ExtendRequest { receipts, visibility_ms } = body.parse()?;
-    let purpose = if visibility_ms == 0 { Purpose::End } else { Purpose::Prolong };
+    let purpose = Purpose::of_extension(visibility_ms);
     let batch = app.receipts(&bearer, (capabilities::ACK, purpose), &receipts)?;
-    let outcomes = app.mailbox.extend(batch.good(), visibility_ms, call.deadline).await;
+    let outcomes = app.mailbox.extend(batch.read.good(), visibility_ms, call.deadline).await;
     let done = |outcome: Result<u64, Error>| outcome.map(|until_ms| Done::Extended { until_ms });
     Ok(batch.answer(&app, outcomes.into_iter().map(done)))
 }
@@ -214,22 +215,80 @@ async fn nack_one(
 
 /// What is wanted of leases. A token that ran out may bring to an end what was begun with it, and hold nothing longer.
 #[derive(Clone, Copy)]
-enum Purpose {
+pub(super) enum Purpose {
     End,
     Prolong,
+}
+
+/// Receipts that were read, and whether each is one of this node.
+pub(super) struct ReadReceipts {
+    receipts: Vec<Result<Receipt, Error>>,
+    /// The bearer; none if no receipt is good.
+    pub by: Option<Arc<Subject>>,
+}
+
+impl ReadReceipts {
+    /// Reads receipts and asks for the topic of each good one, and the time of its lease, whether the bearer is allowed.
+    /// One that is no receipt of this node is refused alone; one of a topic the token does not cover refuses the
+    /// request, of which then nothing was done.
+    pub(super) fn read<'a>(
+        mailbox: &Mailbox,
+        texts: impl ExactSizeIterator<Item = &'a str>,
+        mut allow: impl FnMut(&str, Millis) -> Result<Arc<Subject>, Error>,
+    ) -> Result<Self, Error> {
+        let mut read = ReadReceipts { receipts: Vec::with_capacity(texts.len()), by: None };
+        for text in texts {
+            let receipt = text.parse::<Receipt>().and_then(|receipt| Ok((receipt, mailbox.topic_of(&receipt)?)));
+            let receipt = match receipt {
+                Ok((receipt, (topic, leased_ms))) => {
+                    read.by = Some(allow(topic.as_str(), leased_ms)?);
+                    Ok(receipt)
+                }
+                Err(error) => Err(error),
+            };
+            read.receipts.push(receipt);
+        }
+        Ok(read)
+    }
+
+    /// Those of this node.
+    pub(super) fn good(&self) -> Vec<Receipt> {
+        self.receipts.iter().filter_map(|receipt| receipt.as_ref().ok().copied()).collect()
+    }
+
+    /// The outcomes of the good receipts between the refusals of the others.
+    pub(super) fn outcomes<T>(
+        self,
+        outcomes: impl IntoIterator<Item = Result<T, Error>>,
+    ) -> impl Iterator<Item = Result<T, Error>> {
+        let missing = || Err(Error::new(Kind::Degraded, "the mailbox did not say what became of it"));
+        let mut outcomes = outcomes.into_iter();
+        self.receipts.into_iter().map(move |receipt| receipt.and_then(|_| outcomes.next().unwrap_or_else(missing)))
+    }
+}
+
+impl Purpose {
+    /// What is wanted of a lease that gets a new end: 0 gives it back.
+    pub(super) fn of_extension(visibility_ms: u64) -> Self {
+        if visibility_ms == 0 { Purpose::End } else { Purpose::Prolong }
+    }
+
+    /// The time at which the bearer must have been allowed; none is now.
+    pub(super) fn time_of_request(self, leased_ms: Millis) -> Option<Millis> {
+        match self {
+            Purpose::End => Some(leased_ms),
+            Purpose::Prolong => None,
+        }
+    }
 }
 
 /// Receipts as they came, and what each of them stands for.
 struct Batch<'a> {
     texts: &'a [Text<'a>],
-    receipts: Vec<Result<Receipt, Error>>,
-    /// The bearer; none if no receipt is good.
-    by: Option<Arc<Subject>>,
+    read: ReadReceipts,
 }
 
 impl App {
-    /// Reads and authorizes receipts. One that is no receipt of this node is refused alone; one of a topic the token
-    /// does not cover refuses the request, of which then nothing was done.
     fn receipts<'a>(
         &self,
         bearer: &Bearer,
@@ -237,25 +296,17 @@ impl App {
         texts: &'a [Text<'a>],
     ) -> Result<Batch<'a>, Error> {
         bounds::check_batch("receipts", texts.len())?;
-        let mut receipts = Vec::with_capacity(texts.len());
-        let mut by = None;
-        for text in texts {
-            let read = text.0.parse::<Receipt>().and_then(|receipt| Ok((receipt, self.mailbox.topic_of(&receipt)?)));
-            receipts.push(match read {
-                Ok((receipt, (topic, leased_ms))) => {
-                    by = Some(match purpose {
-                        Purpose::End => bearer.allowed_at(&self.authority, action, topic.as_str(), leased_ms)?,
-                        Purpose::Prolong => self.allow(bearer, action, topic.as_str())?,
-                    });
-                    Ok(receipt)
+        let read =
+            ReadReceipts::read(&self.mailbox, texts.iter().map(|text| &*text.0), |topic, leased_ms| {
+                match purpose.time_of_request(leased_ms) {
+                    Some(at_ms) => bearer.allowed_at(&self.authority, action, topic, at_ms),
+                    None => self.allow(bearer, action, topic),
                 }
-                Err(error) => Err(error),
-            });
-        }
-        if by.is_none() {
+            })?;
+        if read.by.is_none() {
             bearer.is_known(&self.authority)?;
         }
-        Ok(Batch { texts, receipts, by })
+        Ok(Batch { texts, read })
     }
 
     /// The receipt of the lease a message is under now, and the bearer.
@@ -274,20 +325,12 @@ impl App {
     }
 }
 
-impl<'a> Batch<'a> {
-    fn good(&self) -> Vec<Receipt> {
-        self.receipts.iter().filter_map(|receipt| receipt.as_ref().ok().copied()).collect()
-    }
-
+impl Batch<'_> {
     /// Puts the outcomes of the good receipts between the refusals of the others.
-    fn answer(self, app: &App, mut outcomes: impl Iterator<Item = Result<Done, Error>>) -> axum::response::Response {
-        let missing = || Err(Error::new(Kind::Degraded, "the mailbox did not say what became of it"));
-        let settled = self.texts.iter().zip(self.receipts).map(|(text, receipt)| {
-            let outcome = receipt.and_then(|_| outcomes.next().unwrap_or_else(missing));
-            match outcome {
-                Ok(done) => Settled::ok(&text.0, done),
-                Err(error) => Settled { error: Some(error.into()), ..Settled::blank(&text.0) },
-            }
+    fn answer(self, app: &App, outcomes: impl Iterator<Item = Result<Done, Error>>) -> axum::response::Response {
+        let settled = self.texts.iter().zip(self.read.outcomes(outcomes)).map(|(text, outcome)| match outcome {
+            Ok(done) => Settled::ok(&text.0, done),
+            Err(error) => Settled { error: Some(error.into()), ..Settled::blank(&text.0) },
         });
         app.changed(StatusCode::OK, &SettleAnswer { results: settled.collect() })
     }

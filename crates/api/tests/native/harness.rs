@@ -20,7 +20,7 @@ pub struct Node {
     pub mailbox: Mailbox,
     pub metrics: Arc<Metrics>,
     pub token: String,
-    authority: Authority,
+    pub authority: Authority,
     handle: KernelHandle,
     _kernel: JoinSet<ExitReport>,
 }

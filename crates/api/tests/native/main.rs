@@ -5,6 +5,7 @@ mod served;
 
 mod breaker;
 mod events;
+mod frames;
 mod harness;
 mod scrub;
 mod stalls;

@@ -1,6 +1,6 @@
 //! One session of a client: requests to the workers, streams to their surfaces, replies back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use oap::{AppId, Frame, Step, Streams};
-use ron_api::{Caller, FrameSurface, Reply, Stream};
+use ron_api::frames::{Answer, Caller, FrameSurface, Reply, Stream};
 use ron_kernel::connection_limiter::Slot;
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, Metrics, TaskContext};
@@ -29,10 +29,10 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
         let _ = writer.run().await;
     });
     let streams = Streams::new(facts.agreed.max_inflight);
-    let token = facts.their_hello.cap.as_deref().map(Arc::from);
+    let caller = Caller::new(facts.remote, facts.address.ip(), facts.their_hello.cap.as_deref());
     let answering = FuturesUnordered::new();
-    let (open, touched) = (HashMap::new(), Vec::new());
-    let mut client = Client { ingress, facts, token, outbox, streams, answering, open, touched };
+    let (asked, open, touched) = (Vec::new(), HashMap::new(), Vec::new());
+    let mut client = Client { ingress, facts, caller, outbox, streams, asked, answering, open, touched };
     let farewell = client.converse(&context, &metrics, &mut reader).await;
     client.finish(farewell, context.stop_deadline()).await;
     writing.finish(Deadline::after(DRAIN_TIME)).await;
@@ -42,10 +42,11 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
 struct Client {
     ingress: Ingress,
     facts: Arc<SessionFacts>,
-    /// Token of the session's HELLO.
-    token: Option<Arc<str>>,
+    caller: Caller,
     outbox: Outbox,
     streams: Streams,
+    /// Whole requests of this read, in order.
+    asked: Vec<(Arc<dyn FrameSurface>, Frame)>,
     answering: FuturesUnordered<BoxFuture<'static, Answered>>,
     open: HashMap<u64, OpenStream>,
     /// Streams that took frames of this read.
@@ -84,6 +85,7 @@ impl Client {
                             return farewell;
                         }
                     }
+                    self.begin().await;
                     self.flush().await;
                 }
             }
@@ -113,7 +115,7 @@ impl Client {
             Ok(step) => step,
             Err(error) if error.closes() => return Err(GoAway::new(error.code(), frame.corr, error.to_string())),
             Err(error) => {
-                let refusal = Reply::refusal(&Error::new(Kind::Busy, error.to_string()));
+                let refusal = Reply::from(Error::new(Kind::Busy, error.to_string()));
                 self.send(frame.app, frame.corr, refusal).await;
                 return Ok(());
             }
@@ -134,33 +136,42 @@ impl Client {
         found.cloned().ok_or_else(|| Reply::from(nobody()))
     }
 
-    fn caller(&self, frame: &Frame) -> Caller {
-        Caller::new(&frame.cap, self.token.as_ref(), self.facts.address.ip())
-    }
-
-    /// A worker begins the request; whatever it then waits for is waited for here.
     async fn request(&mut self, frame: Frame) {
-        let (app, corr, bytes) = (frame.app, frame.corr, frame.encoded_len());
-        let surface = match self.surface(app) {
-            Ok(surface) => surface,
-            Err(refusal) => return self.reply(Answered { app, corr, reply: refusal }).await,
-        };
-        let answering = surface.answer(self.caller(&frame), frame);
-        let (work, deadline) = (self.ingress.work.clone(), Deadline::after(self.request_time()));
-        self.answering.push(Box::pin(async move {
-            let reply = work.answer(answering, bytes, deadline).await.unwrap_or_else(Reply::from);
-            Answered { app, corr, reply }
-        }));
+        match self.surface(frame.app) {
+            Ok(surface) => self.asked.push((surface, frame)),
+            Err(reply) => self.reply(Answered { app: frame.app, corr: frame.corr, reply }).await,
+        }
     }
 
-    fn request_time(&self) -> Duration {
-        self.ingress.config.get().value.http.request_deadline.duration()
+    /// A worker begins the requests of this read, in their order: they may depend on one another. Whatever they then
+    /// wait for is waited for here, in any order.
+    async fn begin(&mut self) {
+        if self.asked.is_empty() {
+            return;
+        }
+        let requests = std::mem::take(&mut self.asked);
+        let ids: Vec<(AppId, u64)> = requests.iter().map(|(_, frame)| (frame.app, frame.corr)).collect();
+        let bytes = requests.iter().map(|(_, frame)| frame.encoded_len()).sum();
+        let caller = self.caller.clone();
+        let begin = move || requests.into_iter().map(|(surface, frame)| surface.answer(&caller, frame)).collect();
+        let answers = match self.ingress.work.begin(Box::new(begin), bytes).await {
+            Ok(answers) => answers,
+            Err(error) => ids.iter().map(|_| Answer::Now(Reply::from(error.clone()))).collect(),
+        };
+        for ((app, corr), answer) in ids.into_iter().zip(answers) {
+            match answer {
+                Answer::Now(reply) => self.reply(Answered { app, corr, reply }).await,
+                Answer::Later(rest) => {
+                    self.answering.push(Box::pin(async move { Answered { app, corr, reply: rest.await } }));
+                }
+            }
+        }
     }
 
     async fn open(&mut self, frame: Frame) {
         let (app, corr) = (frame.app, frame.corr);
         let opened = match self.surface(app) {
-            Ok(surface) => surface.open(self.caller(&frame), frame, self.outbox.clone()).await,
+            Ok(surface) => surface.open(&self.caller, frame, self.outbox.clone()).await,
             Err(refusal) => Err(refusal),
         };
         match opened {
@@ -213,8 +224,8 @@ impl Client {
 
     /// Waits for room: a client that does not read its replies is not read either.
     async fn send(&mut self, app: AppId, corr: u64, reply: Reply) {
-        let frame = Frame::response(app, corr, reply.code, reply.payload);
-        if let Err(error) = self.outbox.send(corr, frame).await {
+        let mut frames: VecDeque<Frame> = reply.into_frames(app, corr, self.outbox.frame_bytes_max()).collect();
+        if let Err(error) = self.outbox.send_all(corr, &mut frames).await {
             tracing::debug!(address = %self.facts.address, %error, "a reply was not sent");
         }
     }

@@ -127,11 +127,12 @@ impl Service for Mailbox {
         let options = config.value.section::<SqsSection>().options(auth, node.data.path(ACCESS_KEYS_FILE));
         let keyring = Keyring::open(options.keys_file.clone()).map_err(|error| unusable(node.data, &error))?;
         let authority = node.authority.clone();
+        let frames = ron_api::mailbox_frames(handle.clone(), authority.clone(), &node.builder.meter());
         let routes: Routes = Box::new(move |plane| {
             let plane = ron_api::mailbox_routes(plane, handle.clone(), authority.clone());
             ron_api::sqs_routes(plane, handle, authority, keyring, options)
         });
-        Ok(routes.into())
+        Ok(Installed { routes, frames: vec![frames], peers: None })
     }
 }
 

@@ -94,8 +94,8 @@ impl Mailbox {
         Ok(self.begin_on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared)))
     }
 
-    /// Sends up to [`limits::BATCH_MAX`](ron_types::limits::mailbox::BATCH_MAX) messages of one topic; each has its own
-    /// outcome, in order.
+    /// Sends up to [`limits::CALL_ITEMS_MAX`](ron_types::limits::mailbox::CALL_ITEMS_MAX) messages of one topic; each has
+    /// its own outcome, in order.
     pub async fn send_batch(
         &self,
         by: &Subject,
@@ -105,7 +105,7 @@ impl Mailbox {
     ) -> Vec<Result<Receipted, Error>> {
         let count = messages.len();
         let all = |error: Error| (0..count).map(|_| Err(error.clone())).collect();
-        if let Err(error) = bounds::check_batch("messages", count) {
+        if let Err(error) = bounds::check_call("messages", count) {
             return all(error);
         }
         let existing_only = messages.iter().any(|message| message.existing_only);

@@ -114,7 +114,7 @@ impl Mailbox {
         deadline: Deadline,
         work: impl Fn(&mut Turn<'_>, PartKey, &[Receipt]) -> Vec<Result<R, Error>> + Clone + Send + 'static,
     ) -> Vec<Result<R, Error>> {
-        if let Err(error) = bounds::check_batch("receipts", receipts.len()) {
+        if let Err(error) = bounds::check_call("receipts", receipts.len()) {
             return all_refused(&receipts, &error);
         }
         let mut outcomes: Vec<Option<Result<R, Error>>> = Vec::with_capacity(receipts.len());

@@ -155,17 +155,17 @@ async fn receives_and_settlements_are_held_to_their_bounds() {
     assert!(running.mailbox.extend(receipts(1), VISIBILITY_MAX_MS, soon()).await.remove(0).is_ok());
     let mut over = running.mailbox.nack(receipts(1), "", Some(RETENTION_MAX_MS + 1), false, soon()).await;
     assert_refused(over.remove(0).map(drop), "delay_ms", "a wait too long");
-    let over = running.mailbox.ack(receipts(101), soon()).await;
-    assert_eq!(over.len(), 101);
+    let over = running.mailbox.ack(receipts(1025), soon()).await;
+    assert_eq!(over.len(), 1025);
     over.into_iter().for_each(|outcome| assert_refused(outcome, "receipts", "a batch too large"));
-    let acked = running.mailbox.ack(receipts(100), soon()).await;
+    let acked = running.mailbox.ack(receipts(1024), soon()).await;
     assert_eq!(acked.iter().filter(|outcome| outcome.is_ok()).count(), 1, "a batch that just fits: {acked:?}");
     let send = async |count| {
         let sent = running.mailbox.send_batch(&anybody(), &name("t"), vec![Outgoing::default(); count], soon()).await;
         sent.into_iter().map(|outcome| outcome.map(drop)).collect::<Vec<_>>()
     };
-    assert_eq!(send(100).await.iter().filter(|outcome| outcome.is_ok()).count(), 100);
-    send(101).await.into_iter().for_each(|outcome| assert_refused(outcome, "messages", "a batch too large"));
+    assert_eq!(send(1024).await.iter().filter(|outcome| outcome.is_ok()).count(), 1024);
+    send(1025).await.into_iter().for_each(|outcome| assert_refused(outcome, "messages", "a batch too large"));
     assert_eq!(running.stop().await, 0);
 }
 

@@ -157,11 +157,11 @@ impl<'a> Engine<'a> {
                 }
             }
             Work::Publish { lane, payload, outcome } => {
-                let _ = outcome.send(self.publish(lane, payload));
+                let _ = outcome.send(self.publish(lane, &payload));
             }
             Work::Stream { lane, messages } => {
                 for message in messages {
-                    let published = self.publish(lane, message.payload);
+                    let published = self.publish(lane, &message.payload);
                     if let Some(tell) = message.outcome {
                         tell(published);
                     }
@@ -186,7 +186,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn publish(&mut self, lane: LaneName, payload: Bytes) -> Result<Published, Error> {
+    fn publish(&mut self, lane: LaneName, payload: &Bytes) -> Result<Published, Error> {
         let published = self.with_core(|core, now, shell| core.publish(now, &lane, payload, shell)).map_err(refusal)?;
         let origin = self.shared.options.node_id;
         let outcome_of = |(peer, outcome): (Peer, SendOutcome)| PeerOutcome {
