@@ -117,6 +117,11 @@ impl Admission {
         fits.then_some(()).ok_or_else(no_memory)
     }
 
+    /// What was read is used up: its share of the memory is everybody's again.
+    pub(crate) fn drop_body(&self) {
+        self.state().body = None;
+    }
+
     /// The caller has proven who it is only now: from here on it has the share of that subject.
     pub(crate) fn belongs_to(&self, subject: &str) -> Result<(), Error> {
         let mut state = self.state();

@@ -57,6 +57,15 @@ pub(crate) fn begin(request: Request, call: &Call) -> Result<(Parts, Reading), P
 }
 
 impl Reading {
+    /// The same with another bound on the body, for an operation that reads it under a bound of its own.
+    pub(crate) fn up_to(mut self, body_bytes_max: usize) -> Result<Self, Problem> {
+        self.limits.body_bytes_max = body_bytes_max;
+        if self.body.size_hint().lower() > body_bytes_max as u64 {
+            return Err(too_large(body_bytes_max));
+        }
+        Ok(self)
+    }
+
     /// Reads and inflates the whole body.
     pub(crate) async fn whole(self) -> Result<Bytes, Problem> {
         self.wire().await?.inflated().await

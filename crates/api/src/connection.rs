@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use crate::connection_state::{ConnectionPhase, ConnectionState, InFlight, Paced, Piece};
 use crate::limits::HttpLimits;
 use crate::route::Api;
+use crate::upgrade;
 
 /// The HTTP library's own bound on a head; the guard's is lower and answers with a problem body.
 const HEAD_BUFFER_BYTES: usize = 64 * 1024;
@@ -60,9 +61,9 @@ pub(crate) async fn serve_connection<S>(
     let metrics = Arc::clone(&api.shared.metrics);
     let service = {
         let pace = Arc::clone(&pace);
-        service_fn(move |request: Request<Incoming>| answer(&api, pace.begin(), request))
+        service_fn(move |request: Request<Incoming>| answer(&api, &pace, request))
     };
-    let mut connection = pin!(builder.serve_connection(io, service));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
     let mut watchdog = pin!(Watchdog::new(&pace, limits));
     let told = draining.clone();
     let mut listens = false;
@@ -94,12 +95,30 @@ pub(crate) async fn serve_connection<S>(
         }
     })
     .await;
+    let silent = match silent {
+        None => go_on(&pace, watchdog).await,
+        verdict => verdict,
+    };
     let op = match silent {
         Some(ConnectionPhase::Head) => "header",
         Some(ConnectionPhase::Blocked) => "write",
         _ => return,
     };
     metrics.io_timeouts.at(op).inc();
+}
+
+/// Runs what took the connection over, if something did, in the task and under the watchdog of the connection: its slot
+/// stays taken, a peer that reads nothing is given up, and a drain finds it.
+async fn go_on(pace: &Arc<ConnectionState>, mut watchdog: Pin<&mut Watchdog<'_>>) -> Option<ConnectionPhase> {
+    let mut takeover = pace.taken_over()?;
+    let _busy = pace.begin();
+    poll_fn(|cx| {
+        if takeover.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        watchdog.as_mut().poll_silence(cx).map(Some)
+    })
+    .await
 }
 
 fn builder(limits: &HttpLimits, metrics: &Arc<Metrics>) -> auto::Builder<Streams> {
@@ -118,9 +137,11 @@ fn builder(limits: &HttpLimits, metrics: &Arc<Metrics>) -> auto::Builder<Streams
 
 fn answer(
     api: &Api,
-    in_flight: InFlight,
-    request: Request<Incoming>,
+    pace: &Arc<ConnectionState>,
+    mut request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Tracked>, Infallible>> + Send + use<> {
+    let in_flight = pace.begin();
+    upgrade::offer(&mut request, pace);
     let has_body = !request.body().is_end_stream();
     let response = api.answer(request.map(Body::new));
     async move {

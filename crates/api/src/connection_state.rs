@@ -13,6 +13,8 @@ use ron_kernel::clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::upgrade::Takeover;
+
 /// The first bytes of every HTTP/2 connection.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -52,6 +54,8 @@ struct State {
     /// Answers of an HTTP/2 connection with bytes that the peer has not let out, by the number of their request. The
     /// window of each stream is the peer's to open, so a socket that takes bytes says nothing about them.
     debts: HashMap<u64, Debt>,
+    /// What the connection does after its last answer, if that answer ends HTTP on it.
+    takeover: Option<Takeover>,
 }
 
 /// Bytes of one answer that wait for the peer.
@@ -88,6 +92,7 @@ impl ConnectionState {
             unread_body: false,
             requests: 0,
             debts: HashMap::new(),
+            takeover: None,
         };
         Arc::new(ConnectionState(Mutex::new(state)))
     }
@@ -123,6 +128,16 @@ impl ConnectionState {
         state.requests += 1;
         state.enter(ConnectionPhase::Busy);
         InFlight { pace: Arc::clone(self), request: state.requests }
+    }
+
+    /// The connection goes on with this once the answer that ends HTTP is out.
+    pub(crate) fn hand_over(&self, takeover: Takeover) {
+        self.state().takeover = Some(takeover);
+    }
+
+    /// What the connection goes on with now that HTTP has ended on it.
+    pub(crate) fn taken_over(&self) -> Option<Takeover> {
+        self.state().takeover.take()
     }
 
     /// The time since which the peer has taken nothing of an answer that waits for it, of the oldest such answer.

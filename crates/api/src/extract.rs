@@ -161,7 +161,7 @@ fn not_json() -> Problem {
     Problem::schema(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json")
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return false };
     // As nearly everybody writes it.
     if value == "application/json" {

@@ -6,6 +6,8 @@
 
 mod caller;
 mod chain;
+mod echo;
+mod overlay;
 
 use std::task::{Context, Poll, Waker};
 
@@ -19,6 +21,8 @@ use ron_types::Error;
 pub use caller::Caller;
 pub(crate) use chain::batch_hash;
 pub use chain::{Chain, Link};
+pub use echo::echo_frames;
+pub use overlay::overlay_frames;
 
 use crate::problem::Problem;
 
@@ -33,15 +37,25 @@ pub trait FrameSurface: Send + Sync {
 
     /// Opens a stream. What it pushes goes to the outbox under the flow it likes; further frames of the stream go to
     /// what is returned. An application without streams refuses.
-    fn open(&self, _caller: &Caller, _first: Frame, _outbox: Outbox) -> Result<Box<dyn FrameStream>, Reply> {
-        Err(Reply::from(Error::schema("this application takes whole requests, and no streams")))
+    fn open(&self, _caller: &Caller, _first: Frame, _outbox: Outbox) -> BoxFuture<'static, Result<Stream, Reply>> {
+        let refusal = Error::schema("this application takes whole requests, and no streams");
+        Box::pin(std::future::ready(Err(Reply::from(refusal))))
     }
 }
 
 /// The open end of a stream. Dropping it closes the stream.
+pub type Stream = Box<dyn FrameStream>;
+
+/// What becomes of the frames of an open stream.
 pub trait FrameStream: Send {
     /// Takes a further frame, its payload inflated; never waits. A refusal ends the stream with this answer.
     fn take(&mut self, frame: Frame) -> Result<(), Reply>;
+
+    /// Everything that one read gave has been taken: the time to hand it on at once. While this waits nothing more is
+    /// read of the connection, which is how its peer is slowed down.
+    fn flush(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// What comes of a request.

@@ -34,6 +34,7 @@ use crate::extract::Json;
 use crate::operation::Operation;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
+pub(crate) use fields::Base64;
 pub use frames::mailbox_frames;
 use headers::Minimum;
 pub(crate) use metered::Metered;

@@ -162,6 +162,12 @@ impl Builder {
         broadcast
     }
 
+    /// Shows a channel that the kernel does not make itself: a bounded outbox for each connection, a watch of settings.
+    /// `depth` is asked when somebody looks.
+    pub fn shown(&mut self, spec: &'static QueueSpec, depth: impl Fn() -> usize + Send + Sync + 'static) {
+        self.queues.push(QueueProbe::of(spec, spec.capacity, self.handle.metrics(), depth));
+    }
+
     /// A facet's gate with this many permits.
     pub fn gate(&mut self, spec: &'static GateSpec, permits: usize) -> Gate {
         let gate = Gate::new(spec, permits, self.handle.metrics());

@@ -20,6 +20,7 @@ pub mod queue;
 pub mod rate;
 pub mod retry;
 pub mod scope;
+pub mod scrape;
 pub mod shutdown;
 pub mod snapshot;
 pub mod spec;

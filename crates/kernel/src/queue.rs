@@ -128,6 +128,11 @@ impl<T: Payload> QueueSender<T> {
         self.try_put(value).map_err(|refused| refused.error)
     }
 
+    /// As [`QueueSender::offer`], for senders that try again with the same item.
+    pub fn offer_or_return(&self, value: T) -> Result<(), (T, Error)> {
+        self.try_put(value).map_err(|refused| (refused.value, refused.error))
+    }
+
     /// Puts the item in by the queue's policy, waiting or trying again within the deadline where the policy says so.
     pub async fn send(&self, value: T, deadline: Deadline) -> Result<(), Error> {
         match self.shared.spec.overflow {

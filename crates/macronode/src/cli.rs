@@ -131,6 +131,9 @@ pub struct RunArgs {
     /// The services to run, with commas between [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub services: Option<Vec<String>>,
+    /// A node to keep a session with, by the id and the OAP port of it; may be given again for more
+    #[arg(long, value_name = "NODEID@HOST:PORT")]
+    pub peer: Option<Vec<String>>,
     /// Keep everything in memory; open no file for writing
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub amnesia: Option<bool>,
@@ -287,6 +290,7 @@ impl RunArgs {
             ("admin.addr", text(&self.admin)),
             ("oap.addr", text(&self.oap)),
             ("log.format", text(&self.log)),
+            ("overlay.peers", self.peer.as_ref().map(names)),
         ];
         let mut table = Table::new();
         for (path, value) in given {

@@ -19,6 +19,9 @@ pub const TOKEN_FILE: &str = "operator.token";
 /// Name of the file with the bound addresses.
 pub const ADDRESSES_FILE: &str = "addresses.json";
 
+/// Name of the file with the key that is the node's identity among others.
+pub const NODE_KEY_FILE: &str = "node.key";
+
 /// Data directory of the node, or none in amnesia mode.
 #[derive(Clone, Debug)]
 pub enum DataDir {

@@ -1,49 +1,94 @@
-//! The framed plane: length-prefixed frames from TCP connections into the work queue, replies back.
+//! The framed plane: one port for other nodes and for clients, OAP/1 over TLS.
 //!
-//! A frame is a 4-byte big-endian length and that many bytes. Every request frame gets one reply frame, whose first
-//! byte says what follows: [`REPLY_OK`] the payload, [`REPLY_PROBLEM`] a JSON problem with the code of the error
-//! taxonomy.
+//! The task accepts connections within the listener's limits and does the handshake, in which a node shows its
+//! certificate and a client none. Sessions of nodes go to the service that keeps them; sessions of clients are served
+//! here: each frame goes to the surface of its application, whole requests by way of the work queue.
 
-use std::io;
+mod client;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use oap::Hello;
+use ron_api::frames::FrameSurface;
+use ron_auth::Authority;
 use ron_kernel::connection_limiter::{ConnectionLimiter, Slot};
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
+use ron_transport::{ConnectError, GoAway, NodeId, Remote, Session, SessionLimits, Tls};
 use ron_types::{Error, Kind};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::Config;
-use crate::work::{Task, WorkPort};
-
-/// First byte of a reply that carries a payload.
-pub const REPLY_OK: u8 = 0;
-/// First byte of a reply that carries a problem.
-pub const REPLY_PROBLEM: u8 = 1;
+use crate::work::WorkPort;
 
 /// After a failed accept the listener rests this long: the usual cause is a lack of file descriptors.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
-/// What is read, and for how long, of a peer that has been refused but still sends.
-const LINGER_TIME: Duration = Duration::from_secs(1);
-const LINGER_CHUNK: usize = 16 * 1024;
-const LINGER_CHUNKS_MAX: usize = 256;
 /// Pause between two rounds in which the listener forgets quiet addresses and beats.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
+/// Time a refused session has to read why.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
 
-/// The task: accepts connections and reads their frames until it is told to stop.
-pub async fn transport_ingress(
-    context: TaskContext,
-    listener: std::net::TcpListener,
-    config: Snapshot<Config>,
-    work: WorkPort,
-) -> TaskResult {
+/// Slot of a connection at the listener, given back when the connection ends.
+pub type ConnectionSlot = Slot;
+
+/// The service that keeps sessions with other nodes.
+pub trait PeerPort: Send + Sync {
+    /// Identity and key exchange of the plane.
+    fn tls(&self) -> &Tls;
+    /// Bounds of a session with a node.
+    fn limits(&self) -> SessionLimits;
+    /// Hands over a session that another node opened.
+    fn offer(&self, session: Session, slot: ConnectionSlot) -> Result<(), Error>;
+    /// A handshake came to nothing.
+    fn count_failure(&self, error: &ConnectError);
+}
+
+/// What the plane serves.
+#[derive(Clone)]
+pub struct Ingress {
+    /// The configuration in force.
+    pub config: Snapshot<Config>,
+    /// Identity of the plane.
+    pub tls: Tls,
+    /// Id of this node.
+    pub node_id: NodeId,
+    /// Decides on tokens.
+    pub authority: Authority,
+    /// Sessions of other nodes; none on a node without a service for them.
+    pub peers: Option<Arc<dyn PeerPort>>,
+    /// Surfaces of services, by application.
+    pub surfaces: Arc<[Arc<dyn FrameSurface>]>,
+    /// Way to the workers.
+    pub work: WorkPort,
+}
+
+impl Ingress {
+    fn limits(&self) -> SessionLimits {
+        let config = self.config.get();
+        let bounds = self.peers.as_ref().map_or_else(SessionLimits::default, |peers| peers.limits());
+        SessionLimits {
+            frame_bytes_max: config.value.oap.max_frame_bytes.bytes(),
+            read_timeout: config.value.io.read_timeout.duration(),
+            write_stall: config.value.io.write_timeout.duration(),
+            ..bounds
+        }
+    }
+
+    fn hello(&self, limits: &SessionLimits) -> Hello {
+        let frame_bytes_max = u32::try_from(limits.frame_bytes_max).unwrap_or(u32::MAX);
+        let hello = Hello::new(frame_bytes_max, limits.max_inflight);
+        Hello { node_id: Some(self.node_id.to_string()), ..hello }
+    }
+}
+
+/// The task: accepts connections and serves them until it is told to stop.
+pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpListener, ingress: Ingress) -> TaskResult {
     let listener = TcpListener::from_std(listener).map_err(|error| TaskError::Failed(error.to_string()))?;
     let metrics = Arc::clone(context.kernel().metrics());
-    let mut limiter = ConnectionLimiter::new("oap", &metrics, config.get().value.connection_limits());
+    let connection_limits = || ingress.config.get().value.connection_limits();
+    let mut limiter = ConnectionLimiter::new("oap", &metrics, connection_limits());
     // The limiter bounds connections by limits that may change; this only catches what the limiter cannot.
     let mut connections = Children::new("oap_connection", usize::MAX, &metrics);
     let mut tidy = tokio::time::interval(TIDY_EVERY);
@@ -60,22 +105,12 @@ pub async fn transport_ingress(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                let Some(slot) = limiter.admit(peer.ip(), config.get().value.connection_limits()) else {
-                    // One try: a refusal must not wait until the refused peer reads.
-                    let _ = stream.try_write(&reply_frame(Err(Error::busy("the listener, or your address's share,"))));
-                    continue;
-                };
-                let connection = Connection {
-                    stream,
-                    peer,
-                    context: context.clone(),
-                    config: config.clone(),
-                    work: work.clone(),
-                    metrics: Arc::clone(&metrics),
-                    _slot: slot,
-                };
-                connections.spawn(connection.serve());
+            Ok((stream, address)) => {
+                // Refused before the handshake: it is the costly part, and without it there is nothing to answer in.
+                let Some(slot) = limiter.admit(address.ip(), connection_limits()) else { continue };
+                let metrics = Arc::clone(&metrics);
+                let connection = Connection { context: context.clone(), ingress: ingress.clone(), metrics, address };
+                connections.spawn(connection.serve(stream, slot));
             }
             Err(error) => {
                 metrics.io_errors.at("accept").inc();
@@ -89,153 +124,54 @@ pub async fn transport_ingress(
     Ok(())
 }
 
-/// One peer. It owns its stream; nobody else reads or writes it.
+/// One connection.
 struct Connection {
-    stream: TcpStream,
-    peer: SocketAddr,
     context: TaskContext,
-    config: Snapshot<Config>,
-    work: WorkPort,
+    ingress: Ingress,
     metrics: Arc<Metrics>,
-    /// Slot of the connection at the listener, given back when the connection ends.
-    _slot: Slot,
-}
-
-/// Reason why no frame was read.
-enum NoFrame {
-    /// The peer closed between two frames, or the node is stopping.
-    Done,
-    /// The peer broke a rule and is told so before the connection closes.
-    Refused(Error),
-    /// The stream failed.
-    Broken(io::Error),
+    address: SocketAddr,
 }
 
 impl Connection {
-    async fn serve(mut self) {
-        let _ = self.stream.set_nodelay(true);
-        let mut patience = self.config.get().value.tls.handshake_timeout.duration();
-        loop {
-            match self.next_frame(patience).await {
-                Ok(frame) => {
-                    let deadline = Deadline::after(self.config.get().value.http.request_deadline.duration());
-                    let reply = self.work.ask(Task::Frame(frame), deadline).await;
-                    if let Err(error) = self.write_reply(reply).await {
-                        tracing::debug!(peer = %self.peer, %error, "the peer went away during a write");
-                        self.metrics.io_errors.at("write").inc();
-                        return;
-                    }
-                }
-                Err(NoFrame::Done) => break,
-                Err(NoFrame::Refused(error)) => {
-                    self.count_refusal(&error);
-                    let _ = self.write_reply(Err(error)).await;
-                    return self.close_with_input_left().await;
-                }
-                Err(NoFrame::Broken(error)) => {
-                    self.metrics.io_errors.at("read").inc();
-                    tracing::debug!(peer = %self.peer, %error, "the connection broke");
-                    return;
-                }
-            }
-            patience = self.config.get().value.io.idle_timeout.duration();
-        }
-        let _ = self.stream.shutdown().await;
-    }
-
-    /// Closing a socket with unread input resets it, and the reset may overtake the reply: some of it is read first.
-    async fn close_with_input_left(mut self) {
-        let _ = self.stream.shutdown().await;
-        let mut waste = vec![0; LINGER_CHUNK];
-        let until = Deadline::after(LINGER_TIME);
-        for _ in 0..LINGER_CHUNKS_MAX {
-            match until.run("linger", self.stream.read(&mut waste)).await {
-                Ok(Ok(read)) if read > 0 => {}
-                _ => return,
-            }
-        }
-    }
-
-    fn count_refusal(&self, error: &Error) {
-        match error.kind {
-            Kind::FrameTooLarge => self.metrics.frame_rejects.at("too_large").inc(),
-            Kind::Timeout => self.metrics.io_timeouts.at("read").inc(),
-            _ => self.metrics.frame_rejects.at("malformed").inc(),
+    async fn serve(self, stream: TcpStream, slot: Slot) {
+        let limits = self.ingress.limits();
+        let hello = self.ingress.hello(&limits);
+        let accepting = ron_transport::accept(stream, &self.ingress.tls, hello, &limits);
+        let accepted = tokio::select! {
+            () = self.context.stopping() => return,
+            accepted = accepting => accepted,
         };
-    }
-
-    /// Waits up to `patience` for a frame to begin; once begun, it must be complete within the read timeout.
-    async fn next_frame(&mut self, patience: Duration) -> Result<Bytes, NoFrame> {
-        let mut header = [0_u8; 4];
-        let begin = tokio::select! {
-            biased;
-            begin = Deadline::after(patience).run("frame", self.stream.read(&mut header[..1])) => begin,
-            () = self.context.stopping() => return Err(NoFrame::Done),
+        let session = match accepted {
+            Ok(session) => session,
+            Err(error) => return self.count_failure(&error),
         };
-        match begin.map_err(NoFrame::Refused)? {
-            Ok(0) => return Err(NoFrame::Done),
-            Ok(_) => {}
-            Err(error) => return Err(NoFrame::Broken(error)),
-        }
-        let config = self.config.get();
-        let read_by = Deadline::after(config.value.io.read_timeout.duration());
-        let (frame_bytes_max, chunk) = (config.value.oap.max_frame_bytes.bytes(), config.value.io.chunk_bytes.bytes());
-        read_by.run("frame", self.finish_frame(header, frame_bytes_max, chunk)).await.map_err(NoFrame::Refused)?
-    }
-
-    async fn finish_frame(
-        &mut self,
-        mut header: [u8; 4],
-        frame_bytes_max: usize,
-        chunk: usize,
-    ) -> Result<Bytes, NoFrame> {
-        self.stream.read_exact(&mut header[1..]).await.map_err(NoFrame::Broken)?;
-        let length = u32::from_be_bytes(header) as usize;
-        if length > frame_bytes_max {
-            let detail = format!("a frame of {length} bytes; at most {frame_bytes_max} are taken");
-            return Err(NoFrame::Refused(Error::new(Kind::FrameTooLarge, detail)));
-        }
-        // Memory grows with what has arrived, not with what was announced.
-        let mut frame = BytesMut::with_capacity(length.min(chunk));
-        while frame.len() < length {
-            let rest = length - frame.len();
-            frame.reserve(rest.min(chunk));
-            let read = (&mut self.stream).take(rest as u64).read_buf(&mut frame).await.map_err(NoFrame::Broken)?;
-            if read == 0 {
-                return Err(NoFrame::Broken(io::ErrorKind::UnexpectedEof.into()));
+        match (session.facts.remote, &self.ingress.peers) {
+            (Remote::Client, _) => client::serve(self.context, self.ingress, self.metrics, session, slot).await,
+            (Remote::Node(_), Some(peers)) => {
+                if let Err(error) = peers.offer(session, slot) {
+                    tracing::debug!(address = %self.address, %error, "a node's session found no room");
+                }
+            }
+            (Remote::Node(_), None) => {
+                refuse(session, &Error::new(Kind::NotFound, "this node keeps no sessions with others")).await;
             }
         }
-        Ok(frame.freeze())
     }
 
-    async fn write_reply(&mut self, reply: Result<Bytes, Error>) -> io::Result<()> {
-        let frame = reply_frame(reply);
-        let write_by = Deadline::after(self.config.get().value.io.write_timeout.duration());
-        write_by.run("write", self.stream.write_all(&frame)).await.map_err(|_| {
-            self.metrics.io_timeouts.at("write").inc();
-            io::Error::from(io::ErrorKind::TimedOut)
-        })?
+    fn count_failure(&self, error: &ConnectError) {
+        tracing::debug!(address = %self.address, %error, "a handshake came to nothing");
+        if matches!(error, ConnectError::Timeout { .. }) {
+            self.metrics.io_timeouts.at("handshake").inc();
+        }
+        if let Some(peers) = &self.ingress.peers {
+            peers.count_failure(error);
+        }
     }
 }
 
-fn reply_frame(reply: Result<Bytes, Error>) -> BytesMut {
-    let (mark, payload) = match reply {
-        Ok(payload) => (REPLY_OK, payload),
-        Err(error) => (REPLY_PROBLEM, problem(&error)),
-    };
-    let mut frame = BytesMut::with_capacity(5 + payload.len());
-    frame.extend_from_slice(&(payload.len() as u32 + 1).to_be_bytes());
-    frame.extend_from_slice(&[mark]);
-    frame.extend_from_slice(&payload);
-    frame
-}
-
-fn problem(error: &Error) -> Bytes {
-    let body = serde_json::json!({
-        "code": error.kind.code(),
-        "title": error.kind.title(),
-        "detail": error.detail,
-        "retry_after_ms": error.retry_after.map(|wait| wait.as_millis() as u64),
-    });
-    Bytes::from(body.to_string())
+/// Says why, for a moment, then cuts the connection.
+async fn refuse(session: Session, error: &Error) {
+    let farewell = GoAway::new(error.kind.http_status(), 0, error.to_string());
+    session.outbox.close(&farewell, Deadline::after(REFUSAL_TIME));
+    let _ = Deadline::after(REFUSAL_TIME).run("refusal", session.writer.run()).await;
 }

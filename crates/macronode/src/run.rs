@@ -11,20 +11,21 @@ use ron_auth::{Authority, Revocations, RootKey};
 use ron_kernel::builder::Builder;
 use ron_kernel::queue::{QueueReceiver, QueueSender};
 use ron_kernel::{ExitReport, Kernel, Metrics, Snapshot};
+use ron_transport::{NodeKey, PostQuantum, Tls};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::adapters::ProcessControl;
 use crate::capability_refresher::{ListProblem, capability_refresher};
 use crate::config::{Config, Loaded, Runtime, Sources};
 use crate::config_watch::{LiveConfig, ReloadPort, config_watcher};
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, NODE_KEY_FILE};
 use crate::errors::{Code, Exit, Failure};
 use crate::health::{Measurement, health_reporter};
-use crate::ingress::transport_ingress;
+use crate::ingress::{Ingress, transport_ingress};
 use crate::listeners::Listeners;
 use crate::planes::PlaneSockets;
 use crate::services::{self, Parts, Routes};
-use crate::work::{FrameAnswer, Job, WorkPort, worker};
+use crate::work::{Job, WorkPort, worker};
 use crate::{banner, descriptors, logging, planes, signals, specs};
 
 /// Runs the node until it has drained.
@@ -205,12 +206,20 @@ impl Node {
         let config = &config.value;
         let (telemetry, measurements) = builder.queue_of(&specs::TELEMETRY, config.queues.telemetry, None);
         let work = specs::uses_pool(&config.services, config.dev).then(|| pool(&mut builder, &live, &telemetry));
+        let key = node_key(&data)?;
+        let oap_address = listeners.addresses().get("oap").copied();
         let mut routes: Vec<Routes> = Vec::new();
+        let mut frames = Vec::from_iter(config.dev.then(ron_api::echo_frames));
+        let mut peers = None;
         for service in services::chosen(config) {
             let (config, authority) = (&live.config, &access.authority);
-            routes.push(service.install(&mut Parts { builder: &mut builder, config, data: &data, authority })?);
+            let mut parts = Parts { builder: &mut builder, config, data: &data, authority, key: &key, oap_address };
+            let installed = service.install(&mut parts)?;
+            routes.push(installed.routes);
+            frames.extend(installed.frames);
+            peers = peers.or(installed.peers);
         }
-        let authority = access.authority.clone();
+        let (authority, oap_authority) = (access.authority.clone(), access.authority.clone());
         own_units(&mut builder, admin, (&live, reloads), access, measurements);
         let sockets = PlaneSockets::new(Arc::clone(&listeners), data, live.config.clone());
         if config.runs("http") {
@@ -228,11 +237,18 @@ impl Node {
             });
         }
         if let Some(work) = work.filter(|_| config.runs("oap")) {
-            let live_config = live.config.clone();
-            builder.service(&specs::OAP).task(&specs::TRANSPORT_INGRESS, 1, move |context| {
-                let (work, config, sockets) = (work.clone(), live_config.clone(), sockets.clone());
+            let tls = match &peers {
+                Some(peers) => peers.tls().clone(),
+                None => Tls::new(&key, PostQuantum::Hybrid).map_err(|error| unusable_key(&error))?,
+            };
+            let config = live.config.clone();
+            let (node_id, surfaces) = (key.node_id(), frames.into());
+            let ingress = Ingress { config, tls, node_id, authority: oap_authority, peers, surfaces, work };
+            let oap = builder.service(&specs::OAP).depends_on(services::all().map(|service| service.spec().name));
+            oap.task(&specs::TRANSPORT_INGRESS, 1, move |context| {
+                let (ingress, sockets) = (ingress.clone(), sockets.clone());
                 async move {
-                    let serving = transport_ingress(context.clone(), sockets.open_oap()?, config, work);
+                    let serving = transport_ingress(context.clone(), sockets.open_oap()?, ingress);
                     sockets.closed_by_drain("oap", &context, serving).await
                 }
             });
@@ -242,18 +258,27 @@ impl Node {
     }
 }
 
+/// Identity of the node: read, or made at the first run; in memory alone in amnesia mode.
+fn node_key(data: &DataDir) -> Result<NodeKey, Failure> {
+    let key = data.path(NODE_KEY_FILE).map_or_else(NodeKey::generate, |path| NodeKey::load_or_create(&path));
+    key.map_err(|error| unusable_key(&error))
+}
+
+fn unusable_key(error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Code::SigningKeyUnusable, format!("{NODE_KEY_FILE}: {error}"))
+}
+
 /// Declares the worker pool; returns the port that queues work for it.
 fn pool(builder: &mut Builder, live: &LiveConfig, telemetry: &QueueSender<Measurement>) -> WorkPort {
     let config = live.config.keep();
     let config = &config.value;
     let bytes_max = Some(config.queues.work_bytes_max.bytes());
     let (jobs, taken) = builder.queue_of::<Job>(&specs::WORK, config.queues.work, bytes_max);
-    let frames = if config.dev { FrameAnswer::Echo } else { FrameAnswer::Nobody };
     let workers = u16::try_from(config.worker_count()).unwrap_or(u16::MAX);
     let telemetry = telemetry.clone();
     builder
         .service(&specs::WORKERS)
-        .task(&specs::WORKER, workers, move |context| worker(context, taken.clone(), telemetry.clone(), frames));
+        .task(&specs::WORKER, workers, move |context| worker(context, taken.clone(), telemetry.clone()));
     WorkPort::new(jobs, live.config.clone(), Arc::clone(builder.handle().metrics()))
 }
 

@@ -4,25 +4,30 @@
 //! docs/adding-a-service.md.
 
 mod mailbox;
+mod overlay;
 mod rewarder;
 
-use std::sync::OnceLock;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 
 use clap::{ArgMatches, Subcommand};
+use ron_api::frames::FrameSurface;
 use ron_api::{ApiBuilder, Surface};
 use ron_auth::{Authority, Capabilities};
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
 use ron_kernel::{Builder, Snapshot};
+use ron_transport::NodeKey;
 
 pub use crate::commands::{Pane, Report};
 pub use crate::config::{BrokenRule, Config, Section};
 pub use crate::data_dir::DataDir;
 pub use crate::doctor::Finding;
 pub use crate::errors::{Code, Failure};
+pub use crate::ingress::PeerPort;
 
 /// The services of this binary, in start order.
-pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox, &rewarder::Rewarder];
+pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox, &rewarder::Rewarder, &overlay::Overlay];
 
 /// One service: what it declares, and how it becomes part of a node.
 pub trait Service: Sync {
@@ -89,8 +94,24 @@ pub trait Service: Sync {
         Vec::new()
     }
 
-    /// Adds it to a node; gives its routes of the public HTTP plane.
-    fn install(&self, node: &mut Parts<'_>) -> Result<Routes, Failure>;
+    /// Adds it to a node; gives what it serves on the planes.
+    fn install(&self, node: &mut Parts<'_>) -> Result<Installed, Failure>;
+}
+
+/// What a service serves on the planes of its node.
+pub struct Installed {
+    /// Its routes of the public HTTP plane.
+    pub routes: Routes,
+    /// Its surfaces on the framed plane.
+    pub frames: Vec<Arc<dyn FrameSurface>>,
+    /// Its port for sessions of other nodes, if it keeps them.
+    pub peers: Option<Arc<dyn PeerPort>>,
+}
+
+impl From<Routes> for Installed {
+    fn from(routes: Routes) -> Self {
+        Installed { routes, frames: Vec::new(), peers: None }
+    }
 }
 
 /// Adds the routes of a service to the plane; not called on a node without one.
@@ -106,6 +127,10 @@ pub struct Parts<'a> {
     pub data: &'a DataDir,
     /// Authority that checks capabilities.
     pub authority: &'a Authority,
+    /// Identity of the node among others.
+    pub key: &'a NodeKey,
+    /// Where the framed plane listens, if the node has it.
+    pub oap_address: Option<SocketAddr>,
 }
 
 /// A command of a service.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use ron_api::frames::Answer;
 use ron_api::{Call, Work, WorkItem};
 use ron_kernel::queue::{Payload, QueueReceiver, QueueSender};
 use ron_kernel::retry::Idempotent;
@@ -18,28 +19,31 @@ use tokio::time::Instant;
 use crate::config::Config;
 use crate::health::Measurement;
 
-/// Job for a worker.
-#[derive(Clone, Debug)]
-pub enum Task {
+/// Begins the requests of one read of a connection, in their order; never waits.
+pub type Beginning = Box<dyn FnOnce() -> Vec<Answer> + Send>;
+
+/// What a worker does, and for whom.
+enum Order {
     /// Job of a development route of the HTTP plane.
-    Http(WorkItem),
-    /// Frame of the OAP plane.
-    Frame(Bytes),
+    Dev(WorkItem, oneshot::Sender<Result<Bytes, Error>>),
+    /// Requests of the framed plane, and the bytes they hold on to. What they wait for once they are begun (a message, a
+    /// commit to the disk) is the connection's part: a worker that waited would be missed by others.
+    Frames(Beginning, usize, oneshot::Sender<Vec<Answer>>),
 }
 
 /// One piece of work. The reply travels inside it; dropping it without a reply tells the asker that it was lost.
 pub struct Job {
-    task: Task,
+    order: Order,
     deadline: Deadline,
     queued: Instant,
-    reply: oneshot::Sender<Result<Bytes, Error>>,
 }
 
 impl Payload for Job {
     fn bytes(&self) -> usize {
-        match &self.task {
-            Task::Http(WorkItem::Echo(bytes)) | Task::Frame(bytes) => bytes.len(),
-            Task::Http(WorkItem::Sleep(_) | WorkItem::Burn(_)) => 0,
+        match &self.order {
+            Order::Dev(WorkItem::Echo(bytes), _) => bytes.len(),
+            Order::Dev(WorkItem::Sleep(_) | WorkItem::Burn(_), _) => 0,
+            Order::Frames(_, bytes, _) => *bytes,
         }
     }
 }
@@ -63,19 +67,19 @@ impl WorkPort {
         WorkPort(Arc::new(Entrance { jobs, config, metrics }))
     }
 
-    /// Queues the task, or says Busy at once; then waits for the reply, no longer than the deadline.
-    pub async fn ask(&self, task: Task, deadline: Deadline) -> Result<Bytes, Error> {
-        deadline.run("work", self.reply_to(task, deadline)).await?
+    /// Has a worker begin requests of the framed plane, or says Busy at once.
+    pub async fn begin(&self, beginning: Beginning, bytes: usize) -> Result<Vec<Answer>, Error> {
+        let (reply, begun) = oneshot::channel();
+        let deadline = Deadline::after(self.0.config.get().value.http.request_deadline.duration());
+        self.0.jobs.offer(Job::new(Order::Frames(beginning, bytes, reply), deadline))?;
+        deadline.run("work", begun).await?.map_err(|_| lost())
     }
 
-    /// As [`WorkPort::ask`], for askers who are themselves ended by the deadline and need no second timer.
-    async fn reply_to(&self, task: Task, deadline: Deadline) -> Result<Bytes, Error> {
+    /// Queues the job, or says Busy at once; the asker is itself ended by the deadline and needs no second timer.
+    async fn reply_to(&self, item: WorkItem, deadline: Deadline) -> Result<Bytes, Error> {
         let (reply, answer) = oneshot::channel();
-        self.0.jobs.offer(Job { task, deadline, queued: clock::now(), reply })?;
-        match answer.await {
-            Ok(result) => result,
-            Err(_) => Err(Error::new(Kind::Degraded, "the worker ended while it was at work")),
-        }
+        self.0.jobs.offer(Job::new(Order::Dev(item, reply), deadline))?;
+        answer.await.unwrap_or_else(|_| Err(lost()))
     }
 
     /// Does the work again if its worker was lost. Busy is not tried again: it is the caller's to wait out.
@@ -84,7 +88,7 @@ impl WorkPort {
         let attempt = |_try| {
             let item = item.clone();
             async move {
-                match self.reply_to(Task::Http(item), deadline).await {
+                match self.reply_to(item, deadline).await {
                     Err(lost) if lost.kind == Kind::Degraded => Err(lost),
                     result => Ok(result),
                 }
@@ -92,6 +96,16 @@ impl WorkPort {
         };
         DEV_WORK.retry(limits, deadline, &self.0.metrics, attempt).await?
     }
+}
+
+impl Job {
+    fn new(order: Order, deadline: Deadline) -> Self {
+        Job { order, deadline, queued: clock::now() }
+    }
+}
+
+fn lost() -> Error {
+    Error::new(Kind::Degraded, "the worker ended while it was at work")
 }
 
 impl Work for WorkPort {
@@ -106,7 +120,6 @@ pub async fn worker(
     context: TaskContext,
     mut jobs: QueueReceiver<Job>,
     telemetry: QueueSender<Measurement>,
-    frames: FrameAnswer,
 ) -> TaskResult {
     context.ready().await;
     // Set up once and kept: setting them up for each wait would cost as much as a small job.
@@ -127,53 +140,51 @@ pub async fn worker(
             },
         };
         let Some(job) = job else { break };
-        context.beating(perform(job, &telemetry, frames)).await;
+        context.beating(perform(job, &telemetry)).await;
         // While the queue never runs dry nothing else here yields, and other tasks of the thread would starve.
         tokio::task::consume_budget().await;
     }
     while let Some(job) = jobs.try_recv() {
-        context.beating(perform(job, &telemetry, frames)).await;
+        context.beating(perform(job, &telemetry)).await;
     }
     Ok(())
 }
 
-/// Behaviour of a worker that gets a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameAnswer {
-    /// Development: the frame comes back as it is.
-    Echo,
-    /// No service on this node speaks frames yet.
-    Nobody,
-}
-
-async fn perform(mut job: Job, telemetry: &QueueSender<Measurement>, frames: FrameAnswer) {
+async fn perform(job: Job, telemetry: &QueueSender<Measurement>) {
     let started = clock::now();
-    let (kind, result) = match job.task {
-        Task::Http(WorkItem::Echo(bytes)) => ("echo", Some(Ok(bytes))),
-        Task::Frame(bytes) => ("frame", Some(answer_frame(bytes, frames))),
-        Task::Http(WorkItem::Sleep(time)) => ("sleep", wanted(&mut job.reply, job.deadline, sleep(time)).await),
-        Task::Http(WorkItem::Burn(time)) => {
-            ("burn", wanted(&mut job.reply, job.deadline, burn(time, job.deadline)).await)
+    let kind = match job.order {
+        Order::Frames(beginning, _, reply) => {
+            let _ = reply.send(beginning());
+            "frames"
+        }
+        Order::Dev(WorkItem::Echo(bytes), reply) => {
+            let _ = reply.send(Ok(bytes));
+            "echo"
+        }
+        Order::Dev(WorkItem::Sleep(time), reply) => {
+            wanted(reply, job.deadline, sleep(time)).await;
+            "sleep"
+        }
+        Order::Dev(WorkItem::Burn(time), reply) => {
+            wanted(reply, job.deadline, burn(time, job.deadline)).await;
+            "burn"
         }
     };
-    if let Some(result) = result {
-        let _ = job.reply.send(result);
-    }
     let waited = started.saturating_duration_since(job.queued);
     // A full queue costs a measurement, never the work that it measures.
     let _ = telemetry.offer(Measurement { kind, waited, worked: started.elapsed() });
 }
 
-/// Runs work to its end or its deadline; none if the asker has gone, because then nobody wants the answer.
+/// Runs work to its end or its deadline; leaves off if the asker has gone, because then nobody wants the answer.
 async fn wanted(
-    reply: &mut oneshot::Sender<Result<Bytes, Error>>,
+    mut reply: oneshot::Sender<Result<Bytes, Error>>,
     deadline: Deadline,
     work: impl Future<Output = Result<Bytes, Error>>,
-) -> Option<Result<Bytes, Error>> {
+) {
     tokio::select! {
         biased;
-        result = deadline.run("work", work) => Some(result.and_then(|result| result)),
-        () = reply.closed() => None,
+        result = deadline.run("work", work) => drop(reply.send(result.and_then(|result| result))),
+        () = reply.closed() => {}
     }
 }
 
@@ -195,13 +206,6 @@ async fn burn(time: Duration, deadline: Deadline) -> Result<Bytes, Error> {
     Ok(Bytes::new())
 }
 
-fn answer_frame(frame: Bytes, answer: FrameAnswer) -> Result<Bytes, Error> {
-    match answer {
-        FrameAnswer::Echo => Ok(frame),
-        FrameAnswer::Nobody => Err(Error::new(Kind::NotFound, "no service on this node speaks frames yet")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ron_kernel::{Builder, KernelOptions};
@@ -214,12 +218,7 @@ mod tests {
         let until = Deadline::after(time);
         let mut fed = 0;
         while !until.has_passed() {
-            let echo = || Job {
-                task: Task::Http(WorkItem::Echo(Bytes::from_static(b"x"))),
-                deadline: until,
-                queued: clock::now(),
-                reply: oneshot::channel().0,
-            };
+            let echo = || Job::new(Order::Dev(WorkItem::Echo(Bytes::from_static(b"x")), oneshot::channel().0), until);
             while jobs.offer(echo()).is_ok() {
                 fed += 1;
             }
@@ -234,9 +233,9 @@ mod tests {
         let mut builder = Builder::new(KernelOptions::default(), Arc::clone(&metrics));
         let (jobs, receiver) = builder.queue::<Job>(&specs::WORK);
         let (telemetry, _measurements) = builder.queue(&specs::TELEMETRY);
-        builder.service(&specs::WORKERS).task(&specs::WORKER, 1, move |context| {
-            worker(context, receiver.clone(), telemetry.clone(), FrameAnswer::Nobody)
-        });
+        builder
+            .service(&specs::WORKERS)
+            .task(&specs::WORKER, 1, move |context| worker(context, receiver.clone(), telemetry.clone()));
         let kernel = builder.build().expect("a valid plan");
         let handle = kernel.handle();
         let heartbeat = specs::WORKER.heartbeat.expect("workers beat");

@@ -12,6 +12,8 @@ mod malformed;
 mod slow;
 #[path = "hostile/tls.rs"]
 mod tls;
+#[path = "hostile/trusting.rs"]
+mod trusting;
 #[path = "hostile/wire.rs"]
 mod wire;
 

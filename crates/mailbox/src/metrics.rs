@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use ron_kernel::clock;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::queue::QueueProbe;
+use ron_kernel::scrape::Scrape;
 use ron_log::Shortage;
 
 use crate::engine::{Engine, lock};
@@ -216,7 +216,7 @@ impl fmt::Debug for MailboxMetrics {
 impl Collector for MailboxMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(engine) = self.engine.upgrade() else { return Ok(()) };
-        let mut scrape = Scrape { encoder: &mut encoder };
+        let mut scrape = Scrape::new(&mut encoder, METRICS);
         let active = engine.routing.get().value.shards;
         let fills = self.work.iter().zip(SHARD_NAMES).take(active);
         let fills: Vec<_> = fills
@@ -237,120 +237,70 @@ impl Collector for MailboxMetrics {
         let memory = [("used", engine.memory_bytes()), ("limit", engine.live.get().value.memory_bytes_max)];
         let memory = memory.map(|(kind, bytes)| (vec![("kind", kind)], bytes as f64));
         scrape.gauges("mailbox_memory_bytes", &memory)?;
-        scrape.counts(&engine.counts)?;
-        scrape.log(&engine)
+        write_counts(&mut scrape, &engine.counts)?;
+        write_log(&mut scrape, &engine)
     }
 }
 
-impl Scrape<'_, '_> {
-    fn counts(&mut self, counts: &Counts) -> fmt::Result {
-        let deaths = lock(&counts.deaths).clone();
-        let deaths: Vec<_> = deaths
-            .iter()
-            .map(|((topic, reason), n)| (vec![("topic", topic.as_str()), ("reason", *reason)], *n))
-            .collect();
-        self.counters("dlq_total", &deaths)?;
-        let openings = lock(&counts.openings).clone();
-        let openings: Vec<_> = openings.iter().map(|(topic, n)| (vec![("topic", topic.as_str())], *n)).collect();
-        self.counters("mailbox_breaker_open_total", &openings)?;
-        let integrity = lock(&counts.integrity).clone();
-        let integrity: Vec<_> = integrity.iter().map(|(reason, n)| (vec![("reason", *reason)], *n)).collect();
-        self.counters("integrity_fail_total", &integrity)?;
-        self.counters("mailbox_read_fail_total", &[(vec![], counts.reads_failed.get())])?;
-        self.counters("requeue_backoff_total", &[(vec![], counts.backoffs.get())])?;
-        self.counters("unwritten_steps_total", &[(vec![], counts.unwritten.get())])?;
-        let help = help("scanner_wake_jitter_ms");
-        let encoder =
-            self.encoder.encode_descriptor("scanner_wake_jitter_ms", help, None, counts.wake_jitter.metric_type())?;
-        counts.wake_jitter.encode(encoder)
-    }
-
-    fn log(&mut self, engine: &Engine) -> fmt::Result {
-        let Ok(opened) = engine.opened() else { return Ok(()) };
-        let ahead = ahead_of(opened.clock.now(), clock::unix_millis()).as_secs_f64();
-        let jumps = [("held", opened.hold().jump_ms as f64 / 1000.0), ("ahead", ahead)];
-        self.gauges("mailbox_clock_jump_seconds", &jumps.map(|(kind, seconds)| (vec![("kind", kind)], seconds)))?;
-        let usage = opened.log.usage();
-        let sizes = [
-            ("total", usage.bytes_total),
-            ("live", usage.bytes_live),
-            ("quota", usage.quota_bytes),
-            ("gathered", usage.gathered_bytes),
-        ];
-        let sizes: Vec<_> = sizes.into_iter().map(|(kind, bytes)| (vec![("kind", kind)], bytes as f64)).collect();
-        self.gauges("log_bytes", &sizes)?;
-        self.gauges("log_segments", &[(vec![], f64::from(usage.segments))])?;
-        let found = &opened.recovery;
-        let lost = [
-            ("missing", found.segments_missing),
-            ("cut", found.segments_cut),
-            ("manifest", u32::from(found.manifest_lost)),
-        ];
-        let lost: Vec<_> = lost.into_iter().map(|(kind, files)| (vec![("kind", kind)], f64::from(files))).collect();
-        self.gauges("log_files_lost", &lost)?;
-        let full = [Shortage::Quota, Shortage::Device]
-            .map(|of| (vec![("reason", of.as_str())], f64::from(u8::from(usage.shortage == Some(of)))));
-        self.gauges("log_full", &full)?;
-        self.counters("log_syncs_total", &[(vec![], usage.syncs)])?;
-        self.counters("log_records_total", &[(vec![], usage.appended)])?;
-        self.gauges("log_failed", &[(vec![], f64::from(u8::from(opened.log.failed().is_some())))])?;
-        self.scrub(&engine.scrubber.view())
-    }
-
-    fn scrub(&mut self, scrub: &ScrubView) -> fmt::Result {
-        let of_last = |read: fn(&ScrubPass) -> f64| scrub.last.as_ref().map_or(0.0, read);
-        let of_newest = |read: fn(&ScrubPass) -> f64| scrub.running.as_ref().or(scrub.last.as_ref()).map_or(0.0, read);
-        self.counters("log_scrub_bytes_total", &[(vec![], scrub.bytes_checked)])?;
-        self.gauges("log_scrub_progress", &[(vec![], of_newest(ScrubPass::ratio))])?;
-        let finished = of_last(|pass| pass.finished_ms.unwrap_or(0) as f64 / 1000.0);
-        self.gauges("log_scrub_finished_seconds", &[(vec![], finished)])?;
-        let took = of_last(|pass| pass.finished_ms.unwrap_or(0).saturating_sub(pass.started_ms) as f64 / 1000.0);
-        self.gauges("log_scrub_duration_seconds", &[(vec![], took)])?;
-        // A running pass knows nothing of what it has not read yet, so the worse of both counts.
-        let damaged = of_last(|pass| pass.damaged_records as f64).max(of_newest(|pass| pass.damaged_records as f64));
-        self.gauges("log_scrub_damaged_records", &[(vec![], damaged)])
-    }
+fn write_counts(scrape: &mut Scrape<'_, '_>, counts: &Counts) -> fmt::Result {
+    let deaths = lock(&counts.deaths).clone();
+    let deaths: Vec<_> =
+        deaths.iter().map(|((topic, reason), n)| (vec![("topic", topic.as_str()), ("reason", *reason)], *n)).collect();
+    scrape.counters("dlq_total", &deaths)?;
+    let openings = lock(&counts.openings).clone();
+    let openings: Vec<_> = openings.iter().map(|(topic, n)| (vec![("topic", topic.as_str())], *n)).collect();
+    scrape.counters("mailbox_breaker_open_total", &openings)?;
+    let integrity = lock(&counts.integrity).clone();
+    let integrity: Vec<_> = integrity.iter().map(|(reason, n)| (vec![("reason", *reason)], *n)).collect();
+    scrape.counters("integrity_fail_total", &integrity)?;
+    scrape.counters("mailbox_read_fail_total", &[(vec![], counts.reads_failed.get())])?;
+    scrape.counters("requeue_backoff_total", &[(vec![], counts.backoffs.get())])?;
+    scrape.counters("unwritten_steps_total", &[(vec![], counts.unwritten.get())])?;
+    scrape.histogram("scanner_wake_jitter_ms", &counts.wake_jitter)
 }
 
-type Series<'a, T> = [(Vec<(&'a str, &'a str)>, T)];
-
-struct Scrape<'a, 'b> {
-    encoder: &'a mut DescriptorEncoder<'b>,
+fn write_log(scrape: &mut Scrape<'_, '_>, engine: &Engine) -> fmt::Result {
+    let Ok(opened) = engine.opened() else { return Ok(()) };
+    let ahead = ahead_of(opened.clock.now(), clock::unix_millis()).as_secs_f64();
+    let jumps = [("held", opened.hold().jump_ms as f64 / 1000.0), ("ahead", ahead)];
+    scrape.gauges("mailbox_clock_jump_seconds", &jumps.map(|(kind, seconds)| (vec![("kind", kind)], seconds)))?;
+    let usage = opened.log.usage();
+    let sizes = [
+        ("total", usage.bytes_total),
+        ("live", usage.bytes_live),
+        ("quota", usage.quota_bytes),
+        ("gathered", usage.gathered_bytes),
+    ];
+    let sizes: Vec<_> = sizes.into_iter().map(|(kind, bytes)| (vec![("kind", kind)], bytes as f64)).collect();
+    scrape.gauges("log_bytes", &sizes)?;
+    scrape.gauges("log_segments", &[(vec![], f64::from(usage.segments))])?;
+    let found = &opened.recovery;
+    let lost = [
+        ("missing", found.segments_missing),
+        ("cut", found.segments_cut),
+        ("manifest", u32::from(found.manifest_lost)),
+    ];
+    let lost: Vec<_> = lost.into_iter().map(|(kind, files)| (vec![("kind", kind)], f64::from(files))).collect();
+    scrape.gauges("log_files_lost", &lost)?;
+    let full = [Shortage::Quota, Shortage::Device]
+        .map(|of| (vec![("reason", of.as_str())], f64::from(u8::from(usage.shortage == Some(of)))));
+    scrape.gauges("log_full", &full)?;
+    scrape.counters("log_syncs_total", &[(vec![], usage.syncs)])?;
+    scrape.counters("log_records_total", &[(vec![], usage.appended)])?;
+    scrape.gauges("log_failed", &[(vec![], f64::from(u8::from(opened.log.failed().is_some())))])?;
+    write_scrub(scrape, &engine.scrubber.view())
 }
 
-impl Scrape<'_, '_> {
-    fn gauges(&mut self, name: &'static str, series: &Series<'_, f64>) -> fmt::Result {
-        let kind = ConstGauge::new(0.0_f64).metric_type();
-        let mut family = self.encoder.encode_descriptor(name, help(name), None, kind)?;
-        // A family without labels would be written with empty braces, and nobody would find it by its name.
-        if let [(labels, value)] = series
-            && labels.is_empty()
-        {
-            return ConstGauge::new(*value).encode(family);
-        }
-        for (labels, value) in series {
-            ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
-        }
-        Ok(())
-    }
-
-    fn counters(&mut self, name: &'static str, series: &Series<'_, u64>) -> fmt::Result {
-        let kind = ConstCounter::new(0_u64).metric_type();
-        let family_name = name.trim_end_matches("_total");
-        let mut family = self.encoder.encode_descriptor(family_name, help(name), None, kind)?;
-        // A family without labels would be written with empty braces, and nobody would find it by its name.
-        if let [(labels, value)] = series
-            && labels.is_empty()
-        {
-            return ConstCounter::new(*value).encode(family);
-        }
-        for (labels, value) in series {
-            ConstCounter::new(*value).encode(family.encode_family(labels)?)?;
-        }
-        Ok(())
-    }
-}
-
-fn help(name: &str) -> &'static str {
-    METRICS.iter().find(|spec| spec.name == name).map_or("", |spec| spec.help)
+fn write_scrub(scrape: &mut Scrape<'_, '_>, scrub: &ScrubView) -> fmt::Result {
+    let of_last = |read: fn(&ScrubPass) -> f64| scrub.last.as_ref().map_or(0.0, read);
+    let of_newest = |read: fn(&ScrubPass) -> f64| scrub.running.as_ref().or(scrub.last.as_ref()).map_or(0.0, read);
+    scrape.counters("log_scrub_bytes_total", &[(vec![], scrub.bytes_checked)])?;
+    scrape.gauges("log_scrub_progress", &[(vec![], of_newest(ScrubPass::ratio))])?;
+    let finished = of_last(|pass| pass.finished_ms.unwrap_or(0) as f64 / 1000.0);
+    scrape.gauges("log_scrub_finished_seconds", &[(vec![], finished)])?;
+    let took = of_last(|pass| pass.finished_ms.unwrap_or(0).saturating_sub(pass.started_ms) as f64 / 1000.0);
+    scrape.gauges("log_scrub_duration_seconds", &[(vec![], took)])?;
+    // A running pass knows nothing of what it has not read yet, so the worse of both counts.
+    let damaged = of_last(|pass| pass.damaged_records as f64).max(of_newest(|pass| pass.damaged_records as f64));
+    scrape.gauges("log_scrub_damaged_records", &[(vec![], damaged)])
 }

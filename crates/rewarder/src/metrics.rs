@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::histogram::Histogram;
 use ron_kernel::metrics::MetricSpec;
+use ron_kernel::scrape::Scrape;
 use ron_ledger::Outcome;
 
 use crate::service::engine::{Engine, lock};
@@ -167,74 +166,31 @@ impl fmt::Debug for RewarderMetrics {
 impl Collector for RewarderMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(engine) = self.engine.upgrade() else { return Ok(()) };
-        let mut scrape = Scrape { encoder: &mut encoder };
+        let mut scrape = Scrape::new(&mut encoder, METRICS);
         let counts = &engine.counts;
         {
             let numbers = lock(&counts.numbers);
             let of = |counted: &BTreeMap<&'static str, u64>, word: &str| counted.get(word).copied().unwrap_or(0);
-            let runs = RUN_STATUSES.map(|status| (Some(("status", status)), of(&numbers.runs, status)));
+            let runs = RUN_STATUSES.map(|status| (vec![("status", status)], of(&numbers.runs, status)));
             scrape.counters("reward_runs_total", &runs)?;
             let reasons = QuarantineReason::ALL.map(QuarantineReason::as_str);
-            let reasons = reasons.map(|reason| (Some(("reason", reason)), of(&numbers.quarantines, reason)));
+            let reasons = reasons.map(|reason| (vec![("reason", reason)], of(&numbers.quarantines, reason)));
             scrape.counters("quarantine_total", &reasons)?;
-            let outcomes = OUTCOMES.map(|outcome| (Some(("outcome", outcome)), of(&numbers.outcomes, outcome)));
+            let outcomes = OUTCOMES.map(|outcome| (vec![("outcome", outcome)], of(&numbers.outcomes, outcome)));
             scrape.counters("reward_intents_total", &outcomes)?;
-            scrape.counters("dropped_results_total", &[(None, numbers.results_dropped)])?;
-            scrape.gauges("reward_conservation_delta_minor", &[(None, numbers.delta_minor)])?;
+            scrape.counter("dropped_results_total", numbers.results_dropped)?;
+            scrape.gauge("reward_conservation_delta_minor", numbers.delta_minor)?;
         }
         scrape.histogram("reward_compute_latency_seconds", &counts.compute)?;
         let store = engine.store().ok();
         let statuses = EpochStatus::ALL.map(EpochStatus::as_str).into_iter();
         let epochs = store.map(|store| store.counts()).unwrap_or_default();
-        let epochs: Vec<_> = statuses.zip(epochs).map(|(status, n)| (Some(("status", status)), n as f64)).collect();
+        let epochs: Vec<_> = statuses.zip(epochs).map(|(status, n)| (vec![("status", status)], n as f64)).collect();
         scrape.gauges("reward_epochs", &epochs)?;
-        scrape.gauges("reward_computing", &[(None, engine.flights().len() as f64)])?;
-        scrape.gauges("reward_inputs_bytes", &[(None, engine.options.inputs.bytes() as f64)])?;
+        scrape.gauge("reward_computing", engine.flights().len() as f64)?;
+        scrape.gauge("reward_inputs_bytes", engine.options.inputs.bytes() as f64)?;
         let log_waits = store.is_none_or(|store| store.failed().is_some());
         let causes = [("ledger", counts.ledger_waits()), ("seal_log", log_waits)];
-        scrape.gauges("readyz_degraded", &causes.map(|(cause, on)| (Some(("cause", cause)), f64::from(u8::from(on)))))
+        scrape.gauges("readyz_degraded", &causes.map(|(cause, on)| (vec![("cause", cause)], f64::from(u8::from(on)))))
     }
-}
-
-/// Values of one family, each with its label if the family has one.
-type Series<T> = [(Option<(&'static str, &'static str)>, T)];
-
-struct Scrape<'a, 'b> {
-    encoder: &'a mut DescriptorEncoder<'b>,
-}
-
-impl Scrape<'_, '_> {
-    fn gauges(&mut self, name: &'static str, series: &Series<f64>) -> fmt::Result {
-        let kind = ConstGauge::new(0.0_f64).metric_type();
-        let mut family = self.encoder.encode_descriptor(name, help(name), None, kind)?;
-        for (label, value) in series {
-            match label {
-                Some(label) => ConstGauge::new(*value).encode(family.encode_family(&[*label])?)?,
-                // A family without labels would be written with empty braces, and nobody would find it by its name.
-                None => return ConstGauge::new(*value).encode(family),
-            }
-        }
-        Ok(())
-    }
-
-    fn counters(&mut self, name: &'static str, series: &Series<u64>) -> fmt::Result {
-        let kind = ConstCounter::new(0_u64).metric_type();
-        let mut family = self.encoder.encode_descriptor(name.trim_end_matches("_total"), help(name), None, kind)?;
-        for (label, value) in series {
-            match label {
-                Some(label) => ConstCounter::new(*value).encode(family.encode_family(&[*label])?)?,
-                None => return ConstCounter::new(*value).encode(family),
-            }
-        }
-        Ok(())
-    }
-
-    fn histogram(&mut self, name: &'static str, histogram: &Histogram) -> fmt::Result {
-        let encoder = self.encoder.encode_descriptor(name, help(name), None, histogram.metric_type())?;
-        histogram.encode(encoder)
-    }
-}
-
-fn help(name: &str) -> &'static str {
-    METRICS.iter().find(|spec| spec.name == name).map_or("", |spec| spec.help)
 }

@@ -103,7 +103,11 @@ mod tests {
     fn check(address: &str, expected: Result<(&str, u16), AddressError>) {
         let text = format!("{ID}@{address}");
         let got = text.parse::<PeerAddress>();
-        assert_eq!(got.as_ref().map(|peer| (peer.host.as_str(), peer.port)).map_err(|error| *error), expected, "{text}");
+        assert_eq!(
+            got.as_ref().map(|peer| (peer.host.as_str(), peer.port)).map_err(|error| *error),
+            expected,
+            "{text}"
+        );
         if let Ok(peer) = got {
             assert_eq!(peer.to_string(), text, "written as it was read");
         }

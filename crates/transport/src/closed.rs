@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use oap::status::{self, Status};
 use oap::compress::InflateError;
+use oap::status::{self, Status};
 use oap::{Control, ControlError, FrameError, HelloError};
 
 use crate::identity::NodeId;

@@ -32,12 +32,7 @@ const FIRST_FRAME_BYTES_MAX: usize = HEADER_BYTES + 1 + HELLO_BYTES_MAX;
 /// Takes a connection that somebody else made: TLS and HELLO within [`SessionLimits::handshake_timeout`].
 ///
 /// A side with a certificate is the node whose key it has; whether that node is welcome is for the caller to judge.
-pub async fn accept(
-    tcp: TcpStream,
-    tls: &Tls,
-    hello: Hello,
-    limits: &SessionLimits,
-) -> Result<Session, ConnectError> {
+pub async fn accept(tcp: TcpStream, tls: &Tls, hello: Hello, limits: &SessionLimits) -> Result<Session, ConnectError> {
     tcp.set_nodelay(true)?;
     let address = tcp.peer_addr()?;
     let (reader, writer) = tcp.into_split();
@@ -116,23 +111,23 @@ async fn dial_tcp(
     beginning.establish(Direction::Out, address, hello, limits).await
 }
 
-fn client_side(tls: &ClientTls, expected: NodeId) -> Result<Side, ConnectError> {
+pub(crate) fn client_side(tls: &ClientTls, expected: NodeId) -> Result<Side, ConnectError> {
     // Neither sent nor checked: the pin takes its place.
     let name = ServerName::try_from("oap.invalid").expect("a valid name");
     Ok(Side::Client(Box::new(UnbufferedClientConnection::new(tls.pinned_to(expected)?, name)?)))
 }
 
 /// A session before it is one.
-struct Beginning {
-    source: Source,
-    writer: Box<dyn AsyncWrite + Send + Unpin>,
-    records: Arc<Records>,
+pub(crate) struct Beginning {
+    pub(crate) source: Source,
+    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+    pub(crate) records: Arc<Records>,
     post_quantum: PostQuantum,
     deadline: Deadline,
 }
 
 impl Beginning {
-    fn new(
+    pub(crate) fn new(
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
         side: Side,
@@ -164,16 +159,16 @@ impl Beginning {
         let hello = Hello { max_frame: hello.max_frame.min(frame_bytes_max), ..hello };
         let exchange = self.exchange_hello(&hello, remote);
         let (their_hello, agreed) = deadline.run("hello", exchange).await.map_err(too_late(Stage::Hello))??;
-        let tls_group = self.records.inspect(|common| {
-            common.negotiated_key_exchange_group().map_or("none", |group| group_name(group.name()))
-        });
+        let tls_group = self
+            .records
+            .inspect(|common| common.negotiated_key_exchange_group().map_or("none", |group| group_name(group.name())));
         let facts = SessionFacts { remote, direction, address, tls_group, agreed, their_hello };
         tracing::debug!(?remote, ?direction, %address, tls_group, "session open");
         Ok(self.into_session(facts, limits))
     }
 
     /// TLS until both sides have finished, and have shown that they mean this protocol.
-    async fn handshake(&mut self) -> Result<(), ConnectError> {
+    pub(crate) async fn handshake(&mut self) -> Result<(), ConnectError> {
         // The dialling side speaks first.
         let begun = self.records.open(&mut [], 0, self.source.decoder.buffer());
         begun.map_err(|error| connect_error(error, self.post_quantum))?;
@@ -248,7 +243,7 @@ impl Beginning {
         Session { facts: Arc::new(facts), reader, writer, outbox }
     }
 
-    async fn fill(&mut self) -> Result<(), ConnectError> {
+    pub(crate) async fn fill(&mut self) -> Result<(), ConnectError> {
         let filled = poll_fn(|context| self.source.poll_fill(context)).await;
         filled.map_err(|dry| match dry {
             Dry::End => io::Error::from(io::ErrorKind::UnexpectedEof).into(),

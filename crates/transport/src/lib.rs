@@ -15,6 +15,8 @@ mod records;
 pub mod scheduler;
 mod session;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod timer;
 mod tls;
 mod writer;

@@ -15,8 +15,6 @@ use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 #[cfg(all(test, shuttle))]
 mod model;
-#[cfg(test)]
-mod tests;
 
 /// Tasks that may wait for room at once; a further one asks again each time it is its turn to run.
 const WAITING_FOR_ROOM_MAX: usize = 1024;
@@ -223,6 +221,11 @@ impl Outbox {
     /// Bytes of one flow that wait.
     pub fn queued_bytes_of(&self, flow: u64) -> usize {
         self.lock().scheduler.bytes_of(flow)
+    }
+
+    /// Bytes of control frames that wait.
+    pub fn queued_control_bytes(&self) -> usize {
+        self.lock().scheduler.control_bytes()
     }
 
     /// Maximum bytes of one frame on this session.

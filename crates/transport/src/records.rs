@@ -29,6 +29,8 @@ struct Inner {
     unsent: Outgoing,
     /// Whether the other side has said that it sends no more.
     is_peer_done: bool,
+    /// The error after which rustls is not asked again: it would find the same bytes wrong a second time.
+    broken: Option<Error>,
 }
 
 pub(crate) enum Side {
@@ -68,7 +70,7 @@ enum Progress {
 impl Records {
     pub(crate) fn new(side: Side) -> Self {
         let unsent = Outgoing::default();
-        Records(Mutex::new(Inner { side, leftover: Vec::new(), unsent, is_peer_done: false }))
+        Records(Mutex::new(Inner { side, leftover: Vec::new(), unsent, is_peer_done: false, broken: None }))
     }
 
     /// Takes bytes that arrived, `input[from..]`. Before them there must be room for what is left of earlier ones, which is
@@ -125,6 +127,21 @@ impl Records {
         lock(&self.0).leftover.capacity()
     }
 
+    /// Has the keys of what this side sends changed.
+    #[cfg(test)]
+    pub(crate) fn refresh_keys(&self) {
+        fn refresh<Data>(status: UnbufferedStatus<'_, '_, Data>) {
+            let Ok(ConnectionState::WriteTraffic(traffic)) = status.state else { panic!("not settled") };
+            traffic.refresh_traffic_keys().expect("TLS 1.3");
+        }
+        let mut inner = lock(&self.0);
+        let Inner { side, leftover, .. } = &mut *inner;
+        match side {
+            Side::Client(connection) => refresh(connection.process_tls_records(leftover)),
+            Side::Server(connection) => refresh(connection.process_tls_records(leftover)),
+        }
+    }
+
     /// Looks at what the handshake came to.
     pub(crate) fn inspect<T>(&self, look: impl FnOnce(&CommonState) -> T) -> T {
         look(lock(&self.0).common())
@@ -133,6 +150,7 @@ impl Records {
 
 impl Inner {
     fn open(&mut self, input: &mut [u8], plain: &mut BytesMut) -> Result<(), Error> {
+        self.check()?;
         let mut at = 0;
         let mut unsent = std::mem::take(&mut self.unsent);
         let outcome = loop {
@@ -143,20 +161,34 @@ impl Inner {
                 Ok(Progress::PeerDone) => self.is_peer_done = true,
                 Ok(Progress::Settled | Progress::Sealed) => break Ok(()),
                 Err(error) => {
-                    self.side.collect_alerts(&mut input[at..], &mut unsent);
+                    self.collect_alert(&mut input[at..], &mut unsent);
                     break Err(error);
                 }
             }
         };
         self.unsent = unsent;
         self.leftover = input[at..].to_vec();
-        if self.leftover.len() > LEFTOVER_BYTES_MAX {
-            return Err(Error::General("a record or handshake message without end".to_owned()));
-        }
+        let outcome = outcome.and_then(|()| match self.leftover.len() {
+            ..=LEFTOVER_BYTES_MAX => Ok(()),
+            _ => Err(Error::General("a record or handshake message without end".to_owned())),
+        });
+        self.broken = outcome.as_ref().err().cloned();
         outcome
     }
 
+    /// The alert that tells the other side of an error; rustls makes one at most.
+    fn collect_alert(&mut self, input: &mut [u8], out: &mut Outgoing) {
+        if self.common().wants_write() {
+            let _ = self.side.process(input, &Want::Read, &mut BytesMut::new(), out);
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
     fn seal(&mut self, want: Want<'_>, out: &mut Outgoing) -> Result<(), Error> {
+        self.check()?;
         // Nothing to read is left to be decrypted here: the reader takes all there is.
         let mut no_plain = BytesMut::new();
         loop {
@@ -197,17 +229,6 @@ impl Side {
             Side::Server(connection) => handle(connection.process_tls_records(input), want, plain, out),
         }
     }
-
-    /// After an error: the alert that tells the other side.
-    fn collect_alerts(&mut self, mut input: &mut [u8], out: &mut Outgoing) {
-        let mut no_plain = BytesMut::new();
-        // rustls makes one alert; the bound is against a loop without end, should that ever change.
-        for _ in 0..4 {
-            let (discard, progress) = self.process(input, &Want::Read, &mut no_plain, out);
-            let Ok(Progress::Again) = progress else { return };
-            input = &mut input[discard..];
-        }
-    }
 }
 
 fn handle<Data>(
@@ -246,11 +267,7 @@ fn handle<Data>(
     (discard, progress)
 }
 
-fn write<Data>(
-    traffic: &mut WriteTraffic<'_, Data>,
-    want: &Want<'_>,
-    out: &mut Outgoing,
-) -> Result<Progress, Error> {
+fn write<Data>(traffic: &mut WriteTraffic<'_, Data>, want: &Want<'_>, out: &mut Outgoing) -> Result<Progress, Error> {
     let filled = |outcome| match outcome {
         Ok(written) => Filled::Done(Ok(written)),
         Err(EncryptError::InsufficientSize(size)) => Filled::NeedsRoom(size.required_size),

@@ -106,6 +106,11 @@ impl ClientTls {
         self.post_quantum
     }
 
+    #[cfg(test)]
+    pub(crate) fn identity(&self) -> Option<&(CertificateDer<'static>, PrivateKeyDer<'static>)> {
+        self.identity.as_deref()
+    }
+
     /// Settings that accept exactly one node. They are made for each dial, because the pin is part of them.
     pub(crate) fn pinned_to(&self, node_id: NodeId) -> Result<Arc<ClientConfig>, rustls::Error> {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))

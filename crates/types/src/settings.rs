@@ -91,6 +91,11 @@ pub enum ValueKind {
     },
     /// Where clients reach a plane: scheme, host and port.
     Origin,
+    /// Other nodes, each as `NODEID@HOST:PORT`.
+    Nodes {
+        /// Maximum number of nodes.
+        count_max: usize,
+    },
 }
 
 /// A key whose changes have effect at once.
@@ -126,6 +131,11 @@ pub fn size(min: usize, max: usize) -> ValueKind {
 /// A duration between these, both included.
 pub fn time(min_ms: u64, max_ms: u64) -> ValueKind {
     ValueKind::Time { min_ms, max_ms }
+}
+
+/// A list of up to so many nodes.
+pub fn nodes(count_max: usize) -> ValueKind {
+    ValueKind::Nodes { count_max }
 }
 
 /// One of these words.

@@ -27,7 +27,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// Bytes as base64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Base64(pub Bytes);
+pub(crate) struct Base64(pub Bytes);
 
 /// An idempotency key or a group: 1 to 128 printable ASCII characters without spaces.
 #[derive(Clone, Debug, PartialEq, Eq)]

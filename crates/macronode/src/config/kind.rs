@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use ron_transport::PeerAddress;
 use ron_types::settings::ValueKind;
 use ron_types::{Permits, Size, TimeSpan};
 use toml::Value;
@@ -46,6 +47,7 @@ impl Checks for ValueKind {
             ValueKind::Filter => "a log filter",
             ValueKind::Digits { .. } => "a text of digits",
             ValueKind::Origin => "an address of the web",
+            ValueKind::Nodes { .. } => "a list of nodes",
         }
     }
 
@@ -70,6 +72,9 @@ impl Checks for ValueKind {
                 format!("{count} digits in quotation marks, such as \"{}\"", "0".repeat(*count))
             }
             ValueKind::Origin => "http:// or https:// with a host and perhaps a port, and no path".to_owned(),
+            ValueKind::Nodes { count_max } => {
+                format!("up to {count_max} times \"NODEID@HOST:PORT\", where NODEID has 64 hexadecimal digits")
+            }
             ValueKind::Filter => "a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"".to_owned(),
         }
     }
@@ -89,7 +94,7 @@ impl Checks for ValueKind {
             ValueKind::Whole { .. } | ValueKind::WholeOrAuto { .. } | ValueKind::Size { .. } | ValueKind::Permits => {
                 whole(text)
             }
-            ValueKind::Names(_) => list(&|name| Value::String(name.to_owned())),
+            ValueKind::Names(_) | ValueKind::Nodes { .. } => list(&|name| Value::String(name.to_owned())),
             ValueKind::Window { .. } => list(&whole),
             ValueKind::Time { .. }
             | ValueKind::Address
@@ -124,6 +129,11 @@ impl Checks for ValueKind {
             ValueKind::Filter => inside(is_filter(text(value)?)),
             ValueKind::Digits { count } => inside(is_digits(text(value)?, *count)),
             ValueKind::Origin => inside(is_origin(text(value)?)),
+            ValueKind::Nodes { count_max } => {
+                let nodes = value.as_array().ok_or(Fault::WrongType)?.iter().map(text);
+                let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+                inside(nodes.len() <= *count_max && nodes.iter().all(|node| node.parse::<PeerAddress>().is_ok()))
+            }
         }
     }
 }

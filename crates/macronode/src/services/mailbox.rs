@@ -12,7 +12,8 @@ use svc_mailbox::capabilities::CAPABILITIES;
 use svc_mailbox::{LogLocation, Options, specs};
 
 use super::{
-    BrokenRule, Code, Config, DataDir, Failure, Finding, Pane, Parts, Routes, Section, Service, ServiceCommand,
+    BrokenRule, Code, Config, DataDir, Failure, Finding, Installed, Pane, Parts, Routes, Section, Service,
+    ServiceCommand,
 };
 use crate::config::{cpus, memory_bytes};
 
@@ -112,7 +113,7 @@ impl Service for Mailbox {
         commands::panes()
     }
 
-    fn install(&self, node: &mut Parts<'_>) -> Result<Routes, Failure> {
+    fn install(&self, node: &mut Parts<'_>) -> Result<Installed, Failure> {
         let config = node.config.keep();
         let secret =
             node.data.key("mailbox").map_err(|error| Failure::new(Code::SigningKeyUnusable, error.to_string()))?;
@@ -126,10 +127,12 @@ impl Service for Mailbox {
         let options = config.value.section::<SqsSection>().options(auth, node.data.path(ACCESS_KEYS_FILE));
         let keyring = Keyring::open(options.keys_file.clone()).map_err(|error| unusable(node.data, &error))?;
         let authority = node.authority.clone();
-        Ok(Box::new(move |plane| {
+        let frames = ron_api::mailbox_frames(handle.clone(), authority.clone(), &node.builder.meter());
+        let routes: Routes = Box::new(move |plane| {
             let plane = ron_api::mailbox_routes(plane, handle.clone(), authority.clone());
             ron_api::sqs_routes(plane, handle, authority, keyring, options)
-        }))
+        });
+        Ok(Installed { routes, frames: vec![frames], peers: None })
     }
 }
 

@@ -22,7 +22,7 @@ use svc_rewarder::service::ServiceOptions;
 use svc_rewarder::usage_meter::{FILES_KEPT, OpenDisk, UsageMeter};
 use svc_rewarder::{TrustedKeys, specs};
 
-use super::{Code, Failure, Parts, Routes, Section, Service, ServiceCommand};
+use super::{Code, Failure, Installed, Parts, Routes, Section, Service, ServiceCommand};
 use crate::config::cpus;
 
 /// Name of the rewarder's folder in the data directory.
@@ -82,7 +82,7 @@ impl Service for Rewarder {
         &SURFACES
     }
 
-    fn install(&self, node: &mut Parts<'_>) -> Result<Routes, Failure> {
+    fn install(&self, node: &mut Parts<'_>) -> Result<Installed, Failure> {
         let config = node.config.keep();
         let options = config.value.section::<Options>();
         let live = node.config.derive(|config| config.section::<Options>().live());
@@ -107,7 +107,8 @@ impl Service for Rewarder {
         };
         let rewarder = svc_rewarder::install(node.builder, fixed, live);
         let authority = node.authority.clone();
-        Ok(Box::new(move |plane| ron_api::rewarder_routes(plane, rewarder, authority)))
+        let routes: Routes = Box::new(move |plane| ron_api::rewarder_routes(plane, rewarder, authority));
+        Ok(routes.into())
     }
 }
 

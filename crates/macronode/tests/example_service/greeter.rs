@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::response::{IntoResponse as _, Response};
 use clap::Subcommand;
-use macronode::services::{Failure, Parts, Report, Routes, Section, Service, ServiceCommand};
+use macronode::services::{Failure, Installed, Parts, Report, Routes, Section, Service, ServiceCommand};
 use ron_api::{ApiBuilder, Bearer, Operation, Path, Problem, Surface};
 use ron_auth::{Action, Authority, Capabilities, LimitSpec, VerbSpec};
 use ron_kernel::gate::Gate;
@@ -219,10 +219,11 @@ impl Service for GreeterService {
         vec![ServiceCommand::new("greeter", "Greet", &["macronode greeter hello ann"], command)]
     }
 
-    fn install(&self, node: &mut Parts<'_>) -> Result<Routes, Failure> {
+    fn install(&self, node: &mut Parts<'_>) -> Result<Installed, Failure> {
         let repeat = node.config.derive(|config| config.section::<Options>().repeat);
         let permits = node.config.get().value.permits_of(&GREETER_CALLS);
         let (greeter, authority) = (install(node.builder, permits, repeat), node.authority.clone());
-        Ok(Box::new(move |plane| greeter_routes(plane, greeter, authority)))
+        let routes: Routes = Box::new(move |plane| greeter_routes(plane, greeter, authority));
+        Ok(routes.into())
     }
 }

@@ -176,7 +176,7 @@ fn agree(scheduler: &mut Scheduler, model: &mut Model, number: u64, operation: &
             batch.iter().for_each(|frame| model.goes_out(frame.corr));
             let out = before - model.bytes();
             assert!(out >= bytes.min(before), "no less than asked for");
-            assert!(out <= bytes + last, "no more than one frame beyond");
+            assert!(out <= bytes.saturating_add(last), "no more than one frame beyond");
         }
         Operation::Shed { flow, bytes } => assert_eq!(scheduler.shed_oldest(flow, bytes), model.shed(flow, bytes)),
     }

@@ -1,0 +1,351 @@
+//! Lanes over frames: publishing streams, subscriptions, and single messages.
+//!
+//! A stream opens with JSON that says what it is: `{"publish":LANE}` or `{"subscribe":LANE,"from":[...],"own":bool}`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use oap::{AppId, Flags, Frame, status};
+use ron_auth::{Authority, Identified, Subject};
+use ron_kernel::retry;
+use ron_transport::{NodeId, Outbox};
+use ron_types::{Error, Kind};
+use serde::Deserialize;
+use std::time::Duration;
+use svc_overlay::capabilities::{PUBLISH, SUBSCRIBE};
+use svc_overlay::words::{Item, Published};
+use svc_overlay::{LaneName, Overlay, StreamMessage, Subscriber};
+
+use super::{Answer, Caller, FrameStream, FrameSurface, Reply, Stream};
+
+/// Kinds of events of a subscription, the first byte of their payload.
+mod kind {
+    pub(super) const READY: u8 = 0;
+    pub(super) const MESSAGE: u8 = 1;
+    pub(super) const GAP: u8 = 2;
+    pub(super) const LAGGED: u8 = 3;
+    pub(super) const EPOCH: u8 = 4;
+}
+
+/// Bytes of an event of a message before its payload: kind, id, origin, epoch, number, hops.
+const MESSAGE_HEAD_BYTES: usize = 1 + 16 + 32 + 8 + 8 + 1;
+/// Largest opening payload.
+const OPENING_BYTES_MAX: usize = 64 * 1024;
+/// Origins that a subscription may begin from.
+const FROM_MAX: usize = 1024;
+/// Wait before messages that an engine had no room for are offered again.
+const RETRY_WAIT: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
+
+/// The lanes' surface.
+struct Lanes {
+    overlay: Overlay,
+    authority: Authority,
+}
+
+/// The surface of the overlay for clients.
+pub fn overlay_frames(overlay: Overlay, authority: Authority) -> Arc<dyn FrameSurface> {
+    Arc::new(Lanes { overlay, authority })
+}
+
+/// What a stream is for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Opening {
+    publish: Option<String>,
+    subscribe: Option<String>,
+    /// `ORIGIN:SEQ`, for each origin to begin from.
+    #[serde(default)]
+    from: Vec<String>,
+    #[serde(default = "yes")]
+    own: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+enum Purpose {
+    Publish(LaneName),
+    Subscribe { lane: LaneName, from: Vec<(NodeId, u64)>, own: bool },
+}
+
+impl FrameSurface for Lanes {
+    fn app(&self) -> AppId {
+        AppId::LANES
+    }
+
+    /// One message for one lane: a JSON head of one line, then the payload.
+    fn answer(&self, caller: &Caller, request: Frame) -> Answer {
+        let bearer = match caller.identify(&self.authority, &request) {
+            Ok(bearer) => bearer,
+            Err(error) => return Answer::Now(Reply::from(error)),
+        };
+        let (overlay, authority) = (self.overlay.clone(), self.authority.clone());
+        Answer::begin(async move {
+            let published = publish_one(&overlay, &authority, &bearer, request.payload).await;
+            published.map_or_else(Reply::from, |published| accepted(&published))
+        })
+    }
+
+    fn open(&self, caller: &Caller, first: Frame, outbox: Outbox) -> BoxFuture<'static, Result<Stream, Reply>> {
+        let bearer = caller.identify(&self.authority, &first);
+        let (overlay, authority) = (self.overlay.clone(), self.authority.clone());
+        Box::pin(async move { Ok(open(overlay, authority, bearer?, first, outbox).await?) })
+    }
+}
+
+async fn publish_one(
+    overlay: &Overlay,
+    authority: &Authority,
+    bearer: &Identified,
+    payload: Bytes,
+) -> Result<Published, Error> {
+    let end = payload.iter().take(OPENING_BYTES_MAX).position(|byte| *byte == b'\n');
+    let end = end.ok_or_else(|| schema("a request begins with a line of JSON"))?;
+    let Purpose::Publish(lane) = purpose_of(&payload[..end])? else {
+        return Err(schema("a whole request publishes; a subscription is a stream"));
+    };
+    let subject = authority.allows(bearer, PUBLISH, lane.as_str(), None)?;
+    overlay.publish(&subject.name, lane, payload.slice(end + 1..)).await
+}
+
+async fn open(
+    overlay: Overlay,
+    authority: Authority,
+    bearer: Identified,
+    first: Frame,
+    outbox: Outbox,
+) -> Result<Stream, Error> {
+    match purpose_of(&first.payload)? {
+        Purpose::Publish(lane) => {
+            let subject = authority.allows(&bearer, PUBLISH, lane.as_str(), None)?;
+            let (corr, taken) = (first.corr, Vec::new());
+            Ok(Box::new(Publishing { overlay, authority, bearer, subject, lane, corr, outbox, taken }))
+        }
+        Purpose::Subscribe { lane, from, own } => {
+            authority.allows(&bearer, SUBSCRIBE, lane.as_str(), None)?;
+            let mut subscriber = FrameSubscriber::new(first.corr, outbox);
+            subscriber.push(ready(&overlay));
+            overlay.subscribe_with(lane, from, own, Box::new(subscriber)).await?;
+            Ok(Box::new(Hearing))
+        }
+    }
+}
+
+fn purpose_of(json: &[u8]) -> Result<Purpose, Error> {
+    if json.len() > OPENING_BYTES_MAX {
+        return Err(schema("the opening is too long"));
+    }
+    let opening: Opening = serde_json::from_slice(json).map_err(|error| schema(&error.to_string()))?;
+    let lane_of = |name: &str| name.parse::<LaneName>().map_err(|error| schema(&error.to_string()));
+    match (opening.publish, opening.subscribe) {
+        (Some(lane), None) => Ok(Purpose::Publish(lane_of(&lane)?)),
+        (None, Some(lane)) if opening.from.len() <= FROM_MAX => {
+            let from = opening.from.iter().map(|text| starting_point(text)).collect::<Result<_, _>>()?;
+            Ok(Purpose::Subscribe { lane: lane_of(&lane)?, from, own: opening.own })
+        }
+        (None, Some(_)) => Err(schema("too many origins to begin from")),
+        _ => Err(schema("either publish or subscribe names a lane")),
+    }
+}
+
+/// `ORIGIN:SEQ`.
+fn starting_point(text: &str) -> Result<(NodeId, u64), Error> {
+    let parts = text.split_once(':').and_then(|(origin, seq)| Some((origin.parse().ok()?, seq.parse().ok()?)));
+    parts.ok_or_else(|| schema("a starting point is ORIGIN:SEQ, an id of 64 digits and a number"))
+}
+
+fn schema(detail: &str) -> Error {
+    Error::new(Kind::Schema, detail.to_owned())
+}
+
+/// The outcome of a message, in the words of the HTTP surface.
+fn accepted(published: &Published) -> Reply {
+    let peers = published.peers.iter().map(|peer| {
+        let mut row = serde_json::json!({"node_id": peer.node_id.to_string(), "outcome": peer.outcome.as_str()});
+        if let svc_overlay::words::Outcome::Busy { retry_after } = peer.outcome {
+            row["retry_after_ms"] = (retry_after.as_millis() as u64).into();
+        }
+        row
+    });
+    let body = serde_json::json!({
+        "msg_id": published.msg_id.to_string(),
+        "origin": published.origin.to_string(),
+        "epoch": published.epoch,
+        "seq": published.seq,
+        "peers": peers.collect::<Vec<_>>(),
+    });
+    Reply { code: status::ACCEPTED, payload: Bytes::from(body.to_string()) }
+}
+
+/// A stream of messages on one lane.
+struct Publishing {
+    overlay: Overlay,
+    authority: Authority,
+    bearer: Identified,
+    subject: Arc<Subject>,
+    lane: LaneName,
+    corr: u64,
+    outbox: Outbox,
+    /// Messages of this read, not handed on yet.
+    taken: Vec<StreamMessage>,
+}
+
+impl FrameStream for Publishing {
+    fn take(&mut self, frame: Frame) -> Result<(), Reply> {
+        let wants_outcome = frame.has(Flags::ACK_REQ);
+        let outcome = wants_outcome.then(|| {
+            let (outbox, corr) = (self.outbox.clone(), self.corr);
+            let tell: svc_overlay::OutcomeCallback = Box::new(move |published| {
+                let reply = published.map_or_else(|error| Reply::from(error), |published| accepted(&published));
+                // A publisher that does not read its outcomes loses them, not its messages.
+                let _ = outbox.push(corr, Frame::partial_response(AppId::LANES, corr, reply.code, reply.payload));
+            });
+            tell
+        });
+        self.taken.push(StreamMessage { payload: frame.payload, outcome });
+        Ok(())
+    }
+
+    /// The right is looked at once for each read: a token that was revoked or ran out ends the stream.
+    fn flush(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
+        Box::pin(async move {
+            if self.taken.is_empty() {
+                return Ok(());
+            }
+            self.authority.allows(&self.bearer, PUBLISH, self.lane.as_str(), None)?;
+            let mut messages = std::mem::take(&mut self.taken);
+            loop {
+                match self.overlay.publish_stream(&self.subject.name, self.lane, messages) {
+                    Ok(()) => return Ok(()),
+                    Err((back, error)) if error.kind == Kind::Busy => messages = back,
+                    Err((_, error)) => return Err(Reply::from(error)),
+                }
+                tokio::time::sleep(retry::jitter(RETRY_WAIT.0, RETRY_WAIT.1)).await;
+            }
+        })
+    }
+}
+
+/// A subscription's own stream: nothing is sent on it after its opening.
+struct Hearing;
+
+impl FrameStream for Hearing {
+    fn take(&mut self, _frame: Frame) -> Result<(), Reply> {
+        Err(Reply::from(schema("nothing is sent on a subscription")))
+    }
+}
+
+/// A client that hears a lane: events go straight into the outbox of its session.
+struct FrameSubscriber {
+    corr: u64,
+    outbox: Outbox,
+    /// Events since the last flush.
+    waiting: VecDeque<Frame>,
+    /// Events that found no room, since the client was last told.
+    dropped: u64,
+}
+
+impl FrameSubscriber {
+    fn new(corr: u64, outbox: Outbox) -> Self {
+        FrameSubscriber { corr, outbox, waiting: VecDeque::new(), dropped: 0 }
+    }
+
+    /// An event that is larger than a frame goes out in parts: the first has START, the last END.
+    fn push(&mut self, mut payload: Bytes) {
+        let part_bytes_max = self.outbox.frame_bytes_max() - oap::HEADER_BYTES;
+        if payload.len() <= part_bytes_max {
+            return self.waiting.push_back(Frame::event(AppId::LANES, self.corr, payload));
+        }
+        let mut flags = Flags::EVENT | Flags::START;
+        while !payload.is_empty() {
+            let part = payload.split_to(payload.len().min(part_bytes_max));
+            if payload.is_empty() {
+                flags = flags | Flags::END;
+            }
+            self.waiting.push_back(Frame::event(AppId::LANES, self.corr, part).with_flags(flags));
+            flags = Flags::EVENT;
+        }
+    }
+
+    /// Loss is told where it happened: before what comes next.
+    fn told_of_loss(&mut self) -> bool {
+        if self.dropped == 0 {
+            return true;
+        }
+        let mut payload = BytesMut::with_capacity(9);
+        payload.put_u8(kind::LAGGED);
+        payload.put_u64(self.dropped);
+        let is_told = self.outbox.push(self.corr, Frame::event(AppId::LANES, self.corr, payload.freeze())).is_ok();
+        if is_told {
+            self.dropped = 0;
+        }
+        is_told
+    }
+}
+
+impl Subscriber for FrameSubscriber {
+    fn give(&mut self, _lane: &LaneName, item: &Item) -> bool {
+        let payload = match item {
+            Item::Lagged { dropped } => {
+                self.dropped += dropped;
+                return true;
+            }
+            item => event_of(item),
+        };
+        self.push(payload);
+        !self.outbox.is_closed()
+    }
+
+    fn flush(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let frames = std::mem::take(&mut self.waiting);
+        let count = frames.len();
+        let taken = if self.told_of_loss() { self.outbox.push_all(self.corr, frames).0 } else { 0 };
+        self.dropped += (count - taken) as u64;
+    }
+}
+
+fn ready(overlay: &Overlay) -> Bytes {
+    let mut payload = BytesMut::with_capacity(33);
+    payload.put_u8(kind::READY);
+    payload.put_slice(overlay.node_id().as_bytes());
+    payload.freeze()
+}
+
+fn event_of(item: &Item) -> Bytes {
+    let mut payload = BytesMut::new();
+    match item {
+        Item::Message(message) => {
+            payload.reserve(MESSAGE_HEAD_BYTES + message.payload.len());
+            payload.put_u8(kind::MESSAGE);
+            payload.put_slice(&message.msg_id.0);
+            payload.put_slice(message.origin.as_bytes());
+            payload.put_u64(message.epoch);
+            payload.put_u64(message.seq);
+            payload.put_u8(message.hops);
+            payload.put_slice(&message.payload);
+        }
+        Item::Gap { origin, epoch, from, to } => {
+            payload.put_u8(kind::GAP);
+            payload.put_slice(origin.as_bytes());
+            payload.put_u64(*epoch);
+            payload.put_u64(*from);
+            payload.put_u64(*to);
+        }
+        Item::Epoch { origin, epoch } => {
+            payload.put_u8(kind::EPOCH);
+            payload.put_slice(origin.as_bytes());
+            payload.put_u64(*epoch);
+        }
+        Item::Lagged { dropped } => {
+            payload.put_u8(kind::LAGGED);
+            payload.put_u64(*dropped);
+        }
+    }
+    payload.freeze()
+}

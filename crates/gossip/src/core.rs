@@ -1,0 +1,321 @@
+//! The lanes of one engine and the peers they share.
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+
+use crate::MESSAGE_BYTES_MAX;
+use crate::config::CoreConfig;
+use crate::lane::Lane;
+use crate::names::{LaneName, Micros, MsgId, Origin, Peer};
+use crate::peers::{Peers, Session};
+use crate::recall::Recall;
+use crate::rng::Rng;
+use crate::shell::{Misbehaviour, PublishError, Published, Shell};
+use crate::turn::{Shared, Totals, Turn};
+use crate::wire::{Body, Message};
+
+/// The lanes of one engine.
+pub struct Core {
+    shared: Shared,
+    lanes: Vec<Option<Lane>>,
+    by_name: HashMap<LaneName, u32>,
+    next_at: Micros,
+}
+
+/// What a link is for in one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Messages are pushed over it.
+    Eager,
+    /// Only digests go over it.
+    Lazy,
+}
+
+/// The way of a message through this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// Lane of the message.
+    pub lane: LaneName,
+    /// Publisher.
+    pub origin: Origin,
+    /// Life of the publisher.
+    pub epoch: u64,
+    /// Number of the message.
+    pub seq: u64,
+    /// Peer that brought it first; none for an own publication, or if that peer has left.
+    pub from: Option<Peer>,
+    /// Links it came over.
+    pub hops: u8,
+    /// Copies that came after the first.
+    pub duplicates: u32,
+    /// Peers that the lane's messages are pushed to now.
+    pub eager: Vec<Peer>,
+    /// Peers that get digests now.
+    pub lazy: Vec<Peer>,
+}
+
+/// A message of the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The id of the message.
+    pub msg_id: MsgId,
+    /// Life of the publisher.
+    pub epoch: u64,
+    /// Number of the message.
+    pub seq: u64,
+    /// Links it came over.
+    pub hops: u8,
+    /// Content.
+    pub payload: Bytes,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Own publications.
+    pub published: u64,
+    /// Messages handed to the node, own publications included.
+    pub delivered: u64,
+    /// Messages and chunks that were here already.
+    pub duplicates: u64,
+    /// Messages and chunks of data given to outboxes.
+    pub data_sent: u64,
+    /// Bytes of those.
+    pub data_bytes_sent: u64,
+    /// Other messages given to outboxes.
+    pub control_sent: u64,
+    /// Times that an outbox had no room or a lane no credit.
+    pub busy: u64,
+    /// Grafts and pulls sent.
+    pub asked: u64,
+    /// Messages that came because they were asked for.
+    pub repaired: u64,
+    /// Messages lost to this node, as told by gaps.
+    pub lost: u64,
+    /// Strikes given to peers.
+    pub strikes: u64,
+}
+
+impl Core {
+    /// An engine without lanes. `me` is this node as an origin, `epoch` its life (wall-clock milliseconds at its start,
+    /// greater than in any life before), `seed` what its choices among peers are drawn from.
+    pub fn new(config: CoreConfig, me: Origin, epoch: u64, seed: u64) -> Self {
+        let shared = Shared {
+            config,
+            me,
+            epoch,
+            started_at: None,
+            peers: Peers::default(),
+            totals: Totals::default(),
+            counts: Counts::default(),
+            rng: Rng::new(seed),
+            recall: Recall::default(),
+            doomed: Vec::new(),
+        };
+        Core { shared, lanes: Vec::new(), by_name: HashMap::new(), next_at: Micros::MAX }
+    }
+
+    /// A session to a peer is up. False if the peer is up already, or there are as many as there may be.
+    pub fn peer_up<S: Shell>(&mut self, now: Micros, peer: Peer, shell: &mut S) -> bool {
+        self.shared.started_at.get_or_insert(now);
+        let Some(session) = self.shared.peers.join(now, peer, &self.shared.config) else { return false };
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.peer_up(&self.shared, now, session);
+            self.next_at = self.next_at.min(lane.due());
+        }
+        self.finish(now, shell);
+        true
+    }
+
+    /// The session to a peer is gone.
+    pub fn peer_down<S: Shell>(&mut self, now: Micros, peer: &Peer, shell: &mut S) {
+        let Some(session) = self.shared.peers.leave(peer) else { return };
+        let mut turn = Turn { now, shared: &mut self.shared, shell };
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.peer_down(&mut turn, session);
+            self.next_at = self.next_at.min(lane.due());
+        }
+    }
+
+    /// A peer sent a message. What it did wrong is counted against it; whoever does too much of it is disconnected.
+    pub fn receive<S: Shell>(
+        &mut self,
+        now: Micros,
+        peer: &Peer,
+        message: Message,
+        shell: &mut S,
+    ) -> Result<(), Misbehaviour> {
+        self.shared.started_at.get_or_insert(now);
+        let session = self.shared.peers.session(peer).ok_or(Misbehaviour::UnknownPeer)?;
+        let Some(at) = self.lane_of(now, session, &message)? else { return Ok(()) };
+        let Some(lane) = &mut self.lanes[at] else { return Ok(()) };
+        let outcome = lane.receive(&mut Turn { now, shared: &mut self.shared, shell }, session, message);
+        self.next_at = self.next_at.min(lane.due());
+        self.finish(now, shell);
+        outcome
+    }
+
+    /// The lane of a message; only messages that say that something exists open one.
+    fn lane_of(&mut self, now: Micros, session: Session, message: &Message) -> Result<Option<usize>, Misbehaviour> {
+        if let Some(at) = self.by_name.get(&message.lane) {
+            return Ok(Some(*at as usize));
+        }
+        let opens = match &message.body {
+            Body::Data(_) | Body::ChunkHead(_) | Body::Digest { .. } => true,
+            Body::Summary { entries, .. } => !entries.is_empty(),
+            _ => false,
+        };
+        if !opens {
+            return Ok(None);
+        }
+        let rate = self.shared.config.openings;
+        let pays = self.shared.peers.get_mut(session).is_some_and(|peer| peer.openings.take(rate, now, 1).is_ok());
+        let at = if pays { self.open_lane(now, message.lane, session) } else { None };
+        match at {
+            Some(at) => Ok(Some(at)),
+            None => Err(self.shared.offence(now, session, Misbehaviour::TooManyOpenings)),
+        }
+    }
+
+    /// Opens a lane. Where there is no room, the quietest goes: one that was quiet for long, or, where one peer brought
+    /// three quarters of all lanes, one of its own.
+    fn open_lane(&mut self, now: Micros, name: LaneName, opener: Session) -> Option<usize> {
+        if self.by_name.len() >= self.shared.config.lanes_max {
+            let quiet_since = now.saturating_sub(self.shared.config.quiet_after);
+            let of_opener = self.lanes.iter().flatten().filter(|lane| lane.opened_by == opener).count();
+            let may_replace_own = opener != Session::NONE && of_opener * 4 >= self.by_name.len() * 3;
+            let may_go = |lane: &&Lane| lane.used_at <= quiet_since || (may_replace_own && lane.opened_by == opener);
+            let quietest = self.lanes.iter().flatten().filter(may_go).min_by_key(|lane| lane.used_at)?.name;
+            self.forget_lane(now, &quietest);
+        }
+        let lane = Lane::new(&mut self.shared, now, name, opener);
+        self.next_at = self.next_at.min(lane.due());
+        let at = self.lanes.iter().position(Option::is_none).unwrap_or(self.lanes.len());
+        match self.lanes.get_mut(at) {
+            Some(free) => *free = Some(lane),
+            None => self.lanes.push(Some(lane)),
+        }
+        self.by_name.insert(name, at as u32);
+        Some(at)
+    }
+
+    fn forget_lane(&mut self, now: Micros, name: &LaneName) {
+        let Some(at) = self.by_name.remove(name) else { return };
+        if let Some(mut lane) = self.lanes[at as usize].take() {
+            lane.forget(&mut self.shared, now);
+        }
+    }
+
+    /// This node publishes a message. It is delivered here, pushed and announced before the call returns; a slow peer is
+    /// never waited for.
+    pub fn publish<S: Shell>(
+        &mut self,
+        now: Micros,
+        lane: &LaneName,
+        payload: &Bytes,
+        shell: &mut S,
+    ) -> Result<Published, PublishError> {
+        self.shared.started_at.get_or_insert(now);
+        if payload.len() > MESSAGE_BYTES_MAX {
+            return Err(PublishError::TooLarge { max: MESSAGE_BYTES_MAX });
+        }
+        let at = match self.by_name.get(lane) {
+            Some(at) => *at as usize,
+            None => self
+                .open_lane(now, *lane, Session::NONE)
+                .ok_or(PublishError::TooManyLanes { max: self.shared.config.lanes_max })?,
+        };
+        let Some(lane) = &mut self.lanes[at] else {
+            return Err(PublishError::TooManyLanes { max: self.shared.config.lanes_max });
+        };
+        let mut turn = Turn { now, shared: &mut self.shared, shell };
+        let published = lane.publish(&mut turn, payload).map_err(|wait| {
+            let retry_after_ms = wait.div_ceil(1000).min(u64::from(u32::MAX)) as u32;
+            PublishError::Busy { retry_after_ms }
+        });
+        self.next_at = self.next_at.min(lane.due());
+        self.finish(now, shell);
+        published
+    }
+
+    /// Does what is due, and says when the next thing is. Every event may bring that time forward: ask
+    /// [`Core::next_at`] after a batch of them.
+    pub fn tick<S: Shell>(&mut self, now: Micros, shell: &mut S) -> Micros {
+        if now < self.next_at {
+            return self.next_at;
+        }
+        self.shared.started_at.get_or_insert(now);
+        let mut turn = Turn { now, shared: &mut self.shared, shell };
+        let mut next_at = Micros::MAX;
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.tick(&mut turn);
+            next_at = next_at.min(lane.due());
+        }
+        self.next_at = next_at;
+        self.finish(now, shell);
+        self.next_at
+    }
+
+    /// When the next thing is due.
+    pub fn next_at(&self) -> Micros {
+        self.next_at
+    }
+
+    /// The end of a turn: the bound over all lanes, and the peers that have to go.
+    fn finish<S: Shell>(&mut self, now: Micros, shell: &mut S) {
+        while self.shared.totals.ring_bytes > self.shared.config.ring_bytes_max {
+            self.trim_largest();
+        }
+        while let Some((peer, why)) = self.shared.doomed.pop() {
+            self.peer_down(now, &peer, shell);
+            shell.disconnect(&peer, why);
+        }
+    }
+
+    /// The lane that holds most gives way, a sixteenth of what it has at once: the search looks at every lane.
+    fn trim_largest(&mut self) {
+        let Some(lane) = self.lanes.iter_mut().flatten().max_by_key(|lane| lane.ring_bytes()) else { return };
+        let goal = lane.ring_bytes() - lane.ring_bytes() / 16;
+        while lane.ring_bytes() >= goal.max(1) && lane.evict(&mut self.shared) > 0 {}
+    }
+
+    /// Messages of an origin's current epoch that the ring still holds, from a number on.
+    pub fn replay(&self, lane: &LaneName, origin: &Origin, from_seq: u64) -> impl Iterator<Item = Held> + use<'_> {
+        self.lane(lane).into_iter().flat_map({
+            let origin = *origin;
+            move |lane| lane.replay(&origin, from_seq)
+        })
+    }
+
+    fn lane(&self, name: &LaneName) -> Option<&Lane> {
+        self.lanes[*self.by_name.get(name)? as usize].as_ref()
+    }
+
+    /// The lanes, and what the link to a peer is for in each.
+    pub fn lanes_of(&self, peer: &Peer) -> Vec<(LaneName, Link)> {
+        let Some(session) = self.shared.peers.session(peer) else { return Vec::new() };
+        self.lanes.iter().flatten().filter_map(|lane| Some((lane.name, lane.link(session)?))).collect()
+    }
+
+    /// The way of a message that the ring still holds. The ring is hashed to find it: for a person who asks, not for a
+    /// program that does so often.
+    pub fn trace(&self, id: &MsgId) -> Option<Trace> {
+        self.lanes.iter().flatten().find_map(|lane| lane.trace(&self.shared, id))
+    }
+
+    /// Bytes of memory held; never more than [`CoreConfig::memory_bytes_max`].
+    pub fn memory_bytes(&self) -> usize {
+        let Totals { ring_bytes, waiting_bytes, partial_bytes, .. } = self.shared.totals;
+        let lanes: usize = self.lanes.iter().flatten().map(Lane::memory_bytes).sum();
+        let tables = self.shared.peers.memory_bytes() + self.shared.recall.memory_bytes();
+        ring_bytes + waiting_bytes + partial_bytes + lanes + tables
+    }
+
+    /// Counts since the start.
+    pub fn counts(&self) -> Counts {
+        self.shared.counts
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! Cores joined in memory.

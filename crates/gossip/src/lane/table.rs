@@ -1,0 +1,153 @@
+//! The origins of a lane as a bounded table: who is let in, who is forgotten, and where a new life begins.
+
+use crate::lane::Lane;
+use crate::lane::news::RANGES_MAX;
+use crate::link::{LINK_BYTES, SERVE_BYTES};
+use crate::names::Micros;
+use crate::origin::{ORIGIN_BYTES, OriginState};
+use crate::peers::Session;
+use crate::recall::Reached;
+use crate::ring::NO_ORIGIN;
+use crate::shell::{Misbehaviour, Shell};
+use crate::turn::{Shared, Turn};
+
+/// Bytes of memory of a lane beside its links, origins and messages.
+pub(crate) const LANE_BYTES: usize = 2 * std::mem::size_of::<Lane>() + 2 * RANGES_MAX * 2 * 48 + 512;
+
+impl Lane {
+    /// This node among the origins of the lane. Its epoch is the moment the lane began here, which is later than any
+    /// moment it began before: also after the lane was forgotten, and after a restart.
+    pub(super) fn own_origin<S: Shell>(&mut self, turn: &mut Turn<'_, S>) -> u32 {
+        if let Some(at) = self.own {
+            return at;
+        }
+        let epoch = turn.shared.wall_ms(turn.now);
+        let mut state = OriginState::new(turn.shared.me, epoch, 1, turn.now, Session::NONE);
+        state.started = true;
+        turn.shared.totals.origins += 1;
+        let at = self.origins.insert(state);
+        self.own = Some(at);
+        at
+    }
+
+    /// A message of this node came back. One of a later life than this means that the clock went back in between: the
+    /// lane begins anew after it, since the others would take its messages for old ones.
+    pub(super) fn own_came_back<S: Shell>(
+        &mut self,
+        turn: &mut Turn<'_, S>,
+        session: Session,
+        epoch: u64,
+    ) -> Result<(), Misbehaviour> {
+        turn.shared.check_epoch(turn.now, epoch).map_err(|it| turn.shared.offence(turn.now, session, it))?;
+        if epoch <= turn.shared.epoch {
+            return Ok(());
+        }
+        let at = self.own_origin(turn);
+        if let Some(own) = self.origins.get_mut(at).filter(|own| own.epoch < epoch) {
+            own.epoch = epoch + 1;
+            own.next = 1;
+            own.held.clear();
+            turn.shell.new_epoch(&self.name, &own.id, own.epoch);
+            turn.shared.was_silent(turn.now, session);
+        }
+        Ok(())
+    }
+
+    /// Lets a new origin in, within the opener's budget and the table's bounds.
+    pub(super) fn open_origin<S: Shell>(
+        &mut self,
+        turn: &mut Turn<'_, S>,
+        session: Session,
+        id: crate::Origin,
+    ) -> Result<u32, Misbehaviour> {
+        let (now, rate) = (turn.now, turn.shared.config.openings);
+        let pays = turn.shared.peers.get_mut(session).is_some_and(|peer| peer.openings.take(rate, now, 1).is_ok());
+        if !pays || !self.make_room(turn, session) {
+            return Err(turn.shared.offence(now, session, Misbehaviour::TooManyOpenings));
+        }
+        let mut state = OriginState::new(id, 0, 1, now, session);
+        if let Some(Reached { epoch, next }) = turn.shared.recall.recall(&(self.flow, id)) {
+            (state.epoch, state.next, state.started) = (epoch, next, true);
+        }
+        turn.shared.totals.origins += 1;
+        Ok(self.origins.insert(state))
+    }
+
+    /// Room for one more origin: a quiet one is forgotten, or, where one peer brought three quarters of them, the
+    /// quietest of its own. So nobody can crowd out what others bring.
+    fn make_room<S: Shell>(&mut self, turn: &mut Turn<'_, S>, opener: Session) -> bool {
+        let config = &turn.shared.config;
+        let max = config.origins_per_lane_max;
+        if self.origins.len() < max && turn.shared.totals.origins < config.origins_max {
+            return true;
+        }
+        let of_opener = self.origins.iter().filter(|(_, origin)| origin.opened_by == opener).count();
+        let may_replace_own = of_opener * 4 >= self.origins.len() * 3;
+        let quiet_since = turn.now.saturating_sub(config.quiet_after);
+        let may_go =
+            |origin: &OriginState| origin.used_at <= quiet_since || (may_replace_own && origin.opened_by == opener);
+        let candidates = self.origins.iter().filter(|(at, origin)| Some(*at) != self.own && may_go(origin));
+        let Some(quietest) = candidates.min_by_key(|(_, origin)| origin.used_at).map(|(at, _)| at) else {
+            return false;
+        };
+        self.forget_origin(turn.shared, turn.now, quietest);
+        true
+    }
+
+    /// Forgets an origin but for how far it had got. What the ring holds of it stays until its turn to go.
+    fn forget_origin(&mut self, shared: &mut Shared, now: Micros, at: u32) {
+        let Some(origin) = self.origins.remove(at) else { return };
+        for (_, arrival) in &origin.held {
+            if let Some(entry) = self.ring.get_mut(*arrival) {
+                entry.origin = NO_ORIGIN;
+            }
+        }
+        let waiting: usize = origin.waiting.values().map(crate::origin::Waiting::bytes).sum();
+        shared.totals.waiting_bytes -= waiting;
+        shared.totals.origins -= 1;
+        self.repairing.retain(|repairing| *repairing != at);
+        let (of_it, others) = std::mem::take(&mut self.partials).into_iter().partition(|it| it.origin == at);
+        self.partials = others;
+        let freed: Vec<super::Partial> = of_it;
+        shared.totals.partial_bytes -= freed.iter().map(super::Partial::reserved_bytes).sum::<usize>();
+        if origin.epoch > 0 && origin.id != shared.me {
+            let (max, age) = (shared.config.remembered_max, shared.config.remember_for);
+            let reached = Reached { epoch: origin.epoch, next: origin.next };
+            shared.recall.remember(now, (self.flow, origin.id), reached, max, age);
+        }
+    }
+
+    /// Lets everything of the lane go.
+    pub(crate) fn forget(&mut self, shared: &mut Shared, now: Micros) {
+        let all: Vec<u32> = self.origins.iter().map(|(at, _)| at).collect();
+        all.into_iter().for_each(|at| self.forget_origin(shared, now, at));
+        while self.evict(shared) > 0 {}
+        shared.totals.serves -= self.links.iter().map(|link| link.serves.len()).sum::<usize>();
+    }
+
+    /// An origin began anew: what waited in its last life is delivered, with its holes told.
+    pub(super) fn switch_epoch<S: Shell>(&mut self, turn: &mut Turn<'_, S>, at: u32, epoch: u64) {
+        while self.origins.get(at).is_some_and(|origin| !origin.waiting.is_empty()) {
+            self.give_up(turn, at);
+        }
+        self.drop_partials(turn, |partial| partial.origin == at);
+        let Some(origin) = self.origins.get_mut(at) else { return };
+        if origin.epoch > 0 && origin.started {
+            turn.shell.new_epoch(&self.name, &origin.id, epoch);
+        }
+        // A life that began after this node's is followed from its first message; of an older one nobody here missed
+        // the beginning.
+        origin.started |= epoch > turn.shared.epoch;
+        (origin.epoch, origin.next) = (epoch, 1);
+        origin.held.clear();
+    }
+
+    /// Bytes of memory beside those of the messages, which are summed over all lanes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let serves: usize = self.links.iter().map(|link| link.serves.capacity()).sum();
+        LANE_BYTES
+            + self.links.capacity() * LINK_BYTES / 2
+            + serves * SERVE_BYTES / 2
+            + self.origins.len() * ORIGIN_BYTES
+    }
+}

@@ -1,0 +1,145 @@
+//! The overlay's section of the configuration: every key once, with its meaning, bounds and reload class.
+
+use ron_transport::{PeerAddress, PostQuantum};
+use ron_types::limits::overlay as limits;
+use ron_types::settings::{
+    KIB, MIB, MINUTE_MS, SECOND_MS, choice, live, nodes, process, restarts, size, time, whole, whole_or_auto,
+};
+use ron_types::{Size, TimeSpan};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The overlay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Nodes to keep a session with: the id of each, and the address of its OAP port.
+    #[schemars(extend("x-setting" = live(nodes(limits::PEERS_MAX)).flag("--peer")))]
+    pub peers: Vec<String>,
+    /// Nodes that may open a session: those of `overlay.peers` and of the API (`listed`), or any node (`any`). `auto`
+    /// takes any node while the OAP port is on loopback, and the listed ones elsewhere.
+    #[schemars(extend("x-setting" = live(choice(&["auto", "listed", "any"]))))]
+    pub accept: Accept,
+    /// Post-quantum key exchange: preferred (`hybrid`), `required`, or `off`.
+    #[schemars(extend("x-setting" = process(choice(&["hybrid", "required", "off"]))))]
+    pub tls_pq: PostQuantumChoice,
+    /// Time in which a node must have shown who it is.
+    #[schemars(extend("x-setting" = live(time(100, MINUTE_MS))))]
+    pub handshake_timeout: TimeSpan,
+    /// A session on which nothing is heard for this time has ended.
+    #[schemars(extend("x-setting" = live(time(SECOND_MS, 10 * MINUTE_MS))))]
+    pub idle_timeout: TimeSpan,
+    /// Frames that wait for one peer.
+    #[schemars(extend("x-setting" = live(whole(16, 65_536))))]
+    pub peer_inflight_frames: usize,
+    /// Bytes that wait for one peer.
+    #[schemars(extend("x-setting" = live(size(256 * KIB, 256 * MIB))))]
+    pub peer_egress_bytes: Size,
+    /// What happens when a peer's queue is full: the message waits in the ring and its publisher is told so
+    /// (`reject_new`), the oldest of the lane makes room (`shed_oldest`), it is left out for that peer (`drop_newest`),
+    /// or the session ends (`disconnect`).
+    #[schemars(extend("x-setting" = restarts("overlay", choice(&["reject_new", "shed_oldest", "drop_newest", "disconnect"]))))]
+    pub egress_overflow: EgressOverflow,
+    /// Memory of each engine for messages that peers and subscribers can still ask for.
+    #[schemars(extend("x-setting" = restarts("overlay", size(MIB, 1024 * MIB))))]
+    pub ring_bytes: Size,
+    /// Engines that lanes are divided among; 0 chooses by the number of cores.
+    #[schemars(extend("x-setting" = process(whole_or_auto(limits::ENGINES_MAX as u64, "one for each core, at most 4"))))]
+    pub engines: usize,
+}
+
+/// Nodes that may open a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Accept {
+    /// Any node on loopback, listed nodes elsewhere.
+    Auto,
+    /// Nodes that were named to this one.
+    Listed,
+    /// Any node that proves its id.
+    Any,
+}
+
+/// [`PostQuantum`] in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PostQuantumChoice {
+    /// Preferred; a peer without it is taken all the same.
+    Hybrid,
+    /// A peer without it is refused.
+    Required,
+    /// Classical key exchange alone.
+    Off,
+}
+
+/// What a full queue to a peer leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EgressOverflow {
+    /// The new message is refused for that peer.
+    RejectNew,
+    /// The oldest message of the lane makes room.
+    ShedOldest,
+    /// The new message is left out for that peer.
+    DropNewest,
+    /// The session ends.
+    Disconnect,
+}
+
+/// What a reload may change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveOptions {
+    /// Nodes to keep a session with.
+    pub peers: Vec<PeerAddress>,
+    /// Nodes that may open a session.
+    pub accept: Accept,
+    /// Time in which a node must have shown who it is.
+    pub handshake_timeout: std::time::Duration,
+    /// Silence after which a session has ended.
+    pub idle_timeout: std::time::Duration,
+    /// Frames that wait for one peer.
+    pub egress_frames_max: usize,
+    /// Bytes that wait for one peer.
+    pub egress_bytes_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            peers: Vec::new(),
+            accept: Accept::Auto,
+            tls_pq: PostQuantumChoice::Hybrid,
+            handshake_timeout: TimeSpan::from_duration(limits::HANDSHAKE_TIMEOUT),
+            idle_timeout: TimeSpan::from_duration(limits::IDLE_TIMEOUT),
+            peer_inflight_frames: limits::QUEUE_CAPACITY,
+            peer_egress_bytes: Size(limits::EGRESS_BYTES_MAX),
+            egress_overflow: EgressOverflow::RejectNew,
+            ring_bytes: Size(limits::RING_BYTES),
+            engines: 0,
+        }
+    }
+}
+
+impl Options {
+    /// What a reload may change. A peer that cannot be read is left out: the check of the key refuses it before.
+    pub fn live(&self) -> LiveOptions {
+        LiveOptions {
+            peers: self.peers.iter().filter_map(|peer| peer.parse().ok()).collect(),
+            accept: self.accept,
+            handshake_timeout: self.handshake_timeout.duration(),
+            idle_timeout: self.idle_timeout.duration(),
+            egress_frames_max: self.peer_inflight_frames,
+            egress_bytes_max: self.peer_egress_bytes.bytes(),
+        }
+    }
+}
+
+impl From<PostQuantumChoice> for PostQuantum {
+    fn from(choice: PostQuantumChoice) -> Self {
+        match choice {
+            PostQuantumChoice::Hybrid => PostQuantum::Hybrid,
+            PostQuantumChoice::Required => PostQuantum::Required,
+            PostQuantumChoice::Off => PostQuantum::Off,
+        }
+    }
+}

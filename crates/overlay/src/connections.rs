@@ -1,0 +1,222 @@
+//! Connections with peers: who is let in, who is dialled, and what one session's life is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ron_kernel::queue::QueueReceiver;
+use ron_kernel::retry::RetryLimits;
+use ron_kernel::scope::Children;
+use ron_kernel::{Deadline, TaskContext, TaskResult};
+use ron_transport::{Closed, ConnectError, GoAway, NodeId, Remote, Session};
+use ron_types::limits::overlay as limits;
+use ron_types::{Error, Kind};
+use tokio::sync::oneshot;
+
+use crate::config::Accept;
+use crate::peers::{Dialing, Link, is_loopback};
+use crate::shared::{NewSession, ReadHalf, Shared, WriteHalf, farewell};
+use crate::words::OverlayEvent;
+
+/// Time a refused session has to read why.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
+/// Time an ended session has to send what is queued.
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+/// Time in which an engine takes an order, or the node is stuck.
+const ORDER_TIME: Duration = Duration::from_secs(5);
+/// A session that lasted this long starts the waits between dials afresh.
+const LASTING: Duration = Duration::from_secs(10);
+/// Exponent beyond which the wait between dials is at its cap anyway.
+const WAITS_MAX: u32 = 16;
+/// Sessions that are being refused at once; more are cut without a word.
+const REFUSALS_MAX: usize = 64;
+
+/// The task: takes sessions that other nodes opened and lets in whom this node accepts.
+pub(crate) async fn listener(
+    context: TaskContext,
+    shared: Arc<Shared>,
+    mut sessions: QueueReceiver<NewSession>,
+) -> TaskResult {
+    let mut refusals = Children::new("overlay_refusal", REFUSALS_MAX, context.kernel().metrics());
+    context.ready().await;
+    loop {
+        let session = tokio::select! {
+            biased;
+            () = context.stopping() => break,
+            () = context.heartbeat() => continue,
+            session = sessions.recv() => session,
+        };
+        let Some(new) = session else { break };
+        if let Err(error) = accepts(&shared, &new.session) {
+            tracing::info!(address = %new.session.facts.address, %error, "a node was not let in");
+            refusals.spawn(refuse(new.session, error));
+            continue;
+        }
+        // A refused session is dropped and so cut: the other node dials again.
+        if let Err(error) = shared.accepted.offer(new) {
+            tracing::warn!(%error, "a session found no room");
+        }
+    }
+    Ok(())
+}
+
+fn accepts(shared: &Shared, session: &Session) -> Result<(), Error> {
+    let Remote::Node(node_id) = session.facts.remote else {
+        return Err(Error::new(Kind::Unauthenticated, "peers show a node's certificate"));
+    };
+    let is_any = match shared.live.get().value.accept {
+        Accept::Any => true,
+        Accept::Listed => false,
+        Accept::Auto => is_loopback(shared.options.listen),
+    };
+    if is_any || shared.peers.is_wanted(node_id) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Forbidden, "this node takes sessions of the nodes in its list alone (overlay.accept)"))
+}
+
+/// Says why, for a moment, then cuts the connection.
+async fn refuse(session: Session, error: Error) {
+    session.outbox.close(&farewell(&error), Deadline::after(REFUSAL_TIME));
+    let _ = Deadline::after(REFUSAL_TIME).run("refusal", session.writer.run()).await;
+}
+
+/// The task: keeps a session with every wanted peer, and the sessions that others opened.
+pub(crate) async fn conn_supervisor(
+    context: TaskContext,
+    shared: Arc<Shared>,
+    mut accepted: QueueReceiver<NewSession>,
+) -> TaskResult {
+    let metrics = context.kernel().metrics();
+    let mut connections = Children::new("overlay_connection", 2 * limits::PEERS_MAX, metrics);
+    let mut dialled: Vec<NodeId> = Vec::new();
+    let mut settings = shared.live.watch();
+    context.ready().await;
+    shared.peers.configure(&shared.live.get().value.peers);
+    loop {
+        dialled.retain(|node_id| shared.peers.is_wanted(*node_id));
+        for address in shared.peers.wanted() {
+            if !dialled.contains(&address.node_id) {
+                dialled.push(address.node_id);
+                connections.spawn(keep_dialled(context.clone(), Arc::clone(&shared), address.node_id));
+            }
+        }
+        tokio::select! {
+            biased;
+            () = context.stopping() => break,
+            () = context.heartbeat() => {}
+            session = accepted.recv() => {
+                let Some(NewSession { session, held }) = session else { break };
+                let (context, shared) = (context.clone(), Arc::clone(&shared));
+                connections.spawn(async move {
+                    live_through(context, shared, session).await;
+                    drop(held);
+                });
+            }
+            _ = settings.changed() => shared.peers.configure(&shared.live.get().value.peers),
+            () = shared.peers.changed() => {}
+        }
+    }
+    connections.finish(context.stop_deadline()).await;
+    Ok(())
+}
+
+/// Dials a peer for as long as it is wanted, with growing, jittered waits; whoever is lost is dialled again, for ever.
+async fn keep_dialled(context: TaskContext, shared: Arc<Shared>, node_id: NodeId) {
+    let waits = RetryLimits { first_wait: limits::REDIAL_JITTER, cap: limits::REDIAL_CAP, tries_max: u32::MAX };
+    let mut failures = 0_u32;
+    while shared.peers.is_wanted(node_id) && !context.is_stopping() {
+        // Asked for before the look, so that a change between the look and the wait is not missed.
+        let changed = shared.peers.changed();
+        let Some(address) = shared.peers.to_dial(node_id) else {
+            tokio::select! {
+                () = context.stopping() => return,
+                () = changed => continue,
+            }
+        };
+        shared.peers.note_dialing(node_id, Dialing::Trying);
+        let limits = shared.session_limits();
+        let dialing = ron_transport::dial(&address, &shared.options.tls, shared.hello(&limits), &limits);
+        let dialled = tokio::select! {
+            () = context.stopping() => return,
+            dialled = dialing => dialled,
+        };
+        match dialled {
+            Ok(session) => {
+                let since = ron_kernel::clock::now();
+                live_through(context.clone(), Arc::clone(&shared), session).await;
+                failures = if since.elapsed() > LASTING { 0 } else { failures + 1 };
+            }
+            Err(error) => {
+                shared.counts.dial_failed(&error);
+                tell_of_failure(&address.to_string(), &error, failures);
+                failures += 1;
+            }
+        }
+        shared.peers.note_dialing(node_id, Dialing::Waiting);
+        tokio::select! {
+            () = context.stopping() => return,
+            () = tokio::time::sleep(waits.wait(failures.clamp(1, WAITS_MAX))) => {}
+        }
+    }
+}
+
+/// A peer that is away is said once, then only quietly.
+fn tell_of_failure(peer: &str, error: &ConnectError, failures: u32) {
+    match failures {
+        0 => tracing::warn!(%peer, %error, "a peer cannot be reached; it is tried again"),
+        _ => tracing::debug!(%peer, %error, failures, "a peer still cannot be reached"),
+    }
+}
+
+/// One session from its entry into the table to its end.
+async fn live_through(context: TaskContext, shared: Arc<Shared>, session: Session) {
+    let link = match shared.peers.enter(&session.facts, &session.outbox) {
+        Ok(link) => link,
+        Err(error) => return refuse(session, error).await,
+    };
+    shared.counts.opened();
+    tracing::info!(node_id = %link.node_id, address = %link.facts.address, group = link.facts.tls_group, "a peer is up");
+    let by = Deadline::after(ORDER_TIME);
+    if shared.engines.peer_up(&link, by).await.is_ok() {
+        shared.events.publish(OverlayEvent::Up { node_id: link.node_id, address: link.facts.address });
+        let why = run_halves(&context, &shared, session, &link).await;
+        tracing::info!(node_id = %link.node_id, %why, "a session ended");
+    }
+    shared.counts.closed();
+    if shared.peers.leave(&link) {
+        let _ = shared.engines.peer_down(&link, Deadline::after(ORDER_TIME)).await;
+        shared.events.publish(OverlayEvent::Down { node_id: link.node_id });
+    }
+}
+
+/// Hands both halves to their tasks and waits until either ends, or the session is to end.
+async fn run_halves(context: &TaskContext, shared: &Shared, session: Session, link: &Arc<Link>) -> String {
+    let (read_ended, mut reading) = oneshot::channel();
+    let (write_ended, mut writing) = oneshot::channel();
+    let by = Deadline::after(ORDER_TIME);
+    let write_half = WriteHalf { writer: session.writer, ended: write_ended };
+    let read_half = ReadHalf { reader: session.reader, link: Arc::clone(link), ended: read_ended };
+    if let Err(error) = shared.writers.send(write_half, by).await {
+        return error.to_string();
+    }
+    if let Err(error) = shared.readers.send(read_half, by).await {
+        return error.to_string();
+    }
+    let why = tokio::select! {
+        biased;
+        () = context.stopping() => "the node leaves".to_owned(),
+        () = link.ending.notified() => "it was replaced or removed".to_owned(),
+        closed = &mut reading => words_of(closed),
+        closed = &mut writing => return words_of(closed),
+    };
+    link.outbox.close(&GoAway::normal(), Deadline::after(DRAIN_TIME));
+    if !context.is_stopping() {
+        // In a drain the writers flush in their own phase, after this task.
+        let _ = Deadline::after(DRAIN_TIME).run("session", writing).await;
+    }
+    why
+}
+
+fn words_of(closed: Result<Closed, oneshot::error::RecvError>) -> String {
+    closed.map_or_else(|_| "its task ended".to_owned(), |closed| closed.to_string())
+}

@@ -1,0 +1,304 @@
+//! One life of an engine: its core, its peers, its subscribers, and the loop that turns them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ron_gossip::wire::Message as GossipMessage;
+use ron_gossip::{
+    Core, CoreConfig, LaneName, Link as LinkKind, MsgId, Origin, Peer, PublishError, SendOutcome, SlowConsumer,
+};
+use ron_kernel::{TaskContext, TaskResult, clock};
+use ron_transport::NodeId;
+use ron_types::limits::overlay::{PEERS_MAX, SUBSCRIPTIONS_MAX};
+use ron_types::{Error, Kind};
+use tokio::time::Instant;
+
+use super::lane_table::LaneTable;
+use super::ports::EngineReceivers;
+use super::shell::EngineShell;
+use super::{Batch, NewSubscriber, Order, Trace, Work};
+use crate::config::EgressOverflow;
+use crate::peers::Link;
+use crate::shared::{OverlayOptions, Shared};
+use crate::subscription::Subscriber;
+use crate::words::{Item, LaneLink, Message, Outcome, PeerOutcome, Published};
+
+/// Longest rest of an engine with nothing due, in microseconds.
+const LONGEST_REST: u64 = 1_000_000;
+/// Work done before subscribers are woken and others get the thread.
+const WORK_PER_TURN: usize = 32;
+
+/// The task: owns the lanes that fall to it for one life.
+pub(crate) async fn gossip_engine(
+    context: TaskContext,
+    shared: Arc<Shared>,
+    mut receivers: EngineReceivers,
+) -> TaskResult {
+    let mut engine = Engine::new(&shared);
+    context.ready().await;
+    while !context.is_stopping() {
+        context.beat();
+        while let Some(order) = receivers.orders.try_recv() {
+            engine.obey(order);
+        }
+        let mut done = 0;
+        while done < WORK_PER_TURN {
+            let Some(work) = receivers.work.try_recv() else { break };
+            engine.perform(work);
+            done += 1;
+        }
+        let due = engine.tick();
+        engine.lanes.flush();
+        if done == WORK_PER_TURN {
+            // While work never runs out nothing else here yields, and other tasks of the thread would starve.
+            tokio::task::consume_budget().await;
+            continue;
+        }
+        tokio::select! {
+            biased;
+            () = context.stopping() => break,
+            order = receivers.orders.recv() => order.into_iter().for_each(|order| engine.obey(order)),
+            work = receivers.work.recv() => work.into_iter().for_each(|work| engine.perform(work)),
+            () = tokio::time::sleep_until(due) => {}
+            () = context.heartbeat() => {}
+        }
+    }
+    // What was published before the drain is sent; frames of peers that still wait are repaired elsewhere.
+    while let Some(work) = receivers.work.try_recv() {
+        engine.perform(work);
+    }
+    engine.lanes.flush();
+    Ok(())
+}
+
+struct Engine<'a> {
+    shared: &'a Shared,
+    core: Core,
+    links: HashMap<Peer, Arc<Link>>,
+    lanes: LaneTable,
+    started: Instant,
+}
+
+impl<'a> Engine<'a> {
+    /// Each life begins an epoch of its own: its numbers begin again, and must not be taken for those of the life before.
+    fn new(shared: &'a Shared) -> Self {
+        let options = &shared.options;
+        let config = core_config(options);
+        let mut seed = [0; 8];
+        // Without a seed the engine's timers are merely less spread.
+        let _ = getrandom::fill(&mut seed);
+        let origin = Origin(*options.node_id.as_bytes());
+        let core = Core::new(config, origin, next_epoch(), u64::from_le_bytes(seed));
+        let mut engine =
+            Engine { shared, core, links: HashMap::new(), lanes: LaneTable::default(), started: clock::now() };
+        for link in shared.peers.links() {
+            engine.obey(Order::PeerUp(link));
+        }
+        engine
+    }
+
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_micros() as u64
+    }
+
+    /// Calls the core with the node around it.
+    fn with_core<T>(&mut self, call: impl FnOnce(&mut Core, u64, &mut EngineShell<'_>) -> T) -> T {
+        let now = self.now();
+        let (me, counts) = (self.shared.options.node_id, &self.shared.counts);
+        let mut shell = EngineShell { me, links: &self.links, lanes: &mut self.lanes, counts };
+        call(&mut self.core, now, &mut shell)
+    }
+
+    fn tick(&mut self) -> Instant {
+        let due = self.with_core(|core, now, shell| core.tick(now, shell));
+        self.started + Duration::from_micros(due.min(self.now() + LONGEST_REST))
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::PeerUp(link) => {
+                let peer = peer_of(&link);
+                if self.links.insert(peer, link).is_some() {
+                    // A newer session replaced one whose end was not told yet: what was on its way is lost.
+                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
+                }
+                if !self.with_core(|core, now, shell| core.peer_up(now, peer, shell)) {
+                    self.links.remove(&peer);
+                }
+            }
+            Order::PeerDown(link) => {
+                let peer = peer_of(&link);
+                if self.links.get(&peer).is_some_and(|held| held.session == link.session) {
+                    self.links.remove(&peer);
+                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
+                }
+            }
+            Order::Subscribe(new, done) => {
+                let _ = done.send(self.subscribe(new));
+            }
+            Order::Links(answer) => {
+                let _ = answer.send(self.lane_links());
+            }
+            Order::Trace(msg_id, answer) => {
+                let _ = answer.send(self.trace(msg_id));
+            }
+        }
+    }
+
+    fn perform(&mut self, work: Work) {
+        match work {
+            Work::Frames(Batch { link, frames }) => {
+                let peer = peer_of(&link);
+                for frame in frames {
+                    self.hear(&link, &peer, frame.payload);
+                }
+            }
+            Work::Publish { lane, payload, outcome } => {
+                let _ = outcome.send(self.publish(lane, &payload));
+            }
+            Work::Stream { lane, messages } => {
+                for message in messages {
+                    let published = self.publish(lane, &message.payload);
+                    if let Some(tell) = message.outcome {
+                        tell(published);
+                    }
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, link: &Link, peer: &Peer, payload: Bytes) {
+        match GossipMessage::decode(payload) {
+            Ok(message) => {
+                let heard = self.with_core(|core, now, shell| core.receive(now, peer, message, shell));
+                if let Err(misbehaviour) = heard {
+                    self.shared.counts.misbehaved(link, &misbehaviour);
+                }
+            }
+            Err(error) => {
+                // Bytes that are no message are no accident: TLS would have caught one.
+                self.shared.counts.misbehaved(link, &error);
+                link.ending.notify_one();
+            }
+        }
+    }
+
+    fn publish(&mut self, lane: LaneName, payload: &Bytes) -> Result<Published, Error> {
+        let published = self.with_core(|core, now, shell| core.publish(now, &lane, payload, shell)).map_err(refusal)?;
+        let origin = self.shared.options.node_id;
+        let outcome_of = |(peer, outcome): (Peer, SendOutcome)| PeerOutcome {
+            node_id: NodeId::from_bytes(peer.0),
+            outcome: match outcome {
+                SendOutcome::Sent => Outcome::Sent,
+                SendOutcome::Busy { retry_after_ms } => {
+                    Outcome::Busy { retry_after: Duration::from_millis(retry_after_ms.into()) }
+                }
+                SendOutcome::TooLarge { max } => Outcome::TooLarge { max: max as usize },
+                SendOutcome::NotReady => Outcome::NotReady,
+            },
+        };
+        let mut peers: Vec<PeerOutcome> = published.outcomes.iter().map(outcome_of).collect();
+        if peers.is_empty() {
+            peers.push(PeerOutcome { node_id: origin, outcome: Outcome::NoPeers });
+        }
+        Ok(Published { msg_id: published.msg_id, origin, epoch: published.epoch, seq: published.seq, peers })
+    }
+
+    /// What the ring holds of the asked-for numbers comes first; from then on the subscriber hears what is delivered.
+    fn subscribe(&mut self, new: NewSubscriber) -> Result<(), Error> {
+        if self.lanes.count() >= SUBSCRIPTIONS_MAX {
+            return Err(Error::busy("the table of subscriptions"));
+        }
+        let NewSubscriber { lane, from, own, mut subscriber } = new;
+        let me = self.shared.options.node_id;
+        for (origin, seq) in from.into_iter().filter(|(origin, _)| own || *origin != me) {
+            self.replay(&lane, origin, seq, subscriber.as_mut());
+        }
+        subscriber.flush();
+        self.lanes.add(lane, own, subscriber);
+        Ok(())
+    }
+
+    fn replay(&self, lane: &LaneName, origin: NodeId, from: u64, subscriber: &mut dyn Subscriber) {
+        let mut next = from;
+        for held in self.core.replay(lane, &Origin(*origin.as_bytes()), from) {
+            if held.seq > next {
+                subscriber.give(lane, &Item::Gap { origin, epoch: held.epoch, from: next, to: held.seq - 1 });
+            }
+            next = held.seq + 1;
+            let message = Message {
+                msg_id: held.msg_id,
+                origin,
+                epoch: held.epoch,
+                seq: held.seq,
+                hops: held.hops,
+                payload: held.payload,
+            };
+            subscriber.give(lane, &Item::Message(message));
+        }
+    }
+
+    fn lane_links(&self) -> Vec<(NodeId, LaneLink)> {
+        let of_peer = |peer: &Peer| {
+            let node_id = NodeId::from_bytes(peer.0);
+            let links = self.core.lanes_of(peer).into_iter();
+            links.map(move |(lane, link)| (node_id, LaneLink { lane, is_eager: link == LinkKind::Eager }))
+        };
+        self.links.keys().flat_map(of_peer).collect()
+    }
+
+    fn trace(&self, msg_id: MsgId) -> Option<Trace> {
+        let trace = self.core.trace(&msg_id)?;
+        let ids = |peers: Vec<Peer>| peers.into_iter().map(|peer| NodeId::from_bytes(peer.0)).collect();
+        Some(Trace {
+            lane: trace.lane,
+            origin: NodeId::from_bytes(trace.origin.0),
+            epoch: trace.epoch,
+            seq: trace.seq,
+            hops: trace.hops,
+            from: trace.from.map(|peer| NodeId::from_bytes(peer.0)),
+            eager: ids(trace.eager),
+            lazy: ids(trace.lazy),
+        })
+    }
+}
+
+fn peer_of(link: &Link) -> Peer {
+    Peer(*link.node_id.as_bytes())
+}
+
+/// The bounds of a core, as the node's configuration has them.
+fn core_config(options: &OverlayOptions) -> CoreConfig {
+    CoreConfig {
+        peers_max: PEERS_MAX,
+        ring_bytes_max: options.ring_bytes,
+        ring_bytes_per_lane: options.ring_bytes,
+        slow_consumer: match options.egress_overflow {
+            EgressOverflow::RejectNew => SlowConsumer::Busy,
+            EgressOverflow::ShedOldest => SlowConsumer::DropOldest,
+            EgressOverflow::DropNewest => SlowConsumer::DropNewest,
+            EgressOverflow::Disconnect => SlowConsumer::Disconnect,
+        },
+        ..CoreConfig::default()
+    }
+}
+
+fn refusal(error: PublishError) -> Error {
+    match error {
+        PublishError::TooLarge { .. } => Error::new(Kind::FrameTooLarge, error.to_string()),
+        PublishError::Busy { .. } | PublishError::TooManyLanes { .. } => Error::new(Kind::Busy, error.to_string()),
+    }
+}
+
+/// Lives of origins are told apart by the time they began; two in the same millisecond, or after the clock was set
+/// back, still differ within a process.
+fn next_epoch() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = clock::unix_millis();
+    let later = |last: u64| Some(now.max(last + 1));
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).unwrap_or(0);
+    now.max(last + 1)
+}

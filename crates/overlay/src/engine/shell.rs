@@ -1,0 +1,93 @@
+//! What the core asks of the node around it: to send to peers, and to give to subscribers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use oap::{AppId, Frame};
+use ron_gossip::{Delivered, DisconnectReason, LaneName, Origin, Peer, SendOutcome, Shell};
+use ron_transport::{NodeId, PushError};
+
+use super::lane_table::LaneTable;
+use crate::metrics::Counts;
+use crate::peers::Link;
+use crate::words::{Item, Message};
+
+/// Least and longest time that a publisher is told to wait for a busy peer.
+const RETRY_AFTER_MS: (u32, u32) = (10, 1_000);
+/// Bytes that a peer is taken to read in a millisecond, for that advice: about 100 Mbit/s.
+const PEER_BYTES_PER_MS: usize = 12_500;
+
+/// The node around one core, for one call.
+pub(super) struct EngineShell<'a> {
+    pub me: NodeId,
+    pub links: &'a HashMap<Peer, Arc<Link>>,
+    pub lanes: &'a mut LaneTable,
+    pub counts: &'a Counts,
+}
+
+impl Shell for EngineShell<'_> {
+    fn send(&mut self, peer: &Peer, _lane: &LaneName, flow: u64, message: Bytes) -> SendOutcome {
+        let Some(link) = self.links.get(peer) else { return SendOutcome::NotReady };
+        match link.outbox.push(flow, Frame::event(AppId::GOSSIP, 0, message)) {
+            Ok(()) => {
+                self.counts.sent(1);
+                SendOutcome::Sent
+            }
+            Err(PushError::Full { queued_bytes, .. }) => {
+                link.busy.fetch_add(1, Ordering::Relaxed);
+                self.counts.backpressure(link.node_id);
+                SendOutcome::Busy { retry_after_ms: retry_after_ms(queued_bytes) }
+            }
+            Err(PushError::Unfit(_)) => SendOutcome::TooLarge { max: link.facts.agreed.max_frame as u32 },
+            Err(PushError::Closed) => SendOutcome::NotReady,
+        }
+    }
+
+    fn shed_oldest(&mut self, peer: &Peer, flow: u64, bytes: usize) -> usize {
+        let shed = self.links.get(peer).map_or(0, |link| link.outbox.shed_oldest(flow, bytes));
+        if shed > 0 {
+            self.counts.shed();
+        }
+        shed
+    }
+
+    fn disconnect(&mut self, peer: &Peer, why: DisconnectReason) {
+        if let Some(link) = self.links.get(peer) {
+            tracing::warn!(node_id = %link.node_id, %why, "the session ends");
+            link.ending.notify_one();
+        }
+    }
+
+    fn deliver(&mut self, lane: &LaneName, delivered: Delivered<'_>) {
+        // The id is a hash: nobody who is not there needs it.
+        if !self.lanes.is_heard(lane) {
+            return;
+        }
+        let origin = NodeId::from_bytes(delivered.origin.0);
+        let message = Message {
+            msg_id: delivered.msg_id(),
+            origin,
+            epoch: delivered.epoch,
+            seq: delivered.seq,
+            hops: delivered.hops,
+            payload: delivered.payload.clone(),
+        };
+        self.lanes.give(lane, &Item::Message(message), origin == self.me);
+    }
+
+    fn gap(&mut self, lane: &LaneName, origin: &Origin, epoch: u64, from: u64, to: u64) {
+        self.counts.gap();
+        self.lanes.give(lane, &Item::Gap { origin: NodeId::from_bytes(origin.0), epoch, from, to }, false);
+    }
+
+    fn new_epoch(&mut self, lane: &LaneName, origin: &Origin, epoch: u64) {
+        self.lanes.give(lane, &Item::Epoch { origin: NodeId::from_bytes(origin.0), epoch }, false);
+    }
+}
+
+fn retry_after_ms(queued_bytes: usize) -> u32 {
+    let (least, longest) = RETRY_AFTER_MS;
+    ((queued_bytes / PEER_BYTES_PER_MS) as u32).clamp(least, longest)
+}

@@ -1,0 +1,200 @@
+//! Subscribers: what an engine gives items to, and the bounded inbox most of them are.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ron_gossip::LaneName;
+use ron_types::limits::overlay::{SUBSCRIBER_BYTES_MAX, SUBSCRIBER_ITEMS_MAX};
+use tokio::sync::Notify;
+
+use crate::words::Item;
+
+/// Somebody who hears a lane, as its engine sees them. It never makes the engine wait.
+pub trait Subscriber: Send {
+    /// Gives an item; false once nobody listens any more.
+    fn give(&mut self, lane: &LaneName, item: &Item) -> bool;
+
+    /// Says that no more items come for the moment: the time to wake the other side, once for many items.
+    fn flush(&mut self);
+}
+
+/// The reading end of a subscription. Dropping it ends the subscription.
+#[derive(Debug)]
+pub struct Subscription {
+    inbox: Arc<Inbox>,
+}
+
+/// The engine's end.
+#[derive(Debug)]
+pub(crate) struct InboxWriter {
+    inbox: Arc<Inbox>,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    waiting: Mutex<Waiting>,
+    /// Wakes the reader; one reader, so one permit is enough.
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    items: VecDeque<Item>,
+    /// Bytes of the payloads in `items`.
+    bytes: usize,
+    /// Items that made room since the reader was last told.
+    dropped: u64,
+    /// Set when either end is gone.
+    is_closed: bool,
+}
+
+/// The two ends of a bounded inbox: when it is full the oldest items make room, and the reader is told how many.
+pub(crate) fn inbox() -> (InboxWriter, Subscription) {
+    let inbox = Arc::new(Inbox { waiting: Mutex::default(), arrived: Notify::new() });
+    (InboxWriter { inbox: Arc::clone(&inbox) }, Subscription { inbox })
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn put(&mut self, item: &Item) {
+        self.bytes += payload_bytes(item);
+        self.items.push_back(item.clone());
+        while self.items.len() > SUBSCRIBER_ITEMS_MAX || self.bytes > SUBSCRIBER_BYTES_MAX {
+            let Some(oldest) = self.items.pop_front() else { break };
+            self.bytes -= payload_bytes(&oldest);
+            self.dropped += 1;
+        }
+    }
+
+    /// Loss is told where it happened: before the oldest item that is left.
+    fn take(&mut self) -> Option<Item> {
+        match std::mem::take(&mut self.dropped) {
+            0 => {
+                let item = self.items.pop_front()?;
+                self.bytes -= payload_bytes(&item);
+                Some(item)
+            }
+            dropped => Some(Item::Lagged { dropped }),
+        }
+    }
+}
+
+fn payload_bytes(item: &Item) -> usize {
+    match item {
+        Item::Message(message) => message.payload.len(),
+        Item::Gap { .. } | Item::Epoch { .. } | Item::Lagged { .. } => 0,
+    }
+}
+
+impl Subscription {
+    /// The next item; none once the node ends the subscription. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Item> {
+        loop {
+            {
+                let mut waiting = self.inbox.lock();
+                if let Some(item) = waiting.take() {
+                    return Some(item);
+                }
+                if waiting.is_closed {
+                    return None;
+                }
+            }
+            self.inbox.arrived.notified().await;
+        }
+    }
+
+    /// The next item if there is one now.
+    pub fn try_next(&mut self) -> Option<Item> {
+        self.inbox.lock().take()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.inbox.lock().is_closed = true;
+    }
+}
+
+impl Subscriber for InboxWriter {
+    fn give(&mut self, _lane: &LaneName, item: &Item) -> bool {
+        let mut waiting = self.inbox.lock();
+        if !waiting.is_closed {
+            waiting.put(item);
+        }
+        !waiting.is_closed
+    }
+
+    fn flush(&mut self) {
+        self.inbox.arrived.notify_one();
+    }
+}
+
+impl Drop for InboxWriter {
+    fn drop(&mut self) {
+        self.inbox.lock().is_closed = true;
+        self.inbox.arrived.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use ron_gossip::MsgId;
+    use ron_transport::NodeKey;
+
+    use super::*;
+    use crate::words::Message;
+
+    fn message(seq: u64, bytes: usize) -> Item {
+        Item::Message(Message {
+            msg_id: MsgId([0; 16]),
+            origin: NodeKey::generate().node_id(),
+            epoch: 1,
+            seq,
+            hops: 0,
+            payload: Bytes::from(vec![0; bytes]),
+        })
+    }
+
+    fn lane() -> LaneName {
+        "a".parse().expect("a name")
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_loses_the_oldest_and_is_told_before_the_rest() {
+        let (mut writer, mut reader) = inbox();
+        for seq in 1..=SUBSCRIBER_ITEMS_MAX as u64 + 3 {
+            assert!(writer.give(&lane(), &message(seq, 1)));
+        }
+        writer.flush();
+        assert_eq!(reader.next().await, Some(Item::Lagged { dropped: 3 }));
+        let Some(Item::Message(first)) = reader.next().await else { panic!("a message") };
+        assert_eq!(first.seq, 4);
+    }
+
+    #[tokio::test]
+    async fn bytes_are_bounded_as_well() {
+        let (mut writer, mut reader) = inbox();
+        for seq in 1..=5 {
+            writer.give(&lane(), &message(seq, SUBSCRIBER_BYTES_MAX / 4));
+        }
+        assert_eq!(reader.next().await, Some(Item::Lagged { dropped: 1 }));
+    }
+
+    #[tokio::test]
+    async fn each_end_sees_the_other_go() {
+        let (mut writer, reader) = inbox();
+        drop(reader);
+        assert!(!writer.give(&lane(), &message(1, 1)));
+        let (mut writer, mut reader) = inbox();
+        writer.give(&lane(), &message(1, 1));
+        drop(writer);
+        assert!(reader.next().await.is_some(), "what was given before the end is still read");
+        assert_eq!(reader.next().await, None);
+    }
+}

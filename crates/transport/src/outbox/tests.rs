@@ -1,3 +1,0 @@
-//! Tests of the outbox without a writer.
-
-use super::*;

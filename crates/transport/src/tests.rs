@@ -1,0 +1,9 @@
+//! Tests of whole sessions: two sides over a pipe or over TCP, and sides that do not keep the rules.
+
+mod closing;
+mod deadlines;
+mod harness;
+mod hello;
+mod identity;
+mod pressure;
+mod talking;
