@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use oap::status::{self, Status};
-use oap::{Agreed, AppId, FEATURE_ZSTD, Flags, Frame, HEADER_BYTES, compress};
+use oap::{AppId, Frame, HEADER_BYTES};
 use ron_transport::Outbox;
 use ron_types::Error;
 
@@ -117,26 +117,6 @@ impl From<Problem> for Reply {
 impl From<Error> for Reply {
     fn from(error: Error) -> Self {
         Problem::from(error).into()
-    }
-}
-
-/// The frame with its payload as it was before it was compressed. Refused where compression was not agreed on.
-pub fn inflated(frame: Frame, agreed: &Agreed) -> Result<Frame, Reply> {
-    if !frame.has(Flags::COMP) {
-        return Ok(frame);
-    }
-    if !agreed.has(FEATURE_ZSTD) {
-        return Err(Reply::from(Error::schema("COMP was not agreed on: both HELLOs must name the feature zstd")));
-    }
-    match compress::inflate(&frame.payload, agreed.max_frame) {
-        Ok(payload) => Ok(Frame { flags: frame.flags.without(Flags::COMP), payload, ..frame }),
-        Err(error) => {
-            let kind = match error {
-                compress::InflateError::TooLarge { .. } => ron_types::Kind::FrameTooLarge,
-                compress::InflateError::Malformed => ron_types::Kind::Schema,
-            };
-            Err(Reply::from(Error::new(kind, error.to_string())))
-        }
     }
 }
 
