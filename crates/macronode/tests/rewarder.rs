@@ -10,6 +10,8 @@ mod cli;
 mod ledger;
 #[path = "rewarder/page.rs"]
 mod page;
+#[path = "rewarder/postgres.rs"]
+mod postgres;
 #[path = "operations/process.rs"]
 #[allow(dead_code, reason = "shared with another suite, which needs all of it")]
 mod process;

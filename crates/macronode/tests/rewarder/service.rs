@@ -10,10 +10,10 @@ use testkit::{Client, Node, Plane, Reply, ask, eventually};
 use crate::options;
 use crate::process::Process;
 
-const UNSIGNED: &str = "[rewarder]\nunsigned_policies = true\n";
+pub const UNSIGNED: &str = "[rewarder]\nunsigned_policies = true\n";
 
 /// A caller with a token.
-struct Caller {
+pub struct Caller {
     api: std::net::SocketAddr,
     bearer: String,
 }
@@ -23,29 +23,29 @@ impl Caller {
         Caller { api: node.api, bearer: format!("Bearer {}", node.token) }
     }
 
-    async fn ask(&self, method: Method, path: &str, body: impl Into<bytes::Bytes>) -> Reply {
+    pub async fn ask(&self, method: Method, path: &str, body: impl Into<bytes::Bytes>) -> Reply {
         let headers = [("authorization", self.bearer.as_str()), ("content-type", "application/json")];
         ask(self.api, method, path, &headers, body).await.expect("answered")
     }
 
-    async fn get(&self, path: &str) -> Reply {
+    pub async fn get(&self, path: &str) -> Reply {
         self.ask(Method::GET, path, "").await
     }
 
     /// Uploads a file; gives its hash.
-    async fn upload(&self, content: &str) -> String {
+    pub async fn upload(&self, content: &str) -> String {
         let b3 = b3(content);
         let put = self.ask(Method::PUT, &format!("/rewarder/inputs/{b3}"), content.to_owned()).await;
         assert!(matches!(put.status, 200 | 201), "{}", put.text());
         b3
     }
 
-    async fn compute(&self, epoch: &str, body: &Value) -> Reply {
+    pub async fn compute(&self, epoch: &str, body: &Value) -> Reply {
         self.ask(Method::POST, &format!("/rewarder/epochs/{epoch}/compute"), body.to_string()).await
     }
 
     /// Waits until the epoch is none of those on their way.
-    async fn ended(&self, epoch: &str) -> Value {
+    pub async fn ended(&self, epoch: &str) -> Value {
         eventually("the end of an epoch", async || {
             let answer = self.get(&format!("/rewarder/epochs/{epoch}")).await.json().ok()?;
             let state = answer["state"].as_str()?;
@@ -68,7 +68,7 @@ fn body(b3: &str) -> Value {
 }
 
 /// A usage file of so many actors; another number gives other bytes.
-fn usage(actors: usize, number: usize) -> String {
+pub fn usage(actors: usize, number: usize) -> String {
     let rows = (0..actors).map(|actor| format!("a{actor:05},{}\n", 10 + actor + number));
     std::iter::once("actor,quantity\n".to_owned()).chain(rows).collect()
 }
@@ -290,7 +290,7 @@ async fn half_of_the_workers_die_under_load_and_every_run_is_sealed_once() {
     assert_eq!(workers.count(), 4, "no task is left over");
 }
 
-fn caller_of(node: &Process) -> Caller {
+pub fn caller_of(node: &Process) -> Caller {
     Caller { api: node.api, bearer: format!("Bearer {}", node.token) }
 }
 
@@ -344,7 +344,7 @@ async fn compute_round(caller: &Caller, usage: &str, round: u64) {
     assert!(matches!(begun.status, 200 | 202), "{}", begun.text());
 }
 
-fn assert_no_leftovers(data_dir: &Path) {
+pub fn assert_no_leftovers(data_dir: &Path) {
     for folder in std::fs::read_dir(data_dir.join("rewarder/epochs")).expect("there") {
         for file in std::fs::read_dir(folder.expect("readable").path()).expect("a folder") {
             let name = file.expect("readable").file_name().into_string().expect("text");
