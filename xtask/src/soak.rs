@@ -14,7 +14,7 @@ const FUZZED: &[(&str, &[&str])] = &[
     ("crates/usage/fuzz", &["csv", "ndjson", "parquet"]),
 ];
 
-/// Crates below the node whose tests have a longer form, which the variable asks for. A test compares them with the code.
+/// Crates below the node whose tests have a longer form. A test compares them with the code.
 const LONGER: &[&str] = &["ron-calculus", "ron-usage", "ron-ledger", "svc-mailbox", "svc-rewarder"];
 
 const STEPS: &[Step] = &[

@@ -6,6 +6,8 @@
 
 #[path = "rewarder/cli.rs"]
 mod cli;
+#[path = "rewarder/doctor.rs"]
+mod doctor;
 #[path = "rewarder/ledger.rs"]
 mod ledger;
 #[path = "rewarder/page.rs"]
