@@ -201,6 +201,16 @@ async fn tokens_allow_what_they_say_and_settled_epochs_may_be_public() {
     assert_eq!(ann.compute("e1", &held).await.status, 403);
     assert_eq!(ann.ask(Method::PUT, &format!("/rewarder/inputs/{b3}"), "x").await.status, 403);
     assert_eq!((nobody("/rewarder/epochs/e1").await, nobody("/rewarder/epochs/e1/proof/a00000").await), (401, 401));
+    assert_eq!((nobody("/rewarder/epochs").await, nobody("/ledger/accounts").await), (401, 401));
+    let grant = json!({"subject": "bob", "rights": ["rewarder:compute:e3", "rewarder:upload:inputs"]});
+    let minted = operator.ask(Method::POST, "/v1/tokens", grant.to_string()).await.json().expect("JSON");
+    let bob = Caller { api: node.api, bearer: format!("Bearer {}", minted["token"].as_str().expect("a token")) };
+    assert_eq!(bob.upload(&usage(3, 0)).await, b3);
+    assert_eq!(bob.compute("e3", &held).await.status, 202);
+    assert_eq!(operator.ended("e3").await["state"], "held");
+    assert_eq!(bob.ask(Method::POST, "/rewarder/epochs/e3/release", "").await.status, 403, "who computes pays nobody");
+    assert_eq!((bob.get("/rewarder/epochs/e3").await.status, bob.get("/ledger/accounts").await.status), (403, 403));
+    assert_eq!(bob.get("/rewarder/stats").await.status, 403);
 
     let released = operator.ask(Method::POST, "/rewarder/epochs/e1/release", "").await;
     assert_eq!((released.status, &released.json().expect("JSON")["released_by"]), (200, &json!("operator")));
