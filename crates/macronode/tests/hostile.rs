@@ -12,8 +12,6 @@ mod malformed;
 mod slow;
 #[path = "hostile/tls.rs"]
 mod tls;
-#[path = "hostile/trusting.rs"]
-mod trusting;
 #[path = "hostile/wire.rs"]
 mod wire;
 

@@ -37,7 +37,7 @@ use crate::shared::Shared;
 
 /// Adds the overlay to a node: its queues, its tasks and its metrics.
 pub fn install(builder: &mut Builder, options: OverlayOptions, live: Snapshot<LiveOptions>) -> Overlay {
-    let (engines, receivers) = EnginePorts::new(builder, options.engines);
+    let (engines, receivers) = EnginePorts::new(builder);
     let (sessions, offered) = builder.queue(&specs::PEER_SESSIONS);
     let (accepted, taken) = builder.queue(&specs::INGRESS_WORK);
     let (readers, read_halves) = builder.queue(&specs::READ_HALVES);

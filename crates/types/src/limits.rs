@@ -89,8 +89,8 @@ pub mod overlay {
 
     /// Items of each queue of the overlay, as the contract has it.
     pub const QUEUE_CAPACITY: usize = 512;
-    /// Engines that lanes are divided among.
-    pub const ENGINES_MAX: usize = 4;
+    /// Engines that lanes are divided among, whatever the machine: one that has no lane costs nothing.
+    pub const ENGINES: usize = 4;
     /// Changes of settings that may wait, as the contract has it; only the newest counts.
     pub const CONFIG_UPDATES_CAPACITY: usize = 16;
     /// Events a watcher may be behind.

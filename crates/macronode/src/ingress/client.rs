@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use oap::{AppId, Frame, Step, Streams};
+use oap::{AppId, Frame, FrameError, Step, Streams};
 use ron_api::frames::{Answer, Caller, FrameSurface, Reply, Stream};
 use ron_kernel::connection_limiter::Slot;
 use ron_kernel::scope::Children;
@@ -255,6 +255,7 @@ fn count(closed: &Closed, metrics: &Metrics) {
         Closed::Timeout(op) => drop(metrics.io_timeouts.at(op).inc()),
         Closed::Broken(_) | Closed::Tls(_) => drop(metrics.io_errors.at("read").inc()),
         Closed::Done => {}
+        Closed::Refused(FrameError::TooLarge { .. }) => drop(metrics.frame_rejects.at("too_large").inc()),
         _ => drop(metrics.frame_rejects.at("malformed").inc()),
     }
 }

@@ -16,7 +16,6 @@ use svc_overlay::config::Options;
 use svc_overlay::{Overlay as Handle, OverlayOptions, specs};
 
 use super::{ApiClient, Code, Failure, Installed, Pane, Parts, Section, Service, ServiceCommand};
-use crate::config::cpus;
 use crate::ingress::{ConnectionSlot, PeerPort};
 
 /// The overlay as a service of the node.
@@ -76,7 +75,6 @@ impl Service for Overlay {
             tls: tls.clone(),
             node_id: node.key.node_id(),
             listen: node.oap_address,
-            engines: if options.engines == 0 { cpus() } else { options.engines },
             egress_overflow: options.egress_overflow,
             ring_bytes: options.ring_bytes.bytes(),
         };

@@ -25,9 +25,7 @@ use svc_rewarder::usage_meter::{FILES_KEPT, OpenDisk, UsageMeter};
 use svc_rewarder::{TrustedKeys, specs};
 
 use self::books::BOOK_FOLDER;
-use super::{
-    Code, Config, Failure, Finding, Installed, Pane, Parts, Routes, Section, Service, ServiceCommand,
-};
+use super::{Code, Config, Failure, Finding, Installed, Pane, Parts, Routes, Section, Service, ServiceCommand};
 use crate::config::cpus;
 
 /// Name of the rewarder's folder in the data directory.

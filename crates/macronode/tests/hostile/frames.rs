@@ -1,101 +1,28 @@
 //! The framed port: frames that are good, too large, cut off, slow, or come when there is no room; peers that never say
 //! who they are.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oap::{AppId, Control, Decoder, Flags, Frame, Hello, status};
+use oap::{AppId, Control, Flags, Frame, Hello, status};
+use testkit::frames::{RawSession, echo_frame};
 use testkit::{Client, Node};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio_rustls::client::TlsStream;
 
 use crate::wire::{self, within};
-use crate::{SLACK, assert_still_serves, options, start, trusting, wait_for_metric};
+use crate::{SLACK, assert_still_serves, options, start, wait_for_metric};
 
 const MIB: usize = 1024 * 1024;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A session as bytes: TLS, and whatever a test writes into it.
-struct Raw {
-    stream: TlsStream<TcpStream>,
-    decoder: Decoder,
+async fn hello(node: &Node) -> RawSession {
+    RawSession::hello(node.oap, &node.token).await
 }
 
-impl Raw {
-    /// TLS alone.
-    async fn connect(address: SocketAddr) -> Raw {
-        let stream = TcpStream::connect(address).await.expect("the node listens");
-        stream.set_nodelay(true).expect("a socket");
-        let config = trusting::anything(&[oap::ALPN]);
-        let name = "node".try_into().expect("a name");
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let stream = connector.connect(name, stream).await.expect("the node speaks TLS");
-        Raw { stream, decoder: Decoder::new(MIB) }
-    }
-
-    /// TLS and HELLO with a token.
-    async fn hello(node: &Node) -> Raw {
-        let mut raw = Raw::connect(node.oap).await;
-        let hello = Hello { cap: Some(node.token.clone()), ..Hello::new(MIB as u32, 64) };
-        raw.write(&Control::Hello(hello).to_frame().to_bytes()).await;
-        let answer = raw.frame().await.expect("a HELLO");
-        assert!(matches!(Control::parse(&answer), Ok(Control::Hello(_))), "{answer:?}");
-        raw
-    }
-
-    async fn write(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).await.expect("the node reads");
-        self.stream.flush().await.expect("the node reads");
-    }
-
-    /// The next frame; none at the end.
-    async fn frame(&mut self) -> Option<Frame> {
-        loop {
-            if let Some(frame) = self.decoder.next().expect("the node writes frames") {
-                return Some(frame);
-            }
-            match self.stream.read_buf(self.decoder.buffer()).await {
-                Ok(read) if read > 0 => {}
-                _ => return None,
-            }
-        }
-    }
-
-    /// The next frame that is no PING.
-    async fn answer(&mut self) -> Option<Frame> {
-        loop {
-            let frame = self.frame().await?;
-            if !matches!(Control::parse(&frame), Ok(Control::Ping { .. })) {
-                return Some(frame);
-            }
-        }
-    }
-
-    async fn ask(&mut self, corr: u64, payload: &[u8]) -> Frame {
-        self.write(&echo(corr, payload)).await;
-        within(SLACK, "a reply", self.answer()).await.expect("a reply")
-    }
-
-    /// Code and reason of the farewell that comes before the end.
-    async fn farewell(&mut self, what: &'static str) -> u16 {
-        let code = within(SLACK, what, async {
-            while let Some(frame) = self.frame().await {
-                if let Ok(Control::GoAway { code, .. }) = Control::parse(&frame) {
-                    return Some(code);
-                }
-            }
-            None
-        });
-        code.await.unwrap_or_else(|| panic!("{what}: no farewell"))
-    }
-}
-
-fn echo(corr: u64, payload: &[u8]) -> Vec<u8> {
-    Frame::request(AppId::ECHO, corr, Bytes::copy_from_slice(payload)).to_bytes().to_vec()
+async fn ask(raw: &mut RawSession, corr: u64, payload: &[u8]) -> Frame {
+    within(SLACK, "a reply", raw.echo(corr, payload)).await
 }
 
 fn problem_of(frame: &Frame) -> serde_json::Value {
@@ -103,26 +30,26 @@ fn problem_of(frame: &Frame) -> serde_json::Value {
 }
 
 async fn assert_frames_work(node: &Node) {
-    let mut raw = Raw::hello(node).await;
-    let reply = raw.ask(1, b"still here").await;
+    let mut raw = hello(node).await;
+    let reply = ask(&mut raw, 1, b"still here").await;
     assert_eq!((reply.code, reply.corr, &reply.payload[..]), (status::OK, 1, &b"still here"[..]));
 }
 
 #[tokio::test]
 async fn good_frames_come_back_whatever_their_size_and_pace() {
     let node = start("").await;
-    let mut raw = Raw::hello(&node).await;
+    let mut raw = hello(&node).await;
     let largest = vec![7; MIB - oap::HEADER_BYTES];
     for (corr, payload) in [(1, b"a frame".to_vec()), (2, Vec::new()), (3, largest)] {
-        let reply = raw.ask(corr, &payload).await;
+        let reply = ask(&mut raw, corr, &payload).await;
         assert!(reply.payload == payload && reply.corr == corr, "{} bytes do not come back", payload.len());
     }
-    for byte in echo(4, b"one byte at a time") {
+    for byte in echo_frame(4, b"one byte at a time") {
         raw.write(&[byte]).await;
     }
     let reply = within(SLACK, "a reply", raw.answer()).await.expect("a reply");
     assert_eq!(&reply.payload[..], b"one byte at a time");
-    raw.write(&[echo(5, b"first"), echo(6, b"second")].concat()).await;
+    raw.write(&[echo_frame(5, b"first"), echo_frame(6, b"second")].concat()).await;
     for (corr, expected) in [(5, b"first".as_slice()), (6, b"second")] {
         let reply = within(SLACK, "a reply", raw.answer()).await.expect("a reply");
         assert_eq!((reply.corr, &reply.payload[..]), (corr, expected), "two frames in one write");
@@ -141,10 +68,10 @@ async fn frames_over_the_limit_are_refused_by_their_header() {
         ("4 GiB begun", vec![0xff; 64 * 1024]),
         ("less than a header", vec![0, 0, 0, 5, 0, 1]),
     ] {
-        let mut raw = Raw::hello(&node).await;
+        let mut raw = hello(&node).await;
         // The refusal may come before everything is sent.
         let _ = raw.stream.write_all(&bytes).await;
-        let code = raw.farewell(what).await;
+        let code = within(SLACK, what, raw.farewell()).await.unwrap_or_else(|| panic!("{what}: no farewell"));
         assert!(code == status::TOO_LARGE || code == status::BAD_REQUEST, "{what}: {code}");
     }
     assert!(node.metric("frame_reject_total{reason=\"malformed\"}").await >= 4.0);
@@ -157,21 +84,21 @@ async fn frames_over_the_limit_are_refused_by_their_header() {
 #[tokio::test]
 async fn a_stranger_may_not_make_the_node_hold_much() {
     let node = start("").await;
-    let mut raw = Raw::connect(node.oap).await;
+    let mut raw = RawSession::connect(node.oap).await;
     raw.write(&Control::Hello(Hello::new(MIB as u32, 64)).to_frame().to_bytes()).await;
     assert!(raw.frame().await.is_some(), "HELLO is answered without a token");
     // 128 KiB would be read from a client that is known.
     let _ = raw.stream.write_all(&(128 * 1024_u32).to_be_bytes()).await;
-    assert_eq!(raw.farewell("a large frame of a stranger").await, status::TOO_LARGE);
+    assert_eq!(within(SLACK, "a farewell", raw.farewell()).await, Some(status::TOO_LARGE));
     // With the token in the frame it is known from then on.
-    let mut raw = Raw::connect(node.oap).await;
+    let mut raw = RawSession::connect(node.oap).await;
     raw.write(&Control::Hello(Hello::new(MIB as u32, 64)).to_frame().to_bytes()).await;
     raw.frame().await.expect("a HELLO");
     let introduced = Frame::request(AppId::ECHO, 1, Bytes::from_static(b"me"));
     let introduced = introduced.with_flags(Flags::START | Flags::END).with_cap(node.token.clone());
     raw.write(&introduced.to_bytes()).await;
     assert_eq!(raw.answer().await.expect("a reply").code, status::OK);
-    assert_eq!(raw.ask(2, &vec![1; 512 * 1024]).await.payload.len(), 512 * 1024);
+    assert_eq!(ask(&mut raw, 2, &vec![1; 512 * 1024]).await.payload.len(), 512 * 1024);
 }
 
 #[tokio::test]
@@ -182,7 +109,7 @@ async fn many_peers_that_announce_much_and_send_little_cost_little() {
     let mut peers = Vec::new();
     let count = if testkit::soak() { 1024 } else { 256 };
     for _ in 0..count {
-        let mut raw = Raw::hello(&node).await;
+        let mut raw = hello(&node).await;
         raw.write(&(MIB as u32).to_be_bytes()).await;
         peers.push(raw);
     }
@@ -202,12 +129,12 @@ async fn silence_on_the_framed_port_ends() {
             within(HANDSHAKE_TIMEOUT + SLACK, what, wire::read_to_close(&mut stream)).await;
         });
     }
-    let mut without_hello = Raw::connect(node.oap).await;
+    let mut without_hello = RawSession::connect(node.oap).await;
     attackers.spawn(async move {
         within(HANDSHAKE_TIMEOUT + SLACK, "no HELLO", async { while without_hello.frame().await.is_some() {} }).await;
     });
-    for (what, bytes) in [("half a header", vec![0, 0]), ("half a frame", echo(1, b"half")[..40].to_vec())] {
-        let mut raw = Raw::hello(&node).await;
+    for (what, bytes) in [("half a header", vec![0, 0]), ("half a frame", echo_frame(1, b"half")[..40].to_vec())] {
+        let mut raw = hello(&node).await;
         attackers.spawn(async move {
             raw.write(&bytes).await;
             within(HANDSHAKE_TIMEOUT + SLACK, what, async { while raw.frame().await.is_some() {} }).await;
@@ -225,8 +152,8 @@ async fn silence_on_the_framed_port_ends() {
 #[tokio::test]
 async fn dripping_frames_end_at_the_read_timeout() {
     let node = start("[io]\nread_timeout = \"1s\"\n").await;
-    let mut raw = Raw::hello(&node).await;
-    let frame = echo(1, &[b'x'; 100]);
+    let mut raw = hello(&node).await;
+    let frame = echo_frame(1, &[b'x'; 100]);
     let mut tick = tokio::time::interval(Duration::from_millis(200));
     let dripping = async {
         for byte in frame {
@@ -244,9 +171,9 @@ async fn dripping_frames_end_at_the_read_timeout() {
 #[tokio::test]
 async fn applications_that_nobody_speaks_are_refused_and_the_session_goes_on() {
     let node = options().start().await.expect("the node starts");
-    let mut raw = Raw::hello(&node).await;
+    let mut raw = hello(&node).await;
     for corr in [1, 2] {
-        let reply = raw.ask(corr, b"anyone?").await;
+        let reply = ask(&mut raw, corr, b"anyone?").await;
         assert_eq!((reply.code, &problem_of(&reply)["code"]), (status::NOT_FOUND, &"E_NOT_FOUND".into()));
     }
 }
@@ -255,7 +182,7 @@ async fn applications_that_nobody_speaks_are_refused_and_the_session_goes_on() {
 async fn a_full_work_queue_is_said_at_once() {
     let few = options().dev().env("MACRO_WORKERS", "1").env("MACRO_QUEUES__WORK", "1");
     let node = few.start().await.expect("the node starts");
-    let mut raw = Raw::hello(&node).await;
+    let mut raw = hello(&node).await;
     let mut slow = JoinSet::new();
     let mut begin = async || {
         let mut client = Client::connect(node.api).await.expect("the node listens");
@@ -269,7 +196,7 @@ async fn a_full_work_queue_is_said_at_once() {
     wait_for_metric(&node, "queue_depth{queue=\"work\"}", |waiting| waiting == 0.0).await;
     begin().await;
     wait_for_metric(&node, "queue_depth{queue=\"work\"}", |waiting| waiting == 1.0).await;
-    let reply = within(Duration::from_secs(2), "Busy", raw.ask(1, b"no room")).await;
+    let reply = within(Duration::from_secs(2), "Busy", raw.echo(1, b"no room")).await;
     let problem = problem_of(&reply);
     assert_eq!((reply.code, &problem["code"]), (status::BUSY, &"E_SATURATED".into()));
     assert!(problem["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{problem}");

@@ -1,4 +1,4 @@
-//! TLS of a client that trusts whoever answers: these tests are about what comes after.
+//! TLS of a client that trusts whoever answers: tests with it are about what comes after.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 struct Anything;
 
 /// A configuration for these protocols.
-pub fn anything(protocols: &[&[u8]]) -> ClientConfig {
+pub(crate) fn anything(protocols: &[&[u8]]) -> ClientConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).expect("TLS 1.3");
