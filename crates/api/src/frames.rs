@@ -93,7 +93,8 @@ impl Reply {
         Reply { code: status::OK, payload: payload.into() }
     }
 
-    /// The frames that carry it: several where one of so many bytes is not enough, all with its code, the last with END.
+    /// The frames that carry it: several where one of so many bytes is not enough, all with its code, the last with
+    /// END.
     pub fn into_frames(self, app: AppId, corr: u64, frame_bytes_max: usize) -> impl Iterator<Item = Frame> {
         let room = frame_bytes_max.saturating_sub(HEADER_BYTES).max(1);
         let (code, mut rest) = (self.code, Some(self.payload));

@@ -68,15 +68,10 @@ pub async fn start(folder: &Path, number: usize, peers: &[String], deadline: Ins
             node.addresses = addresses;
             return Ok(node);
         }
-        let late =
-            || Failure::new(Code::CannotStart, format!("{} takes no ports; see {}", node.name, node.log.display()));
-        if let Err(failure) = node.check_alive() {
-            return Err(failure);
-        }
+        node.check_alive()?;
         if clock::now() >= deadline {
-            let failure = late();
-            node.kill();
-            return Err(failure);
+            let message = format!("{} takes no ports; see {}", node.name, node.log.display());
+            return Err(Failure::new(Code::CannotStart, message));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
