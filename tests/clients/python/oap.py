@@ -119,7 +119,7 @@ class Client:
     def __init__(self, connection, token=None, max_frame=FRAME_MAX):
         self.connection, self.buffer, self.numbers = connection, bytearray(), itertools.count(1)
         self.answers, self.done, self.events, self.parts = {}, {}, collections.defaultdict(collections.deque), {}
-        self.chain_out = self.chain_in = bytes(32)
+        self.chain_out, self.chain_in, self.pongs = bytes(32), bytes(32), []
         self.agreed = {"max_frame": FRAME_MAX}
         hello = {"versions": [1], "max_frame": max_frame, "max_inflight": 64, "agent": "oap.py/1"}
         hello.update({"cap": token} if token else {})
@@ -155,6 +155,8 @@ class Client:
         frame = self.read_frame()
         if frame.app == CONTROL and frame.payload[0] == PING:
             self.control(PONG, frame.payload[1:])
+        elif frame.app == CONTROL and frame.payload[0] == PONG:
+            self.pongs.append(frame.payload[1:])
         elif frame.app == CONTROL and frame.payload[0] == GOAWAY:
             self.goaway(frame.payload[1:])
         elif frame.flags & EVENT and frame.app != CONTROL:
@@ -171,6 +173,11 @@ class Client:
                 self.done.setdefault(frame.corr, collections.deque()).append(
                     (frame.code, self.answers.pop(frame.corr), bool(frame.flags & END))
                 )
+
+    def listen(self):
+        """Reads until the other side leaves."""
+        while True:
+            self.step()
 
     def ask(self, app, payload, flags=REQ | START | END, corr=None, cap=b""):
         """Sends a request or a part of a stream; its number."""
