@@ -97,6 +97,7 @@ impl Lane {
     /// Forgets an origin but for how far it had got. What the ring holds of it stays until its turn to go.
     fn forget_origin(&mut self, shared: &mut Shared, now: Micros, at: u32) {
         let Some(origin) = self.origins.remove(at) else { return };
+        self.tree.forget(at);
         for (_, arrival) in &origin.held {
             if let Some(entry) = self.ring.get_mut(*arrival) {
                 entry.origin = NO_ORIGIN;
