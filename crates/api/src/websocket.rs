@@ -112,8 +112,8 @@ fn accept_key(key: &[u8]) -> String {
     STANDARD.encode(digest.finish())
 }
 
-/// The bytes of a WebSocket. What has been read of a message that is not whole yet is held in memory, and counts against
-/// the share of the caller like the body of a request.
+/// The bytes of a WebSocket. What has been read of a message that is not whole yet is held in memory, and counts
+/// against the share of the caller like the body of a request.
 pub(crate) struct MeteredIo<S> {
     io: S,
     admission: Admission,

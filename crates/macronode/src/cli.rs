@@ -90,7 +90,7 @@ pub enum ConfigCommand {
         sources: bool,
         /// How the node would run.
         #[command(flatten)]
-        run: RunArgs,
+        run: Box<RunArgs>,
     },
     /// Check a file together with the environment.
     Validate {

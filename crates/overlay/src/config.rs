@@ -9,6 +9,11 @@ use ron_types::{Size, TimeSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Words of [`EgressOverflow`].
+const EGRESS_OVERFLOWS: &[&str] = &["reject_new", "shed_oldest", "drop_newest", "disconnect"];
+/// What 0 engines stand for.
+const ENGINES_AUTO: &str = "one for each core, at most 4";
+
 /// The overlay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -38,13 +43,13 @@ pub struct Options {
     /// What happens when a peer's queue is full: the message waits in the ring and its publisher is told so
     /// (`reject_new`), the oldest of the lane makes room (`shed_oldest`), it is left out for that peer (`drop_newest`),
     /// or the session ends (`disconnect`).
-    #[schemars(extend("x-setting" = restarts("overlay", choice(&["reject_new", "shed_oldest", "drop_newest", "disconnect"]))))]
+    #[schemars(extend("x-setting" = restarts("overlay", choice(EGRESS_OVERFLOWS))))]
     pub egress_overflow: EgressOverflow,
     /// Memory of each engine for messages that peers and subscribers can still ask for.
     #[schemars(extend("x-setting" = restarts("overlay", size(MIB, 1024 * MIB))))]
     pub ring_bytes: Size,
     /// Engines that lanes are divided among; 0 chooses by the number of cores.
-    #[schemars(extend("x-setting" = process(whole_or_auto(limits::ENGINES_MAX as u64, "one for each core, at most 4"))))]
+    #[schemars(extend("x-setting" = process(whole_or_auto(limits::ENGINES_MAX as u64, ENGINES_AUTO))))]
     pub engines: usize,
 }
 

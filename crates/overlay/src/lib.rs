@@ -2,8 +2,8 @@
 //!
 //! In order of flow: the framed plane does the handshake and hands the session of another node over; the listener lets
 //! it in; its connection is split into one reader and one writer; the reader gives batches of frames to the engine of
-//! their lane; the engine, whose core ([`ron_gossip::Core`]) does no I/O, delivers to subscribers and puts what peers are
-//! to get into their outboxes, which the writer empties.
+//! their lane; the engine, whose core ([`ron_gossip::Core`]) does no I/O, delivers to subscribers and puts what peers
+//! are to get into their outboxes, which the writer empties.
 
 pub mod capabilities;
 pub mod config;

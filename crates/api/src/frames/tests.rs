@@ -1,6 +1,6 @@
-//! Replies, chains and payloads, without a service behind them.
+//! Replies and chains, without a service behind them.
 
-use oap::{Decoder, FRAME_BYTES_MAX};
+use oap::{Decoder, FRAME_BYTES_MAX, Flags};
 
 use super::*;
 
@@ -50,33 +50,6 @@ fn a_chain_shows_what_is_missing_doubled_or_changed() {
     assert!(refused(2, 1), "another batch in its place");
     assert_eq!(taken.add_checked(&batches[1], &links[1].hash), Ok(links[1]), "a refusal changes nothing");
     assert_ne!(batch_hash(&[[1; 32], [2; 32]]), batch_hash(&[[2; 32], [1; 32]]), "the order counts");
-}
-
-#[test]
-fn payloads_are_inflated_where_that_was_agreed_on() {
-    let agreed = |features: &[&str]| Agreed {
-        version: 1,
-        max_frame: 4096,
-        max_inflight: 1,
-        features: features.iter().map(ToString::to_string).collect(),
-    };
-    let text: Bytes = "to be or not to be, that is the question; ".repeat(3).into();
-    let deflated = compress::deflate(&text, 3).expect("text compresses");
-    let plain = Frame::request(AppId::ECHO, 1, text);
-    let compressed = Frame { payload: deflated, ..plain.clone().with_flags(Flags::COMP) };
-    let code = |frame: Frame, features: &[&str]| inflated(frame, &agreed(features)).map_err(|reply| reply.code);
-    assert_eq!(code(plain.clone(), &[]), Ok(plain.clone()));
-    assert_eq!(code(compressed.clone(), &["zstd"]), Ok(plain.clone()));
-    assert_eq!(code(compressed, &[]), Err(400));
-    assert_eq!(code(plain.clone().with_flags(Flags::COMP), &["zstd"]), Err(400), "not compressed at all");
-    let bomb = zeros(1 << 16);
-    assert_eq!(code(Frame { payload: bomb, ..plain.with_flags(Flags::COMP) }, &["zstd"]), Err(413));
-}
-
-/// A zstd frame of one block that repeats a zero.
-fn zeros(len: u32) -> Bytes {
-    let block = (1 | 1 << 1 | len << 3).to_le_bytes();
-    [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0x38][..], &block[..3], &[0]].concat().into()
 }
 
 #[tokio::test]

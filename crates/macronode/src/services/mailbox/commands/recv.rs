@@ -11,8 +11,8 @@ use super::args::RecvArgs;
 use super::settle;
 use super::types::{attributes, decoded, one_line, payload_text, relative};
 use crate::client::{ApiClient, PATIENCE};
-use crate::commands::{Report, print};
 use crate::commands::table::{row, table};
+use crate::commands::{Report, print};
 use crate::config::TimeSpan;
 use crate::errors::{Exit, Failure};
 
