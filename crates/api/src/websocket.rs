@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
@@ -129,6 +129,19 @@ impl<S> MeteredIo<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> MeteredIo<S> {
+    /// Reads until the peer has ended, and keeps nothing of it.
+    pub(crate) async fn throw_away(&mut self) {
+        let mut waste = vec![0; READ_BYTES];
+        loop {
+            self.message_done();
+            if !matches!(self.io.read(&mut waste).await, Ok(1..)) {
+                return;
+            }
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for MeteredIo<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
@@ -159,7 +172,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredIo<S> {
 #[cfg(test)]
 mod tests {
     use http::Request;
-    use tokio::io::AsyncReadExt as _;
 
     use super::*;
 
