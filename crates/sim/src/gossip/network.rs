@@ -326,7 +326,9 @@ impl Network {
     pub fn heal(&mut self) {
         let cut: Vec<(usize, usize)> =
             self.sessions.iter().filter(|(_, session)| session.is_cut).map(|(pair, _)| *pair).collect();
-        cut.into_iter().for_each(|(one, other)| self.join(one, other));
+        for (one, other) in cut {
+            self.join(one, other);
+        }
     }
 
     // --- events ---
@@ -457,9 +459,8 @@ impl Network {
     pub fn missed(&self, from_publication: usize) -> Vec<(usize, usize)> {
         let publications = self.witness.publications.iter().enumerate().skip(from_publication);
         let alive: Vec<usize> = (0..self.nodes.len()).filter(|node| self.is_honest(*node)).collect();
-        let survived = |(_, publication): &(usize, &super::Publication)| {
-            alive.iter().any(|node| publication.reached(*node))
-        };
+        let survived =
+            |(_, publication): &(usize, &super::Publication)| alive.iter().any(|node| publication.reached(*node));
         let missing = |(at, publication): (usize, &super::Publication)| {
             alive.iter().filter(|node| !publication.reached(**node)).map(|node| (at, *node)).collect::<Vec<_>>()
         };
