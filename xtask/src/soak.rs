@@ -19,8 +19,11 @@ const STEPS: &[Step] = &[
 ];
 
 /// Folders of crates with a fuzz workspace, and its targets.
-const FUZZ_TARGETS: &[(&str, &[&str])] =
-    &[("mailbox", &["record", "envelope", "receipt", "dto"]), ("oap", &["header", "stream", "hello", "zstd"])];
+const FUZZ_TARGETS: &[(&str, &[&str])] = &[
+    ("mailbox", &["record", "envelope", "receipt", "dto"]),
+    ("oap", &["header", "stream", "hello", "zstd"]),
+    ("transport", &["scheduler"]),
+];
 
 /// Runs everything; hours, not minutes.
 pub fn run() -> Result<()> {
