@@ -94,6 +94,8 @@ pub enum Tests {
     All,
     /// Those that run the binary.
     BlackBox,
+    /// Those of these packages.
+    Of(&'static [&'static str]),
 }
 
 /// nextest when it is there, else libtest with one test at a time, so that timing tests stay alone.
@@ -102,15 +104,20 @@ pub fn test_command(session: &Session, tests: Tests, profile: &str) -> CommandLi
         // Always the whole workspace, then a filter: `-p macronode` would choose other features of its dependencies,
         // and with them build almost everything again.
         let filter = match tests {
-            Tests::All => "",
-            Tests::BlackBox => " -E package(macronode)&kind(test)",
+            Tests::All => String::new(),
+            Tests::BlackBox => " -E package(macronode)&kind(test)".to_owned(),
+            Tests::Of(packages) => {
+                let each: Vec<String> = packages.iter().map(|package| format!("package(={package})")).collect();
+                format!(" -E {}", each.join("|"))
+            }
         };
         return CommandLine::new(&format!("cargo nextest run --workspace --profile {profile}{filter}"));
     }
     println!("cargo-nextest is not here: falling back to cargo test");
     let packages = match tests {
-        Tests::All => "--workspace --tests",
-        Tests::BlackBox => "-p macronode --test *",
+        Tests::All => "--workspace --tests".to_owned(),
+        Tests::BlackBox => "-p macronode --test *".to_owned(),
+        Tests::Of(packages) => packages.iter().map(|package| format!("-p {package} ")).collect::<String>() + "--tests",
     };
     CommandLine::new(&format!("cargo test {packages} --no-fail-fast -- --test-threads=1"))
 }

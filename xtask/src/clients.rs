@@ -1,4 +1,4 @@
-//! Real SQS clients do a real job on a real node; one line tells how each went, and none is left out in silence.
+//! Real clients do a real job on a real node; one line tells how each went, and none is left out in silence.
 
 use crate::ci::now;
 use crate::runner::Session;
@@ -71,6 +71,7 @@ const CLIENTS: &[Client] = &[
         180,
     ),
     client("dsse", "signed policies in an independent library", Packages::PYTHON_DSSE, "dsse_job.py", 120),
+    client("oap", "a Python client of OAP/1, written from its page", Packages::PYTHON_OAP, "oap_job.py", 180),
     client("kill", "boto3 while the node is killed again and again", Packages::PYTHON, "kill_job.py", 240),
 ];
 

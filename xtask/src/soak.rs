@@ -7,6 +7,18 @@ use anyhow::Result;
 
 const SIM: &str = "cargo run --release -p sim -- --seeds 1000000";
 
+/// Folders of fuzz targets, and the targets in each. A test compares them with the files.
+const FUZZED: &[(&str, &[&str])] = &[
+    ("crates/calculus/fuzz", &["policy"]),
+    ("crates/mailbox/fuzz", &["record", "envelope", "receipt", "dto"]),
+    ("crates/oap/fuzz", &["header", "stream", "hello", "zstd"]),
+    ("crates/transport/fuzz", &["scheduler"]),
+    ("crates/usage/fuzz", &["csv", "ndjson", "parquet"]),
+];
+
+/// Crates below the node whose tests have a longer form. A test compares them with the code.
+const LONGER: &[&str] = &["ron-calculus", "ron-usage", "ron-ledger", "ron-transport", "svc-mailbox", "svc-rewarder"];
+
 const STEPS: &[Step] = &[
     Step { name: "sim", about: "a million simulated lives of the supervisor", action: |s| s.run_line(SIM) },
     Step { name: "loom", about: "the atomics; exhaustive in ci already", action: |s| s.run_tests(&ci::loom()) },
@@ -14,15 +26,13 @@ const STEPS: &[Step] = &[
     Step { name: "sanitizers", about: "ThreadSanitizer over kernel, log and mailbox; Miri", action: sanitizers::whole },
     Step { name: "coverage", about: "lines and branches that the tests reach, by crate", action: coverage::check },
     Step { name: "node", about: "the black-box tests, longer", action: node },
-    Step { name: "fuzz", about: "every decoder against a minute of noise", action: fuzz },
+    Step {
+        name: "services",
+        about: "the tests of the crates below the node that have a longer form",
+        action: services,
+    },
+    Step { name: "fuzz", about: "everything that reads bytes of others, against a minute of noise each", action: fuzz },
     Step { name: "audit", about: "known vulnerabilities", action: audit::check },
-];
-
-/// Folders of crates with a fuzz workspace, and its targets.
-const FUZZ_TARGETS: &[(&str, &[&str])] = &[
-    ("mailbox", &["record", "envelope", "receipt", "dto"]),
-    ("oap", &["header", "stream", "hello", "zstd"]),
-    ("transport", &["scheduler"]),
 ];
 
 /// Runs everything; hours, not minutes.
@@ -33,11 +43,9 @@ pub fn run() -> Result<()> {
 /// The fuzz targets are a workspace of their own; the flag lets the stable compiler build them with the sanitizer.
 fn fuzz(session: &mut Session) -> Result<()> {
     cargo_tool(session, "fuzz", "cargo install cargo-fuzz --locked --debug")?;
-    for (name, targets) in FUZZ_TARGETS {
-        for target in *targets {
-            let line = format!("cargo fuzz run --fuzz-dir crates/{name}/fuzz {target} -- -max_total_time=60");
-            session.run(&CommandLine::new(&line).env("RUSTC_BOOTSTRAP", "1"))?;
-        }
+    for (folder, target) in FUZZED.iter().flat_map(|(folder, targets)| targets.iter().map(move |name| (folder, name))) {
+        let line = format!("cargo fuzz run --fuzz-dir {folder} {target} -- -max_total_time=60");
+        session.run(&CommandLine::new(&line).env("RUSTC_BOOTSTRAP", "1"))?;
     }
     Ok(())
 }
@@ -49,4 +57,52 @@ fn shuttle(session: &mut Session) -> Result<()> {
 fn node(session: &mut Session) -> Result<()> {
     let command = ci::test_command(session, Tests::BlackBox, "soak").env("MACRO_SOAK", "1");
     session.run_tests(&command)
+}
+
+/// All of their tests: which of them are longer is theirs to know.
+fn services(session: &mut Session) -> Result<()> {
+    let command = ci::test_command(session, Tests::Of(LONGER), "soak").env("MACRO_SOAK", "1");
+    session.run_tests(&command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{self, SourceFile};
+    use std::collections::BTreeSet;
+
+    fn files() -> Vec<SourceFile> {
+        tree::read(&tree::root()).expect("the tree is read")
+    }
+
+    #[test]
+    fn every_fuzz_target_is_run() {
+        let files = files();
+        let found = files.iter().filter_map(|file| {
+            let (folder, target) = file.path.split_once("/fuzz_targets/")?;
+            Some((folder, target.strip_suffix(".rs")?))
+        });
+        let run = FUZZED.iter().flat_map(|(folder, targets)| targets.iter().map(move |target| (*folder, *target)));
+        assert_eq!(run.collect::<BTreeSet<_>>(), found.collect::<BTreeSet<_>>());
+    }
+
+    #[test]
+    fn every_crate_with_a_longer_form_is_run_in_it() {
+        let files = files();
+        let asks = |file: &&SourceFile| {
+            let is_code = file.path.ends_with(".rs") && file.path.starts_with("crates/");
+            let word = |text: &String| text.contains("testkit::soak()") || text.contains("var_os(\"MACRO_SOAK\")");
+            is_code && file.text.as_ref().is_some_and(word)
+        };
+        let package = |file: &SourceFile| {
+            let folder = file.path.split('/').nth(1)?;
+            let manifest = files.iter().find(|file| file.path == format!("crates/{folder}/Cargo.toml"))?;
+            let name = manifest.text.as_ref()?.lines().find_map(|line| line.strip_prefix("name = "))?;
+            Some(name.trim_matches('"').to_owned())
+        };
+        let found: BTreeSet<String> = files.iter().filter(asks).filter_map(package).collect();
+        // The node's own are a step of their own, and the kit only passes the word on.
+        let run: BTreeSet<String> = LONGER.iter().copied().chain(["macronode", "testkit"]).map(str::to_owned).collect();
+        assert_eq!(run, found);
+    }
 }

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use oap::status::{self, Status};
-use oap::{Agreed, AppId, FEATURE_ZSTD, Flags, Frame, HEADER_BYTES, compress};
+use oap::{AppId, Frame, HEADER_BYTES};
 use ron_transport::Outbox;
 use ron_types::Error;
 
@@ -93,7 +93,8 @@ impl Reply {
         Reply { code: status::OK, payload: payload.into() }
     }
 
-    /// The frames that carry it: several where one of so many bytes is not enough, all with its code, the last with END.
+    /// The frames that carry it: several where one of so many bytes is not enough, all with its code, the last with
+    /// END.
     pub fn into_frames(self, app: AppId, corr: u64, frame_bytes_max: usize) -> impl Iterator<Item = Frame> {
         let room = frame_bytes_max.saturating_sub(HEADER_BYTES).max(1);
         let (code, mut rest) = (self.code, Some(self.payload));
@@ -117,26 +118,6 @@ impl From<Problem> for Reply {
 impl From<Error> for Reply {
     fn from(error: Error) -> Self {
         Problem::from(error).into()
-    }
-}
-
-/// The frame with its payload as it was before it was compressed. Refused where compression was not agreed on.
-pub fn inflated(frame: Frame, agreed: &Agreed) -> Result<Frame, Reply> {
-    if !frame.has(Flags::COMP) {
-        return Ok(frame);
-    }
-    if !agreed.has(FEATURE_ZSTD) {
-        return Err(Reply::from(Error::schema("COMP was not agreed on: both HELLOs must name the feature zstd")));
-    }
-    match compress::inflate(&frame.payload, agreed.max_frame) {
-        Ok(payload) => Ok(Frame { flags: frame.flags.without(Flags::COMP), payload, ..frame }),
-        Err(error) => {
-            let kind = match error {
-                compress::InflateError::TooLarge { .. } => ron_types::Kind::FrameTooLarge,
-                compress::InflateError::Malformed => ron_types::Kind::Schema,
-            };
-            Err(Reply::from(Error::new(kind, error.to_string())))
-        }
     }
 }
 

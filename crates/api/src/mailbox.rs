@@ -75,8 +75,8 @@ struct App {
 
 const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
 
-/// Reads bytes as every body and payload that a node with a mailbox takes, as the fuzz target does; whatever they are, it
-/// returns.
+/// Reads bytes as every body and payload that a node with a mailbox takes, as the fuzz target does; whatever they are,
+/// it returns.
 #[doc(hidden)]
 pub fn read_any_mailbox_body(bytes: &[u8]) {
     fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) {

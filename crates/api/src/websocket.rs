@@ -13,7 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
@@ -112,8 +112,8 @@ fn accept_key(key: &[u8]) -> String {
     STANDARD.encode(digest.finish())
 }
 
-/// The bytes of a WebSocket. What has been read of a message that is not whole yet is held in memory, and counts against
-/// the share of the caller like the body of a request.
+/// The bytes of a WebSocket. What has been read of a message that is not whole yet is held in memory, and counts
+/// against the share of the caller like the body of a request.
 pub(crate) struct MeteredIo<S> {
     io: S,
     admission: Admission,
@@ -126,6 +126,19 @@ impl<S> MeteredIo<S> {
     pub(crate) fn message_done(&mut self) {
         self.unread_bytes = 0;
         self.admission.drop_body();
+    }
+}
+
+impl<S: AsyncRead + Unpin> MeteredIo<S> {
+    /// Reads until the peer has ended, and keeps nothing of it.
+    pub(crate) async fn throw_away(&mut self) {
+        let mut waste = vec![0; READ_BYTES];
+        loop {
+            self.message_done();
+            if !matches!(self.io.read(&mut waste).await, Ok(1..)) {
+                return;
+            }
+        }
     }
 }
 
@@ -159,7 +172,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredIo<S> {
 #[cfg(test)]
 mod tests {
     use http::Request;
-    use tokio::io::AsyncReadExt as _;
 
     use super::*;
 

@@ -7,6 +7,7 @@ mod receive;
 mod repair;
 mod serve;
 mod table;
+mod tree;
 
 use bytes::Bytes;
 
@@ -23,6 +24,7 @@ use crate::turn::{Shared, Turn};
 use crate::wire::{self, Key, Message};
 use news::News;
 use partial::Partial;
+use tree::Tree;
 
 pub(crate) use table::LANE_BYTES;
 
@@ -44,6 +46,7 @@ pub(crate) struct Lane {
     /// New messages that were asked for and not pushed on: every link gets their digest.
     history: News,
     partials: Vec<Partial>,
+    tree: Tree,
     frames: Bucket,
     /// Origins with messages to be asked for.
     repairing: Vec<u32>,
@@ -79,6 +82,7 @@ impl Lane {
             fresh: News::default(),
             history: News::default(),
             partials: Vec::new(),
+            tree: Tree::default(),
             frames: Bucket::full(config.lane_frames, now),
             repairing: Vec::new(),
             graft_wait: config.graft_after,
@@ -135,6 +139,7 @@ impl Lane {
         turn.shared.totals.serves -= self.links[session.slot()].serves.len();
         self.links[session.slot()] = LinkState::nobody();
         self.eager.retain(|slot| usize::from(*slot) != session.slot());
+        self.tree.peer_down(session);
         self.partials
             .iter_mut()
             .filter(|partial| partial.from == session)
@@ -170,10 +175,10 @@ impl Lane {
     fn set_lazy(&mut self, now: Micros, session: Session) {
         let tip = self.ring.tip();
         let Some(link) = self.link_mut(session) else { return };
+        (link.half, link.is_child, link.has_joined) = (None, false, false);
         if !std::mem::replace(&mut link.eager, false) {
             return;
         }
-        link.half = None;
         if link.cursor < tip {
             link.summary_at = now;
         }
@@ -207,6 +212,7 @@ impl Lane {
         (origin.next, origin.started, origin.used_at) = (seq + 1, true, turn.now);
         origin.held.push_back((seq, arrival));
         self.used_at = turn.now;
+        let way_before = self.tree.lead(turn.now, (origin.id, at), from);
         let (payload, hashes) = (stored.payload(), stored.hashes());
         let delivered = Delivered { lane: &self.name, origin: &origin.id, epoch, seq, hops, payload: &payload, hashes };
         turn.shell.deliver(&self.name, delivered);
@@ -222,6 +228,9 @@ impl Lane {
         }
         if relays {
             self.announce(turn, at, epoch, seq, from, push);
+        }
+        if way_before != self.tree.parent {
+            self.change_parent(turn, way_before);
         }
         self.trim(turn);
     }

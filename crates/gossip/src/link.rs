@@ -113,6 +113,10 @@ pub(crate) struct LinkState {
     /// The session; [`Session::NONE`] where the place has no peer.
     pub(crate) session: Session,
     pub(crate) eager: bool,
+    /// The peer's way to the leader is over this link: it is needed, whatever else comes over it.
+    pub(crate) is_child: bool,
+    /// The peer knows that this node's way to the leader is over this link.
+    pub(crate) has_joined: bool,
     /// Arrival of the next message to push.
     pub(crate) cursor: u64,
     pub(crate) half: Option<Half>,
@@ -122,9 +126,9 @@ pub(crate) struct LinkState {
     /// When the peer gets a summary, and whether its own is wanted.
     pub(crate) summary_at: Micros,
     pub(crate) summary_reply: bool,
-    /// The last time a prune was sent, a graft was sent, a graft was refused.
+    /// The last time a prune was sent.
     pub(crate) pruned_at: Option<Micros>,
-    pub(crate) grafted_at: Option<Micros>,
+    /// The last time the peer said that it pushes to as many as it may.
     pub(crate) refused_at: Option<Micros>,
     pub(crate) serves: VecDeque<Serve>,
 }
@@ -143,6 +147,8 @@ impl LinkState {
         LinkState {
             session,
             eager: false,
+            is_child: false,
+            has_joined: false,
             cursor: tip,
             half: None,
             credit: Credit::new(now),
@@ -150,7 +156,6 @@ impl LinkState {
             summary_at: Micros::MAX,
             summary_reply: false,
             pruned_at: None,
-            grafted_at: None,
             refused_at: None,
             serves: VecDeque::new(),
         }

@@ -51,6 +51,8 @@ pub(crate) struct Asked {
     /// When it was asked, or last sent some of it.
     pub(crate) at: Micros,
     pub(crate) graft: bool,
+    /// Whether the answer is pushed on. What is asked for as history is only announced, since those behind may have it.
+    pub(crate) is_live: bool,
 }
 
 impl Asked {
@@ -70,12 +72,12 @@ pub(crate) struct Repair {
     /// Peers asked although they claimed nothing.
     pub(crate) blind: Vec<Session>,
     /// Whether a push should have brought it: then the tree is mended too.
-    pub(crate) graft: bool,
+    pub(crate) is_live: bool,
 }
 
 impl Repair {
     pub(crate) fn new(now: Micros) -> Self {
-        Repair { claims: Vec::new(), asked: None, due: Micros::MAX, since: now, blind: Vec::new(), graft: false }
+        Repair { claims: Vec::new(), asked: None, due: Micros::MAX, since: now, blind: Vec::new(), is_live: false }
     }
 
     /// Notes a claim. A peer has one for each origin; where there is no room, the worst goes.

@@ -8,10 +8,11 @@
 //! | 3 chunk | origin 32, epoch 8, seq 8, index 2, content (64 KiB but for the last) |
 //! | 4 digest | flags 1 (1: no push follows), then up to 256 times origin 32, epoch 8, first 8, last 8 |
 //! | 5 graft, 6 pull | origin 32, epoch 8, from 8, to 8, first chunk wanted of `from` 2 |
-//! | 7 prune | |
+//! | 7 prune | why 1 (0: pushes come from elsewhere, 1: the fan-out is full) |
 //! | 8 summary | flags 1 (1: answer with yours), then entries as in a digest |
 //! | 9 credit | bytes consumed since the session began 8 |
 //! | 10 answer | origin 32, epoch 8, from 8, through 8, not held up to 8 |
+//! | 11 join, 12 leave | |
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -58,8 +59,11 @@ pub enum Body {
     Graft(Want),
     /// Asks for a range alone.
     Pull(Want),
-    /// Asks for no more pushes: they come from elsewhere already.
-    Prune,
+    /// Asks for no more pushes, since they come from elsewhere already; or says that no pushes will come.
+    Prune {
+        /// The sender was asked to push, and pushes to as many as it may.
+        is_full: bool,
+    },
     /// All that is held of the lane.
     Summary {
         /// The sender wants the receiver's in return.
@@ -74,6 +78,10 @@ pub enum Body {
     },
     /// The end of what was sent for a graft or pull.
     Answer(Answer),
+    /// Asks for pushes: the receiver is the sender's way to the rest, whatever it said before.
+    Join,
+    /// The receiver is no longer the sender's way to the rest.
+    Leave,
 }
 
 /// A whole message of an origin.
@@ -262,14 +270,16 @@ impl Message {
             4 => decode_digest(bytes)?,
             5 => Body::Graft(decode_want(bytes)?),
             6 => Body::Pull(decode_want(bytes)?),
-            7 if bytes.is_empty() => Body::Prune,
-            7 => return Err(WireError::TooLong),
+            7 => Body::Prune { is_full: decode_flag(exactly(bytes, 1)?.get_u8())? },
             8 => {
                 let (reply, entries) = decode_entries(bytes)?;
                 Body::Summary { reply, entries }
             }
             9 => Body::Credit { consumed: exactly(bytes, 8)?.get_u64() },
             10 => Body::Answer(decode_answer(bytes)?),
+            11 if bytes.is_empty() => Body::Join,
+            12 if bytes.is_empty() => Body::Leave,
+            11 | 12 => return Err(WireError::TooLong),
             unknown => return Err(WireError::UnknownKind(unknown)),
         };
         Ok(Message { lane, body })
@@ -292,7 +302,8 @@ impl Message {
             Body::Chunk(chunk) => CHUNK_FIXED + chunk.bytes.len(),
             Body::Digest { entries, .. } | Body::Summary { entries, .. } => 1 + entries.0.len(),
             Body::Graft(_) | Body::Pull(_) => 32 + 8 + 8 + 8 + 2,
-            Body::Prune => 0,
+            Body::Join | Body::Leave => 0,
+            Body::Prune { .. } => 1,
             Body::Credit { .. } => 8,
             Body::Answer(_) => 32 + 8 + 8 + 8 + 8,
         };
@@ -309,10 +320,12 @@ impl Body {
             Body::Digest { .. } => 4,
             Body::Graft(_) => 5,
             Body::Pull(_) => 6,
-            Body::Prune => 7,
+            Body::Prune { .. } => 7,
             Body::Summary { .. } => 8,
             Body::Credit { .. } => 9,
             Body::Answer(_) => 10,
+            Body::Join => 11,
+            Body::Leave => 12,
         }
     }
 
@@ -343,7 +356,8 @@ impl Body {
                 out.put_u64(want.to);
                 out.put_u16(want.chunk);
             }
-            Body::Prune => {}
+            Body::Prune { is_full } => out.put_u8(u8::from(*is_full)),
+            Body::Join | Body::Leave => {}
             Body::Credit { consumed } => out.put_u64(*consumed),
             Body::Answer(answer) => {
                 put_key(out, &Key { origin: answer.origin, epoch: answer.epoch, seq: answer.from });
@@ -452,13 +466,17 @@ fn decode_digest(bytes: Bytes) -> Result<Body, WireError> {
     Ok(Body::Digest { no_push, entries })
 }
 
+fn decode_flag(byte: u8) -> Result<bool, WireError> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(WireError::OutOfBounds("flags")),
+    }
+}
+
 fn decode_entries(bytes: Bytes) -> Result<(bool, Entries), WireError> {
     let mut bytes = at_least(bytes, 1)?;
-    let flag = match bytes.get_u8() {
-        0 => false,
-        1 => true,
-        _ => return Err(WireError::OutOfBounds("flags")),
-    };
+    let flag = decode_flag(bytes.get_u8())?;
     if !bytes.len().is_multiple_of(ENTRY_BYTES) {
         return Err(WireError::TooShort);
     }

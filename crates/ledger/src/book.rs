@@ -15,7 +15,7 @@ mod crash;
 #[cfg(test)]
 mod tests;
 
-pub use open::{BookOptions, Opened};
+pub use open::{BookOptions, Opened, marked_damage};
 pub(crate) use state::check_words;
 pub use statement::{AccountLine, AccountPage, Side, StatementLine, StatementPage};
 pub use verify::{AssetSums, BookReport, Inspection, inspect};

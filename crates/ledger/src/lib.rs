@@ -16,7 +16,7 @@ mod tls;
 pub use self::http::{HttpLedger, HttpOptions};
 pub use book::{
     AccountLine, AccountPage, AssetSums, Balance, Book, BookError, BookOptions, BookReport, Inspection, Opened, Side,
-    StatementLine, StatementPage, inspect,
+    StatementLine, StatementPage, inspect, marked_damage,
 };
 pub use model::{Batch, Direction, Entry, Ledger, LedgerError, Outcome, RunKey, Tally};
 pub use postgres::{PostgresLedger, PostgresOptions};

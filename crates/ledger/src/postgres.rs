@@ -82,6 +82,12 @@ impl PostgresLedger {
         done
     }
 
+    /// Whether PostgreSQL answers and lets us in, and has our tables; makes none.
+    pub async fn reach(&self) -> Result<bool, LedgerError> {
+        let reached = self.target.connect_for(&Look).await;
+        reached.map(|(_, is_there)| is_there).map_err(Trouble::into_ledger_error)
+    }
+
     /// Counts the whole ledger again inside PostgreSQL: everything that is wrong, in words.
     pub async fn verify(&self) -> Result<Vec<String>, LedgerError> {
         self.with_link(Recount).await
@@ -112,6 +118,16 @@ impl Work for TallyOf<'_> {
 
     async fn perform(&self, client: &mut Client) -> Result<Vec<Tally>, Trouble> {
         submit::tally(client, self.0).await
+    }
+}
+
+struct Look;
+
+impl Work for Look {
+    type Answer = bool;
+
+    async fn perform(&self, client: &mut Client) -> Result<bool, Trouble> {
+        schema::is_there(client).await
     }
 }
 

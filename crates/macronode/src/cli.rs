@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use toml::{Table, Value};
 
-use crate::commands::{TokenCommand, TopArgs};
+use crate::commands::{ClusterCommand, TokenCommand, TopArgs};
 use crate::config::{Key, Sources};
 use crate::errors::Exit;
 use crate::services::{self, ServiceCommand};
@@ -20,6 +20,7 @@ Examples:
   macronode status                       how the running node stands
   macronode drain --dry-run              what a drain would wait for
   macronode top                          watch the node at work
+  macronode cluster dev 3                three nodes on this machine that know each other
 ";
 
 const EXITS: &str = "
@@ -71,6 +72,9 @@ pub enum Command {
     Top(TopArgs),
     /// Examine this machine: ports, limits, clock, disk, memory, TLS files.
     Doctor(DoctorArgs),
+    /// Start several nodes on this machine, joined, to try things out.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Do what a service offers.
     #[command(skip)]
     OfService(ServiceCommand, ArgMatches),
@@ -86,7 +90,7 @@ pub enum ConfigCommand {
         sources: bool,
         /// How the node would run.
         #[command(flatten)]
-        run: RunArgs,
+        run: Box<RunArgs>,
     },
     /// Check a file together with the environment.
     Validate {
@@ -377,6 +381,7 @@ mod tests {
             "macronode token revoke --id 00 --data-dir d",
             "macronode top --interval 2s --once",
             "macronode doctor --json --amnesia",
+            "macronode cluster dev 5 --dir d --json",
         ] {
             assert!(parsed(line).is_ok(), "{line}");
         }

@@ -2,6 +2,7 @@
 
 mod api;
 mod identity;
+pub mod sse;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,9 +1,11 @@
 //! What the binary does besides running: each command makes a report, and one place prints it and ends the process.
 
+mod cluster;
 mod drain;
 mod settings;
 mod status;
 pub mod table;
+pub mod text;
 pub mod token;
 pub mod top;
 mod topology;
@@ -12,6 +14,7 @@ pub mod view;
 
 use std::io::Write as _;
 
+pub use cluster::ClusterCommand;
 pub use token::TokenCommand;
 pub use top::{Pane, TopArgs};
 
@@ -59,6 +62,7 @@ pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Fai
             wait(asked)
         }
         Command::Token(command) => token::token(&command),
+        Command::Cluster(ClusterCommand::Dev(args)) => wait(cluster::dev(&args)),
         Command::OfService(command, matches) => command.run(&matches),
         Command::Top(args) => top::top(&args, services::panes()),
         Command::Doctor(args) => Ok(doctor::doctor(&args.run.sources(), args.json)),
@@ -85,6 +89,13 @@ pub fn finish(report: Result<Report, Failure>) -> Exit {
             failure.code.exit()
         }
     }
+}
+
+/// Writes to standard output now; an error means that nobody reads it.
+pub fn print(text: &str) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
 }
 
 /// Tells the operator what went wrong and where to read on.

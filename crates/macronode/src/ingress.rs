@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use oap::Hello;
 use ron_api::frames::FrameSurface;
+use ron_auth::Authority;
 use ron_kernel::connection_limiter::{ConnectionLimiter, Slot};
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
@@ -53,6 +54,8 @@ pub struct Ingress {
     pub tls: Tls,
     /// Id of this node.
     pub node_id: NodeId,
+    /// Decides on tokens.
+    pub authority: Authority,
     /// Sessions of other nodes; none on a node without a service for them.
     pub peers: Option<Arc<dyn PeerPort>>,
     /// Surfaces of services, by application.

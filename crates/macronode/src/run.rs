@@ -219,7 +219,7 @@ impl Node {
             frames.extend(installed.frames);
             peers = peers.or(installed.peers);
         }
-        let authority = access.authority.clone();
+        let (authority, oap_authority) = (access.authority.clone(), access.authority.clone());
         own_units(&mut builder, admin, (&live, reloads), access, measurements);
         let sockets = PlaneSockets::new(Arc::clone(&listeners), data, live.config.clone());
         if config.runs("http") {
@@ -242,7 +242,8 @@ impl Node {
                 None => Tls::new(&key, PostQuantum::Hybrid).map_err(|error| unusable_key(&error))?,
             };
             let config = live.config.clone();
-            let ingress = Ingress { config, tls, node_id: key.node_id(), peers, surfaces: frames.into(), work };
+            let (node_id, surfaces) = (key.node_id(), frames.into());
+            let ingress = Ingress { config, tls, node_id, authority: oap_authority, peers, surfaces, work };
             let oap = builder.service(&specs::OAP).depends_on(services::all().map(|service| service.spec().name));
             oap.task(&specs::TRANSPORT_INGRESS, 1, move |context| {
                 let (ingress, sockets) = (ingress.clone(), sockets.clone());

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use clap::{ArgMatches, Subcommand};
+use futures_util::future::LocalBoxFuture;
 use ron_api::frames::FrameSurface;
 use ron_api::{ApiBuilder, Surface};
 use ron_auth::{Authority, Capabilities};
@@ -19,6 +20,7 @@ use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
 use ron_kernel::{Builder, Snapshot};
 use ron_transport::NodeKey;
 
+pub use crate::client::ApiClient;
 pub use crate::commands::{Pane, Report};
 pub use crate::config::{BrokenRule, Config, Section};
 pub use crate::data_dir::DataDir;
@@ -92,6 +94,12 @@ pub trait Service: Sync {
     /// Panes of `macronode top` that show the service.
     fn panes(&self) -> Vec<Box<dyn Pane>> {
         Vec::new()
+    }
+
+    /// Whether the service of a running node has reached the other nodes it was told of; asked before a cluster is said
+    /// to stand.
+    fn has_joined<'a>(&'a self, _api: &'a mut ApiClient) -> LocalBoxFuture<'a, Result<bool, Failure>> {
+        Box::pin(std::future::ready(Ok(true)))
     }
 
     /// Adds it to a node; gives what it serves on the planes.

@@ -26,8 +26,8 @@ pub type Beginning = Box<dyn FnOnce() -> Vec<Answer> + Send>;
 enum Order {
     /// Job of a development route of the HTTP plane.
     Dev(WorkItem, oneshot::Sender<Result<Bytes, Error>>),
-    /// Requests of the framed plane, and the bytes they hold on to. What they wait for once they are begun (a message, a
-    /// commit to the disk) is the connection's part: a worker that waited would be missed by others.
+    /// Requests of the framed plane, and the bytes they hold on to. What they wait for once they are begun (a message,
+    /// a commit to the disk) is the connection's part: a worker that waited would be missed by others.
     Frames(Beginning, usize, oneshot::Sender<Vec<Answer>>),
 }
 

@@ -88,8 +88,12 @@ async fn every_task_and_channel_of_the_contract_is_live() {
             "min(512, shard_capacity/4)" => Some((shard_capacity / 4).min(512)),
             other => panic!("{other} is not understood"),
         };
-        // A node has one queue of each name, and `work` is its own.
-        let name = if (text(&row, "service"), name) == ("svc-rewarder", "work") { "reward_work" } else { name };
+        // A node has one queue of each name: `work` is its own, and `events_tx` the mailbox's.
+        let name = match (text(&row, "service"), name) {
+            ("svc-rewarder", "work") => "reward_work",
+            ("svc-overlay", "events_tx") => "overlay_events",
+            (_, name) => name,
+        };
         for name in each_shard(name) {
             let live = named(&topology["queues"], &name);
             assert_eq!(live["kind"], text(&row, "kind"), "kind of {name}");
@@ -172,6 +176,9 @@ fn every_default_of_the_contract_is_the_default_of_the_configuration() {
                 let (section, key) = match (section.as_str(), key.as_str()) {
                     ("io", "max_frame_bytes") => ("oap", "max_frame_bytes"),
                     ("http", "busy_answer_within") => continue,
+                    // This binary is a macronode.
+                    ("overlay", "idle_timeout_micronode") => continue,
+                    ("overlay", "idle_timeout_macronode") => ("overlay", "idle_timeout"),
                     ("facets", gate) if WAITING_GATES.contains(&gate) => {
                         assert!(printed[section].get(gate).is_none(), "{gate} no longer waits");
                         continue;

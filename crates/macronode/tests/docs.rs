@@ -46,6 +46,28 @@ fn tests_named_in_security() -> BTreeSet<String> {
     text.split('`').filter(|word| word.contains("::rule_")).map(str::to_owned).collect()
 }
 
+/// The tests that docs/security.md links to, by name and file.
+fn tests_linked_in_security() -> Vec<(String, PathBuf)> {
+    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let text = std::fs::read_to_string(docs.join("security.md")).expect("docs/security.md");
+    let links = text.split("[`").skip(1).filter_map(|rest| {
+        let (name, rest) = rest.split_once("`](")?;
+        let (path, _) = rest.split_once(')')?;
+        path.ends_with(".rs").then(|| (name.to_owned(), docs.join(path)))
+    });
+    links.collect()
+}
+
+#[test]
+fn every_test_that_security_links_to_is_where_it_says() {
+    let linked = tests_linked_in_security();
+    assert!(linked.len() >= 20, "the table of payouts is there");
+    for (name, path) in linked {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(text.contains(&format!("fn {name}(")), "{} has no test {name}", path.display());
+    }
+}
+
 #[test]
 fn every_rule_of_security_names_its_tests_and_every_test_of_a_rule_is_named() {
     let (named, written) = (tests_named_in_security(), tests_of_rules());

@@ -6,10 +6,14 @@
 
 #[path = "rewarder/cli.rs"]
 mod cli;
+#[path = "rewarder/doctor.rs"]
+mod doctor;
 #[path = "rewarder/ledger.rs"]
 mod ledger;
 #[path = "rewarder/page.rs"]
 mod page;
+#[path = "rewarder/postgres.rs"]
+mod postgres;
 #[path = "operations/process.rs"]
 #[allow(dead_code, reason = "shared with another suite, which needs all of it")]
 mod process;

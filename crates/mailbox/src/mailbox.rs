@@ -212,6 +212,11 @@ impl Mailbox {
         self.engine.topics.list(after, prefix, limit)
     }
 
+    /// Whether there is a topic of this name.
+    pub fn has_topic(&self, name: &TopicName) -> bool {
+        self.engine.topics.get(name).is_some()
+    }
+
     /// One topic.
     pub fn topic(&self, name: &TopicName) -> Result<TopicView, Error> {
         self.engine.topics.expect(name).map(|topic| self.engine.topics.view(&topic))

@@ -2,12 +2,13 @@
 
 use ron_transport::{PeerAddress, PostQuantum};
 use ron_types::limits::overlay as limits;
-use ron_types::settings::{
-    KIB, MIB, MINUTE_MS, SECOND_MS, choice, live, nodes, process, restarts, size, time, whole, whole_or_auto,
-};
+use ron_types::settings::{KIB, MIB, MINUTE_MS, SECOND_MS, choice, live, nodes, process, restarts, size, time, whole};
 use ron_types::{Size, TimeSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// Words of [`EgressOverflow`].
+const EGRESS_OVERFLOWS: &[&str] = &["reject_new", "shed_oldest", "drop_newest", "disconnect"];
 
 /// The overlay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,14 +39,11 @@ pub struct Options {
     /// What happens when a peer's queue is full: the message waits in the ring and its publisher is told so
     /// (`reject_new`), the oldest of the lane makes room (`shed_oldest`), it is left out for that peer (`drop_newest`),
     /// or the session ends (`disconnect`).
-    #[schemars(extend("x-setting" = restarts("overlay", choice(&["reject_new", "shed_oldest", "drop_newest", "disconnect"]))))]
+    #[schemars(extend("x-setting" = restarts("overlay", choice(EGRESS_OVERFLOWS))))]
     pub egress_overflow: EgressOverflow,
     /// Memory of each engine for messages that peers and subscribers can still ask for.
     #[schemars(extend("x-setting" = restarts("overlay", size(MIB, 1024 * MIB))))]
     pub ring_bytes: Size,
-    /// Engines that lanes are divided among; 0 chooses by the number of cores.
-    #[schemars(extend("x-setting" = process(whole_or_auto(limits::ENGINES_MAX as u64, "one for each core, at most 4"))))]
-    pub engines: usize,
 }
 
 /// Nodes that may open a session.
@@ -115,7 +113,6 @@ impl Default for Options {
             peer_egress_bytes: Size(limits::EGRESS_BYTES_MAX),
             egress_overflow: EgressOverflow::RejectNew,
             ring_bytes: Size(limits::RING_BYTES),
-            engines: 0,
         }
     }
 }

@@ -175,7 +175,8 @@ async fn live_through(context: TaskContext, shared: Arc<Shared>, session: Sessio
         Err(error) => return refuse(session, error).await,
     };
     shared.counts.opened();
-    tracing::info!(node_id = %link.node_id, address = %link.facts.address, group = link.facts.tls_group, "a peer is up");
+    let facts = &link.facts;
+    tracing::info!(node_id = %link.node_id, address = %facts.address, group = facts.tls_group, "a peer is up");
     let by = Deadline::after(ORDER_TIME);
     if shared.engines.peer_up(&link, by).await.is_ok() {
         shared.events.publish(OverlayEvent::Up { node_id: link.node_id, address: link.facts.address });

@@ -71,7 +71,8 @@ async fn read(mut reader: Reader, link: &Arc<Link>, shared: &Shared) -> Closed {
                 Heard::Frame(_) => shared.counts.frame_refused("app"),
                 Heard::Credit { .. } => {}
                 Heard::GoAway(farewell) => {
-                    tracing::debug!(node_id = %link.node_id, code = farewell.code, reason = farewell.reason, "a peer leaves");
+                    let (node_id, code) = (link.node_id, farewell.code);
+                    tracing::debug!(%node_id, code, reason = farewell.reason, "a peer leaves");
                     return Closed::Done;
                 }
             }

@@ -2,8 +2,8 @@
 //!
 //! In order of flow: the framed plane does the handshake and hands the session of another node over; the listener lets
 //! it in; its connection is split into one reader and one writer; the reader gives batches of frames to the engine of
-//! their lane; the engine, whose core ([`ron_gossip::Core`]) does no I/O, delivers to subscribers and puts what peers are
-//! to get into their outboxes, which the writer empties.
+//! their lane; the engine, whose core ([`ron_gossip::Core`]) does no I/O, delivers to subscribers and puts what peers
+//! are to get into their outboxes, which the writer empties.
 
 pub mod capabilities;
 pub mod config;
@@ -37,7 +37,7 @@ use crate::shared::Shared;
 
 /// Adds the overlay to a node: its queues, its tasks and its metrics.
 pub fn install(builder: &mut Builder, options: OverlayOptions, live: Snapshot<LiveOptions>) -> Overlay {
-    let (engines, receivers) = EnginePorts::new(builder, options.engines);
+    let (engines, receivers) = EnginePorts::new(builder);
     let (sessions, offered) = builder.queue(&specs::PEER_SESSIONS);
     let (accepted, taken) = builder.queue(&specs::INGRESS_WORK);
     let (readers, read_halves) = builder.queue(&specs::READ_HALVES);

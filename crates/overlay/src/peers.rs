@@ -154,9 +154,9 @@ impl Peers {
         }
     }
 
-    /// Enters a new session. Where there is one already, both sides must keep the same of the two without a word between
-    /// them: the one that the node with the lesser id opened. The same node opening another replaces its first, which it
-    /// has given up or does not know of any more.
+    /// Enters a new session. Where there is one already, both sides must keep the same of the two without a word
+    /// between them: the one that the node with the lesser id opened. The same node opening another replaces its first,
+    /// which it has given up or does not know of any more.
     pub fn enter(&self, facts: &Arc<SessionFacts>, outbox: &Outbox) -> Result<Arc<Link>, Error> {
         let Remote::Node(node_id) = facts.remote else {
             return Err(Error::new(Kind::Unauthenticated, "a session without a node's certificate is not a peer's"));

@@ -25,8 +25,6 @@ pub struct OverlayOptions {
     pub node_id: NodeId,
     /// Where the framed plane listens; none on a node that only dials.
     pub listen: Option<SocketAddr>,
-    /// Engines that lanes are divided among.
-    pub engines: usize,
     /// What a full queue to a peer leads to.
     pub egress_overflow: EgressOverflow,
     /// Memory of each engine for messages that can still be asked for.

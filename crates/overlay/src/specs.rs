@@ -46,7 +46,7 @@ pub static WRITER: TaskSpec = task(
 /// Runs the protocol.
 pub static GOSSIP_ENGINE: TaskSpec = task(
     "gossip_engine",
-    "one for each core, at most 4",
+    "4",
     Phase::Work,
     "owns the lanes that fall to it: order, relay, repair, fan-out and burst budgets; delivers to subscribers",
 );
@@ -120,14 +120,14 @@ const fn orders(name: &'static str) -> QueueSpec {
 }
 
 /// Batches of frames and publications, for each engine.
-pub static GOSSIP_INGRESS: [QueueSpec; limits::ENGINES_MAX] = [
+pub static GOSSIP_INGRESS: [QueueSpec; limits::ENGINES] = [
     ingress("gossip_ingress_tx"),
     ingress("gossip_ingress_tx[1]"),
     ingress("gossip_ingress_tx[2]"),
     ingress("gossip_ingress_tx[3]"),
 ];
 /// Peers that come and go, subscriptions and questions, for each engine: few, and none may be lost.
-pub static ENGINE_ORDERS: [QueueSpec; limits::ENGINES_MAX] =
+pub static ENGINE_ORDERS: [QueueSpec; limits::ENGINES] =
     [orders("engine_orders"), orders("engine_orders[1]"), orders("engine_orders[2]"), orders("engine_orders[3]")];
 
 /// Frames on their way to a peer: one outbox for each connection, shown as the fullest of them.

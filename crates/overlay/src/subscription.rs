@@ -153,7 +153,7 @@ mod tests {
     fn message(seq: u64, bytes: usize) -> Item {
         Item::Message(Message {
             msg_id: MsgId([0; 16]),
-            origin: NodeKey::generate().node_id(),
+            origin: NodeKey::generate().expect("randomness").node_id(),
             epoch: 1,
             seq,
             hops: 0,

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Longest name, in bytes.
 const BYTES_MAX: usize = 128;
+/// What the account of a pot begins with. No payee's id may, or a payout could change what a pot has.
+pub(crate) const POT_PREFIX: &str = "epoch/";
 
 /// Name of an epoch: 1 to 128 of `A-Z a-z 0-9 . _ -`, not beginning with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -26,7 +28,7 @@ impl EpochId {
 
     /// Account that an epoch's payouts come from.
     pub fn pot(&self) -> String {
-        format!("epoch/{}", self.0)
+        format!("{POT_PREFIX}{}", self.0)
     }
 }
 

@@ -11,7 +11,7 @@ use ron_usage::{InputError, InputFile, Limits};
 
 use crate::canonical::{CanonicalError, to_canonical};
 use crate::correct::{Corrected, Correction};
-use crate::epoch::EpochId;
+use crate::epoch::{EpochId, POT_PREFIX};
 use crate::hashing::{b3, hash_parts, hex0x};
 use crate::manifest::{AssetFacts, InputFacts, Roots};
 use crate::policy_document::{PolicyDocument, PolicyDocumentError, canonical_policy};
@@ -20,6 +20,8 @@ use crate::policy_document::{PolicyDocument, PolicyDocumentError, canonical_poli
 const UNPACKED_BYTES_FREE: u64 = 1 << 30;
 /// Times its own length that a compressed file may unpack to beyond that. Rows of usage pack tenfold or twentyfold.
 const UNPACKED_RATIO_MAX: u64 = 256;
+/// Letters of an id that are shown when it is refused.
+const SHOWN_CHARS: usize = 64;
 
 /// An order for a run.
 #[derive(Clone, Debug)]
@@ -89,7 +91,7 @@ pub enum RunError {
     /// The policy cannot be run.
     #[error("{0}")]
     Policy(#[from] PolicyDocumentError),
-    /// The order contradicts itself.
+    /// The order contradicts itself, or names a payee that cannot be paid.
     #[error("{0}")]
     Order(String),
     /// [`Watch`] said so.
@@ -206,6 +208,7 @@ pub fn read(job: &Job, watch: &dyn Watch) -> Result<Basis, RunError> {
         unpacked_bytes_max: unpacked_bytes_max(&job.inputs),
     };
     let read = ron_usage::read(&job.inputs, &limits, &ReadingProgress(watch))?;
+    refuse_pots(read.totals.roster())?;
     let files = job.inputs.iter().zip(read.hashes.iter().zip(&read.lengths));
     let facts = |(file, (hash, bytes)): (&InputFile, (&blake3::Hash, &u64))| InputFacts {
         b3: b3(hash.as_bytes()),
@@ -220,6 +223,17 @@ pub fn read(job: &Job, watch: &dyn Watch) -> Result<Basis, RunError> {
     let (epoch, document) = (job.epoch.clone(), job.policy.clone());
     let (rows, totals) = (read.rows, read.totals);
     Ok(Basis { epoch, document, policy, pools, carry, carry_from, inputs, rows, totals, correction: None })
+}
+
+/// Refuses ids that are accounts of pots. They stand together, since a roster is in order.
+fn refuse_pots(roster: &Roster) -> Result<(), RunError> {
+    let place = roster.place_for(POT_PREFIX);
+    let found = (place < roster.len()).then(|| roster.get(place)).filter(|actor| actor.starts_with(POT_PREFIX));
+    let reason = |actor: &str| {
+        let shown: String = actor.chars().take(SHOWN_CHARS).collect();
+        RunError::Order(format!("actor `{shown}`: ids that begin with `{POT_PREFIX}` are the accounts of pots"))
+    };
+    found.map_or(Ok(()), |actor| Err(reason(actor)))
 }
 
 /// Bytes that a compressed file of this order may unpack to: a bomb is refused long before it has gone off.

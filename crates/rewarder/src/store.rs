@@ -5,9 +5,10 @@ mod row;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ron_log::{Class, Disk, Log, LogError, LogOptions, Position, Recovery};
+use ron_log::{Class, Disk, Log, LogError, LogOptions, Position, Recovery, VerifyReport};
 use ron_types::limits::rewarder::EPOCHS_MAX;
 
 pub use row::{AssetTotal, EpochRow, EpochStatus, Quarantine, QuarantineReason, SealRecord};
@@ -157,6 +158,14 @@ impl Store {
         self.rows().by_epoch.range::<str, _>((from, Bound::Unbounded)).take(limit).map(|(_, row)| row.clone()).collect()
     }
 
+    /// Rows against the order of their ids, from before this one on.
+    pub fn list_back(&self, before: Option<&str>, limit: usize) -> Vec<Arc<EpochRow>> {
+        let to = before.map_or(Bound::Unbounded, Bound::Excluded);
+        let rows = self.rows();
+        let back = rows.by_epoch.range::<str, _>((Bound::Unbounded, to)).rev();
+        back.take(limit).map(|(_, row)| row.clone()).collect()
+    }
+
     /// Ids of all epochs with this status.
     pub fn with_status(&self, status: EpochStatus) -> Vec<String> {
         let rows = self.rows();
@@ -264,6 +273,21 @@ impl Store {
         }
         Ok(self.log.retire(oldest)?)
     }
+}
+
+/// Rows of a seal log that nobody has open, read without changing a byte, and the state of its files.
+/// [`LogError::InUse`] if a node has it open.
+pub fn inspect(directory: &Path) -> Result<(Vec<Arc<EpochRow>>, VerifyReport), StoreError> {
+    let (mut rows, mut strange) = (Rows::default(), 0);
+    let report =
+        ron_log::walk(directory, &mut |replayed, _body| match serde_json::from_slice::<SealRecord>(replayed.head) {
+            Ok(record) => rows.take(&record, RowPlace::of(replayed.position)),
+            Err(_) => strange += 1,
+        })?;
+    if strange > 0 {
+        return Err(StoreError::Strange(strange));
+    }
+    Ok((rows.by_epoch.into_values().collect(), report))
 }
 
 impl RowPlace {

@@ -5,6 +5,7 @@ mod address;
 mod alone;
 mod calendar;
 mod client;
+pub mod frames;
 mod load;
 mod mailbox;
 mod node;
@@ -12,6 +13,7 @@ mod options;
 mod postgres;
 mod pulse;
 mod sqs;
+mod trusting;
 mod wait;
 
 pub use address::own_address;

@@ -116,6 +116,13 @@ impl Reader {
         Reader { source, outbox, limits, inflates, last_bytes: now, frame_began, timer: Timer::default(), ended: None }
     }
 
+    /// Changes the bound on frames that are read, from the next header on; for a side that has yet to show who it is. Never
+    /// more than was agreed on.
+    pub fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
+        let agreed = self.outbox.frame_bytes_max();
+        self.source.decoder.set_frame_bytes_max(frame_bytes_max.min(agreed));
+    }
+
     /// Waits for frames and appends all that one read brought to `heard`, at least one. Cancel safe.
     ///
     /// After an error the session is over: the other side is told why, if it can still be told, by the writer, which

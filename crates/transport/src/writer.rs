@@ -79,7 +79,8 @@ impl Writer {
         outbox: Outbox,
         limits: Arc<SessionLimits>,
     ) -> Self {
-        let next_ping = clock::now() + ping_every(&limits);
+        // At once, so that the time to the other side is known from the beginning.
+        let next_ping = clock::now();
         Writer {
             io,
             records,

@@ -89,8 +89,8 @@ pub mod overlay {
 
     /// Items of each queue of the overlay, as the contract has it.
     pub const QUEUE_CAPACITY: usize = 512;
-    /// Engines that lanes are divided among.
-    pub const ENGINES_MAX: usize = 4;
+    /// Engines that lanes are divided among, whatever the machine: one that has no lane costs nothing.
+    pub const ENGINES: usize = 4;
     /// Changes of settings that may wait, as the contract has it; only the newest counts.
     pub const CONFIG_UPDATES_CAPACITY: usize = 16;
     /// Events a watcher may be behind.
@@ -102,7 +102,7 @@ pub mod overlay {
     /// Memory of each engine for messages that peers and subscribers can still ask for.
     pub const RING_BYTES: usize = 32 * MIB;
     /// Bytes that wait for one peer.
-    pub const EGRESS_BYTES_MAX: usize = 4 * MIB;
+    pub const EGRESS_BYTES_MAX: usize = 8 * MIB;
     /// Nodes that one node has sessions with.
     pub const PEERS_MAX: usize = 1024;
     /// Subscriptions of one node, all lanes together.
@@ -125,6 +125,7 @@ pub mod overlay {
     pub const REDIAL_CAP: Duration = Duration::from_secs(10);
 
     const _: () = assert!(PAYLOAD_BYTES_MAX <= super::BODY_BYTES_MAX, "the HTTP plane reads what the overlay takes");
+    const _: () = assert!(PAYLOAD_BYTES_MAX < EGRESS_BYTES_MAX, "the largest message fits into an idle peer's queue");
     const _: () = assert!(PAYLOAD_BYTES_MAX <= SUBSCRIBER_BYTES_MAX, "a subscriber can be handed any message");
     const _: () = assert!(HANDSHAKE_TIMEOUT.as_secs() < IDLE_TIMEOUT.as_secs());
 }

@@ -52,6 +52,10 @@ impl Packages {
     pub const PYTHON_DSSE: Packages =
         Packages::Python { environment: "python-dsse", requirements: "requirements-dsse.txt" };
 
+    /// BLAKE3, which the client of OAP/1 needs beside Python itself.
+    pub const PYTHON_OAP: Packages =
+        Packages::Python { environment: "python-oap", requirements: "requirements-oap.txt" };
+
     /// Makes the packages available; the command that runs the script with them.
     pub fn ready(self, folders: &Folders, script: &str) -> Result<Command, Unready> {
         match self {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 
 use oap::Frame;
 use ron_auth::{Authority, Identified};
@@ -25,14 +26,16 @@ struct State {
     identified: OnceLock<Identified>,
     incoming: Chain,
     outgoing: Chain,
+    /// Held while something is made that later requests of the session need, and by those that wait for it in line.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl Caller {
     /// The other side of a session: who it is, where it calls from, and the token of its HELLO, unchecked.
     pub fn new(remote: Remote, address: IpAddr, token: Option<&str>) -> Caller {
         let token = token.map(|token| Zeroizing::new(token.to_owned()));
-        let (incoming, outgoing) = (Chain::default(), Chain::default());
-        Caller(Arc::new(State { remote, address, token, identified: OnceLock::new(), incoming, outgoing }))
+        let (incoming, outgoing, turn) = (Chain::default(), Chain::default(), tokio::sync::Mutex::default());
+        Caller(Arc::new(State { remote, address, token, identified: OnceLock::new(), incoming, outgoing, turn }))
     }
 
     /// A node, or a client.
@@ -69,6 +72,26 @@ impl Caller {
 
     fn token(&self) -> Option<&str> {
         self.0.token.as_ref().map(|token| token.as_str())
+    }
+
+    /// Does something in the order of the session's requests even where the first of them has to make what all of them
+    /// need, such as a topic, and waits for the disk over it. While it is not `made` they go one by one. Once it is,
+    /// each lets the next one go as soon as it has begun, and nobody waits where nobody is in line.
+    pub async fn in_order<T>(&self, made: impl Fn() -> bool, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        let mut turn = None;
+        // Those in line are given the lock in order, so it is free only if nobody is.
+        if !made() || self.0.turn.try_lock().is_err() {
+            turn = Some(self.0.turn.lock().await);
+        }
+        if made() {
+            let begun = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+            if let Poll::Ready(done) = begun {
+                return done;
+            }
+            drop(turn.take());
+        }
+        work.await
     }
 
     /// Hash chain over the batches that came in on this session.

@@ -199,7 +199,7 @@ impl FrameStream for Publishing {
         let outcome = wants_outcome.then(|| {
             let (outbox, corr) = (self.outbox.clone(), self.corr);
             let tell: svc_overlay::OutcomeCallback = Box::new(move |published| {
-                let reply = published.map_or_else(|error| Reply::from(error), |published| accepted(&published));
+                let reply = published.map_or_else(Reply::from, |published| accepted(&published));
                 // A publisher that does not read its outcomes loses them, not its messages.
                 let _ = outbox.push(corr, Frame::partial_response(AppId::LANES, corr, reply.code, reply.payload));
             });

@@ -1,6 +1,9 @@
-//! Replies, chains and payloads, without a service behind them.
+//! Replies and chains, without a service behind them.
 
-use oap::{Decoder, FRAME_BYTES_MAX};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use oap::{Decoder, FRAME_BYTES_MAX, Flags};
 
 use super::*;
 
@@ -52,33 +55,6 @@ fn a_chain_shows_what_is_missing_doubled_or_changed() {
     assert_ne!(batch_hash(&[[1; 32], [2; 32]]), batch_hash(&[[2; 32], [1; 32]]), "the order counts");
 }
 
-#[test]
-fn payloads_are_inflated_where_that_was_agreed_on() {
-    let agreed = |features: &[&str]| Agreed {
-        version: 1,
-        max_frame: 4096,
-        max_inflight: 1,
-        features: features.iter().map(ToString::to_string).collect(),
-    };
-    let text: Bytes = "to be or not to be, that is the question; ".repeat(3).into();
-    let deflated = compress::deflate(&text, 3).expect("text compresses");
-    let plain = Frame::request(AppId::ECHO, 1, text);
-    let compressed = Frame { payload: deflated, ..plain.clone().with_flags(Flags::COMP) };
-    let code = |frame: Frame, features: &[&str]| inflated(frame, &agreed(features)).map_err(|reply| reply.code);
-    assert_eq!(code(plain.clone(), &[]), Ok(plain.clone()));
-    assert_eq!(code(compressed.clone(), &["zstd"]), Ok(plain.clone()));
-    assert_eq!(code(compressed, &[]), Err(400));
-    assert_eq!(code(plain.clone().with_flags(Flags::COMP), &["zstd"]), Err(400), "not compressed at all");
-    let bomb = zeros(1 << 16);
-    assert_eq!(code(Frame { payload: bomb, ..plain.with_flags(Flags::COMP) }, &["zstd"]), Err(413));
-}
-
-/// A zstd frame of one block that repeats a zero.
-fn zeros(len: u32) -> Bytes {
-    let block = (1 | 1 << 1 | len << 3).to_le_bytes();
-    [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0x38][..], &block[..3], &[0]].concat().into()
-}
-
 #[tokio::test]
 async fn what_needs_no_waiting_is_answered_at_once() {
     let now = Answer::begin(async { Reply::ok("now") });
@@ -88,4 +64,45 @@ async fn what_needs_no_waiting_is_answered_at_once() {
     let Answer::Later(later) = later else { panic!("nothing was told yet") };
     tell.send("told").expect("somebody waits");
     assert_eq!(later.await, Reply::ok("told"));
+}
+
+#[tokio::test]
+async fn what_needs_the_first_request_waits_for_it_in_line() {
+    let address = std::net::IpAddr::from([127, 0, 0, 1]);
+    let caller = Caller::new(ron_transport::Remote::Client, address, None);
+    let (is_made, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let (make, makes) = tokio::sync::oneshot::channel::<()>();
+    // None of the others could end if one had to end before the next begins.
+    let all_others = Arc::new(tokio::sync::Barrier::new(4));
+    let mut makes = Some(makes);
+    let begin = |number: usize| {
+        let (caller, is_made, begun) = (caller.clone(), Arc::clone(&is_made), Arc::clone(&begun));
+        let (makes, all_others) = (makes.take(), Arc::clone(&all_others));
+        let made = Arc::clone(&is_made);
+        Answer::begin(async move {
+            let work = async move {
+                if let Some(makes) = makes {
+                    makes.await.expect("it is made");
+                    begun.lock().expect("whole").push(number);
+                    is_made.store(true, Ordering::Relaxed);
+                } else {
+                    begun.lock().expect("whole").push(number);
+                    all_others.wait().await;
+                }
+                Reply::ok("")
+            };
+            caller.in_order(move || made.load(Ordering::Relaxed), work).await
+        })
+    };
+    let answers: Vec<Answer> = (0..5).map(begin).collect();
+    assert!(begun.lock().expect("whole").is_empty());
+    make.send(()).expect("the first waits");
+    let waits = answers.into_iter().rev().map(|answer| match answer {
+        Answer::Later(later) => later,
+        Answer::Now(_) => panic!("everybody waits for the first"),
+    });
+    assert_eq!(futures_util::future::join_all(waits).await.len(), 5);
+    assert_eq!(*begun.lock().expect("whole"), [0, 1, 2, 3, 4]);
+    let alone = Answer::begin(async move { caller.in_order(|| true, async { Reply::ok("alone") }).await });
+    assert!(matches!(alone, Answer::Now(_)), "nobody is in line");
 }

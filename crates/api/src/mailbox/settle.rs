@@ -228,9 +228,9 @@ pub(super) struct ReadReceipts {
 }
 
 impl ReadReceipts {
-    /// Reads receipts and asks for the topic of each good one, and the time of its lease, whether the bearer is allowed.
-    /// One that is no receipt of this node is refused alone; one of a topic the token does not cover refuses the
-    /// request, of which then nothing was done.
+    /// Reads receipts and asks for the topic of each good one, and the time of its lease, whether the bearer is
+    /// allowed. One that is no receipt of this node is refused alone; one of a topic the token does not cover refuses
+    /// the request, of which then nothing was done.
     pub(super) fn read<'a>(
         mailbox: &Mailbox,
         texts: impl ExactSizeIterator<Item = &'a str>,

@@ -39,7 +39,6 @@ pub(super) fn routes(routes: Routes) -> Routes {
     routes.add(&PAGE, page).add(&PAGE_FILE, file)
 }
 
-#[expect(clippy::unused_async, reason = "a handler")]
 async fn page() -> HandlerResult {
     let mut response = answer(HTML, "text/html; charset=utf-8");
     let headers = response.headers_mut();
@@ -48,7 +47,6 @@ async fn page() -> HandlerResult {
     Ok(response)
 }
 
-#[expect(clippy::unused_async, reason = "a handler")]
 async fn file(name: Path<String>) -> HandlerResult {
     let found = FILES.iter().find(|(file, ..)| *file == name.0);
     let (_, media_type, text) = found.ok_or_else(|| Error::new(Kind::NotFound, "the page has no such file"))?;

@@ -29,7 +29,7 @@ const ID_BYTES_MAX: usize = 128;
 /// Events written before the socket is flushed.
 const EVENTS_AT_ONCE: usize = 256;
 /// Time a client has to read the last frame of a socket and to say its own.
-const CLOSING_PATIENCE: Duration = Duration::from_millis(500);
+const CLOSING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A message from the client.
 #[derive(Debug, Deserialize)]
@@ -49,10 +49,14 @@ struct ClientPublication {
 
 /// Reason why a socket ends.
 enum SocketEnd {
-    /// The client left or broke off; there is nobody to tell.
+    /// The client broke off; there is nobody to tell.
     Gone,
+    /// The client said goodbye.
+    Left,
     /// The client is told why.
     Told(CloseCode, &'static str),
+    /// The client is told why; what it sends from here on cannot be read as frames.
+    Broken(CloseCode, &'static str),
 }
 
 /// Runs the socket until one side ends it.
@@ -64,16 +68,28 @@ pub(super) async fn run(feed: Feed, mut socket: Socket) {
         // A client that reads nothing holds up the write of an event, and must not hold up the drain.
         () = draining => told(FeedEnd::Draining),
     };
-    let SocketEnd::Told(code, reason) = end else { return };
-    let closing = async {
-        let frame = CloseFrame { code, reason: reason.into() };
-        // The client's own last frame ends the stream; before it, what it still says is thrown away.
-        if socket.close(Some(frame)).await.is_ok() {
-            while let Some(Ok(_)) = socket.next().await {}
-        }
+    // Whether the client hears of the end is its own affair.
+    let _ = deadline::within(CLOSING_PATIENCE, "close", close(&mut socket, end)).await;
+}
+
+/// Says goodbye, and waits until the client has as well: a socket that is closed before resets what is on its way.
+async fn close(socket: &mut Socket, end: SocketEnd) {
+    let (told, is_readable) = match end {
+        SocketEnd::Gone => return,
+        SocketEnd::Left => (None, true),
+        SocketEnd::Told(code, reason) => (Some((code, reason)), true),
+        SocketEnd::Broken(code, reason) => (Some((code, reason)), false),
     };
-    // Whether it heard is its own affair.
-    let _ = deadline::within(CLOSING_PATIENCE, "close", closing).await;
+    if let Some((code, reason)) = told
+        && socket.close(Some(CloseFrame { code, reason: reason.into() })).await.is_err()
+    {
+        return;
+    }
+    match is_readable {
+        // The client's own goodbye ends the frames, and reading it sends the answer to it.
+        true => while let Some(Ok(_)) = socket.next().await {},
+        false => socket.get_mut().throw_away().await,
+    }
 }
 
 async fn serve(mut feed: Feed, socket: &mut Socket) -> SocketEnd {
@@ -126,7 +142,8 @@ async fn take(
         Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => return Ok(()),
         Some(Ok(Message::Binary(_))) => return Err(SocketEnd::Told(CloseCode::Unsupported, "text frames only")),
         Some(Err(error)) => return Err(broken(&error)),
-        Some(Ok(Message::Close(_))) | None => return Err(SocketEnd::Gone),
+        Some(Ok(Message::Close(_))) => return Err(SocketEnd::Left),
+        None => return Err(SocketEnd::Gone),
     };
     let (id, answered) = match read(text.as_bytes()) {
         Ok(ClientPublication { payload_b64, id }) => (id, publish(feed, payload_b64.0).await.map_err(Problem::from)),
@@ -169,11 +186,11 @@ fn told(end: FeedEnd) -> SocketEnd {
 
 fn broken(error: &tungstenite::Error) -> SocketEnd {
     match error {
-        tungstenite::Error::Capacity(_) => SocketEnd::Told(CloseCode::Size, "the message is too large"),
-        tungstenite::Error::Utf8(_) => SocketEnd::Told(CloseCode::Invalid, "not UTF-8"),
-        tungstenite::Error::Protocol(_) => SocketEnd::Told(CloseCode::Protocol, "not a frame of a WebSocket client"),
+        tungstenite::Error::Capacity(_) => SocketEnd::Broken(CloseCode::Size, "the message is too large"),
+        tungstenite::Error::Utf8(_) => SocketEnd::Broken(CloseCode::Invalid, "not UTF-8"),
+        tungstenite::Error::Protocol(_) => SocketEnd::Broken(CloseCode::Protocol, "not a frame of a WebSocket client"),
         tungstenite::Error::Io(error) if error.kind() == std::io::ErrorKind::OutOfMemory => {
-            SocketEnd::Told(CloseCode::Again, "no memory for this message now")
+            SocketEnd::Broken(CloseCode::Again, "no memory for this message now")
         }
         _ => SocketEnd::Gone,
     }

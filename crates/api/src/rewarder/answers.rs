@@ -47,6 +47,8 @@ pub(super) struct EpochSummary {
     actors: u64,
     /// Payouts.
     intents: u64,
+    /// Payouts that the ledger has answered for, as far as it is written down.
+    sent: u64,
     /// Units paid, by asset.
     paid: BTreeMap<String, String>,
 }
@@ -125,6 +127,7 @@ impl EpochSummary {
             commitment: row.commitment.clone(),
             actors: row.actors,
             intents: row.intents,
+            sent: row.sent,
             paid: row.totals.iter().map(|total| (total.asset.clone(), total.paid.to_string())).collect(),
         }
     }

@@ -1,5 +1,6 @@
 //! Reading epochs: manifests, settlements, proofs, explanations, differences, artifacts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use svc_rewarder::ProofFormat;
 use svc_rewarder::artifacts::ALLOCATIONS_NDJSON;
 use svc_rewarder::capabilities::READ;
-use svc_rewarder::service::ArtifactReader;
+use svc_rewarder::service::{ArtifactReader, RewarderStats};
 use utoipa::ToSchema;
 
 use super::answers::{EpochAnswer, EpochSummary, SettlementAnswer, epoch_answer, settlement_answer};
@@ -32,6 +33,10 @@ static LIST: Operation = Operation::get("/rewarder/epochs", "epochs", "lists sea
     .allows(READ)
     .query::<EpochsQuery>()
     .answers::<EpochsAnswer>();
+
+static STATS: Operation = Operation::get("/rewarder/stats", "epochs", "counts epochs by how they stand")
+    .allows(READ)
+    .answers::<RewarderStatsAnswer>();
 
 static SHOW: Operation = Operation::get(
     "/rewarder/epochs/{epoch}",
@@ -107,6 +112,9 @@ static EXPLAIN: Operation = Operation::get(
 pub(super) struct EpochsQuery {
     /// The id after which to go on: `next` of the page before.
     after: Option<String>,
+    /// Whether to begin with the last id and go backwards.
+    #[schema(default = false)]
+    last_first: Option<bool>,
     /// Maximum epochs in one page.
     #[schema(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u64>,
@@ -119,6 +127,19 @@ pub(super) struct EpochsAnswer {
     /// Where to go on, if there may be more.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+}
+
+/// The rewarder at a glance.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct RewarderStatsAnswer {
+    /// Epochs being computed or waiting for it.
+    computing: usize,
+    /// Sealed epochs by how they stand.
+    epochs: BTreeMap<&'static str, u64>,
+    /// Whether payouts wait for the ledger.
+    ledger_waits: bool,
+    /// Bytes of uploaded inputs.
+    inputs_bytes: u64,
 }
 
 /// How much of a comparison.
@@ -182,12 +203,13 @@ pub(super) struct PayoutExplained {
 }
 
 pub(super) const OPERATIONS: &[&Operation] =
-    &[&LIST, &SHOW, &SETTLEMENT, &DIFF, &ALLOCATIONS, &ARTIFACT, &PROOF, &EXPLAIN];
+    &[&LIST, &STATS, &SHOW, &SETTLEMENT, &DIFF, &ALLOCATIONS, &ARTIFACT, &PROOF, &EXPLAIN];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
         .add(&LIST, with!(app, list(bearer, query)))
+        .add(&STATS, with!(app, stats(bearer)))
         .add_open(&SHOW, with!(app, show(call, bearer, epoch, headers)))
         .add(&SETTLEMENT, with!(app, settlement(bearer, epoch)))
         .add(&DIFF, with!(app, diff(call, bearer, path, query)))
@@ -202,9 +224,21 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<EpochsQuery>) -> Handl
     // A list is for those who may read every epoch.
     app.allow(&bearer, READ, "")?;
     let limit = limit_of(query.0.limit, PAGE_DEFAULT)?;
-    let rows = app.rewarder.list(query.0.after.as_deref(), limit)?;
+    let after = query.0.after.as_deref();
+    let rows = match query.0.last_first {
+        Some(true) => app.rewarder.list_back(after, limit)?,
+        _ => app.rewarder.list(after, limit)?,
+    };
     let next = rows.last().filter(|_| rows.len() == limit).map(|row| row.epoch.clone());
     Ok(Json(EpochsAnswer { epochs: rows.iter().map(|row| EpochSummary::of(row)).collect(), next }).into_response())
+}
+
+#[expect(clippy::unused_async, reason = "a handler")]
+async fn stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
+    // Counts speak of every epoch.
+    app.allow(&bearer, READ, "")?;
+    let RewarderStats { computing, epochs, ledger_waits, inputs_bytes } = app.rewarder.stats()?;
+    Ok(Json(RewarderStatsAnswer { computing, epochs, ledger_waits, inputs_bytes }).into_response())
 }
 
 async fn show(

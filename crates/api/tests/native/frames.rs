@@ -340,7 +340,32 @@ async fn the_largest_message_comes_out_in_several_frames() {
         Answer::Now(reply) => reply,
         Answer::Later(later) => within(later).await,
     };
-    let frames: Vec<Frame> = reply.clone().into_frames(AppId::MAILBOX, 9, 1 << 20).collect();
-    assert_eq!(frames.len(), 2);
+    assert_eq!(reply.clone().into_frames(AppId::MAILBOX, 9, 1 << 20).count(), 2);
     assert_eq!(told(reply).bodies, vec![b'x'; (1 << 20) / 3 * 3]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_make_a_topic_keep_their_order() {
+    let node = Node::start().await;
+    for attempt in 0..20 {
+        let (session, topic) = (session(&node, Some(&node.token), &meter()), format!("new-{attempt}"));
+        let begun: Vec<Answer> = (0..10_u64)
+            .map(|number| {
+                let head = json!({"topic": topic, "messages": [{"len": 1}, {"len": 1}]});
+                let payload = payload(SEND, &head, &[&[number as u8], &[number as u8]]);
+                session.surface.answer(&session.caller, Frame::request(AppId::MAILBOX, number, payload))
+            })
+            .collect();
+        let replies = begun.into_iter().map(|answer| async {
+            match answer {
+                Answer::Now(reply) => reply,
+                Answer::Later(later) => within(later).await,
+            }
+        });
+        for reply in futures_util::future::join_all(replies).await {
+            assert_eq!(reply.code, 200);
+        }
+        let received = session.ask(RECV, json!({"topic": topic, "max_messages": 100}), &[]).await;
+        assert_eq!(received.bodies, (0..10).flat_map(|number| [number, number]).collect::<Vec<u8>>());
+    }
 }

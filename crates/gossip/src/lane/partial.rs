@@ -82,8 +82,9 @@ impl Lane {
         self.schedule(turn, at, claim, turn.now.saturating_add(timeout), false);
         if let Some(known) = self.find_partial(at, epoch, seq) {
             if known.from != session && known.is_growing(turn.now, timeout) {
+                let first = known.from;
                 turn.shared.counts.duplicates += 1;
-                self.prune(turn, session);
+                self.on_second_copy(turn, session, first);
             } else {
                 known.from = session;
             }

@@ -10,10 +10,6 @@ use crate::shell::{Misbehaviour, SendOutcome, Shell};
 use crate::turn::Turn;
 use crate::wire::{self, Body, Data, Key, Message};
 
-/// A link is asked to stop pushing at most once in this time: what is on the way comes anyhow.
-const PRUNE_EVERY: Micros = 100_000;
-/// A prune within this time after a graft is the answer to it: the peer's fan-out is full.
-const REFUSAL_WITHIN: Micros = 2_000_000;
 /// A copy of what was asked for within this time is the answer, not a needless push.
 const ANSWER_WITHIN: Micros = 10_000_000;
 /// The wait for a push grows up to so many times its base.
@@ -51,8 +47,8 @@ impl Lane {
                 self.on_want(turn, session, want);
                 Ok(())
             }
-            Body::Prune => {
-                self.on_prune(turn, session);
+            Body::Prune { is_full } => {
+                self.on_prune(turn, session, is_full);
                 Ok(())
             }
             Body::Credit { consumed } => {
@@ -61,6 +57,16 @@ impl Lane {
             }
             Body::Answer(answer) => {
                 self.on_answer(turn, session, &answer);
+                Ok(())
+            }
+            Body::Join => {
+                self.on_graft(turn, session);
+                Ok(())
+            }
+            Body::Leave => {
+                if let Some(link) = self.link_mut(session) {
+                    link.is_child = false;
+                }
                 Ok(())
             }
         }
@@ -108,7 +114,6 @@ impl Lane {
         if key.origin == turn.shared.me {
             self.own_came_back(turn, session, key.epoch)?;
             turn.shared.counts.duplicates += 1;
-            self.prune(turn, session);
             return Ok(None);
         }
         let at = match self.origins.find(&key.origin) {
@@ -133,76 +138,30 @@ impl Lane {
         Ok(Some(at))
     }
 
-    /// Whether a message goes on as a push: what was asked for as history is only announced, since everybody behind
-    /// may have it.
+    /// Whether a message goes on as a push.
     pub(super) fn is_pushed_on(&self, at: u32, session: Session, epoch: u64, seq: u64) -> bool {
         let asked = self.origins.get(at).and_then(|origin| origin.repair.as_ref()?.asked);
-        asked.is_none_or(|asked| asked.graft || !asked.covers(session, epoch, seq))
+        asked.is_none_or(|asked| asked.is_live || !asked.covers(session, epoch, seq))
     }
 
     fn on_duplicate<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session, at: u32, key: &Key) {
         turn.shared.counts.duplicates += 1;
         let Some(origin) = self.origins.get_mut(at) else { return };
-        let answer = |asked: &crate::origin::Asked| {
-            asked.covers(session, key.epoch, key.seq) && turn.now.saturating_sub(asked.at) < ANSWER_WITHIN
-        };
-        let is_answer = origin.last_asked.as_ref().is_some_and(answer);
-        let needless_graft = is_answer && origin.last_asked.as_ref().is_some_and(|asked| asked.graft);
         let arrival = if key.epoch == origin.epoch { origin.arrival(key.seq) } else { None };
-        if needless_graft {
-            // The push was on its way: wait longer the next time, and do not count the other copies of this answer.
-            origin.last_asked = origin.last_asked.map(|asked| crate::origin::Asked { graft: false, ..asked });
+        let asked = origin.last_asked.filter(|asked| turn.now.saturating_sub(asked.at) < ANSWER_WITHIN);
+        let is_answer = asked.is_some_and(|asked| asked.covers(session, key.epoch, key.seq));
+        // Push and answer both came: the push had only been late. Each question counts once.
+        if let Some(asked) = asked.filter(|asked| asked.graft && asked.covers(asked.session, key.epoch, key.seq)) {
+            origin.last_asked = Some(crate::origin::Asked { graft: false, ..asked });
             self.graft_wait = (2 * self.graft_wait).min(GRAFT_WAIT_GROWTH * turn.shared.config.graft_after);
         }
+        let mut first = Session::NONE;
         if let Some(entry) = arrival.and_then(|arrival| self.ring.get_mut(arrival)) {
             entry.duplicates = entry.duplicates.saturating_add(1);
+            first = entry.from;
         }
         if !is_answer {
-            self.prune(turn, session);
-        }
-    }
-
-    /// Asks a peer to stop pushing.
-    pub(super) fn prune<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session) {
-        let Some(link) = self.link_mut(session) else { return };
-        if link.pruned_at.is_some_and(|at| turn.now.saturating_sub(at) < PRUNE_EVERY) {
-            return;
-        }
-        link.pruned_at = Some(turn.now);
-        self.become_lazy(turn, session);
-        let message = self.encode(Body::Prune);
-        self.send_control(turn, session, CONTROL_FLOW, message);
-    }
-
-    fn on_prune<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session) {
-        self.become_lazy(turn, session);
-        if let Some(link) = self.link_mut(session)
-            && link.grafted_at.is_some_and(|at| turn.now.saturating_sub(at) < REFUSAL_WITHIN)
-        {
-            link.refused_at = Some(turn.now);
-        }
-    }
-
-    fn become_lazy<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session) {
-        self.set_lazy(turn.now, session);
-    }
-
-    /// Pushes to a peer from now on. Where the fan-out is full the peer is told, and goes on asking for each message:
-    /// replacing another link would only move the miss to that one.
-    fn on_graft<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session) {
-        self.become_eager(turn, session);
-        if self.link_mut(session).is_some_and(|link| !link.eager) {
-            let message = self.encode(Body::Prune);
-            self.send_control(turn, session, CONTROL_FLOW, message);
-        }
-    }
-
-    /// What gathered for lazy links is told first: an eager link gets no digests.
-    pub(super) fn become_eager<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session) {
-        if self.link_mut(session).is_some_and(|link| !link.eager) && turn.shared.is_in_good_standing(turn.now, session)
-        {
-            self.flush_news(turn);
-            self.set_eager(session);
+            self.on_second_copy(turn, session, first);
         }
     }
 
@@ -210,6 +169,7 @@ impl Lane {
     pub(super) fn take<S: Shell>(&mut self, turn: &mut Turn<'_, S>, at: u32, seq: u64, message: Waiting) {
         let Some(origin) = self.origins.get_mut(at) else { return };
         origin.used_at = turn.now;
+        let mut way_before = self.tree.parent;
         if let Some(repair) = &mut origin.repair
             && let Some(asked) = &mut repair.asked
             && asked.covers(message.from, origin.epoch, seq)
@@ -222,10 +182,15 @@ impl Lane {
             }
             if asked.graft {
                 let base = turn.shared.config.graft_after;
-                self.graft_wait = (self.graft_wait - self.graft_wait / 8).max(base);
+                self.graft_wait = (self.graft_wait - self.graft_wait / 32).max(base);
+                way_before = self.tree.mend(at, message.from);
             }
         }
-        if seq == origin.next {
+        let is_next = seq == origin.next;
+        if way_before != self.tree.parent {
+            self.change_parent(turn, way_before);
+        }
+        if is_next {
             self.append(turn, Next { origin: at, seq, message }, None);
             self.drain(turn, at);
         } else {

@@ -31,18 +31,18 @@ impl Lane {
         at: u32,
         claim: Claim,
         due: Micros,
-        graft: bool,
+        is_live: bool,
     ) {
         let Some(origin) = self.origins.get_mut(at) else { return };
         if origin.repair.is_none() {
             self.repairing.push(at);
         }
-        let repair = origin.repair.get_or_insert_with(|| Box::new(Repair { graft, ..Repair::new(turn.now) }));
+        let repair = origin.repair.get_or_insert_with(|| Box::new(Repair { is_live, ..Repair::new(turn.now) }));
         repair.note(claim, |session| turn.shared.peers.strikes(session, turn.now));
         // A question that is out is waited for; its answer brings the time forward.
         if repair.asked.is_none() {
             repair.due = repair.due.min(due);
-            repair.graft |= graft;
+            repair.is_live |= is_live;
             self.wake(due);
         }
     }
@@ -55,14 +55,13 @@ impl Lane {
         entries: &Entries,
         no_push: bool,
     ) -> Result<(), Misbehaviour> {
-        let refused = self.has_refused(turn.now, session);
-        let wait = if no_push || refused { 0 } else { self.graft_wait };
+        let wait = if no_push || self.has_refused(turn.now, session) { 0 } else { self.graft_wait };
         for entry in entries.iter() {
             if entry.origin == turn.shared.me {
                 self.own_came_back(turn, session, entry.epoch)?;
                 continue;
             }
-            self.on_entry(turn, session, &entry, turn.now.saturating_add(wait), !no_push && !refused)?;
+            self.on_entry(turn, session, &entry, turn.now.saturating_add(wait), !no_push)?;
         }
         Ok(())
     }
@@ -73,7 +72,7 @@ impl Lane {
         session: Session,
         entry: &Entry,
         due: Micros,
-        graft: bool,
+        is_live: bool,
     ) -> Result<(), Misbehaviour> {
         let at = match self.origins.find(&entry.origin) {
             Some(at) => at,
@@ -92,7 +91,7 @@ impl Lane {
             turn.shared.check_epoch(turn.now, entry.epoch).map_err(|it| turn.shared.offence(turn.now, session, it))?;
         }
         let claim = Claim { session, epoch: entry.epoch, first: entry.first, last: entry.last };
-        self.schedule(turn, at, claim, due, graft);
+        self.schedule(turn, at, claim, due, is_live);
         Ok(())
     }
 
@@ -236,7 +235,8 @@ impl Lane {
         });
         let Some(origin) = self.origins.get_mut(at) else { return };
         let Some(repair) = &mut origin.repair else { return };
-        let graft = repair.graft && !refused && !blind;
+        let is_live = repair.is_live && !blind;
+        let graft = is_live && !refused;
         let want = Want { origin: origin.id, epoch, from, to, chunk };
         let body = if graft { Body::Graft(want) } else { Body::Pull(want) };
         let message = self.encode(body);
@@ -250,19 +250,16 @@ impl Lane {
             return self.wake(due);
         }
         turn.shared.counts.asked += 1;
-        let asked = Asked { session, epoch, from, to, at: turn.now, graft };
+        let asked = Asked { session, epoch, from, to, at: turn.now, graft, is_live };
         (repair.asked, origin.last_asked) = (Some(asked), Some(asked));
         repair.due = turn.now.saturating_add(turn.shared.config.answer_timeout);
-        repair.graft = false;
+        repair.is_live = false;
         if blind {
             repair.blind.push(session);
         }
         let due = repair.due;
         self.wake(due);
         if graft {
-            if let Some(link) = self.link_mut(session) {
-                link.grafted_at = Some(turn.now);
-            }
             self.become_eager(turn, session);
         }
     }

@@ -97,6 +97,7 @@ impl Lane {
     /// Forgets an origin but for how far it had got. What the ring holds of it stays until its turn to go.
     fn forget_origin(&mut self, shared: &mut Shared, now: Micros, at: u32) {
         let Some(origin) = self.origins.remove(at) else { return };
+        self.tree.forget(at);
         for (_, arrival) in &origin.held {
             if let Some(entry) = self.ring.get_mut(*arrival) {
                 entry.origin = NO_ORIGIN;
@@ -119,8 +120,11 @@ impl Lane {
 
     /// Lets everything of the lane go.
     pub(crate) fn forget(&mut self, shared: &mut Shared, now: Micros) {
-        let all: Vec<u32> = self.origins.iter().map(|(at, _)| at).collect();
-        all.into_iter().for_each(|at| self.forget_origin(shared, now, at));
+        loop {
+            let first = self.origins.iter().next().map(|(at, _)| at);
+            let Some(at) = first else { break };
+            self.forget_origin(shared, now, at);
+        }
         while self.evict(shared) > 0 {}
         shared.totals.serves -= self.links.iter().map(|link| link.serves.len()).sum::<usize>();
     }

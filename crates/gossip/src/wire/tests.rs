@@ -76,7 +76,9 @@ fn any_body() -> impl Strategy<Value = Body> {
         (any::<bool>(), any_entries()).prop_map(|(reply, entries)| Body::Summary { reply, entries }),
         any_want().prop_map(Body::Graft),
         any_want().prop_map(Body::Pull),
-        Just(Body::Prune),
+        any::<bool>().prop_map(|is_full| Body::Prune { is_full }),
+        Just(Body::Join),
+        Just(Body::Leave),
         any::<u64>().prop_map(|consumed| Body::Credit { consumed }),
         (any_key(), 0..=SEQ_MAX, 0..=SEQ_MAX).prop_map(|(key, through, missing_to)| Body::Answer(Answer {
             origin: key.origin,
@@ -100,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_decoded_is_encoded(kind in 0..12u8, rest in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn what_is_decoded_is_encoded(kind in 0..14u8, rest in proptest::collection::vec(any::<u8>(), 0..300)) {
         let bytes = raw(kind, &rest);
         if let Ok(message) = Message::decode(bytes.clone()) {
             prop_assert_eq!(message.encode(), bytes);
@@ -168,9 +170,12 @@ fn bounds_hold_for_every_number_and_list() {
     }
     reject(raw(6, &with(1, &[&numbers(&[1])[..], &[0, 64]].concat())), WireError::OutOfBounds("chunk"));
     reject(raw(10, &with(1, &numbers(&[u64::MAX, 0]))), WireError::OutOfBounds("range"));
-    reject(raw(7, &[0]), WireError::TooLong);
+    reject(raw(7, &[0, 0]), WireError::TooLong);
+    reject(raw(7, &[2]), WireError::OutOfBounds("flags"));
     reject(raw(9, &[0; 9]), WireError::TooLong);
-    reject(raw(11, &[]), WireError::UnknownKind(11));
+    reject(raw(11, &[0]), WireError::TooLong);
+    reject(raw(12, &[0]), WireError::TooLong);
+    reject(raw(13, &[]), WireError::UnknownKind(13));
 }
 
 #[test]

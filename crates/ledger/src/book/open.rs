@@ -4,7 +4,8 @@ use super::record::{Record, Unreadable};
 use super::state::State;
 use super::{Book, BookError, Commits, Inner};
 use ron_log::{Disk, Durability, Log, LogError, LogOptions, Position, Recovery, Replayed};
-use std::io;
+use std::io::{self, Read as _};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// File beside the log that says what was lost; while it is there, the book books nothing.
@@ -164,6 +165,23 @@ fn damage_of(disk: &dyn Disk, recovery: &Recovery, replay: &Replay) -> Result<Op
     Ok(Some(words))
 }
 
+/// What the book in this directory has lost, as its last start wrote it down; a node may have it open.
+pub fn marked_damage(directory: &Path) -> io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    match std::fs::File::open(directory.join(DAMAGE_NAME)) {
+        Ok(file) => file.take(DAMAGE_BYTES_MAX as u64).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(damage_words(&bytes)))
+}
+
+/// A mark that was made and not filled before a power cut says that something was lost, and no more.
+fn damage_words(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes).trim().to_owned();
+    if text.is_empty() { "records were lost".to_owned() } else { text }
+}
+
 fn read_damage(disk: &dyn Disk) -> io::Result<Option<String>> {
     let file = match disk.open(DAMAGE_NAME) {
         Ok(file) => file,
@@ -172,9 +190,7 @@ fn read_damage(disk: &dyn Disk) -> io::Result<Option<String>> {
     };
     let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or(usize::MAX).min(DAMAGE_BYTES_MAX)];
     file.read_at(0, &mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-    // Made and not filled before a power cut: something was lost, and only that is known.
-    Ok(Some(if text.is_empty() { "records were lost".to_owned() } else { text }))
+    Ok(Some(damage_words(&bytes)))
 }
 
 pub(super) fn write_damage(disk: &dyn Disk, words: &str) -> io::Result<()> {

@@ -78,6 +78,11 @@ impl Target {
 
     /// Connects, sets up the session and sees that the schema is there.
     pub async fn connect(&self) -> Result<Link, Trouble> {
+        self.connect_for(&Setup { timeout_ms: self.statement_timeout.as_millis() }).await.map(|(link, ())| link)
+    }
+
+    /// Connects and does the first work on the connection.
+    pub async fn connect_for<W: Work>(&self, first: &W) -> Result<(Link, W::Answer), Trouble> {
         let connecting = async {
             let mut link = match &self.tls {
                 Some(tls) => {
@@ -89,8 +94,8 @@ impl Target {
                     Link { client, connection: Some(Box::pin(connection)) }
                 }
             };
-            link.run(&Setup { timeout_ms: self.statement_timeout.as_millis() }).await?;
-            Ok(link)
+            let answer = link.run(first).await?;
+            Ok((link, answer))
         };
         let within = self.connect_timeout + self.statement_timeout;
         let connected = ron_kernel::deadline::within(within, "ledger_connect", connecting).await;

@@ -40,23 +40,32 @@ const TABLES: &str = "
 const ONE_AT_A_TIME: &str = "SELECT pg_advisory_xact_lock(5571043160934117632)";
 const IS_THERE: &str = "SELECT to_regclass('macronode_ledger.version') IS NOT NULL";
 
-/// Makes the tables if there are none; refuses those of a newer version.
-pub(super) async fn ensure(client: &mut Client) -> Result<(), Trouble> {
-    let is_there: bool = client.query_one(IS_THERE, &[]).await?.try_get(0)?;
-    if !is_there {
-        let transaction = client.transaction().await?;
-        transaction.batch_execute(ONE_AT_A_TIME).await?;
-        let is_there: bool = transaction.query_one(IS_THERE, &[]).await?.try_get(0)?;
-        if !is_there {
-            transaction.batch_execute(TABLES).await?;
-        }
-        transaction.commit().await?;
+/// Whether the tables are there, without making any; refuses those of a newer version.
+pub(super) async fn is_there(client: &mut Client) -> Result<bool, Trouble> {
+    if !client.query_one(IS_THERE, &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(false);
     }
     let found: i32 = client.query_one("SELECT max(version) FROM macronode_ledger.version", &[]).await?.try_get(0)?;
     if found == VERSION {
-        return Ok(());
+        return Ok(true);
     }
     Err(Trouble::Ours(format!("the tables in PostgreSQL are of version {found}; this version knows {VERSION}")))
+}
+
+/// Makes the tables if there are none; refuses those of a newer version.
+pub(super) async fn ensure(client: &mut Client) -> Result<(), Trouble> {
+    if !is_there(client).await? {
+        let transaction = client.transaction().await?;
+        transaction.batch_execute(ONE_AT_A_TIME).await?;
+        let is_made: bool = transaction.query_one(IS_THERE, &[]).await?.try_get(0)?;
+        if !is_made {
+            transaction.batch_execute(TABLES).await?;
+        }
+        transaction.commit().await?;
+        // Another node may have made them, of a newer version.
+        is_there(client).await?;
+    }
+    Ok(())
 }
 
 /// Balances that the transfers do not give, of either kind.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use oap::{AppId, Frame, Step, Streams};
+use oap::{AppId, Frame, FrameError, Step, Streams};
 use ron_api::frames::{Answer, Caller, FrameSurface, Reply, Stream};
 use ron_kernel::connection_limiter::Slot;
 use ron_kernel::scope::Children;
@@ -20,6 +20,9 @@ use super::Ingress;
 /// Time a session has to send what is queued when the client or the node leaves.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
+/// Largest frame of a client that has shown no token yet: nobody makes the node hold more for a stranger.
+const STRANGER_FRAME_BYTES_MAX: usize = 64 * 1024;
+
 /// Serves the session until either side ends it.
 pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<Metrics>, session: Session, slot: Slot) {
     let Session { facts, mut reader, writer, outbox } = session;
@@ -29,10 +32,15 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
         let _ = writer.run().await;
     });
     let streams = Streams::new(facts.agreed.max_inflight);
-    let caller = Caller::new(facts.remote, facts.address.ip(), facts.their_hello.cap.as_deref());
+    let token = facts.their_hello.cap.as_deref();
+    let is_stranger = ingress.authority.identify(token, false).is_err();
+    if is_stranger {
+        reader.set_frame_bytes_max(STRANGER_FRAME_BYTES_MAX);
+    }
+    let caller = Caller::new(facts.remote, facts.address.ip(), token);
     let answering = FuturesUnordered::new();
     let (asked, open, touched) = (Vec::new(), HashMap::new(), Vec::new());
-    let mut client = Client { ingress, facts, caller, outbox, streams, asked, answering, open, touched };
+    let mut client = Client { ingress, facts, caller, is_stranger, outbox, streams, asked, answering, open, touched };
     let farewell = client.converse(&context, &metrics, &mut reader).await;
     client.finish(farewell, context.stop_deadline()).await;
     writing.finish(Deadline::after(DRAIN_TIME)).await;
@@ -43,6 +51,8 @@ struct Client {
     ingress: Ingress,
     facts: Arc<SessionFacts>,
     caller: Caller,
+    /// Whether no token of this node has been seen yet.
+    is_stranger: bool,
     outbox: Outbox,
     streams: Streams,
     /// Whole requests of this read, in order.
@@ -79,6 +89,10 @@ impl Client {
                         count(&closed, metrics);
                         return GoAway::normal();
                     }
+                    if self.is_stranger && heard.iter().any(|one| self.is_introduction(one)) {
+                        self.is_stranger = false;
+                        reader.set_frame_bytes_max(self.facts.agreed.max_frame);
+                    }
                     for one in heard.drain(..) {
                         if let Err(farewell) = self.hear(one).await {
                             metrics.frame_rejects.at("malformed").inc();
@@ -102,6 +116,11 @@ impl Client {
             }
         }
         self.outbox.close(&farewell, Deadline::after(DRAIN_TIME));
+    }
+
+    fn is_introduction(&self, heard: &Heard) -> bool {
+        let Heard::Frame(frame) = heard else { return false };
+        !frame.cap.is_empty() && self.caller.identify(&self.ingress.authority, frame).is_ok()
     }
 
     async fn hear(&mut self, heard: Heard) -> Result<(), GoAway> {
@@ -236,6 +255,7 @@ fn count(closed: &Closed, metrics: &Metrics) {
         Closed::Timeout(op) => drop(metrics.io_timeouts.at(op).inc()),
         Closed::Broken(_) | Closed::Tls(_) => drop(metrics.io_errors.at("read").inc()),
         Closed::Done => {}
+        Closed::Refused(FrameError::TooLarge { .. }) => drop(metrics.frame_rejects.at("too_large").inc()),
         _ => drop(metrics.frame_rejects.at("malformed").inc()),
     }
 }

@@ -1,7 +1,10 @@
 //! The overlay: sessions with other nodes, and lanes of live messages between them.
 
+mod commands;
+
 use std::sync::Arc;
 
+use futures_util::future::LocalBoxFuture;
 use ron_api::{OVERLAY_SURFACE, Surface};
 use ron_auth::Capabilities;
 use ron_kernel::metrics::MetricSpec;
@@ -12,8 +15,7 @@ use svc_overlay::capabilities::CAPABILITIES;
 use svc_overlay::config::Options;
 use svc_overlay::{Overlay as Handle, OverlayOptions, specs};
 
-use super::{Code, Failure, Installed, Parts, Section, Service};
-use crate::config::cpus;
+use super::{ApiClient, Code, Failure, Installed, Pane, Parts, Section, Service, ServiceCommand};
 use crate::ingress::{ConnectionSlot, PeerPort};
 
 /// The overlay as a service of the node.
@@ -46,6 +48,23 @@ impl Service for Overlay {
         &SURFACES
     }
 
+    fn commands(&self) -> Vec<ServiceCommand> {
+        vec![ServiceCommand::new(
+            "overlay",
+            "Join nodes, publish and hear live messages, follow their way",
+            &["macronode overlay pub chat hello       publish on a lane; then: overlay sub chat"],
+            commands::overlay,
+        )]
+    }
+
+    fn panes(&self) -> Vec<Box<dyn Pane>> {
+        commands::panes()
+    }
+
+    fn has_joined<'a>(&'a self, api: &'a mut ApiClient) -> LocalBoxFuture<'a, Result<bool, Failure>> {
+        Box::pin(commands::has_joined(api))
+    }
+
     fn install(&self, node: &mut Parts<'_>) -> Result<Installed, Failure> {
         let config = node.config.keep();
         let options = config.value.section::<Options>();
@@ -56,7 +75,6 @@ impl Service for Overlay {
             tls: tls.clone(),
             node_id: node.key.node_id(),
             listen: node.oap_address,
-            engines: if options.engines == 0 { cpus() } else { options.engines },
             egress_overflow: options.egress_overflow,
             ring_bytes: options.ring_bytes.bytes(),
         };
@@ -90,5 +108,39 @@ impl PeerPort for Port {
 
     fn count_failure(&self, error: &ConnectError) {
         self.overlay.count_failed_handshake(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli;
+
+    #[test]
+    fn every_command_parses() {
+        let id = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+        for line in [
+            "overlay id --data-dir d --json",
+            "overlay peers --api 127.0.0.1:1 --token x",
+            &format!("overlay connect {id}@[::1]:9500 --json"),
+            &format!("overlay disconnect {id}"),
+            "overlay pub chat hello --json",
+            "overlay pub chat --file f",
+            "overlay pub chat -",
+            &format!("overlay sub chat --from {id}:3 --no-own --count 5 --json"),
+            "overlay trace 00112233445566778899aabbccddeeff --data-dir a --data-dir b --json",
+        ] {
+            let line = format!("macronode {line}");
+            assert!(cli::parse(line.split_whitespace().map(Into::into)).is_ok(), "{line}");
+        }
+        for line in [
+            "overlay connect 127.0.0.1:9500",
+            "overlay connect x@127.0.0.1:9500",
+            "overlay disconnect x",
+            "overlay pub chat text --file f",
+            "overlay trace 0011",
+        ] {
+            let line = format!("macronode {line}");
+            assert!(cli::parse(line.split_whitespace().map(Into::into)).is_err(), "{line}");
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! The rewarder: epochs from usage to verified payouts, with its ledger.
 
 mod books;
+mod examine;
 mod ledger;
 mod reward;
+mod top;
 mod usage;
 
 use std::path::{Path, PathBuf};
@@ -22,11 +24,14 @@ use svc_rewarder::service::ServiceOptions;
 use svc_rewarder::usage_meter::{FILES_KEPT, OpenDisk, UsageMeter};
 use svc_rewarder::{TrustedKeys, specs};
 
-use super::{Code, Failure, Installed, Parts, Routes, Section, Service, ServiceCommand};
+use self::books::BOOK_FOLDER;
+use super::{Code, Config, Failure, Finding, Installed, Pane, Parts, Routes, Section, Service, ServiceCommand};
 use crate::config::cpus;
 
 /// Name of the rewarder's folder in the data directory.
 const FOLDER: &str = "rewarder";
+/// Name of the folder of the seal log in it.
+const LOG_FOLDER: &str = "log";
 /// Descriptors reserved for each of its logs, which have few segments and are read when they are opened.
 const LOG_DESCRIPTORS: usize = 8;
 
@@ -56,6 +61,10 @@ impl Service for Rewarder {
         SECTIONS
     }
 
+    fn examine(&self, config: &Config) -> Vec<Finding> {
+        examine::examine(config)
+    }
+
     fn descriptors(&self) -> u64 {
         // The seal log, the usage log and the book; each has its lock and its folder open beside its reserve.
         3 * (LOG_DESCRIPTORS as u64 + 2)
@@ -77,6 +86,10 @@ impl Service for Rewarder {
         ]
     }
 
+    fn panes(&self) -> Vec<Box<dyn Pane>> {
+        top::panes()
+    }
+
     fn surfaces(&self) -> &'static [&'static Surface] {
         static SURFACES: [&Surface; 1] = [&REWARDER_SURFACE];
         &SURFACES
@@ -89,7 +102,7 @@ impl Service for Rewarder {
         let folder = node.data.path(FOLDER);
         let usage = UsageMeter::new(node.builder.meter(), disk_opener(folder.as_deref(), "usage"), FILES_KEPT);
         let fixed = ServiceOptions {
-            disk: disk_opener(folder.as_deref(), "log").into(),
+            disk: disk_opener(folder.as_deref(), LOG_FOLDER).into(),
             folders: folders(folder.as_deref())?,
             inputs: Arc::new(inputs(folder.as_deref())?),
             inputs_dir: options.inputs_dir.clone(),

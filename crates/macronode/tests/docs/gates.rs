@@ -119,6 +119,7 @@ const HELD: &[(&str, &[Holder])] = &[
             Test(REWARDER_SERVICE, "a_breach_of_conservation_is_sealed_as_such_and_pays_nobody", Ci),
             Test(REWARDER_CRASH, "the_power_goes_at_every_operation_of_the_disk", Both),
             Test(REWARDER_CRASH, "the_node_dies_or_hears_nothing_at_every_call_to_the_ledger", Ci),
+            Test(REWARDER_POSTGRES, "a_node_killed_while_postgres_is_its_ledger_pays_everybody_once", Both),
         ],
     ),
     ("runtimes", &[Step("current-thread", Ci), Bench(RUNTIMES, "macronode-bench kernel")]),
@@ -138,6 +139,7 @@ const MAILBOX_GATES: &str = "crates/macronode/tests/mailbox/gates.rs";
 const MAILBOX_FAULTS: &str = "crates/macronode/tests/mailbox/faults.rs";
 const REWARDER: &str = "crates/macronode/tests/rewarder/service.rs";
 const REWARDER_CRASH: &str = "crates/rewarder/src/service/crash.rs";
+const REWARDER_POSTGRES: &str = "crates/macronode/tests/rewarder/postgres.rs";
 const REWARDER_SERVICE: &str = "crates/rewarder/src/service/tests.rs";
 const KILL: &str = "crates/macronode/tests/mailbox/kill.rs";
 const LOOM: &str = "crates/cells/tests/loom.rs";

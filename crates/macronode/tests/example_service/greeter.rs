@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::response::{IntoResponse as _, Response};
 use clap::Subcommand;
-use macronode::services::{Failure, Parts, Report, Routes, Section, Service, ServiceCommand};
+use macronode::services::{Failure, Installed, Parts, Report, Routes, Section, Service, ServiceCommand};
 use ron_api::{ApiBuilder, Bearer, Operation, Path, Problem, Surface};
 use ron_auth::{Action, Authority, Capabilities, LimitSpec, VerbSpec};
 use ron_kernel::gate::Gate;

@@ -6,8 +6,8 @@ use std::path::Path;
 use http::Method;
 use ron_kernel::Deadline;
 use serde_json::json;
+use testkit::frames::RawSession;
 use testkit::{MailboxClient, Outgoing, Take};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::process::{BINARY, Process, command, run_arguments};
 use crate::{PATIENCE, ask, echo, eventually, has_tool};
@@ -128,12 +128,9 @@ async fn amnesia_opens_nothing_for_writing_in_a_whole_life() {
     let mut node = start_traced(working.path(), elsewhere.path(), &["-e", &traced]).await;
 
     assert_eq!(echo(node.api).await.expect("an answer").status, 200);
-    let mut frames = tokio::net::TcpStream::connect(node.oap).await.expect("the node listens");
-    frames.write_all(&[0, 0, 0, 1, 42]).await.expect("the node reads");
-    let mut reply = [0; 6];
-    let replied = Deadline::after(PATIENCE).run("reply", frames.read_exact(&mut reply)).await;
-    replied.expect("in time").expect("a reply");
-    assert_eq!(reply, [0, 0, 0, 2, 0, 42]);
+    let mut frames = RawSession::hello(node.oap, &node.token).await;
+    let replied = Deadline::after(PATIENCE).run("reply", frames.echo(1, b"x")).await.expect("in time");
+    assert_eq!(&replied.payload[..], b"x");
     use_the_mailbox(&node).await;
     for path in ["/metrics", "/topology", "/version", "/healthz", "/"] {
         assert_eq!(ask(node.admin, Method::GET, path, &[], "").await.expect("an answer").status, 200, "{path}");

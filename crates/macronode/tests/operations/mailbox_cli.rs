@@ -235,7 +235,7 @@ async fn the_node_is_watched_once_where_there_is_no_terminal() {
         run(node.folder.path(), &[&["top", "--interval", "100ms", "--data-dir", &node.data], more].concat()).await
     };
     let shown = top(&[]).await;
-    shown.expect(0, &["ready, fsynced, 1 topic\n", "syncs/s", "shard", "0/1024"]);
+    shown.expect(0, &["ready, fsynced, 1 topic", "syncs/s", "shard", "0/1024"]);
     assert!(shown.stdout.lines().any(|line| line.starts_with("orders  1 ")), "{}", shown.stdout);
     let json: Value = serde_json::from_str(&top(&["--once", "--json"]).await.stdout).expect("JSON");
     assert_eq!((&json["topics"][0]["ready"], &json["topics"][0]["in_per_second"]), (&1.into(), &0.0.into()));

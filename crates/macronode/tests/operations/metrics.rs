@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use http::Method;
+use testkit::frames::RawSession;
 use testkit::{Client, Node, Plane};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{ask, echo, has_tool, options};
 
@@ -35,11 +35,10 @@ async fn traffic_of_every_kind(node: &Node) {
         let reply = ask(node.api, method.clone(), path, &headers, body.to_owned()).await.expect("an answer");
         assert_eq!(reply.status, status, "{method} {path}");
     }
-    for bytes in [vec![0, 0, 0, 1, 42], vec![0xff; 4]] {
-        let mut frames = tokio::net::TcpStream::connect(node.oap).await.expect("the node listens");
-        frames.write_all(&bytes).await.expect("the node reads");
-        assert!(frames.read_u32().await.expect("a reply") > 0);
-    }
+    let mut frames = RawSession::hello(node.oap, &node.token).await;
+    assert_eq!(&frames.echo(1, b"x").await.payload[..], b"x");
+    frames.write(&[0xff; 4]).await;
+    assert_eq!(frames.farewell().await, Some(oap::status::TOO_LARGE));
     std::fs::write(node.dir.path().join("macronode.toml"), "nonsense = 1\n").expect("written");
     assert_eq!(node.post(Plane::Admin, "/reload", "", &[]).await.expect("an answer").status, 400);
     assert_eq!(node.post(Plane::Admin, "/services/http/restart", "", &[]).await.expect("an answer").status, 202);

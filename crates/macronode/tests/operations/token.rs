@@ -130,7 +130,7 @@ async fn mistakes_are_named_and_leave_nothing_behind() {
         (mint(&["--subject", "a", "--op", "send"]), ["--topic", "required"]),
         (mint(&["--subject", "a", "--topic", "t"]), ["--op", "required"]),
         (mint(&["--subject", "a"]), ["--allow", "required"]),
-        (mint(&["--subject", "a", "--allow", "overlay:publish:chat"]), ["--allow: ", "known: mailbox"]),
+        (mint(&["--subject", "a", "--allow", "shop:buy:chat"]), ["--allow: ", "known: mailbox"]),
         (
             mint(&["--subject", "a", "--allow", "mailbox:publish:chat"]),
             ["MN0022", "send, recv, ack, nack, admin, or *"],

@@ -10,10 +10,10 @@ use testkit::{Client, Node, Plane, Reply, ask, eventually};
 use crate::options;
 use crate::process::Process;
 
-const UNSIGNED: &str = "[rewarder]\nunsigned_policies = true\n";
+pub const UNSIGNED: &str = "[rewarder]\nunsigned_policies = true\n";
 
 /// A caller with a token.
-struct Caller {
+pub struct Caller {
     api: std::net::SocketAddr,
     bearer: String,
 }
@@ -23,29 +23,29 @@ impl Caller {
         Caller { api: node.api, bearer: format!("Bearer {}", node.token) }
     }
 
-    async fn ask(&self, method: Method, path: &str, body: impl Into<bytes::Bytes>) -> Reply {
+    pub async fn ask(&self, method: Method, path: &str, body: impl Into<bytes::Bytes>) -> Reply {
         let headers = [("authorization", self.bearer.as_str()), ("content-type", "application/json")];
         ask(self.api, method, path, &headers, body).await.expect("answered")
     }
 
-    async fn get(&self, path: &str) -> Reply {
+    pub async fn get(&self, path: &str) -> Reply {
         self.ask(Method::GET, path, "").await
     }
 
     /// Uploads a file; gives its hash.
-    async fn upload(&self, content: &str) -> String {
+    pub async fn upload(&self, content: &str) -> String {
         let b3 = b3(content);
         let put = self.ask(Method::PUT, &format!("/rewarder/inputs/{b3}"), content.to_owned()).await;
         assert!(matches!(put.status, 200 | 201), "{}", put.text());
         b3
     }
 
-    async fn compute(&self, epoch: &str, body: &Value) -> Reply {
+    pub async fn compute(&self, epoch: &str, body: &Value) -> Reply {
         self.ask(Method::POST, &format!("/rewarder/epochs/{epoch}/compute"), body.to_string()).await
     }
 
     /// Waits until the epoch is none of those on their way.
-    async fn ended(&self, epoch: &str) -> Value {
+    pub async fn ended(&self, epoch: &str) -> Value {
         eventually("the end of an epoch", async || {
             let answer = self.get(&format!("/rewarder/epochs/{epoch}")).await.json().ok()?;
             let state = answer["state"].as_str()?;
@@ -68,7 +68,7 @@ fn body(b3: &str) -> Value {
 }
 
 /// A usage file of so many actors; another number gives other bytes.
-fn usage(actors: usize, number: usize) -> String {
+pub fn usage(actors: usize, number: usize) -> String {
     let rows = (0..actors).map(|actor| format!("a{actor:05},{}\n", 10 + actor + number));
     std::iter::once("actor,quantity\n".to_owned()).chain(rows).collect()
 }
@@ -201,6 +201,16 @@ async fn tokens_allow_what_they_say_and_settled_epochs_may_be_public() {
     assert_eq!(ann.compute("e1", &held).await.status, 403);
     assert_eq!(ann.ask(Method::PUT, &format!("/rewarder/inputs/{b3}"), "x").await.status, 403);
     assert_eq!((nobody("/rewarder/epochs/e1").await, nobody("/rewarder/epochs/e1/proof/a00000").await), (401, 401));
+    assert_eq!((nobody("/rewarder/epochs").await, nobody("/ledger/accounts").await), (401, 401));
+    let grant = json!({"subject": "bob", "rights": ["rewarder:compute:e3", "rewarder:upload:inputs"]});
+    let minted = operator.ask(Method::POST, "/v1/tokens", grant.to_string()).await.json().expect("JSON");
+    let bob = Caller { api: node.api, bearer: format!("Bearer {}", minted["token"].as_str().expect("a token")) };
+    assert_eq!(bob.upload(&usage(3, 0)).await, b3);
+    assert_eq!(bob.compute("e3", &held).await.status, 202);
+    assert_eq!(operator.ended("e3").await["state"], "held");
+    assert_eq!(bob.ask(Method::POST, "/rewarder/epochs/e3/release", "").await.status, 403, "who computes pays nobody");
+    assert_eq!((bob.get("/rewarder/epochs/e3").await.status, bob.get("/ledger/accounts").await.status), (403, 403));
+    assert_eq!(bob.get("/rewarder/stats").await.status, 403);
 
     let released = operator.ask(Method::POST, "/rewarder/epochs/e1/release", "").await;
     assert_eq!((released.status, &released.json().expect("JSON")["released_by"]), (200, &json!("operator")));
@@ -290,7 +300,7 @@ async fn half_of_the_workers_die_under_load_and_every_run_is_sealed_once() {
     assert_eq!(workers.count(), 4, "no task is left over");
 }
 
-fn caller_of(node: &Process) -> Caller {
+pub fn caller_of(node: &Process) -> Caller {
     Caller { api: node.api, bearer: format!("Bearer {}", node.token) }
 }
 
@@ -344,7 +354,7 @@ async fn compute_round(caller: &Caller, usage: &str, round: u64) {
     assert!(matches!(begun.status, 200 | 202), "{}", begun.text());
 }
 
-fn assert_no_leftovers(data_dir: &Path) {
+pub fn assert_no_leftovers(data_dir: &Path) {
     for folder in std::fs::read_dir(data_dir.join("rewarder/epochs")).expect("there") {
         for file in std::fs::read_dir(folder.expect("readable").path()).expect("a folder") {
             let name = file.expect("readable").file_name().into_string().expect("text");

@@ -94,8 +94,8 @@ impl Mailbox {
         Ok(self.begin_on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared)))
     }
 
-    /// Sends up to [`limits::CALL_ITEMS_MAX`](ron_types::limits::mailbox::CALL_ITEMS_MAX) messages of one topic; each has
-    /// its own outcome, in order.
+    /// Sends up to [`limits::CALL_ITEMS_MAX`](ron_types::limits::mailbox::CALL_ITEMS_MAX) messages of one topic; each
+    /// has its own outcome, in order.
     pub async fn send_batch(
         &self,
         by: &Subject,

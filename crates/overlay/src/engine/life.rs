@@ -83,7 +83,8 @@ struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// Each life begins an epoch of its own: its numbers begin again, and must not be taken for those of the life before.
+    /// Each life begins an epoch of its own: its numbers begin again, and must not be taken for those of the life
+    /// before.
     fn new(shared: &'a Shared) -> Self {
         let options = &shared.options;
         let config = core_config(options);

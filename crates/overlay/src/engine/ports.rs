@@ -7,7 +7,7 @@ use ron_gossip::{LaneName, MsgId};
 use ron_kernel::queue::{QueueReceiver, QueueSender};
 use ron_kernel::{Builder, Deadline};
 use ron_transport::NodeId;
-use ron_types::limits::overlay::ENGINES_MAX;
+use ron_types::limits::overlay::ENGINES;
 use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
@@ -32,14 +32,14 @@ pub(crate) struct EngineReceivers {
 }
 
 impl EnginePorts {
-    /// The queues of so many engines.
-    pub fn new(builder: &mut Builder, engines: usize) -> (Self, Vec<EngineReceivers>) {
+    /// The queues of all engines.
+    pub fn new(builder: &mut Builder) -> (Self, Vec<EngineReceivers>) {
         let one = |engine: usize| {
             let (work_in, work) = builder.queue(&specs::GOSSIP_INGRESS[engine]);
             let (orders_in, orders) = builder.queue(&specs::ENGINE_ORDERS[engine]);
             (EnginePort { work: work_in, orders: orders_in }, EngineReceivers { work, orders })
         };
-        let (ports, receivers) = (0..engines.clamp(1, ENGINES_MAX)).map(one).unzip();
+        let (ports, receivers) = (0..ENGINES).map(one).unzip();
         (EnginePorts(ports), receivers)
     }
 

@@ -140,6 +140,11 @@ impl Rewarder {
         Ok(self.engine.store()?.list(after, limit))
     }
 
+    /// Sealed epochs against the order of their ids, from before this one on.
+    pub fn list_back(&self, before: Option<&str>, limit: usize) -> Result<Vec<Arc<EpochRow>>, Error> {
+        Ok(self.engine.store()?.list_back(before, limit))
+    }
+
     /// The rewarder at a glance.
     pub fn stats(&self) -> Result<RewarderStats, Error> {
         let counts = self.engine.store()?.counts();

@@ -42,6 +42,22 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
+fn an_id_that_names_a_pot_is_refused() {
+    let scratch = Scratch::new();
+    let run = |actor: &str| {
+        let rows = format!("actor,quantity\nann,1\n{actor},1\nzoe,1\n");
+        compute(&scratch.job(&[("u.csv", &rows)], SMALLEST), &Unwatched)
+    };
+    for pot in ["epoch/2026-11", "epoch/", "epoch/a/b"] {
+        let error = run(pot).expect_err(pot);
+        assert!(error.is_refusal() && error.to_string().contains(pot), "{error}");
+    }
+    for payee in ["epoch", "epoch0", "epoch.1", "Epoch/1", "my/epoch/1"] {
+        run(payee).expect(payee);
+    }
+}
+
+#[test]
 fn totals_past_128_bits_are_refused() {
     let scratch = Scratch::new();
     let most = u128::MAX;

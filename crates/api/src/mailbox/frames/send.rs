@@ -69,8 +69,11 @@ pub(super) fn answer(known: &Known<'_>, payload: &RequestPayload) -> Result<Answ
     let corr_id = head.corr_id.map_or_else(String::new, |corr_id| corr_id.0);
     let messages = head.messages.0.into_iter().zip(bodies);
     let messages: Vec<Outgoing> = messages.map(|(message, body)| message.outgoing(body, &corr_id)).collect();
-    let (shared, topic) = (Arc::clone(known.shared), head.topic.0);
-    Ok(Answer::begin(async move { shared.send(&subject, &topic, messages, deadline).await }))
+    let (shared, caller, topic) = (Arc::clone(known.shared), known.caller.clone(), head.topic.0);
+    Ok(Answer::begin(async move {
+        let sending = shared.send(&subject, &topic, messages, deadline);
+        caller.in_order(|| shared.mailbox.has_topic(&topic), sending).await
+    }))
 }
 
 impl Shared {

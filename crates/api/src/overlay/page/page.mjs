@@ -119,4 +119,13 @@ $("token-form").addEventListener("submit", (event) => {
   turn();
 });
 $("lane").addEventListener("change", turn);
-$("token").focus();
+
+// A link may bring the token behind its hash, which browsers send to nobody; it does not stay in the address.
+const given = new URLSearchParams(location.hash.slice(1)).get("token");
+if (given) {
+  token = given;
+  history.replaceState(null, "", location.pathname);
+  turn();
+} else {
+  $("token").focus();
+}

@@ -9,7 +9,6 @@ mod recv;
 mod redrive;
 mod send;
 mod settle;
-mod sse;
 mod stats;
 mod tail;
 mod top;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ron_ledger::{Book, BookOptions, HttpLedger, HttpOptions, Ledger, LedgerError, PostgresLedger, PostgresOptions};
 use ron_log::LogOptions;
@@ -10,25 +11,67 @@ use svc_rewarder::config::{LedgerKind, Options};
 use svc_rewarder::service::{LedgerOpener, PayoutLedger};
 
 use super::disk_opener;
+use crate::commands::{Report, wait};
 use crate::errors::{Code, Failure};
 
 /// Name of the folder of the embedded book.
 pub const BOOK_FOLDER: &str = "ledger";
+/// Time that `macronode doctor` gives a ledger.
+const REACH_MAX: Duration = Duration::from_secs(3);
 
 /// Opens the ledger that the configuration names; opened when payouts first need it, because it may wait.
 pub fn opener(options: &Options, folder: Option<&Path>) -> Result<LedgerOpener, Failure> {
     match options.ledger {
         LedgerKind::Embedded => Ok(embedded(folder)),
+        LedgerKind::Postgres => Ok(elsewhere(usable(PostgresLedger::new(&postgres_options(options)?))?)),
+        LedgerKind::Http => Ok(elsewhere(usable(HttpLedger::new(&http_options(options)?))?)),
+    }
+}
+
+/// What is found where the ledger should be, without changing it: an error inside if it does not answer now, one
+/// outside if a node would not start with these settings.
+pub fn reach(options: &Options) -> Result<Result<String, LedgerError>, Failure> {
+    match options.ledger {
+        LedgerKind::Embedded => Ok(Ok("embedded, in the data directory".to_owned())),
         LedgerKind::Postgres => {
-            let PostgresSettings { address, password_file, ca_file } = settings(options)?;
-            let options = PostgresOptions { password_file, ca_file, ..PostgresOptions::at(address) };
-            elsewhere(PostgresLedger::new(&options))
+            let (connect_timeout, statement_timeout) = (REACH_MAX, REACH_MAX);
+            let options = PostgresOptions { connect_timeout, statement_timeout, ..postgres_options(options)? };
+            let ledger = usable(PostgresLedger::new(&options))?;
+            let found = |is_there| if is_there { "with our tables" } else { "without our tables, which we make" };
+            let reached = answered(async { ledger.reach().await })?;
+            Ok(reached.map(|is_there| format!("PostgreSQL answers, {}", found(is_there))))
         }
         LedgerKind::Http => {
-            let HttpSettings { base, token_file, ca_file } = settings(options)?;
-            elsewhere(HttpLedger::new(&HttpOptions { token_file, ca_file, ..HttpOptions::at(base) }))
+            let ledger = usable(HttpLedger::new(&HttpOptions { timeout: REACH_MAX, ..http_options(options)? }))?;
+            // Of a run that nobody made; a ledger that follows the rules has an empty list for it.
+            let reached = answered(async { Ledger::tally(&ledger, &[0; 32]).await })?;
+            Ok(reached.map(|_| "behind HTTP, and answers".to_owned()))
         }
     }
+}
+
+/// Waits for a ledger's answer of any kind.
+fn answered<T>(asked: impl Future<Output = T>) -> Result<T, Failure> {
+    let mut answer = None;
+    wait(async {
+        answer = Some(asked.await);
+        Ok(Report::clean(""))
+    })?;
+    answer.ok_or_else(|| Failure::new(Code::CannotStart, "the ledger was not asked"))
+}
+
+fn postgres_options(options: &Options) -> Result<PostgresOptions, Failure> {
+    let PostgresSettings { address, password_file, ca_file } = settings(options)?;
+    Ok(PostgresOptions { password_file, ca_file, ..PostgresOptions::at(address) })
+}
+
+fn http_options(options: &Options) -> Result<HttpOptions, Failure> {
+    let HttpSettings { base, token_file, ca_file } = settings(options)?;
+    Ok(HttpOptions { token_file, ca_file, ..HttpOptions::at(base) })
+}
+
+fn usable<L>(ledger: Result<L, LedgerError>) -> Result<L, Failure> {
+    ledger.map_err(|error| Failure::new(Code::CannotStart, format!("rewarder.ledger: {error}")))
 }
 
 /// The file that says how to reach PostgreSQL.
@@ -62,10 +105,9 @@ fn settings<T: for<'de> Deserialize<'de>>(options: &Options) -> Result<T, Failur
 }
 
 /// A ledger that connects when it is first used, so that it is open at once.
-fn elsewhere<L: Ledger + 'static>(ledger: Result<L, LedgerError>) -> Result<LedgerOpener, Failure> {
-    let ledger = ledger.map_err(|error| Failure::new(Code::CannotStart, format!("rewarder.ledger: {error}")))?;
+fn elsewhere<L: Ledger + 'static>(ledger: L) -> LedgerOpener {
     let ledger: Arc<dyn PayoutLedger> = Arc::new(ledger);
-    Ok(Arc::new(move || Box::pin(std::future::ready(Ok(Arc::clone(&ledger))))))
+    Arc::new(move || Box::pin(std::future::ready(Ok(Arc::clone(&ledger)))))
 }
 
 fn embedded(folder: Option<&Path>) -> LedgerOpener {

@@ -6,11 +6,10 @@ use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::args::EventsArgs;
-use super::recv::print;
-use super::sse::{Frame, FrameReader};
 use super::types::{counted, one_line, segment, time_of_day};
 use crate::client::ApiClient;
-use crate::commands::Report;
+use crate::client::sse::{Frame, FrameReader};
+use crate::commands::{Report, print};
 use crate::errors::{Code, Failure};
 
 /// Time before a lost stream is opened again.

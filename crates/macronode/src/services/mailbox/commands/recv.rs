@@ -1,7 +1,7 @@
 //! `macronode mailbox recv`: messages under a lease, printed before they are acknowledged.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -11,8 +11,8 @@ use super::args::RecvArgs;
 use super::settle;
 use super::types::{attributes, decoded, one_line, payload_text, relative};
 use crate::client::{ApiClient, PATIENCE};
-use crate::commands::Report;
 use crate::commands::table::{row, table};
+use crate::commands::{Report, print};
 use crate::config::TimeSpan;
 use crate::errors::{Exit, Failure};
 
@@ -85,13 +85,6 @@ pub async fn ask(
     let answer = client.post_within(PATH, &body, patience).await?;
     let received: Received = answer.read(PATH)?;
     Ok((answer.text(), received.messages))
-}
-
-/// Writes to standard output now; an error means that nobody reads it.
-pub fn print(text: &str) -> std::io::Result<()> {
-    let mut output = std::io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    output.flush()
 }
 
 fn show(message: &Message, is_terminal: bool, is_acked: bool) -> String {

@@ -12,7 +12,7 @@ use super::args::TailArgs;
 use super::types::{decoded, one_line, payload_line, segment, time_of_day};
 use super::{browse, recv, settle};
 use crate::client::ApiClient;
-use crate::commands::Report;
+use crate::commands::{Report, print};
 use crate::config::TimeSpan;
 use crate::errors::{Code, Failure};
 
@@ -73,7 +73,7 @@ async fn receive(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal)
             true => json_lines(&serde_json::from_str(&text).unwrap_or_default()),
             false => messages.iter().map(|m| line(m.ts, &m.msg_id, m.group.as_deref(), &m.payload_b64)).collect(),
         };
-        recv::print(&lines).map_err(|_| End::Unread)?;
+        print(&lines).map_err(|_| End::Unread)?;
         let receipts: Vec<&str> = messages.iter().map(|message| message.receipt.as_str()).collect();
         settle::ack_receipts(client, &receipts).await?;
     }
@@ -102,7 +102,7 @@ async fn look(args: &TailArgs, client: &mut ApiClient, mut interrupt: Signal) ->
                 false => line(seen.ts, &seen.msg_id, seen.group.as_deref(), &seen.payload_b64),
             };
         }
-        recv::print(&lines).map_err(|_| End::Unread)?;
+        print(&lines).map_err(|_| End::Unread)?;
         if place.advance(page.next) {
             continue;
         }

@@ -1,6 +1,6 @@
 //! Server-sent events, taken apart as their bytes come.
 
-/// Bytes of one frame that are kept; a node writes far shorter ones.
+/// Bytes of one frame that are kept unless the caller says otherwise.
 const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// One event of the stream.
@@ -15,22 +15,39 @@ pub struct Frame {
 }
 
 /// Bytes that are not yet a whole frame.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FrameReader {
     waiting: Vec<u8>,
+    /// Bytes of `waiting` in which no frame ends, so that a long frame is looked through once.
+    searched: usize,
+    frame_bytes_max: usize,
+}
+
+impl Default for FrameReader {
+    fn default() -> Self {
+        FrameReader::up_to(FRAME_BYTES_MAX)
+    }
 }
 
 impl FrameReader {
+    /// A reader of frames of at most this many bytes.
+    pub fn up_to(frame_bytes_max: usize) -> Self {
+        FrameReader { waiting: Vec::new(), searched: 0, frame_bytes_max }
+    }
+
     /// Takes bytes in and gives the frames that are whole now; none if the stream is not one of a node.
     pub fn read(&mut self, bytes: &[u8]) -> Option<Vec<Frame>> {
         self.waiting.extend_from_slice(bytes);
         let mut frames = Vec::new();
-        while let Some(end) = self.waiting.windows(2).position(|pair| pair == b"\n\n") {
-            let rest = self.waiting.split_off(end + 2);
+        while let Some(end) = self.waiting[self.searched..].windows(2).position(|pair| pair == b"\n\n") {
+            let rest = self.waiting.split_off(self.searched + end + 2);
             let whole = std::mem::replace(&mut self.waiting, rest);
+            self.searched = 0;
             frames.push(Frame::of(&String::from_utf8_lossy(&whole)));
         }
-        (self.waiting.len() <= FRAME_BYTES_MAX).then_some(frames)
+        // The last byte may be the first of the two that end a frame.
+        self.searched = self.waiting.len().saturating_sub(1);
+        (self.waiting.len() <= self.frame_bytes_max).then_some(frames)
     }
 }
 

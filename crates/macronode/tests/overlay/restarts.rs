@@ -1,0 +1,124 @@
+//! Nodes that are killed and come back: nothing is lost without being told, ids stay, strangers stay out.
+
+use http::Method;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::eventually;
+use crate::member::{Member, network};
+use crate::subscriber::Subscriber;
+
+/// Numbers of an origin that a subscriber has heard of, as messages or as told gaps, up to this one.
+async fn heard_up_to(subscriber: &mut Subscriber, origin: &str, last: u64) -> (Vec<u64>, Vec<u64>) {
+    let (mut messages, mut missed) = (Vec::new(), Vec::new());
+    while messages.last().max(missed.last()).is_none_or(|seq| *seq < last) {
+        let event = subscriber.next().await;
+        match event.kind.as_str() {
+            "message" if event.origin() == origin => messages.push(event.seq()),
+            "gap" if event.origin() == origin => {
+                let edge = |name: &str| event.data[name].as_u64().expect("a number");
+                missed.extend(edge("from")..=edge("to"));
+            }
+            "message" | "epoch" => {}
+            other => panic!("{other}: {event:?}"),
+        }
+    }
+    (messages, missed)
+}
+
+#[tokio::test]
+async fn what_was_published_while_the_middle_node_was_dead_is_recovered() {
+    let mut line = network(3, &[(0, 1), (2, 1)]).await;
+    let mut far = Subscriber::open(&line[2], "chat", "").await;
+    for _ in 0..5 {
+        line[0].publish("chat", "before").await;
+    }
+    assert_eq!(far.messages(5).await.last().map(|message| message.seq()), Some(5));
+
+    line[1].end(Signal::KILL).await;
+    let gone = async |node: &Member, id: &str| {
+        eventually("the loss of a session", async || {
+            let peer = node.peer(id).await?;
+            (peer["state"] != "connected").then_some(())
+        })
+        .await;
+    };
+    gone(&line[0], &line[1].id).await;
+    let lost = line[0].publish("chat", "during").await;
+    assert!(lost["peers"].as_array().expect("a list").iter().all(|peer| peer["outcome"] != "sent"), "{lost}");
+    for _ in 0..4 {
+        line[0].publish("chat", "during").await;
+    }
+    let id = line[1].id.clone();
+    line[1].start().await;
+    line[0].wait_connected(&id).await;
+    line[2].wait_connected(&id).await;
+    line[0].publish("chat", "after").await;
+
+    let origin = line[0].id.clone();
+    let (messages, missed) = heard_up_to(&mut far, &origin, 11).await;
+    assert_eq!((messages, missed), ((6..=11).collect(), Vec::new()), "the first node still has them all");
+}
+
+#[tokio::test]
+async fn an_origin_that_was_killed_keeps_its_id_and_begins_a_new_epoch() {
+    let mut pair = network(2, &[(1, 0)]).await;
+    let mut subscriber = Subscriber::open(&pair[1], "chat", "").await;
+    let first = pair[0].publish("chat", "first life").await;
+    let heard = subscriber.messages(1).await.remove(0);
+    assert_eq!((heard.seq(), &heard.data["epoch"]), (1, &first["epoch"]));
+
+    pair[0].end(Signal::KILL).await;
+    pair[0].start().await;
+    let id = pair[0].id.clone();
+    pair[1].wait_connected(&id).await;
+    let second = pair[0].publish("chat", "second life").await;
+    assert_eq!((&second["origin"], &second["seq"]), (&json!(id), &json!(1)), "its numbers begin again");
+    assert!(second["epoch"].as_u64() > first["epoch"].as_u64(), "{first} {second}");
+    assert_ne!(second["msg_id"], first["msg_id"]);
+
+    let epoch = subscriber.next().await;
+    assert_eq!((epoch.kind.as_str(), epoch.origin(), &epoch.data["epoch"]), ("epoch", id.as_str(), &second["epoch"]));
+    let heard = subscriber.messages(1).await.remove(0);
+    assert_eq!((heard.seq(), heard.payload()), (1, b"second life".to_vec()));
+}
+
+#[tokio::test]
+async fn a_node_with_another_key_than_the_one_named_is_never_connected() {
+    let (mut liar, mut caller) = (Member::new(), Member::new());
+    let expected = Member::new();
+    liar.start().await;
+    caller.knows(&format!("{}@{}", expected.id, liar.oap));
+    caller.start().await;
+    // It has been tried when it waits for the next try.
+    eventually("a try that failed", async || {
+        let peer = caller.peer(&expected.id).await.expect("it stays configured");
+        assert_ne!(peer["state"], "connected", "{peer}");
+        (peer["state"] == "backoff").then_some(())
+    })
+    .await;
+    assert!(caller.peer(&liar.id).await.is_none(), "nobody is trusted by address");
+    assert_eq!(liar.peers().await, Vec::<Value>::new());
+
+    let reply = caller.ask(Method::POST, "/overlay/peers", &json!({"node_id": liar.id, "addr": liar.oap})).await;
+    assert_eq!(reply.status, 202, "{}", reply.text());
+    caller.wait_connected(&liar.id).await;
+}
+
+#[tokio::test]
+async fn a_forgetful_node_has_its_key_in_memory_only() {
+    let start = async || {
+        let options = testkit::Node::options_for(crate::process::BINARY).amnesia();
+        options.arg("--services").arg("http,oap,overlay").start().await.expect("a node")
+    };
+    let id_of = async |node: &testkit::Node| {
+        let bearer = format!("Bearer {}", node.token);
+        let headers = [("authorization", bearer.as_str())];
+        let reply = crate::ask(node.api, Method::GET, "/overlay/peers", &headers, "").await.expect("an answer");
+        reply.json().expect("JSON")["node_id"].as_str().expect("an id").to_owned()
+    };
+    let (first, second) = (start().await, start().await);
+    assert!(!first.data_dir().exists(), "nothing is written");
+    assert_ne!(id_of(&first).await, id_of(&second).await);
+    assert_eq!(id_of(&first).await, id_of(&first).await);
+}
