@@ -131,7 +131,11 @@ pub fn loom() -> CommandLine {
 /// The shuttle tests; a target folder of their own, for the same reason.
 pub fn shuttle() -> impl Iterator<Item = CommandLine> {
     // Kernel and mailbox together, so that their dependencies have the same features and are built once.
-    let chosen = ["-p ron-kernel -p svc-mailbox --test shuttle", "-p ron-log --lib commit_model"];
+    let chosen = [
+        "-p ron-kernel -p svc-mailbox --test shuttle",
+        "-p ron-log --lib commit_model",
+        "-p ron-transport --lib outbox::model",
+    ];
     chosen.into_iter().map(|chosen| {
         let command = CommandLine::new(&format!("cargo test {chosen} --release --target-dir target/shuttle"));
         command.env("RUSTFLAGS", "--cfg shuttle")

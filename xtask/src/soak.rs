@@ -12,11 +12,12 @@ const FUZZED: &[(&str, &[&str])] = &[
     ("crates/calculus/fuzz", &["policy"]),
     ("crates/mailbox/fuzz", &["record", "envelope", "receipt", "dto"]),
     ("crates/oap/fuzz", &["header", "stream", "hello", "zstd"]),
+    ("crates/transport/fuzz", &["scheduler"]),
     ("crates/usage/fuzz", &["csv", "ndjson", "parquet"]),
 ];
 
 /// Crates below the node whose tests have a longer form. A test compares them with the code.
-const LONGER: &[&str] = &["ron-calculus", "ron-usage", "ron-ledger", "svc-mailbox", "svc-rewarder"];
+const LONGER: &[&str] = &["ron-calculus", "ron-usage", "ron-ledger", "ron-transport", "svc-mailbox", "svc-rewarder"];
 
 const STEPS: &[Step] = &[
     Step { name: "sim", about: "a million simulated lives of the supervisor", action: |s| s.run_line(SIM) },

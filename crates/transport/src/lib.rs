@@ -1,8 +1,9 @@
 //! Sessions over TLS: who the other side is, what it may cost, one reader and one writer for each.
 //!
-//! [`accept`], [`dial`] and [`dial_as_client`] make a [`Session`]: TLS 1.3 with pinned node keys, then HELLO, all within
-//! one deadline. Its [`Reader`] hands out batches of frames, its [`Writer`] is the only one that writes, and everybody
-//! else has an [`Outbox`]. Every wait has a deadline and everything that waits has a bound ([`SessionLimits`]).
+//! [`accept`], [`dial`] and [`dial_as_client`] make a [`Session`]: TLS 1.3 with pinned node keys, then HELLO, all
+//! within one deadline. Its [`Reader`] hands out batches of frames, its [`Writer`] is the only one that writes, and
+//! everybody else has an [`Outbox`]. Every wait has a deadline and everything that waits has a bound
+//! ([`SessionLimits`]).
 
 mod address;
 mod closed;

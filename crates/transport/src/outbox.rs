@@ -127,8 +127,31 @@ impl Outbox {
     /// Queues a frame as soon as there is room for it. For callers that may wait, which a relay never may.
     pub async fn send(&self, flow: u64, frame: Frame) -> Result<(), PushError> {
         frame.check(self.0.frame_bytes_max)?;
-        let mut frames = VecDeque::from([frame]);
-        self.send_all(flow, &mut frames).await
+        let mut frame = Some(frame);
+        std::future::poll_fn(|context| {
+            self.with(|state, wakes| {
+                let Some(next) =
+                    frame.take_if(|frame| state.is_closed() || state.scheduler.has_room_for(frame.encoded_len()))
+                else {
+                    return state.wait_for_room(context);
+                };
+                wakes.writer = state.writer.take();
+                Poll::Ready(state.push(flow, next))
+            })
+        })
+        .await
+    }
+
+    /// Waits until a frame of this size would fit, or the session is closed. Nothing is reserved: the next push may
+    /// find the queue full again when others push too.
+    pub async fn room_for(&self, frame_bytes: usize) {
+        std::future::poll_fn(|context| {
+            self.with(|state, _| match state.is_closed() || state.scheduler.has_room_for(frame_bytes) {
+                true => Poll::Ready(()),
+                false => state.wait_for_room(context),
+            })
+        })
+        .await;
     }
 
     /// Queues frames of one flow as room comes up, in as few locks as it takes; what is queued is taken off the front.
@@ -179,8 +202,8 @@ impl Outbox {
         })
     }
 
-    /// Ends the session in order: GOAWAY goes out now, then what is queued, then the end of TLS; at `drain_by` the writer
-    /// stops, whatever is left. A second call can only make that sooner.
+    /// Ends the session in order: GOAWAY goes out now, then what is queued, then the end of TLS; at `drain_by` the
+    /// writer stops, whatever is left. A second call can only make that sooner.
     pub fn close(&self, farewell: &GoAway, drain_by: Deadline) {
         self.begin_closing(farewell, drain_by, false);
     }
@@ -274,8 +297,8 @@ impl Outbox {
         self.lock().drain_by
     }
 
-    /// While the reader waits for bytes: how the session ended, once it has, and when draining has to be over, once it is
-    /// closed. The reader is woken when either changes.
+    /// While the reader waits for bytes: how the session ended, once it has, and when draining has to be over, once it
+    /// is closed. The reader is woken when either changes.
     pub(crate) fn watch(&self, context: &Context<'_>) -> (Option<Closed>, Option<Deadline>) {
         let mut state = self.lock();
         state.reader = Some(context.waker().clone());

@@ -125,9 +125,9 @@ impl Reader {
 
     /// Waits for frames and appends all that one read brought to `heard`, at least one. Cancel safe.
     ///
-    /// After an error the session is over: the other side is told why, if it can still be told, by the writer, which then
-    /// ends too. After this side closed the session, frames still come until the other side is done or the time for
-    /// draining is over; reading them keeps the kernel from cutting off what was written last.
+    /// After an error the session is over: the other side is told why, if it can still be told, by the writer, which
+    /// then ends too. After this side closed the session, frames still come until the other side is done or the time
+    /// for draining is over; reading them keeps the kernel from cutting off what was written last.
     pub async fn next_batch(&mut self, heard: &mut Vec<Heard>) -> Result<(), Closed> {
         std::future::poll_fn(|context| self.poll_batch(context, heard)).await
     }

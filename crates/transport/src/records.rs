@@ -73,8 +73,8 @@ impl Records {
         Records(Mutex::new(Inner { side, leftover: Vec::new(), unsent, is_peer_done: false, broken: None }))
     }
 
-    /// Takes bytes that arrived, `input[from..]`. Before them there must be room for what is left of earlier ones, which is
-    /// copied there. Plain bytes are appended to `plain`.
+    /// Takes bytes that arrived, `input[from..]`. Before them there must be room for what is left of earlier ones,
+    /// which is copied there. Plain bytes are appended to `plain`.
     pub(crate) fn open(&self, input: &mut [u8], from: usize, plain: &mut BytesMut) -> Result<(), Error> {
         let mut inner = lock(&self.0);
         let leftover = std::mem::take(&mut inner.leftover);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 use oap::Frame;
 
-/// Bytes a flow may send in one turn. No smaller than the 64 KiB chunks that large messages are cut into, so that a turn
-/// is never spent on saving up.
+/// Bytes a flow may send in one turn. No smaller than the 64 KiB chunks that large messages are cut into, so that a
+/// turn is never spent on saving up.
 pub const QUANTUM_BYTES: usize = 64 * 1024;
 
 /// Emptied queues that keep their memory for the next flow. More would be memory that one burst over many flows pins.

@@ -1,5 +1,5 @@
-//! The outbox under randomised schedules: nobody sleeps through what concerns him, and nothing is lost or doubled. Run with
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p ron-transport --lib outbox::model --release`.
+//! The outbox under randomised schedules: nobody sleeps through what concerns him, and nothing is lost or doubled. Run
+//! with `RUSTFLAGS="--cfg shuttle" cargo test -p ron-transport --lib outbox::model --release`.
 
 use std::future::poll_fn;
 

@@ -43,8 +43,8 @@ async fn another_node_at_the_address_gets_no_session() {
     let [dialler, node, expected] = [(); 3].map(|()| tls(PostQuantum::Hybrid));
     let (dialled, accepted) = over_tcp(&dialler, &node, &expected).await;
     let error = dialled.err().expect("refused");
-    let is_told = |expected_id, got_id| matches!(error, ConnectError::WrongPin { expected, got } if expected == expected_id && got == got_id);
-    assert!(is_told(expected.node_id(), node.node_id()), "{error}");
+    let ConnectError::WrongPin { expected: dialled, got } = error else { panic!("{error}") };
+    assert_eq!((dialled, got), (expected.node_id(), node.node_id()));
     assert!(matches!(accepted, Err(ConnectError::Tls(_))), "the other side is told by an alert");
 }
 

@@ -14,7 +14,8 @@ use rustls::{
 
 use crate::identity::{NODE_ID_BYTES, NodeId};
 
-/// What stands before the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410); the whole is always this long.
+/// What stands before the 32 bytes of an Ed25519 key in a SubjectPublicKeyInfo (RFC 8410); the whole is always this
+/// long.
 const ED25519_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 /// Another node answered than the one that was dialled.
@@ -36,8 +37,8 @@ pub(super) struct AnyNode {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// The node id that a chain of certificates carries. The holder of the key signs the handshake, so the certificate needs
-/// no signature of anybody, no name and no dates; a chain of more than one says something we do not understand.
+/// The node id that a chain of certificates carries. The holder of the key signs the handshake, so the certificate
+/// needs no signature of anybody, no name and no dates; a chain of more than one says something we do not understand.
 pub(crate) fn node_of(certificate: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> Result<NodeId, Error> {
     let unfit = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
     if !rest.is_empty() {

@@ -1,0 +1,209 @@
+//! A node made of a session: echoes, passes publications to subscriptions, and keeps a mailbox of one topic.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use oap::{AppId, Flags, Frame, Hello, Step, Streams, status};
+use ron_kernel::Deadline;
+use ron_transport::{GoAway, Heard, NodeKey, Outbox, PeerAddress, PostQuantum, Session, SessionLimits, Tls, accept};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::{Client, Options};
+
+pub(super) const TOKEN: &str = "token";
+
+/// A client and the node it is connected to, which ends with the set.
+pub(super) async fn connected(options: Options) -> (Client, JoinSet<()>) {
+    let tls = Tls::new(&NodeKey::generate().expect("a key"), PostQuantum::Hybrid).expect("TLS");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let address = PeerAddress::new(tls.node_id(), &address).expect("an address");
+    let mut set = JoinSet::new();
+    set.spawn(async move {
+        let (tcp, _) = listener.accept().await.expect("a connection");
+        let hello = Hello::new(64 * 1024, 8);
+        let session = accept(tcp, &tls, hello, &SessionLimits::default()).await.expect("a session");
+        serve(session).await;
+    });
+    let client = Client::connect(&address, options).await.expect("connected");
+    (client, set)
+}
+
+pub(super) fn with_token() -> Options {
+    Options { token: Some(TOKEN.into()), ..Options::default() }
+}
+
+struct Node {
+    outbox: Outbox,
+    is_allowed: bool,
+    /// Lane of each publishing stream.
+    publishers: HashMap<u64, String>,
+    /// Number and lane of each subscription.
+    subscribers: Vec<(u64, String)>,
+    seq: u64,
+    mailbox: Vec<Bytes>,
+    batches_out: (u64, [u8; 32]),
+}
+
+async fn serve(session: Session) {
+    let Session { facts, mut reader, writer, outbox } = session;
+    let mut set = JoinSet::new();
+    set.spawn(async move { drop(writer.run().await) });
+    let mut streams = Streams::new(facts.agreed.max_inflight);
+    let is_allowed = facts.their_hello.cap.as_deref() == Some(TOKEN);
+    let (publishers, subscribers, mailbox) = (HashMap::new(), Vec::new(), Vec::new());
+    let batches_out = (0, [0; 32]);
+    let mut node = Node { outbox, is_allowed, publishers, subscribers, seq: 0, mailbox, batches_out };
+    let mut heard = Vec::new();
+    while reader.next_batch(&mut heard).await.is_ok() {
+        for heard in heard.drain(..) {
+            let Heard::Frame(frame) = heard else { continue };
+            let step = streams.accept(&frame).expect("the client keeps the rules");
+            let (corr, app) = (frame.corr, frame.app);
+            if let Some((code, payload)) = node.take(step, frame).await {
+                streams.finished(corr);
+                node.send(Frame::response(app, corr, code, payload)).await;
+            }
+        }
+    }
+    set.join_all().await;
+}
+
+impl Node {
+    async fn send(&self, frame: Frame) {
+        let _ = self.outbox.send(frame.corr, frame).await;
+    }
+
+    /// What is answered at once.
+    async fn take(&mut self, step: Step, frame: Frame) -> Option<(u16, Bytes)> {
+        if !self.is_allowed {
+            let problem = json!({"status": 401, "code": "unauthenticated", "detail": "no token"});
+            return matches!(step, Step::Whole | Step::Opens).then(|| (401, problem.to_string().into()));
+        }
+        match (step, frame.app) {
+            (Step::Whole, AppId::ECHO) if &frame.payload[..] == b"leave" => {
+                self.outbox.close(&GoAway::new(status::UNAVAILABLE, 0, "bye"), Deadline::after(Duration::from_secs(5)));
+                None
+            }
+            (Step::Whole, AppId::ECHO) => Some((status::OK, frame.payload)),
+            (Step::Whole, AppId::MAILBOX) => Some((status::OK, self.mailbox(&frame.payload))),
+            (Step::Opens, AppId::LANES) => self.open(&frame).await,
+            (Step::Continues, AppId::LANES) => self.publish(frame).await,
+            (Step::Closes, AppId::LANES) => {
+                self.subscribers.retain(|(corr, _)| *corr != frame.corr);
+                Some((status::OK, Bytes::new()))
+            }
+            (Step::Ignored, _) => None,
+            _ => Some((status::NOT_FOUND, Bytes::new())),
+        }
+    }
+
+    async fn open(&mut self, frame: &Frame) -> Option<(u16, Bytes)> {
+        let opening: Value = serde_json::from_slice(&frame.payload).expect("JSON");
+        let name = |key: &str| opening[key].as_str().map(str::to_owned);
+        if name("publish").or_else(|| name("subscribe")).as_deref() == Some("forbidden") {
+            let problem = json!({"status": 403, "code": "forbidden", "detail": "not this lane", "retry_after_ms": 7});
+            return Some((403, problem.to_string().into()));
+        }
+        if let Some(lane) = name("publish") {
+            self.publishers.insert(frame.corr, lane);
+        }
+        if let Some(lane) = name("subscribe") {
+            self.send(Frame::event(AppId::LANES, frame.corr, [&[0][..], &[9; 32]].concat())).await;
+            self.subscribers.push((frame.corr, lane));
+        }
+        None
+    }
+
+    /// A message goes to every subscription of its lane, in parts where it is too large for a frame.
+    async fn publish(&mut self, frame: Frame) -> Option<(u16, Bytes)> {
+        self.seq += 1;
+        let lane = &self.publishers[&frame.corr];
+        let mut event = BytesMut::new();
+        event.put_u8(1);
+        event.put_slice(&[1; 16]);
+        event.put_slice(&[9; 32]);
+        event.put_u64(5);
+        event.put_u64(self.seq);
+        event.put_u8(0);
+        event.put_slice(&frame.payload);
+        for (corr, _) in self.subscribers.iter().filter(|(_, subscribed)| subscribed == lane) {
+            for part in parts(&event, self.outbox.frame_bytes_max() - 38) {
+                self.send(Frame { corr: *corr, ..part }).await;
+            }
+        }
+        if frame.has(Flags::ACK_REQ) {
+            let outcome = json!({"msg_id": "01", "origin": "09".repeat(32), "epoch": 5, "seq": self.seq, "peers": []});
+            self.send(Frame::partial_response(AppId::LANES, frame.corr, 202, outcome.to_string())).await;
+        }
+        None
+    }
+
+    fn mailbox(&mut self, payload: &Bytes) -> Bytes {
+        let head_len = u32::from_be_bytes(payload[1..5].try_into().expect("four bytes")) as usize;
+        let head: Value = serde_json::from_slice(&payload[5..5 + head_len]).expect("JSON");
+        let mut bodies = payload.slice(5 + head_len..);
+        let results: Vec<Value> = match payload[0] {
+            1 => {
+                let send = |message: &Value| {
+                    let body = bodies.split_to(message["len"].as_u64().expect("a length") as usize);
+                    assert_eq!(message["payload_hash"], format!("b3:{}", blake3::hash(&body)), "each has its hash");
+                    self.mailbox.push(body);
+                    json!({"msg_id": format!("id-{}", self.mailbox.len() - 1)})
+                };
+                head["messages"].as_array().expect("messages").iter().map(send).collect()
+            }
+            2 => return self.recv(head["max_messages"].as_u64().expect("a number") as usize),
+            3 | 4 => {
+                let settle = |receipt: &Value| match receipt.as_str() {
+                    Some("stale") => json!({"error": {"code": "conflict", "status": 409, "detail": "too late"}}),
+                    _ => json!({"ok": true}),
+                };
+                head["receipts"].as_array().expect("receipts").iter().map(settle).collect()
+            }
+            _ => vec![json!({"until_ts": head["visibility_ms"]})],
+        };
+        answer(payload[0], &json!({"durability": "ram", "results": results}), &[])
+    }
+
+    fn recv(&mut self, max: usize) -> Bytes {
+        let out: Vec<Bytes> = self.mailbox.drain(..max.min(self.mailbox.len())).collect();
+        let hashes: Vec<u8> = out.iter().flat_map(|body| *blake3::hash(body).as_bytes()).collect();
+        let chain = *blake3::hash(&[&self.batches_out.1[..], blake3::hash(&hashes).as_bytes()].concat()).as_bytes();
+        self.batches_out = (self.batches_out.0 + 1, chain);
+        let head = |body: &Bytes| {
+            // A body that changed on the way has the hash of another.
+            let hashed = if &body[..] == b"damaged" { &b"whole"[..] } else { body };
+            json!({"msg_id": "id", "len": body.len(), "ts": 1, "payload_hash": format!("b3:{}", blake3::hash(hashed)),
+                "attempt": 1, "receipt": "receipt", "fence": 1, "until_ts": 2})
+        };
+        let heads: Vec<Value> = out.iter().map(head).collect();
+        let chain = format!("b3:{}", blake3::Hash::from_bytes(chain));
+        answer(2, &json!({"messages": heads, "batch": self.batches_out.0, "batch_chain": chain}), &out)
+    }
+}
+
+fn answer(op: u8, head: &Value, bodies: &[Bytes]) -> Bytes {
+    let (mut out, head) = (BytesMut::new(), head.to_string());
+    out.put_u8(op);
+    out.put_u32(head.len() as u32);
+    out.put_slice(head.as_bytes());
+    bodies.iter().for_each(|body| out.put_slice(body));
+    out.freeze()
+}
+
+fn parts(event: &[u8], part_bytes_max: usize) -> Vec<Frame> {
+    let chunks: Vec<Bytes> = event.chunks(part_bytes_max).map(Bytes::copy_from_slice).collect();
+    let last = chunks.len() - 1;
+    let flags = |place| match (last, place) {
+        (0, _) => Flags::EVENT,
+        (_, 0) => Flags::EVENT | Flags::START,
+        (last, place) if place == last => Flags::EVENT | Flags::END,
+        _ => Flags::EVENT,
+    };
+    let part = |(place, chunk)| Frame { flags: flags(place), ..Frame::event(AppId::LANES, 0, chunk) };
+    chunks.into_iter().enumerate().map(part).collect()
+}
