@@ -39,7 +39,7 @@ impl InflateError {
     }
 }
 
-/// Compresses a payload; `None` where that gains nothing, or gains so much that the other side would take it for a bomb.
+/// Compresses a payload; `None` where that gains nothing, or so much that the other side would take it for a bomb.
 pub fn deflate(payload: &[u8], level: i32) -> Option<Bytes> {
     // With the size known beforehand, zstd chooses a window that is no larger than the payload.
     let deflated = zstd::bulk::compress(payload, level).ok()?;

@@ -40,7 +40,7 @@ impl Decoder {
     /// The buffer to append what is read to; it has room.
     pub fn buffer(&mut self) -> &mut BytesMut {
         self.learn();
-        // After a burst the large buffer goes, once reads have stayed small: most connections are quiet most of the time.
+        // After a burst the large buffer goes once reads have stayed small: most connections are quiet mostly.
         if self.unread.is_empty() && self.unread.capacity() > self.read_bytes * 4 {
             self.unread = BytesMut::new();
         }

@@ -135,8 +135,8 @@ impl Hello {
     }
 }
 
-/// What two HELLOs agree on: the highest version in common, and of each bound the smaller one. Both sides compute it for
-/// themselves and come to the same result, whoever is `ours`.
+/// What two HELLOs agree on: the highest version in common, and of each bound the smaller one. Both sides compute it
+/// for themselves and come to the same result, whoever is `ours`.
 pub fn negotiate(ours: &Hello, theirs: &Hello) -> Result<Agreed, HelloError> {
     let in_common = ours.versions.iter().filter(|version| theirs.versions.contains(version));
     let version = in_common.copied().max().ok_or(HelloError::Version)?;

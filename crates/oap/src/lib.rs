@@ -1,7 +1,7 @@
 //! OAP/1 without I/O: frames, streams, HELLO, control frames and bounded compression. The protocol is docs/oap-1.md.
 //!
-//! A [`Decoder`] turns the bytes of a connection into [`Frame`]s whose payloads are reference-counted slices of what was
-//! read. [`Streams`] says of each request frame what it is: a whole request, or the beginning, middle or end of a
+//! A [`Decoder`] turns the bytes of a connection into [`Frame`]s whose payloads are reference-counted slices of what
+//! was read. [`Streams`] says of each request frame what it is: a whole request, or the beginning, middle or end of a
 //! stream. [`Control`] frames carry HELLO, liveness, credit and farewells. Nothing here reads a socket or a clock.
 
 mod app;

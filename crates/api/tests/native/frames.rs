@@ -349,13 +349,12 @@ async fn requests_that_make_a_topic_keep_their_order() {
     let node = Node::start().await;
     for attempt in 0..20 {
         let (session, topic) = (session(&node, Some(&node.token), &meter()), format!("new-{attempt}"));
-        let begun: Vec<Answer> = (0..10_u64)
-            .map(|number| {
-                let head = json!({"topic": topic, "messages": [{"len": 1}, {"len": 1}]});
-                let payload = payload(SEND, &head, &[&[number as u8], &[number as u8]]);
-                session.surface.answer(&session.caller, Frame::request(AppId::MAILBOX, number, payload))
-            })
-            .collect();
+        let mut begun = Vec::new();
+        for number in 0..10_u8 {
+            let head = json!({"topic": topic, "messages": [{"len": 1}, {"len": 1}]});
+            let request = Frame::request(AppId::MAILBOX, number.into(), payload(SEND, &head, &[&[number], &[number]]));
+            begun.push(session.surface.answer(&session.caller, request));
+        }
         let replies = begun.into_iter().map(|answer| async {
             match answer {
                 Answer::Now(reply) => reply,

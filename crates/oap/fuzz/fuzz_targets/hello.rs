@@ -1,4 +1,4 @@
-//! Any payload is a control frame or refused; one that is taken survives being written, and a HELLO agrees within bounds.
+//! Any payload is a control frame or refused; one that is taken survives being written; a HELLO agrees within bounds.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Frames survive the wire, however it cuts them; noise is refused as the naive decoder refuses it; memory follows bytes.
+//! Frames survive the wire, however it cuts them; noise is refused as by the naive decoder; memory follows bytes.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use oap::{AppId, Decoder, FRAME_BYTES_MAX, Flags, Frame, FrameError, HEADER_BYTES, READ_BYTES, READ_BYTES_MIN};

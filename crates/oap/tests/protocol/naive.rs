@@ -1,4 +1,4 @@
-//! A decoder as one would write it in an afternoon: all bytes at hand, copies everywhere. What it says, the real one says.
+//! A decoder as one would write it in an afternoon: all bytes at hand, copies everywhere. The real one must agree.
 
 use oap::{AppId, Flags, Frame};
 
