@@ -25,6 +25,8 @@ mod process;
 mod restarts;
 #[path = "overlay/shapes.rs"]
 mod shapes;
+#[path = "overlay/stopped.rs"]
+mod stopped;
 #[path = "overlay/subscriber.rs"]
 mod subscriber;
 #[path = "overlay/websocket.rs"]

@@ -131,9 +131,13 @@ impl Process {
         Process { api: nowhere, admin: nowhere, oap: nowhere, token: String::new(), child, output: output.to_owned() }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.0.id()
+    }
+
     /// What it has started.
     pub fn children(&self) -> Vec<Pid> {
-        children_of(self.child.0.id())
+        children_of(self.id())
     }
 
     /// Starts a node on free ports and waits until it is ready.

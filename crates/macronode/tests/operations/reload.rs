@@ -12,9 +12,8 @@ use std::time::Duration;
 use http::Method;
 use ron_kernel::{Deadline, clock};
 use rustix::process::Signal;
+use testkit::frames::RawSession;
 use testkit::{Load, LoadShape, own_address};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use crate::process::{BINARY, Process, command, run_arguments};
 use crate::{PATIENCE, ask, echo, eventually};
@@ -213,24 +212,21 @@ async fn a_noisy_folder_neither_hides_an_edit_nor_looks_like_a_freeze() {
 }
 
 /// A node whose public address stands in the file, and a framed connection to it that has been used.
-async fn start_with_address(scratch: &Path, address: SocketAddr) -> (ConfigFile, Process, TcpStream) {
+async fn start_with_address(scratch: &Path, address: SocketAddr) -> (ConfigFile, Process, RawSession) {
     let file = ConfigFile::new(scratch, &format!("[api]\naddr = \"{address}\"\n"));
     let mut arguments = run_arguments(&scratch.join("data"));
     let api = arguments.iter().position(|argument| argument == "--api").expect("there");
     arguments.drain(api..api + 2);
     let node = start(scratch, &file, &arguments).await;
     assert_eq!(node.api, address);
-    let mut frames = TcpStream::connect(node.oap).await.expect("the node listens");
+    let mut frames = RawSession::hello(node.oap, &node.token).await;
     exchange_frame(&mut frames).await;
     (file, node, frames)
 }
 
-async fn exchange_frame(frames: &mut TcpStream) {
-    frames.write_all(&[0, 0, 0, 1, 42]).await.expect("the connection is open");
-    let mut reply = [0; 6];
-    let read = Deadline::after(PATIENCE).run("reply", frames.read_exact(&mut reply)).await;
-    read.expect("in time").expect("the connection is open");
-    assert_eq!(reply, [0, 0, 0, 2, 0, 42]);
+async fn exchange_frame(frames: &mut RawSession) {
+    let read = Deadline::after(PATIENCE).run("reply", frames.echo(1, b"x")).await.expect("in time");
+    assert_eq!(&read.payload[..], b"x");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::lane_table::LaneTable;
 use super::ports::EngineReceivers;
-use super::shell::EngineShell;
+use super::shell::{EngineShell, count_busy};
 use super::{Batch, NewSubscriber, Order, Trace, Work};
 use crate::config::EgressOverflow;
 use crate::peers::Link;
@@ -109,7 +109,8 @@ impl<'a> Engine<'a> {
     fn with_core<T>(&mut self, call: impl FnOnce(&mut Core, u64, &mut EngineShell<'_>) -> T) -> T {
         let now = self.now();
         let (me, counts) = (self.shared.options.node_id, &self.shared.counts);
-        let mut shell = EngineShell { me, links: &self.links, lanes: &mut self.lanes, counts };
+        let (links, lanes) = (&self.links, &mut self.lanes);
+        let mut shell = EngineShell { me, links, lanes, counts, is_publishing: false };
         call(&mut self.core, now, &mut shell)
     }
 
@@ -188,7 +189,16 @@ impl<'a> Engine<'a> {
     }
 
     fn publish(&mut self, lane: LaneName, payload: &Bytes) -> Result<Published, Error> {
-        let published = self.with_core(|core, now, shell| core.publish(now, &lane, payload, shell)).map_err(refusal)?;
+        let published = self.with_core(|core, now, shell| {
+            shell.is_publishing = true;
+            core.publish(now, &lane, payload, shell)
+        });
+        let published = published.map_err(refusal)?;
+        for (peer, outcome) in published.outcomes.iter() {
+            if let (SendOutcome::Busy { .. }, Some(link)) = (outcome, self.links.get(&peer)) {
+                count_busy(link, &self.shared.counts);
+            }
+        }
         let origin = self.shared.options.node_id;
         let outcome_of = |(peer, outcome): (Peer, SendOutcome)| PeerOutcome {
             node_id: NodeId::from_bytes(peer.0),

@@ -25,6 +25,8 @@ pub(super) struct EngineShell<'a> {
     pub links: &'a HashMap<Peer, Arc<Link>>,
     pub lanes: &'a mut LaneTable,
     pub counts: &'a Counts,
+    /// Whether the call is a publication, whose refusals its caller counts with those for lack of credit.
+    pub is_publishing: bool,
 }
 
 impl Shell for EngineShell<'_> {
@@ -36,8 +38,9 @@ impl Shell for EngineShell<'_> {
                 SendOutcome::Sent
             }
             Err(PushError::Full { queued_bytes, .. }) => {
-                link.busy.fetch_add(1, Ordering::Relaxed);
-                self.counts.backpressure(link.node_id);
+                if !self.is_publishing {
+                    count_busy(link, self.counts);
+                }
                 SendOutcome::Busy { retry_after_ms: retry_after_ms(queued_bytes) }
             }
             Err(PushError::Unfit(_)) => SendOutcome::TooLarge { max: link.facts.agreed.max_frame as u32 },
@@ -85,6 +88,12 @@ impl Shell for EngineShell<'_> {
     fn new_epoch(&mut self, lane: &LaneName, origin: &Origin, epoch: u64) {
         self.lanes.give(lane, &Item::Epoch { origin: NodeId::from_bytes(origin.0), epoch }, false);
     }
+}
+
+/// A message found no room on the way to this peer.
+pub(super) fn count_busy(link: &Link, counts: &Counts) {
+    link.busy.fetch_add(1, Ordering::Relaxed);
+    counts.backpressure(link.node_id);
 }
 
 fn retry_after_ms(queued_bytes: usize) -> u32 {

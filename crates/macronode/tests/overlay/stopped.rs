@@ -1,0 +1,85 @@
+//! A peer whose process stops (SIGSTOP) while its sessions stand: nobody waits for it, and it costs bounded memory.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::rss_bytes;
+
+use crate::eventually;
+use crate::member::network;
+use crate::subscriber::Subscriber;
+
+const MIB: u64 = 1 << 20;
+/// Bytes of one message, so that few of them fill a queue.
+const PAYLOAD_BYTES: usize = 256 * 1024;
+/// Most messages it takes until the way to a stopped peer is full: its socket buffers, the queue and the credit of a lane.
+const MESSAGES_MAX: usize = 400;
+/// Memory that a stopped peer may cost: the queue to it, the ring of the lane's engine, and buffers. The formula is in
+/// docs/overlay.md; a debug build's allocator and stacks are in the rest.
+const COST_MAX: u64 = 8 * MIB + 32 * MIB + 48 * MIB;
+
+fn outcome_for<'a>(answer: &'a serde_json::Value, id: &str) -> Option<&'a str> {
+    let peers = answer["peers"].as_array().expect("a list");
+    peers.iter().find(|peer| peer["node_id"] == id).and_then(|peer| peer["outcome"].as_str())
+}
+
+#[tokio::test]
+async fn others_do_not_wait_for_a_stopped_peer_and_it_is_told_as_busy() {
+    let mut star = network(3, &[(1, 0), (2, 0)]).await;
+    let mut healthy = Subscriber::open(&star[2], "chat", "").await;
+    let payload = vec![7; PAYLOAD_BYTES];
+    star[0].publish("chat", payload.clone()).await;
+    healthy.messages(1).await;
+    let before = rss_bytes(star[0].process().id());
+    star[1].process().signal(Signal::STOP);
+
+    let stopped = star[1].id.clone();
+    let mut published = 1;
+    let mut slowest = Duration::ZERO;
+    loop {
+        assert!(published < MESSAGES_MAX, "a stopped peer is never busy");
+        let asked = Instant::now();
+        let answer = star[0].publish("chat", payload.clone()).await;
+        slowest = slowest.max(asked.elapsed());
+        published += 1;
+        // What the others get does not depend on it.
+        assert_eq!(healthy.messages(1).await[0].seq(), published as u64);
+        if outcome_for(&answer, &stopped) == Some("busy") {
+            break;
+        }
+    }
+    let peer = star[0].peer(&stopped).await.expect("it is still a peer");
+    assert!(peer["busy_total"].as_u64() > Some(0), "{peer}");
+    // Nobody measures the machine here, but a publisher that waited for the peer would wait for its whole patience.
+    assert!(slowest < Duration::from_secs(4), "{slowest:?}");
+    for _ in 0..100 {
+        star[0].publish("chat", payload.clone()).await;
+        published += 1;
+        assert_eq!(healthy.messages(1).await[0].seq(), published as u64);
+    }
+    let grown = rss_bytes(star[0].process().id()).saturating_sub(before);
+    assert!(grown < COST_MAX, "{} MiB for a peer that reads nothing", grown / MIB);
+
+    star[1].process().signal(Signal::CONT);
+    star[0].wait_connected(&stopped).await;
+    eventually("the peer takes messages again", async || {
+        let answer = star[0].publish("chat", "again").await;
+        (outcome_for(&answer, &stopped) == Some("sent")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_drain_ends_in_time_with_a_stopped_peer() {
+    let mut pair = network(2, &[(1, 0)]).await;
+    pair[1].process().signal(Signal::STOP);
+    for _ in 0..60 {
+        pair[0].publish("chat", vec![7; PAYLOAD_BYTES]).await;
+    }
+    let asked = Instant::now();
+    let status = pair[0].end(Signal::TERM).await;
+    // The drain deadline is 3 s; a debug build on a busy machine takes a little longer to leave.
+    assert!(asked.elapsed() < Duration::from_secs(6), "{:?}", asked.elapsed());
+    assert!(matches!(status.code(), Some(0 | 75)), "{status}");
+    pair[1].process().signal(Signal::CONT);
+}
