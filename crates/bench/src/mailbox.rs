@@ -14,7 +14,7 @@ mod native;
 pub mod node;
 pub mod page;
 #[cfg(feature = "peers")]
-mod peers;
+pub mod peers;
 pub mod results;
 pub mod scratch;
 pub mod target;

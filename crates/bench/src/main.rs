@@ -5,6 +5,7 @@ mod kernel;
 mod load;
 mod machine;
 mod mailbox;
+mod overlay;
 mod process;
 mod report;
 mod rewarder;
@@ -44,6 +45,8 @@ enum Command {
     Sqs(SqsArgs),
     /// Reward runs: adding usage up, dividing a pool, the whole job, beside DuckDB, Polars and pandas.
     Rewarder(RewarderArgs),
+    /// The overlay: lanes through a node, sessions, handshakes, a stuck reader, beside NATS and bare loopback.
+    Overlay(OverlayArgs),
     /// One job of the page about reward runs; prints what it did.
     #[command(hide = true)]
     RewarderChild(rewarder::ChildArgs),
@@ -133,6 +136,20 @@ struct SqsArgs {
 }
 
 #[derive(Args, Debug)]
+struct OverlayArgs {
+    /// Measure NATS too; it is installed from PyPI beside the build
+    #[arg(long)]
+    peers: bool,
+    /// Measure one part only
+    #[arg(long, value_name = "NAME", conflicts_with = "write")]
+    only: Option<overlay::OverlayPart>,
+    #[command(flatten)]
+    cells: CellArgs,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+#[derive(Args, Debug)]
 struct RewarderArgs {
     /// Measure DuckDB, Polars and pandas too; they are installed from PyPI beside the build
     #[arg(long)]
@@ -156,6 +173,7 @@ fn main() -> anyhow::Result<()> {
         Command::Mailbox(arguments) => measure_mailbox(arguments),
         Command::Sqs(arguments) => measure_sqs(arguments),
         Command::Rewarder(arguments) => measure_rewarder(arguments),
+        Command::Overlay(arguments) => measure_overlay(arguments),
         Command::RewarderChild(arguments) => rewarder::run_child(&arguments),
         Command::ServeBare => servers::serve_bare(),
         Command::ServeLayers => servers::serve_layers(),
@@ -219,6 +237,26 @@ fn measure_sqs(arguments: SqsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn measure_overlay(arguments: OverlayArgs) -> anyhow::Result<()> {
+    let size = size_of(arguments.page.quick)?;
+    let machine = machine::describe();
+    let seconds = arguments.cells.seconds.unwrap_or_else(|| size.pick(0.2, 2.0));
+    let options = overlay::Options {
+        size,
+        rounds: arguments.cells.rounds.unwrap_or_else(|| size.pick(1, 5)).max(1),
+        time: std::time::Duration::try_from_secs_f64(seconds)?,
+        only: arguments.only,
+        peers: arguments.peers,
+        node: arguments.cells.node.map_or_else(process::node_binary, Ok)?,
+    };
+    let outcome = overlay::measure(&options)?;
+    println!("\n{machine}\n\n{}", outcome.plain());
+    if arguments.page.write {
+        head::write_page(&arguments.page.folder, "overlay", &outcome.markdown(&machine))?;
+    }
+    Ok(())
+}
+
 fn measure_rewarder(arguments: RewarderArgs) -> anyhow::Result<()> {
     let size = size_of(arguments.page.quick)?;
     let machine = machine::describe();
@@ -263,6 +301,9 @@ mod tests {
         let sqs = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "sqs"], more].concat());
         assert!(sqs(&["--peers", "--quick", "--write", "--peer", "elasticmq=127.0.0.1:9324"]).is_ok());
         assert!(sqs(&["--write", "--only", "held"]).is_err());
+        let overlay = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "overlay"], more].concat());
+        assert!(overlay(&["--peers", "--quick", "--only", "handshakes"]).is_ok());
+        assert!(overlay(&["--write", "--only", "slow"]).is_err(), "a part must not replace the whole page");
         let rewarder = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "rewarder"], more].concat());
         assert!(rewarder(&["--peers", "--quick", "--write"]).is_ok());
         assert!(rewarder(&["--write", "--rows-max", "1000000"]).is_err(), "a part must not replace the whole page");

@@ -1,7 +1,7 @@
 //! The peers: found or installed, started on loopback with their data beside ours, each behind its own client.
 
 mod beanstalk;
-mod install;
+pub mod install;
 mod nats;
 mod postgres;
 mod rabbit;
