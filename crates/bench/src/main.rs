@@ -151,7 +151,7 @@ struct OverlayArgs {
 
 #[derive(Args, Debug)]
 struct RewarderArgs {
-    /// Measure DuckDB, Polars and pandas too; they are installed from PyPI beside the build
+    /// Measure DuckDB, Polars, pandas, PostgreSQL and the tree of npm too; packages are installed beside the build
     #[arg(long)]
     peers: bool,
     /// How often each thing is measured

@@ -7,6 +7,8 @@ mod child;
 mod data;
 mod page;
 mod peers;
+mod postgres;
+mod race;
 
 use std::path::PathBuf;
 
@@ -32,7 +34,8 @@ pub enum Job {
     Aggregate,
     /// The same, and the pool divided to the unit by largest remainders.
     Allocate,
-    /// Everything `macronode reward run` does: roots, manifest, tables, files on disk.
+    /// Everything `macronode reward run` does: roots, manifest, tables, files on disk; then its payouts, booked in an
+    /// embedded ledger.
     Run,
 }
 
@@ -92,7 +95,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Outcome> {
         None => absent.push(("the whole job".to_owned(), "there is no macronode beside this binary".to_owned())),
     }
     if options.peers {
-        let (found, missing) = peers::install()?;
+        let (found, missing) = peers::install(&scratch)?;
         engines.extend(found);
         absent.extend(missing);
     }
@@ -104,7 +107,12 @@ pub fn measure(options: &Options) -> anyhow::Result<Outcome> {
             series.extend(rounds(options.rounds, epoch, job, &able, &file, &scratch, &mut absent)?);
         }
     }
-    let rows = page::rows(&series);
+    let mut rows = page::rows(&series);
+    if options.peers {
+        let (raced, missing) = race::measure(options.size, options.rounds, &scratch)?;
+        rows.extend(raced);
+        absent.extend(missing);
+    }
     Ok(Outcome { size: options.size, rounds: options.rounds, peers: options.peers, series, absent, rows })
 }
 
@@ -135,7 +143,7 @@ fn rounds(
                 continue;
             }
             eprintln!("{epoch}: {job:?}, {}, round {}", all[index].engine, round + 1);
-            match engines[index].run(job, file, &scratch.folder(&format!("run-{round}-{index}"))?) {
+            match engines[index].run(job, epoch, file, &scratch.folder(&format!("run-{round}-{index}"))?) {
                 Ok(sample) => all[index].samples.push(sample),
                 Err(error) => {
                     failed[index] = true;

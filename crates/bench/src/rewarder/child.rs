@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use ron_calculus::{Policy, Question, Totals, allocate};
 use ron_kernel::clock;
+use ron_ledger::{Book, BookOptions, Ledger as _, Outcome};
+use ron_log::RealDisk;
+use ron_types::limits::rewarder::BATCH_ENTRIES_MAX;
 use ron_usage::{InputFile, Limits, Progress};
 use serde_json::json;
+use svc_rewarder::{Folder, Intents, SealedRun};
 
 use super::{Job, POOL, Sample};
 
@@ -16,9 +21,9 @@ use super::{Job, POOL, Sample};
 pub struct ChildArgs {
     /// The job
     job: Job,
-    /// The usage file
+    /// The usage file, or the folder of a run
     file: PathBuf,
-    /// Folder for what does not fit into memory
+    /// Folder for what does not fit into memory, or for the ledger
     spill: PathBuf,
     /// Memory cap in bytes
     #[arg(long)]
@@ -38,6 +43,41 @@ impl Progress for GoOn {
 
 /// Does the job and prints a [`Sample`].
 pub fn run(arguments: &ChildArgs) -> anyhow::Result<()> {
+    let sample = match arguments.job {
+        Job::Run => book(arguments)?,
+        _ => count(arguments)?,
+    };
+    println!("{}", serde_json::to_string(&sample)?);
+    Ok(())
+}
+
+/// Books the payouts of the run in `file` in a new embedded ledger in `spill`, as a node does: from the sealed files.
+fn book(arguments: &ChildArgs) -> anyhow::Result<Sample> {
+    let (book, _) = Book::open(Arc::new(RealDisk::open(&arguments.spill)?), BookOptions::default())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let started = clock::now();
+    let folder = Arc::new(Folder::open(&arguments.file)?);
+    let loaded = SealedRun::open(folder, arguments.memory, arguments.threads)?.load()?;
+    let intents = Intents::of(&loaded.computed);
+    let (mut place, mut booked) = (0, 0_u64);
+    while let Some((batch, next)) = intents.batch(place, BATCH_ENTRIES_MAX) {
+        let outcomes = runtime.block_on(book.submit(&batch))?;
+        booked += outcomes.iter().filter(|outcome| **outcome == Outcome::Accepted).count() as u64;
+        place = next;
+    }
+    let tallies = runtime.block_on(book.tally(&loaded.computed.run_key))?;
+    let seconds = clock::now().duration_since(started).as_secs_f64();
+    anyhow::ensure!(tallies == intents.tallies(), "the ledger has {tallies:?}");
+    let sum = tallies.iter().map(|tally| tally.paid).sum::<u128>().to_string();
+    Ok(Sample { seconds, actors: booked, sum, peak_mib: own_peak_mib()? })
+}
+
+fn own_peak_mib() -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    peak_mib(&status).context("the system says how much memory was used")
+}
+
+fn count(arguments: &ChildArgs) -> anyhow::Result<Sample> {
     let limits = Limits {
         memory_bytes: arguments.memory,
         threads: arguments.threads,
@@ -55,15 +95,8 @@ pub fn run(arguments: &ChildArgs) -> anyhow::Result<()> {
         }
     };
     let seconds = clock::now().duration_since(started).as_secs_f64();
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let sample = Sample {
-        seconds,
-        actors: read.totals.roster().len() as u64,
-        sum: sum.to_string(),
-        peak_mib: peak_mib(&status).context("the system says how much memory was used")?,
-    };
-    println!("{}", serde_json::to_string(&sample)?);
-    Ok(())
+    let actors = read.totals.roster().len() as u64;
+    Ok(Sample { seconds, actors, sum: sum.to_string(), peak_mib: own_peak_mib()? })
 }
 
 /// Divides the pool; the sum of the amounts.

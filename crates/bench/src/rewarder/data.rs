@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,6 +41,17 @@ pub fn file(epoch: Epoch, folder: &Path) -> anyhow::Result<PathBuf> {
     write(epoch, File::create(&unfinished)?)?;
     std::fs::rename(&unfinished, &path)?;
     Ok(path)
+}
+
+/// The same rows as CSV, for those who read no Parquet.
+pub fn write_csv(epoch: Epoch, file: File) -> anyhow::Result<()> {
+    let (mut random, mut to) = (Random(epoch.rows), std::io::BufWriter::new(file));
+    writeln!(to, "actor,quantity")?;
+    for _ in 0..epoch.rows {
+        let (actor, quantity) = row(&mut random, epoch.actors);
+        writeln!(to, "{actor},{quantity}")?;
+    }
+    Ok(to.flush()?)
 }
 
 fn write(epoch: Epoch, file: File) -> anyhow::Result<()> {

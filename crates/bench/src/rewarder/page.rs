@@ -11,10 +11,13 @@ const NOTES: &str = "\
 - Usage is one Parquet file of actor and quantity, the same for all: ids of 42 bytes, half of the rows by Zipf's law, \
 half spread evenly, in row groups of 122880 rows, packed with Snappy.
 - Every measurement is a new process on all cores; the time is that of the job, without the start of the process or of \
-the interpreter. Of `macronode reward run` it is the whole command.
+the interpreter. Of the whole job it is all of `macronode reward run`, and after it all payouts booked in an embedded ledger, batch after batch, each \
+synced.
+- PostgreSQL has the rows in an unlogged table before it begins: it reads no file, and its memory is not told, because its processes \
+share it.
 - All engines must find the same number of actors, the same total and the same payout, else nothing is written here.
 - Aggregation of macronode includes the BLAKE3 of the file's bytes and the sorting of actors, which peers do not do.
-- The pool is divided to the unit: by peers in SQL over HUGEINT or over Python's integers, by largest remainders.
+- The pool is divided to the unit: by peers in SQL over HUGEINT or NUMERIC, or over Python's integers, by largest remainders.
 ";
 
 /// Rows with a target or a peer.
@@ -85,7 +88,7 @@ impl Series {
             words(self.job).to_owned(),
             self.engine.clone(),
             seconds.unwrap_or_default(),
-            format!("{peak:.0} MiB"),
+            if peak > 0.0 { format!("{peak:.0} MiB") } else { "-".to_owned() },
         ]
     }
 }
