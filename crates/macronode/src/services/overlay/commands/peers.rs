@@ -135,7 +135,8 @@ mod tests {
             "node_id": "aa", "listen": "127.0.0.1:9500", "peers": [
                 {"node_id": "bb", "addr": "10.0.0.2:9500", "state": "connected", "direction": "out",
                  "tls_group": "X25519MLKEM768", "rtt_ms": 0.25, "queued_bytes": 2048, "busy_total": 3,
-                 "lanes": [{"lane": "a", "link": "eager"}, {"lane": "b", "link": "lazy"}, {"lane": "c", "link": "eager"}]},
+                 "lanes": [{"lane": "a", "link": "eager"}, {"lane": "b", "link": "lazy"},
+                           {"lane": "c", "link": "eager"}]},
                 {"node_id": "cc", "addr": "x\u{1b}[2J", "state": "backoff", "direction": "out", "tls_group": null,
                  "rtt_ms": null, "queued_bytes": 0, "busy_total": 0, "lanes": []},
             ],
