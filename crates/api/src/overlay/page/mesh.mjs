@@ -25,11 +25,14 @@ export function linkOf(peer, lane) {
   return links.includes("eager") ? "eager" : links.includes("lazy") ? "lazy" : "idle";
 }
 
-function peerShapes(peer, [x, y], [cx, cy], lane) {
+function linkShape(peer, [x, y], [cx, cy], lane) {
+  return shape("line", { class: `link ${linkOf(peer, lane)}`, x1: cx, y1: cy, x2: x, y2: y });
+}
+
+function peerShapes(peer, [x, y], lane) {
   const link = linkOf(peer, lane);
   const share = Math.min(1, peer.queued_bytes / QUEUE_BYTES);
   const shapes = [
-    shape("line", { class: `link ${link}`, x1: cx, y1: cy, x2: x, y2: y }),
     shape("circle", { class: `peer ${link}`, cx: x, cy: y, r: 22 },
       shape("title", {}, `${peer.node_id}\n${peer.addr}\n${peer.state}, ${link}`)),
     shape("text", { x, y: y + 4, "text-anchor": "middle" }, peer.node_id.slice(0, 4)),
@@ -57,7 +60,9 @@ export function mesh(nodeId, peers, lane) {
     return [centre[0] + radius * Math.cos(angle), centre[1] + radius * Math.sin(angle)];
   };
   return shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "links of this node" },
-    ...drawn.flatMap((peer, index) => peerShapes(peer, place(index), centre, lane)),
+    // Links first, so that no link crosses a word.
+    ...drawn.map((peer, index) => linkShape(peer, place(index), centre, lane)),
+    ...drawn.flatMap((peer, index) => peerShapes(peer, place(index), lane)),
     shape("circle", { class: "me", cx: centre[0], cy: centre[1], r: 14 }, shape("title", {}, nodeId)),
     shape("text", { class: "faint", x: centre[0], y: centre[1] + 32, "text-anchor": "middle" },
       drawn.length < peers.length ? `${peers.length - drawn.length} more in the table` : "this node"));
