@@ -190,7 +190,8 @@ async fn start_nats(options: &Options, scratch: &Scratch, outcome: &mut Outcome)
 async fn start_nats(options: &Options, _scratch: &Scratch, outcome: &mut Outcome) -> Option<Box<dyn Measured>> {
     if options.peers {
         let reason = "this binary was built without the feature `peers`";
-        std::future::ready(outcome.absent.push(("NATS".to_owned(), reason.to_owned()))).await;
+        outcome.absent.push(("NATS".to_owned(), reason.to_owned()));
+        std::future::ready(()).await;
     }
     None
 }

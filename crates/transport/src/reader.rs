@@ -116,8 +116,8 @@ impl Reader {
         Reader { source, outbox, limits, inflates, last_bytes: now, frame_began, timer: Timer::default(), ended: None }
     }
 
-    /// Changes the bound on frames that are read, from the next header on; for a side that has yet to show who it is. Never
-    /// more than was agreed on.
+    /// Changes the bound on frames that are read, from the next header on; for a side that has yet to show who it is.
+    /// Never more than was agreed on.
     pub fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         let agreed = self.outbox.frame_bytes_max();
         self.source.decoder.set_frame_bytes_max(frame_bytes_max.min(agreed));

@@ -12,7 +12,8 @@ use crate::subscriber::Subscriber;
 const MIB: u64 = 1 << 20;
 /// Bytes of one message, so that few of them fill a queue.
 const PAYLOAD_BYTES: usize = 256 * 1024;
-/// Most messages it takes until the way to a stopped peer is full: its socket buffers, the queue and the credit of a lane.
+/// Most messages it takes until the way to a stopped peer is full: its socket buffers, the queue and the credit of a
+/// lane.
 const MESSAGES_MAX: usize = 400;
 /// Memory that a stopped peer may cost: the queue to it, the ring of the lane's engine, and buffers. The formula is in
 /// docs/overlay.md; a debug build's allocator and stacks are in the rest.
