@@ -1,4 +1,5 @@
-//! The gate `sanitizers`: tests of kernel, log and mailbox under ThreadSanitizer, and Miri where a toolchain has it.
+//! The gate `sanitizers`: tests of kernel, log, mailbox, transport and overlay under ThreadSanitizer, and Miri where a
+//! toolchain has it.
 //!
 //! ThreadSanitizer needs a standard library that is instrumented too, or it reports races where there are none. The
 //! compiler, its sources and the runtime come from Debian packages of one version, unpacked beside the build.
@@ -31,7 +32,7 @@ const PLANTED_RACE: &str = "-p ron-amnesia --run-ignored only";
 /// What CI can afford in three minutes: one crate, because building is most of it. With the log it was six minutes of
 /// core time for half a minute of tests; the kernel is the crate whose tests share most between threads.
 const SAMPLE: &str = "-p ron-kernel";
-const WHOLE: &str = "-p ron-kernel -p ron-log -p svc-mailbox";
+const WHOLE: &str = "-p ron-kernel -p ron-log -p svc-mailbox -p oap -p ron-transport -p svc-overlay";
 /// Crates small enough for an interpreter.
 const MIRI: &str = "-p ron-amnesia -p ron-cells";
 

@@ -43,7 +43,13 @@ use Runs::{Both, Ci, Soak};
 
 /// What holds each gate.
 const HELD: &[(&str, &[Holder])] = &[
-    ("drain", &[Test(DRAIN, "a_drain_under_load_ends_in_time_and_loses_no_answer", Both)]),
+    (
+        "drain",
+        &[
+            Test(DRAIN, "a_drain_under_load_ends_in_time_and_loses_no_answer", Both),
+            Test(OVERLAY_STOPPED, "a_drain_ends_in_time_with_a_stopped_peer", Ci),
+        ],
+    ),
     (
         "deadline",
         &[
@@ -51,7 +57,13 @@ const HELD: &[(&str, &[Holder])] = &[
             Test(LIMITS, "a_request_that_waits_for_a_worker_ends_at_its_deadline_too", Ci),
         ],
     ),
-    ("backpressure", &[Test(LIMITS, "twice_the_sustainable_load_is_refused_fast_and_held_in_bounded_memory", Both)]),
+    (
+        "backpressure",
+        &[
+            Test(LIMITS, "twice_the_sustainable_load_is_refused_fast_and_held_in_bounded_memory", Both),
+            Test(OVERLAY_STOPPED, "others_do_not_wait_for_a_stopped_peer_and_it_is_told_as_busy", Ci),
+        ],
+    ),
     (
         "loom",
         &[
@@ -94,6 +106,8 @@ const HELD: &[(&str, &[Holder])] = &[
         &[
             Test(TLS, "tls_is_1_3_with_http2_and_a_key_exchange_that_lasts", Ci),
             Test(TLS, "old_plain_and_stalled_clients_do_not_get_in", Ci),
+            Test(SESSION_IDENTITY, "the_key_exchange_is_what_both_policies_allow", Ci),
+            Test(SESSION_HELLO, "a_handshake_that_stalls_ends_after_three_seconds", Ci),
         ],
     ),
     ("mailbox-once", &[Test(MAILBOX_GATES, "many_producers_with_one_key_make_one_delivery", Ci)]),
@@ -141,6 +155,9 @@ const REWARDER: &str = "crates/macronode/tests/rewarder/service.rs";
 const REWARDER_CRASH: &str = "crates/rewarder/src/service/crash.rs";
 const REWARDER_POSTGRES: &str = "crates/macronode/tests/rewarder/postgres.rs";
 const REWARDER_SERVICE: &str = "crates/rewarder/src/service/tests.rs";
+const OVERLAY_STOPPED: &str = "crates/macronode/tests/overlay/stopped.rs";
+const SESSION_IDENTITY: &str = "crates/transport/src/tests/identity.rs";
+const SESSION_HELLO: &str = "crates/transport/src/tests/hello.rs";
 const KILL: &str = "crates/macronode/tests/mailbox/kill.rs";
 const LOOM: &str = "crates/cells/tests/loom.rs";
 const KERNEL_MODELS: &str = "crates/kernel/tests/shuttle.rs";
