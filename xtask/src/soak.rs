@@ -23,7 +23,11 @@ const STEPS: &[Step] = &[
     Step { name: "sim", about: "a million simulated lives of the supervisor", action: |s| s.run_line(SIM) },
     Step { name: "loom", about: "the atomics; exhaustive in ci already", action: |s| s.run_tests(&ci::loom()) },
     Step { name: "shuttle", about: "kernel, log and mailbox under many more schedules", action: shuttle },
-    Step { name: "sanitizers", about: "ThreadSanitizer over kernel, log, mailbox and overlay; Miri", action: sanitizers::whole },
+    Step {
+        name: "sanitizers",
+        about: "ThreadSanitizer over kernel, log, mailbox and overlay; Miri",
+        action: sanitizers::whole,
+    },
     Step { name: "coverage", about: "lines and branches that the tests reach, by crate", action: coverage::check },
     Step { name: "node", about: "the black-box tests, longer", action: node },
     Step {

@@ -1,8 +1,10 @@
 //! Subscribers: what an engine gives items to, and the bounded inbox most of them are.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use ron_gossip::LaneName;
 use ron_types::limits::overlay::{SUBSCRIBER_BYTES_MAX, SUBSCRIBER_ITEMS_MAX};
 use tokio::sync::Notify;
@@ -11,8 +13,12 @@ use crate::words::Item;
 
 /// Somebody who hears a lane, as its engine sees them. It never makes the engine wait.
 pub trait Subscriber: Send {
-    /// Gives an item; false once nobody listens any more.
-    fn give(&mut self, lane: &LaneName, item: &Item) -> bool;
+    /// Gives an item. What every subscriber of a kind makes of it alike, such as its encoding, is made once and kept in
+    /// `made`.
+    fn give(&mut self, lane: &LaneName, item: &Item, made: &OnceCell<Bytes>);
+
+    /// Whether nobody listens any more.
+    fn is_gone(&self) -> bool;
 
     /// Says that no more items come for the moment: the time to wake the other side, once for many items.
     fn flush(&mut self);
@@ -121,12 +127,15 @@ impl Drop for Subscription {
 }
 
 impl Subscriber for InboxWriter {
-    fn give(&mut self, _lane: &LaneName, item: &Item) -> bool {
+    fn give(&mut self, _lane: &LaneName, item: &Item, _made: &OnceCell<Bytes>) {
         let mut waiting = self.inbox.lock();
         if !waiting.is_closed {
             waiting.put(item);
         }
-        !waiting.is_closed
+    }
+
+    fn is_gone(&self) -> bool {
+        self.inbox.lock().is_closed
     }
 
     fn flush(&mut self) {
@@ -143,7 +152,6 @@ impl Drop for InboxWriter {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use ron_gossip::MsgId;
     use ron_transport::NodeKey;
 
@@ -169,7 +177,7 @@ mod tests {
     async fn a_slow_reader_loses_the_oldest_and_is_told_before_the_rest() {
         let (mut writer, mut reader) = inbox();
         for seq in 1..=SUBSCRIBER_ITEMS_MAX as u64 + 3 {
-            assert!(writer.give(&lane(), &message(seq, 1)));
+            writer.give(&lane(), &message(seq, 1), &OnceCell::new());
         }
         writer.flush();
         assert_eq!(reader.next().await, Some(Item::Lagged { dropped: 3 }));
@@ -181,18 +189,19 @@ mod tests {
     async fn bytes_are_bounded_as_well() {
         let (mut writer, mut reader) = inbox();
         for seq in 1..=5 {
-            writer.give(&lane(), &message(seq, SUBSCRIBER_BYTES_MAX / 4));
+            writer.give(&lane(), &message(seq, SUBSCRIBER_BYTES_MAX / 4), &OnceCell::new());
         }
         assert_eq!(reader.next().await, Some(Item::Lagged { dropped: 1 }));
     }
 
     #[tokio::test]
     async fn each_end_sees_the_other_go() {
-        let (mut writer, reader) = inbox();
+        let (writer, reader) = inbox();
+        assert!(!writer.is_gone());
         drop(reader);
-        assert!(!writer.give(&lane(), &message(1, 1)));
+        assert!(writer.is_gone());
         let (mut writer, mut reader) = inbox();
-        writer.give(&lane(), &message(1, 1));
+        writer.give(&lane(), &message(1, 1), &OnceCell::new());
         drop(writer);
         assert!(reader.next().await.is_some(), "what was given before the end is still read");
         assert_eq!(reader.next().await, None);

@@ -2,8 +2,9 @@
 //!
 //! A stream opens with JSON that says what it is: `{"publish":LANE}` or `{"subscribe":LANE,"from":[...],"own":bool}`.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::future::BoxFuture;
@@ -126,10 +127,12 @@ async fn open(
         }
         Purpose::Subscribe { lane, from, own } => {
             authority.allows(&bearer, SUBSCRIBE, lane.as_str(), None)?;
-            let mut subscriber = FrameSubscriber::new(first.corr, outbox);
+            let stream = Arc::new(());
+            let right = Right { authority, bearer, lane };
+            let mut subscriber = FrameSubscriber::new(first.corr, outbox, &stream, right);
             subscriber.push(ready(&overlay));
             overlay.subscribe_with(lane, from, own, Box::new(subscriber)).await?;
-            Ok(Box::new(Hearing))
+            Ok(Box::new(Hearing(stream)))
         }
     }
 }
@@ -229,8 +232,8 @@ impl FrameStream for Publishing {
     }
 }
 
-/// A subscription's own stream: nothing is sent on it after its opening.
-struct Hearing;
+/// A subscription's own stream: nothing is sent on it after its opening, and its end is the subscription's.
+struct Hearing(#[expect(dead_code, reason = "held for its drop")] Arc<()>);
 
 impl FrameStream for Hearing {
     fn take(&mut self, _frame: Frame) -> Result<(), Reply> {
@@ -238,10 +241,26 @@ impl FrameStream for Hearing {
     }
 }
 
+/// The right to hear a lane.
+struct Right {
+    authority: Authority,
+    bearer: Identified,
+    lane: LaneName,
+}
+
+impl Right {
+    fn check(&self) -> Result<(), Error> {
+        self.authority.allows(&self.bearer, SUBSCRIBE, self.lane.as_str(), None).map(drop)
+    }
+}
+
 /// A client that hears a lane: events go straight into the outbox of its session.
 struct FrameSubscriber {
     corr: u64,
     outbox: Outbox,
+    /// Lives as long as the client's stream is open.
+    stream: Weak<()>,
+    right: Right,
     /// Events since the last flush.
     waiting: VecDeque<Frame>,
     /// Events that found no room, since the client was last told.
@@ -249,8 +268,9 @@ struct FrameSubscriber {
 }
 
 impl FrameSubscriber {
-    fn new(corr: u64, outbox: Outbox) -> Self {
-        FrameSubscriber { corr, outbox, waiting: VecDeque::new(), dropped: 0 }
+    fn new(corr: u64, outbox: Outbox, stream: &Arc<()>, right: Right) -> Self {
+        let (stream, waiting) = (Arc::downgrade(stream), VecDeque::new());
+        FrameSubscriber { corr, outbox, stream, right, waiting, dropped: 0 }
     }
 
     /// An event that is larger than a frame goes out in parts: the first has START, the last END.
@@ -287,16 +307,16 @@ impl FrameSubscriber {
 }
 
 impl Subscriber for FrameSubscriber {
-    fn give(&mut self, _lane: &LaneName, item: &Item) -> bool {
-        let payload = match item {
-            Item::Lagged { dropped } => {
-                self.dropped += dropped;
-                return true;
-            }
-            item => event_of(item),
-        };
-        self.push(payload);
-        !self.outbox.is_closed()
+    fn give(&mut self, _lane: &LaneName, item: &Item, made: &OnceCell<Bytes>) {
+        match item {
+            Item::Lagged { dropped } => self.dropped += dropped,
+            item => self.push(made.get_or_init(|| event_of(item)).clone()),
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        // Asked about once a second: a token that ran out or was revoked ends what it opened.
+        self.stream.strong_count() == 0 || self.outbox.is_closed() || self.right.check().is_err()
     }
 
     fn flush(&mut self) {
@@ -307,6 +327,17 @@ impl Subscriber for FrameSubscriber {
         let count = frames.len();
         let taken = if self.told_of_loss() { self.outbox.push_all(self.corr, frames).0 } else { 0 };
         self.dropped += (count - taken) as u64;
+    }
+}
+
+impl Drop for FrameSubscriber {
+    /// A client that still listens is told why it hears nothing more.
+    fn drop(&mut self) {
+        if self.stream.strong_count() > 0 {
+            let restarted = || Error::new(Kind::Degraded, "the lane's engine was restarted; subscribe again");
+            let reply = Reply::from(self.right.check().err().unwrap_or_else(restarted));
+            let _ = self.outbox.push(self.corr, Frame::response(AppId::LANES, self.corr, reply.code, reply.payload));
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One life of an engine: its core, its peers, its subscribers, and the loop that turns them.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,8 @@ use crate::shared::{OverlayOptions, Shared};
 use crate::subscription::Subscriber;
 use crate::words::{Item, LaneLink, Message, Outcome, PeerOutcome, Published};
 
+/// Pause between two rounds in which subscribers that are gone are forgotten.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// Longest rest of an engine with nothing due, in microseconds.
 const LONGEST_REST: u64 = 1_000_000;
 /// Work done before subscribers are woken and others get the thread.
@@ -52,6 +55,7 @@ pub(crate) async fn gossip_engine(
         }
         let due = engine.tick();
         engine.lanes.flush();
+        engine.tidy();
         if done == WORK_PER_TURN {
             // While work never runs out nothing else here yields, and other tasks of the thread would starve.
             tokio::task::consume_budget().await;
@@ -80,6 +84,7 @@ struct Engine<'a> {
     links: HashMap<Peer, Arc<Link>>,
     lanes: LaneTable,
     started: Instant,
+    tidied: Instant,
 }
 
 impl<'a> Engine<'a> {
@@ -93,8 +98,8 @@ impl<'a> Engine<'a> {
         let _ = getrandom::fill(&mut seed);
         let origin = Origin(*options.node_id.as_bytes());
         let core = Core::new(config, origin, next_epoch(), u64::from_le_bytes(seed));
-        let mut engine =
-            Engine { shared, core, links: HashMap::new(), lanes: LaneTable::default(), started: clock::now() };
+        let (links, lanes, started) = (HashMap::new(), LaneTable::default(), clock::now());
+        let mut engine = Engine { shared, core, links, lanes, started, tidied: started };
         for link in shared.peers.links() {
             engine.obey(Order::PeerUp(link));
         }
@@ -117,6 +122,14 @@ impl<'a> Engine<'a> {
     fn tick(&mut self) -> Instant {
         let due = self.with_core(|core, now, shell| core.tick(now, shell));
         self.started + Duration::from_micros(due.min(self.now() + LONGEST_REST))
+    }
+
+    /// Forgets subscribers that are gone, once in a while.
+    fn tidy(&mut self) {
+        if self.tidied.elapsed() >= TIDY_EVERY {
+            self.tidied = clock::now();
+            self.lanes.tidy();
+        }
     }
 
     fn obey(&mut self, order: Order) {
@@ -221,6 +234,9 @@ impl<'a> Engine<'a> {
     /// What the ring holds of the asked-for numbers comes first; from then on the subscriber hears what is delivered.
     fn subscribe(&mut self, new: NewSubscriber) -> Result<(), Error> {
         if self.lanes.count() >= SUBSCRIPTIONS_MAX {
+            self.lanes.tidy();
+        }
+        if self.lanes.count() >= SUBSCRIPTIONS_MAX {
             return Err(Error::busy("the table of subscriptions"));
         }
         let NewSubscriber { lane, from, own, mut subscriber } = new;
@@ -237,7 +253,8 @@ impl<'a> Engine<'a> {
         let mut next = from;
         for held in self.core.replay(lane, &Origin(*origin.as_bytes()), from) {
             if held.seq > next {
-                subscriber.give(lane, &Item::Gap { origin, epoch: held.epoch, from: next, to: held.seq - 1 });
+                let gap = Item::Gap { origin, epoch: held.epoch, from: next, to: held.seq - 1 };
+                subscriber.give(lane, &gap, &OnceCell::new());
             }
             next = held.seq + 1;
             let message = Message {
@@ -248,7 +265,7 @@ impl<'a> Engine<'a> {
                 hops: held.hops,
                 payload: held.payload,
             };
-            subscriber.give(lane, &Item::Message(message));
+            subscriber.give(lane, &Item::Message(message), &OnceCell::new());
         }
     }
 
