@@ -79,7 +79,8 @@ impl Ingress {
     fn hello(&self, limits: &SessionLimits) -> Hello {
         let frame_bytes_max = u32::try_from(limits.frame_bytes_max).unwrap_or(u32::MAX);
         let hello = Hello::new(frame_bytes_max, limits.max_inflight);
-        Hello { node_id: Some(self.node_id.to_string()), ..hello }
+        let features = vec![oap::FEATURE_ZSTD.to_owned()];
+        Hello { node_id: Some(self.node_id.to_string()), features, ..hello }
     }
 }
 

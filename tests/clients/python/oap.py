@@ -95,6 +95,15 @@ def chain_after(chain, bodies):
     return blake3(chain + batch).digest()
 
 
+def hash_chain(topic, message, body):
+    """The hash over everything that makes a message what it is."""
+    key, attrs = message.get("idem_key"), message.get("attrs", {})
+    fields = [topic.encode(), struct.pack("<Q", message["ts"]), bytes([key is not None]), (key or "").encode()]
+    fields += [blake3(body).digest(), struct.pack("<Q", len(attrs))]
+    fields += [text.encode() for pair in attrs.items() for text in pair]
+    return "b3:" + blake3(b"".join(struct.pack("<Q", len(field)) + field for field in fields)).hexdigest()
+
+
 def connect(address, node_id, **kwargs):
     """A session with the node of this id, or none at all."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -121,7 +130,7 @@ class Client:
         self.answers, self.done, self.events, self.parts = {}, {}, collections.defaultdict(collections.deque), {}
         self.chain_out, self.chain_in, self.pongs = bytes(32), bytes(32), []
         self.agreed = {"max_frame": FRAME_MAX}
-        hello = {"versions": [1], "max_frame": max_frame, "max_inflight": 64, "agent": "oap.py/1"}
+        hello = {"versions": [1], "max_frame": max_frame, "max_inflight": 64, "features": ["zstd"]}
         hello.update({"cap": token} if token else {})
         self.control(HELLO, json.dumps(hello).encode())
         kind, body = self.read_frame().payload[:1], self.last.payload[1:]
@@ -222,8 +231,9 @@ class Client:
         taken = []
         for message in head["messages"]:
             body, rest = rest[: message["len"]], rest[message["len"] :]
-            if message["payload_hash"] != "b3:" + blake3(body).hexdigest():
-                raise Refused(422, "a body that is not what was sent")
+            hashes = ("b3:" + blake3(body).hexdigest(), hash_chain(topic, message, body))
+            if (message["payload_hash"], message["hash_chain"]) != hashes:
+                raise Refused(422, "a message that is not what was sent")
             taken.append((message, body))
         self.chain_in = chain_after(self.chain_in, [body for _, body in taken])
         if head["batch_chain"] != "b3:" + self.chain_in.hex():

@@ -207,6 +207,26 @@ def a_large_message_comes_in_parts():
 
 
 @check
+def compressed_requests_are_inflated_within_bounds():
+    """A compressed request is done; bombs and what is no zstd end the session with their code."""
+    client, topic = session(), fresh("oap")
+    same(client.agreed["features"], ["zstd"])
+    head = json.dumps({"topic": topic, "messages": [{"len": 1000}]}).encode()
+    payload = struct.pack(">BI", oap.SEND, len(head)) + head + b"x" * 1000
+    # By hand, because Python has no zstd before 3.14: a block as it is, and one that repeats a byte.
+    plain, repeated = payload[:-900], b"x"
+    blocks = [(len(plain) << 3).to_bytes(3, "little"), plain, (900 << 3 | 3).to_bytes(3, "little"), repeated]
+    number = client.ask(oap.MAILBOX, b"\x28\xb5\x2f\xfd\0\x08" + b"".join(blocks), oap.REQ | oap.START | oap.END | oap.COMP)
+    assert "msg_id" in client.told(number)[0]["results"][0]
+    same(client.recv(topic)[0][1], b"x" * 1000)
+    for row in vectors("zstd"):
+        if "refused" in row:
+            client = session(max_frame=row.get("max_frame", oap.FRAME_MAX))
+            client.ask(oap.MAILBOX, bytes.fromhex(row["hex"]), oap.REQ | oap.START | oap.END | oap.COMP)
+            refused(row["refused"], client.listen)
+
+
+@check
 def ping_is_answered():
     """PONG has the nonce of its PING."""
     client = session()
