@@ -51,6 +51,7 @@ const STEPS: &[Step] = &[
 const FMT: &str = "cargo fmt --all --check -- --color never";
 const DENY: &str = "cargo deny check licenses bans sources";
 const SIM: &str = "cargo run --release -p sim -- --seeds 10000";
+const SIM_GOSSIP: &str = "cargo run --release -p sim -- gossip";
 
 /// Runs the chosen steps.
 pub fn run(options: &Options) -> Result<()> {
@@ -133,6 +134,11 @@ pub fn shuttle() -> impl Iterator<Item = CommandLine> {
 
 fn shuttle_tests(session: &mut Session) -> Result<()> {
     shuttle().try_for_each(|command| session.run_tests(&command))
+}
+
+fn sim(session: &mut Session) -> Result<()> {
+    session.run_line(SIM)?;
+    session.run_line(SIM_GOSSIP)
 }
 
 fn doc(session: &mut Session) -> Result<()> {

@@ -84,7 +84,7 @@ impl Default for CoreConfig {
             waiting_per_origin_max: 1024,
             waiting_bytes_max: 16 * MIB,
             partial_bytes_max: 32 * MIB,
-            credit_bytes: 2 * MIB as u64,
+            credit_bytes: 6 * MIB as u64,
             hops_max: 64,
             digest_after: 5 * MILLISECOND,
             graft_after: 40 * MILLISECOND,

@@ -142,6 +142,10 @@ fn huge_numbers_and_lists_have_no_effect() {
     talk(&mut network, &[0, 1, 2], 60);
     network.run_for(20 * SECOND);
     judge(&network);
-    assert_eq!(network.witness.lost[..attacker].iter().sum::<u64>(), 0, "whose sessions end again and again is its own");
+    assert_eq!(
+        network.witness.lost[..attacker].iter().sum::<u64>(),
+        0,
+        "whose sessions end again and again is its own"
+    );
     assert!(network.undecodable > 0);
 }

@@ -197,6 +197,9 @@ impl Lane {
             repair.asked = None;
             repair.claims.retain(|claim| claim.session != asked.session);
             turn.shared.was_silent(turn.now, asked.session);
+            if !turn.shared.is_in_good_standing(turn.now, asked.session) {
+                self.set_lazy(turn.now, asked.session);
+            }
         }
     }
 

@@ -121,8 +121,11 @@ impl Lane {
 
     /// Lets everything of the lane go.
     pub(crate) fn forget(&mut self, shared: &mut Shared, now: Micros) {
-        let all: Vec<u32> = self.origins.iter().map(|(at, _)| at).collect();
-        all.into_iter().for_each(|at| self.forget_origin(shared, now, at));
+        loop {
+            let first = self.origins.iter().next().map(|(at, _)| at);
+            let Some(at) = first else { break };
+            self.forget_origin(shared, now, at);
+        }
         while self.evict(shared) > 0 {}
         shared.totals.serves -= self.links.iter().map(|link| link.serves.len()).sum::<usize>();
     }

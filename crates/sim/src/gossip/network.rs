@@ -329,7 +329,9 @@ impl Network {
     pub fn heal(&mut self) {
         let cut: Vec<(usize, usize)> =
             self.sessions.iter().filter(|(_, session)| session.is_cut).map(|(pair, _)| *pair).collect();
-        cut.into_iter().for_each(|(one, other)| self.join(one, other));
+        for (one, other) in cut {
+            self.join(one, other);
+        }
     }
 
     // --- events ---

@@ -179,6 +179,7 @@ fn a_liar_is_asked_last_and_then_left() {
         core.wait_until(now + 599 * MS, &mut world);
         if first_bad.is_none() && !core.shared.is_in_good_standing(now, core.shared.peers.session(&peer(1)).unwrap()) {
             first_bad = Some(now);
+            assert_eq!(core.lanes_of(&peer(1)), [(lane(), Link::Lazy)]);
         }
     }
     assert_eq!(world.disconnected, [(peer(1), DisconnectReason::Misbehaved)]);
