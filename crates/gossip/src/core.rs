@@ -181,10 +181,11 @@ impl Core {
     /// three quarters of all lanes, one of its own.
     fn open_lane(&mut self, now: Micros, name: LaneName, opener: Session) -> Option<usize> {
         if self.by_name.len() >= self.shared.config.lanes_max {
-            let quiet_since = now.saturating_sub(self.shared.config.quiet_after);
+            let quiet_after = self.shared.config.quiet_after;
+            let is_quiet = |lane: &Lane| now.saturating_sub(lane.used_at) >= quiet_after;
             let of_opener = self.lanes.iter().flatten().filter(|lane| lane.opened_by == opener).count();
             let may_replace_own = opener != Session::NONE && of_opener * 4 >= self.by_name.len() * 3;
-            let may_go = |lane: &&Lane| lane.used_at <= quiet_since || (may_replace_own && lane.opened_by == opener);
+            let may_go = |lane: &&Lane| is_quiet(lane) || (may_replace_own && lane.opened_by == opener);
             let quietest = self.lanes.iter().flatten().filter(may_go).min_by_key(|lane| lane.used_at)?.name;
             self.forget_lane(now, &quietest);
         }

@@ -162,7 +162,7 @@ pub enum Misbehaviour {
     /// An epoch of zero, or further ahead of this node's clock than clocks may differ.
     #[error("an epoch of zero or more than a day ahead")]
     EpochAhead,
-    /// More new lanes and origins than one peer may bring in a second.
+    /// More new lanes and origins than one peer may bring. Refused without a strike: the peer may only have relayed it.
     #[error("too many new lanes and origins")]
     TooManyOpenings,
     /// A chunk whose hash is not the one its head announced.

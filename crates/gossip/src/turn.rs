@@ -56,8 +56,8 @@ impl Shared {
     pub(crate) fn offence(&mut self, now: Micros, session: Session, offence: Misbehaviour) -> Misbehaviour {
         let strikes = match offence {
             Misbehaviour::EpochAhead | Misbehaviour::WrongChunk => STRIKES_INVALID,
-            Misbehaviour::UnknownPeer => 0,
-            Misbehaviour::TooManyOpenings => 1,
+            // An honest peer passes on what others made up, so a refusal is all there is.
+            Misbehaviour::UnknownPeer | Misbehaviour::TooManyOpenings => 0,
         };
         self.counts.strikes += u64::from(strikes);
         let now_struck = self.peers.get_mut(session).map(|peer| peer.strike(now, strikes));

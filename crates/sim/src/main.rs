@@ -1,17 +1,21 @@
-//! `sim --seeds N`: runs seeds, prints one summary line, and the trace of the first seed that fails.
+//! `sim --seeds N`: runs seeds, prints one summary line, and the trace of the first seed that fails. `sim gossip`: runs
+//! networks of the gossip core and prints their figures.
 
 use std::process::ExitCode;
 use std::thread;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
+use sim::gossip::{Scenario, Settings, Topology, run_suite};
 use sim::{Failure, Mutation, Stats, run_seed, trace_seed};
 
 /// Runs the real policy under seeds of bad luck.
 ///
 /// A trace has one line per event: virtual time in ms, seed, kind of event, service or task, what followed.
 #[derive(Parser)]
-#[command(name = "sim")]
+#[command(name = "sim", args_conflicts_with_subcommands = true)]
 struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// How many seeds to run.
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
@@ -29,6 +33,54 @@ struct Options {
     mutation: Option<Mutation>,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the gossip core in networks: everything must arrive once and in order, at little more than one send.
+    Gossip(GossipOptions),
+}
+
+#[derive(Args)]
+struct GossipOptions {
+    /// Number of nodes; without it networks of 100 and 1,000.
+    #[arg(long)]
+    nodes: Option<usize>,
+    /// Neighbours of each node.
+    #[arg(long, default_value_t = 8)]
+    degree: usize,
+    /// Messages in the measured part.
+    #[arg(long, default_value_t = 500)]
+    messages: usize,
+    /// What happens; without it everything in turn.
+    #[arg(long, value_parser = parse_scenario)]
+    scenario: Option<Scenario>,
+    /// The seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn parse_scenario(name: &str) -> Result<Scenario, String> {
+    let known = Scenario::ALL.into_iter().find(|scenario| format!("{scenario:?}").eq_ignore_ascii_case(name));
+    known.ok_or_else(|| format!("not one of {:?}", Scenario::ALL))
+}
+
+fn run_gossip(options: &GossipOptions) -> ExitCode {
+    let sizes = options.nodes.map_or(vec![100, 1000], |nodes| vec![nodes]);
+    let scenarios = options.scenario.map_or(Scenario::ALL.to_vec(), |scenario| vec![scenario]);
+    let mut is_clean = true;
+    for nodes in sizes {
+        for scenario in &scenarios {
+            let settings = Settings::new(nodes, Topology::Random(options.degree), options.seed);
+            let (report, network) = run_suite(*scenario, settings, options.messages);
+            println!("{scenario:?} {report}");
+            println!("  frames by kind {:?}", network.kinds);
+            network.witness.violations.iter().take(10).for_each(|violation| println!("  {violation}"));
+            let is_cheap = *scenario != Scenario::Steady || report.sends_per_delivery <= 1.3;
+            is_clean &= network.witness.violations.is_empty() && report.missed == 0 && is_cheap;
+        }
+    }
+    if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn parse_mutation(name: &str) -> Result<Mutation, String> {
     let known = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
     known.ok_or_else(|| format!("not one of {:?}", Mutation::ALL))
@@ -36,6 +88,9 @@ fn parse_mutation(name: &str) -> Result<Mutation, String> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(Command::Gossip(gossip)) = &options.command {
+        return run_gossip(gossip);
+    }
     let (from, count) = options.seed.map_or((options.from, options.seeds), |seed| (seed, 1));
     let run = if options.verbose { run_aloud } else { run_in_parallel };
     let (stats, failures) = run(from, count, options.mutation);

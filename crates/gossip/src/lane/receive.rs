@@ -1,6 +1,7 @@
 //! Data that comes in: taken once, in the order of its origin.
 
 use crate::CONTROL_FLOW;
+use crate::lane::repair::Source;
 use crate::lane::{Lane, Next};
 use crate::names::Micros;
 use crate::origin::{Claim, Waiting};
@@ -30,13 +31,16 @@ impl Lane {
             Body::Data(data) => self.on_data(turn, session, &data),
             Body::ChunkHead(head) => self.on_chunk_head(turn, session, head),
             Body::Chunk(chunk) => self.on_chunk(turn, session, chunk),
-            Body::Digest { no_push, entries } => self.on_entries(turn, session, &entries, no_push),
+            Body::Digest { no_push, entries } => {
+                let source = if no_push { Source::Asked } else { Source::Pushed };
+                self.on_entries(turn, session, &entries, source)
+            }
             Body::Summary { reply, entries } => {
                 if reply && let Some(link) = self.link_mut(session) {
                     link.summary_at = turn.now;
                     self.wake(turn.now);
                 }
-                self.on_entries(turn, session, &entries, true)
+                self.on_entries(turn, session, &entries, Source::Summary)
             }
             Body::Graft(want) => {
                 self.on_graft(turn, session);
@@ -60,7 +64,7 @@ impl Lane {
                 Ok(())
             }
             Body::Join => {
-                self.on_graft(turn, session);
+                self.on_join(turn, session);
                 Ok(())
             }
             Body::Leave => {
@@ -169,7 +173,6 @@ impl Lane {
     pub(super) fn take<S: Shell>(&mut self, turn: &mut Turn<'_, S>, at: u32, seq: u64, message: Waiting) {
         let Some(origin) = self.origins.get_mut(at) else { return };
         origin.used_at = turn.now;
-        let mut way_before = self.tree.parent;
         if let Some(repair) = &mut origin.repair
             && let Some(asked) = &mut repair.asked
             && asked.covers(message.from, origin.epoch, seq)
@@ -180,17 +183,8 @@ impl Lane {
             if !origin.started && asked.from == seq {
                 origin.next = origin.next.max(seq);
             }
-            if asked.graft {
-                let base = turn.shared.config.graft_after;
-                self.graft_wait = (self.graft_wait - self.graft_wait / 32).max(base);
-                way_before = self.tree.mend(at, message.from);
-            }
         }
-        let is_next = seq == origin.next;
-        if way_before != self.tree.parent {
-            self.change_parent(turn, way_before);
-        }
-        if is_next {
+        if seq == origin.next {
             self.append(turn, Next { origin: at, seq, message }, None);
             self.drain(turn, at);
         } else {

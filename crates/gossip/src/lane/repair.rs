@@ -11,6 +11,17 @@ use crate::wire::{Answer, Body, Entries, Entry, Want};
 /// A peer that refused to push is asked for single messages for this time, without waiting for pushes.
 const REFUSAL_LASTS: Micros = 10_000_000;
 
+/// How a peer came to what it says it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// It was pushed there, and may be pushed here.
+    Pushed,
+    /// It was asked for there: no push follows.
+    Asked,
+    /// All that the peer holds.
+    Summary,
+}
+
 /// What to do about a hole.
 enum Plan {
     /// Nothing is missing.
@@ -38,6 +49,12 @@ impl Lane {
             self.repairing.push(at);
         }
         let repair = origin.repair.get_or_insert_with(|| Box::new(Repair { is_live, ..Repair::new(turn.now) }));
+        // A search whose messages have come is over: its time is not this claim's.
+        let (epoch, next) = (origin.epoch, origin.next);
+        repair.claims.retain(|known| known.epoch > epoch || (known.epoch == epoch && known.last >= next));
+        if repair.claims.is_empty() && repair.asked.is_none() && origin.waiting.is_empty() {
+            **repair = Repair::new(turn.now);
+        }
         repair.note(claim, |session| turn.shared.peers.strikes(session, turn.now));
         // A question that is out is waited for; its answer brings the time forward.
         if repair.asked.is_none() {
@@ -53,15 +70,17 @@ impl Lane {
         turn: &mut Turn<'_, S>,
         session: Session,
         entries: &Entries,
-        no_push: bool,
+        source: Source,
     ) -> Result<(), Misbehaviour> {
-        let wait = if no_push || self.has_refused(turn.now, session) { 0 } else { self.graft_wait };
+        // What a summary lists may be on its way by a push as well; only where none will come is there no wait.
+        let at_once = source == Source::Asked || self.has_refused(turn.now, session);
+        let wait = if at_once { 0 } else { self.graft_wait };
         for entry in entries.iter() {
             if entry.origin == turn.shared.me {
                 self.own_came_back(turn, session, entry.epoch)?;
                 continue;
             }
-            self.on_entry(turn, session, &entry, turn.now.saturating_add(wait), !no_push)?;
+            self.on_entry(turn, session, &entry, turn.now.saturating_add(wait), source == Source::Pushed)?;
         }
         Ok(())
     }
@@ -178,6 +197,9 @@ impl Lane {
             repair.asked = None;
             repair.claims.retain(|claim| claim.session != asked.session);
             turn.shared.was_silent(turn.now, asked.session);
+            if !turn.shared.is_in_good_standing(turn.now, asked.session) {
+                self.set_lazy(turn.now, asked.session);
+            }
         }
     }
 
@@ -188,8 +210,10 @@ impl Lane {
         if let Some(asked) = repair.asked {
             return Plan::Wait(asked.at.saturating_add(timeout));
         }
-        // A newer epoch that somebody claims comes before the holes of this one.
-        let epoch = repair.claims.iter().map(|claim| claim.epoch).max().unwrap_or(0).max(origin.epoch);
+        // Holes of this epoch and claims of a newer one take turns by chance: a lie about either must not hide the other.
+        let newest = repair.claims.iter().map(|claim| claim.epoch).max().unwrap_or(0).max(origin.epoch);
+        let has_current = !origin.waiting.is_empty() || repair.claims.iter().any(|claim| claim.epoch == origin.epoch);
+        let epoch = if has_current && turn.shared.rng.below(2) == 0 { origin.epoch } else { newest };
         let is_current = epoch == origin.epoch;
         let next = if is_current { origin.next } else { 1 };
         let behind = if is_current { origin.waiting.first_key_value().map(|(seq, _)| *seq) } else { None };

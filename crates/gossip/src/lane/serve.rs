@@ -138,6 +138,8 @@ impl Lane {
             let every = turn.shared.config.summary_every;
             // Drawn from half to one and a half: nodes that began together must not go on together.
             self.summary_at = turn.now + every / 2 + turn.shared.rng.below(every as usize) as Micros;
+            // Paths change: what was learned about late pushes fades, an eighth at a time.
+            self.graft_wait = (self.graft_wait - self.graft_wait / 8).max(turn.shared.config.graft_after);
             let up = self.links.iter().filter(|link| link.is_up()).count();
             let chosen = turn.shared.rng.below(up);
             if self.ring.len() > 0

@@ -83,9 +83,10 @@ impl Lane {
         }
         let of_opener = self.origins.iter().filter(|(_, origin)| origin.opened_by == opener).count();
         let may_replace_own = of_opener * 4 >= self.origins.len() * 3;
-        let quiet_since = turn.now.saturating_sub(config.quiet_after);
-        let may_go =
-            |origin: &OriginState| origin.used_at <= quiet_since || (may_replace_own && origin.opened_by == opener);
+        let (now, quiet_after) = (turn.now, config.quiet_after);
+        let may_go = |origin: &OriginState| {
+            now.saturating_sub(origin.used_at) >= quiet_after || (may_replace_own && origin.opened_by == opener)
+        };
         let candidates = self.origins.iter().filter(|(at, origin)| Some(*at) != self.own && may_go(origin));
         let Some(quietest) = candidates.min_by_key(|(_, origin)| origin.used_at).map(|(at, _)| at) else {
             return false;

@@ -2,7 +2,7 @@
 //!
 //! A second copy means that two links do the work of one, and one of them is given up. With many origins at once every
 //! link of a circle would be given up by somebody, each for a good reason. So the tree is the ways to one origin, the
-//! leader: each node keeps the link that brought the leader's first message, tells the peer so, and gives up any other link
+//! leader: each node keeps the link that brought the leader's last message first, tells the peer so, and gives up any other link
 //! that brings second copies. What is wrongly given up is mended by grafts.
 
 use crate::CONTROL_FLOW;
@@ -26,7 +26,7 @@ pub(crate) struct Tree {
     heard_at: Micros,
     /// This node leads.
     is_own: bool,
-    /// The link that brought the leader's first message.
+    /// The link that brought the leader's last message first.
     pub(super) parent: Session,
 }
 
@@ -42,10 +42,7 @@ impl Tree {
         let before = self.parent;
         match self.leader {
             Some(leader) if leader == origin => {
-                self.heard_at = now;
-                if self.parent == Session::NONE {
-                    self.parent = from;
-                }
+                (self.heard_at, self.parent) = (now, from);
             }
             Some(leader) if self.leads_on(now) && leader < origin => {}
             _ => {
@@ -63,16 +60,6 @@ impl Tree {
 
     fn leads(&self, origin: u32) -> bool {
         self.leader.is_some_and(|(_, leader)| leader == origin)
-    }
-
-    /// A message had to be asked for. If it is the leader's, the way to it is where the answer came from. Gives the way
-    /// before.
-    pub(super) fn mend(&mut self, origin: u32, from: Session) -> Session {
-        let before = self.parent;
-        if self.leads(origin) {
-            self.parent = from;
-        }
-        before
     }
 
     pub(super) fn peer_down(&mut self, session: Session) {
@@ -153,11 +140,17 @@ impl Lane {
     /// replacing another link would only move the miss to that one.
     pub(super) fn on_graft<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session) {
         self.become_eager(turn, session);
-        let Some(link) = self.link_mut(session) else { return };
-        link.is_child = link.eager;
-        if !link.eager {
+        if self.link_mut(session).is_some_and(|link| !link.eager) {
             let message = self.encode(Body::Prune { is_full: true });
             self.send_control(turn, session, CONTROL_FLOW, message);
+        }
+    }
+
+    /// A peer's way to the leader is over this link.
+    pub(super) fn on_join<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session) {
+        self.on_graft(turn, session);
+        if let Some(link) = self.link_mut(session) {
+            link.is_child = link.eager;
         }
     }
 

@@ -132,6 +132,8 @@ pub struct Network {
     pub disconnects: Vec<(usize, usize, DisconnectReason)>,
     /// Frames that did not decode.
     pub undecodable: u64,
+    /// Frames sent, by kind.
+    pub kinds: [u64; 16],
     /// Frames received, by node.
     pub received: Vec<u64>,
     queue: BinaryHeap<Reverse<Event>>,
@@ -156,6 +158,7 @@ impl Network {
             witness: Witness::default(),
             disconnects: Vec::new(),
             undecodable: 0,
+            kinds: [0; 16],
             received: Vec::new(),
             queue: BinaryHeap::new(),
             order: 0,
@@ -434,6 +437,7 @@ impl Network {
             return SendOutcome::NotReady;
         };
         let life = session.life;
+        self.kinds[usize::from(message.first().copied().unwrap_or(0) & 15)] += 1;
         let direction = &mut session.directions[usize::from(from > to)];
         if direction.bytes_per_second > 0 {
             let waiting = direction.free_at.saturating_sub(now);

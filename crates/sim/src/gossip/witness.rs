@@ -65,6 +65,11 @@ impl Witness {
     /// A node begins anew and knows nothing.
     pub(super) fn forget(&mut self, node: usize) {
         self.places[node].clear();
+        for publication in &mut self.publications {
+            if let Some(bits) = publication.got.get_mut(node / 64) {
+                *bits &= !(1 << (node % 64));
+            }
+        }
     }
 
     /// A node is about to publish this id. Called before deliveries are judged.
