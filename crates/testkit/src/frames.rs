@@ -24,7 +24,11 @@ pub struct RawSession {
 impl RawSession {
     /// TLS alone.
     pub async fn connect(address: SocketAddr) -> RawSession {
-        let stream = TcpStream::connect(address).await.expect("the node listens");
+        RawSession::over(TcpStream::connect(address).await.expect("the node listens")).await
+    }
+
+    /// TLS alone, on a connection that is there.
+    pub async fn over(stream: TcpStream) -> RawSession {
         stream.set_nodelay(true).expect("a socket");
         let config = trusting::anything(&[oap::ALPN]);
         let name = "node".try_into().expect("a name");
@@ -35,7 +39,12 @@ impl RawSession {
 
     /// TLS and HELLO with a token.
     pub async fn hello(address: SocketAddr, token: &str) -> RawSession {
-        let mut raw = RawSession::connect(address).await;
+        RawSession::connect(address).await.greeted(token).await
+    }
+
+    /// The same after HELLO with a token.
+    pub async fn greeted(self, token: &str) -> RawSession {
+        let mut raw = self;
         let hello = Hello { cap: Some(token.to_owned()), ..Hello::new(FRAME_BYTES_MAX as u32, 64) };
         raw.write(&Control::Hello(hello).to_frame().to_bytes()).await;
         let answer = raw.frame().await.expect("a HELLO");

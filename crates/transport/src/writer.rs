@@ -27,6 +27,8 @@ const GATHER_BYTES: usize = 64 * 1024;
 const LARGE_PAYLOAD_BYTES: usize = 16 * 1024;
 /// Memory that a thread keeps for the next turn at most; more was for a frame of unusual size.
 const SCRATCH_BYTES_KEPT: usize = 512 * 1024;
+/// Time after which the first PING goes out.
+const FIRST_PING: Duration = Duration::from_secs(1);
 /// PING goes out so many times within the idle time.
 const PINGS_PER_IDLE: u32 = 3;
 
@@ -79,8 +81,8 @@ impl Writer {
         outbox: Outbox,
         limits: Arc<SessionLimits>,
     ) -> Self {
-        // At once, so that the time to the other side is known from the beginning.
-        let next_ping = clock::now();
+        // Soon, so that the time to the other side is known from the beginning.
+        let next_ping = clock::now() + FIRST_PING.min(ping_every(&limits));
         Writer {
             io,
             records,

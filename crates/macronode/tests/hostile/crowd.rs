@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use ron_kernel::{Deadline, clock};
+use testkit::frames::RawSession;
 use testkit::{Node, Plane, metric_in};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -18,7 +19,7 @@ const ATTEMPTS: usize = 10_000;
 const BATCH: usize = 100;
 const PER_IP_MAX: usize = 256;
 /// Nobody is cut off for silence while the attack lasts, so that what is admitted stays.
-const PATIENT: &str = "[tls]\nhandshake_timeout = \"60s\"\n";
+const PATIENT: &str = "[tls]\nhandshake_timeout = \"60s\"\n[overlay]\nhandshake_timeout = \"60s\"\n";
 const MIB: u64 = 1024 * 1024;
 
 enum Outcome {
@@ -112,12 +113,11 @@ async fn the_framed_port_bounds_each_address_too() {
     assert_eq!(held.len(), PER_IP_MAX);
     assert_eq!(node.metric("connections_open{listener=\"oap\"}").await, PER_IP_MAX as f64);
     assert_eq!(refused(&node).await, (600 - PER_IP_MAX) as f64);
-    let mut neighbour = connect_from(Ipv4Addr::new(127, 0, 0, 2), node.oap).await;
-    neighbour.write_all(&[0, 0, 0, 1, 42]).await.expect("the node reads");
-    let mut reply = [0; 6];
-    within(SLACK, "the neighbour's frame", neighbour.read_exact(&mut reply)).await.expect("a reply");
-    assert_eq!(reply, [0, 0, 0, 2, 0, 42]);
-    drop((held, neighbour));
+    let neighbour = connect_from(Ipv4Addr::new(127, 0, 0, 2), node.oap).await;
+    let neighbour = async { RawSession::over(neighbour).await.greeted(&node.token).await.echo(1, b"x").await };
+    let reply = within(SLACK, "the neighbour's frame", neighbour).await;
+    assert_eq!(&reply.payload[..], b"x");
+    drop(held);
     wait_for_metric(&node, "connections_open{listener=\"oap\"}", |open| open == 0.0).await;
 }
 
