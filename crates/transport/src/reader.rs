@@ -99,9 +99,10 @@ impl Source {
         })
     }
 
-    /// The connection is at its end. Without the end of TLS before it, somebody may have cut it off.
+    /// No more comes. Without the end of TLS, or inside a frame, that is no end in order: somebody may have cut it off.
     fn end(&self) -> Dry {
-        if self.records.is_peer_done() { Dry::End } else { Dry::Io(io::ErrorKind::UnexpectedEof.into()) }
+        let is_in_order = self.records.is_peer_done() && !self.decoder.is_inside_frame();
+        if is_in_order { Dry::End } else { Dry::Io(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     fn is_inside_frame(&self) -> bool {
@@ -116,8 +117,8 @@ impl Reader {
         Reader { source, outbox, limits, inflates, last_bytes: now, frame_began, timer: Timer::default(), ended: None }
     }
 
-    /// Changes the bound on frames that are read, from the next header on; for a side that has yet to show who it is. Never
-    /// more than was agreed on.
+    /// Changes the bound on frames that are read, from the next header on; for a side that has yet to show who it is.
+    /// Never more than was agreed on.
     pub fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         let agreed = self.outbox.frame_bytes_max();
         self.source.decoder.set_frame_bytes_max(frame_bytes_max.min(agreed));
@@ -144,6 +145,11 @@ impl Reader {
             }
             if heard.len() > had {
                 return Poll::Ready(Ok(()));
+            }
+            if self.ended.is_none() && self.source.records.is_peer_done() {
+                // Without waiting for the end of the connection: a side that is done need not hurry with that.
+                self.end(Closed::from(self.source.end()));
+                continue;
             }
             match self.source.poll_fill(context) {
                 Poll::Ready(Ok(())) => self.last_bytes = clock::now(),
