@@ -99,9 +99,10 @@ impl Source {
         })
     }
 
-    /// The connection is at its end. Without the end of TLS before it, somebody may have cut it off.
+    /// No more comes. Without the end of TLS, or inside a frame, that is no end in order: somebody may have cut it off.
     fn end(&self) -> Dry {
-        if self.records.is_peer_done() { Dry::End } else { Dry::Io(io::ErrorKind::UnexpectedEof.into()) }
+        let is_in_order = self.records.is_peer_done() && !self.decoder.is_inside_frame();
+        if is_in_order { Dry::End } else { Dry::Io(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     fn is_inside_frame(&self) -> bool {
@@ -144,6 +145,11 @@ impl Reader {
             }
             if heard.len() > had {
                 return Poll::Ready(Ok(()));
+            }
+            if self.ended.is_none() && self.source.records.is_peer_done() {
+                // Without waiting for the end of the connection: a side that is done need not hurry with that.
+                self.end(Closed::from(self.source.end()));
+                continue;
             }
             match self.source.poll_fill(context) {
                 Poll::Ready(Ok(())) => self.last_bytes = clock::now(),

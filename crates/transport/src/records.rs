@@ -194,6 +194,7 @@ impl Inner {
         loop {
             let (discard, progress) = self.side.process(&mut self.leftover, &want, &mut no_plain, out);
             self.leftover.drain(..discard);
+            debug_assert!(no_plain.is_empty(), "the reader leaves no whole record");
             match progress? {
                 Progress::Again => {}
                 Progress::PeerDone => self.is_peer_done = true,

@@ -121,11 +121,11 @@ impl Writer {
             let step = match self.phase {
                 Phase::Open => ready!(self.poll_turn(context)),
                 Phase::Ending => self.say_end(context),
-                Phase::ShuttingDown | Phase::Over => {
+                Phase::ShuttingDown | Phase::Over => match Pin::new(&mut self.io).poll_shutdown(context) {
                     // Whether the other side hears the end of the connection is its own affair.
-                    let _ = ready!(Pin::new(&mut self.io).poll_shutdown(context));
-                    return Poll::Ready(Closed::Done);
-                }
+                    Poll::Ready(_) => return Poll::Ready(Closed::Done),
+                    Poll::Pending => return self.poll_stalled(context),
+                },
             };
             if let Err(closed) = step {
                 return Poll::Ready(closed);

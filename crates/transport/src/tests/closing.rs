@@ -69,6 +69,21 @@ async fn a_reader_waits_for_the_other_side_no_longer_than_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_end_of_tls_is_an_end_though_the_connection_stays() {
+    let (mut raw, mut session) = raw_pair(64 * 1024, &crate::SessionLimits::default()).await;
+    raw.say(&frame(1, 10).to_bytes()).await;
+    raw.say_end().await;
+    let (heard, closed) = hear_all(&mut session.reader).await;
+    assert_eq!(numbers(&heard), [1]);
+    assert!(matches!(closed, Closed::Done), "{closed}");
+    let (mut raw, mut session) = raw_pair(64 * 1024, &crate::SessionLimits::default()).await;
+    raw.say(&frame(1, 10).to_bytes()[..20]).await;
+    raw.say_end().await;
+    let closed = hear_all(&mut session.reader).await.1;
+    assert!(matches!(closed, Closed::Broken(_)), "in the middle of a frame it is none: {closed}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_is_cut_off_is_not_an_end_in_order() {
     let (raw, mut session) = raw_pair(64 * 1024, &crate::SessionLimits::default()).await;
     drop(raw);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oap::{AppId, Frame, Hello};
+use oap::{AppId, Control, Frame, Hello};
 use ron_kernel::clock;
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpListener;
@@ -123,6 +123,13 @@ impl RawPeer {
         self.say_raw(&sealed).await;
     }
 
+    /// The end of TLS, and not of the connection.
+    pub(super) async fn say_end(&mut self) {
+        let mut out = Outgoing::default();
+        self.beginning.records.seal_end(&mut out).expect("sealed");
+        self.say_raw(out.filled()).await;
+    }
+
     /// Bytes under TLS. The other side may be gone.
     pub(super) async fn say_raw(&mut self, bytes: &[u8]) {
         let _ = self.beginning.writer.write_all(bytes).await;
@@ -139,13 +146,14 @@ impl RawPeer {
         self.beginning.records.refresh_keys();
     }
 
-    /// The next frame of the other side; nothing at its end.
+    /// The next frame of the other side that is no PING; nothing at its end.
     pub(super) async fn hear(&mut self) -> Option<Frame> {
         loop {
-            if let Some(frame) = self.beginning.source.decoder.next().expect("frames") {
-                return Some(frame);
+            match self.beginning.source.decoder.next().expect("frames") {
+                Some(frame) if matches!(Control::parse(&frame), Ok(Control::Ping { .. })) => {}
+                Some(frame) => return Some(frame),
+                None => self.beginning.fill().await.ok()?,
             }
-            self.beginning.fill().await.ok()?;
         }
     }
 }
@@ -157,7 +165,7 @@ pub(super) async fn raw_pair(pipe_bytes: usize, limits: &SessionLimits) -> (RawP
     let (read, write) = tokio::io::split(b);
     let dialling = async {
         let mut raw = RawPeer::dial(a, &node, None).await;
-        raw.say(&oap::Control::Hello(hello()).to_frame().to_bytes()).await;
+        raw.say(&Control::Hello(hello()).to_frame().to_bytes()).await;
         raw.hear().await.expect("their HELLO");
         raw
     };
