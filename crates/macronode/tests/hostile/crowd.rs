@@ -7,7 +7,6 @@ use std::time::Duration;
 use ron_kernel::{Deadline, clock};
 use testkit::frames::RawSession;
 use testkit::{Node, Plane, metric_in};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
