@@ -207,8 +207,8 @@ impl Core {
         }
     }
 
-    /// This node publishes a message. It is delivered here, pushed and announced before the call returns; a slow peer is
-    /// never waited for.
+    /// This node publishes a message. It is delivered here, pushed and announced before the call returns; a slow peer
+    /// is never waited for.
     pub fn publish<S: Shell>(
         &mut self,
         now: Micros,

@@ -79,7 +79,8 @@ impl Stored {
         }
     }
 
-    /// The content. Whole ones share the ring's copy; chunks are put together in a new one, which the ring does not keep.
+    /// The content. Whole ones share the ring's copy; chunks are put together in a new one, which the ring does not
+    /// keep.
     pub(crate) fn payload(&self) -> Bytes {
         match self {
             Stored::Whole { message, head } => message.slice(*head..),

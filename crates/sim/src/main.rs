@@ -64,8 +64,8 @@ fn parse_scenario(name: &str) -> Result<Scenario, String> {
 }
 
 fn run_gossip(options: &GossipOptions) -> ExitCode {
-    let sizes = options.nodes.map_or(vec![100, 1000], |nodes| vec![nodes]);
-    let scenarios = options.scenario.map_or(Scenario::ALL.to_vec(), |scenario| vec![scenario]);
+    let sizes = options.nodes.map_or_else(|| vec![100, 1000], |nodes| vec![nodes]);
+    let scenarios = options.scenario.map_or_else(|| Scenario::ALL.to_vec(), |scenario| vec![scenario]);
     let mut is_clean = true;
     for nodes in sizes {
         for scenario in &scenarios {

@@ -1,5 +1,5 @@
-//! The gossip core in networks of many nodes: everybody gets everything once and in order, at little more than one send.
-//! Sizes are what a debug build does in seconds; `sim gossip` runs the large ones, and `MACRO_SOAK=1` more seeds.
+//! The gossip core in networks of many nodes: everybody gets everything once and in order, at little more than one
+//! send. Sizes are what a debug build does in seconds; `sim gossip` runs the large ones, and `MACRO_SOAK=1` more seeds.
 
 use bytes::Bytes;
 use ron_gossip::LaneName;

@@ -1,5 +1,5 @@
-//! Any bytes give messages or errors; messages survive being written and read again; and a core that is told all of them
-//! by three peers, with time passing, keeps to its bounds.
+//! Any bytes give messages or errors; messages survive being written and read again; and a core that is told all of
+//! them by three peers, with time passing, keeps to its bounds.
 
 #![no_main]
 

@@ -210,7 +210,8 @@ impl Lane {
         if let Some(asked) = repair.asked {
             return Plan::Wait(asked.at.saturating_add(timeout));
         }
-        // Holes of this epoch and claims of a newer one take turns by chance: a lie about either must not hide the other.
+        // Holes of this epoch and claims of a newer one take turns by chance: a lie about either must not hide the
+        // other.
         let newest = repair.claims.iter().map(|claim| claim.epoch).max().unwrap_or(0).max(origin.epoch);
         let has_current = !origin.waiting.is_empty() || repair.claims.iter().any(|claim| claim.epoch == origin.epoch);
         let epoch = if has_current && turn.shared.rng.below(2) == 0 { origin.epoch } else { newest };

@@ -2,8 +2,8 @@
 //!
 //! A second copy means that two links do the work of one, and one of them is given up. With many origins at once every
 //! link of a circle would be given up by somebody, each for a good reason. So the tree is the ways to one origin, the
-//! leader: each node keeps the link that brought the leader's last message first, tells the peer so, and gives up any other link
-//! that brings second copies. What is wrongly given up is mended by grafts.
+//! leader: each node keeps the link that brought the leader's last message first, tells the peer so, and gives up any
+//! other link that brings second copies. What is wrongly given up is mended by grafts.
 
 use crate::CONTROL_FLOW;
 use crate::lane::Lane;
