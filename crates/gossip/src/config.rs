@@ -57,8 +57,7 @@ pub struct CoreConfig {
     pub remember_for: Micros,
     /// Forgotten origins remembered in each of the two generations.
     pub remembered_max: usize,
-    /// Messages of one lane that are pushed: beyond it a publisher is told to wait, and relayed ones are announced
-    /// only.
+    /// Messages of one lane that are pushed: beyond it a publisher is told to wait, and relayed ones wait in the ring.
     pub lane_frames: Rate,
     /// New lanes and origins that one peer may bring.
     pub openings: Rate,

@@ -1,5 +1,5 @@
-//! Gossip without I/O: lanes, trees, repair, credits and fairness. Events in, actions out; clock and chance are passed
-//! in.
+//! Gossip without I/O: lanes, trees, repair, credits and fairness. Events in, actions out; clock and chance are
+//! passed in.
 //!
 //! Every node relays every lane. In a lane, messages are pushed along a tree (eager links), announced to the other
 //! neighbours (lazy links), and asked for where they are missing. [`Core`] is the lanes of one engine; a service runs

@@ -1,8 +1,8 @@
 //! The real gossip core in a network of seeded discrete events: latency, broken sessions, lost frames, slow links,
 //! partitions, nodes that die and return, and peers that lie.
 //!
-//! Sessions are ordered and keep their bytes, as TCP does; what is lost is lost with a session that breaks. Frames can
-//! be lost one by one as well, which no session does: a harder world than the real one.
+//! Sessions are ordered and keep their bytes, as TCP does; what is lost is lost with a session that breaks. Frames
+//! can be lost one by one as well, which no session does: a harder world than the real one.
 
 mod attack;
 mod network;
