@@ -74,7 +74,8 @@ async fn frames_over_the_limit_are_refused_by_their_header() {
         let code = within(SLACK, what, raw.farewell()).await.unwrap_or_else(|| panic!("{what}: no farewell"));
         assert!(code == status::TOO_LARGE || code == status::BAD_REQUEST, "{what}: {code}");
     }
-    assert!(node.metric("frame_reject_total{reason=\"malformed\"}").await >= 4.0);
+    assert_eq!(node.metric("frame_reject_total{reason=\"too_large\"}").await, 3.0);
+    assert_eq!(node.metric("frame_reject_total{reason=\"malformed\"}").await, 1.0);
     let grown = node.rss_bytes().saturating_sub(before);
     assert!(grown < 16 * MIB as u64, "{grown} bytes more than before");
     assert_frames_work(&node).await;
