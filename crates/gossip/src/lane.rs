@@ -65,6 +65,8 @@ struct Next {
     origin: u32,
     seq: u64,
     message: Waiting,
+    /// Its id, where it was computed already: hashing is most of what a small message costs.
+    msg_id: Option<MsgId>,
 }
 
 impl Lane {
@@ -198,7 +200,7 @@ impl Lane {
         let msg_id = id_of(&self.name, &key, &stored, payload);
         let mut outcomes = Outcomes::default();
         let message = Waiting { stored, hops: 0, from: Session::NONE, push: true };
-        self.append(turn, Next { origin: at, seq, message }, Some(&mut outcomes));
+        self.append(turn, Next { origin: at, seq, message, msg_id: Some(msg_id) }, Some(&mut outcomes));
         turn.shared.counts.published += 1;
         Ok(Published { msg_id, epoch, seq, outcomes })
     }
@@ -206,7 +208,7 @@ impl Lane {
     /// Puts the next message of an origin into the ring, hands it to the node and sends it on. Messages leave in the
     /// order of the ring, so a hole is mended once, where it arose, and not again at every node behind.
     fn append<S: Shell>(&mut self, turn: &mut Turn<'_, S>, next: Next, outcomes: Option<&mut Outcomes>) {
-        let Next { origin: at, seq, message: Waiting { stored, hops, from, push } } = next;
+        let Next { origin: at, seq, message: Waiting { stored, hops, from, push }, msg_id } = next;
         let Some(origin) = self.origins.get_mut(at) else { return };
         let (epoch, arrival) = (origin.epoch, self.ring.tip());
         (origin.next, origin.started, origin.used_at) = (seq + 1, true, turn.now);
@@ -214,7 +216,8 @@ impl Lane {
         self.used_at = turn.now;
         let way_before = self.tree.lead(turn.now, (origin.id, at), from);
         let (payload, hashes) = (stored.payload(), stored.hashes());
-        let delivered = Delivered { lane: &self.name, origin: &origin.id, epoch, seq, hops, payload: &payload, hashes };
+        let (lane, payload, origin) = (&self.name, &payload, &origin.id);
+        let delivered = Delivered { lane, origin, epoch, seq, hops, payload, hashes, known_id: msg_id };
         turn.shell.deliver(&self.name, delivered);
         turn.shared.counts.delivered += 1;
         let entry = RingEntry { origin: at, hops, epoch, seq, from, duplicates: 0, stored };

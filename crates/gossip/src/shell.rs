@@ -77,11 +77,16 @@ pub struct Delivered<'a> {
     pub payload: &'a Bytes,
     /// Hashes of the chunks, one after the other; empty if the message travelled whole.
     pub(crate) hashes: &'a [u8],
+    /// The id, where it was computed already.
+    pub(crate) known_id: Option<MsgId>,
 }
 
 impl Delivered<'_> {
     /// The id: computed when somebody asks, since a node that only relays has no use for it.
     pub fn msg_id(&self) -> MsgId {
+        if let Some(known) = self.known_id {
+            return known;
+        }
         match self.hashes {
             [] => crate::names::msg_id(self.origin, self.epoch, self.lane, self.seq, self.payload),
             hashes => crate::names::msg_id_of_chunks(self.origin, self.epoch, self.lane, self.seq, hashes),

@@ -185,7 +185,7 @@ impl Lane {
             }
         }
         if seq == origin.next {
-            self.append(turn, Next { origin: at, seq, message }, None);
+            self.append(turn, Next { origin: at, seq, message, msg_id: None }, None);
             self.drain(turn, at);
         } else {
             self.keep_waiting(turn, at, seq, message);
@@ -202,7 +202,7 @@ impl Lane {
             }
             let Some(message) = origin.waiting.remove(&seq) else { return };
             turn.shared.totals.waiting_bytes -= message.bytes();
-            self.append(turn, Next { origin: at, seq, message }, None);
+            self.append(turn, Next { origin: at, seq, message, msg_id: None }, None);
         }
     }
 
