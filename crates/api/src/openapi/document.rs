@@ -190,7 +190,11 @@ fn success_of(operation: &Operation) -> Response {
     let mut response = ResponseBuilder::new().description("It is done.");
     if let Some(shape) = &operation.answer {
         let media_type = operation.media_type;
-        response = response.content(media_type, ContentBuilder::new().schema(Some(reference(shape))).build());
+        let schema = match media_type {
+            "text/event-stream" => event_schema(shape),
+            _ => reference(shape).into(),
+        };
+        response = response.content(media_type, ContentBuilder::new().schema(Some(schema)).build());
     }
     for media_type in operation.media_types.iter().flat_map(|types| types.answers) {
         response = response.content(*media_type, ContentBuilder::new().build());
@@ -201,6 +205,13 @@ fn success_of(operation: &Operation) -> Response {
         response = response.header("X-Durability", header.build());
     }
     response.build()
+}
+
+/// One server-sent event: its data is text, in which there is JSON of the shape.
+fn event_schema(shape: &Shape) -> RefOr<Schema> {
+    let data = ObjectBuilder::new().schema_type(Type::String).content_media_type("application/json");
+    let data = data.description(Some(format!("JSON as in the schema {}.", (shape.name)())));
+    ObjectBuilder::new().property("event", text_schema()).property("data", data).into()
 }
 
 fn refusal(operation: &Operation, kind: Kind) -> Response {
