@@ -3,6 +3,7 @@
 
 mod address;
 mod alone;
+mod browser;
 mod calendar;
 mod client;
 pub mod frames;
@@ -18,6 +19,7 @@ mod wait;
 
 pub use address::own_address;
 pub use alone::{Alone, alone};
+pub use browser::shown_in_browser;
 pub use calendar::civil_date;
 pub use client::{CallError, Client, PATIENCE, Reply};
 pub use load::{Load, LoadReport, LoadShape, percentile};

@@ -32,7 +32,9 @@ async function start(profile) {
 }
 
 function tried(name, profile) {
-  const options = ['--headless', '--no-sandbox', '--disable-gpu', '--remote-debugging-pipe'];
+  // What a browser asks of the world by itself is off.
+  const alone = ['--disable-background-networking', '--disable-component-update', '--disable-sync', '--no-first-run'];
+  const options = ['--headless', '--no-sandbox', '--disable-gpu', '--remote-debugging-pipe', ...alone];
   const child = spawn(name, [...options, `--user-data-dir=${profile}`, 'about:blank'], {
     stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'],
     env: { ...process.env, HOME: profile },

@@ -5,13 +5,14 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
 /// A program and the Debian package that brings it.
-const DEBIAN: [(&str, &str); 6] = [
+const DEBIAN: [(&str, &str); 7] = [
     ("strace", "strace"),
     ("promtool", "prometheus"),
     ("java", "default-jre-headless"),
     ("python3", "python3"),
     ("node", "nodejs"),
     ("npm", "npm"),
+    ("chromium", "chromium"),
 ];
 /// A module of Python and the Debian package that brings it.
 const DEBIAN_PYTHON: [(&str, &str); 2] = [("pip", "python3-pip"), ("ensurepip", "python3-venv")];
@@ -102,6 +103,6 @@ mod tests {
         assert_eq!(missing_packages(|_| true, |_| true, |_| true), Vec::<&str>::new());
         assert_eq!(missing_packages(|program| program != "promtool", |_| true, |_| true), ["prometheus"]);
         assert_eq!(missing_packages(|_| true, |_| true, |_| false), ["postgresql"]);
-        assert_eq!(missing_packages(|program| program == "strace", |_| false, |_| true).len(), 7);
+        assert_eq!(missing_packages(|program| program == "strace", |_| false, |_| true).len(), 8);
     }
 }

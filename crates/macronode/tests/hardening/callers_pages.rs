@@ -1,9 +1,8 @@
 //! Web pages in a browser on the same machine: their requests are refused on both planes.
 
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 
-use testkit::{Node, Plane};
+use testkit::{Node, Plane, shown_in_browser};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
@@ -81,27 +80,12 @@ async fn rule_21_a_credential_is_asked_for_instead_where_one_is_needed() {
     assert_eq!(status(node.api, "GET /v1/topics", "host: queues.example\r\n").await, "401");
 }
 
-/// The page as a browser shows it after its scripts ran; none if no browser is installed.
-fn shown_by_browser(url: &str) -> Option<String> {
-    let profile = tempfile::tempdir().expect("a folder");
-    let mut browser = Command::new("chromium");
-    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000", "--dump-dom"]);
-    browser.arg(format!("--user-data-dir={}", profile.path().display())).arg(url);
-    let output = browser.env("HOME", profile.path()).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rule_21_the_nodes_own_pages_work_in_a_browser() {
     let node = open_node().await;
     let pages = [format!("http://{}/docs", node.api), format!("http://localhost:{}/", node.admin.port())];
     for (page, expected) in pages.into_iter().zip(["/v1/send", "shard_worker"]) {
-        let url = page.clone();
-        let shown = tokio::task::spawn_blocking(move || shown_by_browser(&url)).await.expect("it ends");
-        let Some(shown) = shown else {
-            println!("SKIPPED: there is no chromium to show {page}");
-            return;
-        };
+        let Some(shown) = shown_in_browser(&page, 4_000).await else { return };
         assert!(shown.contains(expected), "{page} lacks {expected}: {shown:.2000}");
     }
     let scrape = node.get(Plane::Admin, "/metrics").await.expect("answered");

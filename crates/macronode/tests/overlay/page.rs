@@ -1,29 +1,14 @@
 //! The page of the mesh in a real browser.
 
-use std::process::{Command, Stdio};
-
 use http::Method;
 use serde_json::Value;
-use testkit::{Client, Reply};
+use testkit::{Client, Reply, shown_in_browser};
 
 use crate::member::{Member, network};
 
 async fn get(member: &Member, path: &str) -> Reply {
     let mut client = Client::connect(member.api()).await.expect("the node listens");
     client.request(Method::GET, path, &[], "").await.expect("an answer")
-}
-
-/// The page as a browser shows it after its scripts ran; none if no browser is installed.
-async fn shown(url: String) -> Option<String> {
-    let show = move || {
-        let profile = tempfile::tempdir().expect("a folder");
-        let mut browser = Command::new("chromium");
-        browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--dump-dom"]);
-        browser.arg(format!("--user-data-dir={}", profile.path().display())).arg(url);
-        let output = browser.env("HOME", profile.path()).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-        Some(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    tokio::task::spawn_blocking(show).await.expect("it ends")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,10 +21,7 @@ async fn the_mesh_is_drawn_with_its_links() {
     let bearer = members[0].bearer();
     let token = bearer.strip_prefix("Bearer ").expect("a bearer");
     let page = format!("http://{}/overlay#token={token}", members[0].api());
-    let Some(shown) = shown(page.clone()).await else {
-        println!("SKIPPED: there is no chromium to show {page}");
-        return;
-    };
+    let Some(shown) = shown_in_browser(&page, 3_000).await else { return };
     for words in [
         members[0].id.as_str(),
         "1 of 2 peers connected",

@@ -1,11 +1,9 @@
 //! The page of an epoch in a real browser: a payee follows a link, sees the amount, and has it verified in the page.
 //! `cargo xtask clients payee` does more of this: it types, and bends the answers on their way.
 
-use std::process::{Command, Stdio};
-
 use http::Method;
 use serde_json::{Value, json};
-use testkit::{Node, Plane, ask, eventually};
+use testkit::{Node, Plane, ask, eventually, shown_in_browser};
 
 use crate::options;
 
@@ -36,18 +34,8 @@ async fn computed(node: &Node, epoch: &str, csv: &str) {
     .await;
 }
 
-/// The page as a browser shows it after its scripts ran; none if no browser is installed.
-async fn shown(url: String) -> Option<String> {
-    let show = move || {
-        let profile = tempfile::tempdir().expect("a folder");
-        let mut browser = Command::new("chromium");
-        browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000", "--dump-dom"]);
-        browser.arg(format!("--user-data-dir={}", profile.path().display())).arg(url);
-        let output = browser.env("HOME", profile.path()).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-        Some(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    tokio::task::spawn_blocking(show).await.expect("it ends")
-}
+/// Time of the page itself: it loads, asks, and verifies a proof.
+const PAGE_TIME_MS: u64 = 8_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payee_sees_and_verifies_a_payout() {
@@ -57,19 +45,18 @@ async fn a_payee_sees_and_verifies_a_payout() {
     let page = format!("http://{}/rewarder/epochs/2026-11", node.api);
     let token = &node.token;
     for (id, amount) in [("alice", "537\u{202f}636"), (ADDRESS, "96\u{202f}774")] {
-        let Some(shown) = shown(format!("{page}#token={token}&id={id}&verify")).await else {
-            println!("SKIPPED: there is no chromium to show {page}");
-            return;
-        };
+        let payout = format!("{page}#token={token}&id={id}&verify");
+        let Some(shown) = shown_in_browser(&payout, PAGE_TIME_MS).await else { return };
         assert!(shown.contains(r#"data-verdict="ok""#), "{shown}");
         assert!(shown.contains(amount), "{id} has not {amount}: {shown}");
     }
     let markup = "%3Cimg%20src%3Dx%20onerror%3Ddocument.title%3D1%3E";
-    let marked = shown(format!("{page}#token={token}&id={markup}&verify")).await.expect("a browser");
+    let payout = format!("{page}#token={token}&id={markup}&verify");
+    let marked = shown_in_browser(&payout, PAGE_TIME_MS).await.expect("a browser");
     assert!(marked.contains(r#"data-verdict="ok""#), "{marked}");
     assert!(marked.contains("<title>Payouts of 2026-11</title>"), "{marked}");
     assert!(!marked.contains("<img"), "an id became markup");
-    let stranger = shown(format!("{page}#id=alice&verify")).await.expect("a browser");
+    let stranger = shown_in_browser(&format!("{page}#id=alice&verify"), PAGE_TIME_MS).await.expect("a browser");
     assert!(stranger.contains("This epoch is not public.") && !stranger.contains("1\u{202f}000\u{202f}003"));
 }
 
