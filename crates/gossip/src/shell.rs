@@ -75,6 +75,8 @@ pub struct Delivered<'a> {
     pub hops: u8,
     /// Content. A slice of the ring's copy if it travelled whole.
     pub payload: &'a Bytes,
+    /// Number of its arrival in this lane's ring; see [`crate::Core::arrived`].
+    pub arrival: u64,
     /// Hashes of the chunks, one after the other; empty if the message travelled whole.
     pub(crate) hashes: &'a [u8],
     /// The id, where it was computed already.

@@ -3,6 +3,7 @@
 //! An engine takes orders first (peers that come and go, subscriptions, questions), then batches of frames and
 //! publications. Nothing it does waits: a peer's outbox that is full says so, a subscriber that is slow loses items.
 
+mod catch_up;
 mod lane_table;
 mod life;
 mod ports;

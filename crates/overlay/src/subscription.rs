@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use ron_gossip::LaneName;
@@ -16,6 +17,10 @@ pub trait Subscriber: Send {
     /// Gives an item. What every subscriber of a kind makes of it alike, such as its encoding, is made once and kept in
     /// `made`.
     fn give(&mut self, lane: &LaneName, item: &Item, made: &OnceCell<Bytes>);
+
+    /// Whether so many bytes of replayed payload can be given without loss, with room to spare for what arrives next.
+    /// Where not, the context's task is woken when that may have changed; nobody is woken for a listener that is gone.
+    fn poll_room(&mut self, context: &mut Context<'_>, bytes: usize) -> Poll<()>;
 
     /// Whether nobody listens any more.
     fn is_gone(&self) -> bool;
@@ -52,6 +57,8 @@ struct Waiting {
     dropped: u64,
     /// Set when either end is gone.
     is_closed: bool,
+    /// The engine, while it waits for room.
+    engine: Option<Waker>,
 }
 
 /// The two ends of a bounded inbox: when it is full the oldest items make room, and the reader is told how many.
@@ -75,6 +82,18 @@ impl Waiting {
             self.bytes -= payload_bytes(&oldest);
             self.dropped += 1;
         }
+    }
+
+    /// Half of the bounds: the other half is for what arrives while the reader takes what is replayed.
+    fn has_room(&self, bytes: usize) -> bool {
+        let fits = self.items.len() < SUBSCRIBER_ITEMS_MAX / 2 && self.bytes + bytes <= SUBSCRIBER_BYTES_MAX / 2;
+        self.items.is_empty() || fits
+    }
+
+    /// Whom to wake after an item was taken: the engine, once a quarter or less is in use, and not for each item.
+    fn wakes_engine(&mut self) -> Option<Waker> {
+        let is_low = self.items.len() <= SUBSCRIBER_ITEMS_MAX / 4 && self.bytes <= SUBSCRIBER_BYTES_MAX / 4;
+        self.engine.take_if(|_| is_low)
     }
 
     /// Loss is told where it happened: before the oldest item that is left.
@@ -101,14 +120,12 @@ impl Subscription {
     /// The next item; none once the node ends the subscription. Cancel-safe.
     pub async fn next(&mut self) -> Option<Item> {
         loop {
-            {
-                let mut waiting = self.inbox.lock();
-                if let Some(item) = waiting.take() {
-                    return Some(item);
-                }
-                if waiting.is_closed {
-                    return None;
-                }
+            if let Some(item) = self.try_next() {
+                return Some(item);
+            }
+            if self.inbox.lock().is_closed {
+                // What was given before the end, and after the look.
+                return self.try_next();
             }
             self.inbox.arrived.notified().await;
         }
@@ -116,7 +133,12 @@ impl Subscription {
 
     /// The next item if there is one now.
     pub fn try_next(&mut self) -> Option<Item> {
-        self.inbox.lock().take()
+        let (item, engine) = {
+            let mut waiting = self.inbox.lock();
+            (waiting.take(), waiting.wakes_engine())
+        };
+        engine.into_iter().for_each(Waker::wake);
+        item
     }
 }
 
@@ -132,6 +154,18 @@ impl Subscriber for InboxWriter {
         if !waiting.is_closed {
             waiting.put(item);
         }
+    }
+
+    fn poll_room(&mut self, context: &mut Context<'_>, bytes: usize) -> Poll<()> {
+        let mut waiting = self.inbox.lock();
+        if waiting.is_closed {
+            return Poll::Pending;
+        }
+        if waiting.has_room(bytes) {
+            return Poll::Ready(());
+        }
+        waiting.engine = Some(context.waker().clone());
+        Poll::Pending
     }
 
     fn is_gone(&self) -> bool {

@@ -5,6 +5,7 @@
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::future::BoxFuture;
@@ -261,8 +262,10 @@ struct FrameSubscriber {
     /// Lives as long as the client's stream is open.
     stream: Weak<()>,
     right: Right,
-    /// Events since the last flush.
+    /// Frames of the events since the last flush.
     waiting: VecDeque<Frame>,
+    /// Number of those events.
+    waiting_events: u64,
     /// Events that found no room, since the client was last told.
     dropped: u64,
 }
@@ -270,12 +273,17 @@ struct FrameSubscriber {
 impl FrameSubscriber {
     fn new(corr: u64, outbox: Outbox, stream: &Arc<()>, right: Right) -> Self {
         let (stream, waiting) = (Arc::downgrade(stream), VecDeque::new());
-        FrameSubscriber { corr, outbox, stream, right, waiting, dropped: 0 }
+        FrameSubscriber { corr, outbox, stream, right, waiting, waiting_events: 0, dropped: 0 }
+    }
+
+    fn part_bytes_max(&self) -> usize {
+        self.outbox.frame_bytes_max() - oap::HEADER_BYTES
     }
 
     /// An event that is larger than a frame goes out in parts: the first has START, the last END.
     fn push(&mut self, mut payload: Bytes) {
-        let part_bytes_max = self.outbox.frame_bytes_max() - oap::HEADER_BYTES;
+        let part_bytes_max = self.part_bytes_max();
+        self.waiting_events += 1;
         if payload.len() <= part_bytes_max {
             return self.waiting.push_back(Frame::event(AppId::LANES, self.corr, payload));
         }
@@ -314,19 +322,27 @@ impl Subscriber for FrameSubscriber {
         }
     }
 
+    fn poll_room(&mut self, context: &mut Context<'_>, bytes: usize) -> Poll<()> {
+        // What waits goes first, so that the outbox alone says how much room there is.
+        self.flush();
+        let bytes = MESSAGE_HEAD_BYTES + bytes;
+        let frames = bytes.div_ceil(self.part_bytes_max());
+        self.outbox.poll_half_free(context, frames, bytes + frames * oap::HEADER_BYTES)
+    }
+
     fn is_gone(&self) -> bool {
         // Asked about once a second: a token that ran out or was revoked ends what it opened.
         self.stream.strong_count() == 0 || self.outbox.is_closed() || self.right.check().is_err()
     }
 
     fn flush(&mut self) {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && self.dropped == 0 {
             return;
         }
         let frames = std::mem::take(&mut self.waiting);
-        let count = frames.len();
-        let taken = if self.told_of_loss() { self.outbox.push_all(self.corr, frames).0 } else { 0 };
-        self.dropped += (count - taken) as u64;
+        let events = std::mem::take(&mut self.waiting_events);
+        let taken = if self.told_of_loss() { self.outbox.push_all(self.corr, frames).0 as u64 } else { 0 };
+        self.dropped += events - taken;
     }
 }
 

@@ -2,9 +2,13 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::task::{Context, Poll};
 
-use ron_gossip::LaneName;
+use bytes::Bytes;
+use ron_gossip::{Core, LaneName};
+use ron_transport::NodeId;
 
+use super::catch_up::{CatchUp, Progress};
 use crate::subscription::Subscriber;
 use crate::words::Item;
 
@@ -14,18 +18,57 @@ pub(super) struct LaneTable {
     lanes: HashMap<LaneName, Vec<Listener>>,
     /// Lanes whose subscribers were given something since the last flush.
     touched: Vec<LaneName>,
+    /// Lanes with a subscriber that is given what the ring held before what arrives.
+    behind: Vec<LaneName>,
     count: usize,
 }
 
 struct Listener {
     hears_own: bool,
+    /// How far it has got, until it has everything that arrived.
+    catching_up: Option<Box<CatchUp>>,
     subscriber: Box<dyn Subscriber>,
 }
 
 impl LaneTable {
-    pub fn add(&mut self, lane: LaneName, hears_own: bool, subscriber: Box<dyn Subscriber>) {
+    pub fn add(
+        &mut self,
+        lane: LaneName,
+        hears_own: bool,
+        subscriber: Box<dyn Subscriber>,
+        catching_up: Option<Box<CatchUp>>,
+    ) {
         self.count += 1;
-        self.lanes.entry(lane).or_default().push(Listener { hears_own, subscriber });
+        if catching_up.is_some() && !self.behind.contains(&lane) {
+            self.behind.push(lane);
+        }
+        self.lanes.entry(lane).or_default().push(Listener { hears_own, catching_up, subscriber });
+    }
+
+    /// Goes on with the subscribers that are behind; ready if one of them got further. Otherwise each of them wakes the
+    /// engine when it has room.
+    pub fn poll_catch_up(&mut self, core: &Core, me: NodeId, context: &mut Context<'_>) -> Poll<()> {
+        let mut outcome = Poll::Pending;
+        let lanes = &mut self.lanes;
+        self.behind.retain(|lane| {
+            let mut is_behind = false;
+            for listener in lanes.get_mut(lane).into_iter().flatten() {
+                let Some(catching_up) = &mut listener.catching_up else { continue };
+                let unwanted = (!listener.hears_own).then_some(me);
+                match catching_up.advance(core, lane, unwanted, listener.subscriber.as_mut(), context) {
+                    Progress::Done => {
+                        listener.catching_up = None;
+                        outcome = Poll::Ready(());
+                        continue;
+                    }
+                    Progress::More | Progress::Some => outcome = Poll::Ready(()),
+                    Progress::None => {}
+                }
+                is_behind = true;
+            }
+            is_behind
+        });
+        outcome
     }
 
     pub fn is_heard(&self, lane: &LaneName) -> bool {
@@ -36,13 +79,30 @@ impl LaneTable {
         self.count
     }
 
-    /// Gives an item of this origin to everybody on the lane who wants it.
-    pub fn give(&mut self, lane: &LaneName, item: &Item, is_own: bool) {
+    /// Gives a message that arrived to everybody on the lane who wants it.
+    pub fn give_message(&mut self, lane: &LaneName, item: &Item, is_own: bool, arrival: u64) {
+        self.give_each(lane, |listener, made| {
+            let is_wanted = !is_own || listener.hears_own;
+            match &mut listener.catching_up {
+                Some(catching_up) => catching_up.note_arrival(arrival, is_wanted),
+                None if is_wanted => listener.subscriber.give(lane, item, made),
+                None => {}
+            }
+        });
+    }
+
+    /// Tells everybody on the lane of a gap or an epoch.
+    pub fn give_notice(&mut self, lane: &LaneName, item: &Item) {
+        self.give_each(lane, |listener, made| match &mut listener.catching_up {
+            Some(catching_up) => catching_up.note(item.clone()),
+            None => listener.subscriber.give(lane, item, made),
+        });
+    }
+
+    fn give_each(&mut self, lane: &LaneName, give: impl Fn(&mut Listener, &OnceCell<Bytes>)) {
         let Some(listeners) = self.lanes.get_mut(lane) else { return };
         let made = OnceCell::new();
-        for listener in listeners.iter_mut().filter(|listener| !is_own || listener.hears_own) {
-            listener.subscriber.give(lane, item, &made);
-        }
+        listeners.iter_mut().for_each(|listener| give(listener, &made));
         if self.touched.last() != Some(lane) {
             self.touched.push(*lane);
         }
@@ -56,10 +116,11 @@ impl LaneTable {
         }
     }
 
-    /// Forgets those who are gone, on quiet lanes too.
+    /// Forgets those who are gone, on quiet lanes too; the others can tell what they could not tell before.
     pub fn tidy(&mut self) {
         self.lanes.retain(|_, listeners| {
             listeners.retain(|listener| !listener.subscriber.is_gone());
+            listeners.iter_mut().for_each(|listener| listener.subscriber.flush());
             !listeners.is_empty()
         });
         self.count = self.lanes.values().map(Vec::len).sum();
@@ -77,7 +138,7 @@ mod tests {
         let mut table = LaneTable::default();
         let mut add = |lane| {
             let (writer, reader) = inbox();
-            table.add(lane, true, Box::new(writer));
+            table.add(lane, true, Box::new(writer), None);
             reader
         };
         let (left, stays) = (add(quiet), add(busy));

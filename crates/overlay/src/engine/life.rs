@@ -1,9 +1,10 @@
 //! One life of an engine: its core, its peers, its subscribers, and the loop that turns them.
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use ron_types::limits::overlay::{PEERS_MAX, SUBSCRIPTIONS_MAX};
 use ron_types::{Error, Kind};
 use tokio::time::Instant;
 
+use super::catch_up::CatchUp;
 use super::lane_table::LaneTable;
 use super::ports::EngineReceivers;
 use super::shell::{EngineShell, count_busy};
@@ -24,8 +26,7 @@ use super::{Batch, NewSubscriber, Order, Trace, Work};
 use crate::config::EgressOverflow;
 use crate::peers::Link;
 use crate::shared::{OverlayOptions, Shared};
-use crate::subscription::Subscriber;
-use crate::words::{Item, LaneLink, Message, Outcome, PeerOutcome, Published};
+use crate::words::{LaneLink, Outcome, PeerOutcome, Published};
 
 /// Pause between two rounds in which subscribers that are gone are forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
@@ -56,6 +57,8 @@ pub(crate) async fn gossip_engine(
         let due = engine.tick();
         engine.lanes.flush();
         engine.tidy();
+        // In each turn, so that replays get on while work never runs out.
+        let _ = poll_fn(|context| Poll::Ready(engine.poll_catch_up(context))).await;
         if done == WORK_PER_TURN {
             // While work never runs out nothing else here yields, and other tasks of the thread would starve.
             tokio::task::consume_budget().await;
@@ -66,6 +69,7 @@ pub(crate) async fn gossip_engine(
             () = context.stopping() => break,
             order = receivers.orders.recv() => order.into_iter().for_each(|order| engine.obey(order)),
             work = receivers.work.recv() => work.into_iter().for_each(|work| engine.perform(work)),
+            () = poll_fn(|context| engine.poll_catch_up(context)) => tokio::task::consume_budget().await,
             () = tokio::time::sleep_until(due) => {}
             () = context.heartbeat() => {}
         }
@@ -231,7 +235,8 @@ impl<'a> Engine<'a> {
         Ok(Published { msg_id: published.msg_id, origin, epoch: published.epoch, seq: published.seq, peers })
     }
 
-    /// What the ring holds of the asked-for numbers comes first; from then on the subscriber hears what is delivered.
+    /// What the ring holds of the asked-for numbers comes first, as fast as the subscriber takes it; from then on it
+    /// hears what is delivered.
     fn subscribe(&mut self, new: NewSubscriber) -> Result<(), Error> {
         if self.lanes.count() >= SUBSCRIPTIONS_MAX {
             self.lanes.tidy();
@@ -240,33 +245,18 @@ impl<'a> Engine<'a> {
             return Err(Error::busy("the table of subscriptions"));
         }
         let NewSubscriber { lane, from, own, mut subscriber } = new;
-        let me = self.shared.options.node_id;
-        for (origin, seq) in from.into_iter().filter(|(origin, _)| own || *origin != me) {
-            self.replay(&lane, origin, seq, subscriber.as_mut());
-        }
+        // It may have a word of its own to say first.
         subscriber.flush();
-        self.lanes.add(lane, own, subscriber);
+        let me = self.shared.options.node_id;
+        let from: Vec<(NodeId, u64)> = from.into_iter().filter(|(origin, _)| own || *origin != me).collect();
+        let catching_up = (!from.is_empty()).then(|| Box::new(CatchUp::new(&self.core, &lane, from)));
+        self.lanes.add(lane, own, subscriber, catching_up);
         Ok(())
     }
 
-    fn replay(&self, lane: &LaneName, origin: NodeId, from: u64, subscriber: &mut dyn Subscriber) {
-        let mut next = from;
-        for held in self.core.replay(lane, &Origin(*origin.as_bytes()), from) {
-            if held.seq > next {
-                let gap = Item::Gap { origin, epoch: held.epoch, from: next, to: held.seq - 1 };
-                subscriber.give(lane, &gap, &OnceCell::new());
-            }
-            next = held.seq + 1;
-            let message = Message {
-                msg_id: held.msg_id,
-                origin,
-                epoch: held.epoch,
-                seq: held.seq,
-                hops: held.hops,
-                payload: held.payload,
-            };
-            subscriber.give(lane, &Item::Message(message), &OnceCell::new());
-        }
+    /// Goes on with subscribers that asked for what the ring held; ready if one of them got further.
+    fn poll_catch_up(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.lanes.poll_catch_up(&self.core, self.shared.options.node_id, context)
     }
 
     fn lane_links(&self) -> Vec<(NodeId, LaneLink)> {

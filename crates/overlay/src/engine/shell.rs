@@ -49,11 +49,12 @@ impl Shell for EngineShell<'_> {
     }
 
     fn shed_oldest(&mut self, peer: &Peer, flow: u64, bytes: usize) -> usize {
-        let shed = self.links.get(peer).map_or(0, |link| link.outbox.shed_oldest(flow, bytes));
-        if shed > 0 {
+        let (frames, bytes) = self.links.get(peer).map_or((0, 0), |link| link.outbox.shed_oldest(flow, bytes));
+        if frames > 0 {
             self.counts.shed();
         }
-        shed
+        // Credit counts messages; headers are the outbox's.
+        bytes - frames * oap::HEADER_BYTES
     }
 
     fn disconnect(&mut self, peer: &Peer, why: DisconnectReason) {
@@ -77,16 +78,16 @@ impl Shell for EngineShell<'_> {
             hops: delivered.hops,
             payload: delivered.payload.clone(),
         };
-        self.lanes.give(lane, &Item::Message(message), origin == self.me);
+        self.lanes.give_message(lane, &Item::Message(message), origin == self.me, delivered.arrival);
     }
 
     fn gap(&mut self, lane: &LaneName, origin: &Origin, epoch: u64, from: u64, to: u64) {
         self.counts.gap();
-        self.lanes.give(lane, &Item::Gap { origin: NodeId::from_bytes(origin.0), epoch, from, to }, false);
+        self.lanes.give_notice(lane, &Item::Gap { origin: NodeId::from_bytes(origin.0), epoch, from, to });
     }
 
     fn new_epoch(&mut self, lane: &LaneName, origin: &Origin, epoch: u64) {
-        self.lanes.give(lane, &Item::Epoch { origin: NodeId::from_bytes(origin.0), epoch }, false);
+        self.lanes.give_notice(lane, &Item::Epoch { origin: NodeId::from_bytes(origin.0), epoch });
     }
 }
 
