@@ -253,6 +253,28 @@ impl Outbox {
         });
     }
 
+    /// Changes how many bytes may wait, at least those of a frame; what waits already is kept.
+    pub fn set_bytes_max(&self, bytes_max: usize) {
+        let bytes_max = bytes_max.max(self.0.frame_bytes_max);
+        self.with(|state, wakes| {
+            state.scheduler.set_bytes_max(bytes_max);
+            wakes.room = std::mem::take(&mut state.room);
+        });
+    }
+
+    /// Changes how many frames may wait, at least one.
+    pub fn set_frames_max(&self, frames_max: usize) {
+        self.with(|state, wakes| {
+            state.scheduler.set_frames_max(frames_max.max(1));
+            wakes.room = std::mem::take(&mut state.room);
+        });
+    }
+
+    /// Bytes that may wait at most.
+    pub fn bytes_max(&self) -> usize {
+        self.lock().scheduler.bytes_max()
+    }
+
     /// Bytes that wait, control frames not counted.
     pub fn queued_bytes(&self) -> usize {
         self.lock().scheduler.bytes()

@@ -222,6 +222,21 @@ impl Scheduler {
         std::mem::take(&mut self.frames)
     }
 
+    /// Changes how many bytes may wait; what waits already is kept.
+    pub fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bounds.bytes_max = bytes_max;
+    }
+
+    /// Changes how many frames may wait; what waits already is kept.
+    pub fn set_frames_max(&mut self, frames_max: usize) {
+        self.bounds.frames_max = frames_max;
+    }
+
+    /// Bytes that may wait.
+    pub fn bytes_max(&self) -> usize {
+        self.bounds.bytes_max
+    }
+
     /// Bytes that wait, control frames not counted.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -11,14 +11,15 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use oap::{AppId, Flags, Frame, status};
 use ron_auth::{Authority, Identified, Subject};
-use ron_kernel::retry;
+use ron_kernel::{Deadline, retry};
 use ron_transport::{NodeId, Outbox};
 use ron_types::{Error, Kind};
 use serde::Deserialize;
 use std::time::Duration;
 use svc_overlay::capabilities::{PUBLISH, SUBSCRIBE};
 use svc_overlay::words::{Item, Published};
-use svc_overlay::{LaneName, Overlay, StreamMessage, Subscriber};
+use svc_overlay::{LaneName, Overlay, PublishStream, StreamMessage, Subscriber};
+use tokio::sync::oneshot;
 
 use super::{Answer, Caller, FrameStream, FrameSurface, Reply, Stream};
 
@@ -37,6 +38,8 @@ const MESSAGE_HEAD_BYTES: usize = 1 + 16 + 32 + 8 + 8 + 1;
 const OPENING_BYTES_MAX: usize = 64 * 1024;
 /// Origins that a subscription may begin from.
 const FROM_MAX: usize = 1024;
+/// Time in which an engine must have taken messages, or the stream ends.
+const HAND_OVER_TIME: Duration = Duration::from_secs(2);
 /// Wait before messages that an engine had no room for are offered again.
 const RETRY_WAIT: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 
@@ -124,7 +127,9 @@ async fn open(
         Purpose::Publish(lane) => {
             let subject = authority.allows(&bearer, PUBLISH, lane.as_str(), None)?;
             let (corr, taken) = (first.corr, Vec::new());
-            Ok(Box::new(Publishing { overlay, authority, bearer, subject, lane, corr, outbox, taken }))
+            let (stream, refused) = PublishStream::new();
+            let refused = Some(refused);
+            Ok(Box::new(Publishing { overlay, authority, bearer, subject, lane, corr, outbox, stream, refused, taken }))
         }
         Purpose::Subscribe { lane, from, own } => {
             authority.allows(&bearer, SUBSCRIBE, lane.as_str(), None)?;
@@ -193,6 +198,9 @@ struct Publishing {
     lane: LaneName,
     corr: u64,
     outbox: Outbox,
+    stream: PublishStream,
+    /// Resolves when the engine refuses a message; taken by whoever watches for that.
+    refused: Option<oneshot::Receiver<Error>>,
     /// Messages of this read, not handed on yet.
     taken: Vec<StreamMessage>,
 }
@@ -221,15 +229,30 @@ impl FrameStream for Publishing {
             }
             self.authority.allows(&self.bearer, PUBLISH, self.lane.as_str(), None)?;
             let mut messages = std::mem::take(&mut self.taken);
+            let by = Deadline::after(HAND_OVER_TIME);
             loop {
-                match self.overlay.publish_stream(&self.subject.name, self.lane, messages) {
+                match self.overlay.publish_stream(&self.subject.name, self.lane, &self.stream, messages) {
                     Ok(()) => return Ok(()),
-                    Err((back, error)) if error.kind == Kind::Busy => messages = back,
+                    Err((back, error)) if error.kind == Kind::Busy && !by.has_passed() => messages = back,
                     Err((_, error)) => return Err(Reply::from(error)),
                 }
                 tokio::time::sleep(retry::jitter(RETRY_WAIT.0, RETRY_WAIT.1)).await;
             }
         })
+    }
+
+    /// The answer to the end of a stream says that all of it was published, so the engine must have got to it.
+    fn finish(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
+        Box::pin(async move {
+            self.flush().await?;
+            self.overlay.settle(&self.lane).await?;
+            self.stream.refusal().map_or(Ok(()), |error| Err(Reply::from(error)))
+        })
+    }
+
+    fn ended(&mut self) -> Option<BoxFuture<'static, Option<Reply>>> {
+        let refused = self.refused.take()?;
+        Some(Box::pin(async move { refused.await.ok().map(Reply::from) }))
     }
 }
 

@@ -180,6 +180,7 @@ fn refusal<'a>(problem: &'a Problem, id: Option<&'a str>) -> EventWords<'a> {
 fn told(end: FeedEnd) -> SocketEnd {
     match end {
         FeedEnd::Draining => SocketEnd::Told(CloseCode::Away, "the node is shutting down"),
+        FeedEnd::Restarted => SocketEnd::Told(CloseCode::Restart, "the lane's engine was restarted; subscribe again"),
         FeedEnd::Revoked => SocketEnd::Told(CloseCode::Policy, "the token no longer allows this"),
     }
 }

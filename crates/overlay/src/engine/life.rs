@@ -10,11 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use ron_gossip::wire::Message as GossipMessage;
 use ron_gossip::{
-    Core, CoreConfig, LaneName, Link as LinkKind, MsgId, Origin, Peer, PublishError, SendOutcome, SlowConsumer,
+    Core, LaneName, Link as LinkKind, MsgId, Origin, Peer, PublishError, SendOutcome,
 };
 use ron_kernel::{TaskContext, TaskResult, clock};
 use ron_transport::NodeId;
-use ron_types::limits::overlay::{PEERS_MAX, SUBSCRIPTIONS_MAX};
 use ron_types::{Error, Kind};
 use tokio::time::Instant;
 
@@ -22,10 +21,10 @@ use super::catch_up::CatchUp;
 use super::lane_table::LaneTable;
 use super::ports::EngineReceivers;
 use super::shell::{EngineShell, count_busy};
-use super::{Batch, NewSubscriber, Order, Trace, Work};
-use crate::config::EgressOverflow;
+use super::{Batch, NewSubscriber, Order, PublishStream, StreamMessage, Trace, Work};
+use crate::memory;
 use crate::peers::Link;
-use crate::shared::{OverlayOptions, Shared};
+use crate::shared::Shared;
 use crate::words::{LaneLink, Outcome, PeerOutcome, Published};
 
 /// Pause between two rounds in which subscribers that are gone are forgotten.
@@ -89,21 +88,24 @@ struct Engine<'a> {
     lanes: LaneTable,
     started: Instant,
     tidied: Instant,
+    peer_bytes_per_second: usize,
 }
 
 impl<'a> Engine<'a> {
     /// Each life begins an epoch of its own: its numbers begin again, and must not be taken for those of the life
     /// before.
     fn new(shared: &'a Shared) -> Self {
-        let options = &shared.options;
-        let config = core_config(options);
+        let (options, live) = (&shared.options, shared.live.get());
+        // Read at each start: a change of one of these restarts the service.
+        let config = memory::core_config(&live.value.engine);
+        let peer_bytes_per_second = live.value.engine.peer_bytes_per_second;
         let mut seed = [0; 8];
         // Without a seed the engine's timers are merely less spread.
         let _ = getrandom::fill(&mut seed);
         let origin = Origin(*options.node_id.as_bytes());
         let core = Core::new(config, origin, next_epoch(), u64::from_le_bytes(seed));
         let (links, lanes, started) = (HashMap::new(), LaneTable::default(), clock::now());
-        let mut engine = Engine { shared, core, links, lanes, started, tidied: started };
+        let mut engine = Engine { shared, core, links, lanes, started, tidied: started, peer_bytes_per_second };
         for link in shared.peers.links() {
             engine.obey(Order::PeerUp(link));
         }
@@ -119,7 +121,8 @@ impl<'a> Engine<'a> {
         let now = self.now();
         let (me, counts) = (self.shared.options.node_id, &self.shared.counts);
         let (links, lanes) = (&self.links, &mut self.lanes);
-        let mut shell = EngineShell { me, links, lanes, counts, is_publishing: false };
+        let peer_bytes_per_second = self.peer_bytes_per_second;
+        let mut shell = EngineShell { me, links, lanes, counts, peer_bytes_per_second, is_publishing: false };
         call(&mut self.core, now, &mut shell)
     }
 
@@ -178,13 +181,9 @@ impl<'a> Engine<'a> {
             Work::Publish { lane, payload, outcome } => {
                 let _ = outcome.send(self.publish(lane, &payload));
             }
-            Work::Stream { lane, messages } => {
-                for message in messages {
-                    let published = self.publish(lane, &message.payload);
-                    if let Some(tell) = message.outcome {
-                        tell(published);
-                    }
-                }
+            Work::Stream { lane, stream, messages } => self.publish_all(lane, &stream, messages),
+            Work::Fence(done) => {
+                let _ = done.send(());
             }
         }
     }
@@ -201,6 +200,22 @@ impl<'a> Engine<'a> {
                 // Bytes that are no message are no accident: TLS would have caught one.
                 self.shared.counts.misbehaved(link, &error);
                 link.ending.notify_one();
+            }
+        }
+    }
+
+    /// A message that is refused without anybody to tell ends its stream: a publisher must not take it for published.
+    fn publish_all(&mut self, lane: LaneName, stream: &PublishStream, messages: Vec<StreamMessage>) {
+        let mut refusal = stream.refusal();
+        for StreamMessage { payload, outcome } in messages {
+            let published = refusal.clone().map_or_else(|| self.publish(lane, &payload), Err);
+            match (outcome, published) {
+                (Some(tell), published) => tell(published),
+                (None, Ok(_)) => {}
+                (None, Err(error)) => {
+                    stream.refuse(error);
+                    refusal = stream.refusal();
+                }
             }
         }
     }
@@ -238,19 +253,18 @@ impl<'a> Engine<'a> {
     /// What the ring holds of the asked-for numbers comes first, as fast as the subscriber takes it; from then on it
     /// hears what is delivered.
     fn subscribe(&mut self, new: NewSubscriber) -> Result<(), Error> {
-        if self.lanes.count() >= SUBSCRIPTIONS_MAX {
+        let slot = self.shared.subscribers.take().or_else(|| {
             self.lanes.tidy();
-        }
-        if self.lanes.count() >= SUBSCRIPTIONS_MAX {
-            return Err(Error::busy("the table of subscriptions"));
-        }
+            self.shared.subscribers.take()
+        });
+        let slot = slot.ok_or_else(|| Error::busy("the table of subscriptions"))?;
         let NewSubscriber { lane, from, own, mut subscriber } = new;
         // It may have a word of its own to say first.
         subscriber.flush();
         let me = self.shared.options.node_id;
         let from: Vec<(NodeId, u64)> = from.into_iter().filter(|(origin, _)| own || *origin != me).collect();
         let catching_up = (!from.is_empty()).then(|| Box::new(CatchUp::new(&self.core, &lane, from)));
-        self.lanes.add(lane, own, subscriber, catching_up);
+        self.lanes.add(lane, own, subscriber, catching_up, slot);
         Ok(())
     }
 
@@ -286,22 +300,6 @@ impl<'a> Engine<'a> {
 
 fn peer_of(link: &Link) -> Peer {
     Peer(*link.node_id.as_bytes())
-}
-
-/// The bounds of a core, as the node's configuration has them.
-fn core_config(options: &OverlayOptions) -> CoreConfig {
-    CoreConfig {
-        peers_max: PEERS_MAX,
-        ring_bytes_max: options.ring_bytes,
-        ring_bytes_per_lane: options.ring_bytes,
-        slow_consumer: match options.egress_overflow {
-            EgressOverflow::RejectNew => SlowConsumer::Busy,
-            EgressOverflow::ShedOldest => SlowConsumer::DropOldest,
-            EgressOverflow::DropNewest => SlowConsumer::DropNewest,
-            EgressOverflow::Disconnect => SlowConsumer::Disconnect,
-        },
-        ..CoreConfig::default()
-    }
 }
 
 fn refusal(error: PublishError) -> Error {

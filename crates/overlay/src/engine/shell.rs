@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use oap::{AppId, Frame};
-use ron_gossip::{Delivered, DisconnectReason, LaneName, Origin, Peer, SendOutcome, Shell};
+use ron_gossip::{CONTROL_FLOW, Delivered, DisconnectReason, LaneName, Origin, Peer, SendOutcome, Shell};
+use ron_kernel::clock;
 use ron_transport::{NodeId, PushError};
 
 use super::lane_table::LaneTable;
@@ -25,6 +26,8 @@ pub(super) struct EngineShell<'a> {
     pub links: &'a HashMap<Peer, Arc<Link>>,
     pub lanes: &'a mut LaneTable,
     pub counts: &'a Counts,
+    /// Bytes in a second that each peer may be sent; 0 for no bound.
+    pub peer_bytes_per_second: usize,
     /// Whether the call is a publication, whose refusals its caller counts with those for lack of credit.
     pub is_publishing: bool,
 }
@@ -32,9 +35,13 @@ pub(super) struct EngineShell<'a> {
 impl Shell for EngineShell<'_> {
     fn send(&mut self, peer: &Peer, _lane: &LaneName, flow: u64, message: Bytes) -> SendOutcome {
         let Some(link) = self.links.get(peer) else { return SendOutcome::NotReady };
+        let bytes = message.len();
         match link.outbox.push(flow, Frame::event(AppId::GOSSIP, 0, message)) {
             Ok(()) => {
                 self.counts.sent(1);
+                if flow != CONTROL_FLOW && self.peer_bytes_per_second > 0 {
+                    link.budget.spend(clock::now(), self.peer_bytes_per_second, bytes);
+                }
                 SendOutcome::Sent
             }
             Err(PushError::Full { queued_bytes, .. }) => {
@@ -46,6 +53,19 @@ impl Shell for EngineShell<'_> {
             Err(PushError::Unfit(_)) => SendOutcome::TooLarge { max: link.facts.agreed.max_frame as u32 },
             Err(PushError::Closed) => SendOutcome::NotReady,
         }
+    }
+
+    fn may_send(&mut self, peer: &Peer) -> Result<(), u32> {
+        if self.peer_bytes_per_second == 0 {
+            return Ok(());
+        }
+        let Some(link) = self.links.get(peer) else { return Ok(()) };
+        link.budget.check(clock::now(), self.peer_bytes_per_second).map_err(|wait| {
+            if !self.is_publishing {
+                count_busy(link, self.counts);
+            }
+            wait.as_millis() as u32
+        })
     }
 
     fn shed_oldest(&mut self, peer: &Peer, flow: u64, bytes: usize) -> usize {

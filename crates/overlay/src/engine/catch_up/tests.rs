@@ -1,5 +1,6 @@
 //! Subscribers that take items at their own speed, against a real core.
 
+use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use ron_types::limits::overlay::SUBSCRIBER_ITEMS_MAX;
 
 use super::*;
 use crate::engine::lane_table::LaneTable;
-use crate::subscription::{Subscription, inbox};
+use crate::subscription::{SubscriberPool, Subscription, inbox};
 
 fn me() -> NodeId {
     NodeId::from_bytes([7; 32])
@@ -65,9 +66,9 @@ impl Rig {
     }
 
     fn subscribe(&mut self, from: u64, own: bool) -> Subscription {
-        let (writer, reader) = inbox();
+        let (pool, (writer, reader)) = (Arc::<SubscriberPool>::default(), inbox(&Arc::default()));
         let catching_up = CatchUp::new(&self.core, &lane(), vec![(me(), from)]);
-        self.table.add(lane(), own, Box::new(writer), Some(Box::new(catching_up)));
+        self.table.add(lane(), own, Box::new(writer), Some(Box::new(catching_up)), pool.take().expect("a place"));
         reader
     }
 
@@ -184,8 +185,8 @@ fn a_reader_that_took_its_share_wakes_the_engine() {
     let mut rig = Rig::new(CoreConfig::default());
     rig.publish(SUBSCRIBER_ITEMS_MAX, 8);
     let mut reader = rig.subscribe(1, true);
-    let woken = std::sync::Arc::new(Woken::default());
-    let waker = Waker::from(std::sync::Arc::clone(&woken));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
     let turn = |rig: &mut Rig| rig.table.poll_catch_up(&rig.core, me(), &mut Context::from_waker(&waker));
     while turn(&mut rig).is_ready() {}
     let is_woken = || woken.0.load(std::sync::atomic::Ordering::Relaxed);
@@ -194,11 +195,31 @@ fn a_reader_that_took_its_share_wakes_the_engine() {
     assert!(turn(&mut rig).is_ready(), "there is room again");
 }
 
+#[test]
+fn an_engine_that_turns_only_when_it_is_woken_gets_to_the_end() {
+    let mut rig = Rig::new(CoreConfig { ring_bytes_per_lane: 64 << 20, ..CoreConfig::default() });
+    rig.publish(SUBSCRIBER_ITEMS_MAX, 8);
+    rig.publish(14, 1_000_000);
+    let mut reader = rig.subscribe(1, true);
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let turn = |rig: &mut Rig| rig.table.poll_catch_up(&rig.core, me(), &mut Context::from_waker(&waker));
+    let mut taken = 0;
+    while turn(&mut rig).is_ready() {}
+    while taken < SUBSCRIBER_ITEMS_MAX + 14 {
+        assert!(reader.try_next().is_some(), "{taken} were taken, and nobody goes on");
+        taken += 1;
+        if woken.0.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            while turn(&mut rig).is_ready() {}
+        }
+    }
+}
+
 #[derive(Default)]
 struct Woken(std::sync::atomic::AtomicBool);
 
 impl std::task::Wake for Woken {
-    fn wake(self: std::sync::Arc<Self>) {
+    fn wake(self: Arc<Self>) {
         self.0.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }
