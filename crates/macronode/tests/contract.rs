@@ -155,7 +155,8 @@ fn every_restart_law_of_the_contract_is_the_law_of_its_service() {
     for table in tables("tasks.toml") {
         for (owner, row) in table["restart"].as_table().expect("a table") {
             let Some((_, law)) = laws.iter().find(|(name, _)| name == owner) else { continue };
-            let number = |value: &toml::Value| value.as_integer().and_then(|it| u64::try_from(it).ok()).expect("a number");
+            let number =
+                |value: &toml::Value| value.as_integer().and_then(|it| u64::try_from(it).ok()).expect("a number");
             let jitter: Vec<u64> = row["jitter_ms"].as_array().expect("a window").iter().map(number).collect();
             assert_eq!(jitter, [law.jitter_ms.0, law.jitter_ms.1], "jitter of {owner}");
             assert_eq!(number(&row["cap_ms"]), law.cap_ms, "cap of {owner}");

@@ -208,12 +208,8 @@ fn lane_policy(row: &str) -> Option<(LaneName, EgressOverflow)> {
 
 impl EgressOverflow {
     /// In the order of [`EGRESS_OVERFLOWS`].
-    const ALL: [EgressOverflow; 4] = [
-        EgressOverflow::RejectNew,
-        EgressOverflow::ShedOldest,
-        EgressOverflow::DropNewest,
-        EgressOverflow::Disconnect,
-    ];
+    const ALL: [EgressOverflow; 4] =
+        [EgressOverflow::RejectNew, EgressOverflow::ShedOldest, EgressOverflow::DropNewest, EgressOverflow::Disconnect];
 }
 
 impl From<EgressOverflow> for SlowConsumer {

@@ -117,7 +117,9 @@ impl Outbox {
                 let frame_bytes_max = self.0.frame_bytes_max;
                 let pushed = match begins_parts(&first) {
                     true => state.push_whole(flow, parts_from(first, &mut frames), frame_bytes_max),
-                    false => first.check(frame_bytes_max).map_err(PushError::from).and_then(|()| state.push(flow, first)),
+                    false => {
+                        first.check(frame_bytes_max).map_err(PushError::from).and_then(|()| state.push(flow, first))
+                    }
                 };
                 match pushed {
                     Ok(()) => taken += 1,

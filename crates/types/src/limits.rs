@@ -141,7 +141,8 @@ pub mod overlay {
     const _: () = assert!(PAYLOAD_BYTES_MAX < EGRESS_BYTES_MAX, "the largest message fits into an idle peer's queue");
     const _: () = assert!(PAYLOAD_BYTES_MAX <= SUBSCRIBER_BYTES_MAX, "a subscriber can be handed any message");
     const _: () = assert!(HANDSHAKE_TIMEOUT.as_secs() < IDLE_TIMEOUT.as_secs());
-    const _: () = assert!(EGRESS_TOTAL_BYTES_MAX / PEERS_MAX >= super::FRAME_BYTES_MAX, "each peer can be sent a frame");
+    const _: () =
+        assert!(EGRESS_TOTAL_BYTES_MAX / PEERS_MAX >= super::FRAME_BYTES_MAX, "each peer can be sent a frame");
     const _: () = assert!(SUBSCRIBERS_BYTES_MAX >= 8 * SUBSCRIBER_BYTES_MAX, "a few can be far behind");
 }
 

@@ -47,8 +47,20 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
     let caller = Caller::new(facts.remote, facts.address.ip(), token);
     let (answering, ending) = (FuturesUnordered::new(), FuturesUnordered::new());
     let (asked, open, touched) = (Vec::new(), HashMap::new(), Vec::new());
-    let mut client =
-        Client { ingress, facts, caller, is_stranger, outbox, streams, asked, answering, ending, open, lives: 0, touched };
+    let mut client = Client {
+        ingress,
+        facts,
+        caller,
+        is_stranger,
+        outbox,
+        streams,
+        asked,
+        answering,
+        ending,
+        open,
+        lives: 0,
+        touched,
+    };
     let farewell = client.converse(&context, &metrics, &mut reader).await;
     client.finish(farewell, context.stop_deadline()).await;
     writing.finish(Deadline::after(DRAIN_TIME)).await;

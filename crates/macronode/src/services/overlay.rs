@@ -72,11 +72,7 @@ impl Service for Overlay {
         let live = node.config.derive(|config| config.section::<Options>().live(frame_limits(config)));
         let tls = Tls::new(node.key, options.tls_pq.into())
             .map_err(|error| Failure::new(Code::CannotStart, format!("the node's certificate: {error}")))?;
-        let fixed = OverlayOptions {
-            tls: tls.clone(),
-            node_id: node.key.node_id(),
-            listen: node.oap_address,
-        };
+        let fixed = OverlayOptions { tls: tls.clone(), node_id: node.key.node_id(), listen: node.oap_address };
         let overlay = svc_overlay::install(node.builder, fixed, live);
         let authority = node.authority.clone();
         let frames = ron_api::overlay_frames(overlay.clone(), authority.clone());

@@ -63,7 +63,10 @@ async fn a_replay_brings_all_that_the_ring_holds_over_frames_and_over_http() {
     let publisher = client.publisher("long").await.expect("opened");
     // More than what waits for any subscriber, in number; and then in bytes.
     let (small, large) = (9_000, 14);
-    publisher.publish_all((0..small).map(|number: u32| Bytes::from(number.to_be_bytes().to_vec()))).await.expect("sent");
+    publisher
+        .publish_all((0..small).map(|number: u32| Bytes::from(number.to_be_bytes().to_vec())))
+        .await
+        .expect("sent");
     publisher.publish_all((0..large).map(|_| Bytes::from(vec![7; 1_000_000]))).await.expect("sent");
     publisher.finish().await.expect("published");
     let count = u64::from(small) + large;

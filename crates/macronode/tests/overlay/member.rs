@@ -150,7 +150,9 @@ impl Member {
     pub async fn oap_client(&self) -> oap_client::Client {
         let address = self.address().parse().expect("an address");
         let token = Some(self.process.as_ref().expect("it runs").token.clone());
-        oap_client::Client::connect(&address, oap_client::Options { token, ..Default::default() }).await.expect("connected")
+        oap_client::Client::connect(&address, oap_client::Options { token, ..Default::default() })
+            .await
+            .expect("connected")
     }
 
     /// Publishes bytes as they are.

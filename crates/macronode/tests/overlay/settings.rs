@@ -117,7 +117,9 @@ async fn a_node_that_is_not_listed_is_not_let_in() {
 
 #[tokio::test]
 async fn wrong_policies_of_lanes_are_refused_by_name() {
-    for wrong in ["[\"chat\"]", "[\"chat=keep\"]", "[\"a b=disconnect\"]", "[\"a=disconnect\", \"a=busy\"]", "\"a=disconnect\""] {
+    for wrong in
+        ["[\"chat\"]", "[\"chat=keep\"]", "[\"a b=disconnect\"]", "[\"a=disconnect\", \"a=busy\"]", "\"a=disconnect\""]
+    {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let file = folder.path().join("node.toml");
         std::fs::write(&file, format!("[overlay]\nlane_overflow = {wrong}\n")).expect("written");
@@ -140,7 +142,10 @@ async fn publications_are_counted_for_their_tenant() {
         let row = rows.iter().find(|row| row["actor"] == "ann" && row["metric"] == metric);
         row.and_then(|row| row["quantity"].as_str()).unwrap_or_else(|| panic!("{metric} in {usage}")).to_owned()
     };
-    assert_eq!((quantity("overlay.messages_published"), quantity("overlay.bytes_published")), ("2".into(), "10".into()));
+    assert_eq!(
+        (quantity("overlay.messages_published"), quantity("overlay.bytes_published")),
+        ("2".into(), "10".into())
+    );
 }
 
 #[tokio::test]

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_gossip::wire::Message as GossipMessage;
-use ron_gossip::{
-    Core, LaneName, Link as LinkKind, MsgId, Origin, Peer, PublishError, SendOutcome,
-};
+use ron_gossip::{Core, LaneName, Link as LinkKind, MsgId, Origin, Peer, PublishError, SendOutcome};
 use ron_kernel::{TaskContext, TaskResult, clock};
 use ron_transport::NodeId;
 use ron_types::{Error, Kind};

@@ -12,7 +12,11 @@ fn a_lane_without_peers_is_a_lane() {
         assert_eq!(published.msg_id, world.delivered.last().unwrap().4);
     }
     assert_eq!(world.seqs(), [1, 2, 3]);
-    let replayed: Vec<_> = core.replay(&lane(), &origin(0xee), 2).filter_map(|held| held.read()).map(|held| (held.seq, held.payload)).collect();
+    let replayed: Vec<_> = core
+        .replay(&lane(), &origin(0xee), 2)
+        .filter_map(|held| held.read())
+        .map(|held| (held.seq, held.payload))
+        .collect();
     assert_eq!(replayed, [(2, Bytes::from("2")), (3, Bytes::from("3"))]);
     assert_eq!(core.replay(&lane(), &origin(1), 1).count(), 0);
     let too_large = core.publish(MS, &lane(), &Bytes::from(vec![0; MESSAGE_BYTES_MAX + 1]), &mut world);
