@@ -62,8 +62,8 @@ pub trait FrameStream: Send {
         self.flush()
     }
 
-    /// Resolves with the answer that ends the stream, should the service end it; with nothing once the stream is dropped.
-    /// Asked for once. A stream that only its client ends has none.
+    /// Resolves with the answer that ends the stream, should the service end it, and with nothing once the stream is
+    /// dropped. Asked for once. A stream that only its client ends has none.
     fn ended(&mut self) -> Option<BoxFuture<'static, Option<Reply>>> {
         None
     }

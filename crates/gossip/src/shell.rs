@@ -10,8 +10,8 @@ pub trait Shell {
     /// [`crate::CONTROL_FLOW`] for what must not stand behind data. The bytes are shared with other peers and the ring.
     fn send(&mut self, peer: &Peer, lane: &LaneName, flow: u64, message: Bytes) -> SendOutcome;
 
-    /// Whether a peer may be sent data now, within a budget that the world keeps; otherwise the milliseconds after which
-    /// it may. A peer over its budget is not slow: the lane's policy for slow ones does not apply.
+    /// Whether a peer may be sent data now, within a budget that the world keeps; otherwise the milliseconds until it
+    /// may. A peer over its budget is not slow: the lane's policy for slow ones does not apply.
     fn may_send(&mut self, _peer: &Peer) -> Result<(), u32> {
         Ok(())
     }

@@ -39,7 +39,7 @@ pub struct Options {
     /// Bytes that wait for one peer. Where there are many peers each has less: all together have 256 MiB.
     #[schemars(extend("x-setting" = live(size(256 * KIB, 256 * MIB))))]
     pub peer_egress_bytes: Size,
-    /// Bytes of messages that one peer is sent in a second, and at once; beyond it they wait in the ring. 0 for no bound.
+    /// Bytes of messages that one peer is sent in a second, and at once; beyond it they wait in the ring. 0: no bound.
     #[schemars(extend("x-setting" = restarts("overlay", size(0, 1024 * MIB))))]
     pub peer_bytes_per_second: Size,
     /// Messages that one lane pushes in a second: beyond it publishers are told to wait, and relayed messages wait in
@@ -170,7 +170,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What a reload may change. A peer or a lane that cannot be read is left out: the check of the key refuses it before.
+    /// What a reload may change. A peer or a lane that cannot be read is left out: the check of the key refuses it.
     pub fn live(&self, frames: FrameLimits) -> LiveOptions {
         LiveOptions {
             engine: self.engine(),

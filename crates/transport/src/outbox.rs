@@ -443,7 +443,7 @@ fn begins_parts(frame: &Frame) -> bool {
 /// The frames of an event in parts.
 fn parts_from(first: Frame, rest: &mut impl Iterator<Item = Frame>) -> Vec<Frame> {
     let mut parts = vec![first];
-    while let Some(part) = rest.next() {
+    for part in rest.by_ref() {
         let is_last = part.has(Flags::END);
         parts.push(part);
         if is_last {

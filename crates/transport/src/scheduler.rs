@@ -77,7 +77,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts all frames of something that is cut into several at the end of their flow, or none of them. What could never
+    /// Puts all frames of something that is cut into several at the end of their flow, or none of them. What can never
     /// fit is taken while nothing else waits, as otherwise it could never be sent.
     pub fn push_whole(&mut self, flow: u64, frames: Vec<Frame>) -> Result<(), NoRoom> {
         let bytes = frames.iter().map(Frame::encoded_len).sum();

@@ -150,7 +150,9 @@ impl Feed {
                 biased;
                 _ = self.stopping.wait_for(|stopping| stopping.draining) => {}
                 // In a drain this subscription ends before its engine does: the branch above is looked at first.
-                item = self.subscription.next() => return item.map_or(FeedStep::End(FeedEnd::Restarted), FeedStep::Item),
+                item = self.subscription.next() => {
+                    return item.map_or(FeedStep::End(FeedEnd::Restarted), FeedStep::Item);
+                }
                 () = tokio::time::sleep_until(self.beat.min(self.recheck)) => {}
             }
         }

@@ -6,7 +6,7 @@
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
-use std::task::{Context, Poll};
+use std::task::Context;
 
 use ron_gossip::{Core, HeldMessage, LaneName, Origin};
 use ron_transport::NodeId;
@@ -112,7 +112,7 @@ impl CatchUp {
                 Next::Nothing if self.lost == 0 => break Progress::Done,
                 Next::Notice(_) | Next::Nothing => 0,
             };
-            if let Poll::Pending = subscriber.poll_room(context, size) {
+            if subscriber.poll_room(context, size).is_pending() {
                 break if items > 0 { Progress::Some } else { Progress::None };
             }
             (items, bytes) = (items + 1, bytes + size);
@@ -167,12 +167,12 @@ impl CatchUp {
             }
             let Some(held) = core.arrived(lane, self.next) else {
                 // Nothing is left of what came before the next notice.
-                let before = self.notices.front().map(|(before, _)| *before);
                 self.lose(self.tip.saturating_sub(self.next).min(self.outstanding));
-                self.next = before.unwrap_or(self.next.max(self.tip));
-                if before.is_none() {
+                let Some((before, _)) = self.notices.front() else {
+                    self.next = self.next.max(self.tip);
                     return Next::Nothing;
-                }
+                };
+                self.next = *before;
                 continue;
             };
             if held.arrival > self.next {

@@ -1,7 +1,7 @@
 //! Subscribers that take items at their own speed, against a real core.
 
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use ron_gossip::{CoreConfig, Delivered, DisconnectReason, Peer, SendOutcome, Shell};
@@ -149,7 +149,7 @@ fn what_the_ring_lets_go_before_it_was_taken_is_told() {
     rig.publish(ring + 10, 8);
     let mut reader = rig.subscribe(0, true);
     while rig.turn().is_ready() {}
-    // The first ten were gone before; of what it asked for, a hundred and one still wait, and the ring lets the first of them go.
+    // The first ten were gone before; of what it asked for a hundred and one still wait, and the ring lets some go.
     rig.publish(half + 51, 8);
     let mut expected = vec!["gap 1-10".to_owned()];
     expected.extend(numbers(11..=half + 9));
