@@ -56,6 +56,17 @@ pub trait FrameStream: Send {
     fn flush(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
         Box::pin(std::future::ready(Ok(())))
     }
+
+    /// The other side has ended the stream: hands on what is left, and waits until what became of all of it is known.
+    fn finish(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
+        self.flush()
+    }
+
+    /// Resolves with the answer that ends the stream, should the service end it, and with nothing once the stream is
+    /// dropped. Asked for once. A stream that only its client ends has none.
+    fn ended(&mut self) -> Option<BoxFuture<'static, Option<Reply>>> {
+        None
+    }
 }
 
 /// What comes of a request.

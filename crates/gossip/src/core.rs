@@ -9,6 +9,7 @@ use crate::lane::Lane;
 use crate::names::{LaneName, Micros, MsgId, Origin, Peer};
 use crate::peers::{Peers, Session};
 use crate::recall::Recall;
+use crate::ring::RingEntry;
 use crate::rng::Rng;
 use crate::shell::{Misbehaviour, PublishError, Published, Shell};
 use crate::turn::{Shared, Totals, Turn};
@@ -69,6 +70,17 @@ pub struct Held {
     pub payload: Bytes,
 }
 
+/// A message of the ring, before its content is put together.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldMessage<'a> {
+    pub(crate) lane: &'a LaneName,
+    /// Number of its arrival in its lane.
+    pub arrival: u64,
+    /// Publisher; none if it is forgotten.
+    pub origin: Option<Origin>,
+    pub(crate) entry: &'a RingEntry,
+}
+
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -110,6 +122,7 @@ impl Core {
             counts: Counts::default(),
             rng: Rng::new(seed),
             recall: Recall::default(),
+            arrivals: 0,
             doomed: Vec::new(),
         };
         Core { shared, lanes: Vec::new(), by_name: HashMap::new(), next_at: Micros::MAX }
@@ -203,6 +216,7 @@ impl Core {
     fn forget_lane(&mut self, now: Micros, name: &LaneName) {
         let Some(at) = self.by_name.remove(name) else { return };
         if let Some(mut lane) = self.lanes[at as usize].take() {
+            self.shared.arrivals = self.shared.arrivals.max(lane.tip());
             lane.forget(&mut self.shared, now);
         }
     }
@@ -281,11 +295,31 @@ impl Core {
     }
 
     /// Messages of an origin's current epoch that the ring still holds, from a number on.
-    pub fn replay(&self, lane: &LaneName, origin: &Origin, from_seq: u64) -> impl Iterator<Item = Held> + use<'_> {
+    pub fn replay(
+        &self,
+        lane: &LaneName,
+        origin: &Origin,
+        from_seq: u64,
+    ) -> impl Iterator<Item = HeldMessage<'_>> + use<'_> {
         self.lane(lane).into_iter().flat_map({
             let origin = *origin;
             move |lane| lane.replay(&origin, from_seq)
         })
+    }
+
+    /// The current epoch of an origin, and the last number of it that the ring holds; none if it holds nothing of it.
+    pub fn last_held(&self, lane: &LaneName, origin: &Origin) -> Option<(u64, u64)> {
+        self.lane(lane)?.last_held(origin)
+    }
+
+    /// The first message of a lane, of any origin and epoch, that the ring holds from an arrival on.
+    pub fn arrived(&self, lane: &LaneName, arrival: u64) -> Option<HeldMessage<'_>> {
+        self.lane(lane)?.arrived(arrival)
+    }
+
+    /// Arrival that is above those of all messages that the lane has had, and not above the next one's.
+    pub fn tip(&self, lane: &LaneName) -> u64 {
+        self.lane(lane).map_or(self.shared.arrivals, Lane::tip)
     }
 
     fn lane(&self, name: &LaneName) -> Option<&Lane> {

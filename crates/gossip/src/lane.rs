@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::FAN_OUT_MAX;
 use crate::budget::Bucket;
-use crate::core::{Held, Link, Trace};
+use crate::core::{Held, HeldMessage, Link, Trace};
 use crate::link::LinkState;
 use crate::names::{LaneName, Micros, MsgId, Origin};
 use crate::origin::{Origins, Waiting};
@@ -76,7 +76,7 @@ impl Lane {
             name,
             flow: name.flow(),
             policy: config.slow_consumer_of.get(&name).copied().unwrap_or(config.slow_consumer),
-            ring: Ring::default(),
+            ring: Ring::starting_at(shared.arrivals),
             origins: Origins::default(),
             own: None,
             links: Vec::new(),
@@ -217,7 +217,7 @@ impl Lane {
         let way_before = self.tree.lead(turn.now, (origin.id, at), from);
         let (payload, hashes) = (stored.payload(), stored.hashes());
         let (lane, payload, origin) = (&self.name, &payload, &origin.id);
-        let delivered = Delivered { lane, origin, epoch, seq, hops, payload, hashes, known_id: msg_id };
+        let delivered = Delivered { lane, origin, epoch, seq, hops, payload, arrival, hashes, known_id: msg_id };
         turn.shell.deliver(&self.name, delivered);
         turn.shared.counts.delivered += 1;
         let entry = RingEntry { origin: at, hops, epoch, seq, from, duplicates: 0, stored };
@@ -331,18 +331,33 @@ impl Lane {
         Some(if link.eager { Link::Eager } else { Link::Lazy })
     }
 
-    pub(crate) fn replay<'a>(&'a self, id: &Origin, from_seq: u64) -> impl Iterator<Item = Held> + use<'a> {
+    pub(crate) fn replay<'a>(&'a self, id: &Origin, from_seq: u64) -> impl Iterator<Item = HeldMessage<'a>> + use<'a> {
         let origin = self.origins.look_up(id);
         let first = origin.map_or(0, |origin| origin.held.partition_point(|(seq, _)| *seq < from_seq));
-        let held =
-            origin.into_iter().flat_map(move |origin| origin.held.range(first..).map(move |held| (origin, held)));
-        held.filter_map(|(origin, (seq, arrival))| {
-            let entry = self.ring.get(*arrival)?;
-            let key = Key { origin: origin.id, epoch: entry.epoch, seq: *seq };
-            let payload = entry.stored.payload();
-            let msg_id = id_of(&self.name, &key, &entry.stored, &payload);
-            Some(Held { msg_id, epoch: entry.epoch, seq: *seq, hops: entry.hops, payload })
-        })
+        let held = origin.into_iter().flat_map(move |origin| origin.held.range(first..));
+        held.filter_map(|(_, arrival)| self.held_at(*arrival))
+    }
+
+    /// An origin's life and the last number of it that the ring holds.
+    pub(crate) fn last_held(&self, id: &Origin) -> Option<(u64, u64)> {
+        let origin = self.origins.look_up(id)?;
+        origin.range().map(|(_, last)| (origin.epoch, last))
+    }
+
+    /// The first message that the ring holds from an arrival on.
+    pub(crate) fn arrived(&self, arrival: u64) -> Option<HeldMessage<'_>> {
+        self.held_at(arrival.max(self.ring.base()))
+    }
+
+    fn held_at(&self, arrival: u64) -> Option<HeldMessage<'_>> {
+        let entry = self.ring.get(arrival)?;
+        let origin = self.origins.get(entry.origin).map(|origin| origin.id);
+        Some(HeldMessage { lane: &self.name, arrival, origin, entry })
+    }
+
+    /// Arrival that the next message will have.
+    pub(crate) fn tip(&self) -> u64 {
+        self.ring.tip()
     }
 
     /// The way of a message. Ids are not kept: whoever asks pays for hashing the ring.
@@ -367,6 +382,32 @@ impl Lane {
             eager: peers(true),
             lazy: peers(false),
         })
+    }
+}
+
+impl HeldMessage<'_> {
+    /// Bytes of the content.
+    pub fn payload_bytes(&self) -> usize {
+        self.entry.stored.payload_bytes()
+    }
+
+    /// Number of the message.
+    pub fn seq(&self) -> u64 {
+        self.entry.seq
+    }
+
+    /// Life of the publisher.
+    pub fn epoch(&self) -> u64 {
+        self.entry.epoch
+    }
+
+    /// The message with its content, which is put together if it travelled in chunks; none if its origin is forgotten.
+    pub fn read(&self) -> Option<Held> {
+        let RingEntry { epoch, seq, hops, stored, .. } = self.entry;
+        let key = Key { origin: self.origin?, epoch: *epoch, seq: *seq };
+        let payload = stored.payload();
+        let msg_id = id_of(self.lane, &key, stored, &payload);
+        Some(Held { msg_id, epoch: *epoch, seq: *seq, hops: *hops, payload })
     }
 }
 

@@ -110,6 +110,8 @@ pub(crate) struct OriginState {
     pub(crate) started: bool,
     /// Numbers and arrivals of what the ring holds, in order.
     pub(crate) held: VecDeque<(u64, u64)>,
+    /// The ring may hold messages of an earlier life, which `held` does not name any more.
+    pub(crate) had_lives: bool,
     pub(crate) waiting: BTreeMap<u64, Waiting>,
     pub(crate) repair: Option<Box<Repair>>,
     /// The last question, so that its answer is not taken for a needless push.
@@ -127,6 +129,7 @@ impl OriginState {
             next,
             started: false,
             held: VecDeque::new(),
+            had_lives: false,
             waiting: BTreeMap::new(),
             repair: None,
             last_asked: None,
@@ -147,6 +150,13 @@ impl OriginState {
         }
         let at = self.held.binary_search_by_key(&seq, |(held, _)| *held).ok()?;
         Some(self.held[at].1)
+    }
+
+    /// What the ring holds of this life becomes that of an earlier one.
+    pub(crate) fn begin_life(&mut self, epoch: u64) {
+        (self.epoch, self.next) = (epoch, 1);
+        self.had_lives |= !self.held.is_empty();
+        self.held.clear();
     }
 
     /// First and last number in the ring.

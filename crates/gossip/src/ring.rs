@@ -88,6 +88,14 @@ impl Stored {
         }
     }
 
+    /// Bytes of the content.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        match self {
+            Stored::Whole { message, head } => message.len() - head,
+            Stored::Chunked(chunked) => chunked.chunks.iter().map(|chunk| chunk.len() - chunked.chunk_head).sum(),
+        }
+    }
+
     /// Hashes of the chunks; empty for a whole message.
     pub(crate) fn hashes(&self) -> &[u8] {
         match self {
@@ -135,6 +143,11 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
+    /// An empty ring whose first message arrives as this number.
+    pub(crate) fn starting_at(base: u64) -> Self {
+        Ring { base, ..Ring::default() }
+    }
+
     /// Arrival that the next message will have.
     pub(crate) fn tip(&self) -> u64 {
         self.base + self.entries.len() as u64
@@ -177,6 +190,10 @@ impl Ring {
             self.entries.shrink_to(self.entries.len() * 2);
         }
         Some((self.base - 1, entry))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut RingEntry> {
+        self.entries.iter_mut()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &RingEntry> {

@@ -10,6 +10,12 @@ pub trait Shell {
     /// [`crate::CONTROL_FLOW`] for what must not stand behind data. The bytes are shared with other peers and the ring.
     fn send(&mut self, peer: &Peer, lane: &LaneName, flow: u64, message: Bytes) -> SendOutcome;
 
+    /// Whether a peer may be sent data now, within a budget that the world keeps; otherwise the milliseconds until it
+    /// may. A peer over its budget is not slow: the lane's policy for slow ones does not apply.
+    fn may_send(&mut self, _peer: &Peer) -> Result<(), u32> {
+        Ok(())
+    }
+
     /// Drops the oldest queued frames of a flow until so many bytes are free; the answer is how many bytes were. Asked
     /// only in lanes whose policy is [`SlowConsumer::DropOldest`].
     fn shed_oldest(&mut self, peer: &Peer, flow: u64, bytes: usize) -> usize;
@@ -75,6 +81,8 @@ pub struct Delivered<'a> {
     pub hops: u8,
     /// Content. A slice of the ring's copy if it travelled whole.
     pub payload: &'a Bytes,
+    /// Number of its arrival in this lane's ring; see [`crate::Core::arrived`].
+    pub arrival: u64,
     /// Hashes of the chunks, one after the other; empty if the message travelled whole.
     pub(crate) hashes: &'a [u8],
     /// The id, where it was computed already.

@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     pub(crate) rng: Rng,
     pub(crate) recall: Recall,
+    /// Arrivals that forgotten lanes had got to: a lane that comes back goes on above them.
+    pub(crate) arrivals: u64,
     /// Peers to be disconnected when the turn is over.
     pub(crate) doomed: Vec<(Peer, DisconnectReason)>,
 }

@@ -41,6 +41,8 @@ pub trait PeerPort: Send + Sync {
     fn limits(&self) -> SessionLimits;
     /// Hands over a session that another node opened.
     fn offer(&self, session: Session, slot: ConnectionSlot) -> Result<(), Error>;
+    /// A session with a client began.
+    fn count_session(&self, tls_group: &'static str);
     /// A handshake came to nothing.
     fn count_failure(&self, error: &ConnectError);
 }
@@ -147,7 +149,12 @@ impl Connection {
             Err(error) => return self.count_failure(&error),
         };
         match (session.facts.remote, &self.ingress.peers) {
-            (Remote::Client, _) => client::serve(self.context, self.ingress, self.metrics, session, slot).await,
+            (Remote::Client, peers) => {
+                if let Some(peers) = peers {
+                    peers.count_session(session.facts.tls_group);
+                }
+                client::serve(self.context, self.ingress, self.metrics, session, slot).await;
+            }
             (Remote::Node(_), Some(peers)) => {
                 if let Err(error) = peers.offer(session, slot) {
                     tracing::debug!(address = %self.address, %error, "a node's session found no room");

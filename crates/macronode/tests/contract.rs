@@ -146,6 +146,35 @@ fn every_error_of_the_contract_is_in_the_taxonomy() {
 }
 
 #[test]
+fn every_restart_law_of_the_contract_is_the_law_of_its_service() {
+    use ron_policy::{Escalation, RestartLaw};
+    let services = macronode::services::SERVICES.iter().map(|service| service.spec());
+    let mut laws: Vec<(String, RestartLaw)> = services.map(|spec| (format!("svc-{}", spec.name), spec.law)).collect();
+    laws.push(("macronode".to_owned(), RestartLaw::MACRONODE));
+    let mut held = Vec::new();
+    for table in tables("tasks.toml") {
+        for (owner, row) in table["restart"].as_table().expect("a table") {
+            let Some((_, law)) = laws.iter().find(|(name, _)| name == owner) else { continue };
+            let number =
+                |value: &toml::Value| value.as_integer().and_then(|it| u64::try_from(it).ok()).expect("a number");
+            let jitter: Vec<u64> = row["jitter_ms"].as_array().expect("a window").iter().map(number).collect();
+            assert_eq!(jitter, [law.jitter_ms.0, law.jitter_ms.1], "jitter of {owner}");
+            assert_eq!(number(&row["cap_ms"]), law.cap_ms, "cap of {owner}");
+            assert_eq!(number(&row["loop"]["more_than"]), u64::from(law.more_than), "loop of {owner}");
+            assert_eq!(number(&row["loop"]["in_s"]) * 1_000, law.window_ms, "window of {owner}");
+            let then = match law.then {
+                Escalation::Degraded => "degraded",
+                Escalation::Unready => "unready",
+                Escalation::Fatal => "fatal",
+            };
+            assert_eq!(row["then"].as_str(), Some(then), "consequence for {owner}");
+            held.push(owner.clone());
+        }
+    }
+    assert!(laws.iter().all(|(owner, _)| held.contains(owner)), "every service has a law in the contract: {held:?}");
+}
+
+#[test]
 fn every_default_of_the_contract_is_the_default_of_the_configuration() {
     let printed = std::process::Command::new(env!("CARGO_BIN_EXE_macronode")).args(["config", "print"]).output();
     let printed = String::from_utf8(printed.expect("the binary runs").stdout).expect("text");

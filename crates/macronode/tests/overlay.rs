@@ -12,6 +12,8 @@ mod cli;
 mod cluster;
 #[path = "overlay/events.rs"]
 mod events;
+#[path = "overlay/frames.rs"]
+mod frames;
 #[path = "overlay/member.rs"]
 mod member;
 #[path = "overlay/page.rs"]
@@ -23,6 +25,8 @@ mod peers;
 mod process;
 #[path = "overlay/restarts.rs"]
 mod restarts;
+#[path = "overlay/settings.rs"]
+mod settings;
 #[path = "overlay/shapes.rs"]
 mod shapes;
 #[path = "overlay/stopped.rs"]

@@ -63,6 +63,57 @@ async fn the_mailbox_of_the_readme_works_as_it_stands() {
     }
 }
 
+/// A command that goes on until it is told to end; what it says is in a file.
+struct Running(std::process::Child, std::path::PathBuf);
+
+impl Running {
+    fn start(folder: &std::path::Path, shown: &str, output: &str) -> Running {
+        let here = shown.replace("target/release/macronode", env!("CARGO_BIN_EXE_macronode"));
+        let output = folder.join(output);
+        let file = std::fs::File::create(&output).expect("made");
+        // The shell becomes the command, so that it is the command that is told to end.
+        let child = Command::new("sh").args(["-c", &format!("exec {here}")]).current_dir(folder).stdout(file).spawn();
+        Running(child.expect("sh runs"), output)
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.1).unwrap_or_default()
+    }
+}
+
+impl Drop for Running {
+    /// Ends it as Ctrl-C does, so that a cluster ends its nodes.
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_three_nodes_of_the_readme_gossip_as_they_stand() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let heading = "## Three nodes that gossip, in four commands";
+    let shown = [commands("README.md", heading, 1), commands("README.md", heading, 2)].concat();
+    let [cluster, subscribe, publish, peers] = &shown[..] else { panic!("four commands: {shown:?}") };
+    let cluster = Running::start(folder.path(), cluster, "cluster.txt");
+    testkit::eventually("the nodes", async || cluster.said().contains("node-3").then_some(())).await;
+    let run = |shown: &str| {
+        let here = shown.replace("target/release/macronode", env!("CARGO_BIN_EXE_macronode"));
+        let ran = Command::new("sh").args(["-c", &here]).current_dir(folder.path()).output().expect("sh runs");
+        assert!(ran.status.success(), "{shown}\n{}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    };
+    let hears = Running::start(folder.path(), subscribe, "heard.txt");
+    // The subscriber says nothing before the first message, so the first ones may come too early for it.
+    testkit::eventually("the message", async || {
+        assert!(run(publish).contains("sent to 2 peers"));
+        hears.said().contains("hello").then_some(())
+    })
+    .await;
+    assert_eq!(run(peers).matches("connected").count(), 2);
+}
+
 #[test]
 fn the_rust_of_the_readme_is_the_example() {
     let readme = include_str!("../../../README.md");

@@ -121,6 +121,8 @@ struct Waiting {
     queue: VecDeque<oneshot::Sender<Result<Published, Error>>>,
     ended: Option<Result<(), Error>>,
     finisher: Option<oneshot::Sender<Result<(), Error>>>,
+    /// This side has sent its END.
+    has_closed: bool,
 }
 
 /// Events of one lane. Dropping it ends the subscription.
@@ -240,7 +242,7 @@ impl Publisher {
             if let Some(ended) = &waiting.ended {
                 return ended.clone();
             }
-            waiting.finisher = Some(sender);
+            (waiting.finisher, waiting.has_closed) = (Some(sender), true);
         }
         self.send(|corr| Frame::close(AppId::LANES, corr, Bytes::new())).await?;
         receiver.await.unwrap_or_else(|_| Err(Error::Protocol("the stream ended without an answer")))
@@ -255,9 +257,10 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        // A queue that is full refuses it; then the stream ends with the session.
-        let is_over = self.outcomes.lock().is_over();
-        if !is_over {
+        // A queue that is full refuses it; then the stream ends with the session. One that the node ended is ended here
+        // too, or the node would keep its number.
+        let has_closed = self.outcomes.lock().has_closed;
+        if !has_closed {
             let _ = self.connection.outbox.push(self.corr, Frame::close(AppId::LANES, self.corr, Bytes::new()));
         }
     }
@@ -319,10 +322,6 @@ impl Waiting {
             Some(Err(error)) => Err(error.clone()),
             Some(Ok(())) => Err(Error::Protocol("the node ended the stream")),
         }
-    }
-
-    fn is_over(&self) -> bool {
-        self.ended.is_some() || self.finisher.is_some()
     }
 }
 

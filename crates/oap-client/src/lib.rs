@@ -4,7 +4,7 @@
 //! # async fn example() -> Result<(), oap_client::Error> {
 //! use oap_client::{Client, Options, Since};
 //!
-//! let node = "64-hex-digits@127.0.0.1:9090".parse().expect("NODEID@HOST:PORT");
+//! let node = "64-hex-digits@127.0.0.1:9500".parse().expect("NODEID@HOST:PORT");
 //! let client = Client::connect(&node, Options { token: Some("token".into()), ..Options::default() }).await?;
 //! let mut news = client.subscribe("news", Since::now()).await?;
 //! let publisher = client.publisher("news").await?;

@@ -147,7 +147,7 @@ async fn keep_dialled(context: TaskContext, shared: Arc<Shared>, node_id: NodeId
                 failures = if since.elapsed() > LASTING { 0 } else { failures + 1 };
             }
             Err(error) => {
-                shared.counts.dial_failed(&error);
+                shared.counts.handshake_failed(&error);
                 tell_of_failure(&address.to_string(), &error, failures);
                 failures += 1;
             }
@@ -170,11 +170,13 @@ fn tell_of_failure(peer: &str, error: &ConnectError, failures: u32) {
 
 /// One session from its entry into the table to its end.
 async fn live_through(context: TaskContext, shared: Arc<Shared>, session: Session) {
-    let link = match shared.peers.enter(&session.facts, &session.outbox) {
+    let egress_bytes_max = shared.live.get().value.egress_bytes_max;
+    let link = match shared.peers.enter(&session.facts, &session.outbox, egress_bytes_max) {
         Ok(link) => link,
         Err(error) => return refuse(session, error).await,
     };
     shared.counts.opened();
+    shared.counts.handshake_done(link.facts.tls_group);
     let facts = &link.facts;
     tracing::info!(node_id = %link.node_id, address = %facts.address, group = facts.tls_group, "a peer is up");
     let by = Deadline::after(ORDER_TIME);

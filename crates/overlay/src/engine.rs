@@ -3,9 +3,11 @@
 //! An engine takes orders first (peers that come and go, subscriptions, questions), then batches of frames and
 //! publications. Nothing it does waits: a peer's outbox that is full says so, a subscriber that is slow loses items.
 
+mod catch_up;
 mod lane_table;
 mod life;
 mod ports;
+mod publishing;
 mod shell;
 
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use life::gossip_engine;
 pub(crate) use ports::EnginePorts;
+pub use publishing::{OutcomeCallback, PublishStream, StreamMessage};
 
 use crate::peers::Link;
 use crate::subscription::Subscriber;
@@ -37,20 +40,11 @@ pub(crate) enum Work {
     Frames(Batch),
     /// One message of a caller who waits for the outcome.
     Publish { lane: LaneName, payload: Bytes, outcome: oneshot::Sender<Result<Published, Error>> },
-    /// Messages of a stream; only those with a callback want to know.
-    Stream { lane: LaneName, messages: Vec<StreamMessage> },
+    /// Messages of a stream; a refusal of one without a callback ends the stream.
+    Stream { lane: LaneName, stream: PublishStream, messages: Vec<StreamMessage> },
+    /// Answered when everything before it is done.
+    Fence(oneshot::Sender<()>),
 }
-
-/// A message of a publisher's stream.
-pub struct StreamMessage {
-    /// Its bytes.
-    pub payload: Bytes,
-    /// Called with the outcome, if the publisher asked for it; must not wait.
-    pub outcome: Option<OutcomeCallback>,
-}
-
-/// Told what became of a message of a stream.
-pub type OutcomeCallback = Box<dyn FnOnce(Result<Published, Error>) + Send>;
 
 /// Work that must not be lost, and of which there is little.
 pub(crate) enum Order {
@@ -99,6 +93,7 @@ impl Payload for Work {
         match self {
             Work::Frames(batch) => batch.frames.iter().map(Frame::encoded_len).sum(),
             Work::Publish { payload, .. } => payload.len(),
+            Work::Fence(_) => 0,
             Work::Stream { messages, .. } => messages.iter().map(|message| message.payload.len()).sum(),
         }
     }

@@ -13,7 +13,7 @@ use ron_transport::{ConnectError, NodeId, PeerAddress, Session, SessionLimits};
 use ron_types::limits::overlay::PAYLOAD_BYTES_MAX;
 use ron_types::{Error, Kind};
 
-use crate::engine::{NewSubscriber, StreamMessage, Trace};
+use crate::engine::{NewSubscriber, PublishStream, StreamMessage, Trace};
 use crate::shared::{NewSession, Shared};
 use crate::subscription::{self, Subscriber, Subscription};
 use crate::words::{LaneLink, OverlayEvent, PeerView, Published};
@@ -51,20 +51,27 @@ impl Overlay {
         Ok(published)
     }
 
-    /// Publishes messages of a stream, in their order; gives them back when there is no room.
+    /// Publishes messages of a stream, in their order; gives them back when there is no room. A refusal by the engine
+    /// ends the stream: [`PublishStream::refusal`].
     pub fn publish_stream(
         &self,
         tenant: &str,
         lane: LaneName,
+        stream: &PublishStream,
         messages: Vec<StreamMessage>,
     ) -> Result<(), (Vec<StreamMessage>, Error)> {
         if let Some(large) = messages.iter().find_map(|message| check_size(message.payload.len()).err()) {
             return Err((messages, large));
         }
         let (count, bytes) = (messages.len() as u64, messages.iter().map(|message| message.payload.len() as u64).sum());
-        self.shared.engines.publish_stream(lane, messages)?;
+        self.shared.engines.publish_stream(lane, stream, messages)?;
         self.count(tenant, count, bytes);
         Ok(())
+    }
+
+    /// Waits until everything that was handed on for this lane before is published or refused.
+    pub async fn settle(&self, lane: &LaneName) -> Result<(), Error> {
+        self.shared.engines.fence(lane, Deadline::after(ANSWER_TIME)).await
     }
 
     fn count(&self, tenant: &str, messages: u64, bytes: u64) {
@@ -76,7 +83,7 @@ impl Overlay {
     /// Subscribes to a lane, beginning with what the ring still holds of the numbers in `from`; `own` says whether this
     /// node's own publications are heard.
     pub async fn subscribe(&self, lane: LaneName, from: Vec<(NodeId, u64)>, own: bool) -> Result<Subscription, Error> {
-        let (writer, subscription) = subscription::inbox();
+        let (writer, subscription) = subscription::inbox(&self.shared.subscribers);
         self.subscribe_with(lane, from, own, Box::new(writer)).await?;
         Ok(subscription)
     }
@@ -110,6 +117,7 @@ impl Overlay {
             tls_group: peer.link.as_ref().map(|link| link.facts.tls_group),
             rtt: peer.link.as_ref().and_then(|link| link.outbox.rtt()),
             queued_bytes: peer.link.as_ref().map_or(0, |link| link.outbox.queued_bytes()),
+            queued_bytes_max: peer.link.as_ref().map_or(0, |link| link.outbox.bytes_max()),
             busy_total: peer.link.as_ref().map_or(0, |link| link.busy.load(Ordering::Relaxed)),
             lanes: lanes_of(peer.node_id),
         };
@@ -150,6 +158,11 @@ impl Overlay {
     /// Bounds of sessions with peers, as configured now.
     pub fn session_limits(&self) -> SessionLimits {
         self.shared.session_limits()
+    }
+
+    /// Counts a session with a client that began at the framed plane.
+    pub fn count_session(&self, tls_group: &'static str) {
+        self.shared.counts.handshake_done(tls_group);
     }
 
     /// Counts a handshake at the framed plane that came to nothing.

@@ -11,8 +11,10 @@ mod connections;
 mod engine;
 mod halves;
 mod handle;
+pub mod memory;
 mod metrics;
 mod peers;
+mod send_budget;
 mod shared;
 pub mod specs;
 mod subscription;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 
 use ron_kernel::{Builder, Snapshot};
 
-pub use engine::{OutcomeCallback, StreamMessage, Trace};
+pub use engine::{OutcomeCallback, PublishStream, StreamMessage, Trace};
 pub use handle::Overlay;
 pub use metrics::METRICS;
 pub use ron_gossip::{LaneName, MsgId};
@@ -59,6 +61,7 @@ pub fn install(builder: &mut Builder, options: OverlayOptions, live: Snapshot<Li
         events,
         accepted,
         sessions,
+        subscribers: Arc::default(),
         readers,
         writers,
     });

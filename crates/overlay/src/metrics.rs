@@ -29,6 +29,13 @@ pub const METRICS: &[MetricSpec] = &[
         &["peer"],
         "Messages that found a peer's queue full; the first peers by id, then other",
     ),
+    metric("tls_handshakes_total", "counter", &["group"], "Sessions that began, by the key exchange they agreed on"),
+    metric(
+        "handshake_refusals_total",
+        "counter",
+        &["reason"],
+        "Sessions that did not begin: timeout, pin, post_quantum, refused, hello, tls or io",
+    ),
     metric("overlay_peers", "gauge", &[], "Peers with a session now"),
     metric("overlay_gaps_total", "counter", &[], "Ranges of messages that nobody could give any more"),
     metric("overlay_misbehaviour_total", "counter", &[], "Frames of peers that break the protocol"),
@@ -55,6 +62,9 @@ pub(crate) struct Counts {
     misbehaviour: Counter,
     lost: Counter,
     backpressure: Mutex<BTreeMap<String, u64>>,
+    /// By key exchange, which has few names.
+    handshakes: Mutex<BTreeMap<&'static str, u64>>,
+    refusals: Mutex<BTreeMap<&'static str, u64>>,
     node: Arc<Metrics>,
 }
 
@@ -70,6 +80,8 @@ impl Counts {
             misbehaviour: Counter::default(),
             lost: Counter::default(),
             backpressure: Mutex::default(),
+            handshakes: Mutex::default(),
+            refusals: Mutex::default(),
             node,
         }
     }
@@ -111,14 +123,17 @@ impl Counts {
         tracing::debug!(node_id = %link.node_id, %what, "a peer broke the protocol");
     }
 
-    pub fn dial_failed(&self, error: &ConnectError) {
+    /// A session began, with this key exchange.
+    pub fn handshake_done(&self, tls_group: &'static str) {
+        count_one(&self.handshakes, tls_group);
+    }
+
+    /// A session did not begin, whoever dialled.
+    pub fn handshake_failed(&self, error: &ConnectError) {
         if matches!(error, ConnectError::Timeout { .. }) {
             self.handshake_timeouts.inc();
         }
-    }
-
-    pub fn handshake_failed(&self, error: &ConnectError) {
-        self.dial_failed(error);
+        count_one(&self.refusals, reason_of(error));
     }
 
     pub fn read_ended(&self, closed: &Closed) {
@@ -148,6 +163,22 @@ impl Counts {
     }
 }
 
+fn count_one(counts: &Mutex<BTreeMap<&'static str, u64>>, label: &'static str) {
+    *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(label).or_default() += 1;
+}
+
+fn reason_of(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::Timeout { .. } => "timeout",
+        ConnectError::WrongPin { .. } => "pin",
+        ConnectError::NotPostQuantum => "post_quantum",
+        ConnectError::Refused(..) => "refused",
+        ConnectError::BadHello(_) => "hello",
+        ConnectError::Tls(_) => "tls",
+        ConnectError::Io(_) => "io",
+    }
+}
+
 /// Reads the counts when somebody scrapes.
 pub(crate) struct OverlayMetrics {
     /// Weak, because what is shared holds the kernel, which holds the metrics.
@@ -173,6 +204,14 @@ impl Collector for OverlayMetrics {
         let by_peer = counts.backpressure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let by_peer: Vec<_> = by_peer.iter().map(|(peer, events)| (vec![("peer", peer.as_str())], *events)).collect();
         scrape.counters("backpressure_events_total", &by_peer)?;
+        for (name, label, counts) in [
+            ("tls_handshakes_total", "group", &counts.handshakes),
+            ("handshake_refusals_total", "reason", &counts.refusals),
+        ] {
+            let counts = counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let rows: Vec<_> = counts.iter().map(|(value, count)| (vec![(label, *value)], *count)).collect();
+            scrape.counters(name, &rows)?;
+        }
         scrape.gauge("overlay_peers", shared.peers.links().len() as f64)?;
         scrape.counter("overlay_gaps_total", counts.gaps.get())?;
         scrape.counter("overlay_misbehaviour_total", counts.misbehaviour.get())?;

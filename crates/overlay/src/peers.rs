@@ -10,6 +10,8 @@ use ron_types::limits::overlay::PEERS_MAX;
 use ron_types::{Error, Kind};
 use tokio::sync::Notify;
 
+use crate::memory;
+use crate::send_budget::SendBudget;
 use crate::words::PeerState;
 
 /// The peers of one node. Clones are the same table.
@@ -56,6 +58,10 @@ pub(crate) struct Link {
     pub node_id: NodeId,
     pub facts: Arc<SessionFacts>,
     pub outbox: Outbox,
+    /// Bytes that wait for it at most, where there is room for all peers.
+    egress_bytes_max: usize,
+    /// Bytes that it may be sent.
+    pub budget: SendBudget,
     /// Messages refused because the outbox was full.
     pub busy: AtomicU64,
     /// Set when the session is to end: replaced by a newer one, or its peer removed.
@@ -157,7 +163,12 @@ impl Peers {
     /// Enters a new session. Where there is one already, both sides must keep the same of the two without a word
     /// between them: the one that the node with the lesser id opened. The same node opening another replaces its first,
     /// which it has given up or does not know of any more.
-    pub fn enter(&self, facts: &Arc<SessionFacts>, outbox: &Outbox) -> Result<Arc<Link>, Error> {
+    pub fn enter(
+        &self,
+        facts: &Arc<SessionFacts>,
+        outbox: &Outbox,
+        egress_bytes_max: usize,
+    ) -> Result<Arc<Link>, Error> {
         let Remote::Node(node_id) = facts.remote else {
             return Err(Error::new(Kind::Unauthenticated, "a session without a node's certificate is not a peer's"));
         };
@@ -181,10 +192,13 @@ impl Peers {
             node_id,
             facts: Arc::clone(facts),
             outbox: outbox.clone(),
+            egress_bytes_max,
+            budget: SendBudget::default(),
             busy: AtomicU64::new(0),
             ending: Notify::new(),
         });
         (row.link, row.dialing) = (Some(Arc::clone(&link)), Dialing::Resting);
+        share_out(&rows);
         drop(rows);
         self.tell();
         Ok(link)
@@ -207,6 +221,7 @@ impl Peers {
             if row.wanted.is_none() {
                 rows.remove(&link.node_id);
             }
+            share_out(&rows);
         }
         drop(rows);
         self.tell();
@@ -244,6 +259,13 @@ impl Peers {
     pub fn deepest_outbox(&self) -> usize {
         self.rows().values().filter_map(|row| Some(row.link.as_ref()?.outbox.queued_frames())).max().unwrap_or(0)
     }
+}
+
+/// What may wait for all peers together is divided among those that are there.
+fn share_out(rows: &BTreeMap<NodeId, Row>) {
+    let links = || rows.values().filter_map(|row| row.link.as_ref());
+    let count = links().count();
+    links().for_each(|link| link.outbox.set_bytes_max(memory::egress_bytes_max(link.egress_bytes_max, count)));
 }
 
 /// Sessions of peers that only the configuration wanted, and that this node opened, end with the wish.

@@ -11,10 +11,11 @@ use ron_types::Error;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-use crate::config::{EgressOverflow, LiveOptions};
+use crate::config::LiveOptions;
 use crate::engine::EnginePorts;
 use crate::metrics::Counts;
 use crate::peers::{Link, Peers};
+use crate::subscription::SubscriberPool;
 use crate::words::OverlayEvent;
 
 /// What is fixed while the node runs.
@@ -25,10 +26,6 @@ pub struct OverlayOptions {
     pub node_id: NodeId,
     /// Where the framed plane listens; none on a node that only dials.
     pub listen: Option<SocketAddr>,
-    /// What a full queue to a peer leads to.
-    pub egress_overflow: EgressOverflow,
-    /// Memory of each engine for messages that can still be asked for.
-    pub ring_bytes: usize,
 }
 
 pub(crate) struct Shared {
@@ -41,6 +38,7 @@ pub(crate) struct Shared {
     pub events: Broadcast<OverlayEvent>,
     pub accepted: QueueSender<NewSession>,
     pub sessions: QueueSender<NewSession>,
+    pub subscribers: Arc<SubscriberPool>,
     pub readers: QueueSender<ReadHalf>,
     pub writers: QueueSender<WriteHalf>,
 }
@@ -86,6 +84,9 @@ impl Shared {
         let live = self.live.get();
         let live = &live.value;
         SessionLimits {
+            frame_bytes_max: live.frames.frame_bytes_max,
+            read_timeout: live.frames.read_timeout,
+            write_stall: live.frames.write_timeout,
             handshake_timeout: live.handshake_timeout,
             idle_timeout: live.idle_timeout,
             egress_bytes_max: live.egress_bytes_max,

@@ -2,11 +2,15 @@
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use ron_gossip::LaneName;
-use ron_types::limits::overlay::{SUBSCRIBER_BYTES_MAX, SUBSCRIBER_ITEMS_MAX};
+use ron_types::limits::overlay::{
+    SUBSCRIBER_BYTES_MAX, SUBSCRIBER_ITEMS_MAX, SUBSCRIBERS_BYTES_MAX, SUBSCRIPTIONS_MAX,
+};
 use tokio::sync::Notify;
 
 use crate::words::Item;
@@ -16,6 +20,10 @@ pub trait Subscriber: Send {
     /// Gives an item. What every subscriber of a kind makes of it alike, such as its encoding, is made once and kept in
     /// `made`.
     fn give(&mut self, lane: &LaneName, item: &Item, made: &OnceCell<Bytes>);
+
+    /// Whether so many bytes of replayed payload can be given without loss, with room to spare for what arrives next.
+    /// Where not, the context's task is woken when that may have changed; nobody is woken for a listener that is gone.
+    fn poll_room(&mut self, context: &mut Context<'_>, bytes: usize) -> Poll<()>;
 
     /// Whether nobody listens any more.
     fn is_gone(&self) -> bool;
@@ -36,8 +44,44 @@ pub(crate) struct InboxWriter {
     inbox: Arc<Inbox>,
 }
 
+/// The subscriptions of a node: how many there are, and what waits for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct SubscriberPool {
+    open: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A place among the subscriptions of the node, given back by being dropped.
+#[derive(Debug)]
+pub(crate) struct SubscriberSlot(Arc<SubscriberPool>);
+
+impl SubscriberPool {
+    /// A place for one more subscription; none if there are as many as there may be.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<SubscriberSlot> {
+        let one_more = |open| (open < SUBSCRIPTIONS_MAX).then_some(open + 1);
+        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(SubscriberSlot(Arc::clone(self)))
+    }
+
+    fn is_over(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > SUBSCRIBERS_BYTES_MAX
+    }
+
+    /// What a subscriber may have whatever the others have.
+    fn share(&self) -> usize {
+        SUBSCRIBERS_BYTES_MAX / self.open.load(Ordering::Relaxed).max(1)
+    }
+}
+
+impl Drop for SubscriberSlot {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 struct Inbox {
+    pool: Arc<SubscriberPool>,
     waiting: Mutex<Waiting>,
     /// Wakes the reader; one reader, so one permit is enough.
     arrived: Notify,
@@ -46,17 +90,19 @@ struct Inbox {
 #[derive(Debug, Default)]
 struct Waiting {
     items: VecDeque<Item>,
-    /// Bytes of the payloads in `items`.
+    /// Bytes of `items`, with what holds them.
     bytes: usize,
     /// Items that made room since the reader was last told.
     dropped: u64,
     /// Set when either end is gone.
     is_closed: bool,
+    /// The engine, while it waits for room.
+    engine: Option<Waker>,
 }
 
 /// The two ends of a bounded inbox: when it is full the oldest items make room, and the reader is told how many.
-pub(crate) fn inbox() -> (InboxWriter, Subscription) {
-    let inbox = Arc::new(Inbox { waiting: Mutex::default(), arrived: Notify::new() });
+pub(crate) fn inbox(pool: &Arc<SubscriberPool>) -> (InboxWriter, Subscription) {
+    let inbox = Arc::new(Inbox { pool: Arc::clone(pool), waiting: Mutex::default(), arrived: Notify::new() });
     (InboxWriter { inbox: Arc::clone(&inbox) }, Subscription { inbox })
 }
 
@@ -67,48 +113,66 @@ impl Inbox {
 }
 
 impl Waiting {
-    fn put(&mut self, item: &Item) {
-        self.bytes += payload_bytes(item);
+    fn put(&mut self, item: &Item, pool: &SubscriberPool) {
+        self.bytes += held_bytes(item);
+        pool.bytes.fetch_add(held_bytes(item), Ordering::Relaxed);
         self.items.push_back(item.clone());
-        while self.items.len() > SUBSCRIBER_ITEMS_MAX || self.bytes > SUBSCRIBER_BYTES_MAX {
-            let Some(oldest) = self.items.pop_front() else { break };
-            self.bytes -= payload_bytes(&oldest);
+        let is_full = |waiting: &Waiting| {
+            let is_over_own = waiting.items.len() > SUBSCRIBER_ITEMS_MAX || waiting.bytes > SUBSCRIBER_BYTES_MAX;
+            is_over_own || (pool.is_over() && waiting.bytes > pool.share())
+        };
+        while is_full(self) && self.pop(pool).is_some() {
             self.dropped += 1;
         }
     }
 
+    fn pop(&mut self, pool: &SubscriberPool) -> Option<Item> {
+        let oldest = self.items.pop_front()?;
+        self.bytes -= held_bytes(&oldest);
+        pool.bytes.fetch_sub(held_bytes(&oldest), Ordering::Relaxed);
+        Some(oldest)
+    }
+
+    /// Half of the bounds: the other half is for what arrives while the reader takes what is replayed.
+    fn has_room(&self, bytes: usize, pool: &SubscriberPool) -> bool {
+        let fits = self.items.len() < SUBSCRIBER_ITEMS_MAX / 2 && self.bytes + bytes <= SUBSCRIBER_BYTES_MAX / 2;
+        self.items.is_empty() || (fits && !pool.is_over())
+    }
+
+    /// Whom to wake after an item was taken: the engine, once a quarter or less is in use, and not for each item.
+    fn wakes_engine(&mut self) -> Option<Waker> {
+        let is_low = self.items.len() <= SUBSCRIBER_ITEMS_MAX / 4 && self.bytes <= SUBSCRIBER_BYTES_MAX / 4;
+        self.engine.take_if(|_| is_low)
+    }
+
     /// Loss is told where it happened: before the oldest item that is left.
-    fn take(&mut self) -> Option<Item> {
+    fn take(&mut self, pool: &SubscriberPool) -> Option<Item> {
         match std::mem::take(&mut self.dropped) {
-            0 => {
-                let item = self.items.pop_front()?;
-                self.bytes -= payload_bytes(&item);
-                Some(item)
-            }
+            0 => self.pop(pool),
             dropped => Some(Item::Lagged { dropped }),
         }
     }
 }
 
-fn payload_bytes(item: &Item) -> usize {
-    match item {
+/// What an item costs: its bytes, and its place in a buffer that grows by doubling.
+fn held_bytes(item: &Item) -> usize {
+    let payload = match item {
         Item::Message(message) => message.payload.len(),
         Item::Gap { .. } | Item::Epoch { .. } | Item::Lagged { .. } => 0,
-    }
+    };
+    payload + 2 * size_of::<Item>()
 }
 
 impl Subscription {
     /// The next item; none once the node ends the subscription. Cancel-safe.
     pub async fn next(&mut self) -> Option<Item> {
         loop {
-            {
-                let mut waiting = self.inbox.lock();
-                if let Some(item) = waiting.take() {
-                    return Some(item);
-                }
-                if waiting.is_closed {
-                    return None;
-                }
+            if let Some(item) = self.try_next() {
+                return Some(item);
+            }
+            if self.inbox.lock().is_closed {
+                // What was given before the end, and after the look.
+                return self.try_next();
             }
             self.inbox.arrived.notified().await;
         }
@@ -116,13 +180,20 @@ impl Subscription {
 
     /// The next item if there is one now.
     pub fn try_next(&mut self) -> Option<Item> {
-        self.inbox.lock().take()
+        let (item, engine) = {
+            let mut waiting = self.inbox.lock();
+            (waiting.take(&self.inbox.pool), waiting.wakes_engine())
+        };
+        engine.into_iter().for_each(Waker::wake);
+        item
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.inbox.lock().is_closed = true;
+        let mut waiting = self.inbox.lock();
+        waiting.is_closed = true;
+        while waiting.pop(&self.inbox.pool).is_some() {}
     }
 }
 
@@ -130,8 +201,20 @@ impl Subscriber for InboxWriter {
     fn give(&mut self, _lane: &LaneName, item: &Item, _made: &OnceCell<Bytes>) {
         let mut waiting = self.inbox.lock();
         if !waiting.is_closed {
-            waiting.put(item);
+            waiting.put(item, &self.inbox.pool);
         }
+    }
+
+    fn poll_room(&mut self, context: &mut Context<'_>, bytes: usize) -> Poll<()> {
+        let mut waiting = self.inbox.lock();
+        if waiting.is_closed {
+            return Poll::Pending;
+        }
+        if waiting.has_room(bytes, &self.inbox.pool) {
+            return Poll::Ready(());
+        }
+        waiting.engine = Some(context.waker().clone());
+        Poll::Pending
     }
 
     fn is_gone(&self) -> bool {
@@ -175,7 +258,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_reader_loses_the_oldest_and_is_told_before_the_rest() {
-        let (mut writer, mut reader) = inbox();
+        let (mut writer, mut reader) = inbox(&Arc::default());
         for seq in 1..=SUBSCRIBER_ITEMS_MAX as u64 + 3 {
             writer.give(&lane(), &message(seq, 1), &OnceCell::new());
         }
@@ -187,20 +270,42 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_are_bounded_as_well() {
-        let (mut writer, mut reader) = inbox();
+        let (mut writer, mut reader) = inbox(&Arc::default());
         for seq in 1..=5 {
-            writer.give(&lane(), &message(seq, SUBSCRIBER_BYTES_MAX / 4), &OnceCell::new());
+            writer.give(&lane(), &message(seq, SUBSCRIBER_BYTES_MAX / 4 - 1024), &OnceCell::new());
         }
         assert_eq!(reader.next().await, Some(Item::Lagged { dropped: 1 }));
     }
 
     #[tokio::test]
+    async fn subscribers_of_a_node_share_its_memory() {
+        let pool = Arc::<SubscriberPool>::default();
+        let count = SUBSCRIBERS_BYTES_MAX / SUBSCRIBER_BYTES_MAX;
+        let slots: Vec<_> = (0..=2 * count).map(|_| pool.take().expect("a place")).collect();
+        let mut ends: Vec<_> = slots.iter().map(|_| inbox(&pool)).collect();
+        let half = SUBSCRIBER_BYTES_MAX / 4 - 1024;
+        for seq in 1..=3 {
+            ends.iter_mut().for_each(|(writer, _)| writer.give(&lane(), &message(seq, half), &OnceCell::new()));
+        }
+        assert!(pool.bytes.load(Ordering::Relaxed) <= SUBSCRIBERS_BYTES_MAX, "the last made room");
+        let (_, last) = ends.last_mut().expect("there is one");
+        assert!(matches!(last.next().await, Some(Item::Lagged { .. })), "its oldest went");
+        drop(ends);
+        assert_eq!(pool.bytes.load(Ordering::Relaxed), 0);
+        let mut more = Vec::new();
+        while let Some(slot) = pool.take() {
+            more.push(slot);
+        }
+        assert_eq!(slots.len() + more.len(), SUBSCRIPTIONS_MAX, "of the node, whatever its engines");
+    }
+
+    #[tokio::test]
     async fn each_end_sees_the_other_go() {
-        let (writer, reader) = inbox();
+        let (writer, reader) = inbox(&Arc::default());
         assert!(!writer.is_gone());
         drop(reader);
         assert!(writer.is_gone());
-        let (mut writer, mut reader) = inbox();
+        let (mut writer, mut reader) = inbox(&Arc::default());
         writer.give(&lane(), &message(1, 1), &OnceCell::new());
         drop(writer);
         assert!(reader.next().await.is_some(), "what was given before the end is still read");

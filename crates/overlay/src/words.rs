@@ -116,6 +116,8 @@ pub struct PeerView {
     pub rtt: Option<Duration>,
     /// Bytes that wait for it.
     pub queued_bytes: usize,
+    /// Bytes that may wait for it; 0 without a session.
+    pub queued_bytes_max: usize,
     /// Messages refused because its queue was full.
     pub busy_total: u64,
     /// Its links, by lane.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use oap::{Control, Frame, FrameError};
+use oap::{Control, Flags, Frame, FrameError};
 use ron_kernel::Deadline;
 use tokio::time::Instant;
 
@@ -107,16 +107,25 @@ impl Outbox {
     }
 
     /// Queues frames of one flow until one is refused, with one lock and one wake-up; returns how many were taken, and
-    /// why the next one was not.
+    /// why the next one was not. An event in parts, from its START to its END, is taken whole or not at all, and counts
+    /// as one.
     pub fn push_all(&self, flow: u64, frames: impl IntoIterator<Item = Frame>) -> (usize, Result<(), PushError>) {
         self.with(|state, wakes| {
-            let mut taken = 0;
-            let outcome = frames.into_iter().try_for_each(|frame| {
-                frame.check(self.0.frame_bytes_max)?;
-                state.push(flow, frame)?;
-                taken += 1;
-                Ok(())
-            });
+            let (mut taken, mut frames) = (0, frames.into_iter());
+            let outcome = loop {
+                let Some(first) = frames.next() else { break Ok(()) };
+                let frame_bytes_max = self.0.frame_bytes_max;
+                let pushed = match begins_parts(&first) {
+                    true => state.push_whole(flow, parts_from(first, &mut frames), frame_bytes_max),
+                    false => {
+                        first.check(frame_bytes_max).map_err(PushError::from).and_then(|()| state.push(flow, first))
+                    }
+                };
+                match pushed {
+                    Ok(()) => taken += 1,
+                    Err(refused) => break Err(refused),
+                }
+            };
             if taken > 0 {
                 wakes.writer = state.writer.take();
             }
@@ -152,6 +161,20 @@ impl Outbox {
             })
         })
         .await;
+    }
+
+    /// Ready when so many frames of so many bytes would leave half of the queue to others, or nothing waits at all; the
+    /// task is woken when that may have changed. Pending for good on a session that is closed.
+    pub fn poll_half_free(&self, context: &Context<'_>, frames: usize, bytes: usize) -> Poll<()> {
+        self.with(|state, _| {
+            if state.is_closed() {
+                return Poll::Pending;
+            }
+            match state.scheduler.frames() == 0 || state.scheduler.is_half_free_after(frames, bytes) {
+                true => Poll::Ready(()),
+                false => state.wait_for_room(context),
+            }
+        })
     }
 
     /// Queues frames of one flow as room comes up, in as few locks as it takes; what is queued is taken off the front.
@@ -194,8 +217,9 @@ impl Outbox {
         })
     }
 
-    /// Drops the oldest waiting frames of a flow until at least `bytes` are free; returns how many frames were dropped.
-    pub fn shed_oldest(&self, flow: u64, bytes: usize) -> usize {
+    /// Drops the oldest waiting frames of a flow until at least `bytes` are free; returns how many frames were dropped,
+    /// and their bytes.
+    pub fn shed_oldest(&self, flow: u64, bytes: usize) -> (usize, usize) {
         self.with(|state, wakes| {
             wakes.room = std::mem::take(&mut state.room);
             state.scheduler.shed_oldest(flow, bytes)
@@ -229,6 +253,28 @@ impl Outbox {
             wakes.reader = state.reader.take();
             wakes.room = std::mem::take(&mut state.room);
         });
+    }
+
+    /// Changes how many bytes may wait, at least those of a frame; what waits already is kept.
+    pub fn set_bytes_max(&self, bytes_max: usize) {
+        let bytes_max = bytes_max.max(self.0.frame_bytes_max);
+        self.with(|state, wakes| {
+            state.scheduler.set_bytes_max(bytes_max);
+            wakes.room = std::mem::take(&mut state.room);
+        });
+    }
+
+    /// Changes how many frames may wait, at least one.
+    pub fn set_frames_max(&self, frames_max: usize) {
+        self.with(|state, wakes| {
+            state.scheduler.set_frames_max(frames_max.max(1));
+            wakes.room = std::mem::take(&mut state.room);
+        });
+    }
+
+    /// Bytes that may wait at most.
+    pub fn bytes_max(&self) -> usize {
+        self.lock().scheduler.bytes_max()
     }
 
     /// Bytes that wait, control frames not counted.
@@ -366,6 +412,15 @@ impl State {
         self.scheduler.push(flow, frame).map_err(|_| PushError::Full { queued_bytes, queued_frames })
     }
 
+    fn push_whole(&mut self, flow: u64, parts: Vec<Frame>, frame_bytes_max: usize) -> Result<(), PushError> {
+        parts.iter().try_for_each(|part| part.check(frame_bytes_max))?;
+        if self.is_closed() {
+            return Err(PushError::Closed);
+        }
+        let (queued_bytes, queued_frames) = (self.scheduler.bytes(), self.scheduler.frames());
+        self.scheduler.push_whole(flow, parts).map_err(|_| PushError::Full { queued_bytes, queued_frames })
+    }
+
     fn wait_for_room<T>(&mut self, context: &Context<'_>) -> Poll<T> {
         if self.room.len() >= WAITING_FOR_ROOM_MAX {
             context.waker().wake_by_ref();
@@ -379,6 +434,23 @@ impl State {
         let is_late = self.drain_by.is_some_and(Deadline::has_passed);
         self.ended.clone().or_else(|| is_late.then_some(Closed::Timeout("drain")))
     }
+}
+
+fn begins_parts(frame: &Frame) -> bool {
+    frame.has(Flags::EVENT | Flags::START) && !frame.has(Flags::END)
+}
+
+/// The frames of an event in parts.
+fn parts_from(first: Frame, rest: &mut impl Iterator<Item = Frame>) -> Vec<Frame> {
+    let mut parts = vec![first];
+    for part in rest.by_ref() {
+        let is_last = part.has(Flags::END);
+        parts.push(part);
+        if is_last {
+            break;
+        }
+    }
+    parts
 }
 
 impl Wakes {

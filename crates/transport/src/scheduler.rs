@@ -70,10 +70,26 @@ impl Scheduler {
 
     /// Puts a frame at the end of its flow.
     pub fn push(&mut self, flow: u64, frame: Frame) -> Result<(), NoRoom> {
-        let len = frame.encoded_len();
-        if !self.has_room_for(len) {
+        if !self.has_room_for(frame.encoded_len()) {
             return Err(NoRoom);
         }
+        self.push_beyond(flow, frame);
+        Ok(())
+    }
+
+    /// Puts all frames of something that is cut into several at the end of their flow, or none of them. What can never
+    /// fit is taken while nothing else waits, as otherwise it could never be sent.
+    pub fn push_whole(&mut self, flow: u64, frames: Vec<Frame>) -> Result<(), NoRoom> {
+        let bytes = frames.iter().map(Frame::encoded_len).sum();
+        if self.frames > 0 && !self.has_room_for_all(frames.len(), bytes) {
+            return Err(NoRoom);
+        }
+        frames.into_iter().for_each(|frame| self.push_beyond(flow, frame));
+        Ok(())
+    }
+
+    fn push_beyond(&mut self, flow: u64, frame: Frame) {
+        let len = frame.encoded_len();
         self.bytes += len;
         self.frames += 1;
         let flow = self.flows.entry(flow).or_insert_with(|| {
@@ -82,7 +98,6 @@ impl Scheduler {
         });
         flow.bytes += len;
         flow.queue.push_back(frame);
-        Ok(())
     }
 
     /// Puts a control frame at the end of the control frames.
@@ -103,7 +118,18 @@ impl Scheduler {
 
     /// Whether a frame of so many bytes would fit now.
     pub fn has_room_for(&self, len: usize) -> bool {
-        self.frames < self.bounds.frames_max && len <= self.bounds.bytes_max.saturating_sub(self.bytes)
+        self.has_room_for_all(1, len)
+    }
+
+    /// Whether so many frames of so many bytes together would fit now.
+    pub fn has_room_for_all(&self, frames: usize, bytes: usize) -> bool {
+        let fits = |held: usize, more: usize, max: usize| more <= max.saturating_sub(held);
+        fits(self.frames, frames, self.bounds.frames_max) && fits(self.bytes, bytes, self.bounds.bytes_max)
+    }
+
+    /// Whether they would leave half of the room to others.
+    pub fn is_half_free_after(&self, frames: usize, bytes: usize) -> bool {
+        self.frames + frames <= self.bounds.frames_max / 2 && self.bytes + bytes <= self.bounds.bytes_max / 2
     }
 
     /// Moves frames into `batch`: all control frames, then frames of the flows in turn until at least `bytes` are out.
@@ -167,9 +193,10 @@ impl Scheduler {
         taken
     }
 
-    /// Drops the oldest frames of a flow until at least `bytes` are free; returns the number of frames dropped.
-    pub fn shed_oldest(&mut self, id: u64, bytes: usize) -> usize {
-        let Some(flow) = self.flows.get_mut(&id) else { return 0 };
+    /// Drops the oldest frames of a flow until at least `bytes` are free; returns the number of frames dropped, and
+    /// their bytes.
+    pub fn shed_oldest(&mut self, id: u64, bytes: usize) -> (usize, usize) {
+        let Some(flow) = self.flows.get_mut(&id) else { return (0, 0) };
         let (mut shed_bytes, mut shed_frames) = (0, 0);
         while shed_bytes < bytes
             && let Some(frame) = flow.queue.pop_front()
@@ -184,7 +211,7 @@ impl Scheduler {
             self.turns.retain(|turn| *turn != id);
             self.retire(id);
         }
-        shed_frames
+        (shed_frames, shed_bytes)
     }
 
     /// Drops everything but control frames; returns the number of frames dropped.
@@ -193,6 +220,21 @@ impl Scheduler {
         self.turns.clear();
         self.bytes = 0;
         std::mem::take(&mut self.frames)
+    }
+
+    /// Changes how many bytes may wait; what waits already is kept.
+    pub fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bounds.bytes_max = bytes_max;
+    }
+
+    /// Changes how many frames may wait; what waits already is kept.
+    pub fn set_frames_max(&mut self, frames_max: usize) {
+        self.bounds.frames_max = frames_max;
+    }
+
+    /// Bytes that may wait.
+    pub fn bytes_max(&self) -> usize {
+        self.bounds.bytes_max
     }
 
     /// Bytes that wait, control frames not counted.

@@ -103,10 +103,23 @@ pub mod overlay {
     pub const RING_BYTES: usize = 32 * MIB;
     /// Bytes that wait for one peer.
     pub const EGRESS_BYTES_MAX: usize = 8 * MIB;
-    /// Nodes that one node has sessions with.
-    pub const PEERS_MAX: usize = 1024;
+    /// Bytes that wait for all peers together: where there are many, each has its part of it.
+    pub const EGRESS_TOTAL_BYTES_MAX: usize = 256 * MIB;
+    /// Nodes that one node has sessions with. Every lane knows each of them, and a message is pushed to eight.
+    pub const PEERS_MAX: usize = 256;
+    /// Lanes that may have a policy of their own for slow peers.
+    pub const LANE_POLICIES_MAX: usize = 64;
+    /// Bytes in a second that one peer is sent at most where nobody says; 0 for no bound.
+    pub const PEER_BYTES_PER_SECOND: usize = 0;
+    /// Messages in a second that one lane pushes at most where nobody says: more than an engine can.
+    pub const LANE_MESSAGES_PER_SECOND: u64 = 4_000_000;
+    /// Messages that one lane pushes at once at most where nobody says.
+    pub const LANE_BURST: u64 = 1_000_000;
     /// Subscriptions of one node, all lanes together.
     pub const SUBSCRIPTIONS_MAX: usize = 4096;
+    /// Bytes that wait for all subscribers of the node together, what holds the items included; beyond it those with
+    /// more than their part lose their oldest.
+    pub const SUBSCRIBERS_BYTES_MAX: usize = 128 * MIB;
     /// Items that wait for one subscriber, before the oldest make room.
     pub const SUBSCRIBER_ITEMS_MAX: usize = 4096;
     /// Bytes that wait for one subscriber.
@@ -128,6 +141,9 @@ pub mod overlay {
     const _: () = assert!(PAYLOAD_BYTES_MAX < EGRESS_BYTES_MAX, "the largest message fits into an idle peer's queue");
     const _: () = assert!(PAYLOAD_BYTES_MAX <= SUBSCRIBER_BYTES_MAX, "a subscriber can be handed any message");
     const _: () = assert!(HANDSHAKE_TIMEOUT.as_secs() < IDLE_TIMEOUT.as_secs());
+    const _: () =
+        assert!(EGRESS_TOTAL_BYTES_MAX / PEERS_MAX >= super::FRAME_BYTES_MAX, "each peer can be sent a frame");
+    const _: () = assert!(SUBSCRIBERS_BYTES_MAX >= 8 * SUBSCRIBER_BYTES_MAX, "a few can be far behind");
 }
 
 /// Limits and defaults of the rewarder.

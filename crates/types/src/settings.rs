@@ -96,6 +96,13 @@ pub enum ValueKind {
         /// Maximum number of nodes.
         count_max: usize,
     },
+    /// A word for each of some lanes, as `LANE=WORD`; each lane once.
+    LaneWords {
+        /// The words.
+        words: Vec<String>,
+        /// Maximum number of lanes.
+        count_max: usize,
+    },
 }
 
 /// A key whose changes have effect at once.
@@ -136,6 +143,11 @@ pub fn time(min_ms: u64, max_ms: u64) -> ValueKind {
 /// A list of up to so many nodes.
 pub fn nodes(count_max: usize) -> ValueKind {
     ValueKind::Nodes { count_max }
+}
+
+/// One of these words for each of up to so many lanes.
+pub fn lane_words(words: &[&str], count_max: usize) -> ValueKind {
+    ValueKind::LaneWords { words: words.iter().map(|word| (*word).to_owned()).collect(), count_max }
 }
 
 /// One of these words.

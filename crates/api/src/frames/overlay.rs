@@ -5,19 +5,21 @@
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use oap::{AppId, Flags, Frame, status};
 use ron_auth::{Authority, Identified, Subject};
-use ron_kernel::retry;
+use ron_kernel::{Deadline, retry};
 use ron_transport::{NodeId, Outbox};
 use ron_types::{Error, Kind};
 use serde::Deserialize;
 use std::time::Duration;
 use svc_overlay::capabilities::{PUBLISH, SUBSCRIBE};
 use svc_overlay::words::{Item, Published};
-use svc_overlay::{LaneName, Overlay, StreamMessage, Subscriber};
+use svc_overlay::{LaneName, Overlay, PublishStream, StreamMessage, Subscriber};
+use tokio::sync::oneshot;
 
 use super::{Answer, Caller, FrameStream, FrameSurface, Reply, Stream};
 
@@ -36,6 +38,8 @@ const MESSAGE_HEAD_BYTES: usize = 1 + 16 + 32 + 8 + 8 + 1;
 const OPENING_BYTES_MAX: usize = 64 * 1024;
 /// Origins that a subscription may begin from.
 const FROM_MAX: usize = 1024;
+/// Time in which an engine must have taken messages, or the stream ends.
+const HAND_OVER_TIME: Duration = Duration::from_secs(2);
 /// Wait before messages that an engine had no room for are offered again.
 const RETRY_WAIT: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 
@@ -123,7 +127,9 @@ async fn open(
         Purpose::Publish(lane) => {
             let subject = authority.allows(&bearer, PUBLISH, lane.as_str(), None)?;
             let (corr, taken) = (first.corr, Vec::new());
-            Ok(Box::new(Publishing { overlay, authority, bearer, subject, lane, corr, outbox, taken }))
+            let (stream, refused) = PublishStream::new();
+            let refused = Some(refused);
+            Ok(Box::new(Publishing { overlay, authority, bearer, subject, lane, corr, outbox, stream, refused, taken }))
         }
         Purpose::Subscribe { lane, from, own } => {
             authority.allows(&bearer, SUBSCRIBE, lane.as_str(), None)?;
@@ -192,6 +198,9 @@ struct Publishing {
     lane: LaneName,
     corr: u64,
     outbox: Outbox,
+    stream: PublishStream,
+    /// Resolves when the engine refuses a message; taken by whoever watches for that.
+    refused: Option<oneshot::Receiver<Error>>,
     /// Messages of this read, not handed on yet.
     taken: Vec<StreamMessage>,
 }
@@ -220,15 +229,30 @@ impl FrameStream for Publishing {
             }
             self.authority.allows(&self.bearer, PUBLISH, self.lane.as_str(), None)?;
             let mut messages = std::mem::take(&mut self.taken);
+            let by = Deadline::after(HAND_OVER_TIME);
             loop {
-                match self.overlay.publish_stream(&self.subject.name, self.lane, messages) {
+                match self.overlay.publish_stream(&self.subject.name, self.lane, &self.stream, messages) {
                     Ok(()) => return Ok(()),
-                    Err((back, error)) if error.kind == Kind::Busy => messages = back,
+                    Err((back, error)) if error.kind == Kind::Busy && !by.has_passed() => messages = back,
                     Err((_, error)) => return Err(Reply::from(error)),
                 }
                 tokio::time::sleep(retry::jitter(RETRY_WAIT.0, RETRY_WAIT.1)).await;
             }
         })
+    }
+
+    /// The answer to the end of a stream says that all of it was published, so the engine must have got to it.
+    fn finish(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
+        Box::pin(async move {
+            self.flush().await?;
+            self.overlay.settle(&self.lane).await?;
+            self.stream.refusal().map_or(Ok(()), |error| Err(Reply::from(error)))
+        })
+    }
+
+    fn ended(&mut self) -> Option<BoxFuture<'static, Option<Reply>>> {
+        let refused = self.refused.take()?;
+        Some(Box::pin(async move { refused.await.ok().map(Reply::from) }))
     }
 }
 
@@ -261,8 +285,10 @@ struct FrameSubscriber {
     /// Lives as long as the client's stream is open.
     stream: Weak<()>,
     right: Right,
-    /// Events since the last flush.
+    /// Frames of the events since the last flush.
     waiting: VecDeque<Frame>,
+    /// Number of those events.
+    waiting_events: u64,
     /// Events that found no room, since the client was last told.
     dropped: u64,
 }
@@ -270,12 +296,17 @@ struct FrameSubscriber {
 impl FrameSubscriber {
     fn new(corr: u64, outbox: Outbox, stream: &Arc<()>, right: Right) -> Self {
         let (stream, waiting) = (Arc::downgrade(stream), VecDeque::new());
-        FrameSubscriber { corr, outbox, stream, right, waiting, dropped: 0 }
+        FrameSubscriber { corr, outbox, stream, right, waiting, waiting_events: 0, dropped: 0 }
+    }
+
+    fn part_bytes_max(&self) -> usize {
+        self.outbox.frame_bytes_max() - oap::HEADER_BYTES
     }
 
     /// An event that is larger than a frame goes out in parts: the first has START, the last END.
     fn push(&mut self, mut payload: Bytes) {
-        let part_bytes_max = self.outbox.frame_bytes_max() - oap::HEADER_BYTES;
+        let part_bytes_max = self.part_bytes_max();
+        self.waiting_events += 1;
         if payload.len() <= part_bytes_max {
             return self.waiting.push_back(Frame::event(AppId::LANES, self.corr, payload));
         }
@@ -314,19 +345,27 @@ impl Subscriber for FrameSubscriber {
         }
     }
 
+    fn poll_room(&mut self, context: &mut Context<'_>, bytes: usize) -> Poll<()> {
+        // What waits goes first, so that the outbox alone says how much room there is.
+        self.flush();
+        let bytes = MESSAGE_HEAD_BYTES + bytes;
+        let frames = bytes.div_ceil(self.part_bytes_max());
+        self.outbox.poll_half_free(context, frames, bytes + frames * oap::HEADER_BYTES)
+    }
+
     fn is_gone(&self) -> bool {
         // Asked about once a second: a token that ran out or was revoked ends what it opened.
         self.stream.strong_count() == 0 || self.outbox.is_closed() || self.right.check().is_err()
     }
 
     fn flush(&mut self) {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && self.dropped == 0 {
             return;
         }
         let frames = std::mem::take(&mut self.waiting);
-        let count = frames.len();
-        let taken = if self.told_of_loss() { self.outbox.push_all(self.corr, frames).0 } else { 0 };
-        self.dropped += (count - taken) as u64;
+        let events = std::mem::take(&mut self.waiting_events);
+        let taken = if self.told_of_loss() { self.outbox.push_all(self.corr, frames).0 as u64 } else { 0 };
+        self.dropped += events - taken;
     }
 }
 

@@ -75,6 +75,8 @@ pub(super) enum FeedEnd {
     Draining,
     /// The token expired or was revoked.
     Revoked,
+    /// The lane's engine was restarted, and begins without subscribers: another subscription is heard.
+    Restarted,
 }
 
 impl FeedEnd {
@@ -82,6 +84,7 @@ impl FeedEnd {
         match self {
             FeedEnd::Draining => "draining",
             FeedEnd::Revoked => "revoked",
+            FeedEnd::Restarted => "restarted",
         }
     }
 }
@@ -146,9 +149,9 @@ impl Feed {
             tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| stopping.draining) => {}
+                // In a drain this subscription ends before its engine does: the branch above is looked at first.
                 item = self.subscription.next() => {
-                    // The engine ends subscriptions only with the service.
-                    return item.map_or(FeedStep::End(FeedEnd::Draining), FeedStep::Item);
+                    return item.map_or(FeedStep::End(FeedEnd::Restarted), FeedStep::Item);
                 }
                 () = tokio::time::sleep_until(self.beat.min(self.recheck)) => {}
             }

@@ -114,15 +114,16 @@ async fn serve(mut feed: Feed, socket: &mut Socket) -> SocketEnd {
 
 /// Does what the subscription asks for.
 async fn hand_on(feed: &mut Feed, socket: &mut Socket, step: FeedStep) -> Result<(), SocketEnd> {
-    let mut item = match step {
+    let first = match step {
         FeedStep::Item(first) => first,
         FeedStep::Beat => return write(socket.send(Message::Ping(Default::default()))).await,
         FeedStep::End(end) => return Err(told(end)),
     };
-    for _ in 0..EVENTS_AT_ONCE {
-        write(socket.feed(Message::text(EventWords::of(&feed.lane, item).typed()))).await?;
+    write(socket.feed(Message::text(EventWords::of(&feed.lane, first).typed()))).await?;
+    for _ in 1..EVENTS_AT_ONCE {
+        // Taken only with room for it: what was taken and not written would be lost without a word.
         let Some(next) = feed.try_next() else { break };
-        item = next;
+        write(socket.feed(Message::text(EventWords::of(&feed.lane, next).typed()))).await?;
     }
     write(socket.flush()).await
 }
@@ -180,6 +181,7 @@ fn refusal<'a>(problem: &'a Problem, id: Option<&'a str>) -> EventWords<'a> {
 fn told(end: FeedEnd) -> SocketEnd {
     match end {
         FeedEnd::Draining => SocketEnd::Told(CloseCode::Away, "the node is shutting down"),
+        FeedEnd::Restarted => SocketEnd::Told(CloseCode::Restart, "the lane's engine was restarted; subscribe again"),
         FeedEnd::Revoked => SocketEnd::Told(CloseCode::Policy, "the token no longer allows this"),
     }
 }

@@ -137,14 +137,14 @@ impl EventStream {
 
     /// This item and those that are there already, so that many small ones share a write.
     fn append_items(&mut self, first: Item, text: &mut Vec<u8>) {
-        let mut item = first;
-        for _ in 0..EVENTS_AT_ONCE {
-            EventWords::of(&self.feed.lane, item).append_to(text);
+        EventWords::of(&self.feed.lane, first).append_to(text);
+        for _ in 1..EVENTS_AT_ONCE {
             if text.len() >= TEXT_BYTES_AT_ONCE {
                 break;
             }
+            // Taken only with room for it: what was taken and not written would be lost without a word.
             let Some(next) = self.feed.try_next() else { break };
-            item = next;
+            EventWords::of(&self.feed.lane, next).append_to(text);
         }
     }
 }

@@ -78,6 +78,8 @@ pub(super) struct PeerWords {
     rtt_ms: Option<f64>,
     /// Bytes that wait for it.
     queued_bytes: u64,
+    /// Bytes that may wait for it.
+    queued_bytes_max: u64,
     /// Messages that its full queue has refused.
     busy_total: u64,
     /// Its part in each lane.
@@ -193,7 +195,7 @@ pub(super) enum EventWords<'a> {
     },
     /// `end`: the last event of a stream that the node ends.
     End {
-        /// `draining` or `revoked`.
+        /// `draining`, `revoked` or `restarted`.
         reason: &'static str,
     },
     /// `published`: the answer to a publication over WebSocket that has an id.
@@ -328,6 +330,7 @@ impl From<PeerView> for PeerWords {
             tls_group: peer.tls_group,
             rtt_ms: peer.rtt.map(|rtt| rtt.as_micros() as f64 / 1000.0),
             queued_bytes: peer.queued_bytes as u64,
+            queued_bytes_max: peer.queued_bytes_max as u64,
             busy_total: peer.busy_total,
             lanes: lanes.collect(),
         }

@@ -44,6 +44,10 @@ pub(super) fn send_data<S: Shell>(
         }
         link.credit.forgive(turn.now);
     }
+    if let Err(retry_after_ms) = turn.shell.may_send(&peer) {
+        turn.shared.counts.busy += 1;
+        return SendOutcome::Busy { retry_after_ms };
+    }
     let mut outcome = turn.shell.send(&peer, &way.name, way.flow, message.clone());
     if matches!(outcome, SendOutcome::Busy { .. }) {
         turn.shared.counts.busy += 1;

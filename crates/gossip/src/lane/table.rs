@@ -44,9 +44,7 @@ impl Lane {
         }
         let at = self.own_origin(turn);
         if let Some(own) = self.origins.get_mut(at).filter(|own| own.epoch < epoch) {
-            own.epoch = epoch + 1;
-            own.next = 1;
-            own.held.clear();
+            own.begin_life(epoch + 1);
             turn.shell.new_epoch(&self.name, &own.id, own.epoch);
             turn.shared.was_silent(turn.now, session);
         }
@@ -104,6 +102,10 @@ impl Lane {
                 entry.origin = NO_ORIGIN;
             }
         }
+        if origin.had_lives {
+            // Its place will be another's, whose these messages are not.
+            self.ring.iter_mut().filter(|entry| entry.origin == at).for_each(|entry| entry.origin = NO_ORIGIN);
+        }
         let waiting: usize = origin.waiting.values().map(crate::origin::Waiting::bytes).sum();
         shared.totals.waiting_bytes -= waiting;
         shared.totals.origins -= 1;
@@ -143,8 +145,7 @@ impl Lane {
         // A life that began after this node's is followed from its first message; of an older one nobody here missed
         // the beginning.
         origin.started |= epoch > turn.shared.epoch;
-        (origin.epoch, origin.next) = (epoch, 1);
-        origin.held.clear();
+        origin.begin_life(epoch);
     }
 
     /// Bytes of memory beside those of the messages, which are summed over all lanes.

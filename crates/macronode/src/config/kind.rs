@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use ron_transport::PeerAddress;
 use ron_types::settings::ValueKind;
 use ron_types::{Permits, Size, TimeSpan};
+use svc_overlay::LaneName;
 use toml::Value;
 use tracing_subscriber::EnvFilter;
 
@@ -48,6 +49,7 @@ impl Checks for ValueKind {
             ValueKind::Digits { .. } => "a text of digits",
             ValueKind::Origin => "an address of the web",
             ValueKind::Nodes { .. } => "a list of nodes",
+            ValueKind::LaneWords { .. } => "a list of lanes",
         }
     }
 
@@ -75,6 +77,9 @@ impl Checks for ValueKind {
             ValueKind::Nodes { count_max } => {
                 format!("up to {count_max} times \"NODEID@HOST:PORT\", where NODEID has 64 hexadecimal digits")
             }
+            ValueKind::LaneWords { words, count_max } => {
+                format!("up to {count_max} times \"LANE=WORD\", each lane once, where WORD is {}", words.join(" or "))
+            }
             ValueKind::Filter => "a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"".to_owned(),
         }
     }
@@ -94,7 +99,9 @@ impl Checks for ValueKind {
             ValueKind::Whole { .. } | ValueKind::WholeOrAuto { .. } | ValueKind::Size { .. } | ValueKind::Permits => {
                 whole(text)
             }
-            ValueKind::Names(_) | ValueKind::Nodes { .. } => list(&|name| Value::String(name.to_owned())),
+            ValueKind::Names(_) | ValueKind::Nodes { .. } | ValueKind::LaneWords { .. } => {
+                list(&|name| Value::String(name.to_owned()))
+            }
             ValueKind::Window { .. } => list(&whole),
             ValueKind::Time { .. }
             | ValueKind::Address
@@ -134,6 +141,7 @@ impl Checks for ValueKind {
                 let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
                 inside(nodes.len() <= *count_max && nodes.iter().all(|node| node.parse::<PeerAddress>().is_ok()))
             }
+            ValueKind::LaneWords { words, count_max } => inside(are_lane_words(value, words, *count_max)?),
         }
     }
 }
@@ -162,6 +170,17 @@ fn are_names(value: &Value, known: &[String]) -> Result<bool, Fault> {
     let once =
         |(index, name): (usize, &&str)| known.iter().any(|known| known == *name) && !names[..index].contains(name);
     Ok(!names.is_empty() && names.iter().enumerate().all(once))
+}
+
+fn are_lane_words(value: &Value, words: &[String], count_max: usize) -> Result<bool, Fault> {
+    let rows = value.as_array().ok_or(Fault::WrongType)?.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    let read = |row: &&str| {
+        let (lane, word) = row.split_once('=')?;
+        words.iter().any(|known| known == word).then(|| lane.parse::<LaneName>().ok())?
+    };
+    let lanes: Option<Vec<LaneName>> = rows.iter().map(read).collect();
+    let once = |lanes: &[LaneName]| lanes.iter().enumerate().all(|(index, lane)| !lanes[..index].contains(lane));
+    Ok(lanes.is_some_and(|lanes| lanes.len() <= count_max && once(&lanes)))
 }
 
 fn is_window(value: &Value, max_ms: u64) -> Result<bool, Fault> {

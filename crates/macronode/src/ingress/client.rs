@@ -23,6 +23,11 @@ const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// Largest frame of a client that has shown no token yet: nobody makes the node hold more for a stranger.
 const STRANGER_FRAME_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes that wait for one client; what peers have is not for clients.
+const EGRESS_BYTES_MAX: usize = 4 << 20;
+/// Frames that wait for one client.
+const EGRESS_FRAMES_MAX: usize = 4096;
+
 /// Serves the session until either side ends it.
 pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<Metrics>, session: Session, slot: Slot) {
     let Session { facts, mut reader, writer, outbox } = session;
@@ -31,6 +36,8 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
     writing.spawn(async move {
         let _ = writer.run().await;
     });
+    outbox.set_bytes_max(EGRESS_BYTES_MAX);
+    outbox.set_frames_max(EGRESS_FRAMES_MAX);
     let streams = Streams::new(facts.agreed.max_inflight);
     let token = facts.their_hello.cap.as_deref();
     let is_stranger = ingress.authority.identify(token, false).is_err();
@@ -38,9 +45,22 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
         reader.set_frame_bytes_max(STRANGER_FRAME_BYTES_MAX);
     }
     let caller = Caller::new(facts.remote, facts.address.ip(), token);
-    let answering = FuturesUnordered::new();
+    let (answering, ending) = (FuturesUnordered::new(), FuturesUnordered::new());
     let (asked, open, touched) = (Vec::new(), HashMap::new(), Vec::new());
-    let mut client = Client { ingress, facts, caller, is_stranger, outbox, streams, asked, answering, open, touched };
+    let mut client = Client {
+        ingress,
+        facts,
+        caller,
+        is_stranger,
+        outbox,
+        streams,
+        asked,
+        answering,
+        ending,
+        open,
+        lives: 0,
+        touched,
+    };
     let farewell = client.converse(&context, &metrics, &mut reader).await;
     client.finish(farewell, context.stop_deadline()).await;
     writing.finish(Deadline::after(DRAIN_TIME)).await;
@@ -58,13 +78,19 @@ struct Client {
     /// Whole requests of this read, in order.
     asked: Vec<(Arc<dyn FrameSurface>, Frame)>,
     answering: FuturesUnordered<BoxFuture<'static, Answered>>,
+    /// Streams that their services may end.
+    ending: FuturesUnordered<BoxFuture<'static, EndedStream>>,
     open: HashMap<u64, OpenStream>,
+    /// Streams opened so far.
+    lives: u64,
     /// Streams that took frames of this read.
     touched: Vec<u64>,
 }
 
 struct OpenStream {
     app: AppId,
+    /// Tells it from others that had its number before.
+    life: u64,
     stream: Stream,
 }
 
@@ -73,6 +99,13 @@ struct Answered {
     app: AppId,
     corr: u64,
     reply: Reply,
+}
+
+/// A stream that its service ended, with its last word; with none where the stream was dropped before.
+struct EndedStream {
+    corr: u64,
+    life: u64,
+    reply: Option<Reply>,
 }
 
 impl Client {
@@ -84,6 +117,7 @@ impl Client {
                 biased;
                 () = context.stopping() => return GoAway::new(oap::status::UNAVAILABLE, 0, "the node leaves"),
                 Some(answered) = self.answering.next(), if !self.answering.is_empty() => self.reply(answered).await,
+                Some(ended) = self.ending.next(), if !self.ending.is_empty() => self.note_end(ended).await,
                 read = reader.next_batch(&mut heard) => {
                     if let Err(closed) = read {
                         count(&closed, metrics);
@@ -100,7 +134,12 @@ impl Client {
                         }
                     }
                     self.begin().await;
-                    self.flush().await;
+                    // A service that has no room for a stream must not hold up the end.
+                    tokio::select! {
+                        biased;
+                        () = self.flush() => {}
+                        () = context.stopping() => {}
+                    }
                 }
             }
         }
@@ -194,8 +233,24 @@ impl Client {
             Err(refusal) => Err(refusal),
         };
         match opened {
-            Ok(stream) => drop(self.open.insert(corr, OpenStream { app, stream })),
+            Ok(stream) => self.keep(app, corr, stream),
             Err(reply) => self.reply(Answered { app, corr, reply }).await,
+        }
+    }
+
+    fn keep(&mut self, app: AppId, corr: u64, mut stream: Stream) {
+        self.lives += 1;
+        let life = self.lives;
+        if let Some(ended) = stream.ended() {
+            self.ending.push(Box::pin(async move { EndedStream { corr, life, reply: ended.await } }));
+        }
+        self.open.insert(corr, OpenStream { app, life, stream });
+    }
+
+    async fn note_end(&mut self, EndedStream { corr, life, reply }: EndedStream) {
+        let app = self.open.get(&corr).filter(|open| open.life == life).map(|open| open.app);
+        if let (Some(app), Some(reply)) = (app, reply) {
+            self.end(app, corr, reply).await;
         }
     }
 
@@ -216,7 +271,7 @@ impl Client {
             self.take(frame).await;
         }
         let Some(open) = self.open.get_mut(&corr) else { return };
-        let reply = open.stream.flush().await.err().unwrap_or_else(|| Reply::ok(Vec::new()));
+        let reply = open.stream.finish().await.err().unwrap_or_else(|| Reply::ok(Vec::new()));
         self.end(app, corr, reply).await;
     }
 
@@ -228,7 +283,7 @@ impl Client {
     /// Hands on what streams took of this read.
     async fn flush(&mut self) {
         for corr in std::mem::take(&mut self.touched) {
-            let Some(OpenStream { app, stream }) = self.open.get_mut(&corr) else { continue };
+            let Some(OpenStream { app, stream, .. }) = self.open.get_mut(&corr) else { continue };
             let app = *app;
             if let Err(reply) = stream.flush().await {
                 self.end(app, corr, reply).await;

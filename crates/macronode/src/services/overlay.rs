@@ -12,10 +12,11 @@ use ron_kernel::spec::{QueueSpec, ServiceSpec};
 use ron_transport::{ConnectError, Session, SessionLimits, Tls};
 use ron_types::Error;
 use svc_overlay::capabilities::CAPABILITIES;
-use svc_overlay::config::Options;
+use svc_overlay::config::{FrameLimits, Options};
 use svc_overlay::{Overlay as Handle, OverlayOptions, specs};
 
 use super::{ApiClient, Code, Failure, Installed, Pane, Parts, Section, Service, ServiceCommand};
+use crate::config::Config;
 use crate::ingress::{ConnectionSlot, PeerPort};
 
 /// The overlay as a service of the node.
@@ -68,22 +69,25 @@ impl Service for Overlay {
     fn install(&self, node: &mut Parts<'_>) -> Result<Installed, Failure> {
         let config = node.config.keep();
         let options = config.value.section::<Options>();
-        let live = node.config.derive(|config| config.section::<Options>().live());
+        let live = node.config.derive(|config| config.section::<Options>().live(frame_limits(config)));
         let tls = Tls::new(node.key, options.tls_pq.into())
             .map_err(|error| Failure::new(Code::CannotStart, format!("the node's certificate: {error}")))?;
-        let fixed = OverlayOptions {
-            tls: tls.clone(),
-            node_id: node.key.node_id(),
-            listen: node.oap_address,
-            egress_overflow: options.egress_overflow,
-            ring_bytes: options.ring_bytes.bytes(),
-        };
+        let fixed = OverlayOptions { tls: tls.clone(), node_id: node.key.node_id(), listen: node.oap_address };
         let overlay = svc_overlay::install(node.builder, fixed, live);
         let authority = node.authority.clone();
         let frames = ron_api::overlay_frames(overlay.clone(), authority.clone());
         let peers: Arc<dyn PeerPort> = Arc::new(Port { overlay: overlay.clone(), tls });
         let routes = Box::new(move |plane| ron_api::overlay_routes(plane, overlay, authority));
         Ok(Installed { routes, frames: vec![frames], peers: Some(peers) })
+    }
+}
+
+/// Sessions that this node opens keep the bounds of those that it accepts.
+fn frame_limits(config: &Config) -> FrameLimits {
+    FrameLimits {
+        frame_bytes_max: config.oap.max_frame_bytes.bytes(),
+        read_timeout: config.io.read_timeout.duration(),
+        write_timeout: config.io.write_timeout.duration(),
     }
 }
 
@@ -104,6 +108,10 @@ impl PeerPort for Port {
 
     fn offer(&self, session: Session, slot: ConnectionSlot) -> Result<(), Error> {
         self.overlay.offer_session(session, Box::new(slot))
+    }
+
+    fn count_session(&self, tls_group: &'static str) {
+        self.overlay.count_session(tls_group);
     }
 
     fn count_failure(&self, error: &ConnectError) {

@@ -62,6 +62,38 @@ async fn lanes_do_not_mix() {
 }
 
 #[tokio::test]
+async fn a_subscriber_that_does_not_read_is_told_how_much_it_lost() {
+    let member = node().await;
+    let mut slow = Subscriber::open(&member, "chat", "").await;
+    // More than its inbox and every buffer on the way to it.
+    let count = 48;
+    for _ in 0..count {
+        member.publish("chat", vec![7; 1_000_000]).await;
+    }
+    let (mut numbers, mut dropped) = (Vec::new(), 0);
+    while numbers.len() as u64 + dropped < count {
+        let event = slow.next().await;
+        match event.kind.as_str() {
+            "lagged" => dropped += event.data["dropped"].as_u64().expect("a number"),
+            _ => numbers.push(event.seq()),
+        }
+    }
+    assert!(dropped > 0 && numbers.last() == Some(&count), "{numbers:?}, {dropped} dropped");
+    assert!(numbers.is_sorted_by(|before, after| before < after), "{numbers:?}");
+}
+
+#[tokio::test]
+async fn a_quiet_stream_shows_that_it_is_alive() {
+    let member = node().await;
+    let mut quiet = Subscriber::open(&member, "chat", "").await;
+    let heard = tokio::time::timeout(std::time::Duration::from_secs(20), quiet.next_or_end()).await;
+    assert!(heard.is_err(), "nothing happens: {heard:?}");
+    assert_eq!(quiet.comments, 1, "a comment every 15 seconds");
+    member.publish("chat", "x").await;
+    assert_eq!(quiet.messages(1).await[0].seq(), 1);
+}
+
+#[tokio::test]
 async fn a_drain_ends_subscriptions_and_is_not_held_up() {
     let mut member = node().await;
     let mut subscriber = Subscriber::open(&member, "chat", "").await;

@@ -18,6 +18,7 @@ pub struct Member {
     pub oap: SocketAddr,
     /// Arguments beside its ports and folders.
     arguments: Vec<String>,
+    services: &'static str,
     folder: TempDir,
     process: Option<Process>,
 }
@@ -29,7 +30,8 @@ impl Member {
         let data = folder.path().join("data");
         std::fs::create_dir(&data).expect("made");
         let key = NodeKey::load_or_create(&data.join("node.key")).expect("made");
-        Member { id: key.node_id().to_string(), oap: own_address(), arguments: Vec::new(), folder, process: None }
+        let (id, oap, services) = (key.node_id().to_string(), own_address(), "http,oap,overlay");
+        Member { id, oap, arguments: Vec::new(), services, folder, process: None }
     }
 
     /// The node as others are told of it.
@@ -46,12 +48,33 @@ impl Member {
         self.arguments.extend(["--peer".to_owned(), peer.to_owned()]);
     }
 
+    /// Gives it other services, from its next start on.
+    pub fn with_services(mut self, services: &'static str) -> Member {
+        self.services = services;
+        self
+    }
+
+    /// Gives it an argument, from its next start on.
+    pub fn with_argument(mut self, argument: &str) -> Member {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Gives it a file of settings, which it reads at its next start; a node that runs takes up the change.
+    pub fn configure(&mut self, settings: &str) {
+        let file = self.folder.path().join("node.toml");
+        std::fs::write(&file, settings).expect("written");
+        if !self.arguments.iter().any(|argument| argument == "--config") {
+            self.arguments.extend(["--config".to_owned(), file.display().to_string()]);
+        }
+    }
+
     /// Starts it and waits until it is ready.
     pub async fn start(&mut self) {
         let data = self.data_dir();
         let runtime = std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());
         let mut prepared = command(BINARY, self.folder.path());
-        prepared.args(["run", "--services", "http,oap,overlay", "--runtime", &runtime]);
+        prepared.args(["run", "--services", self.services, "--runtime", &runtime]);
         prepared.args(["--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).arg("--oap").arg(self.oap.to_string());
         prepared.arg("--data-dir").arg(&data).args(&self.arguments);
         let mut process = Process::spawn(prepared, self.folder.path());
@@ -123,21 +146,41 @@ impl Member {
         eventually("a session", async || self.peer(id).await.filter(|peer| peer["state"] == "connected")).await
     }
 
+    /// A session over OAP with the operator's token.
+    pub async fn oap_client(&self) -> oap_client::Client {
+        let address = self.address().parse().expect("an address");
+        let token = Some(self.process.as_ref().expect("it runs").token.clone());
+        oap_client::Client::connect(&address, oap_client::Options { token, ..Default::default() })
+            .await
+            .expect("connected")
+    }
+
     /// Publishes bytes as they are.
     pub async fn publish(&self, lane: &str, payload: impl Into<bytes::Bytes>) -> Value {
+        let reply = self.try_publish(lane, payload).await;
+        assert_eq!(reply.status, 202, "{}", reply.text());
+        reply.json().expect("JSON")
+    }
+
+    /// The same, where a refusal is an answer too.
+    pub async fn try_publish(&self, lane: &str, payload: impl Into<bytes::Bytes>) -> Reply {
         let bearer = self.bearer();
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/octet-stream")];
         let mut client = Client::connect(self.api()).await.expect("the node listens");
         let path = format!("/overlay/lanes/{lane}/publish");
-        let reply = client.request(Method::POST, &path, &headers, payload).await.expect("the node answers");
-        assert_eq!(reply.status, 202, "{}", reply.text());
-        reply.json().expect("JSON")
+        client.request(Method::POST, &path, &headers, payload).await.expect("the node answers")
     }
 }
 
 /// Nodes that are started and joined: each pair names a node and one that it is told of.
 pub async fn network(count: usize, links: &[(usize, usize)]) -> Vec<Member> {
+    network_with(count, links, "").await
+}
+
+/// The same, with settings for all of them.
+pub async fn network_with(count: usize, links: &[(usize, usize)], settings: &str) -> Vec<Member> {
     let mut members: Vec<Member> = (0..count).map(|_| Member::new()).collect();
+    members.iter_mut().for_each(|member| member.configure(settings));
     for (from, to) in links {
         let address = members[*to].address();
         members[*from].knows(&address);

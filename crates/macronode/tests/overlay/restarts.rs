@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::eventually;
-use crate::member::{Member, network};
+use crate::member::{Member, network, network_with};
 use crate::subscriber::Subscriber;
 
 /// Numbers of an origin that a subscriber has heard of, as messages or as told gaps, up to this one.
@@ -58,6 +58,37 @@ async fn what_was_published_while_the_middle_node_was_dead_is_recovered() {
     let origin = line[0].id.clone();
     let (messages, missed) = heard_up_to(&mut far, &origin, 11).await;
     assert_eq!((messages, missed), ((6..=11).collect(), Vec::new()), "the first node still has them all");
+}
+
+#[tokio::test]
+async fn what_a_small_ring_let_go_while_the_middle_of_five_was_dead_is_told_as_a_gap() {
+    let links = [(0, 1), (1, 2), (3, 2), (4, 3)];
+    let mut line = network_with(5, &links, "[overlay]\nring_bytes = \"1 MiB\"\n").await;
+    let mut far = Subscriber::open(&line[4], "chat", "").await;
+    line[0].publish("chat", "before").await;
+    assert_eq!(far.messages(1).await[0].seq(), 1);
+    line[2].end(Signal::KILL).await;
+    let id = line[2].id.clone();
+    eventually("the loss of a session", async || {
+        let peer = line[1].peer(&id).await?;
+        (peer["state"] != "connected").then_some(())
+    })
+    .await;
+    let count = 40;
+    for _ in 0..count {
+        line[0].publish("chat", vec![1; 60_000]).await;
+    }
+    line[2].start().await;
+    line[1].wait_connected(&id).await;
+    line[3].wait_connected(&id).await;
+    line[0].publish("chat", "after").await;
+    let last = count + 2;
+    let (messages, missed) = heard_up_to(&mut far, &line[0].id.clone(), last).await;
+    assert!(!missed.is_empty() && messages.len() > 1, "{} came, {missed:?} did not", messages.len());
+    let mut all = [missed.clone(), messages].concat();
+    all.sort_unstable();
+    assert_eq!(all, (2..=last).collect::<Vec<_>>(), "each number came, or was told as lost, once");
+    assert!(missed.iter().all(|seq| *seq < last - 1), "what the rings held came: {missed:?}");
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ pub struct Subscriber {
     waiting: Vec<u8>,
     /// Bytes of `waiting` in which no event ends, so that a large one is looked through once.
     searched: usize,
+    /// Comments heard so far.
+    pub comments: usize,
     _sender: SendRequest<Empty<Bytes>>,
     _driver: JoinSet<()>,
 }
@@ -81,6 +83,7 @@ impl Subscriber {
             body: response.into_body(),
             waiting: Vec::new(),
             searched: 0,
+            comments: 0,
             _sender: sender,
             _driver: driver,
         })
@@ -104,6 +107,7 @@ impl Subscriber {
                     let data = serde_json::from_str(field("data").expect("data")).expect("JSON");
                     return Some(Event { kind: kind.to_owned(), data });
                 }
+                self.comments += usize::from(text.starts_with(':'));
             }
             self.searched = self.waiting.len().saturating_sub(1);
             let frame = self.body.frame().await?.ok()?;

@@ -71,6 +71,20 @@ impl Socket {
 }
 
 #[tokio::test]
+async fn a_burst_comes_whole_by_websocket() {
+    let mut member = Member::new();
+    member.start().await;
+    let count = 1_000;
+    let publisher = member.oap_client().await.publisher("chat").await.expect("opened");
+    publisher.publish_all((0..count).map(|_| "x".into())).await.expect("sent");
+    publisher.finish().await.expect("published");
+    let mut socket = Socket::open(&member, &member.bearer(), &format!("?from={}:1", member.id)).await;
+    for seq in 1..=count {
+        assert_eq!(socket.next().await["seq"], seq);
+    }
+}
+
+#[tokio::test]
 async fn messages_come_and_go_by_websocket() {
     let pair = network(2, &[(1, 0)]).await;
     let mut first = Socket::open(&pair[0], &pair[0].bearer(), "?own=false").await;

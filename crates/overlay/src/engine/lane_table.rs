@@ -2,10 +2,14 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::task::{Context, Poll};
 
-use ron_gossip::LaneName;
+use bytes::Bytes;
+use ron_gossip::{Core, LaneName};
+use ron_transport::NodeId;
 
-use crate::subscription::Subscriber;
+use super::catch_up::{CatchUp, Progress};
+use crate::subscription::{Subscriber, SubscriberSlot};
 use crate::words::Item;
 
 /// Who hears which lane.
@@ -14,35 +18,87 @@ pub(super) struct LaneTable {
     lanes: HashMap<LaneName, Vec<Listener>>,
     /// Lanes whose subscribers were given something since the last flush.
     touched: Vec<LaneName>,
-    count: usize,
+    /// Lanes with a subscriber that is given what the ring held before what arrives.
+    behind: Vec<LaneName>,
 }
 
 struct Listener {
     hears_own: bool,
+    /// How far it has got, until it has everything that arrived.
+    catching_up: Option<Box<CatchUp>>,
     subscriber: Box<dyn Subscriber>,
+    _slot: SubscriberSlot,
 }
 
 impl LaneTable {
-    pub fn add(&mut self, lane: LaneName, hears_own: bool, subscriber: Box<dyn Subscriber>) {
-        self.count += 1;
-        self.lanes.entry(lane).or_default().push(Listener { hears_own, subscriber });
+    pub fn add(
+        &mut self,
+        lane: LaneName,
+        hears_own: bool,
+        subscriber: Box<dyn Subscriber>,
+        catching_up: Option<Box<CatchUp>>,
+        slot: SubscriberSlot,
+    ) {
+        if catching_up.is_some() && !self.behind.contains(&lane) {
+            self.behind.push(lane);
+        }
+        self.lanes.entry(lane).or_default().push(Listener { hears_own, catching_up, subscriber, _slot: slot });
+    }
+
+    /// Goes on with the subscribers that are behind; ready if one of them got further. Otherwise each of them wakes the
+    /// engine when it has room.
+    pub fn poll_catch_up(&mut self, core: &Core, me: NodeId, context: &mut Context<'_>) -> Poll<()> {
+        let mut outcome = Poll::Pending;
+        let lanes = &mut self.lanes;
+        self.behind.retain(|lane| {
+            let mut is_behind = false;
+            for listener in lanes.get_mut(lane).into_iter().flatten() {
+                let Some(catching_up) = &mut listener.catching_up else { continue };
+                let unwanted = (!listener.hears_own).then_some(me);
+                match catching_up.advance(core, lane, unwanted, listener.subscriber.as_mut(), context) {
+                    Progress::Done => {
+                        listener.catching_up = None;
+                        outcome = Poll::Ready(());
+                        continue;
+                    }
+                    Progress::More | Progress::Some => outcome = Poll::Ready(()),
+                    Progress::None => {}
+                }
+                is_behind = true;
+            }
+            is_behind
+        });
+        outcome
     }
 
     pub fn is_heard(&self, lane: &LaneName) -> bool {
         self.lanes.contains_key(lane)
     }
 
-    pub fn count(&self) -> usize {
-        self.count
+    /// Gives a message that arrived to everybody on the lane who wants it.
+    pub fn give_message(&mut self, lane: &LaneName, item: &Item, is_own: bool, arrival: u64) {
+        self.give_each(lane, |listener, made| {
+            let is_wanted = !is_own || listener.hears_own;
+            match &mut listener.catching_up {
+                Some(catching_up) => catching_up.note_arrival(arrival, is_wanted),
+                None if is_wanted => listener.subscriber.give(lane, item, made),
+                None => {}
+            }
+        });
     }
 
-    /// Gives an item of this origin to everybody on the lane who wants it.
-    pub fn give(&mut self, lane: &LaneName, item: &Item, is_own: bool) {
+    /// Tells everybody on the lane of a gap or an epoch.
+    pub fn give_notice(&mut self, lane: &LaneName, item: &Item) {
+        self.give_each(lane, |listener, made| match &mut listener.catching_up {
+            Some(catching_up) => catching_up.note(item.clone()),
+            None => listener.subscriber.give(lane, item, made),
+        });
+    }
+
+    fn give_each(&mut self, lane: &LaneName, give: impl Fn(&mut Listener, &OnceCell<Bytes>)) {
         let Some(listeners) = self.lanes.get_mut(lane) else { return };
         let made = OnceCell::new();
-        for listener in listeners.iter_mut().filter(|listener| !is_own || listener.hears_own) {
-            listener.subscriber.give(lane, item, &made);
-        }
+        listeners.iter_mut().for_each(|listener| give(listener, &made));
         if self.touched.last() != Some(lane) {
             self.touched.push(*lane);
         }
@@ -56,36 +112,38 @@ impl LaneTable {
         }
     }
 
-    /// Forgets those who are gone, on quiet lanes too.
+    /// Forgets those who are gone, on quiet lanes too; the others can tell what they could not tell before.
     pub fn tidy(&mut self) {
         self.lanes.retain(|_, listeners| {
             listeners.retain(|listener| !listener.subscriber.is_gone());
+            listeners.iter_mut().for_each(|listener| listener.subscriber.flush());
             !listeners.is_empty()
         });
-        self.count = self.lanes.values().map(Vec::len).sum();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::subscription::inbox;
+    use crate::subscription::{SubscriberPool, inbox};
 
     #[test]
     fn who_left_is_forgotten_on_a_quiet_lane_too() {
         let (quiet, busy): (LaneName, LaneName) = ("quiet".parse().expect("a name"), "busy".parse().expect("a name"));
         let mut table = LaneTable::default();
         let mut add = |lane| {
-            let (writer, reader) = inbox();
-            table.add(lane, true, Box::new(writer));
+            let (pool, (writer, reader)) = (Arc::<SubscriberPool>::default(), inbox(&Arc::default()));
+            table.add(lane, true, Box::new(writer), None, pool.take().expect("a place"));
             reader
         };
         let (left, stays) = (add(quiet), add(busy));
         drop(left);
         table.tidy();
-        assert_eq!((table.count(), table.is_heard(&quiet), table.is_heard(&busy)), (1, false, true));
+        assert_eq!((table.is_heard(&quiet), table.is_heard(&busy)), (false, true));
         drop(stays);
         table.tidy();
-        assert_eq!(table.count(), 0);
+        assert!(!table.is_heard(&busy));
     }
 }

@@ -1,31 +1,29 @@
 //! One life of an engine: its core, its peers, its subscribers, and the loop that turns them.
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ron_gossip::wire::Message as GossipMessage;
-use ron_gossip::{
-    Core, CoreConfig, LaneName, Link as LinkKind, MsgId, Origin, Peer, PublishError, SendOutcome, SlowConsumer,
-};
+use ron_gossip::{Core, LaneName, Link as LinkKind, MsgId, Origin, Peer, PublishError, SendOutcome};
 use ron_kernel::{TaskContext, TaskResult, clock};
 use ron_transport::NodeId;
-use ron_types::limits::overlay::{PEERS_MAX, SUBSCRIPTIONS_MAX};
 use ron_types::{Error, Kind};
 use tokio::time::Instant;
 
+use super::catch_up::CatchUp;
 use super::lane_table::LaneTable;
 use super::ports::EngineReceivers;
 use super::shell::{EngineShell, count_busy};
-use super::{Batch, NewSubscriber, Order, Trace, Work};
-use crate::config::EgressOverflow;
+use super::{Batch, NewSubscriber, Order, PublishStream, StreamMessage, Trace, Work};
+use crate::memory;
 use crate::peers::Link;
-use crate::shared::{OverlayOptions, Shared};
-use crate::subscription::Subscriber;
-use crate::words::{Item, LaneLink, Message, Outcome, PeerOutcome, Published};
+use crate::shared::Shared;
+use crate::words::{LaneLink, Outcome, PeerOutcome, Published};
 
 /// Pause between two rounds in which subscribers that are gone are forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
@@ -56,6 +54,8 @@ pub(crate) async fn gossip_engine(
         let due = engine.tick();
         engine.lanes.flush();
         engine.tidy();
+        // In each turn, so that replays get on while work never runs out.
+        let _ = poll_fn(|context| Poll::Ready(engine.poll_catch_up(context))).await;
         if done == WORK_PER_TURN {
             // While work never runs out nothing else here yields, and other tasks of the thread would starve.
             tokio::task::consume_budget().await;
@@ -66,6 +66,7 @@ pub(crate) async fn gossip_engine(
             () = context.stopping() => break,
             order = receivers.orders.recv() => order.into_iter().for_each(|order| engine.obey(order)),
             work = receivers.work.recv() => work.into_iter().for_each(|work| engine.perform(work)),
+            () = poll_fn(|context| engine.poll_catch_up(context)) => tokio::task::consume_budget().await,
             () = tokio::time::sleep_until(due) => {}
             () = context.heartbeat() => {}
         }
@@ -85,21 +86,24 @@ struct Engine<'a> {
     lanes: LaneTable,
     started: Instant,
     tidied: Instant,
+    peer_bytes_per_second: usize,
 }
 
 impl<'a> Engine<'a> {
     /// Each life begins an epoch of its own: its numbers begin again, and must not be taken for those of the life
     /// before.
     fn new(shared: &'a Shared) -> Self {
-        let options = &shared.options;
-        let config = core_config(options);
+        let (options, live) = (&shared.options, shared.live.get());
+        // Read at each start: a change of one of these restarts the service.
+        let config = memory::core_config(&live.value.engine);
+        let peer_bytes_per_second = live.value.engine.peer_bytes_per_second;
         let mut seed = [0; 8];
         // Without a seed the engine's timers are merely less spread.
         let _ = getrandom::fill(&mut seed);
         let origin = Origin(*options.node_id.as_bytes());
         let core = Core::new(config, origin, next_epoch(), u64::from_le_bytes(seed));
         let (links, lanes, started) = (HashMap::new(), LaneTable::default(), clock::now());
-        let mut engine = Engine { shared, core, links, lanes, started, tidied: started };
+        let mut engine = Engine { shared, core, links, lanes, started, tidied: started, peer_bytes_per_second };
         for link in shared.peers.links() {
             engine.obey(Order::PeerUp(link));
         }
@@ -115,7 +119,8 @@ impl<'a> Engine<'a> {
         let now = self.now();
         let (me, counts) = (self.shared.options.node_id, &self.shared.counts);
         let (links, lanes) = (&self.links, &mut self.lanes);
-        let mut shell = EngineShell { me, links, lanes, counts, is_publishing: false };
+        let peer_bytes_per_second = self.peer_bytes_per_second;
+        let mut shell = EngineShell { me, links, lanes, counts, peer_bytes_per_second, is_publishing: false };
         call(&mut self.core, now, &mut shell)
     }
 
@@ -174,13 +179,9 @@ impl<'a> Engine<'a> {
             Work::Publish { lane, payload, outcome } => {
                 let _ = outcome.send(self.publish(lane, &payload));
             }
-            Work::Stream { lane, messages } => {
-                for message in messages {
-                    let published = self.publish(lane, &message.payload);
-                    if let Some(tell) = message.outcome {
-                        tell(published);
-                    }
-                }
+            Work::Stream { lane, stream, messages } => self.publish_all(lane, &stream, messages),
+            Work::Fence(done) => {
+                let _ = done.send(());
             }
         }
     }
@@ -197,6 +198,22 @@ impl<'a> Engine<'a> {
                 // Bytes that are no message are no accident: TLS would have caught one.
                 self.shared.counts.misbehaved(link, &error);
                 link.ending.notify_one();
+            }
+        }
+    }
+
+    /// A message that is refused without anybody to tell ends its stream: a publisher must not take it for published.
+    fn publish_all(&mut self, lane: LaneName, stream: &PublishStream, messages: Vec<StreamMessage>) {
+        let mut refusal = stream.refusal();
+        for StreamMessage { payload, outcome } in messages {
+            let published = refusal.clone().map_or_else(|| self.publish(lane, &payload), Err);
+            match (outcome, published) {
+                (Some(tell), published) => tell(published),
+                (None, Ok(_)) => {}
+                (None, Err(error)) => {
+                    stream.refuse(error);
+                    refusal = stream.refusal();
+                }
             }
         }
     }
@@ -231,42 +248,27 @@ impl<'a> Engine<'a> {
         Ok(Published { msg_id: published.msg_id, origin, epoch: published.epoch, seq: published.seq, peers })
     }
 
-    /// What the ring holds of the asked-for numbers comes first; from then on the subscriber hears what is delivered.
+    /// What the ring holds of the asked-for numbers comes first, as fast as the subscriber takes it; from then on it
+    /// hears what is delivered.
     fn subscribe(&mut self, new: NewSubscriber) -> Result<(), Error> {
-        if self.lanes.count() >= SUBSCRIPTIONS_MAX {
+        let slot = self.shared.subscribers.take().or_else(|| {
             self.lanes.tidy();
-        }
-        if self.lanes.count() >= SUBSCRIPTIONS_MAX {
-            return Err(Error::busy("the table of subscriptions"));
-        }
+            self.shared.subscribers.take()
+        });
+        let slot = slot.ok_or_else(|| Error::busy("the table of subscriptions"))?;
         let NewSubscriber { lane, from, own, mut subscriber } = new;
-        let me = self.shared.options.node_id;
-        for (origin, seq) in from.into_iter().filter(|(origin, _)| own || *origin != me) {
-            self.replay(&lane, origin, seq, subscriber.as_mut());
-        }
+        // It may have a word of its own to say first.
         subscriber.flush();
-        self.lanes.add(lane, own, subscriber);
+        let me = self.shared.options.node_id;
+        let from: Vec<(NodeId, u64)> = from.into_iter().filter(|(origin, _)| own || *origin != me).collect();
+        let catching_up = (!from.is_empty()).then(|| Box::new(CatchUp::new(&self.core, &lane, from)));
+        self.lanes.add(lane, own, subscriber, catching_up, slot);
         Ok(())
     }
 
-    fn replay(&self, lane: &LaneName, origin: NodeId, from: u64, subscriber: &mut dyn Subscriber) {
-        let mut next = from;
-        for held in self.core.replay(lane, &Origin(*origin.as_bytes()), from) {
-            if held.seq > next {
-                let gap = Item::Gap { origin, epoch: held.epoch, from: next, to: held.seq - 1 };
-                subscriber.give(lane, &gap, &OnceCell::new());
-            }
-            next = held.seq + 1;
-            let message = Message {
-                msg_id: held.msg_id,
-                origin,
-                epoch: held.epoch,
-                seq: held.seq,
-                hops: held.hops,
-                payload: held.payload,
-            };
-            subscriber.give(lane, &Item::Message(message), &OnceCell::new());
-        }
+    /// Goes on with subscribers that asked for what the ring held; ready if one of them got further.
+    fn poll_catch_up(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.lanes.poll_catch_up(&self.core, self.shared.options.node_id, context)
     }
 
     fn lane_links(&self) -> Vec<(NodeId, LaneLink)> {
@@ -296,22 +298,6 @@ impl<'a> Engine<'a> {
 
 fn peer_of(link: &Link) -> Peer {
     Peer(*link.node_id.as_bytes())
-}
-
-/// The bounds of a core, as the node's configuration has them.
-fn core_config(options: &OverlayOptions) -> CoreConfig {
-    CoreConfig {
-        peers_max: PEERS_MAX,
-        ring_bytes_max: options.ring_bytes,
-        ring_bytes_per_lane: options.ring_bytes,
-        slow_consumer: match options.egress_overflow {
-            EgressOverflow::RejectNew => SlowConsumer::Busy,
-            EgressOverflow::ShedOldest => SlowConsumer::DropOldest,
-            EgressOverflow::DropNewest => SlowConsumer::DropNewest,
-            EgressOverflow::Disconnect => SlowConsumer::Disconnect,
-        },
-        ..CoreConfig::default()
-    }
 }
 
 fn refusal(error: PublishError) -> Error {

@@ -1,20 +1,24 @@
 //! The ways to the engines: which one a lane falls to, and its two queues.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use ron_gossip::{LaneName, MsgId};
 use ron_kernel::queue::{QueueReceiver, QueueSender};
-use ron_kernel::{Builder, Deadline};
+use ron_kernel::{Builder, Deadline, retry};
 use ron_transport::NodeId;
 use ron_types::limits::overlay::ENGINES;
 use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
-use super::{Batch, NewSubscriber, Order, StreamMessage, Trace, Work};
+use super::{Batch, NewSubscriber, Order, PublishStream, StreamMessage, Trace, Work};
 use crate::peers::Link;
 use crate::specs;
 use crate::words::{LaneLink, Published};
+
+/// Wait before something that an engine had no room for is offered again.
+const RETRY_WAIT: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 
 /// The senders to every engine.
 pub(crate) struct EnginePorts(Vec<EnginePort>);
@@ -60,7 +64,7 @@ impl EnginePorts {
     pub fn offer(&self, engine: usize, batch: Batch) -> Result<(), Batch> {
         self.0[engine].work.offer_or_return(Work::Frames(batch)).map_err(|(work, _)| match work {
             Work::Frames(batch) => batch,
-            Work::Publish { .. } | Work::Stream { .. } => unreachable!("what was offered comes back"),
+            Work::Publish { .. } | Work::Stream { .. } | Work::Fence(_) => unreachable!("what was offered comes back"),
         })
     }
 
@@ -74,13 +78,29 @@ impl EnginePorts {
     pub fn publish_stream(
         &self,
         lane: LaneName,
+        stream: &PublishStream,
         messages: Vec<StreamMessage>,
     ) -> Result<(), (Vec<StreamMessage>, Error)> {
         let port = self.port(&lane);
-        port.work.offer_or_return(Work::Stream { lane, messages }).map_err(|(work, error)| match work {
+        let work = Work::Stream { lane, stream: stream.clone(), messages };
+        port.work.offer_or_return(work).map_err(|(work, error)| match work {
             Work::Stream { messages, .. } => (messages, error),
-            Work::Publish { .. } | Work::Frames(_) => unreachable!("what was offered comes back"),
+            Work::Publish { .. } | Work::Frames(_) | Work::Fence(_) => unreachable!("what was offered comes back"),
         })
+    }
+
+    /// Waits until the lane's engine has done everything that it was given before.
+    pub async fn fence(&self, lane: &LaneName, by: Deadline) -> Result<(), Error> {
+        let (done, answer) = oneshot::channel();
+        let mut fence = Work::Fence(done);
+        while let Err((back, error)) = self.port(lane).work.offer_or_return(fence) {
+            if error.kind != Kind::Busy || by.has_passed() {
+                return Err(error);
+            }
+            fence = back;
+            tokio::time::sleep(retry::jitter(RETRY_WAIT.0, RETRY_WAIT.1)).await;
+        }
+        by.run("publications", answer).await?.map_err(|_| engine_ended())
     }
 
     pub async fn subscribe(&self, new: NewSubscriber, by: Deadline) -> Result<(), Error> {

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use oap::{AppId, Frame};
-use ron_gossip::{Delivered, DisconnectReason, LaneName, Origin, Peer, SendOutcome, Shell};
+use ron_gossip::{CONTROL_FLOW, Delivered, DisconnectReason, LaneName, Origin, Peer, SendOutcome, Shell};
+use ron_kernel::clock;
 use ron_transport::{NodeId, PushError};
 
 use super::lane_table::LaneTable;
@@ -25,6 +26,8 @@ pub(super) struct EngineShell<'a> {
     pub links: &'a HashMap<Peer, Arc<Link>>,
     pub lanes: &'a mut LaneTable,
     pub counts: &'a Counts,
+    /// Bytes in a second that each peer may be sent; 0 for no bound.
+    pub peer_bytes_per_second: usize,
     /// Whether the call is a publication, whose refusals its caller counts with those for lack of credit.
     pub is_publishing: bool,
 }
@@ -32,9 +35,13 @@ pub(super) struct EngineShell<'a> {
 impl Shell for EngineShell<'_> {
     fn send(&mut self, peer: &Peer, _lane: &LaneName, flow: u64, message: Bytes) -> SendOutcome {
         let Some(link) = self.links.get(peer) else { return SendOutcome::NotReady };
+        let bytes = message.len();
         match link.outbox.push(flow, Frame::event(AppId::GOSSIP, 0, message)) {
             Ok(()) => {
                 self.counts.sent(1);
+                if flow != CONTROL_FLOW && self.peer_bytes_per_second > 0 {
+                    link.budget.spend(clock::now(), self.peer_bytes_per_second, bytes);
+                }
                 SendOutcome::Sent
             }
             Err(PushError::Full { queued_bytes, .. }) => {
@@ -48,12 +55,26 @@ impl Shell for EngineShell<'_> {
         }
     }
 
+    fn may_send(&mut self, peer: &Peer) -> Result<(), u32> {
+        if self.peer_bytes_per_second == 0 {
+            return Ok(());
+        }
+        let Some(link) = self.links.get(peer) else { return Ok(()) };
+        link.budget.check(clock::now(), self.peer_bytes_per_second).map_err(|wait| {
+            if !self.is_publishing {
+                count_busy(link, self.counts);
+            }
+            wait.as_millis() as u32
+        })
+    }
+
     fn shed_oldest(&mut self, peer: &Peer, flow: u64, bytes: usize) -> usize {
-        let shed = self.links.get(peer).map_or(0, |link| link.outbox.shed_oldest(flow, bytes));
-        if shed > 0 {
+        let (frames, bytes) = self.links.get(peer).map_or((0, 0), |link| link.outbox.shed_oldest(flow, bytes));
+        if frames > 0 {
             self.counts.shed();
         }
-        shed
+        // Credit counts messages; headers are the outbox's.
+        bytes - frames * oap::HEADER_BYTES
     }
 
     fn disconnect(&mut self, peer: &Peer, why: DisconnectReason) {
@@ -77,16 +98,16 @@ impl Shell for EngineShell<'_> {
             hops: delivered.hops,
             payload: delivered.payload.clone(),
         };
-        self.lanes.give(lane, &Item::Message(message), origin == self.me);
+        self.lanes.give_message(lane, &Item::Message(message), origin == self.me, delivered.arrival);
     }
 
     fn gap(&mut self, lane: &LaneName, origin: &Origin, epoch: u64, from: u64, to: u64) {
         self.counts.gap();
-        self.lanes.give(lane, &Item::Gap { origin: NodeId::from_bytes(origin.0), epoch, from, to }, false);
+        self.lanes.give_notice(lane, &Item::Gap { origin: NodeId::from_bytes(origin.0), epoch, from, to });
     }
 
     fn new_epoch(&mut self, lane: &LaneName, origin: &Origin, epoch: u64) {
-        self.lanes.give(lane, &Item::Epoch { origin: NodeId::from_bytes(origin.0), epoch }, false);
+        self.lanes.give_notice(lane, &Item::Epoch { origin: NodeId::from_bytes(origin.0), epoch });
     }
 }
 

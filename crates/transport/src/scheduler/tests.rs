@@ -53,15 +53,29 @@ fn a_frame_larger_than_the_quantum_waits_for_its_turns_and_goes() {
 }
 
 #[test]
+fn what_is_cut_into_frames_is_taken_whole_or_not_at_all() {
+    let mut scheduler = Scheduler::new(Bounds { frames_max: 4, bytes_max: 1000, ..BOUNDS });
+    let parts = |count: u64, len| (0..count).map(|corr| frame(corr, len)).collect::<Vec<_>>();
+    scheduler.push(1, frame(9, 100)).expect("room");
+    assert_eq!(scheduler.push_whole(1, parts(4, 100)), Err(NoRoom), "a frame too many");
+    assert_eq!(scheduler.push_whole(1, parts(2, 451)), Err(NoRoom), "a byte too many for both");
+    assert_eq!((scheduler.frames(), scheduler.bytes()), (1, 100), "nothing is taken of what is refused");
+    assert_eq!(scheduler.push_whole(1, parts(2, 450)), Ok(()));
+    assert_eq!(taken(&mut scheduler, usize::MAX), [9, 0, 1]);
+    assert_eq!(scheduler.push_whole(1, parts(8, 450)), Ok(()), "what never fits goes alone");
+    assert_eq!(scheduler.push(2, frame(9, 100)), Err(NoRoom));
+}
+
+#[test]
 fn shedding_takes_the_oldest_of_one_flow() {
     let mut scheduler = Scheduler::new(BOUNDS);
     for corr in 0..4 {
         scheduler.push(corr % 2, frame(corr, 100)).expect("room");
     }
-    assert_eq!(scheduler.shed_oldest(0, 1), 1);
+    assert_eq!(scheduler.shed_oldest(0, 1), (1, 100));
     assert_eq!((scheduler.bytes(), scheduler.frames()), (300, 3));
-    assert_eq!(scheduler.shed_oldest(1, 1000), 2, "the flow is empty then");
-    assert_eq!(scheduler.shed_oldest(5, 1), 0, "no such flow");
+    assert_eq!(scheduler.shed_oldest(1, 1000), (2, 200), "the flow is empty then");
+    assert_eq!(scheduler.shed_oldest(5, 1), (0, 0), "no such flow");
     assert_eq!(taken(&mut scheduler, usize::MAX), [2]);
 }
 
@@ -178,7 +192,7 @@ fn agree(scheduler: &mut Scheduler, model: &mut Model, number: u64, operation: &
             assert!(out >= bytes.min(before), "no less than asked for");
             assert!(out <= bytes.saturating_add(last), "no more than one frame beyond");
         }
-        Operation::Shed { flow, bytes } => assert_eq!(scheduler.shed_oldest(flow, bytes), model.shed(flow, bytes)),
+        Operation::Shed { flow, bytes } => assert_eq!(scheduler.shed_oldest(flow, bytes).0, model.shed(flow, bytes)),
     }
     assert_eq!((scheduler.bytes(), scheduler.frames()), (model.bytes(), model.waiting.len()));
     assert_eq!(scheduler.control_bytes(), model.controls * HEADER_BYTES);

@@ -1,6 +1,6 @@
 //! What the other side may cost: bytes, frames, and the control lane that passes them all.
 
-use oap::{AppId, Control, Frame};
+use oap::{AppId, Control, Flags, Frame};
 use tokio::task::JoinSet;
 
 use super::harness::*;
@@ -13,8 +13,30 @@ async fn a_full_queue_says_so_and_takes_no_more() {
     let (taken, outcome) = session.outbox.push_all(1, (0..20).map(|corr| frame(corr, 62)));
     assert_eq!((taken, outcome), (10, Err(PushError::Full { queued_bytes: 1000, queued_frames: 10 })));
     assert_eq!((session.outbox.queued_frames(), session.outbox.queued_bytes_of(1)), (10, 1000));
-    assert_eq!(session.outbox.shed_oldest(1, 150), 2);
+    assert_eq!(session.outbox.shed_oldest(1, 150), (2, 200));
     assert_eq!(session.outbox.push(1, frame(20, 62)), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_in_parts_is_queued_whole_or_not_at_all() {
+    let limits = SessionLimits { egress_frames_max: 6, ..SessionLimits::default() };
+    let (session, mut other) = pair_with(64 * 1024, &limits).await;
+    let parts = |corr: u64| {
+        let flags = [Flags::START, Flags::EVENT, Flags::END];
+        flags.map(|flags| Frame::event(AppId::LANES, corr, vec![0; 100]).with_flags(flags))
+    };
+    let events = parts(1).into_iter().chain([frame(2, 62)]).chain(parts(3)).chain([frame(4, 62)]);
+    let (taken, outcome) = session.outbox.push_all(1, events);
+    assert_eq!(taken, 2, "events, not frames");
+    assert!(matches!(outcome, Err(PushError::Full { queued_frames: 4, .. })), "no part of the third: {outcome:?}");
+    assert_eq!(session.outbox.push_all(1, [frame(5, 62)]).0, 1, "what is small still fits");
+    let mut set = JoinSet::new();
+    run(&mut set, session.writer);
+    let mut heard = Vec::new();
+    while heard.len() < 5 {
+        other.reader.next_batch(&mut heard).await.expect("frames");
+    }
+    assert_eq!(numbers(&heard), [1, 1, 1, 2, 5]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,9 +3,6 @@
 // Everything the node answers is text to this page: it is put into the document as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
-/** Bytes that may wait for one peer; a bar this full is red. */
-const QUEUE_BYTES = 4 * 1024 * 1024;
-
 /** An element of a drawing; children that are no elements are text. */
 function shape(name, attributes, ...children) {
   const node = document.createElementNS(SVG, name);
@@ -31,7 +28,7 @@ function linkShape(peer, [x, y], [cx, cy], lane) {
 
 function peerShapes(peer, [x, y], lane) {
   const link = linkOf(peer, lane);
-  const share = Math.min(1, peer.queued_bytes / QUEUE_BYTES);
+  const share = Math.min(1, peer.queued_bytes / Math.max(1, peer.queued_bytes_max));
   const shapes = [
     shape("circle", { class: `peer ${link}`, cx: x, cy: y, r: 22 },
       shape("title", {}, `${peer.node_id}\n${peer.addr}\n${peer.state}, ${link}`)),

@@ -1,0 +1,225 @@
+//! A subscriber on its way from what the ring held when it came to what arrives now, as fast as it takes it.
+//!
+//! First come the numbers it asked for, origin by origin; then everything that arrived since, in the ring's order, with
+//! the gaps and epochs that were told meanwhile in their places. So the ring is the only buffer: what it lets go before
+//! the subscriber took it is told, as a gap where the numbers are known and as lagged where they are not.
+
+use std::cell::OnceCell;
+use std::collections::VecDeque;
+use std::task::Context;
+
+use ron_gossip::{Core, HeldMessage, LaneName, Origin};
+use ron_transport::NodeId;
+
+use crate::subscription::Subscriber;
+use crate::words::{Item, Message};
+
+/// Items that one subscriber is given in one turn of its engine, so that a long replay holds up nobody else.
+const ITEMS_PER_TURN: usize = 64;
+/// Bytes after which a turn ends likewise.
+const BYTES_PER_TURN: usize = 1 << 20;
+/// Gaps and epochs that wait for their place; a subscriber that is behind by more is told as lagged.
+const NOTICES_MAX: usize = 1024;
+
+/// What one turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// The subscriber has everything that arrived.
+    Done,
+    /// There is more, and room for it.
+    More,
+    /// Something was given; the subscriber's waker is kept for the rest.
+    Some,
+    /// There is no room; the subscriber's waker is kept.
+    None,
+}
+
+/// Numbers of one origin that were asked for and held.
+#[derive(Debug)]
+struct Range {
+    origin: NodeId,
+    epoch: u64,
+    next: u64,
+    last: u64,
+}
+
+/// How far a subscriber has got.
+#[derive(Debug)]
+pub(super) struct CatchUp {
+    ranges: VecDeque<Range>,
+    /// Arrival of the next message once the ranges are given.
+    next: u64,
+    /// Above the last message that arrived.
+    tip: u64,
+    /// Wanted messages that arrived since the subscription, and are neither given nor told as lost.
+    outstanding: u64,
+    /// Gaps and epochs, each with the arrival that it goes before.
+    notices: VecDeque<(u64, Item)>,
+    /// Items lost, not told yet.
+    lost: u64,
+}
+
+/// What is given next.
+enum Next<'a> {
+    Notice(Item),
+    Message(NodeId, HeldMessage<'a>),
+    Nothing,
+}
+
+impl CatchUp {
+    /// Begins with what the ring holds of these numbers; numbers count from 1.
+    pub(super) fn new(core: &Core, lane: &LaneName, from: Vec<(NodeId, u64)>) -> CatchUp {
+        let range = |(origin, from): (NodeId, u64)| {
+            let (epoch, last) = core.last_held(lane, &Origin(*origin.as_bytes()))?;
+            Some(Range { origin, epoch, next: from.max(1), last }).filter(|range| range.next <= last)
+        };
+        let (ranges, tip) = (from.into_iter().filter_map(range).collect(), core.tip(lane));
+        CatchUp { ranges, next: tip, tip, outstanding: 0, notices: VecDeque::new(), lost: 0 }
+    }
+
+    /// A message arrived in the lane: it is in the ring, and given in its turn.
+    pub(super) fn note_arrival(&mut self, arrival: u64, is_wanted: bool) {
+        self.tip = arrival + 1;
+        self.outstanding += u64::from(is_wanted);
+    }
+
+    /// A gap or an epoch was told.
+    pub(super) fn note(&mut self, item: Item) {
+        if self.notices.len() >= NOTICES_MAX {
+            self.notices.pop_front();
+            self.lost += 1;
+        }
+        self.notices.push_back((self.tip, item));
+    }
+
+    /// Gives what there is room for, within the bounds of a turn.
+    pub(super) fn advance(
+        &mut self,
+        core: &Core,
+        lane: &LaneName,
+        unwanted: Option<NodeId>,
+        subscriber: &mut dyn Subscriber,
+        context: &mut Context<'_>,
+    ) -> Progress {
+        let (mut items, mut bytes) = (0, 0);
+        let progress = loop {
+            if items >= ITEMS_PER_TURN || bytes >= BYTES_PER_TURN {
+                break Progress::More;
+            }
+            let next = self.next_item(core, lane, unwanted);
+            let size = match &next {
+                Next::Message(_, held) => held.payload_bytes(),
+                Next::Nothing if self.lost == 0 => break Progress::Done,
+                Next::Notice(_) | Next::Nothing => 0,
+            };
+            if subscriber.poll_room(context, size).is_pending() {
+                break if items > 0 { Progress::Some } else { Progress::None };
+            }
+            (items, bytes) = (items + 1, bytes + size);
+            let mut give = |item: &Item| subscriber.give(lane, item, &OnceCell::new());
+            if self.lost > 0 {
+                // Told before what comes after it; this round gives nothing else, so that it needs no further room.
+                give(&Item::Lagged { dropped: std::mem::take(&mut self.lost) });
+                continue;
+            }
+            match next {
+                Next::Notice(item) => {
+                    give(&item);
+                    self.noticed(&item);
+                }
+                Next::Message(origin, held) => {
+                    let place = (held.arrival, held.seq());
+                    if let Some(message) = message_of(origin, held) {
+                        give(&Item::Message(message));
+                    }
+                    self.passed(place);
+                }
+                Next::Nothing => {}
+            }
+        };
+        if items > 0 {
+            subscriber.flush();
+        }
+        progress
+    }
+
+    /// What comes next. What cannot be given is passed over here, and counted as lost.
+    fn next_item<'a>(&mut self, core: &'a Core, lane: &LaneName, unwanted: Option<NodeId>) -> Next<'a> {
+        while let Some(range) = self.ranges.front() {
+            if range.next > range.last {
+                self.ranges.pop_front();
+                continue;
+            }
+            let Range { origin, epoch, next, last } = *range;
+            let held = core.replay(lane, &Origin(*origin.as_bytes()), next).next();
+            let held = held.filter(|held| held.epoch() == epoch && held.seq() <= last);
+            return match held {
+                Some(held) if held.seq() == next => Next::Message(origin, held),
+                held => {
+                    let to = held.map_or(last, |held| held.seq() - 1);
+                    Next::Notice(Item::Gap { origin, epoch, from: next, to })
+                }
+            };
+        }
+        loop {
+            if let Some((_, notice)) = self.notices.front().filter(|(before, _)| *before <= self.next) {
+                return Next::Notice(notice.clone());
+            }
+            let Some(held) = core.arrived(lane, self.next) else {
+                // Nothing is left of what came before the next notice.
+                self.lose(self.tip.saturating_sub(self.next).min(self.outstanding));
+                let Some((before, _)) = self.notices.front() else {
+                    self.next = self.next.max(self.tip);
+                    return Next::Nothing;
+                };
+                self.next = *before;
+                continue;
+            };
+            if held.arrival > self.next {
+                self.lose((held.arrival - self.next).min(self.outstanding));
+                self.next = held.arrival;
+                continue;
+            }
+            match held.origin.map(|origin| NodeId::from_bytes(origin.0)) {
+                Some(origin) if Some(origin) == unwanted => self.next += 1,
+                Some(origin) => return Next::Message(origin, held),
+                // A forgotten origin: the message cannot say whose it is.
+                None => {
+                    self.lose(1.min(self.outstanding));
+                    self.next += 1;
+                }
+            }
+        }
+    }
+
+    fn lose(&mut self, items: u64) {
+        self.lost += items;
+        self.outstanding -= items;
+    }
+
+    fn noticed(&mut self, item: &Item) {
+        match (self.ranges.front_mut(), item) {
+            (Some(range), Item::Gap { to, .. }) => range.next = to + 1,
+            _ => drop(self.notices.pop_front()),
+        }
+    }
+
+    fn passed(&mut self, (arrival, seq): (u64, u64)) {
+        match self.ranges.front_mut() {
+            Some(range) => range.next = seq + 1,
+            None => {
+                self.next = arrival + 1;
+                self.outstanding = self.outstanding.saturating_sub(1);
+            }
+        }
+    }
+}
+
+fn message_of(origin: NodeId, held: HeldMessage<'_>) -> Option<Message> {
+    let held = held.read()?;
+    let (msg_id, epoch, seq, hops, payload) = (held.msg_id, held.epoch, held.seq, held.hops, held.payload);
+    Some(Message { msg_id, origin, epoch, seq, hops, payload })
+}
+
+#[cfg(test)]
+mod tests;
