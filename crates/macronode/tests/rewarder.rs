@@ -6,8 +6,12 @@
 
 #[path = "rewarder/cli.rs"]
 mod cli;
+#[path = "rewarder/corrections.rs"]
+mod corrections;
 #[path = "rewarder/doctor.rs"]
 mod doctor;
+#[path = "rewarder/http_ledger.rs"]
+mod http_ledger;
 #[path = "rewarder/ledger.rs"]
 mod ledger;
 #[path = "rewarder/page.rs"]
