@@ -8,6 +8,8 @@
 mod cli;
 #[path = "rewarder/corrections.rs"]
 mod corrections;
+#[path = "rewarder/crowds.rs"]
+mod crowds;
 #[path = "rewarder/doctor.rs"]
 mod doctor;
 #[path = "rewarder/http_ledger.rs"]
