@@ -77,11 +77,11 @@ impl Inputs {
 
     /// The file with these bytes, if it is here, kept from removal as long as the pin lives.
     pub fn pin(self: &Arc<Self>, hash: &[u8; 32]) -> Option<InputPin> {
-        self.folder.as_ref()?;
+        let path = self.folder.as_ref()?.join(file_name(hash));
         // Counted before the look, so that a removal either has happened or does not.
         *self.state().pins.entry(*hash).or_default() += 1;
-        let pin = InputPin { inputs: Arc::clone(self), hash: *hash };
-        pin.path().is_file().then_some(pin)
+        let pin = InputPin { inputs: Arc::clone(self), hash: *hash, path };
+        pin.path.is_file().then_some(pin)
     }
 
     /// Begins a file that must turn out to have this hash. Blocks.
@@ -121,12 +121,13 @@ impl Inputs {
 pub struct InputPin {
     inputs: Arc<Inputs>,
     hash: [u8; 32],
+    path: PathBuf,
 }
 
 impl InputPin {
     /// The file.
-    pub fn path(&self) -> PathBuf {
-        self.inputs.folder.as_deref().unwrap_or(Path::new("")).join(file_name(&self.hash))
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 

@@ -42,15 +42,15 @@ fn question(case: &Case) -> String {
 /// Epochs that both divide.
 const EPOCHS: u64 = 10_000;
 /// Python processes, each with its part of the epochs.
-const PROCESSES: u64 = 2;
+const PROCESSES: usize = 2;
 
 #[test]
 fn python_divides_the_same_epochs_to_the_same_units() {
-    let parts = (0..PROCESSES).map(|part| (part..EPOCHS).step_by(PROCESSES as usize).map(random::epoch).collect());
-    let parts: Vec<Vec<Case>> = parts.collect();
+    let part = |part: usize| (part as u64..EPOCHS).step_by(PROCESSES).map(random::epoch).collect();
+    let parts: [Vec<Case>; PROCESSES] = std::array::from_fn(part);
     let paying: usize = std::thread::scope(|scope| {
-        let compared: Vec<_> = parts.iter().map(|cases| scope.spawn(|| compare(cases))).collect();
-        compared.into_iter().map(|part| part.join().expect("they agree")).sum()
+        let compared = parts.each_ref().map(|cases| scope.spawn(|| compare(cases)));
+        compared.map(|part| part.join().expect("they agree")).into_iter().sum()
     });
     assert_eq!(parts.iter().map(Vec::len).sum::<usize>() as u64, EPOCHS);
     assert!(paying as u64 * 2 > EPOCHS, "most epochs pay somebody, or nothing was tried");

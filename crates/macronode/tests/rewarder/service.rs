@@ -254,7 +254,9 @@ async fn artifacts_are_removed_to_make_room_and_what_was_paid_stays() {
     let config = format!("{UNSIGNED}epochs_bytes_max = \"1MiB\"\n");
     let node = options().config(config).start().await.expect("started");
     let caller = Caller::of(&node);
-    let b3 = caller.upload(&usage(22_000, 0)).await;
+    // Long ids, so that few payouts take many bytes.
+    let rows = (0..1_400).map(|actor| format!("{actor:05}{},1\n", "x".repeat(900)));
+    let b3 = caller.upload(&std::iter::once("actor,quantity\n".to_owned()).chain(rows).collect::<String>()).await;
     assert_eq!(caller.compute("e1", &body(&b3)).await.status, 202);
     assert_eq!(caller.ended("e1").await["state"], "settled");
     let stats = caller.get("/rewarder/stats").await.json().expect("JSON");
@@ -268,7 +270,7 @@ async fn artifacts_are_removed_to_make_room_and_what_was_paid_stays() {
     assert!(!node.data_dir().join("rewarder/epochs/e1").exists());
     let epoch = caller.get("/rewarder/epochs/e1").await.json().expect("JSON");
     assert_eq!((&epoch["state"], &epoch["assets"][0]["paid"]), (&json!("settled"), &json!("1000003")), "{epoch}");
-    assert_eq!(caller.get("/rewarder/epochs/e1/proof/a00000").await.status, 404);
+    assert_eq!(caller.get("/rewarder/epochs/e1/proof/nobody").await.status, 404);
     assert_eq!(caller.compute("e1", &body(&b3)).await.status, 200, "and is still not computed again");
     assert_eq!(caller.compute("e2", &body(&b3)).await.status, 202, "there is room");
     assert_eq!(caller.ended("e2").await["state"], "settled");

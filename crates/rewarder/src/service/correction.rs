@@ -217,7 +217,7 @@ impl Disk for UploadedFiles {
         read_only()
     }
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        open_plain(&self.files.get(name).ok_or(io::ErrorKind::NotFound)?.path())
+        open_plain(self.files.get(name).ok_or(io::ErrorKind::NotFound)?.path())
     }
     fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
         read_only()

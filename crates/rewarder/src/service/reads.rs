@@ -102,6 +102,11 @@ impl LoadedRuns {
         Ok(run)
     }
 
+    /// Forgets what is over the bound as soon as nobody uses it: one run that is larger does not stay.
+    fn trim(&self, bytes_max: u64) {
+        lock(&self.0).make_room(0, bytes_max);
+    }
+
     /// Forgets a run whose artifacts are gone.
     pub fn forget(&self, commitment: &str) {
         lock(&self.0).by_commitment.remove(commitment);
@@ -136,7 +141,10 @@ pub(crate) async fn ask_loaded<T: Send + 'static, const N: usize>(
             runs.push(run);
         }
         let loaded = runs.iter().map(|run| run.load()).collect::<Result<Vec<_>, _>>().map_err(sealed_error)?;
-        question(std::array::from_fn(|index| &*loaded[index])).map_err(sealed_error)
+        let answer = question(std::array::from_fn(|index| &*loaded[index])).map_err(sealed_error);
+        drop((loaded, runs));
+        reading.loaded_runs.trim(bytes_max);
+        answer
     };
     blocking(engine, deadline, answer).await
 }

@@ -121,14 +121,16 @@ impl ComputeRequest {
     }
 }
 
+/// A file, what it must hash to, and what keeps it there.
+type Resolved = (InputFile, Option<[u8; 32]>, Option<InputPin>);
+
 impl InputRef {
-    /// The file, what it must hash to, and what keeps it there.
-    fn resolve(&self, grounds: &Grounds<'_>) -> Result<(InputFile, Option<[u8; 32]>, Option<InputPin>), Error> {
+    fn resolve(&self, grounds: &Grounds<'_>) -> Result<Resolved, Error> {
         match self {
             InputRef::Upload(hash) => {
                 let missing = || Error::new(Kind::NotFound, format!("inputs: {} was not uploaded", b3(hash)));
                 let pin = grounds.inputs.pin(hash).ok_or_else(missing)?;
-                Ok((InputFile { name: b3(hash), path: pin.path() }, Some(*hash), Some(pin)))
+                Ok((InputFile { name: b3(hash), path: pin.path().to_owned() }, Some(*hash), Some(pin)))
             }
             InputRef::File { path, b3 } => {
                 let found = inputs::below(grounds.inputs_dir, path)?;
