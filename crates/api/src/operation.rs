@@ -43,6 +43,8 @@ pub struct Operation {
     pub(crate) takes_min_durability: bool,
     pub(crate) tells_durability: bool,
     pub(crate) errors: &'static [Kind],
+    /// Kinds of failure that have another status here than elsewhere.
+    pub(crate) statuses: &'static [(Kind, u16)],
     /// The formats of its refusals; none for problem bodies.
     pub(crate) error_formats: Option<&'static ErrorFormats>,
     /// The body is read piece by piece, however long it is; the handler bounds it.
@@ -103,6 +105,7 @@ impl Operation {
             takes_min_durability: false,
             tells_durability: false,
             errors: &[],
+            statuses: &[],
             error_formats: None,
             takes_stream: false,
             claims: None,
@@ -263,6 +266,18 @@ impl Operation {
         self
     }
 
+    /// Kinds of failure that have another status here than elsewhere.
+    pub const fn statuses(mut self, statuses: &'static [(Kind, u16)]) -> Self {
+        self.statuses = statuses;
+        self
+    }
+
+    /// The status of a kind of failure.
+    pub(crate) fn status_of(&self, kind: Kind) -> u16 {
+        let own = self.statuses.iter().find(|(known, _)| *known == kind);
+        own.map_or_else(|| kind.http_status(), |(_, status)| *status)
+    }
+
     /// Sentence on what a caller needs.
     pub(crate) fn needs_sentence(&self) -> String {
         match (self.needs_text, self.needs) {
@@ -297,7 +312,7 @@ impl Operation {
     pub(crate) fn refusals(&self) -> Vec<Kind> {
         let guarded = self.takes_token().then_some(ANY_GUARDED_ROUTE).into_iter().flatten();
         let mut kinds: Vec<Kind> = ANY_ROUTE.into_iter().chain(guarded).chain(self.errors.iter().copied()).collect();
-        kinds.sort_by_key(|kind| kind.http_status());
+        kinds.sort_by_key(|kind| self.status_of(*kind));
         kinds
     }
 }

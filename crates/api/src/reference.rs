@@ -53,7 +53,7 @@ fn row(operation: &Operation) -> String {
 /// Statuses of what was done, and those refusals that not every operation has.
 fn answers(operation: &Operation) -> String {
     let done = operation.success_statuses().iter().map(|status| (*status).to_owned());
-    let refused = operation.errors.iter().map(|kind| format!("{} `{}`", kind.http_status(), kind.code()));
+    let refused = operation.errors.iter().map(|kind| format!("{} `{}`", operation.status_of(*kind), kind.code()));
     done.chain(refused).collect::<Vec<_>>().join(", ")
 }
 

@@ -3,6 +3,7 @@
 mod answers;
 mod compute;
 mod epochs;
+mod events;
 mod inputs;
 mod ledger;
 mod page;
@@ -46,6 +47,7 @@ static OPERATIONS: [&Operation; operation_count(GROUPS)] = joined(GROUPS);
 const GROUPS: &[&[&Operation]] = &[
     compute::OPERATIONS,
     epochs::OPERATIONS,
+    events::OPERATIONS,
     page::OPERATIONS,
     inputs::OPERATIONS,
     usage::OPERATIONS,
@@ -69,7 +71,7 @@ pub fn rewarder_routes(builder: ApiBuilder, rewarder: Rewarder, authority: Autho
     let builder = builder.surface(&SURFACE).authority(&authority);
     let app = Arc::new(App { usage: rewarder.usage().clone(), rewarder, authority });
     let groups: [fn(Routes) -> Routes; GROUPS.len()] =
-        [compute::routes, epochs::routes, page::routes, inputs::routes, usage::routes, ledger::routes];
+        [compute::routes, epochs::routes, events::routes, page::routes, inputs::routes, usage::routes, ledger::routes];
     groups.into_iter().fold(Routes { builder, app }, |routes, add| add(routes)).builder
 }
 
@@ -141,8 +143,12 @@ fn epoch_of(text: &str) -> Result<EpochId, Problem> {
 }
 
 /// A quarantined epoch is told apart from one that is only in conflict with the request.
+const STATUSES: &[(Kind, u16)] = &[(Kind::Quarantine, StatusCode::UNPROCESSABLE_ENTITY.as_u16())];
+
+/// A refusal with the status that its kind has on this surface.
 fn told(error: Error) -> Problem {
-    let is_quarantined = error.kind == Kind::Quarantine;
+    let own = STATUSES.iter().find(|(kind, _)| *kind == error.kind);
+    let status = own.and_then(|(_, status)| StatusCode::from_u16(*status).ok());
     let problem = Problem::from(error);
-    if is_quarantined { Problem { status: StatusCode::UNPROCESSABLE_ENTITY, ..problem } } else { problem }
+    Problem { status: status.unwrap_or(problem.status), ..problem }
 }

@@ -111,11 +111,18 @@ impl Inner {
         self.state.lock().map_err(|_| LedgerError::Unavailable("the book broke in mid-change; restart the node".into()))
     }
 
+    /// A book that has lost records cannot answer for payouts now. It is not a refusal: none of them is at fault, and
+    /// the restored book takes them.
+    fn is_whole(&self) -> Result<(), LedgerError> {
+        let unavailable = |damage: &String| {
+            LedgerError::Unavailable(format!("the book is damaged and books nothing until it is restored: {damage}"))
+        };
+        lock(&self.damage).as_ref().map_or(Ok(()), |damage| Err(unavailable(damage)))
+    }
+
     /// Appends what is new of a batch, and says from which record on the outcomes are true.
     fn append(&self, batch: &Batch) -> Result<Appended, LedgerError> {
-        if let Some(damage) = &*lock(&self.damage) {
-            return Err(LedgerError::Refused(format!("the book only tells and books nothing: {damage}")));
-        }
+        self.is_whole()?;
         let mut state = self.state()?;
         let plan = state.plan(batch, self.transfers_max)?;
         if plan.accepted == 0 {
@@ -233,6 +240,8 @@ impl Ledger for Book {
     }
 
     async fn tally(&self, run: &RunKey) -> Result<Vec<Tally>, LedgerError> {
+        // Sums without the lost records would accuse an epoch that was paid.
+        self.inner.is_whole()?;
         self.inner.read(|state| state.tally(run)).await
     }
 

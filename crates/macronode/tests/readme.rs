@@ -20,14 +20,19 @@ fn commands(page: &str, heading: &str, block: usize) -> Vec<String> {
 
 /// Runs a command as it stands, but for addresses and the path of the binary; gives what it says.
 fn run(node: &Node, shown: &str) -> String {
-    let here = shown
-        .replace("127.0.0.1:8080", &node.api.to_string())
-        .replace("127.0.0.1:9600", &node.admin.to_string())
-        .replace("target/release/macronode", env!("CARGO_BIN_EXE_macronode"));
-    let ran = Command::new("sh").args(["-c", &here]).current_dir(node.dir.path()).output().expect("sh runs");
+    let here =
+        shown.replace("127.0.0.1:8080", &node.api.to_string()).replace("127.0.0.1:9600", &node.admin.to_string());
+    let said = run_in(node.dir.path(), &here);
+    assert!(!said.is_empty(), "{shown} says something");
+    said
+}
+
+/// Runs a command that needs no node in this folder.
+fn run_in(folder: &std::path::Path, shown: &str) -> String {
+    let here = shown.replace("target/release/macronode", env!("CARGO_BIN_EXE_macronode"));
+    let ran = Command::new("sh").args(["-c", &here]).current_dir(folder).output().expect("sh runs");
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success(), "{shown}\n{said}{}", String::from_utf8_lossy(&ran.stderr));
-    assert!(!said.is_empty(), "{shown} says something");
     said
 }
 
@@ -98,12 +103,7 @@ async fn the_three_nodes_of_the_readme_gossip_as_they_stand() {
     let [cluster, subscribe, publish, peers] = &shown[..] else { panic!("four commands: {shown:?}") };
     let cluster = Running::start(folder.path(), cluster, "cluster.txt");
     testkit::eventually("the nodes", async || cluster.said().contains("node-3").then_some(())).await;
-    let run = |shown: &str| {
-        let here = shown.replace("target/release/macronode", env!("CARGO_BIN_EXE_macronode"));
-        let ran = Command::new("sh").args(["-c", &here]).current_dir(folder.path()).output().expect("sh runs");
-        assert!(ran.status.success(), "{shown}\n{}", String::from_utf8_lossy(&ran.stderr));
-        String::from_utf8_lossy(&ran.stdout).into_owned()
-    };
+    let run = |shown: &str| run_in(folder.path(), shown);
     let hears = Running::start(folder.path(), subscribe, "heard.txt");
     // The subscriber says nothing before the first message, so the first ones may come too early for it.
     testkit::eventually("the message", async || {
@@ -112,6 +112,21 @@ async fn the_three_nodes_of_the_readme_gossip_as_they_stand() {
     })
     .await;
     assert_eq!(run(peers).matches("connected").count(), 2);
+}
+
+#[tokio::test]
+async fn the_payouts_of_the_readme_come_out_as_they_stand() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shown = commands("README.md", "## From a CSV to verified payouts in five commands", 1);
+    assert_eq!(shown.len(), 5, "{shown:?}");
+    let promised = ["", "", "2026-11 written to epoch", "verified: 2026-11 comes out the same", "ann gets 600000"];
+    for (shown, answer) in shown.iter().zip(promised) {
+        let said = run_in(folder.path(), shown);
+        assert!(said.contains(answer), "{shown} answers {answer}: {said}");
+    }
+    // What the text below them promises of the same folder.
+    let proof = run_in(folder.path(), "target/release/macronode reward proof epoch ann");
+    assert!(proof.contains("600000"), "{proof}");
 }
 
 #[test]

@@ -6,8 +6,14 @@
 
 #[path = "rewarder/cli.rs"]
 mod cli;
+#[path = "rewarder/corrections.rs"]
+mod corrections;
+#[path = "rewarder/crowds.rs"]
+mod crowds;
 #[path = "rewarder/doctor.rs"]
 mod doctor;
+#[path = "rewarder/http_ledger.rs"]
+mod http_ledger;
 #[path = "rewarder/ledger.rs"]
 mod ledger;
 #[path = "rewarder/page.rs"]

@@ -31,6 +31,9 @@ pub const ALLOCATIONS_PARQUET: &str = "allocations.parquet";
 /// What was paid before a correction.
 pub const PAID: &str = "paid.ndjson";
 
+/// Signatures under a correction: beside the run and not part of it, since what they are under is its commitment.
+pub const SIGNATURES: &str = "correction.dsse.json";
+
 /// Every file that a run may have.
 pub const ALL: [&str; 8] =
     [MANIFEST, COMMITMENT, POLICY, ENVELOPE, USAGE, ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, PAID];

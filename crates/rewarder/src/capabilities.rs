@@ -10,6 +10,8 @@ pub const COMPUTE: Action = Action::new("rewarder:compute");
 pub const UPLOAD: Action = Action::new("rewarder:upload");
 /// Let the payouts of an epoch leave.
 pub const RELEASE: Action = Action::new("rewarder:release");
+/// Remove the artifacts of an epoch.
+pub const REMOVE: Action = Action::new("rewarder:remove");
 /// Read the embedded ledger.
 pub const LEDGER: Action = Action::new("rewarder:ledger");
 
@@ -22,6 +24,7 @@ pub static CAPABILITIES: Capabilities = Capabilities {
         VerbSpec { action: COMPUTE, does: "have an epoch computed" },
         VerbSpec { action: UPLOAD, does: "bring usage files; their resource is `inputs`" },
         VerbSpec { action: RELEASE, does: "let the payouts of an epoch leave" },
+        VerbSpec { action: REMOVE, does: "remove the artifacts of an epoch that is over" },
         VerbSpec { action: LEDGER, does: "read the embedded ledger; its resource is the account" },
     ],
     limits: &[],

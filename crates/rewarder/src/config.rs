@@ -26,12 +26,20 @@ pub struct Options {
     /// Runs computed at once; they share `rewarder.memory_bytes` and the cores.
     #[schemars(extend("x-setting" = process(whole(1, limits::COMPUTE_WORKERS_MAX as u64))))]
     pub compute_workers: usize,
-    /// Memory for rows, totals and buffers of all runs together; what does not fit goes to disk.
+    /// Memory for rows, totals and buffers of all runs together; what does not fit goes to disk. Sealed runs that are
+    /// being read have as much as one of the runs, and readers beyond it are told to come back.
     #[schemars(extend("x-setting" = process(size(64 * MIB, 1024 * GIB))))]
     pub memory_bytes: Size,
     /// Disk that uploaded inputs may take; uploads beyond it are refused.
     #[schemars(extend("x-setting" = live(size(MIB, 1024 * 1024 * GIB))))]
     pub inputs_bytes_max: Size,
+    /// Disk that the artifacts of epochs may take; runs beyond it are refused until some are removed.
+    #[schemars(extend("x-setting" = live(size(MIB, 1024 * 1024 * GIB))))]
+    pub epochs_bytes_max: Size,
+    /// Time after which the artifacts of a settled epoch are removed, but for the last epoch of each policy; 0: they are
+    /// kept. What was paid stays in the seal log and in the ledger.
+    #[schemars(extend("x-setting" = live(time(0, 3660 * DAY_MS))))]
+    pub artifacts_kept_for: TimeSpan,
     /// The folder below which requests may name usage files; none: they may not.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-setting" = process(ValueKind::Path)))]
@@ -87,6 +95,8 @@ impl Default for Options {
             compute_workers: limits::COMPUTE_WORKERS,
             memory_bytes: Size(limits::MEMORY_BYTES),
             inputs_bytes_max: Size(limits::INPUTS_BYTES_MAX),
+            epochs_bytes_max: Size(limits::EPOCHS_BYTES_MAX),
+            artifacts_kept_for: TimeSpan::from_duration(std::time::Duration::ZERO),
             inputs_dir: None,
             trusted_keys: None,
             unsigned_policies: false,
@@ -105,6 +115,8 @@ impl Options {
             rpc_attempts_max: self.rpc_max_attempts,
             epoch_duration: self.epoch_duration.duration(),
             inputs_bytes_max: self.inputs_bytes_max.bytes() as u64,
+            epochs_bytes_max: self.epochs_bytes_max.bytes() as u64,
+            artifacts_kept_for: self.artifacts_kept_for.duration(),
             unsigned_policies: self.unsigned_policies,
             page: self.page,
         }

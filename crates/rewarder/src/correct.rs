@@ -3,6 +3,9 @@
 //! Who got too little is paid the rest. Who got too much gives it back, as far as the order allows; what is not taken
 //! back is carried in the manifest. The order among equals is that of the corrected run, so that nobody's amount
 //! changes for another reason than the error.
+//!
+//! Corrections are a chain: a correction is itself a run that can be corrected. What was paid then is what was paid
+//! before it, plus what it paid, minus what it took back, so that whatever it carried can be taken back by the next.
 
 use std::io::{self, Write};
 
@@ -12,25 +15,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::epoch::EpochId;
 use crate::hashing::b3;
+use crate::job::Computed;
 use crate::manifest::{CorrectedFacts, CorrectsFacts};
 
 /// Assets, and the amount of each actor in the order of a roster.
 pub type PaidAmounts = Vec<(String, Vec<u128>)>;
 
-/// The run to correct.
+/// The run to correct: an ordinary one, or the last correction of one.
 #[derive(Clone, Debug)]
 pub struct Correction {
     /// Its epoch.
     pub epoch: EpochId,
-    /// Its key.
+    /// Key of the run at the beginning of the chain, which orders equals.
     pub run_key: RunKey,
     /// Its commitment.
     pub commitment: [u8; 32],
     /// Most units that are taken back from one actor; none: whatever it was paid.
     pub clawback_max: Option<Units>,
-    /// Who was in it.
+    /// Who was in the chain up to it.
     pub roster: Roster,
-    /// Assets it paid, and the amount of each actor in the order of the roster.
+    /// Assets that were paid, and what each actor has of them in the order of the roster.
     pub paid: PaidAmounts,
 }
 
@@ -48,6 +52,20 @@ pub struct Corrected {
 }
 
 impl Correction {
+    /// The correction of a run with this commitment; a breach if what was paid does not add up.
+    pub fn of(paid: &Computed, commitment: [u8; 32], clawback_max: Option<Units>) -> Result<Correction, Breach> {
+        let (roster, amounts) = paid_after(paid)?;
+        let (epoch, run_key) = (paid.basis.epoch.clone(), *paid.order_key());
+        Ok(Correction { epoch, run_key, commitment, clawback_max, roster, paid: amounts })
+    }
+
+    /// Whether both begin from the same run and from the same amounts.
+    pub fn begins_as(&self, other: &Correction) -> bool {
+        let same_run =
+            (&self.epoch, &self.run_key, &self.commitment) == (&other.epoch, &other.run_key, &other.commitment);
+        same_run && self.roster == other.roster && self.paid == other.paid
+    }
+
     /// Facts for the manifest, without how it comes out.
     pub fn facts(&self) -> CorrectsFacts {
         CorrectsFacts {
@@ -101,6 +119,30 @@ impl Correction {
         let pay = AssetAllocation { asset: asset.clone(), pool, paid, amounts };
         Ok(OneAsset { pay, take_back, facts })
     }
+}
+
+/// What everyone has once this run and all before it in its chain are settled.
+fn paid_after(run: &Computed) -> Result<(Roster, PaidAmounts), Breach> {
+    let (roster, paying) = run.paying();
+    let corrected = run.outcome.as_ref().ok().and_then(|payouts| payouts.corrected.as_ref());
+    let (Some(before), Some(corrected)) = (&run.basis.correction, corrected) else {
+        let amounts = paying.iter().map(|allocation| (allocation.asset.clone(), allocation.amounts.clone()));
+        return Ok((roster.clone(), amounts.collect()));
+    };
+    // The roster of a correction has everybody of the runs before it.
+    let (_, places) = union(&before.roster, roster);
+    let mut paid = PaidAmounts::new();
+    for (allocation, take_back) in paying.iter().zip(&corrected.take_back) {
+        let earlier = before.paid.iter().find(|(asset, _)| *asset == allocation.asset).map(|(_, amounts)| amounts);
+        let amount = |(place, (pay, back)): (&Places, (&u128, &u128))| {
+            let had = place.0.and_then(|index| earlier?.get(index)).copied().unwrap_or(0);
+            let has = had.checked_add(*pay).and_then(|sum| sum.checked_sub(*back));
+            has.ok_or_else(|| Breach::Conservation(format!("{}: more was taken back than paid", allocation.asset)))
+        };
+        let amounts = places.iter().zip(allocation.amounts.iter().zip(take_back)).map(amount);
+        paid.push((allocation.asset.clone(), amounts.collect::<Result<_, _>>()?));
+    }
+    Ok((roster.clone(), paid))
 }
 
 struct OneAsset {

@@ -14,6 +14,8 @@ use crate::keys::{PublicKey, SigningKey, TrustedKeys};
 
 /// Type of a signed reward policy.
 pub const POLICY_TYPE: &str = "application/vnd.macronode.reward-policy+json";
+/// Type of a signed correction.
+pub const CORRECTION_TYPE: &str = "application/vnd.macronode.reward-correction+json";
 /// Longest envelope, in bytes: a policy of 1 MiB in base64 with its signatures.
 pub const ENVELOPE_BYTES_MAX: usize = 2 << 20;
 /// Most signatures in one envelope. Each may cost a verification for each trusted key.
@@ -26,8 +28,13 @@ pub enum EnvelopeError {
     #[error("the envelope cannot be read: {0}")]
     Malformed(String),
     /// An envelope around something else.
-    #[error("the envelope holds `{0}`, not `{POLICY_TYPE}`")]
-    OtherType(String),
+    #[error("the envelope holds `{found}`, not `{expected}`")]
+    OtherType {
+        /// Type that it has.
+        found: String,
+        /// Type that was asked for.
+        expected: &'static str,
+    },
     /// Too few of the trusted keys have signed.
     #[error("{valid} of the trusted keys have signed this; {threshold} must")]
     TooFewSignatures {
@@ -76,7 +83,12 @@ pub struct Verified {
 impl Envelope {
     /// An envelope around a policy, without signatures yet.
     pub fn around(payload: &[u8]) -> Envelope {
-        Envelope { payload: STANDARD.encode(payload), payload_type: POLICY_TYPE.to_owned(), signatures: Vec::new() }
+        Envelope::of(POLICY_TYPE, payload)
+    }
+
+    /// An envelope around a document of this type, without signatures yet.
+    pub fn of(payload_type: &str, payload: &[u8]) -> Envelope {
+        Envelope { payload: STANDARD.encode(payload), payload_type: payload_type.to_owned(), signatures: Vec::new() }
     }
 
     /// Reads an envelope within its bounds.
@@ -119,10 +131,16 @@ impl Envelope {
         Ok(())
     }
 
-    /// The document, if enough distinct trusted keys have signed it.
+    /// The policy, if enough distinct trusted keys have signed it.
     pub fn verify(&self, trusted: &TrustedKeys) -> Result<Verified, EnvelopeError> {
-        if self.payload_type != POLICY_TYPE {
-            return Err(EnvelopeError::OtherType(self.payload_type.chars().take(128).collect()));
+        self.verify_as(POLICY_TYPE, trusted)
+    }
+
+    /// The document of this type, if enough distinct trusted keys have signed it.
+    pub fn verify_as(&self, expected: &'static str, trusted: &TrustedKeys) -> Result<Verified, EnvelopeError> {
+        if self.payload_type != expected {
+            let found = self.payload_type.chars().take(128).collect();
+            return Err(EnvelopeError::OtherType { found, expected });
         }
         let payload = self.payload()?;
         let signed = pae(&self.payload_type, &payload);
@@ -200,7 +218,10 @@ mod tests {
         let payload = Envelope { payload: STANDARD.encode(b"{\"id\":\"b\"}"), ..envelope.clone() };
         assert_eq!(payload.verify(&trusted), Err(EnvelopeError::TooFewSignatures { valid: 0, threshold: 1 }));
         let other = Envelope { payload_type: "text/plain".into(), ..envelope.clone() };
-        assert_eq!(other.verify(&trusted), Err(EnvelopeError::OtherType("text/plain".into())));
+        assert_eq!(
+            other.verify(&trusted),
+            Err(EnvelopeError::OtherType { found: "text/plain".into(), expected: POLICY_TYPE })
+        );
         let loose = Envelope { payload: envelope.payload.trim_end_matches('=').to_owned() + "\n", ..envelope.clone() };
         assert!(matches!(loose.verify(&trusted), Err(EnvelopeError::Malformed(_))), "base64 is strict");
         let mut sig = STANDARD.decode(&envelope.signatures[0].sig).expect("base64");

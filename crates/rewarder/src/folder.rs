@@ -72,12 +72,7 @@ impl Disk for Folder {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let path = self.path.join(name);
-        // To open a pipe or a device of a stranger's folder could wait for ever.
-        if !fs::metadata(&path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
-        }
-        Ok(Arc::new(PlainFile(File::open(path)?)))
+        open_plain(&self.path.join(name))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -91,6 +86,15 @@ impl Disk for Folder {
     fn sync_dir(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
+}
+
+/// Opens a file that is there to be read.
+pub(crate) fn open_plain(path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+    // To open a pipe or a device of a stranger's folder could wait for ever.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
+    }
+    Ok(Arc::new(PlainFile(File::open(path)?)))
 }
 
 struct PlainFile(File);

@@ -21,6 +21,11 @@ pub trait Folders: Send + Sync {
     fn names(&self) -> io::Result<Vec<String>>;
     /// Removes a folder with all its files; fine if it is not there.
     fn remove(&self, name: &str) -> io::Result<()>;
+    /// Bytes of all files of a folder.
+    fn bytes(&self, name: &str) -> io::Result<u64> {
+        let disk = self.open(name)?;
+        disk.list()?.iter().map(|file| disk.open(file)?.len()).sum()
+    }
     /// Bytes of memory that they take; 0 for those on a file system.
     fn memory_bytes(&self) -> u64 {
         0

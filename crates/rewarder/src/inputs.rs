@@ -1,5 +1,6 @@
 //! Usage files that callers brought: addressed by the hash of their bytes, under a quota, whole or not at all.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -27,6 +28,8 @@ struct InputsState {
     bytes: u64,
     /// Number of the next unfinished file.
     next: u64,
+    /// Runs that were accepted and are not over, by the files that they read.
+    pins: BTreeMap<[u8; 32], usize>,
 }
 
 impl Inputs {
@@ -48,7 +51,7 @@ impl Inputs {
                 bytes += entry.metadata()?.len();
             }
         }
-        Ok(Inputs { folder: Some(folder), state: Mutex::new(InputsState { bytes, next: 0 }) })
+        Ok(Inputs { folder: Some(folder), state: Mutex::new(InputsState { bytes, ..InputsState::default() }) })
     }
 
     fn state(&self) -> MutexGuard<'_, InputsState> {
@@ -72,6 +75,15 @@ impl Inputs {
         path.is_file().then_some(path)
     }
 
+    /// The file with these bytes, if it is here, kept from removal as long as the pin lives.
+    pub fn pin(self: &Arc<Self>, hash: &[u8; 32]) -> Option<InputPin> {
+        let path = self.folder.as_ref()?.join(file_name(hash));
+        // Counted before the look, so that a removal either has happened or does not.
+        *self.state().pins.entry(*hash).or_default() += 1;
+        let pin = InputPin { inputs: Arc::clone(self), hash: *hash, path };
+        pin.path.is_file().then_some(pin)
+    }
+
     /// Begins a file that must turn out to have this hash. Blocks.
     pub fn begin(self: &Arc<Self>, hash: [u8; 32], announced: u64, bytes_max: u64) -> Result<Upload, Error> {
         let folder = self.folder()?;
@@ -89,14 +101,45 @@ impl Inputs {
         Ok(Upload { inputs: Arc::clone(self), hash, path, file, hasher: blake3::Hasher::new(), bytes: 0, bytes_max })
     }
 
-    /// Removes a file; false if it is not here. Blocks. A run that reads it now goes on: its descriptor stays.
+    /// Removes a file; false if it is not here, a conflict if a run that was accepted still needs it. Blocks.
     pub fn remove(&self, hash: &[u8; 32]) -> Result<bool, Error> {
         let path = self.folder()?.join(file_name(hash));
         let Ok(found) = fs::metadata(&path) else { return Ok(false) };
-        fs::remove_file(&path).map_err(|error| disk(&error))?;
         let mut state = self.state();
+        if state.pins.contains_key(hash) {
+            let detail = "a run that was accepted reads this input; remove it when the run is sealed";
+            return Err(Error::new(Kind::Conflict, detail));
+        }
+        fs::remove_file(&path).map_err(|error| disk(&error))?;
         state.bytes = state.bytes.saturating_sub(found.len());
         Ok(true)
+    }
+}
+
+/// Keeps an input from removal.
+#[derive(Debug)]
+pub struct InputPin {
+    inputs: Arc<Inputs>,
+    hash: [u8; 32],
+    path: PathBuf,
+}
+
+impl InputPin {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for InputPin {
+    fn drop(&mut self) {
+        let mut state = self.inputs.state();
+        if let Some(count) = state.pins.get_mut(&self.hash) {
+            *count -= 1;
+            if *count == 0 {
+                state.pins.remove(&self.hash);
+            }
+        }
     }
 }
 
@@ -233,6 +276,23 @@ mod tests {
         assert_eq!((twice.finish().expect("the same"), inputs.bytes()), (2, 2));
         assert!(inputs.remove(&hash(b"ab")).expect("removed") && !inputs.remove(&hash(b"ab")).expect("gone"));
         assert_eq!(inputs.bytes(), 0);
+    }
+
+    #[test]
+    fn what_a_run_waits_for_is_not_removed() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let inputs = Arc::new(Inputs::open(scratch.path().to_owned()).expect("opened"));
+        assert!(inputs.pin(&hash(b"ab")).is_none(), "it is not here");
+        let mut upload = inputs.begin(hash(b"ab"), 2, 10).expect("begun");
+        upload.write(b"ab").expect("room");
+        upload.finish().expect("as said");
+        let pins = [inputs.pin(&hash(b"ab")).expect("here"), inputs.pin(&hash(b"ab")).expect("here")];
+        for pin in pins {
+            assert_eq!(inputs.remove(&hash(b"ab")).expect_err("needed").kind, Kind::Conflict);
+            assert_eq!(fs::read(pin.path()).expect("readable"), b"ab");
+        }
+        assert!(inputs.remove(&hash(b"ab")).expect("removed"));
+        assert!(Inputs::nowhere().path(&hash(b"ab")).is_none());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The offline half is a run without a node. Read in this order: `policy_document` and `envelope` (whose rules), `job`
 //! (from files to amounts), `manifest` and `artifacts` (what is written, and its one hash), `sealed` (reading it
-//! again), `verify`, `proofs`, `intents`, `diff`, `correct`. The live half is `service`, with `store`, `folders` and
+//! again), `verify`, `proofs`, `intents`, `diff`, `correct`, `correction_statement`. The live half is `service`, with `store`, `folders` and
 //! `inputs`.
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@
 pub mod artifacts;
 pub mod canonical;
 pub mod correct;
+pub mod correction_statement;
 pub mod diff;
 pub mod distribution;
 pub mod envelope;

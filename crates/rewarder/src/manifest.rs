@@ -143,13 +143,13 @@ pub struct IntentFacts {
     pub taken_back: Units,
 }
 
-/// The run that a correction corrects, and how far.
+/// The run that a correction corrects, and how far. It may be a correction itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CorrectsFacts {
     /// Its epoch.
     pub epoch: EpochId,
-    /// Its key, which orders equals here as it did there.
+    /// Key of the first run of the chain, which orders equals here as it did there.
     pub run_key: String,
     /// Its commitment.
     pub commitment: String,
@@ -173,7 +173,7 @@ pub struct CorrectedFacts {
     pub pay: Units,
     /// Units taken back now.
     pub take_back: Units,
-    /// Units overpaid and not taken back: carried into the next epoch as a claim.
+    /// Units overpaid and not taken back: a correction of this one finds them as paid, and may take them back.
     pub carried: Units,
 }
 

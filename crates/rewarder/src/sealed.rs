@@ -32,6 +32,9 @@ pub enum SealedError {
     /// There is no run.
     #[error("there is no run here: {MANIFEST} is missing")]
     Missing,
+    /// The files were removed to make room.
+    #[error("its artifacts were removed by {0}; what it paid is in the ledger")]
+    Removed(String),
     /// A file is not what the run says it is.
     #[error("{file}: {reason}")]
     Damaged {
@@ -91,6 +94,17 @@ impl SealedRun {
         if written != Some(commitment) {
             return Err(damaged(MANIFEST, format!("its hash is {}, not the commitment", b3(&commitment))));
         }
+        SealedRun::named(disk, bytes, memory_bytes, threads)
+    }
+
+    /// Opens the run of this manifest, whose other files are in the folder: the caller knows its commitment.
+    pub fn named(
+        disk: Arc<dyn Disk>,
+        bytes: Vec<u8>,
+        memory_bytes: u64,
+        threads: usize,
+    ) -> Result<SealedRun, SealedError> {
+        let commitment = commitment(&bytes);
         let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|error| damaged(MANIFEST, error))?;
         let is_canonical = manifest.to_bytes().is_ok_and(|canonical| canonical == bytes);
         if manifest.format != FORMAT || !is_canonical {
@@ -170,11 +184,20 @@ impl SealedRun {
         facts.len() == paying.len() && facts.iter().zip(paying).all(is_same)
     }
 
+    /// The policy in force.
+    fn policy(&self) -> Result<Policy, SealedError> {
+        let policy = self.artifact(POLICY, POLICY_BYTES_MAX)?;
+        Policy::parse(&policy).map_err(|error| damaged(POLICY, error))
+    }
+
+    /// The policy as it came, with who stands behind it.
+    pub fn policy_document(&self) -> Result<PolicyDocument, SealedError> {
+        self.document(&self.policy()?)
+    }
+
     /// Everything that the run follows from, read from its folder.
     pub fn basis(&self) -> Result<Basis, SealedError> {
-        let manifest = &self.manifest;
-        let policy = self.artifact(POLICY, POLICY_BYTES_MAX)?;
-        let policy = Policy::parse(&policy).map_err(|error| damaged(POLICY, error))?;
+        let (manifest, policy) = (&self.manifest, self.policy()?);
         let usage = self.artifact(USAGE, self.memory_bytes)?;
         let totals = ron_usage::read_totals(Bytes::from(usage), self.memory_bytes);
         let totals = totals.map_err(|error| damaged(USAGE, error))?;

@@ -4,6 +4,7 @@
 //! makes a job; a worker computes it; the writer writes its artifacts and then its row in the seal log, the only commit
 //! point; the release gate asks whether a person must look; the emitter brings the payouts to the ledger and compares.
 
+mod correction;
 mod emitter;
 pub(crate) mod engine;
 mod handle;
@@ -11,6 +12,7 @@ mod ledger_port;
 mod reads;
 mod release;
 mod request;
+mod retention;
 mod scheduler;
 mod worker;
 mod writer;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::{Builder, Snapshot};
 
+pub use correction::CorrectionRequest;
 pub use engine::{Begun, DiskOpener, LedgerOpener, LiveOptions, Progress, Refusal, RewardEvent, ServiceOptions};
 pub use handle::{EpochState, Rewarder, RewarderStats, Uploaded};
 pub use ledger_port::PayoutLedger;

@@ -105,7 +105,7 @@ pub static EVENTS: QueueSpec = QueueSpec {
     capacity: limits::BUS_CAPACITY,
     answer: "loss-tolerant",
     on_drain: Fate::Discarded,
-    ..queue("events", "compute_worker, artifact_writer, intent_emitter", "observers", Overflow::DropOldest)
+    ..queue("events", "artifact_writer, intent_emitter, callers", "observers", Overflow::DropOldest)
 };
 
 /// Every channel of the rewarder, for the documentation and the contract.

@@ -8,8 +8,9 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ron_kernel::clock;
 use ron_log::{Class, Disk, Log, LogError, LogOptions, Position, Recovery, VerifyReport};
-use ron_types::limits::rewarder::EPOCHS_MAX;
+use ron_types::limits::rewarder::{EPOCHS_KNOWN_MAX, EPOCHS_MAX};
 
 pub use row::{AssetTotal, EpochRow, EpochStatus, Quarantine, QuarantineReason, SealRecord};
 
@@ -34,11 +35,24 @@ pub enum StoreError {
         /// Bytes it would take.
         bytes: usize,
     },
+    /// A correction that would pay what another one pays.
+    #[error("epoch {corrected} is corrected by {by} already; what is wrong still is mended by a correction of {by}")]
+    Corrected {
+        /// Id of the epoch that both correct.
+        corrected: String,
+        /// Id of the correction that came first.
+        by: String,
+    },
+    /// Artifacts that something may still be paid from.
+    #[error("epoch {0} is not over: its payouts follow from its artifacts")]
+    Needed(String),
     /// A record about an epoch that was never sealed.
     #[error("epoch {0} is not sealed")]
     Unknown(String),
     /// The table is full.
-    #[error("this node keeps {EPOCHS_MAX} epochs and takes no more")]
+    #[error(
+        "this node keeps as many epochs as it can; remove the artifacts of settled ones (`macronode reward prune`)"
+    )]
     TooMany,
     /// Records that this version does not understand.
     #[error(
@@ -64,6 +78,8 @@ struct Rows {
     places: BTreeMap<String, RowPlace>,
     /// Bytes of these rows.
     bytes: u64,
+    /// Rows whose artifacts are removed.
+    removed: usize,
     settled: u64,
 }
 
@@ -74,6 +90,10 @@ struct RowPlace {
 }
 
 impl Rows {
+    fn is_removed(&self, epoch: &str) -> bool {
+        self.by_epoch.get(epoch).is_some_and(|row| row.removed_by.is_some())
+    }
+
     fn put_place(&mut self, epoch: &str, place: RowPlace) {
         let before = self.places.insert(epoch.to_owned(), place);
         self.bytes += u64::from(place.bytes);
@@ -82,6 +102,7 @@ impl Rows {
 
     fn take(&mut self, record: &SealRecord, place: RowPlace) {
         let epoch = record.epoch();
+        let was_removed = self.is_removed(epoch);
         match (self.by_epoch.get_mut(epoch), record) {
             (Some(row), record) => Arc::make_mut(row).apply(record),
             (None, SealRecord::Row(row)) => drop(self.by_epoch.insert(epoch.to_owned(), Arc::new((**row).clone()))),
@@ -91,8 +112,17 @@ impl Rows {
         if matches!(record, SealRecord::Row(_)) {
             self.put_place(epoch, place);
         }
+        self.removed += usize::from(!was_removed && self.is_removed(epoch));
         let settled_as = self.by_epoch.get(epoch).and_then(|row| row.settled_as).unwrap_or(0);
         self.settled = self.settled.max(settled_as);
+    }
+}
+
+impl Rows {
+    /// The correction of an epoch, other than this one, whose payouts have left or may have.
+    fn corrected_by(&self, corrected: &str, except: &str) -> Option<String> {
+        let is_it = |row: &&Arc<EpochRow>| row.corrects.as_deref() == Some(corrected) && row.epoch != except;
+        self.by_epoch.values().filter(is_it).find(|row| row.is_paying()).map(|row| row.epoch.clone())
     }
 }
 
@@ -147,9 +177,27 @@ impl Store {
         self.rows().by_epoch.get(epoch).cloned()
     }
 
-    /// Whether another epoch would find room.
+    /// Whether another epoch would find room: among those with artifacts, and among all that are remembered.
     pub fn has_room(&self) -> bool {
-        self.rows().by_epoch.len() < EPOCHS_MAX
+        let rows = self.rows();
+        rows.by_epoch.len() < EPOCHS_KNOWN_MAX && rows.by_epoch.len() - rows.removed < EPOCHS_MAX
+    }
+
+    /// Epochs whose artifacts may go at this time: settled long enough ago, and not the last of their policy, with which
+    /// the release gate compares the next.
+    pub fn settled_before(&self, settled_ms: u64) -> Vec<String> {
+        let rows = self.rows();
+        let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+        let settled = || rows.by_epoch.values().filter(|row| row.status == EpochStatus::Settled);
+        for row in settled().filter(|row| row.corrects.is_none()) {
+            let newest = last.entry(&row.policy).or_default();
+            *newest = (*newest).max(row.settled_as.unwrap_or(0));
+        }
+        let is_last =
+            |row: &EpochRow| row.settled_as.is_some() && last.get(row.policy.as_str()) == row.settled_as.as_ref();
+        let is_old =
+            |row: &&Arc<EpochRow>| row.settled_ms > 0 && row.settled_ms < settled_ms && row.removed_by.is_none();
+        settled().filter(is_old).filter(|row| !is_last(row)).map(|row| row.epoch.clone()).collect()
     }
 
     /// Rows in the order of their ids, from behind this one on.
@@ -188,8 +236,15 @@ impl Store {
     /// The epoch of this policy that was settled last.
     pub fn last_settled(&self, policy: &str) -> Option<Arc<EpochRow>> {
         let rows = self.rows();
-        let settled = rows.by_epoch.values().filter(|row| row.policy == policy && row.settled_as.is_some());
+        // A correction pays differences, with which no epoch is compared.
+        let is_whole = |row: &&Arc<EpochRow>| row.policy == policy && row.corrects.is_none();
+        let settled = rows.by_epoch.values().filter(|row| row.settled_as.is_some()).filter(is_whole);
         settled.max_by_key(|row| row.settled_as).cloned()
+    }
+
+    /// The correction of this epoch whose payouts have left, or may have.
+    pub fn corrected_by(&self, corrected: &str) -> Option<String> {
+        self.rows().corrected_by(corrected, "")
     }
 
     /// Seals a run. Nothing of it is believed before this, and nothing of it is doubted after.
@@ -200,9 +255,19 @@ impl Store {
         self.write(Class::Data, &SealRecord::Row(Box::new(row)))
     }
 
-    /// Writes down that payouts may leave.
+    /// Writes down that payouts may leave. An epoch has one correction: two would each pay the same difference.
     pub fn release(&self, epoch: &str, by: &str) -> Result<Arc<EpochRow>, StoreError> {
-        self.write(Class::Settle, &SealRecord::Released { epoch: epoch.to_owned(), by: by.to_owned() })
+        let record = SealRecord::Released { epoch: epoch.to_owned(), by: by.to_owned() };
+        self.write_if(Class::Settle, &record, |rows| {
+            let Some(corrected) = rows.by_epoch.get(epoch).and_then(|row| row.corrects.clone()) else { return Ok(()) };
+            let other = rows.corrected_by(&corrected, epoch);
+            other.map_or(Ok(()), |by| Err(StoreError::Corrected { corrected, by }))
+        })
+    }
+
+    /// Writes down that a person has lifted a quarantine; changes nothing if the epoch is not in one that can be lifted.
+    pub fn lift(&self, epoch: &str, by: &str) -> Result<Arc<EpochRow>, StoreError> {
+        self.write(Class::Settle, &SealRecord::Lifted { epoch: epoch.to_owned(), by: by.to_owned() })
     }
 
     /// Writes down how many payouts are answered for. Losing it costs duplicates, which the ledger finds.
@@ -214,7 +279,17 @@ impl Store {
     pub fn settle(&self, epoch: &str, reconciliation: serde_json::Value) -> Result<Arc<EpochRow>, StoreError> {
         let settled_as = self.rows().settled + 1;
         let epoch = epoch.to_owned();
-        self.write(Class::Settle, &SealRecord::Settled { epoch, settled_as, reconciliation })
+        let at_ms = clock::unix_millis();
+        self.write(Class::Settle, &SealRecord::Settled { epoch, settled_as, at_ms, reconciliation })
+    }
+
+    /// Writes down that the artifacts of an epoch are removed; they go after this.
+    pub fn remove(&self, epoch: &str, by: &str) -> Result<Arc<EpochRow>, StoreError> {
+        let record = SealRecord::Removed { epoch: epoch.to_owned(), by: by.to_owned() };
+        self.write_if(Class::Settle, &record, |rows| {
+            let is_over = rows.by_epoch.get(epoch).is_some_and(|row| row.is_over());
+            if is_over { Ok(()) } else { Err(StoreError::Needed(epoch.to_owned())) }
+        })
     }
 
     /// Writes down that nothing more of an epoch leaves.
@@ -230,7 +305,18 @@ impl Store {
 
     /// Writes one record, waits for the disk, then changes the row: memory is never ahead of the disk.
     fn write(&self, class: Class, record: &SealRecord) -> Result<Arc<EpochRow>, StoreError> {
+        self.write_if(class, record, |_| Ok(()))
+    }
+
+    /// [`Store::write`], unless the rows that no other write changes meanwhile object.
+    fn write_if(
+        &self,
+        class: Class,
+        record: &SealRecord,
+        check: impl FnOnce(&Rows) -> Result<(), StoreError>,
+    ) -> Result<Arc<EpochRow>, StoreError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        check(&self.rows())?;
         let place = self.append(class, record)?;
         self.log.flush()?;
         let row = {

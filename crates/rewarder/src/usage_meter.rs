@@ -140,8 +140,8 @@ impl UsageMeter {
         done.ok().and_then(Result::ok).flatten().ok_or(UsageError::NotReady)
     }
 
-    /// Opens the log, if a former life of the task has not.
-    fn open(&self) -> TaskResult {
+    /// Opens the log, if a former life of the task has not. Blocks.
+    pub fn open(&self) -> TaskResult {
         let Inner { open_disk, files_kept, store, .. } = &*self.inner;
         let mut store = store.lock().unwrap_or_else(PoisonError::into_inner);
         if store.is_none() {

@@ -172,8 +172,12 @@ pub mod rewarder {
     pub const MEMORY_BYTES: usize = 2048 * MIB;
     /// Disk that uploaded inputs may take.
     pub const INPUTS_BYTES_MAX: usize = 64 * 1024 * MIB;
-    /// Epochs a node keeps: each is a small row in memory.
+    /// Epochs whose artifacts a node keeps.
     pub const EPOCHS_MAX: usize = 100_000;
+    /// Epochs that a node remembers, with or without artifacts: each is a small row in memory and in the seal log.
+    pub const EPOCHS_KNOWN_MAX: usize = 400_000;
+    /// Disk that the artifacts of epochs may take.
+    pub const EPOCHS_BYTES_MAX: usize = 256 * 1024 * MIB;
     /// Files that one run may read.
     pub const INPUT_FILES_MAX: usize = 1024;
     /// Uploads at once.
@@ -184,6 +188,7 @@ pub mod rewarder {
     pub const REFUSALS_KEPT: usize = 256;
 
     const _: () = assert!(BODY_BYTES_MAX <= super::BODY_BYTES_MAX, "the plane reads what the rewarder takes");
+    const _: () = assert!(EPOCHS_KNOWN_MAX >= EPOCHS_MAX);
     const _: () = assert!(COMPUTE_WORKERS >= 1 && COMPUTE_WORKERS <= COMPUTE_WORKERS_MAX);
     const _: () = assert!(MEMORY_BYTES / COMPUTE_WORKERS >= 512 * MIB, "a run has room to work in");
 }

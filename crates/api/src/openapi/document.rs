@@ -180,9 +180,13 @@ fn answers(operation: &Operation) -> Responses {
         .success_statuses()
         .iter()
         .fold(ResponsesBuilder::new(), |answers, status| answers.response(*status, success_of(operation)));
-    let refusals = operation.refusals().into_iter();
-    refusals
-        .fold(success, |answers, kind| answers.response(kind.http_status().to_string(), refusal(operation, kind)))
+    // Kinds that share a status share its description.
+    let kinds = operation.refusals();
+    let by_status = kinds.chunk_by(|one, other| operation.status_of(*one) == operation.status_of(*other));
+    by_status
+        .fold(success, |answers, kinds| {
+            answers.response(operation.status_of(kinds[0]).to_string(), refusal(operation, kinds))
+        })
         .build()
 }
 
@@ -214,8 +218,8 @@ fn event_schema(shape: &Shape) -> RefOr<Schema> {
     ObjectBuilder::new().property("event", text_schema()).property("data", data).into()
 }
 
-fn refusal(operation: &Operation, kind: Kind) -> Response {
-    let detail = format!("{}: {}", kind.code(), kind.title());
+fn refusal(operation: &Operation, kinds: &[Kind]) -> Response {
+    let detail = kinds.iter().map(|kind| format!("{}: {}", kind.code(), kind.title())).collect::<Vec<_>>().join("; ");
     let formats = operation.error_formats.map_or(&[&ProblemJson as &dyn ErrorFormat][..], |formats| formats.all);
     let response = ResponseBuilder::new().description(detail);
     let add = |response: ResponseBuilder, format: &&dyn ErrorFormat| {

@@ -27,6 +27,8 @@ pub(super) struct EpochAnswer {
     /// How far it is, while it is computed.
     #[schema(value_type = Option<Object>)]
     progress: Option<Value>,
+    /// Who removed its artifacts; then only its sums are left.
+    artifacts_removed_by: Option<String>,
     /// Why it was refused, with the first bad rows.
     #[schema(value_type = Option<Object>)]
     refusal: Option<Value>,
@@ -78,6 +80,9 @@ pub(super) struct SettlementAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     quarantine: Option<Value>,
+    /// Who removed its artifacts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    artifacts_removed_by: Option<String>,
 }
 
 /// An epoch as it stands, with its manifest if it is sealed.
@@ -86,6 +91,10 @@ pub(super) async fn epoch_answer(rewarder: &Rewarder, epoch: &EpochId, deadline:
     Ok(match rewarder.epoch(epoch)? {
         EpochState::Computing(progress) => json!({"epoch": id, "state": "computing", "progress": progress}),
         EpochState::Refused(refusal) => json!({"epoch": id, "state": "refused", "refusal": *refusal}),
+        EpochState::Sealed(row) if row.removed_by.is_some() => json!({
+            "epoch": id, "state": row.status.as_str(), "commitment": row.commitment, "assets": row.totals,
+            "artifacts_removed_by": row.removed_by,
+        }),
         EpochState::Sealed(row) => {
             let manifest = rewarder.manifest(epoch, deadline).await?;
             let mut answer = match serde_json::to_value(&manifest) {
@@ -115,6 +124,7 @@ pub(super) fn settlement_answer(row: &EpochRow) -> SettlementAnswer {
         released_by: row.released_by.clone(),
         reconciliation: row.reconciliation.clone(),
         quarantine: row.quarantine.as_ref().map(|quarantine| json!(quarantine)),
+        artifacts_removed_by: row.removed_by.clone(),
     }
 }
 

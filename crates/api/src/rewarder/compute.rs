@@ -11,12 +11,12 @@ use ron_types::Kind;
 use serde::Deserialize;
 use svc_rewarder::EpochId;
 use svc_rewarder::capabilities::{COMPUTE, RELEASE};
-use svc_rewarder::service::{Begun, ComputeRequest, InputRef};
+use svc_rewarder::service::{Begun, ComputeRequest, CorrectionRequest, InputRef};
 use utoipa::ToSchema;
 
 use super::answers::{EpochAnswer, SettlementAnswer, epoch_answer, settlement_answer};
 use super::raw_json::RawJson;
-use super::{App, Routes, epoch_of, inputs, told};
+use super::{App, Routes, STATUSES, epoch_of, inputs, told};
 use crate::auth::Bearer;
 use crate::body::too_large;
 use crate::call::Call;
@@ -38,16 +38,38 @@ static COMPUTE_EPOCH: Operation = Operation::post(
 .answers::<EpochAnswer>()
 .accepted()
 .created()
-.errors(&[Kind::NotFound, Kind::Conflict, Kind::Quarantine, Kind::FrameTooLarge]);
+.errors(&[Kind::NotFound, Kind::Conflict, Kind::Quarantine, Kind::FrameTooLarge])
+.statuses(STATUSES);
+
+static CORRECT_EPOCH: Operation = Operation::post(
+    "/rewarder/epochs/{epoch}/correct",
+    "epochs",
+    "takes a correction in that `reward correct` made: its files are uploaded as inputs, its commitment names them; it \
+     is computed again and held for a release. Again finds it (200); 409 if what it corrects is not settled here or is \
+     corrected already",
+)
+.allows(COMPUTE)
+.body::<CorrectBody>(
+    r#"{"commitment":"b3:…","signatures":{"payload":"…","payloadType":"application/vnd.macronode.reward-correction+json","signatures":[]}}"#,
+)
+.answers::<EpochAnswer>()
+.accepted()
+.created()
+.errors(&[Kind::NotFound, Kind::Conflict, Kind::Quarantine, Kind::FrameTooLarge])
+.statuses(STATUSES);
 
 static RELEASE_EPOCH: Operation = Operation::post(
     "/rewarder/epochs/{epoch}/release",
     "epochs",
-    "lets the payouts of a held epoch leave; again is fine",
+    "lets the payouts of a held epoch leave; again is fine. With `lift_quarantine` also those of an epoch that its \
+     ledger refused or whose files were damaged (422 without), once that is mended: what is booked is not booked again",
 )
 .allows(RELEASE)
+.body::<ReleaseBody>(r#"{"lift_quarantine":false}"#)
+.optional_body()
 .answers::<SettlementAnswer>()
-.errors(&[Kind::NotFound, Kind::Conflict, Kind::Quarantine]);
+.errors(&[Kind::NotFound, Kind::Conflict, Kind::Quarantine])
+.statuses(STATUSES);
 
 /// What to compute an epoch from.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -86,13 +108,37 @@ pub(super) struct InputBody {
     meter: Option<String>,
 }
 
-pub(super) const OPERATIONS: &[&Operation] = &[&COMPUTE_EPOCH, &RELEASE_EPOCH];
+/// A correction whose files were uploaded.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CorrectBody {
+    /// Its commitment: the BLAKE3 hash of its `run.json`.
+    commitment: String,
+    /// The signatures under it, as `reward sign` writes them.
+    #[schema(value_type = Option<Object>)]
+    signatures: Option<RawJson>,
+    /// A correction that nobody signed will do.
+    #[serde(default)]
+    unsigned: bool,
+}
+
+/// How an epoch is released.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReleaseBody {
+    /// Whether a quarantine by the ledger or by damaged files is lifted.
+    #[serde(default)]
+    lift_quarantine: bool,
+}
+
+pub(super) const OPERATIONS: &[&Operation] = &[&COMPUTE_EPOCH, &CORRECT_EPOCH, &RELEASE_EPOCH];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
         .add(&COMPUTE_EPOCH, with!(app, compute(call, bearer, epoch, body)))
-        .add(&RELEASE_EPOCH, with!(app, release(call, bearer, epoch)))
+        .add(&CORRECT_EPOCH, with!(app, correct(call, bearer, epoch, body)))
+        .add(&RELEASE_EPOCH, with!(app, release(call, bearer, epoch, body)))
 }
 
 async fn compute(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, body: Payload) -> HandlerResult {
@@ -104,7 +150,27 @@ async fn compute(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
     }
     let request = crate::extract::parse::<ComputeBody>(&body.0)?.request(epoch.clone())?;
     let begun = app.rewarder.compute(request, call.deadline).await.map_err(told)?;
-    let answer = epoch_answer(&app.rewarder, &epoch, call.deadline).await?;
+    begun_answer(&app, &epoch, begun, &call).await
+}
+
+async fn correct(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, body: Payload) -> HandlerResult {
+    let epoch = epoch_of(&epoch.0)?;
+    app.allow(&bearer, COMPUTE, epoch.as_str())?;
+    let bytes_max = app.rewarder.live().body_bytes_max;
+    if body.0.len() > bytes_max {
+        return Err(too_large(bytes_max));
+    }
+    let CorrectBody { commitment, signatures, unsigned } = crate::extract::parse(&body.0)?;
+    let commitment = inputs::hash_of(&commitment)?;
+    let signatures = signatures.map(|signatures| signatures.0.into_bytes());
+    let request = CorrectionRequest { epoch: epoch.clone(), commitment, signatures, unsigned };
+    let begun = app.rewarder.correct(request, call.deadline).await.map_err(told)?;
+    begun_answer(&app, &epoch, begun, &call).await
+}
+
+/// The epoch as it stands, with 202 if work on it was begun.
+async fn begun_answer(app: &App, epoch: &EpochId, begun: Begun, call: &Call) -> HandlerResult {
+    let answer = epoch_answer(&app.rewarder, epoch, call.deadline).await?;
     let mut response = Json(answer).into_response();
     if begun == Begun::Started && response.status().is_success() {
         *response.status_mut() = StatusCode::ACCEPTED;
@@ -114,10 +180,12 @@ async fn compute(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
     Ok(response)
 }
 
-async fn release(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
+async fn release(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, body: Payload) -> HandlerResult {
     let epoch = epoch_of(&epoch.0)?;
     let subject = app.allow(&bearer, RELEASE, epoch.as_str())?;
-    let row = app.rewarder.release(&epoch, &subject.name, call.deadline).await.map_err(told)?;
+    // Nothing at all asks for nothing special.
+    let asked = if body.0.is_empty() { ReleaseBody::default() } else { crate::extract::parse(&body.0)? };
+    let row = app.rewarder.release(&epoch, &subject.name, asked.lift_quarantine, call.deadline).await.map_err(told)?;
     Ok(Json(settlement_answer(&row)).into_response())
 }
 

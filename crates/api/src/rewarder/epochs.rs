@@ -11,12 +11,12 @@ use ron_types::Kind;
 use serde::{Deserialize, Serialize};
 use svc_rewarder::ProofFormat;
 use svc_rewarder::artifacts::ALLOCATIONS_NDJSON;
-use svc_rewarder::capabilities::READ;
+use svc_rewarder::capabilities::{READ, REMOVE};
 use svc_rewarder::service::{ArtifactReader, RewarderStats};
 use utoipa::ToSchema;
 
 use super::answers::{EpochAnswer, EpochSummary, SettlementAnswer, epoch_answer, settlement_answer};
-use super::{App, MaybeBearer, READ_DEADLINE, READERS, Routes, epoch_of, page, told};
+use super::{App, MaybeBearer, READ_DEADLINE, READERS, Routes, STATUSES, epoch_of, page, told};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, Path, Query};
@@ -63,7 +63,8 @@ static DIFF: Operation = Operation::get(
 .deadline(READ_DEADLINE)
 .query::<DiffQuery>()
 .answers::<DiffAnswer>()
-.errors(&[Kind::NotFound, Kind::Quarantine, Kind::Integrity]);
+.errors(&[Kind::NotFound, Kind::Quarantine, Kind::Integrity])
+.statuses(STATUSES);
 
 static ALLOCATIONS: Operation = Operation::get(
     "/rewarder/epochs/{epoch}/allocations",
@@ -85,6 +86,15 @@ static ARTIFACT: Operation = Operation::get(
 .speaks(&[], &["application/octet-stream"])
 .errors(&[Kind::NotFound]);
 
+static REMOVE_ARTIFACTS: Operation = Operation::delete(
+    "/rewarder/epochs/{epoch}/artifacts",
+    "epochs",
+    "removes the artifacts of a settled epoch to make room; what it paid stays known here and in the ledger",
+)
+.allows(REMOVE)
+.answers::<SettlementAnswer>()
+.errors(&[Kind::NotFound, Kind::Conflict]);
+
 static PROOF: Operation = Operation::get(
     "/rewarder/epochs/{epoch}/proof/{actor}",
     "payees",
@@ -94,7 +104,8 @@ static PROOF: Operation = Operation::get(
 .deadline(READ_DEADLINE)
 .query::<ProofQuery>()
 .answers::<ProofAnswer>()
-.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity]);
+.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity])
+.statuses(STATUSES);
 
 static EXPLAIN: Operation = Operation::get(
     "/rewarder/epochs/{epoch}/explain/{actor}",
@@ -104,7 +115,8 @@ static EXPLAIN: Operation = Operation::get(
 .needs(READERS)
 .deadline(READ_DEADLINE)
 .answers::<PayoutExplained>()
-.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity]);
+.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity])
+.statuses(STATUSES);
 
 /// Which epochs.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -140,6 +152,8 @@ pub(super) struct RewarderStatsAnswer {
     ledger_waits: bool,
     /// Bytes of uploaded inputs.
     inputs_bytes: u64,
+    /// Bytes of the artifacts of epochs.
+    epochs_bytes: u64,
 }
 
 /// How much of a comparison.
@@ -167,7 +181,8 @@ pub(super) struct DiffAnswer {
     from: String,
     /// The epoch compared.
     to: String,
-    /// What differs between them: `input`, `policy`, `ruleset`, `pool`.
+    /// What differs between them: `order`, `input`, `policy`, `ruleset`, `pool`; `several` for what only changes of
+    /// more than one kind together explain.
     causes: Vec<String>,
     /// By asset: sums, counts and the largest changes.
     #[schema(value_type = Vec<Object>)]
@@ -203,7 +218,7 @@ pub(super) struct PayoutExplained {
 }
 
 pub(super) const OPERATIONS: &[&Operation] =
-    &[&LIST, &STATS, &SHOW, &SETTLEMENT, &DIFF, &ALLOCATIONS, &ARTIFACT, &PROOF, &EXPLAIN];
+    &[&LIST, &STATS, &SHOW, &SETTLEMENT, &DIFF, &ALLOCATIONS, &ARTIFACT, &REMOVE_ARTIFACTS, &PROOF, &EXPLAIN];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
@@ -215,6 +230,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&DIFF, with!(app, diff(call, bearer, path, query)))
         .add(&ALLOCATIONS, with!(app, allocations(call, bearer, epoch)))
         .add(&ARTIFACT, with!(app, artifact(call, bearer, path)))
+        .add(&REMOVE_ARTIFACTS, with!(app, remove_artifacts(call, bearer, epoch)))
         .add_open(&PROOF, with!(app, proof(call, bearer, path, query)))
         .add_open(&EXPLAIN, with!(app, explain(call, bearer, path)))
 }
@@ -237,8 +253,8 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<EpochsQuery>) -> Handl
 async fn stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
     // Counts speak of every epoch.
     app.allow(&bearer, READ, "")?;
-    let RewarderStats { computing, epochs, ledger_waits, inputs_bytes } = app.rewarder.stats()?;
-    Ok(Json(RewarderStatsAnswer { computing, epochs, ledger_waits, inputs_bytes }).into_response())
+    let RewarderStats { computing, epochs, ledger_waits, inputs_bytes, epochs_bytes } = app.rewarder.stats()?;
+    Ok(Json(RewarderStatsAnswer { computing, epochs, ledger_waits, inputs_bytes, epochs_bytes }).into_response())
 }
 
 async fn show(
@@ -295,6 +311,13 @@ async fn artifact(app: Arc<App>, call: Call, bearer: Bearer, path: Path<(String,
     };
     let reader = app.rewarder.artifact(&epoch, name, call.deadline).await.map_err(told)?;
     Ok(download(reader, media_type))
+}
+
+async fn remove_artifacts(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
+    let epoch = epoch_of(&epoch.0)?;
+    let subject = app.allow(&bearer, REMOVE, epoch.as_str())?;
+    let row = app.rewarder.remove_artifacts(&epoch, &subject.name, call.deadline).await?;
+    Ok(Json(settlement_answer(&row)).into_response())
 }
 
 /// Streams a file: pieces are read as the peer takes them, so that a slow reader costs one piece of memory.

@@ -39,10 +39,13 @@ static PUT_INPUT: Operation = Operation::put(
 .created()
 .errors(&[Kind::Integrity, Kind::FrameTooLarge]);
 
-static DELETE_INPUT: Operation =
-    Operation::delete("/rewarder/inputs/{b3}", "inputs", "removes an uploaded file; sealed epochs do not need it")
-        .allows(UPLOAD)
-        .errors(&[Kind::NotFound]);
+static DELETE_INPUT: Operation = Operation::delete(
+    "/rewarder/inputs/{b3}",
+    "inputs",
+    "removes an uploaded file; sealed epochs do not need it, 409 while an accepted run does",
+)
+.allows(UPLOAD)
+.errors(&[Kind::NotFound, Kind::Conflict]);
 
 /// An input that is here.
 #[derive(Debug, Serialize, ToSchema)]

@@ -10,7 +10,7 @@ use ron_types::{Error, Kind};
 use svc_rewarder::distribution::AssetDistribution;
 use utoipa::ToSchema;
 
-use super::{App, MaybeBearer, READERS, Routes, epoch_of, told};
+use super::{App, MaybeBearer, READERS, Routes, STATUSES, epoch_of, told};
 use crate::call::Call;
 use crate::extract::{Json, Path};
 use crate::handler::{HandlerResult, with};
@@ -29,7 +29,8 @@ static DISTRIBUTION: Operation = Operation::get(
 .needs(READERS)
 .deadline(super::READ_DEADLINE)
 .answers::<DistributionAnswer>()
-.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity]);
+.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::NotFound, Kind::Quarantine, Kind::Integrity])
+.statuses(STATUSES);
 
 /// How the amounts of an epoch are spread over its payees.
 #[derive(Debug, serde::Serialize, ToSchema)]

@@ -39,35 +39,46 @@ fn question(case: &Case) -> String {
     value.to_string()
 }
 
-/// Ten thousand epochs take Python half a minute, so a plain run asks for a part of them.
-fn epochs() -> u64 {
-    if std::env::var_os("MACRO_SOAK").is_some_and(|value| value == "1") { 10_000 } else { 1_000 }
-}
+/// Epochs that both divide.
+const EPOCHS: u64 = 10_000;
+/// Python processes, each with its part of the epochs.
+const PROCESSES: usize = 2;
 
 #[test]
 fn python_divides_the_same_epochs_to_the_same_units() {
+    let part = |part: usize| (part as u64..EPOCHS).step_by(PROCESSES).map(random::epoch).collect();
+    let parts: [Vec<Case>; PROCESSES] = std::array::from_fn(part);
+    let paying: usize = std::thread::scope(|scope| {
+        let compared = parts.each_ref().map(|cases| scope.spawn(|| compare(cases)));
+        compared.map(|part| part.join().expect("they agree")).into_iter().sum()
+    });
+    assert_eq!(parts.iter().map(Vec::len).sum::<usize>() as u64, EPOCHS);
+    assert!(paying as u64 * 2 > EPOCHS, "most epochs pay somebody, or nothing was tried");
+}
+
+/// Compares epochs one by one with one Python process; gives the number of those that pay somebody.
+fn compare(cases: &[Case]) -> usize {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../rewarder/oracle/oracle.py");
     let mut command = Command::new("python3");
     command.arg(script).env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut python = command.spawn().expect("python3 is there");
     let mut input = python.stdin.take().expect("a pipe");
     let mut answers = BufReader::new(python.stdout.take().expect("a pipe")).lines();
-    let cases: Vec<Case> = (0..epochs()).map(random::epoch).collect();
-    // A few at a time: neither side then waits for the other with a full pipe.
-    let mut uneven = 0;
-    for batch in cases.chunks(8) {
-        for case in batch {
-            writeln!(input, "{}", question(case)).expect("python reads");
-        }
-        input.flush().expect("python reads");
-        for case in batch {
+    let mut paying = 0;
+    std::thread::scope(|scope| {
+        // Questions go on while answers are compared, so that neither side waits with a full pipe.
+        scope.spawn(move || {
+            for case in cases {
+                writeln!(input, "{}", question(case)).expect("python reads");
+            }
+        });
+        for case in cases {
             let line = answers.next().expect("an answer for each epoch").expect("text");
             let theirs: Vec<Answer> = serde_json::from_str(&line).expect("an answer");
             assert_eq!(ours(case), theirs, "{}", question(case));
-            uneven += usize::from(theirs.iter().any(|answer| answer.paid.0 > 0));
+            paying += usize::from(theirs.iter().any(|answer| answer.paid.0 > 0));
         }
-    }
-    drop(input);
-    assert!(python.wait().expect("it ends").success());
-    assert!(uneven * 2 > cases.len(), "most epochs pay somebody, or nothing was tried");
+    });
+    assert!(answers.next().is_none() && python.wait().expect("it ends").success());
+    paying
 }

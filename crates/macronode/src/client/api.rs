@@ -98,6 +98,12 @@ impl ApiClient {
         self.post_within(path, body, PATIENCE).await
     }
 
+    /// Brings a file.
+    pub async fn put(&mut self, path: &str, bytes: Bytes, patience: Duration) -> Result<NodeAnswer, Failure> {
+        let answer = self.send(Method::PUT, path, "application/octet-stream", bytes, patience).await?;
+        self.accepted(path, answer)
+    }
+
     /// Asks for something that may take this long.
     pub async fn post_within(&mut self, path: &str, body: &Value, patience: Duration) -> Result<NodeAnswer, Failure> {
         let answer = self.ask(Method::POST, path, Some(body), patience).await?;
@@ -112,16 +118,27 @@ impl ApiClient {
         body: Option<&Value>,
         patience: Duration,
     ) -> Result<NodeAnswer, Failure> {
-        self.check_identity().await?;
         let body = body.map(Value::to_string).unwrap_or_default();
+        self.send(method, path, "application/json", Bytes::from(body), patience).await
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        media_type: &str,
+        body: Bytes,
+        patience: Duration,
+    ) -> Result<NodeAnswer, Failure> {
+        self.check_identity().await?;
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, self.client.address())
-            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_TYPE, media_type)
             .header(AUTHORIZATION, self.bearer.clone())
             .header("x-request-deadline-ms", patience.as_millis().to_string())
-            .body(Full::new(Bytes::from(body)))
+            .body(Full::new(body))
             .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot ask for {path}: {error}")))?;
         self.client.exchange(&mut self.link, "public request", request, patience + TRAVEL).await
     }

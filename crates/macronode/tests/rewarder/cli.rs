@@ -224,8 +224,56 @@ async fn changes_are_compared_tried_and_corrected() {
     assert_eq!(manifest(here, "fix2")["corrects"]["assets"][0]["take_back"], "2000");
     let wrong = ["correct", "one", "--epoch", "e1", "--usage", "usage.csv", "--out", "fix3"];
     reward(here, &wrong).await.expect(70, &["an epoch of its own"]);
-    reward(here, &["correct", "fix", "--epoch", "x", "--out", "x"]).await.expect(70, &["cannot be corrected"]);
+    // A correction is corrected from what both have paid, and what was carried is taken back by it.
+    let again = ["correct", "fix2", "--epoch", "fix3", "--out", "fix3"];
+    reward(here, &again).await.expect(0, &["corrects fix2"]);
+    let facts = manifest(here, "fix3")["corrects"]["assets"][0].clone();
+    assert_eq!((&facts["paid_before"], &facts["take_back"]), (&"1275778".into(), &"275778".into()), "{facts}");
+    assert_eq!((&facts["pay"], &facts["carried"]), (&"0".into(), &"0".into()), "{facts}");
+    reward(here, &["correct", "fix2", "--epoch", "e1", "--out", "x"]).await.expect(70, &["an epoch of its own"]);
+    reward(here, &["policy", "key", "k.pem", "--trust", "keys.json"]).await.expect(0, &[]);
+    reward(here, &["sign", "fix3", "--key", "k.pem"]).await.expect(0, &["correction.dsse.json"]);
+    reward(here, &["verify", "fix3"]).await.expect(0, &["verified: fix3"]);
+    reward(here, &["sign", "one", "--key", "k.pem"]).await.expect(70, &["is no correction"]);
+    fs::write(here.join("fix3/paid.ndjson"), "").expect("written");
+    reward(here, &["sign", "fix3", "--key", "k.pem"]).await.expect(70, &["is not signed", "paid.ndjson"]);
     unsigned_run(here, "e3", "three", &["--carry-from", "one"]).await.expect(0, &[]);
+}
+
+#[tokio::test]
+async fn files_that_are_broken_or_bombs_are_refused_and_nothing_is_written() {
+    let folder = folder();
+    let here = folder.path();
+    unsigned_run(here, "e1", "one", &[]).await.expect(0, &[]);
+    let whole = fs::read(here.join("one/usage.parquet")).expect("there");
+    let mut turned = whole.clone();
+    // The length of the footer stands before the last four bytes.
+    let place = whole.len() - 8;
+    turned[place..place + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let packed = |text: &[u8]| {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packer, text).expect("packed");
+        packer.finish().expect("packed")
+    };
+    let csv = packed(USAGE.as_bytes());
+    let mut broken: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("cut.parquet", whole[..whole.len() / 2].to_vec(), "cut.parquet"),
+        ("no-tail.parquet", whole[..whole.len() - 1].to_vec(), "no-tail.parquet"),
+        ("junk.parquet", [b"PAR1".as_slice(), &[7; 500], b"PAR1"].concat(), "junk.parquet"),
+        ("footer.parquet", turned, "footer.parquet"),
+        ("cut.csv.gz", csv[..csv.len() - 9].to_vec(), "cut.csv.gz"),
+    ];
+    if testkit::soak() {
+        // Two gibibytes of rows in a few megabytes, at the limits that a person's own run has.
+        let rows = packed(format!("{},1\n", "x".repeat(1000)).repeat(1 << 14).as_bytes());
+        broken.push(("bomb.csv.gz", [packed(b"actor,quantity\n"), rows.repeat(130)].concat(), "unpack"));
+    }
+    for (name, bytes, word) in broken {
+        fs::write(here.join(name), bytes).expect("written");
+        let words = ["run", "--epoch", "e2", "--usage", name, "--policy", "policy.json", "--out", "two", "--unsigned"];
+        reward(here, &words).await.expect(70, &["MN0025", word]);
+        assert_eq!(names(&here.join("two")), Vec::<String>::new(), "{name}: nothing is written");
+    }
 }
 
 #[tokio::test]

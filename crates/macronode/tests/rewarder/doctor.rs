@@ -73,7 +73,7 @@ async fn epochs_that_need_a_person_are_found_by_doctor_and_shown_by_top() {
 
     let found = findings(here, "epochs").await;
     has(&found, "ok", &["3 sealed: 1 held, 0 released, 1 settled, 1 quarantined"]);
-    has(&found, "warn", &["quarantined: e3", "reward correct"]);
+    has(&found, "warn", &["quarantined: e3", "paid nobody", "under another id"]);
     has(&found, "warn", &["held: e2", "reward release"]);
     has(&findings(here, "book").await, "ok", &["segments"]);
     has(&findings(here, "ledger").await, "ok", &["embedded"]);

@@ -1,11 +1,11 @@
-//! The rewarder of a running node: uploads, answers by the book, crowds, dying workers, kill -9, drains.
+//! The rewarder of a running node: uploads, answers by the book, what becomes of epochs, kill -9.
 
 use std::path::Path;
 
 use http::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use testkit::{Client, Node, Plane, Reply, ask, eventually};
+use testkit::{Node, Plane, Reply, ask, eventually};
 
 use crate::options;
 use crate::process::Process;
@@ -14,12 +14,12 @@ pub const UNSIGNED: &str = "[rewarder]\nunsigned_policies = true\n";
 
 /// A caller with a token.
 pub struct Caller {
-    api: std::net::SocketAddr,
-    bearer: String,
+    pub api: std::net::SocketAddr,
+    pub bearer: String,
 }
 
 impl Caller {
-    fn of(node: &Node) -> Caller {
+    pub fn of(node: &Node) -> Caller {
         Caller { api: node.api, bearer: format!("Bearer {}", node.token) }
     }
 
@@ -55,15 +55,15 @@ impl Caller {
     }
 }
 
-fn b3(content: &str) -> String {
+pub fn b3(content: &str) -> String {
     blake3::hash(content.as_bytes()).to_hex().to_string()
 }
 
-fn policy() -> Value {
+pub fn policy() -> Value {
     json!({"id": "demo", "ruleset": 1, "assets": [{"asset": "RON", "pool": "1000003", "weights": {"usage": "1"}}]})
 }
 
-fn body(b3: &str) -> Value {
+pub fn body(b3: &str) -> Value {
     json!({"inputs": [{"b3": b3}], "policy": policy(), "unsigned": true})
 }
 
@@ -220,39 +220,101 @@ async fn tokens_allow_what_they_say_and_settled_epochs_may_be_public() {
     assert_eq!(nobody("/rewarder/epochs/e1/allocations").await, 401, "the whole list is not public");
 }
 
-/// In memory, so that six hundred runs do not wait for as many syncs; then only pinned files are paid from.
 #[tokio::test]
-async fn a_crowd_is_answered_by_the_book_and_nothing_accepted_is_lost() {
-    let inputs = tempfile::tempdir().expect("a folder");
-    let content = usage(3, 0);
-    std::fs::write(inputs.path().join("usage.csv"), &content).expect("written");
-    let folder = inputs.path().display().to_string();
-    let config = format!("{UNSIGNED}inputs_dir = {folder:?}\n[connections]\nper_ip_max = 4000\n");
-    let node = options().amnesia().config(config).start().await.expect("started");
+async fn a_quarantined_epoch_is_told_apart_from_one_in_conflict() {
+    let node = options().config(UNSIGNED).start().await.expect("started");
     let caller = Caller::of(&node);
-    let pinned = json!([{"path": "usage.csv", "b3": b3(&content)}]);
-    let request = json!({"inputs": pinned, "policy": policy(), "unsigned": true}).to_string();
-    let epochs: Vec<String> = (0..600).map(|number| format!("crowd-{number:03}")).collect();
-    let asked = epochs.iter().map(|epoch| {
-        let (path, request, bearer) = (format!("/rewarder/epochs/{epoch}/compute"), request.clone(), &caller.bearer);
-        let api = node.api;
-        async move {
-            let json = ("content-type", "application/json");
-            let headers = [("authorization", bearer.as_str()), json, ("x-request-deadline-ms", "30000")];
-            let mut client = Client::connect(api).await.expect("it listens");
-            client.request(Method::POST, &path, &headers, request).await.expect("answered").status
-        }
-    });
-    let statuses = futures_util::future::join_all(asked).await;
-    assert!(statuses.iter().all(|status| matches!(status, 202 | 429)), "{statuses:?}");
-    let taken = epochs.iter().zip(&statuses).filter(|(_, status)| **status == 202);
-    let accepted: Vec<&String> = taken.map(|(epoch, _)| epoch).collect();
-    assert!(accepted.len() >= 500, "{} accepted", accepted.len());
-    for epoch in &accepted {
-        assert_eq!(caller.ended(epoch).await["state"], "settled", "{epoch} was accepted");
+    // Two spellings of one address are one payee: the amounts would not add up.
+    let address = "0x00000000000000000000000000000000000000";
+    let b3 = caller.upload(&format!("actor,quantity\n{address}Aa,5\n{address}aa,5\n")).await;
+    assert_eq!(caller.compute("e1", &body(&b3)).await.status, 202);
+    assert_eq!(caller.ended("e1").await["state"], "quarantined");
+    let again = caller.compute("e1", &body(&b3)).await;
+    let told = again.json().expect("a problem");
+    assert_eq!((again.status, &told["code"]), (422, &json!("E_QUARANTINE")), "{told}");
+    assert!(told["detail"].as_str().is_some_and(|detail| detail.contains("paid nobody")), "{told}");
+    let released = caller.ask(Method::POST, "/rewarder/epochs/e1/release", r#"{"lift_quarantine":true}"#).await;
+    assert_eq!(released.status, 422, "it has no amounts: {}", released.text());
+    assert_eq!(caller.get("/rewarder/epochs/e1/proof/x").await.status, 422);
+    let other = caller.upload(&usage(2, 0)).await;
+    let conflict = caller.compute("e1", &body(&other)).await;
+    assert_eq!((conflict.status, &conflict.json().expect("a problem")["code"]), (409, &json!("E_DUPLICATE")));
+    // The description says what is answered.
+    let described = node.get(Plane::Api, "/openapi.json").await.expect("answered").json().expect("JSON");
+    let answers = &described["paths"]["/rewarder/epochs/{epoch}/compute"]["post"]["responses"];
+    for (status, code) in [("409", "E_DUPLICATE"), ("422", "E_QUARANTINE")] {
+        let words = answers[status]["description"].as_str().unwrap_or_default();
+        assert!(words.contains(code), "{status}: {answers}");
     }
-    let sealed = node.metric(r#"reward_runs_total{status="sealed"}"#).await;
-    assert_eq!(sealed as usize, accepted.len(), "what was refused was not computed");
+    assert!(!answers["409"]["description"].as_str().unwrap_or_default().contains("E_QUARANTINE"), "{answers}");
+}
+
+#[tokio::test]
+async fn artifacts_are_removed_to_make_room_and_what_was_paid_stays() {
+    let config = format!("{UNSIGNED}epochs_bytes_max = \"1MiB\"\n");
+    let node = options().config(config).start().await.expect("started");
+    let caller = Caller::of(&node);
+    // Long ids, so that few payouts take many bytes.
+    let rows = (0..1_400).map(|actor| format!("{actor:05}{},1\n", "x".repeat(900)));
+    let b3 = caller.upload(&std::iter::once("actor,quantity\n".to_owned()).chain(rows).collect::<String>()).await;
+    assert_eq!(caller.compute("e1", &body(&b3)).await.status, 202);
+    assert_eq!(caller.ended("e1").await["state"], "settled");
+    let stats = caller.get("/rewarder/stats").await.json().expect("JSON");
+    assert!(stats["epochs_bytes"].as_u64() > Some(1 << 20), "{stats}");
+    let full = caller.compute("e2", &body(&b3)).await;
+    assert_eq!(full.status, 503, "{}", full.text());
+    assert!(full.text().contains("rewarder.epochs_bytes_max"), "{}", full.text());
+    assert_eq!(caller.compute("e1", &body(&b3)).await.status, 200, "what is there is found");
+    let removed = caller.ask(Method::DELETE, "/rewarder/epochs/e1/artifacts", "").await;
+    assert_eq!((removed.status, &removed.json().expect("JSON")["artifacts_removed_by"]), (200, &json!("operator")));
+    assert!(!node.data_dir().join("rewarder/epochs/e1").exists());
+    let epoch = caller.get("/rewarder/epochs/e1").await.json().expect("JSON");
+    assert_eq!((&epoch["state"], &epoch["assets"][0]["paid"]), (&json!("settled"), &json!("1000003")), "{epoch}");
+    assert_eq!(caller.get("/rewarder/epochs/e1/proof/nobody").await.status, 404);
+    assert_eq!(caller.compute("e1", &body(&b3)).await.status, 200, "and is still not computed again");
+    assert_eq!(caller.compute("e2", &body(&b3)).await.status, 202, "there is room");
+    assert_eq!(caller.ended("e2").await["state"], "settled");
+}
+
+#[tokio::test]
+async fn what_the_node_itself_did_is_an_input_and_epochs_tell_what_becomes_of_them() {
+    let node = options().config(UNSIGNED).start().await.expect("started");
+    let caller = Caller::of(&node);
+    let mut alice = testkit::MailboxClient::of(&node).await.expect("it listens");
+    alice
+        .send(testkit::Outgoing { topic: "t", payload: b"12345", ..testkit::Outgoing::default() })
+        .await
+        .expect("sent");
+    let sealed = caller.ask(Method::POST, "/rewarder/usage/seal", r#"{"epoch":"own"}"#).await;
+    assert!(matches!(sealed.status, 200 | 201), "{}", sealed.text());
+    let bearer = caller.bearer.clone();
+    let (events, address) = (tokio::net::TcpStream::connect(node.api), node.api);
+    let mut events = events.await.expect("it listens");
+    let ask = format!("GET /rewarder/events?epoch=e1 HTTP/1.1\r\nhost: {address}\r\nauthorization: {bearer}\r\n\r\n");
+    tokio::io::AsyncWriteExt::write_all(&mut events, ask.as_bytes()).await.expect("asked");
+    let mut heard = String::new();
+    hear(&mut events, &mut heard, "event: opened").await;
+    let assets = json!([{"asset": "RON", "pool": "100", "weights": {"mailbox.messages_sent": "1"}}]);
+    let policy = json!({"id": "own", "ruleset": 1, "assets": assets});
+    let request = json!({"inputs": [{"meter": "own"}], "policy": policy, "unsigned": true});
+    let begun = caller.compute("e1", &request).await;
+    assert_eq!(begun.status, 202, "{}", begun.text());
+    let epoch = caller.ended("e1").await;
+    assert_eq!((&epoch["state"], &epoch["assets"][0]["paid"]), (&json!("settled"), &json!("100")), "{epoch}");
+    hear(&mut events, &mut heard, "event: settled").await;
+    assert!(heard.contains(r#""epoch":"e1""#) && heard.contains("event: released"), "{heard}");
+    assert_eq!(caller.compute("e1", &request).await.status, 200, "the same usage again is the same request");
+}
+
+/// Reads a stream until it has said this.
+async fn hear(stream: &mut tokio::net::TcpStream, heard: &mut String, words: &str) {
+    let mut piece = [0; 4096];
+    while !heard.contains(words) {
+        let read = tokio::io::AsyncReadExt::read(stream, &mut piece);
+        let read = tokio::time::timeout(testkit::PATIENCE_MAX, read).await.expect("in time").expect("readable");
+        assert!(read > 0, "{words} is missing in {heard}");
+        heard.push_str(&String::from_utf8_lossy(&piece[..read]));
+    }
 }
 
 #[tokio::test]
@@ -270,34 +332,6 @@ async fn in_amnesia_nothing_is_paid_from_inputs_that_die_with_the_node() {
     assert_eq!(released.status, 409, "{}", released.text());
     let upload = caller.ask(Method::PUT, &format!("/rewarder/inputs/{}", b3("x")), "x").await;
     assert_eq!(upload.status, 503, "{}", upload.text());
-}
-
-#[tokio::test]
-async fn half_of_the_workers_die_under_load_and_every_run_is_sealed_once() {
-    let config = format!("{UNSIGNED}compute_workers = 4\n");
-    let node = options().chaos().config(config).start().await.expect("started");
-    let caller = Caller::of(&node);
-    let b3 = caller.upload(&usage(2_000, 0)).await;
-    let epochs: Vec<String> = (0..24).map(|number| format!("load-{number:02}")).collect();
-    for (number, epoch) in epochs.iter().enumerate() {
-        assert_eq!(caller.compute(epoch, &body(&b3)).await.status, 202);
-        if number % 8 == 3 {
-            let path = "/chaos/kill?task=compute_worker&share=0.5";
-            let killed = node.post(Plane::Admin, path, "", &[]).await.expect("answered");
-            assert_eq!(killed.status, 200, "{}", killed.text());
-        }
-    }
-    for epoch in &epochs {
-        assert_eq!(caller.ended(epoch).await["state"], "settled", "{epoch}");
-    }
-    assert_eq!(node.metric(r#"reward_runs_total{status="sealed"}"#).await, 24.0, "no run twice");
-    eventually("readiness after the kills", async || {
-        (node.get(Plane::Admin, "/readyz").await.ok()?.status == 200).then_some(())
-    })
-    .await;
-    let topology = node.get(Plane::Admin, "/topology").await.expect("answered").json().expect("JSON");
-    let workers = topology["tasks"].as_array().expect("tasks").iter().filter(|task| task["name"] == "compute_worker");
-    assert_eq!(workers.count(), 4, "no task is left over");
 }
 
 pub fn caller_of(node: &Process) -> Caller {
@@ -361,27 +395,4 @@ pub fn assert_no_leftovers(data_dir: &Path) {
             assert!(!name.starts_with("tmp-"), "{name} is left over");
         }
     }
-}
-
-#[tokio::test]
-async fn a_drain_refuses_new_runs_and_leaves_in_time() {
-    let mut node = options().config(UNSIGNED).start().await.expect("started");
-    let caller = Caller::of(&node);
-    let b3 = caller.upload(&usage(10, 0)).await;
-    let mut open = Client::connect(node.api).await.expect("it listens");
-    node.signal(testkit::Signal::Term);
-    let path = "/rewarder/epochs/late/compute";
-    let headers = [("authorization", caller.bearer.as_str()), ("content-type", "application/json")];
-    // Before the drain reaches the plane the request is still taken; after it, it is refused or the connection ends.
-    let refused = eventually("a refusal", async || {
-        match open.request(Method::POST, path, &headers, body(&b3).to_string()).await {
-            Ok(reply) if matches!(reply.status, 202 | 409 | 200) => None,
-            Ok(reply) => Some(reply.status),
-            Err(_) => Some(503),
-        }
-    })
-    .await;
-    assert_eq!(refused, 503);
-    let status = node.wait_exit(testkit::PATIENCE_MAX).await.expect("it leaves");
-    assert_eq!(status.code(), Some(0), "{}", node.stderr());
 }

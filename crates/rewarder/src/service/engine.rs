@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,14 +19,15 @@ use serde::Serialize;
 use tokio::sync::{Notify, OnceCell, oneshot};
 
 use super::ledger_port::PayoutLedger;
-use super::reads::LastRead;
+use super::reads::LoadedRuns;
 use super::request::Prepared;
 use crate::config::PageAccess;
 use crate::folders::Folders;
-use crate::inputs::Inputs;
+use crate::inputs::{InputPin, Inputs};
 use crate::job::{Computed, Divide, Job, RunError, Stage, Watch};
 use crate::keys::TrustedKeys;
 use crate::metrics::Counts;
+use crate::sealed::SealedRun;
 use crate::store::{EpochStatus, Store};
 use crate::usage_meter::UsageMeter;
 
@@ -90,6 +92,10 @@ pub struct LiveOptions {
     pub inputs_bytes_max: u64,
     /// Policies that nobody signed are taken if the request says so.
     pub unsigned_policies: bool,
+    /// Bytes that the artifacts of epochs may take.
+    pub epochs_bytes_max: u64,
+    /// Time after which the artifacts of settled epochs are removed; zero: never.
+    pub artifacts_kept_for: Duration,
     /// Who may read settled epochs.
     pub page: PageAccess,
 }
@@ -115,12 +121,14 @@ pub(crate) struct Engine {
     pub events: Broadcast<RewardEvent>,
     pub reads: Gate,
     pub counts: Counts,
-    pub last_read: LastRead,
+    pub loaded_runs: LoadedRuns,
     flights: Mutex<BTreeMap<String, Arc<Flight>>>,
     refusals: Mutex<VecDeque<Arc<Refusal>>>,
     /// Runs whose worker or writer died before they were sealed; the next worker takes them first.
     returned: Mutex<Vec<Arc<Flight>>>,
     has_returned: Notify,
+    /// Bytes of the artifacts of all epochs.
+    artifact_bytes: AtomicU64,
     store: OnceLock<Store>,
     is_opening: Notify,
     ledger: OnceCell<Arc<dyn PayoutLedger>>,
@@ -159,6 +167,10 @@ pub(crate) struct Flight {
     pub deadline: Deadline,
     pub carried_from: Option<String>,
     pub is_payable: bool,
+    /// A correction that was made elsewhere and is computed again, in place of the files of the job.
+    pub correction: Option<Arc<SealedRun>>,
+    /// Keep the uploads that it reads until it is over.
+    _kept: Vec<Arc<InputPin>>,
     progress: Mutex<Progress>,
 }
 
@@ -248,11 +260,12 @@ impl Engine {
             events,
             reads,
             counts: Counts::default(),
-            last_read: LastRead::default(),
+            loaded_runs: LoadedRuns::default(),
             flights: Mutex::default(),
             refusals: Mutex::default(),
             returned: Mutex::default(),
             has_returned: Notify::new(),
+            artifact_bytes: AtomicU64::new(0),
             store: OnceLock::new(),
             is_opening: Notify::new(),
             ledger: OnceCell::new(),
@@ -291,6 +304,35 @@ impl Engine {
     /// what is released, so nobody waits here: the emitter may be waiting for its ledger for hours.
     pub fn wake_emitter(&self) {
         let _ = self.intents.offer(Payable);
+    }
+
+    /// Bytes of the artifacts of all epochs.
+    pub fn artifact_bytes(&self) -> u64 {
+        self.artifact_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Measures the artifacts of all epochs. Blocks.
+    pub fn count_artifacts(&self) -> std::io::Result<()> {
+        let names = self.options.folders.names()?;
+        let bytes = names.iter().map(|name| self.options.folders.bytes(name)).sum::<std::io::Result<u64>>()?;
+        self.artifact_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Counts the artifacts of an epoch that was sealed. A folder that cannot be measured counts nothing until the next
+    /// start: the quota is for the operator, not for safety.
+    pub fn add_artifacts(&self, epoch: &str) {
+        let bytes = self.options.folders.bytes(epoch).unwrap_or(0);
+        self.artifact_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Removes the artifacts of an epoch; what cannot be removed is by the next start.
+    pub fn drop_artifacts(&self, epoch: &str) {
+        let bytes = self.options.folders.bytes(epoch).unwrap_or(0);
+        match self.options.folders.remove(epoch) {
+            Ok(()) => drop(self.artifact_bytes.fetch_sub(bytes, Ordering::Relaxed)),
+            Err(error) => tracing::warn!(epoch, %error, "artifacts cannot be removed yet"),
+        }
     }
 
     /// Runs on their way.
@@ -383,6 +425,8 @@ impl Flight {
             deadline,
             carried_from: prepared.carry_from.as_ref().map(ToString::to_string),
             is_payable: prepared.is_payable,
+            correction: prepared.correction.clone(),
+            _kept: prepared.kept.clone(),
             progress: Mutex::new(Progress { stage: "waiting", done: 0, of: 0 }),
         }
     }

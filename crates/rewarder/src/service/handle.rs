@@ -6,16 +6,20 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use ron_calculus::Explanation;
 use ron_kernel::Deadline;
+use ron_kernel::bus::BroadcastReceiver;
+use ron_kernel::shutdown::Stopping;
 use ron_ledger::Book;
 use ron_types::limits::MIB;
 use ron_types::limits::rewarder::EPOCH_DURATION;
 use ron_types::{Error, Kind};
 use serde::Serialize;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
-use super::engine::{Asked, Begun, Engine, LiveOptions, Progress, Refusal};
+use super::correction::CorrectionRequest;
+use super::engine::{Asked, Begun, Engine, LiveOptions, Progress, Refusal, RewardEvent};
 use super::reads::{self, ArtifactReader};
-use super::request::{ComputeRequest, Grounds, InputRef};
+use super::request::{ComputeRequest, Grounds, InputRef, Prepared};
+use super::retention;
 use crate::artifacts::{COMMITMENT, MANIFEST};
 use crate::diff::{Diff, Side, diff};
 use crate::distribution::{AssetDistribution, distribution};
@@ -23,8 +27,8 @@ use crate::epoch::EpochId;
 use crate::inputs::Upload;
 use crate::manifest::Manifest;
 use crate::proofs::{ActorProofs, ProofFormat};
-use crate::sealed::SealedRun;
-use crate::store::{EpochRow, EpochStatus};
+use crate::sealed::Loaded;
+use crate::store::{EpochRow, EpochStatus, StoreError};
 use crate::usage_meter::UsageMeter;
 
 /// Bytes of an upload that are gathered before they go to the disk.
@@ -67,6 +71,8 @@ pub struct RewarderStats {
     pub ledger_waits: bool,
     /// Bytes of uploaded inputs.
     pub inputs_bytes: u64,
+    /// Bytes of the artifacts of epochs.
+    pub epochs_bytes: u64,
 }
 
 impl Rewarder {
@@ -87,17 +93,32 @@ impl Rewarder {
                 *input = InputRef::Upload(self.take_metered(epoch, deadline).await?);
             }
         }
+        self.schedule(move |grounds| request.prepare(grounds), deadline).await
+    }
+
+    /// Takes in a correction that was made elsewhere and whose files were uploaded, or finds that it was taken in.
+    pub async fn correct(&self, request: CorrectionRequest, deadline: Deadline) -> Result<Begun, Error> {
+        self.schedule(move |grounds| request.prepare(grounds), deadline).await
+    }
+
+    /// Prepares a request on a thread that may block, and has the scheduler decide.
+    async fn schedule(
+        &self,
+        prepare: impl FnOnce(&Grounds<'_>) -> Result<Prepared, Error> + Send + 'static,
+        deadline: Deadline,
+    ) -> Result<Begun, Error> {
         let engine = Arc::clone(&self.engine);
         let prepared = blocking(deadline, move || {
             let (options, live) = (&engine.options, engine.live.get());
-            let grounds = Grounds {
+            prepare(&Grounds {
                 inputs: &options.inputs,
                 inputs_dir: options.inputs_dir.as_deref(),
                 trusted: options.trusted.as_ref(),
                 allows_unsigned: live.value.unsigned_policies,
                 is_amnesia: options.is_amnesia,
-            };
-            request.prepare(&grounds)
+                memory_bytes: options.run_memory_bytes,
+                threads: options.run_threads,
+            })
         });
         let (reply, answer) = oneshot::channel();
         self.engine.requests.offer(Asked { prepared: prepared.await?, reply })?;
@@ -154,6 +175,7 @@ impl Rewarder {
             epochs: names.zip(counts).collect(),
             ledger_waits: self.engine.counts.ledger_waits(),
             inputs_bytes: self.engine.options.inputs.bytes(),
+            epochs_bytes: self.engine.artifact_bytes(),
         })
     }
 
@@ -178,23 +200,22 @@ impl Rewarder {
         format: ProofFormat,
         deadline: Deadline,
     ) -> Result<ActorProofs, Error> {
-        let prove = move |run: &SealedRun| run.load()?.prove(&actor, format, None);
-        reads::ask(&self.engine, self.row(epoch)?, deadline, prove).await
+        let prove = move |[run]: [&Loaded; 1]| run.prove(&actor, format, None);
+        reads::ask_loaded(&self.engine, [self.row(epoch)?], deadline, prove).await
     }
 
     /// Every integer of one actor's amounts.
     pub async fn explain(&self, epoch: &EpochId, actor: String, deadline: Deadline) -> Result<Explanation, Error> {
-        reads::ask(&self.engine, self.row(epoch)?, deadline, move |run| run.explain(&actor)).await
+        reads::ask_loaded(&self.engine, [self.row(epoch)?], deadline, move |[run]| run.explain(&actor)).await
     }
 
     /// How the amounts are spread over the payees, by asset.
     pub async fn distribution(&self, epoch: &EpochId, deadline: Deadline) -> Result<Vec<AssetDistribution>, Error> {
-        let spread = |run: &SealedRun| {
-            let loaded = run.load()?;
-            let paying = loaded.computed.paying().1.iter();
+        let spread = |[run]: [&Loaded; 1]| {
+            let paying = run.computed.paying().1.iter();
             Ok(paying.map(|allocation| distribution(&allocation.asset, &allocation.amounts)).collect())
         };
-        reads::ask(&self.engine, self.row(epoch)?, deadline, spread).await
+        reads::ask_loaded(&self.engine, [self.row(epoch)?], deadline, spread).await
     }
 
     /// What changed from another epoch to this one, and why; the largest changes of each asset.
@@ -205,13 +226,11 @@ impl Rewarder {
         listed_max: usize,
         deadline: Deadline,
     ) -> Result<Diff, Error> {
-        let (engine, other) = (Arc::clone(&self.engine), self.row(other)?);
-        let compare = move |run: &SealedRun| {
-            let (from, to) = (reads::open_run(&engine, &other)?.load()?, run.load()?);
-            let threads = engine.options.run_threads;
+        let threads = self.engine.options.run_threads;
+        let compare = move |[from, to]: [&Loaded; 2]| {
             Ok(diff(&Side::of(&from.computed), &Side::of(&to.computed), listed_max, threads))
         };
-        reads::ask(&self.engine, self.row(epoch)?, deadline, compare).await
+        reads::ask_loaded(&self.engine, [self.row(other)?, self.row(epoch)?], deadline, compare).await
     }
 
     /// An artifact of a sealed epoch, to be read piece by piece.
@@ -225,30 +244,70 @@ impl Rewarder {
         reads::ask(&self.engine, row, deadline, move |run| Ok(ArtifactReader::new(run.disk().open(&name)?)?)).await
     }
 
-    /// Lets the payouts of a held epoch leave; fine if they have left already.
-    pub async fn release(&self, epoch: &EpochId, by: &str, deadline: Deadline) -> Result<Arc<EpochRow>, Error> {
+    /// Lets the payouts of a held epoch leave; fine if they have left already. With `lifts_quarantine`, also those of an
+    /// epoch that was quarantined because of its ledger or its artifacts: keys make sure that only what is missing is
+    /// booked.
+    pub async fn release(
+        &self,
+        epoch: &EpochId,
+        by: &str,
+        lifts_quarantine: bool,
+        deadline: Deadline,
+    ) -> Result<Arc<EpochRow>, Error> {
         let row = self.row(epoch)?;
         match row.status {
             EpochStatus::Released | EpochStatus::Settled => return Ok(row),
-            EpochStatus::Quarantined => {
-                let why = row.quarantine.as_ref().map_or("", |quarantine| quarantine.detail.as_str());
-                return Err(Error::new(Kind::Quarantine, format!("epoch {epoch} is quarantined: {why}")));
-            }
+            EpochStatus::Quarantined if lifts_quarantine && row.is_liftable() => {}
+            EpochStatus::Quarantined => return Err(quarantined(&row)),
             EpochStatus::Held if !row.is_payable => {
                 let why = row.held_because.as_deref().unwrap_or_default();
                 return Err(Error::new(Kind::Conflict, format!("epoch {epoch} cannot be paid: {why}")));
             }
             EpochStatus::Held => {}
         }
+        let lifts = row.status == EpochStatus::Quarantined;
         let (engine, epoch, by) = (Arc::clone(&self.engine), epoch.to_string(), by.to_owned());
         let released = blocking(deadline, move || {
-            let released = engine.store()?.release(&epoch, &by);
-            released.map_err(|error| Error::new(Kind::Degraded, error.to_string()))
+            let store = engine.store()?;
+            let released = if lifts { store.lift(&epoch, &by) } else { store.release(&epoch, &by) };
+            released.map_err(|error| {
+                let is_conflict = matches!(error, StoreError::Corrected { .. });
+                Error::new(if is_conflict { Kind::Conflict } else { Kind::Degraded }, error.to_string())
+            })
         });
         let row = released.await?;
-        tracing::info!(epoch = row.epoch, by = row.released_by, "an epoch is released");
+        tracing::info!(epoch = row.epoch, by = row.released_by, lifts, "an epoch is released");
+        self.engine.events.publish(RewardEvent { epoch: row.epoch.clone(), status: row.status });
         self.engine.wake_emitter();
         Ok(row)
+    }
+
+    /// Removes the artifacts of an epoch that is over; what it paid stays known. Fine if they are gone already.
+    pub async fn remove_artifacts(
+        &self,
+        epoch: &EpochId,
+        by: &str,
+        deadline: Deadline,
+    ) -> Result<Arc<EpochRow>, Error> {
+        self.row(epoch)?;
+        let (engine, epoch, by) = (Arc::clone(&self.engine), epoch.to_string(), by.to_owned());
+        blocking(deadline, move || {
+            retention::remove(&engine, &epoch, &by).map_err(|error| {
+                let is_conflict = matches!(error, StoreError::Needed(_));
+                Error::new(if is_conflict { Kind::Conflict } else { Kind::Degraded }, error.to_string())
+            })
+        })
+        .await
+    }
+
+    /// What happens to epochs from now on.
+    pub fn watch_events(&self) -> BroadcastReceiver<RewardEvent> {
+        self.engine.events.subscribe("events", self.engine.kernel.metrics())
+    }
+
+    /// Says when the node leaves.
+    pub fn watch_stopping(&self) -> watch::Receiver<Stopping> {
+        self.engine.kernel.watch_stopping()
     }
 
     /// Whether a file with these bytes is here, and how long it is.
@@ -295,6 +354,18 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Error> {
     let done = deadline.run("rewarder", tokio::task::spawn_blocking(work)).await?;
     done.map_err(|_| Error::canceled("work of the rewarder broke off"))?
+}
+
+/// Why nothing more of an epoch is paid, and the one way on that pays nobody twice.
+pub(crate) fn quarantined(row: &EpochRow) -> Error {
+    let EpochRow { epoch, quarantine, .. } = row;
+    let (reason, why) = quarantine.as_ref().map_or(("", ""), |found| (found.reason.as_str(), found.detail.as_str()));
+    let advice = if row.is_liftable() {
+        "mend the cause, then release it with its quarantine lifted: payouts that are booked are not booked again"
+    } else {
+        "it has paid nobody: mend its inputs or its policy and compute them under another id"
+    };
+    Error::new(Kind::Quarantine, format!("epoch {epoch} is quarantined ({reason}): {why}; {advice}"))
 }
 
 fn unknown(epoch: &str) -> Error {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ron_calculus::Units;
@@ -12,9 +13,10 @@ use ron_usage::InputFile;
 use crate::canonical::to_canonical;
 use crate::epoch::EpochId;
 use crate::hashing::{b3, hash_parts};
-use crate::inputs::{self, Inputs};
+use crate::inputs::{self, InputPin, Inputs};
 use crate::keys::TrustedKeys;
 use crate::policy_document::{PolicyDocument, Trust, canonical_policy};
+use crate::sealed::SealedRun;
 
 /// A request as the caller wrote it.
 #[derive(Clone, Debug)]
@@ -53,21 +55,29 @@ pub enum InputRef {
 
 /// What the preparation of a request needs to know of the node.
 pub(crate) struct Grounds<'a> {
-    pub inputs: &'a Inputs,
+    pub inputs: &'a Arc<Inputs>,
     pub inputs_dir: Option<&'a Path>,
     pub trusted: Option<&'a TrustedKeys>,
     pub allows_unsigned: bool,
     /// Nothing outlives the process.
     pub is_amnesia: bool,
+    /// Memory of one run.
+    pub memory_bytes: u64,
+    /// Threads of one run.
+    pub threads: usize,
 }
 
 /// A request that is understood: its policy is believed and its files are there.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Prepared {
     pub epoch: EpochId,
     pub files: Vec<InputFile>,
     /// What each file must hash to, in the order of the files; none where nobody said.
     pub pins: Vec<Option<[u8; 32]>>,
+    /// Keep uploads from removal until the run is over.
+    pub kept: Vec<Arc<InputPin>>,
+    /// A correction that was made elsewhere, in place of files.
+    pub correction: Option<Arc<SealedRun>>,
     pub document: PolicyDocument,
     pub pools: BTreeMap<String, Units>,
     pub carry_from: Option<EpochId>,
@@ -89,9 +99,10 @@ impl ComputeRequest {
         if self.inputs.is_empty() || self.inputs.len() > INPUT_FILES_MAX {
             return Err(Error::schema(format!("inputs: 1 to {INPUT_FILES_MAX} files, not {}", self.inputs.len())));
         }
-        let (mut files, mut pins, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut files, mut pins, mut names, mut kept) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for input in &self.inputs {
-            let (file, pin) = input.resolve(grounds)?;
+            let (file, pin, keeps) = input.resolve(grounds)?;
+            kept.extend(keeps.map(Arc::new));
             names.push(pin.map_or_else(|| format!("file:{}", file.name), |hash| b3(&hash)));
             files.push(file);
             pins.push(pin);
@@ -105,21 +116,25 @@ impl ComputeRequest {
         let is_pinned = |input: &InputRef| matches!(input, InputRef::File { b3: Some(_), .. });
         let is_payable = !grounds.is_amnesia || self.inputs.iter().all(is_pinned);
         let ComputeRequest { epoch, pools, carry_from, deadline, .. } = self;
-        Ok(Prepared { epoch, files, pins, document, pools, carry_from, deadline, hash, is_payable })
+        let correction = None;
+        Ok(Prepared { epoch, files, pins, kept, correction, document, pools, carry_from, deadline, hash, is_payable })
     }
 }
 
+/// A file, what it must hash to, and what keeps it there.
+type Resolved = (InputFile, Option<[u8; 32]>, Option<InputPin>);
+
 impl InputRef {
-    fn resolve(&self, grounds: &Grounds<'_>) -> Result<(InputFile, Option<[u8; 32]>), Error> {
+    fn resolve(&self, grounds: &Grounds<'_>) -> Result<Resolved, Error> {
         match self {
             InputRef::Upload(hash) => {
                 let missing = || Error::new(Kind::NotFound, format!("inputs: {} was not uploaded", b3(hash)));
-                let path = grounds.inputs.path(hash).ok_or_else(missing)?;
-                Ok((InputFile { name: b3(hash), path }, Some(*hash)))
+                let pin = grounds.inputs.pin(hash).ok_or_else(missing)?;
+                Ok((InputFile { name: b3(hash), path: pin.path().to_owned() }, Some(*hash), Some(pin)))
             }
             InputRef::File { path, b3 } => {
                 let found = inputs::below(grounds.inputs_dir, path)?;
-                Ok((InputFile { name: path.clone(), path: found }, *b3))
+                Ok((InputFile { name: path.clone(), path: found }, *b3, None))
             }
             // The handle has brought its file in and put its hash here.
             InputRef::Meter(epoch) => {
@@ -129,6 +144,6 @@ impl InputRef {
     }
 }
 
-fn bad_policy(error: &dyn std::fmt::Display) -> Error {
+pub(crate) fn bad_policy(error: &dyn std::fmt::Display) -> Error {
     Error::schema(format!("policy: {error}"))
 }

@@ -17,6 +17,7 @@ use super::ledger_port::PayoutLedger;
 use super::request::Prepared;
 use super::{Receivers, make_engine};
 use crate::config::Options;
+use crate::correct::Correction;
 use crate::epoch::EpochId;
 use crate::folders::Folders;
 use crate::inputs::Inputs;
@@ -139,6 +140,8 @@ pub struct SimBook {
     pub faults: BTreeMap<u64, Fault>,
     pub is_dead: bool,
     pub refuses: Option<String>,
+    /// Call from which on everything is refused.
+    pub refuses_from: Option<u64>,
     pub hides: u64,
 }
 
@@ -163,6 +166,9 @@ impl SimBook {
         self.calls += 1;
         if let Some(refusal) = &self.refuses {
             return Err(LedgerError::Refused(refusal.clone()));
+        }
+        if self.refuses_from.is_some_and(|first| self.calls >= first) {
+            return Err(LedgerError::Refused("the gateway is misconfigured".to_owned()));
         }
         Ok(self.faults.get(&self.calls).copied())
     }
@@ -292,13 +298,24 @@ pub fn policy(more: &str) -> Policy {
 
 /// An epoch computed from totals made up here: actors `a000`… with a quantity each.
 pub fn computed(epoch: &str, policy: Policy, actors: u128, divide: Divide) -> Computed {
+    settle(basis(epoch, policy, actors), 1, &Unwatched, divide).expect("computed")
+}
+
+/// A correction of a run: it should have had so many actors.
+pub fn corrected(epoch: &str, paid: &Computed, actors: u128) -> Computed {
+    let correction = Correction::of(paid, [7; 32], None).expect("it adds up");
+    let basis = Basis { correction: Some(correction), ..basis(epoch, policy(""), actors) };
+    settle(basis, 1, &Unwatched, ron_calculus::allocate).expect("computed")
+}
+
+fn basis(epoch: &str, policy: Policy, actors: u128) -> Basis {
     let slot = Slot { metric: "usage".to_owned(), group: None, asset: None };
     let mut totals = Totals::new(vec![slot]).expect("one slot");
     for number in 0..actors {
         assert!(totals.push(&format!("a{number:03}"), &[(0, 10 + number)]));
     }
     let inputs = vec![InputFacts { b3: format!("b3:{}", "00".repeat(32)), name: "made up".to_owned(), bytes: 1 }];
-    let basis = Basis {
+    Basis {
         epoch: epoch.parse().expect("a name"),
         document: PolicyDocument::unsigned(policy.clone()),
         policy,
@@ -309,8 +326,7 @@ pub fn computed(epoch: &str, policy: Policy, actors: u128, divide: Divide) -> Co
         rows: actors as u64,
         totals,
         correction: None,
-    };
-    settle(basis, 1, &Unwatched, divide).expect("computed")
+    }
 }
 
 /// Divides the pool and gives a unit more than there is.
@@ -330,6 +346,8 @@ pub fn prepared(computed: &Computed) -> Prepared {
         epoch: computed.basis.epoch.clone(),
         files: Vec::new(),
         pins: Vec::new(),
+        kept: Vec::new(),
+        correction: None,
         document: computed.basis.document.clone(),
         pools: BTreeMap::new(),
         carry_from: None,

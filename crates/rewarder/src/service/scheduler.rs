@@ -9,10 +9,12 @@ use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_types::{Error, Kind};
 
 use super::engine::{Asked, Begun, Engine, Flight};
+use super::handle::quarantined;
 use super::request::Prepared;
+use super::{correction, retention};
 use crate::hashing::b3;
 use crate::job::{Cost, Job};
-use crate::store::{EpochRow, EpochStatus, Store};
+use crate::store::{EpochRow, EpochStatus, Store, StoreError};
 
 /// One life of the scheduler.
 pub(crate) async fn compute_scheduler(
@@ -54,7 +56,11 @@ pub(crate) async fn schedule(engine: &Arc<Engine>, prepared: Prepared) -> Result
         return Err(Error::new(Kind::Conflict, detail));
     }
     if !store.has_room() {
-        return Err(Error::new(Kind::Degraded, "this node keeps as many epochs as it can"));
+        return Err(Error::new(Kind::Degraded, StoreError::TooMany.to_string()));
+    }
+    retention::check_room(engine)?;
+    if let Some(run) = &prepared.correction {
+        correction::admit(store, run)?;
     }
     let carry = carry(engine, store, &prepared)?;
     let live = engine.live.get().value.clone();
@@ -82,16 +88,14 @@ pub(crate) async fn schedule(engine: &Arc<Engine>, prepared: Prepared) -> Result
 fn known(row: &EpochRow, prepared: &Prepared) -> Result<Begun, Error> {
     let epoch = &row.epoch;
     if row.request != b3(&prepared.hash) {
-        let detail = format!("epoch {epoch} was computed from other inputs or by another policy; take another epoch");
+        // No word of another id: what was paid here would be paid there again.
+        let detail = format!(
+            "epoch {epoch} was computed from other inputs or by another policy; what it paid is mended by a correction \
+             (`macronode reward correct`)"
+        );
         return Err(Error::new(Kind::Conflict, detail));
     }
-    match &row.quarantine {
-        Some(why) if row.status == EpochStatus::Quarantined => {
-            let detail = format!("epoch {epoch} is quarantined ({}): {}", why.reason.as_str(), why.detail);
-            Err(Error::new(Kind::Quarantine, detail))
-        }
-        _ => Ok(Begun::Exists),
-    }
+    if row.status == EpochStatus::Quarantined { Err(quarantined(row)) } else { Ok(Begun::Exists) }
 }
 
 /// What is carried into a run.

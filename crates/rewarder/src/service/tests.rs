@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use ron_kernel::Deadline;
 use ron_log::SimDisk;
 use ron_types::Kind;
 
 use super::Receivers;
 use super::emitter::settle_all;
 use super::engine::{Begun, Engine};
+use super::retention::prune;
 use super::rig::{self, ACTORS, SimLedger};
 use super::scheduler::schedule;
 use super::writer::{recover, settle_down};
+use crate::folders::Folders as _;
 use crate::store::{EpochRow, EpochStatus, QuarantineReason};
 
 struct Rig {
@@ -82,6 +85,40 @@ async fn what_the_ledger_refuses_or_does_not_hold_quarantines() {
     let row = rig.row("hidden");
     assert_eq!(reason(&row), Some(QuarantineReason::Intent));
     assert!(row.reconciliation.as_ref().is_some_and(|report| report["agrees"] == false), "{row:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_epoch_quarantined_in_the_middle_of_its_payouts_is_lifted_and_pays_nobody_twice() {
+    let rig = Rig::new();
+    let computed = rig::computed("e1", rig::policy(""), ACTORS, ron_calculus::allocate);
+    let rewarder = super::Rewarder { engine: Arc::clone(&rig.engine) };
+    let deadline = Deadline::after(std::time::Duration::from_secs(60));
+    let release = async |lifts| rewarder.release(&computed.basis.epoch, "ann", lifts, deadline).await;
+    // Half of the payouts are booked when the ledger begins to refuse.
+    rig.ledger.book().refuses_from = Some(ACTORS as u64 / 4);
+    rig.seal("e1", "", ACTORS);
+    settle_all(&rig.engine).await.expect("it ends");
+    let booked = rig.booked();
+    assert!(booked > 0 && booked < ACTORS as usize, "{booked} are booked");
+    assert_eq!(reason(&rig.row("e1")), Some(QuarantineReason::Intent));
+
+    let told = release(false).await.expect_err("only with a word about the quarantine");
+    assert_eq!(told.kind, Kind::Quarantine);
+    assert!(told.detail.contains("lifted") && !told.detail.contains("another id"), "{told}");
+    assert_eq!(rig.row("e1").status, EpochStatus::Quarantined);
+    rig.ledger.book().refuses_from = None;
+    assert_eq!(release(true).await.expect("lifted").status, EpochStatus::Released);
+    settle_all(&rig.engine).await.expect("paid");
+    let row = rig.row("e1");
+    assert_eq!((row.status, row.sent, row.quarantine.as_ref()), (EpochStatus::Settled, ACTORS as u64, None));
+    let amounts: std::collections::BTreeMap<[u8; 32], u128> =
+        rig.ledger.book().booked.iter().map(|(key, content)| (*key, content.3)).collect();
+    assert_eq!(amounts, rig::payouts(&computed), "each payout once, and no other");
+
+    let broken = rig::computed("e2", rig::policy(""), ACTORS, rig::divide_wrongly);
+    settle_down(&rig.engine, rig::computation(&rig.engine, broken)).expect("sealed");
+    let told = rewarder.release(&"e2".parse().expect("a name"), "ann", true, deadline).await.expect_err("no amounts");
+    assert!(told.detail.contains("another id"), "{told}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,6 +200,138 @@ async fn a_run_whose_worker_dies_comes_back_and_one_that_is_over_does_not() {
     assert_eq!(schedule(&rig.engine, prepared.clone()).await, Ok(Begun::Exists));
     let other = super::request::Prepared { hash: [8; 32], ..prepared };
     assert_eq!(schedule(&rig.engine, other).await.expect_err("other inputs").kind, Kind::Conflict);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_readers_shares_one_load_and_what_does_not_fit_is_refused() {
+    let rig = Rig::new();
+    let rows = ["e1", "e2", "e3"].map(|epoch| rig.seal(epoch, "", ACTORS));
+    // Room for two runs of this size, and not for three.
+    let bytes_max = 5 * 256 * ACTORS as u64;
+    let get = |row: &EpochRow| rig.engine.loaded_runs.get(&rig.engine, row, bytes_max, &[]);
+    let kind = |row: &EpochRow| get(row).err().map(|error| error.kind);
+    let (first, second) = (get(&rows[0]).expect("room"), get(&rows[1]).expect("room"));
+    let again = get(&rows[0]).expect("it is here");
+    assert!(Arc::ptr_eq(&first, &again), "one run for all who ask");
+    assert!(Arc::ptr_eq(&first.load().expect("whole"), &again.load().expect("whole")), "loaded once");
+    assert_eq!(kind(&rows[2]), Some(Kind::Busy), "both are in use");
+    drop((first, again));
+    get(&rows[2]).expect("what nobody uses makes room");
+    assert_eq!(kind(&rows[0]), None, "and is read again");
+    assert!(Arc::ptr_eq(&second, &get(&rows[1]).expect("it was in use")));
+    drop(second);
+    // One that is larger than the bound is read alone.
+    let huge = rig.seal("huge", "", ACTORS * 20);
+    let held = get(&huge).expect("alone");
+    assert_eq!(kind(&rows[0]), Some(Kind::Busy));
+    let both = rig.engine.loaded_runs.get(&rig.engine, &rows[0], bytes_max, std::slice::from_ref(&held));
+    drop(both.expect("compared with what the same caller has"));
+    drop(held);
+    assert_eq!(kind(&rows[0]), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn artifacts_have_a_quota_and_make_room_while_the_money_records_stay() {
+    let rig = Rig::new();
+    let rewarder = super::Rewarder { engine: Arc::clone(&rig.engine) };
+    let deadline = Deadline::after(std::time::Duration::from_secs(60));
+    let by_hand = r#","release":{"by_hand":true}"#;
+    rig.seal("e1", "", ACTORS);
+    rig.seal("e2", "", ACTORS);
+    rig.seal("held", by_hand, ACTORS);
+    settle_all(&rig.engine).await.expect("paid");
+    let (bytes, booked) = (rig.engine.artifact_bytes(), rig.booked());
+    assert!(bytes > 0);
+    let next = rig::prepared(&rig::computed("e3", rig::policy(""), 4, ron_calculus::allocate));
+    let live = super::engine::LiveOptions { epochs_bytes_max: bytes, ..rig.engine.live.get().value.clone() };
+    rig.engine.live.publish(live);
+    let full = schedule(&rig.engine, next.clone()).await.expect_err("full");
+    assert!(full.detail.contains("rewarder.epochs_bytes_max") && full.detail.contains("reward prune"), "{full}");
+
+    let remove = async |epoch: &str| rewarder.remove_artifacts(&epoch.parse().expect("a name"), "ann", deadline).await;
+    assert_eq!(remove("held").await.expect_err("it is not paid").kind, Kind::Conflict);
+    assert_eq!(remove("none").await.expect_err("unknown").kind, Kind::NotFound);
+    let removed = remove("e1").await.expect("removed");
+    assert_eq!((removed.status, removed.removed_by.as_deref()), (EpochStatus::Settled, Some("ann")));
+    assert_eq!(remove("e1").await.expect("again is fine").removed_by.as_deref(), Some("ann"));
+    assert!(rig.engine.artifact_bytes() < bytes);
+    assert_eq!(schedule(&rig.engine, next).await, Ok(Begun::Started), "there is room again");
+    let gone = rewarder.manifest(&"e1".parse().expect("a name"), deadline).await.expect_err("gone");
+    assert!(gone.kind == Kind::NotFound && gone.detail.contains("ann"), "{gone}");
+    let same = super::request::Prepared {
+        hash: [8; 32],
+        ..rig::prepared(&rig::computed("e1", rig::policy(""), 4, ron_calculus::allocate))
+    };
+    assert_eq!(schedule(&rig.engine, same).await.expect_err("still known").kind, Kind::Conflict);
+
+    // The next start finds it so, and a crash between the record and the files is finished by it.
+    let found = rig.disk.restart();
+    rig::PartFolders(found.clone()).make("e1").expect("made").create("run.json").expect("made");
+    let (engine, _receivers) = rig::engine(&found, &rig.ledger);
+    recover(&engine).expect("recovered");
+    let row = engine.store().expect("open").get("e1").expect("the record stays");
+    assert_eq!((row.status, row.removed_by.as_deref()), (EpochStatus::Settled, Some("ann")));
+    assert!(!engine.options.folders.names().expect("listed").contains(&"e1".to_owned()));
+    settle_all(&engine).await.expect("nothing to do");
+    assert_eq!(rig.booked(), booked, "nobody is paid again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn artifacts_of_settled_epochs_go_after_their_time_but_for_the_last() {
+    let rig = Rig::new();
+    for epoch in ["e1", "e2"] {
+        rig.seal(epoch, "", 4);
+    }
+    rig.seal("held", r#","release":{"by_hand":true}"#, 4);
+    settle_all(&rig.engine).await.expect("paid");
+    let day = std::time::Duration::from_secs(24 * 3600);
+    let settled_ms = rig.row("e2").settled_ms;
+    assert!(settled_ms > 0);
+    let after = |time: std::time::Duration| settled_ms + time.as_millis() as u64 + 1000;
+    assert_eq!(prune(&rig.engine, std::time::Duration::ZERO, after(day)).expect("looked"), 0, "kept for ever");
+    assert_eq!(prune(&rig.engine, day, after(day / 2)).expect("looked"), 0, "too young");
+    assert_eq!(prune(&rig.engine, day, after(day)).expect("looked"), 1);
+    assert_eq!(rig.row("e1").removed_by.as_deref(), Some("rewarder.artifacts_kept_for"));
+    assert_eq!(rig.row("e2").removed_by, None, "the next epoch is compared with it");
+    assert_eq!(rig.row("held").removed_by, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_is_not_removed_under_a_run_that_waits_for_it() {
+    let mut rig = Rig::new();
+    let scratch = tempfile::tempdir().expect("a folder");
+    let inputs = Arc::new(crate::inputs::Inputs::open(scratch.path().to_owned()).expect("opened"));
+    let content = b"actor,quantity\nann,1\n";
+    let hash = *blake3::hash(content).as_bytes();
+    let mut upload = inputs.begin(hash, content.len() as u64, 1 << 20).expect("begun");
+    upload.write(content).expect("room");
+    upload.finish().expect("as said");
+    let grounds = super::request::Grounds {
+        inputs: &inputs,
+        inputs_dir: None,
+        trusted: None,
+        allows_unsigned: true,
+        is_amnesia: false,
+        memory_bytes: 64 << 20,
+        threads: 1,
+    };
+    let request = super::request::ComputeRequest {
+        epoch: "e1".parse().expect("a name"),
+        inputs: vec![super::request::InputRef::Upload(hash)],
+        policy: serde_json::to_vec(&rig::policy("")).expect("JSON"),
+        pools: std::collections::BTreeMap::new(),
+        carry_from: None,
+        unsigned: true,
+        deadline: None,
+    };
+    let prepared = request.prepare(&grounds).expect("fine");
+    assert_eq!(schedule(&rig.engine, prepared).await, Ok(Begun::Started));
+    assert_eq!(inputs.remove(&hash).expect_err("a run waits for it").kind, Kind::Conflict);
+    let ticket = rig.engine.next_ticket(&mut rig.receivers.jobs).await.expect("a run");
+    let job = ticket.flight.job.clone();
+    crate::job::compute(&job, &crate::job::Unwatched).expect("its file is there");
+    ticket.land(None);
+    assert!(inputs.remove(&hash).expect("nobody needs it now"));
 }
 
 #[tokio::test(start_paused = true)]

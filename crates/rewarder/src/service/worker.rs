@@ -7,6 +7,7 @@ use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
 use ron_types::limits::rewarder::EPOCH_DURATION;
 use tokio::sync::oneshot;
 
+use super::correction;
 use super::engine::{Computation, Engine, Flight, Refusal, Ticket, Watched};
 use crate::hashing::b3;
 use crate::job::{Computed, RunError, compute_with};
@@ -43,9 +44,12 @@ async fn compute(context: &TaskContext, engine: &Arc<Engine>, ticket: Ticket) {
     let watched = Arc::new(Watched::new(Arc::clone(&ticket.flight)));
     let _stop = StopOnDrop(Arc::clone(&watched));
     let (began, divide) = (clock::now(), engine.options.divide);
-    let working = Arc::clone(&watched);
+    let (working, computing) = (Arc::clone(&watched), Arc::clone(engine));
     let computing = tokio::task::spawn_blocking(move || {
-        let computed = compute_with(&working.flight.job, &*working, divide)?;
+        let computed = match &working.flight.correction {
+            Some(run) => correction::compute(&computing, run, &*working, divide)?,
+            None => compute_with(&working.flight.job, &*working, divide)?,
+        };
         check_pins(&working.flight, &computed)?;
         Ok(Box::new(computed))
     });

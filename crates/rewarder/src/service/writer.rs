@@ -6,8 +6,9 @@ use ron_calculus::Breach;
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::{TaskContext, TaskError, TaskResult};
 
+use super::correction;
 use super::engine::{Computation, Engine, Flight, Refusal, RewardEvent, Watched};
-use super::release;
+use super::{release, retention};
 use crate::artifacts::{self, Seal};
 use crate::hashing::b3;
 use crate::job::{Computed, RunError};
@@ -30,12 +31,17 @@ pub(crate) async fn artifact_writer(
         context.beating(recovered).await.map_err(|_| TaskError::Failed("the recovery ended early".to_owned()))??;
     }
     context.ready().await;
+    let mut look = tokio::time::interval(retention::LOOK_EVERY);
     loop {
         let computation = tokio::select! {
             biased;
             computation = results.recv() => computation,
             // Workers leave in an earlier phase, so what is in the queue now is all that comes.
             () = context.stopping() => break,
+            _ = look.tick() => {
+                context.beating(retention::look(&engine)).await;
+                continue;
+            }
             () = context.heartbeat() => continue,
         };
         let Some(computation) = computation else { break };
@@ -56,6 +62,7 @@ pub(crate) fn recover(engine: &Engine) -> TaskResult {
         return Err(TaskError::Init { code: FAILED_DISK, detail });
     }
     remove_orphans(engine, &store).map_err(|error| failed("removing what was never sealed", &error))?;
+    engine.count_artifacts().map_err(|error| failed("measuring the artifacts", &error))?;
     let [held, released, settled, quarantined] = store.counts();
     tracing::info!(records = found.records, held, released, settled, quarantined, "the seal log is read");
     engine.set_store(store);
@@ -65,8 +72,9 @@ pub(crate) fn recover(engine: &Engine) -> TaskResult {
 /// Artifacts without a seal record are of a run that does not exist.
 pub(crate) fn remove_orphans(engine: &Engine, store: &Store) -> std::io::Result<()> {
     for name in engine.options.folders.names()? {
-        if store.get(&name).is_none() {
-            tracing::info!(epoch = name, "artifacts of a run that was never sealed are removed");
+        // Never sealed, or removed by a record that a crash kept from being carried out.
+        if store.get(&name).is_none_or(|row| row.removed_by.is_some()) {
+            tracing::info!(epoch = name, "artifacts of a run that is not kept are removed");
             engine.options.folders.remove(&name)?;
         }
     }
@@ -96,6 +104,7 @@ pub(crate) fn settle_down(engine: &Arc<Engine>, computation: Computation) -> Opt
     let row = match sealed {
         Ok(row) => {
             engine.counts.sealed(&row);
+            engine.add_artifacts(epoch);
             engine.events.publish(RewardEvent { epoch: row.epoch.clone(), status: row.status });
             ticket.land(None);
             Some(row)
@@ -154,7 +163,9 @@ fn seal(engine: &Engine, flight: &Arc<Flight>, computed: &Computed) -> Result<Ar
     let sealed = (|| -> Result<Seal, RunError> {
         folders.remove(epoch)?;
         let disk = folders.make(epoch)?;
-        artifacts::write(computed, &*disk, engine.options.run_threads, &Watched::new(Arc::clone(flight)))
+        let seal = artifacts::write(computed, &*disk, engine.options.run_threads, &Watched::new(Arc::clone(flight)))?;
+        correction::check_commitment(flight, &seal.commitment)?;
+        Ok(seal)
     })();
     let row = sealed.map_err(Failed::Run).and_then(|seal| {
         let row = row_of(engine, store, flight, computed, &seal);
@@ -173,6 +184,8 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
     let verdict = match (&quarantine, flight.is_payable) {
         (Some(_), _) => None,
         (None, false) => Some("its inputs are lost with this process (amnesia): nothing is paid from them".to_owned()),
+        // It takes from people what they have, so a person stands behind it.
+        (None, true) if manifest.corrects.is_some() => Some("a correction leaves when somebody says so".to_owned()),
         (None, true) => release::objection(engine, store, computed),
     };
     let status = match (&quarantine, &verdict) {
@@ -202,9 +215,12 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
         is_payable: flight.is_payable,
         released_by: (status == EpochStatus::Released).then(|| BY_POLICY.to_owned()),
         carried_from: flight.carried_from.clone().filter(|_| !manifest.carry.is_empty()),
+        corrects: manifest.corrects.as_ref().map(|facts| facts.epoch.to_string()),
         place: 0,
         sent: 0,
         settled_as: None,
+        settled_ms: 0,
+        removed_by: None,
         reconciliation: None,
         quarantine,
     }

@@ -61,6 +61,12 @@ impl QuarantineReason {
         QuarantineReason::Integrity,
     ];
 
+    /// Whether a person can lift it once its cause is mended: the amounts are sound, only their way to the ledger was
+    /// not. A run without amounts stays as it is, and has paid nobody.
+    pub const fn is_liftable(self) -> bool {
+        matches!(self, QuarantineReason::Intent | QuarantineReason::Integrity)
+    }
+
     /// As it is written in answers and labels.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -132,6 +138,9 @@ pub struct EpochRow {
     /// The epoch whose leftovers were added to its pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried_from: Option<String>,
+    /// The epoch that it corrects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrects: Option<String>,
     /// Place among the payouts up to which the ledger has answered.
     pub place: u64,
     /// Payouts before that place.
@@ -139,6 +148,12 @@ pub struct EpochRow {
     /// Place in the order in which epochs were settled, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled_as: Option<u64>,
+    /// Wall clock when it was settled, in milliseconds since 1970; 0 if it is not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub settled_ms: u64,
+    /// Who removed its artifacts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_by: Option<String>,
     /// What was compared with the ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconciliation: Option<serde_json::Value>,
@@ -160,6 +175,13 @@ pub enum SealRecord {
         /// Subject that said so, or `policy`.
         by: String,
     },
+    /// A person has mended what quarantined the epoch: its payouts may leave again, all of them from the first on.
+    Lifted {
+        /// Id of the epoch.
+        epoch: String,
+        /// Subject that said so.
+        by: String,
+    },
     /// So many payouts are answered for.
     Sent {
         /// Id of the epoch.
@@ -175,8 +197,18 @@ pub enum SealRecord {
         epoch: String,
         /// Place in the order of settlement.
         settled_as: u64,
+        /// Wall clock, in milliseconds since 1970.
+        #[serde(default)]
+        at_ms: u64,
         /// What was compared.
         reconciliation: serde_json::Value,
+    },
+    /// Its artifacts are removed; what is left is what it paid.
+    Removed {
+        /// Id of the epoch.
+        epoch: String,
+        /// Subject or setting that said so.
+        by: String,
     },
     /// Nothing more leaves.
     Quarantined {
@@ -197,27 +229,63 @@ impl SealRecord {
         match self {
             SealRecord::Row(row) => &row.epoch,
             SealRecord::Released { epoch, .. }
+            | SealRecord::Lifted { epoch, .. }
             | SealRecord::Sent { epoch, .. }
             | SealRecord::Settled { epoch, .. }
+            | SealRecord::Removed { epoch, .. }
             | SealRecord::Quarantined { epoch, .. } => epoch,
         }
     }
 }
 
 impl EpochRow {
-    /// The row after a record; a settled or quarantined epoch stays what it is.
+    /// Whether nothing is paid from its artifacts any more.
+    pub fn is_over(&self) -> bool {
+        match self.status {
+            EpochStatus::Settled => true,
+            EpochStatus::Quarantined => !self.is_liftable(),
+            EpochStatus::Held | EpochStatus::Released => false,
+        }
+    }
+
+    /// Whether payouts of it have left, or may have.
+    pub fn is_paying(&self) -> bool {
+        matches!(self.status, EpochStatus::Released | EpochStatus::Settled) || self.is_liftable()
+    }
+
+    /// Whether a person may lift its quarantine.
+    pub fn is_liftable(&self) -> bool {
+        let reason = self.quarantine.as_ref().map(|quarantine| quarantine.reason);
+        self.status == EpochStatus::Quarantined && reason.is_some_and(QuarantineReason::is_liftable)
+    }
+
+    /// The row after a record; a settled epoch stays what it is, and a quarantined one unless it is lifted.
     pub fn apply(&mut self, record: &SealRecord) {
         let is_over = matches!(self.status, EpochStatus::Settled | EpochStatus::Quarantined);
         match record {
             SealRecord::Row(row) => *self = (**row).clone(),
+            SealRecord::Removed { by, .. } => {
+                self.removed_by = Some(by.clone());
+                self.artifacts.clear();
+            }
+            SealRecord::Lifted { by, .. } if self.is_liftable() => {
+                self.status = EpochStatus::Released;
+                self.released_by = Some(by.clone());
+                (self.quarantine, self.reconciliation) = (None, None);
+                // The ledger may have been restored from an older copy: every payout is sent again, and it finds those
+                // that it has by their keys.
+                (self.place, self.sent) = (0, 0);
+            }
             _ if is_over => {}
             SealRecord::Released { by, .. } => {
                 self.status = EpochStatus::Released;
                 self.released_by = Some(by.clone());
             }
+            SealRecord::Lifted { .. } => {}
             SealRecord::Sent { place, intents, .. } => (self.place, self.sent) = (*place, *intents),
-            SealRecord::Settled { settled_as, reconciliation, .. } => {
+            SealRecord::Settled { settled_as, at_ms, reconciliation, .. } => {
                 self.status = EpochStatus::Settled;
+                self.settled_ms = *at_ms;
                 self.sent = self.intents;
                 self.settled_as = Some(*settled_as);
                 self.reconciliation = Some(reconciliation.clone());
@@ -229,4 +297,8 @@ impl EpochRow {
             }
         }
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -25,9 +25,12 @@ pub(crate) fn row(epoch: &str) -> EpochRow {
         is_payable: true,
         released_by: None,
         carried_from: None,
+        corrects: None,
         place: 0,
         sent: 0,
         settled_as: None,
+        settled_ms: 0,
+        removed_by: None,
         reconciliation: None,
         quarantine: None,
     }
@@ -59,6 +62,7 @@ fn an_epoch_goes_from_sealed_to_settled_and_is_found_again() {
         store.quarantine("e2", quarantine, None).expect("quarantined");
         // What is over stays as it is.
         assert_eq!(store.release("e2", "ann").expect("written").status, EpochStatus::Quarantined);
+        assert_eq!(store.lift("e1", "ann").expect("written").status, EpochStatus::Settled);
     }
     let store = Store::open(Arc::new(disk.restart())).expect("opened again");
     let found = store.get("e1").expect("there");
@@ -70,6 +74,56 @@ fn an_epoch_goes_from_sealed_to_settled_and_is_found_again() {
     assert_eq!(store.counts(), [0, 0, 1, 1]);
     let page: Vec<String> = store.list(Some("e1"), 10).iter().map(|row| row.epoch.clone()).collect();
     assert_eq!(page, ["e2"]);
+}
+
+#[test]
+fn an_epoch_is_corrected_once_and_its_correction_again() {
+    let store = Store::open(Arc::new(RamDisk::new())).expect("opened");
+    let correction = |epoch: &str, corrects: &str| EpochRow { corrects: Some(corrects.to_owned()), ..row(epoch) };
+    store.seal(row("e1")).expect("sealed");
+    store.release("e1", "ann").expect("released");
+    store.settle("e1", json!({})).expect("settled");
+    for epoch in ["fix-a", "fix-b"] {
+        store.seal(correction(epoch, "e1")).expect("two may wait");
+    }
+    assert_eq!(store.corrected_by("e1"), None);
+    store.release("fix-b", "ann").expect("released");
+    assert_eq!(store.corrected_by("e1").as_deref(), Some("fix-b"));
+    assert!(matches!(store.release("fix-a", "ann"), Err(StoreError::Corrected { by, .. }) if by == "fix-b"));
+    assert_eq!(store.get("fix-a").expect("there").status, EpochStatus::Held);
+    // Halfway through its payouts it may have paid somebody, so that no other takes its place.
+    let detail = "refused".to_owned();
+    store.quarantine("fix-b", Quarantine { reason: QuarantineReason::Intent, detail }, None).expect("quarantined");
+    assert!(store.release("fix-a", "ann").is_err());
+    store.lift("fix-b", "ann").expect("lifted");
+    store.settle("fix-b", json!({})).expect("settled");
+    store.seal(correction("fix-c", "fix-b")).expect("sealed");
+    store.release("fix-c", "ann").expect("the correction is corrected");
+    assert_eq!(store.last_settled("demo").expect("settled").epoch, "e1", "no epoch is compared with a correction");
+}
+
+#[test]
+fn a_quarantine_by_the_ledger_is_lifted_and_one_of_the_amounts_is_not() {
+    let disk = SimDisk::new(1);
+    let lifted = [QuarantineReason::Intent, QuarantineReason::Integrity];
+    {
+        let store = Store::open(Arc::new(disk.clone())).expect("opened");
+        for reason in QuarantineReason::ALL {
+            let epoch = reason.as_str();
+            store.seal(row(epoch)).expect("sealed");
+            store.release(epoch, "policy").expect("released");
+            store.sent(epoch, 1, 1).expect("sent");
+            store.quarantine(epoch, Quarantine { reason, detail: "why".to_owned() }, None).expect("quarantined");
+            store.lift(epoch, "ann").expect("written");
+        }
+    }
+    let store = Store::open(Arc::new(disk.restart())).expect("opened again");
+    for reason in QuarantineReason::ALL {
+        let row = store.get(reason.as_str()).expect("there");
+        let expected = if lifted.contains(&reason) { EpochStatus::Released } else { EpochStatus::Quarantined };
+        assert_eq!((row.status, row.quarantine.is_none()), (expected, lifted.contains(&reason)), "{row:?}");
+        assert_eq!(row.sent, u64::from(!lifted.contains(&reason)), "a lifted epoch is sent from its first payout on");
+    }
 }
 
 #[test]

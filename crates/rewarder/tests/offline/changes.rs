@@ -71,15 +71,7 @@ fn a_cause_alone_is_named_alone() {
 /// A correction of a run by an order that says how it should have been.
 fn correction(paid: &Computed, job: &Job, clawback_max: Option<u128>) -> Computed {
     let mut basis = read(job, &Unwatched).expect("read");
-    let (roster, amounts) = paid.paying();
-    basis.correction = Some(Correction {
-        epoch: paid.basis.epoch.clone(),
-        run_key: paid.run_key,
-        commitment: [7; 32],
-        clawback_max: clawback_max.map(Units),
-        roster: roster.clone(),
-        paid: amounts.iter().map(|a| (a.asset.clone(), a.amounts.clone())).collect(),
-    });
+    basis.correction = Some(Correction::of(paid, [7; 32], clawback_max.map(Units)).expect("it adds up"));
     settle(basis, 2, &Unwatched, ron_calculus::allocate).expect("settled")
 }
 
@@ -149,6 +141,42 @@ fn a_clawback_is_bounded_and_the_rest_is_carried() {
     let loaded = run.load().expect("whole");
     assert_eq!(Intents::of(&loaded.computed).tallies(), Intents::of(&fixed).tallies());
     assert_eq!(loaded.explain("bob").expect("explained").assets[0].amount, Units(250_000), "what bob is entitled to");
+}
+
+#[test]
+fn a_correction_of_a_correction_begins_from_what_both_have_paid() {
+    let scratch = Scratch::new();
+    let rows = |ann: u32, bob: u32| format!("actor,quantity\nann,{ann}\nbob,{bob}\nzoe,1\n");
+    let order = |epoch: &str, content: &str| {
+        let mut job = scratch.job(&[(&format!("{epoch}.csv"), content)], SMALLEST);
+        job.epoch = epoch.parse().expect("an epoch");
+        job
+    };
+    let paid = computed(&order("e1", "actor,quantity\nann,1\nbob,1\n"));
+    // Bounded: ann keeps some of what she should not have, and it is carried.
+    let first = correction(&paid, &order("fix-1", &rows(1, 8)), Some(100_000));
+    let carried = |run: &Computed| {
+        let payouts = run.outcome.as_ref().expect("it adds up");
+        payouts.corrected.as_ref().expect("a correction").facts[0].carried
+    };
+    assert_eq!(carried(&first), Units(300_000));
+    // The second finds the carried units as paid, and takes them back.
+    let second = correction(&first, &order("fix-2", &rows(1, 8)), None);
+    assert_eq!(carried(&second), Units(0));
+    let facts = &second.outcome.as_ref().expect("it adds up").corrected.as_ref().expect("a correction").facts[0];
+    assert_eq!((facts.paid_before, facts.take_back, facts.pay), (Units(1_300_000), Units(300_000), Units(0)));
+    let third = correction(&second, &order("fix-3", &rows(8, 1)), None);
+    let has = |runs: &[&Computed], actor: &str| balances(runs).get(&("RON".to_owned(), actor.to_owned())).copied();
+    assert_eq!(has(&[&paid, &first, &second], "ann"), Some(100_000));
+    assert_eq!(has(&[&paid, &first, &second, &third], "ann"), Some(800_000));
+    assert_eq!(has(&[&paid, &first, &second, &third], "bob"), Some(100_000));
+    assert_eq!(has(&[&paid, &first, &second, &third], "zoe"), Some(100_000));
+    let keys = [&paid, &first, &second, &third].map(|run| run.run_key);
+    assert!((1..4).all(|place| !keys[..place].contains(&keys[place])), "each pays under keys of its own");
+    let disk: Arc<dyn Disk> = Arc::new(RamDisk::new());
+    artifacts::write(&second, &*disk, 2, &Unwatched).expect("written");
+    let found = verify(&opened(&disk), &[], &cost(1), &Unwatched).expect("compared");
+    assert!(found.is_clean(), "{found:?}");
 }
 
 #[test]

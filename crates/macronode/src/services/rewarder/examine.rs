@@ -95,18 +95,30 @@ fn epochs(inspected: Result<(Vec<Arc<EpochRow>>, VerifyReport), StoreError>) -> 
     let with = |status: EpochStatus| rows.iter().filter(move |row| row.status == status);
     let numbers = EpochStatus::ALL.map(|status| format!("{} {}", with(status).count(), status.as_str()));
     let mut findings = vec![Finding::ok("epochs", format!("{} sealed: {}", rows.len(), numbers.join(", ")))];
+    let (paying, never_paid): (Vec<_>, Vec<_>) = with(EpochStatus::Quarantined).partition(|row| row.is_liftable());
     let needs_a_person = [
         (
-            EpochStatus::Quarantined,
-            "read why with `GET /rewarder/epochs/ID/settlement`; nothing more of it is paid: mend the cause, then \
-             compute it under another id, or correct what was paid with `macronode reward correct`",
+            named(paying.into_iter(), EpochStatus::Quarantined),
+            "some of its payouts may be booked, so do not compute it under another id: read why with `GET \
+             /rewarder/epochs/ID/settlement`, mend the ledger or restore the files, then `macronode reward release ID \
+             --lift-quarantine` books what is missing and nothing twice",
         ),
-        (EpochStatus::Released, "its payouts are not all booked: they leave when the node runs and its ledger answers"),
-        (EpochStatus::Held, "nobody is paid before somebody says so: `macronode reward release ID`"),
+        (
+            named(never_paid.into_iter(), EpochStatus::Quarantined),
+            "its amounts do not add up and it has paid nobody: read why with `GET /rewarder/epochs/ID/settlement`, mend \
+             its inputs or its policy, then compute them under another id",
+        ),
+        (
+            named(with(EpochStatus::Released), EpochStatus::Released),
+            "its payouts are not all booked: they leave when the node runs and its ledger answers",
+        ),
+        (
+            named(with(EpochStatus::Held), EpochStatus::Held),
+            "nobody is paid before somebody says so: `macronode reward release ID`",
+        ),
     ];
-    for (status, advice) in needs_a_person {
-        findings.extend(named(with(status), status).map(|named| Finding::warn("epochs", named, advice)));
-    }
+    let named = needs_a_person.into_iter().filter_map(|(named, advice)| Some((named?, advice)));
+    findings.extend(named.map(|(named, advice)| Finding::warn("epochs", named, advice)));
     if !report.is_clean() {
         let lost: u64 = report.segments.iter().map(ron_log::SegmentReport::lost_records).sum();
         let (missing, lost) = (&report.missing, lost + report.lost_at_end);

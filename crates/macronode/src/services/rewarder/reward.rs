@@ -9,6 +9,7 @@ mod proofs;
 mod release;
 mod run;
 mod show;
+mod sign;
 mod verify;
 
 pub use args::RewardCommand;
@@ -28,6 +29,8 @@ pub fn reward(command: &RewardCommand) -> Result<Report, Failure> {
         RewardCommand::Diff(args) => changes::diff(args),
         RewardCommand::Whatif(args) => changes::whatif(args),
         RewardCommand::Correct(args) => run::correct(args),
+        RewardCommand::Prune(args) => wait(release::prune(args)),
+        RewardCommand::Sign(args) => sign::sign(args),
         RewardCommand::Release(args) => wait(release::release(args)),
         RewardCommand::Policy(command) => policy::policy(command),
         RewardCommand::Usage(command) => wait(usage::usage(command)),

@@ -26,10 +26,14 @@ pub enum RewardCommand {
     Diff(DiffArgs),
     /// Try a draft policy on the usage of a run; writes nothing.
     Whatif(WhatifArgs),
-    /// Write a correction of a run: what should have been paid minus what was.
+    /// Write a correction of a run, or of its last correction: what should have been paid minus what was.
     Correct(CorrectArgs),
-    /// Let a node pay out a run that waits for a person.
+    /// Sign a correction, so that a node that asks for signatures pays it.
+    Sign(SignRunArgs),
+    /// Let a node pay out a run that waits for a person; a correction in a folder is brought to the node first.
     Release(ReleaseArgs),
+    /// Have a node remove the artifacts of settled epochs to make room; what was paid stays in the ledger.
+    Prune(PruneArgs),
     /// Make, sign and check policies, and the keys that sign them.
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -236,11 +240,42 @@ pub struct CorrectArgs {
     pub order: OrderArgs,
 }
 
+/// Whose artifacts to remove.
+#[derive(Args, Debug)]
+pub struct PruneArgs {
+    /// The epochs
+    #[arg(value_name = "EPOCH", num_args = 1.., required = true)]
+    pub epochs: Vec<EpochId>,
+    /// Which node.
+    #[command(flatten)]
+    pub node: ApiArgs,
+}
+
+/// Which correction to sign.
+#[derive(Args, Debug)]
+pub struct SignRunArgs {
+    /// The folder of the correction
+    pub dir: PathBuf,
+    /// The private key (PEM, PKCS#8); `policy key` makes one
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+    /// What it may cost.
+    #[command(flatten)]
+    pub cost: CostArgs,
+}
+
 /// What to release.
 #[derive(Args, Debug)]
 pub struct ReleaseArgs {
     /// The epoch, or the folder of its run
     pub epoch: String,
+    /// Also release an epoch that was quarantined by its ledger or by damaged files, once that is mended; payouts that
+    /// are booked are not booked again
+    #[arg(long)]
+    pub lift_quarantine: bool,
+    /// Bring a correction that nobody has signed; the node must take such
+    #[arg(long)]
+    pub unsigned: bool,
     /// Which node.
     #[command(flatten)]
     pub node: ApiArgs,

@@ -110,7 +110,8 @@ fn make_key(path: &Path) -> Result<SigningKey, Failure> {
     made.map_err(|error| refused(format!("cannot make the key {}: {error}", path.display())))
 }
 
-fn read_key(path: &Path) -> Result<SigningKey, Failure> {
+/// A private key in a file.
+pub fn read_key(path: &Path) -> Result<SigningKey, Failure> {
     SigningKey::read(path).map_err(|error| refused(format!("cannot read the key {}: {error}", path.display())))
 }
 
@@ -128,7 +129,7 @@ fn trust(path: &Path, key: PublicKey) -> Result<(), Failure> {
 }
 
 /// Writes a text to a file in one step, or to standard output.
-fn put(path: Option<&Path>, text: &str, what: &str) -> Result<Report, Failure> {
+pub fn put(path: Option<&Path>, text: &str, what: &str) -> Result<Report, Failure> {
     let Some(path) = path else { return Ok(Report::clean(text)) };
     let cannot = |error: std::io::Error| refused(format!("cannot write {what} {}: {error}", path.display()));
     // A crash must not leave half of a list that was whole before.

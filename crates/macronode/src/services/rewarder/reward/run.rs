@@ -9,6 +9,7 @@ use svc_rewarder::artifacts::{self, COMMITMENT, MANIFEST};
 use svc_rewarder::correct::Correction;
 use svc_rewarder::hashing::{b3, parse_b3};
 use svc_rewarder::job::{self, Basis};
+use svc_rewarder::manifest::CorrectsFacts;
 use svc_rewarder::{Computed, Cost, Folder, Job, Manifest, Seal, SealedRun, Watch, compute, plot};
 
 use super::args::{CorrectArgs, OrderArgs, RunArgs};
@@ -46,10 +47,8 @@ pub fn run(args: &RunArgs) -> Result<Report, Failure> {
 pub fn correct(args: &CorrectArgs) -> Result<Report, Failure> {
     let cost = cost(&args.order.cost);
     let paid = open(&args.dir, &cost)?;
-    if paid.manifest().corrects.is_some() {
-        return Err(refused("a correction cannot be corrected; correct the run it was made for, with another epoch"));
-    }
-    if paid.manifest().epoch == args.epoch {
+    let is_corrected = |facts: &CorrectsFacts| facts.epoch == args.epoch;
+    if paid.manifest().epoch == args.epoch || paid.manifest().corrects.as_ref().is_some_and(is_corrected) {
         return Err(refused(format!("{} is the epoch to correct; a correction has an epoch of its own", args.epoch)));
     }
     let bars = Bars::new();
@@ -81,15 +80,8 @@ fn corrected_basis(args: &CorrectArgs, paid: &SealedRun, cost: &Cost, watch: &dy
         job::read(&job, watch).map_err(|error| not_made(&error))?
     };
     basis.epoch = args.epoch.clone();
-    let (roster, amounts) = before.paying();
-    basis.correction = Some(Correction {
-        epoch: paid.manifest().epoch.clone(),
-        run_key: before.run_key,
-        commitment: paid.commitment(),
-        clawback_max: args.clawback_max,
-        roster: roster.clone(),
-        paid: amounts.iter().map(|allocation| (allocation.asset.clone(), allocation.amounts.clone())).collect(),
-    });
+    let correction = Correction::of(before, paid.commitment(), args.clawback_max);
+    basis.correction = Some(correction.map_err(|breach| refused(breach.to_string()))?);
     Ok(basis)
 }
 

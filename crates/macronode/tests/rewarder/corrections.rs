@@ -1,0 +1,168 @@
+//! Corrections on a real node: signed, brought by the command line, paid once, chained, through a kill.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use http::Method;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::process::{Outcome, Process, run};
+use crate::service::{Caller, caller_of};
+
+const POLICY: &str = r#"{"id":"demo","ruleset":1,"assets":[{"asset":"RON","pool":"1000000","weights":{"usage":"1"}}]}"#;
+
+async fn reward(folder: &Path, words: &str) -> Outcome {
+    let words: Vec<&str> = std::iter::once("reward").chain(words.split(' ')).collect();
+    run(folder, &words).await
+}
+
+/// What each payee has in the book of the node.
+async fn balances(caller: &Caller) -> BTreeMap<String, String> {
+    let mut balances = BTreeMap::new();
+    for actor in ["ann", "bob", "zoe"] {
+        let account = caller.get(&format!("/ledger/accounts/{actor}")).await;
+        if account.status == 200 {
+            let balance = account.json().expect("JSON")["balances"][0]["balance"].clone();
+            balances.insert(actor.to_owned(), balance.as_str().expect("a number").to_owned());
+        }
+    }
+    balances
+}
+
+fn expected<const N: usize>(rows: [(&str, &str); N]) -> BTreeMap<String, String> {
+    rows.into_iter().map(|(actor, units)| (actor.to_owned(), units.to_owned())).collect()
+}
+
+/// A node that pays what two keys have signed, and an epoch of it that is settled and wrong.
+async fn paid_wrongly(here: &Path) -> (Process, Caller) {
+    for key in ["a.pem", "b.pem"] {
+        reward(here, &format!("policy key {key} --trust keys.json")).await.expect(0, &[]);
+    }
+    let keys = std::fs::read_to_string(here.join("keys.json")).expect("there");
+    std::fs::write(here.join("keys.json"), keys.replace("\"threshold\": 1", "\"threshold\": 2")).expect("written");
+    std::fs::write(here.join("policy.json"), POLICY).expect("written");
+    reward(here, "policy sign policy.json --key a.pem --out once.json").await.expect(0, &[]);
+    reward(here, "policy sign once.json --key b.pem --out signed.json").await.expect(0, &[]);
+    std::fs::write(here.join("node.toml"), "[rewarder]\ntrusted_keys = \"keys.json\"\n").expect("written");
+    let node = Process::start(here, &here.join("data"), &["--config", "node.toml"]).await;
+    let caller = caller_of(&node);
+    let b3 = caller.upload("actor,quantity\nann,1\nbob,1\n").await;
+    let with = |policy: &str| {
+        let policy: Value = serde_json::from_slice(&std::fs::read(here.join(policy)).expect("there")).expect("JSON");
+        json!({"inputs": [{"b3": b3}], "policy": policy, "unsigned": true})
+    };
+    for (policy, why) in [("policy.json", "not signed"), ("once.json", "2 must")] {
+        let refused = caller.compute("e1", &with(policy)).await;
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(refused.text().contains(why), "{policy}: {}", refused.text());
+    }
+    let begun = caller.compute("e1", &with("signed.json")).await;
+    assert_eq!(begun.status, 202, "{}", begun.text());
+    let epoch = caller.ended("e1").await;
+    assert_eq!((&epoch["state"], &epoch["policy"]["signed"]), (&json!("settled"), &json!(true)), "{epoch}");
+    (node, caller)
+}
+
+#[tokio::test]
+async fn a_correction_is_signed_brought_and_paid_once_and_corrected_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    let (mut node, caller) = paid_wrongly(here).await;
+    assert_eq!(balances(&caller).await, expected([("ann", "500000"), ("bob", "500000")]));
+
+    std::fs::write(here.join("should.csv"), "actor,quantity\nann,1\nbob,8\nzoe,1\n").expect("written");
+    let fix = "correct data/rewarder/epochs/e1 --epoch fix-1 --usage should.csv --out fix-1 --clawback-max 100000";
+    reward(here, fix).await.expect(0, &["corrects e1"]);
+    let release = "release fix-1 --data-dir data";
+    reward(here, release).await.expect(70, &["nobody has signed it"]);
+    reward(here, "sign fix-1 --key a.pem").await.expect(0, &[]);
+    reward(here, release).await.expect(70, &["2 must"]);
+    reward(here, "sign fix-1 --key b.pem").await.expect(0, &[]);
+    assert_eq!(caller.get("/rewarder/epochs/fix-1").await.status, 404, "nothing was taken in");
+    // What is brought must be whole, and under its own signatures.
+    let manifest = std::fs::read(here.join("fix-1/run.json")).expect("there");
+    let commitment = blake3::hash(&manifest).to_hex().to_string();
+    let body = json!({"commitment": "00".repeat(32), "unsigned": true}).to_string();
+    assert_eq!(caller.ask(Method::POST, "/rewarder/epochs/fix-1/correct", body).await.status, 404);
+    let body = json!({"commitment": commitment, "unsigned": true}).to_string();
+    assert_eq!(caller.ask(Method::POST, "/rewarder/epochs/other/correct", body).await.status, 400, "another epoch");
+
+    reward(here, release).await.expect(0, &["fix-1 is released"]);
+    // The node dies while it pays, or before, or after: nobody can tell, and nobody has to.
+    node.signal(Signal::KILL);
+    node.wait_exit().await;
+    let node = Process::start(here, &here.join("data"), &["--config", "node.toml"]).await;
+    let caller = caller_of(&node);
+    assert_eq!(caller.ended("fix-1").await["state"], "settled");
+    let after_first = expected([("ann", "400000"), ("bob", "800000"), ("zoe", "100000")]);
+    assert_eq!(balances(&caller).await, after_first, "bounded, so that ann keeps 300000 too much");
+    reward(here, release).await.expect(0, &["fix-1 is released"]);
+    assert_eq!(balances(&caller).await, after_first, "again pays nobody");
+
+    // Made from the epoch, a second correction would pay the same difference again.
+    let twice = "correct data/rewarder/epochs/e1 --epoch twice --usage should.csv --out twice";
+    reward(here, twice).await.expect(0, &[]);
+    for key in ["a.pem", "b.pem"] {
+        reward(here, &format!("sign twice --key {key}")).await.expect(0, &[]);
+    }
+    reward(here, "release twice --data-dir data").await.expect(70, &["corrected by fix-1", "correct fix-1 instead"]);
+    // Made from the first, it takes up what that one carried.
+    reward(here, "correct data/rewarder/epochs/fix-1 --epoch fix-2 --out fix-2").await.expect(0, &["corrects fix-1"]);
+    for key in ["a.pem", "b.pem"] {
+        reward(here, &format!("sign fix-2 --key {key}")).await.expect(0, &[]);
+    }
+    reward(here, "release fix-2 --data-dir data").await.expect(0, &[]);
+    assert_eq!(caller.ended("fix-2").await["state"], "settled");
+    let entitled = expected([("ann", "100000"), ("bob", "800000"), ("zoe", "100000")]);
+    assert_eq!(balances(&caller).await, entitled);
+    let recount = caller.ask(Method::POST, "/ledger/verify", "{}").await.json().expect("JSON");
+    assert_eq!((&recount["is_clean"], &recount["transfers"]), (&json!(true), &json!(6)), "{recount}");
+}
+
+#[tokio::test]
+async fn a_correction_that_does_not_begin_from_what_was_paid_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    std::fs::write(here.join("node.toml"), crate::service::UNSIGNED).expect("written");
+    std::fs::write(here.join("policy.json"), POLICY).expect("written");
+    std::fs::write(here.join("usage.csv"), "actor,quantity\nann,1\nbob,1\n").expect("written");
+    std::fs::write(here.join("other.csv"), "actor,quantity\nann,3\nbob,1\n").expect("written");
+    let node = Process::start(here, &here.join("data"), &["--config", "node.toml"]).await;
+    let caller = caller_of(&node);
+    let policy: Value = serde_json::from_str(POLICY).expect("JSON");
+    let held = json!({"id": "held", "ruleset": 1, "assets": policy["assets"], "release": {"by_hand": true}});
+    let b3 = caller.upload("actor,quantity\nann,1\nbob,1\n").await;
+    for (epoch, policy) in [("e1", &policy), ("held", &held)] {
+        let body = json!({"inputs": [{"b3": b3}], "policy": policy, "unsigned": true});
+        assert_eq!(caller.compute(epoch, &body).await.status, 202);
+        caller.ended(epoch).await;
+    }
+    // A run of the same name that this node has never paid.
+    reward(here, "run --epoch e1 --usage other.csv --policy policy.json --unsigned --out forged").await.expect(0, &[]);
+    reward(here, "correct forged --epoch fix --usage usage.csv --out fix").await.expect(0, &[]);
+    let told = reward(here, "release fix --data-dir data").await;
+    told.expect(70, &["not signed"]);
+    reward(here, "release fix --unsigned --data-dir data").await.expect(70, &["E_DUPLICATE", "the run of e1 here has"]);
+    reward(here, "correct data/rewarder/epochs/held --epoch fix-held --usage other.csv --out fix-held")
+        .await
+        .expect(0, &[]);
+    reward(here, "release fix-held --unsigned --data-dir data").await.expect(70, &["held is held"]);
+    // The right run, but with other amounts paid before: computed again, it is another correction.
+    reward(here, "correct data/rewarder/epochs/e1 --epoch lies --usage other.csv --out lies").await.expect(0, &[]);
+    let path = here.join("lies");
+    let paid = std::fs::read_to_string(path.join("paid.ndjson")).expect("there").replace("500000", "400000");
+    let mut manifest: Value =
+        serde_json::from_slice(&std::fs::read(path.join("run.json")).expect("there")).expect("JSON");
+    manifest["artifacts"]["paid.ndjson"] = json!(format!("b3:{}", blake3::hash(paid.as_bytes()).to_hex()));
+    let text = manifest.to_string();
+    std::fs::write(path.join("paid.ndjson"), paid).expect("written");
+    std::fs::write(path.join("commitment"), format!("b3:{}\n", blake3::hash(text.as_bytes()).to_hex()))
+        .expect("written");
+    std::fs::write(path.join("run.json"), text).expect("written");
+    let told = reward(here, "release lies --unsigned --data-dir data").await;
+    told.expect(70, &["does not begin from what e1 and those before it have paid"]);
+    assert_eq!(balances(&caller).await, expected([("ann", "500000"), ("bob", "500000")]), "nobody was paid");
+    let left = std::fs::read_dir(here.join("data/rewarder/epochs")).expect("there").count();
+    assert_eq!(left, 2, "nothing of them was kept");
+}
