@@ -21,10 +21,11 @@ async fn started(folder: &Path, limit: u64) -> (Process, MailboxClient) {
 
 /// Sends messages with keys and groups of their own, which take the most; why they were refused, if they were.
 async fn send_batch(client: &mut MailboxClient, round: usize) -> Result<(), Value> {
-    let message = |nth: usize| {
-        let name = format!("{round}.{nth}");
-        json!({"payload_b64": "eA==", "group": name, "idem_key": name})
-    };
+    send_batch_of(client, round, |name| json!({"payload_b64": "eA==", "group": name, "idem_key": name})).await
+}
+
+async fn send_batch_of(client: &mut MailboxClient, round: usize, of: impl Fn(String) -> Value) -> Result<(), Value> {
+    let message = |nth: usize| of(format!("{round}.{nth}"));
     let messages: Vec<_> = (0..BATCH).map(message).collect();
     let answer = client.post("/v1/send:batch", &json!({"topic": "t", "messages": messages})).await.expect("answered");
     let results = answer["results"].as_array().expect("a list");
@@ -76,4 +77,32 @@ async fn rule_24_memory_for_messages_is_counted_and_sends_beyond_it_are_refused(
     client.post("/v1/topics/t/purge", &json!({})).await.expect("purged");
     eventually("room", async || (used(&node).await < LIMIT / 4).then_some(())).await;
     send_batch(&mut client, 2_000_000).await.expect("there is room");
+}
+
+/// Groups without keys: acknowledging is all it takes, without a purge.
+#[tokio::test]
+async fn rule_24_consuming_frees_the_memory_of_groups() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (node, mut client) = started(folder.path(), LIMIT).await;
+    client.topic("t", &json!({})).await.expect("made");
+    let grouped = |name: String| json!({"payload_b64": "eA==", "group": name});
+    let mut sent = 0;
+    while send_batch_of(&mut client, sent / BATCH, grouped).await.is_ok() {
+        sent += BATCH;
+        assert!(sent < 100_000, "nothing bounds the memory: {} bytes are used", used(&node).await);
+    }
+    assert!(sent > 1_000 && used(&node).await >= LIMIT, "{sent} messages");
+    let take = Take { max: 100, visibility_ms: 60_000, wait_ms: 0 };
+    let mut settled = 0;
+    while settled < sent {
+        let messages = client.recv("t", take).await.expect("received");
+        let receipts: Vec<&str> = messages.iter().map(|message| message.receipt.as_str()).collect();
+        assert!(!receipts.is_empty(), "{settled} of {sent} came out");
+        settled += client.ack(&receipts).await.expect("answered").into_iter().filter(|is_done| *is_done).count();
+    }
+    // What is left is the recent processing time of a bounded number of groups.
+    assert!(used(&node).await < LIMIT / 2, "{} bytes for no message", used(&node).await);
+    for round in 0..sent / BATCH / 4 {
+        send_batch_of(&mut client, 1_000_000 + round, grouped).await.expect("there is room");
+    }
 }
