@@ -196,8 +196,7 @@ impl Partition {
         let breaker = self.breaker.as_ref().and_then(|breaker| breaker.deadline());
         let own = [self.timers.first(), self.keep.own.first(), self.keys.deadline()];
         let others = own.into_iter().chain([self.lines.deadline(), breaker]);
-        let next_ms =
-            others.fold(self.keep.next_ms, |next_ms, other| next_ms.min(other.unwrap_or(Millis::MAX)));
+        let next_ms = others.fold(self.keep.next_ms, |next_ms, other| next_ms.min(other.unwrap_or(Millis::MAX)));
         (next_ms < Millis::MAX).then_some(next_ms)
     }
 
