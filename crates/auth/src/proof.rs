@@ -9,8 +9,8 @@ const CONTEXT: &str = "macronode 2026 proof that a node knows its operator token
 /// Hex digits of a nonce: 32 bytes that the asker draws anew for each question.
 const NONCE_DIGITS: usize = 64;
 
-/// Answer of a node with this token to the nonce, asked at this address of its own; none if that is not 64 hex digits. Nothing about the token can be
-/// learned from it, because a token is 256 random bits.
+/// Answer of a node with this token to the nonce, asked at this address of its own; none if the nonce is not 64 hex
+/// digits. Nothing about the token can be learned from it, because a token is 256 random bits.
 pub fn prove(operator_token: &str, nonce: &str, at: SocketAddr) -> Option<String> {
     digest(operator_token, nonce, at).map(|digest| digest.to_hex().to_string())
 }

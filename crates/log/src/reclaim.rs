@@ -103,10 +103,10 @@ impl Core {
         }
     }
 
-    /// Whether going through the log gives room back on a device that has no more. It may be much smaller than the quota
-    /// and its reserve, so that the measure is a segment, and a part of the log for what records gain when they are
-    /// copied. The copies must fit: half of them would free nothing. With little of the reserve left, only a segment is
-    /// copied that gives back more than it takes by itself.
+    /// Whether going through the log gives room back on a device that has no more. It may be much smaller than the
+    /// quota and its reserve, so that the measure is a segment, and a part of the log for what records gain when they
+    /// are copied. The copies must fit: half of them would free nothing. With little of the reserve left, only a
+    /// segment is copied that gives back more than it takes by itself.
     fn gains_on_device(&self, table: &Table, CopyRoom { bytes, segments }: CopyRoom) -> bool {
         let Some(oldest) = table.oldest() else { return false };
         let (segment, filled) = (u64::from(self.options.segment_bytes), table.filled_bytes());

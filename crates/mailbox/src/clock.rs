@@ -37,8 +37,8 @@ impl Hold {
     /// Nothing is held.
     pub const NONE: Hold = Hold { before_ms: 0, jump_ms: 0, until_ms: 0 };
 
-    /// The hold of a start at this wall time, by the newest record and the hold that was last written down. The node was
-    /// away for `measured_ms` at least, whatever the wall clock says.
+    /// The hold of a start at this wall time, by the newest record and the hold that was last written down. The node
+    /// was away for `measured_ms` at least, whatever the wall clock says.
     pub(crate) fn at_start(wall_ms: Millis, newest_record_ms: Millis, measured_ms: u64, written: Hold) -> Hold {
         let away_ms = wall_ms.saturating_sub(newest_record_ms).saturating_sub(measured_ms);
         let has_jumped = newest_record_ms > 0 && u128::from(away_ms) > JUMP_MAX.as_millis();

@@ -422,9 +422,9 @@ impl Engine {
         self.shards.iter().map(|handle| lock(&handle.shared.numbers).memory_bytes).sum()
     }
 
-    /// Refuses new messages where those there are take all the memory they may; gives the bytes that are free. Looked at
-    /// before a message is prepared, so a crowd of senders may pass together: the limit is passed by no more than what
-    /// the queues hold.
+    /// Refuses new messages where those there are take all the memory they may; gives the bytes that are free. Looked
+    /// at before a message is prepared, so a crowd of senders may pass together: the limit is passed by no more than
+    /// what the queues hold.
     pub fn admit_memory(&self) -> Result<u64, Error> {
         let (used, max) = (self.memory_bytes(), self.live.get().value.memory_bytes_max);
         if used < max {

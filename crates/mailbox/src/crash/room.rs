@@ -342,7 +342,7 @@ fn recovers_by_consuming(bound: Bound, fails: bool) {
             drop(world.log);
             let survival = super::survivals(dice.roll(1_000))[dice.roll(6) as usize];
             let what = format!("{bound:?}, {seed}, {nth}, {survival:?}");
-            // After an error the machine goes on, and so does what it believes to be on the disk; or the power goes too.
+            // After an error the machine goes on, with what it believes to be on the disk; or the power goes too.
             let goes_on = fails && nth % 2 == 0;
             let found = if goes_on { disk.restart() } else { disk.crash_with(survival) };
             let mut small = restart(&found, &memory, &bodies, &what);
