@@ -59,6 +59,8 @@ fn threads(session: &mut Session, tests: &str) -> Result<()> {
     session.run_tests(&instrumented(session, &tools, tests))
 }
 
+/// Profile of nextest with time for tests that are slowed down.
+const PROFILE: &str = "sanitizers";
 /// Exit code of nextest when tests ran and some failed.
 const NEXTEST_TESTS_FAILED: i32 = 100;
 
@@ -73,8 +75,9 @@ fn instrumented(session: &Session, tools: &Unpacked, tests: &str) -> CommandLine
     let suppressions = session.root.join(SUPPRESSIONS);
     let symbolizer = tools.file(SYMBOLIZER);
     let options = format!("external_symbolizer_path={} suppressions={}", symbolizer.display(), suppressions.display());
-    let line =
-        format!("cargo nextest run --profile ci -Zbuild-std --target {TARGET} --target-dir target/sanitizers {tests}");
+    let line = format!(
+        "cargo nextest run --profile {PROFILE} -Zbuild-std --target {TARGET} --target-dir target/sanitizers {tests}"
+    );
     tools
         .command(CommandLine::new(&line))
         .env("RUSTC", &tools.file(COMPILER).display().to_string())
@@ -100,6 +103,15 @@ fn miri(session: &mut Session) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Tests of the usual profiles are killed after six minutes, which an instrumented one may need.
+    #[test]
+    fn instrumented_tests_have_a_profile_with_an_hour_for_each() {
+        let text = std::fs::read_to_string(crate::tree::root().join(".config/nextest.toml")).expect("the profiles");
+        let profile = text.split_once(&format!("[profile.{PROFILE}]")).expect("the profile is there").1;
+        let profile = profile.split("\n[").next().unwrap_or_default();
+        assert!(profile.contains(r#"slow-timeout = { period = "600s", terminate-after = 6 }"#), "{profile}");
+    }
 
     /// Frames that every task has: suppressing one of them hides every race.
     const FRAMES_OF_EVERYTHING: [&str; 6] = ["std", "core", "alloc", "test", "tokio::runtime", "tokio"];

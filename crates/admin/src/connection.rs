@@ -1,5 +1,6 @@
 //! The accept loop and the life of one connection: bounded in number, in time and in header size.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,13 +62,18 @@ pub(crate) async fn serve(listener: TcpListener, settings: Arc<ConnectionSetting
     children.finish(Deadline::after(STOP_GRACE)).await;
 }
 
+/// Left with every request: the address of the node at which its connection was accepted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AcceptedAt(pub Option<SocketAddr>);
+
 async fn connection(stream: TcpStream, settings: Arc<ConnectionSettings>, stop: watch::Receiver<bool>) {
     let _open = Open::count(&settings.metrics);
     // Only latency is lost if the option cannot be set.
     let _ = stream.set_nodelay(true);
-    let Some(acceptor) = &settings.tls else { return talk(stream, &settings, stop).await };
+    let accepted_at = AcceptedAt(stream.local_addr().ok());
+    let Some(acceptor) = &settings.tls else { return talk(stream, accepted_at, &settings, stop).await };
     match Deadline::after(HANDSHAKE_TIMEOUT).run("tls_handshake", acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => talk(stream, &settings, stop).await,
+        Ok(Ok(stream)) => talk(stream, accepted_at, &settings, stop).await,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a TLS handshake with the admin plane failed");
             settings.metrics.io_errors.at("tls_handshake").inc();
@@ -78,11 +84,11 @@ async fn connection(stream: TcpStream, settings: Arc<ConnectionSettings>, stop: 
     }
 }
 
-async fn talk<S>(stream: S, settings: &ConnectionSettings, mut stop: watch::Receiver<bool>)
+async fn talk<S>(stream: S, accepted_at: AcceptedAt, settings: &ConnectionSettings, mut stop: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = TowerToHyperService::new(settings.router.clone());
+    let service = TowerToHyperService::new(settings.router.clone().layer(axum::Extension(accepted_at)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HANDSHAKE_TIMEOUT)

@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use ron_kernel::{Metrics, Snapshot};
 use ron_types::Error;
 
-use crate::fair_share::{FairShare, Sharer, Taken};
+use crate::fair_share::{Claim, FairShare, Sharer, Taken};
 use crate::limits::HttpLimits;
 use crate::problem::{Counted, Problem};
 
@@ -15,14 +15,21 @@ use crate::problem::{Counted, Problem};
 /// are that small.
 const UNCOUNTED_BODY_BYTES: usize = 2 * 1024;
 
-/// Everything that callers of the plane share.
-pub(crate) struct SharedShares {
+/// How many routes' worth of permits the requests over frames have together: those of an application have one path, and
+/// no routes.
+const FRAME_ROUTES: usize = 4;
+
+/// Everything that callers share, on the plane of HTTP and on that of frames.
+pub struct SharedShares {
     limits: Snapshot<HttpLimits>,
     /// Bytes of request bodies in memory.
     bodies: Arc<FairShare>,
     /// Requests that wait for something to happen: long polls and open streams.
     waits: Arc<FairShare>,
     waits_refused: Counter,
+    /// Requests over frames that are at work.
+    frames: Arc<FairShare>,
+    frames_refused: Counter,
 }
 
 /// The permits of one route.
@@ -54,13 +61,38 @@ struct AdmissionState {
 pub struct Waiting(#[expect(dead_code, reason = "held for its drop")] Taken);
 
 impl SharedShares {
-    pub(crate) fn new(limits: Snapshot<HttpLimits>, metrics: &Metrics) -> Arc<Self> {
+    /// Shares of which nothing is taken yet.
+    pub fn new(limits: Snapshot<HttpLimits>, metrics: &Metrics) -> Arc<Self> {
         Arc::new(SharedShares {
             limits,
             bodies: FairShare::new(metrics.http_body_bytes.clone()),
             waits: FairShare::new(metrics.http_waiting.clone()),
             waits_refused: metrics.busy_rejections.at("waiting"),
+            frames: Arc::default(),
+            frames_refused: metrics.busy_rejections.at("frames"),
         })
+    }
+
+    /// Lets a request over frames in, with what it keeps of its payload, if that is within its sharer's part.
+    pub(crate) fn admit_frame(self: &Arc<Self>, sharer: Sharer, payload_bytes: usize) -> Result<Admission, Problem> {
+        let capacity = self.limits.get().value.route_concurrency_max.saturating_mul(FRAME_ROUTES);
+        let admitted = match self.frames.take(sharer.clone(), 1, capacity) {
+            Some(permit) => {
+                let admission = Admission::new(self, sharer, permit);
+                admission.hold_body(payload_bytes).map(|()| admission)
+            }
+            None => Err(Error::busy("the plane of frames, or your share of it,").into()),
+        };
+        if admitted.is_err() {
+            self.frames_refused.inc();
+        }
+        admitted
+    }
+}
+
+impl fmt::Debug for SharedShares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedShares")
     }
 }
 
@@ -73,8 +105,7 @@ impl RoutePermits {
     /// so that no queue of requests builds up in memory.
     pub(crate) fn admit(&self, sharer: Sharer, shares: &Arc<SharedShares>) -> Option<Admission> {
         let permit = self.take(sharer.clone(), shares)?;
-        let state = AdmissionState { sharer, permit: Some(permit), body: None };
-        Some(Admission(Arc::new(Inner { shares: Arc::clone(shares), state: Mutex::new(state) })))
+        Some(Admission::new(shares, sharer, permit))
     }
 
     fn take(&self, sharer: Sharer, shares: &SharedShares) -> Option<Taken> {
@@ -84,6 +115,11 @@ impl RoutePermits {
 }
 
 impl Admission {
+    fn new(shares: &Arc<SharedShares>, sharer: Sharer, permit: Taken) -> Self {
+        let state = AdmissionState { sharer, permit: Some(permit), body: None };
+        Admission(Arc::new(Inner { shares: Arc::clone(shares), state: Mutex::new(state) }))
+    }
+
     /// Begins to wait: takes a share of the waits and gives the permit of the route back, so that those who wait keep
     /// nobody from being served.
     pub(crate) fn wait(&self) -> Result<Waiting, Error> {
@@ -126,10 +162,11 @@ impl Admission {
     pub(crate) fn belongs_to(&self, subject: &str) -> Result<(), Error> {
         let mut state = self.state();
         let AdmissionState { sharer, permit, body } = &mut *state;
-        if sharer.subject.as_deref() == Some(subject) {
+        let is_known = matches!(&sharer.claim, Claim::Proven(known) if **known == *subject);
+        if is_known {
             return Ok(());
         }
-        sharer.subject = Some(subject.into());
+        sharer.claim = Claim::Proven(subject.into());
         for taken in [permit, body].into_iter().flatten() {
             *taken = taken.moved_to(sharer).ok_or_else(|| Error::busy("your share of the node"))?;
         }

@@ -51,7 +51,7 @@ impl Call {
         let (limits, metrics) = (HttpLimits::default(), ron_kernel::Metrics::new());
         let shares = SharedShares::new(ron_kernel::Snapshot::new(limits.clone()), &metrics);
         let nowhere = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-        let sharer = crate::fair_share::Sharer { subject: None, address: nowhere };
+        let sharer = crate::fair_share::Sharer { claim: crate::fair_share::Claim::Nobody, address: nowhere };
         let admission = crate::admission::RoutePermits::new(None).admit(sharer, &shares).expect("nobody is there");
         let deadline = Deadline::after(limits.request_deadline);
         Call { corr_id: CorrId::fresh(), deadline, endpoint: "/", limits: limits.of_body(), admission, bearer: None }

@@ -17,10 +17,22 @@ const ADDRESS_WEIGHT: usize = 7;
 /// Whose share something is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sharer {
-    /// Name that the caller's credential proves; a caller without one is known by its address alone.
-    pub subject: Option<Arc<str>>,
+    /// What its credential says of it.
+    pub claim: Claim,
     /// Address of the peer, of IPv6 its network of 64 bits.
     pub address: IpAddr,
+}
+
+/// What a caller's credential says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Nothing: it is known by its address alone.
+    Nobody,
+    /// It names this key and has not proven it yet. What it takes is its own at that address, so that neither does it
+    /// use up the share of the key's owner elsewhere, nor do all those behind one proxy have one share together.
+    Named(Arc<str>),
+    /// It has proven to be this subject.
+    Proven(Arc<str>),
 }
 
 /// The amount and who holds it. The capacity is given with each call, because a reload may change it.
@@ -41,6 +53,7 @@ struct Held {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Holder {
     Subject(Arc<str>),
+    Claim(IpAddr, Arc<str>),
     Address(IpAddr),
 }
 
@@ -106,9 +119,10 @@ fn subtract<K: std::hash::Hash + Eq>(held: &mut HashMap<K, usize>, key: &K, amou
 
 impl Sharer {
     fn holder(&self) -> Holder {
-        match &self.subject {
-            Some(subject) => Holder::Subject(Arc::clone(subject)),
-            None => Holder::Address(self.address),
+        match &self.claim {
+            Claim::Proven(subject) => Holder::Subject(Arc::clone(subject)),
+            Claim::Named(key) => Holder::Claim(self.address, Arc::clone(key)),
+            Claim::Nobody => Holder::Address(self.address),
         }
     }
 }
@@ -147,7 +161,8 @@ mod tests {
     use super::*;
 
     fn sharer(subject: Option<&str>, address: u8) -> Sharer {
-        Sharer { subject: subject.map(Arc::from), address: Ipv4Addr::new(192, 0, 2, address).into() }
+        let claim = subject.map_or(Claim::Nobody, |subject| Claim::Proven(subject.into()));
+        Sharer { claim, address: Ipv4Addr::new(192, 0, 2, address).into() }
     }
 
     /// Takes one at a time until there is no more.
@@ -171,6 +186,18 @@ mod tests {
         let held = share.held();
         assert_eq!((held.total, held.by_holder.len(), held.by_address.len()), (0, 0, 0));
         assert_eq!(share.gauge.get(), 0);
+    }
+
+    #[test]
+    fn keys_that_are_only_named_have_shares_of_their_own_below_that_of_the_address() {
+        let share = FairShare::new(Gauge::default());
+        let named = |key: &str| Sharer { claim: Claim::Named(key.into()), ..sharer(None, 1) };
+        let flood = fill(&share, &named("abuser"), 1024);
+        assert_eq!(flood.len(), 512);
+        assert_eq!(fill(&share, &named("honest"), 1024).len(), 256, "as much as if the other had proven its name");
+        assert_eq!(fill(&share, &sharer(Some("abuser"), 2), 1024).len(), 256, "the key's owner is not who names it");
+        let all: Vec<Taken> = (0..1000).flat_map(|key| fill(&share, &named(&key.to_string()), 1024)).collect();
+        assert!(flood.len() + all.len() <= 896, "the address is bounded: {}", all.len());
     }
 
     #[test]

@@ -96,6 +96,18 @@ impl Answer {
             Poll::Pending => Answer::Later(work),
         }
     }
+
+    /// The same, with something that is kept until it is there.
+    pub(crate) fn holding(self, held: impl Send + 'static) -> Answer {
+        match self {
+            Answer::Now(reply) => Answer::Now(reply),
+            Answer::Later(rest) => Answer::Later(Box::pin(async move {
+                let reply = rest.await;
+                drop(held);
+                reply
+            })),
+        }
+    }
 }
 
 impl Reply {

@@ -212,7 +212,7 @@ where
     if matches!(recognized, Recognized::Anyone) {
         refuse_pages(&head, &route.shared)?;
     }
-    let sharer = Sharer { subject: recognized.subject(), address: Peer::of(&head).address };
+    let sharer = Sharer { claim: recognized.claim(), address: Peer::of(&head).address };
     let Some(admission) = route.permits.admit(sharer, &route.shared.shares) else {
         return Err(route.refuse_busy().into());
     };

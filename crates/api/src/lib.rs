@@ -40,7 +40,7 @@ mod upgrade;
 mod websocket;
 mod write_stall;
 
-pub use admission::Waiting;
+pub use admission::{SharedShares, Waiting};
 pub use auth::Bearer;
 pub use call::Call;
 pub use corr::CorrId;

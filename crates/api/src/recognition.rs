@@ -9,6 +9,7 @@ use ron_auth::Authority;
 
 use crate::auth::Bearer;
 use crate::corr::CorrId;
+use crate::fair_share::Claim;
 use crate::problem::Problem;
 
 /// What the head of a request says of its sender.
@@ -17,20 +18,21 @@ pub(crate) enum Recognized {
     Bearer(Bearer),
     /// The credential is good, and names this subject.
     Subject(Arc<str>),
-    /// The credential names a key of the node, but only the body can prove it. Until then the caller has the share of
-    /// its address: otherwise anybody could use up the share of a key whose name they know.
-    Claimed,
+    /// The credential names this key of the node, but only the body can prove it. Until then the caller has a share of
+    /// its own among those of its address: otherwise anybody could use up the share of a key whose name they know.
+    Claimed(Arc<str>),
     /// No credential is asked for.
     Anyone,
 }
 
 impl Recognized {
-    /// Subject that is proven.
-    pub(crate) fn subject(&self) -> Option<Arc<str>> {
+    /// Whose share the request is counted to.
+    pub(crate) fn claim(&self) -> Claim {
         match self {
-            Recognized::Bearer(bearer) => bearer.subject(),
-            Recognized::Subject(subject) => Some(Arc::clone(subject)),
-            Recognized::Claimed | Recognized::Anyone => None,
+            Recognized::Bearer(bearer) => bearer.subject().map_or(Claim::Nobody, Claim::Proven),
+            Recognized::Subject(subject) => Claim::Proven(Arc::clone(subject)),
+            Recognized::Claimed(key) => Claim::Named(Arc::clone(key)),
+            Recognized::Anyone => Claim::Nobody,
         }
     }
 

@@ -102,16 +102,18 @@ pub(crate) struct Secured;
 pub(crate) struct Peer {
     /// Address of the peer, of IPv6 its network of 64 bits: what one household has is one address.
     pub address: IpAddr,
+    /// Address of the node at which the connection was accepted.
+    pub accepted_at: Option<SocketAddr>,
 }
 
 impl Peer {
-    pub(crate) fn new(address: IpAddr) -> Self {
-        Peer { address: network_of(address) }
+    pub(crate) fn new(address: IpAddr, accepted_at: Option<SocketAddr>) -> Self {
+        Peer { address: network_of(address), accepted_at }
     }
 
     pub(crate) fn of(head: &Parts) -> Self {
         let peer = head.extensions.get().copied();
-        peer.unwrap_or(Peer { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED) })
+        peer.unwrap_or(Peer { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), accepted_at: None })
     }
 }
 
@@ -186,6 +188,11 @@ impl ApiBuilder {
         let (surfaces, operations) = (Vec::new(), Vec::new());
         let (router, plain) = (Router::new(), PlainRoutes::new());
         ApiBuilder { shared, authority: None, names: Vec::new(), surfaces, operations, router, plain }
+    }
+
+    /// What callers of the plane share, for other planes of the node: there is one share for each, wherever it asks.
+    pub fn shares(&self) -> Arc<SharedShares> {
+        Arc::clone(&self.shared.shares)
     }
 
     /// Decides on the tokens of the operations that follow; they are looked at before anything of a request is read.

@@ -111,7 +111,7 @@ impl Plane {
             }
             return;
         };
-        let api = self.api.clone().met_by(Peer::new(ip));
+        let api = self.api.clone().met_by(Peer::new(ip, stream.local_addr().ok()));
         let (tls, draining) = (self.tls.clone(), self.draining.clone());
         self.children.spawn(connection(stream, tls, api, limits, draining, slot));
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::response::IntoResponse as _;
 use ron_auth::{Asked, Authority, Capabilities, Grant};
 use ron_kernel::clock;
@@ -15,7 +16,7 @@ use crate::extract::{Json, JsonText, Query};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::problem::Problem;
-use crate::route::ApiBuilder;
+use crate::route::{ApiBuilder, Peer};
 use crate::surface::{NODE, Surface};
 
 static MINT: Operation = Operation::post("/v1/tokens", "tokens", "mints a token; only the operator may")
@@ -97,8 +98,8 @@ struct NodeApp {
 pub fn node_routes(builder: ApiBuilder, authority: Authority, known: Vec<&'static Capabilities>) -> ApiBuilder {
     let app = Arc::new(NodeApp { authority: authority.clone(), known });
     let prover = Arc::clone(&app);
-    let identity = move |Query(request): Query<IdentityRequest>| {
-        let proof = prover.authority.prove_operator(&request.nonce);
+    let identity = move |Extension(peer): Extension<Peer>, Query(request): Query<IdentityRequest>| {
+        let proof = peer.accepted_at.and_then(|at| prover.authority.prove_operator(&request.nonce, at));
         let proof = proof.ok_or_else(|| Error::schema("nonce: 64 hex digits, and a node with an operator token"));
         std::future::ready(proof.map(|proof| Json(IdentityAnswer { proof })).map_err(Problem::from))
     };

@@ -1,6 +1,7 @@
 //! The one place every surface asks: may the bearer of this token do this?
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -168,9 +169,9 @@ impl Authority {
 
     /// Answer to somebody who asks whether this node knows its operator token; none if it has no such token, or if the
     /// nonce is none.
-    pub fn prove_operator(&self, nonce: &str) -> Option<String> {
+    pub fn prove_operator(&self, nonce: &str, at: SocketAddr) -> Option<String> {
         let (token, _) = self.0.operator.as_ref()?;
-        crate::proof::prove(token, nonce)
+        crate::proof::prove(token, nonce, at)
     }
 
     /// The key that verifies the tokens of this node.

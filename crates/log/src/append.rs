@@ -61,9 +61,15 @@ impl<'a> Appender<'a> {
     /// A refusal must end by itself: what settles or moves is refused at its bound only while reclaiming has garbage
     /// to give back, which brings the log below the bound again. With nothing to gain, waiting would be for ever.
     fn granted(&self, class: Class, len: u32) -> Class {
-        let is_held_back = |gather: &MutexGuard<'_, Gather>| gather.shortage(class, len) == Some(Shortage::Quota);
-        let may_pass = matches!(class, Class::Move | Class::Settle) && self.gather.as_ref().is_some_and(is_held_back);
-        if may_pass && !self.core.has_garbage() { Class::Copy } else { class }
+        if !matches!(class, Class::Move | Class::Settle) {
+            return class;
+        }
+        let Some(gather) = &self.gather else { return class };
+        let (shortage, room) = (gather.shortage(class, len), gather.copy_room());
+        // What moves takes as much as it frees, so that it must not use up what a full device has in reserve.
+        let may_pass = |shortage: &Shortage| class == Class::Settle || *shortage == Shortage::Quota;
+        let is_for_ever = |shortage: Shortage| !self.core.has_garbage(shortage, room);
+        if shortage.filter(may_pass).is_some_and(is_for_ever) { Class::Copy } else { class }
     }
 
     /// Number of the last record appended to the log by anyone.

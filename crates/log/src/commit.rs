@@ -80,7 +80,8 @@ impl Core {
         let mut files = self.lock_files();
         let (prepared, is_made) = {
             let mut table = self.table();
-            let prepared = table.prepared.take_if(|(number, _)| *number == segment);
+            let is_next = table.prepared.front().is_some_and(|(number, _)| *number == segment);
+            let prepared = if is_next { table.prepared.pop_front() } else { None };
             (prepared, table.get(segment).is_some_and(|known| known.is_made))
         };
         let is_new = prepared.is_none() && !is_made;

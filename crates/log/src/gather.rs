@@ -11,6 +11,19 @@ pub const COPY_GROWTH_MAX: u32 = 256;
 /// Buffers that grew past this are given back to the allocator after a burst.
 const SPARE_BUFFER_BYTES_MAX: usize = 8 << 20;
 const SPARE_BUFFERS_MAX: usize = 4;
+/// Segments that are made ahead before a device is full, for what frees room: one for what settles, and two for copies,
+/// of which those of one segment may take more than it did.
+pub const RESERVE_SEGMENTS: u64 = 3;
+/// What settles leaves this many of them to copies: without copies no segment comes back.
+pub const COPY_SEGMENTS: u64 = 2;
+
+/// Room for copies on a device that has no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyRoom {
+    pub bytes: u64,
+    /// Segments of it that are still to be begun.
+    pub segments: u64,
+}
 
 /// Position and chain that the next record continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +87,9 @@ pub struct Gather {
     sealed_bytes: u64,
     appended: u64,
     commits: u64,
-    /// The disk had no room for another segment: rolling would fail, so it is refused.
-    pub no_room: bool,
+    /// Segments that may still be begun: those made ahead, and those that the device had room for when upkeep looked.
+    /// The last of them are the reserve of a full device. Counted down here, because one group may begin many.
+    available: u64,
     /// Whether the writer thread sleeps; an appender that sees it set wakes the writer.
     pub writer_sleeps: bool,
     pub stopping: bool,
@@ -98,7 +112,7 @@ impl Gather {
             sealed_bytes,
             appended: 0,
             commits: 0,
-            no_room: false,
+            available: u64::MAX,
             writer_sleeps: false,
             stopping: false,
             failed: None,
@@ -155,10 +169,29 @@ impl Gather {
         self.failed.get_or_insert(error).clone()
     }
 
-    /// Takes a removed segment out of the quota; there may be room on the disk again.
+    /// Takes a removed segment out of the quota. Whether the device has room again is for upkeep to say: the reserve is
+    /// made again first.
     pub fn retired(&mut self, segment_bytes: u32) {
         self.sealed_bytes = self.sealed_bytes.saturating_sub(u64::from(segment_bytes));
-        self.no_room = false;
+    }
+
+    /// What upkeep found: the last segment that is made, ahead or in use, and how many more the device has room for.
+    pub fn set_room(&mut self, last_made: u32, more: u64) {
+        let (ahead, unmade) =
+            (last_made.saturating_sub(self.tail.segment), self.tail.segment.saturating_sub(last_made));
+        self.available = more.saturating_add(u64::from(ahead)).saturating_sub(u64::from(unmade));
+    }
+
+    /// The device has no room for more than the reserve.
+    pub fn has_no_room(&self) -> bool {
+        self.available <= RESERVE_SEGMENTS
+    }
+
+    /// Room that copies may take on a device without more.
+    pub fn copy_room(&self) -> CopyRoom {
+        let segment = u64::from(self.options.segment_bytes - SEGMENT_HEADER_LEN - MARK_LEN);
+        let tail_left = u64::from(self.tail.segment_bytes - self.tail.offset);
+        CopyRoom { bytes: self.available.saturating_mul(segment).saturating_add(tail_left), segments: self.available }
     }
 
     /// Adds a record; its number and position are final.
@@ -212,7 +245,7 @@ impl Gather {
     /// Reason why there is no room for a record of this class and length, if there is none.
     pub fn shortage(&self, class: Class, len: u32) -> Option<Shortage> {
         let rolls = self.rolls(len);
-        if self.no_room && (rolls || (class == Class::Data && self.is_last_quarter(len))) {
+        if self.has_no_room() && self.is_reserved(class, len) {
             return Some(Shortage::Device);
         }
         let used = if rolls {
@@ -221,6 +254,19 @@ impl Gather {
             self.used_bytes() + self.needed(len)
         };
         (used > self.bytes_max(class)).then_some(Shortage::Quota)
+    }
+
+    /// Whether the room that a record would take is kept for others, on a device that has no more.
+    fn is_reserved(&self, class: Class, len: u32) -> bool {
+        let rolls = self.rolls(len);
+        // Where the reserve is not whole, this segment may be part of it.
+        let is_in_reserve = self.available < RESERVE_SEGMENTS;
+        match class {
+            Class::Data => rolls || is_in_reserve || self.is_last_quarter(len),
+            Class::Step | Class::Move => rolls || is_in_reserve,
+            Class::Settle => rolls && self.available <= COPY_SEGMENTS,
+            Class::Copy => rolls && self.available == 0,
+        }
     }
 
     /// Bytes the log may have after a record of this class.
@@ -235,12 +281,7 @@ impl Gather {
         }
     }
 
-    /// Bytes left in the segment that is being filled.
-    pub fn tail_left(&self) -> u64 {
-        u64::from(self.tail.segment_bytes - self.tail.offset)
-    }
-
-    /// Without room for another segment, the last quarter of this one is the reserve.
+    /// Without room for another segment, the last quarter of this one is for what settles as well.
     fn is_last_quarter(&self, len: u32) -> bool {
         let segment_bytes = u64::from(self.tail.segment_bytes);
         u64::from(self.tail.offset) + self.needed(len) > segment_bytes - segment_bytes / 4
@@ -262,6 +303,7 @@ impl Gather {
     fn roll(&mut self) {
         self.sealed_bytes += u64::from(self.tail.segment_bytes);
         self.tail.segment += 1;
+        self.available = self.available.saturating_sub(1);
         self.tail.offset = SEGMENT_HEADER_LEN;
         self.tail.segment_bytes = self.options.segment_bytes;
         self.begin_part();

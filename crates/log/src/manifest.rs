@@ -51,7 +51,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// What is to be listed: every segment that has its file, and the one made ahead. Numbers of records that are not
+    /// What is to be listed: every segment that has its file, and those made ahead. Numbers of records that are not
     /// durable yet are left out, because after a crash other records get them.
     pub fn of(seed: u32, table: &Table, ahead_bytes: u32, durable: u64, durable_segment: u32) -> Manifest {
         let made = table.iter().filter(|segment| segment.is_made).map(|segment| Listed {
@@ -59,7 +59,7 @@ impl Manifest {
             whole_bytes: segment.whole_bytes,
             first_lsn: if segment.number <= durable_segment { segment.first_lsn } else { 0 },
         });
-        let ahead = table.prepared.as_ref();
+        let ahead = table.prepared.iter();
         let ahead = ahead.map(|(number, _)| Listed { number: *number, whole_bytes: ahead_bytes, first_lsn: 0 });
         Manifest { sequence: 0, seed, durable, segments: made.chain(ahead).collect() }
     }

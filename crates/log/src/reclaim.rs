@@ -3,10 +3,12 @@
 use crate::core::{Core, log_name, sidecar_name};
 use crate::disk::read_up_to;
 use crate::error::LogError;
+use crate::gather::{COPY_SEGMENTS, CopyRoom};
 use crate::log::Log;
-use crate::model::{Class, Replayed};
+use crate::model::{Class, Replayed, Shortage};
 use crate::scan::{Contents, Scan};
 use crate::sidecar;
+use crate::table::Table;
 use std::io;
 
 impl Log {
@@ -35,23 +37,22 @@ impl Log {
     /// that this ends. A log without room is gone through for a quarter of its reserve, not for less: the smaller the
     /// gain, the more is copied for it.
     pub fn reclaimable(&self) -> Option<u32> {
-        let (active, is_short, room_without_rolling) = {
+        let (active, is_short, on_device) = {
             let gather = self.core.gather();
             let is_short = gather.shortage(Class::Data, self.core.options.segment_bytes / 2).is_some();
-            (gather.durable_segment(), is_short, gather.no_room.then(|| gather.tail_left()))
+            (gather.durable_segment(), is_short, gather.has_no_room().then(|| gather.copy_room()))
         };
         let table = self.core.table();
         let oldest = table.oldest().filter(|oldest| oldest.number < active)?;
         let kept_here = table.kept.min(oldest.filled);
-        let needed = kept_here + u64::try_from(oldest.live).unwrap_or(0);
-        // On a full device the copies must fit where there is room, with as much left to settle in: half of them would
-        // free nothing and take the room of acknowledgements.
-        if room_without_rolling.is_some_and(|room| needed * 2 > room) {
-            return None;
-        }
-        let garbage = table.garbage_bytes();
         let is_empty = oldest.live <= 0 && kept_here * 2 <= oldest.filled;
-        let is_worth = is_empty || garbage * 2 > table.filled_bytes() || is_short && self.core.gains(garbage);
+        let is_worth = match on_device {
+            Some(room) => is_empty || self.core.gains_on_device(&table, room),
+            None => {
+                let garbage = table.garbage_bytes();
+                is_empty || garbage * 2 > table.filled_bytes() || is_short && self.core.gains(garbage)
+            }
+        };
         is_worth.then_some(oldest.number)
     }
 
@@ -62,7 +63,7 @@ impl Log {
 
     /// Looks again whether a full device has room: nobody else does while nothing is appended.
     pub fn look_for_room(&self) {
-        if self.core.gather().no_room {
+        if self.core.gather().has_no_room() {
             self.core.want_upkeep();
         }
     }
@@ -94,9 +95,27 @@ impl Log {
 
 impl Core {
     /// Whether reclaiming would give back enough to wait for it.
-    pub fn has_garbage(&self) -> bool {
-        let garbage = self.table().garbage_bytes();
-        self.gains(garbage)
+    pub fn has_garbage(&self, shortage: Shortage, room: CopyRoom) -> bool {
+        let table = self.table();
+        match shortage {
+            Shortage::Quota => self.gains(table.garbage_bytes()),
+            Shortage::Device => self.gains_on_device(&table, room),
+        }
+    }
+
+    /// Whether going through the log gives room back on a device that has no more. It may be much smaller than the
+    /// quota and its reserve, so that the measure is a segment, and a part of the log for what records gain when they
+    /// are copied. The copies must fit: half of them would free nothing. With little of the reserve left, only a
+    /// segment is copied that gives back more than it takes by itself.
+    fn gains_on_device(&self, table: &Table, CopyRoom { bytes, segments }: CopyRoom) -> bool {
+        let Some(oldest) = table.oldest() else { return false };
+        let (segment, filled) = (u64::from(self.options.segment_bytes), table.filled_bytes());
+        // What is kept may be anywhere: the part of this segment is as much as its part of the log.
+        let kept = (table.kept.saturating_mul(oldest.filled) / filled.max(1)).min(oldest.filled);
+        let needed = kept + u64::try_from(oldest.live).unwrap_or(0);
+        let is_worth = table.garbage_bytes() >= segment.max(filled / 16);
+        let is_safe = segments >= COPY_SEGMENTS || needed + segment / 4 <= oldest.filled;
+        needed <= bytes && is_worth && is_safe
     }
 
     fn gains(&self, garbage: u64) -> bool {

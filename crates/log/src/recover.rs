@@ -17,7 +17,7 @@ use crate::model::{LogOptions, Lsn, Recovery, Replayed};
 use crate::scan::{Contents, Cursor, Scan, scan, trailing_zeros};
 use crate::sidecar;
 use crate::table::{Added, Live, Segment, Table};
-use crate::upkeep::{make_segment, whole_bytes, write_sidecar, write_zeros, zero_fills};
+use crate::upkeep::{make_segment, segments_in, whole_bytes, write_sidecar, write_zeros, zero_fills};
 use inventory::{Inventory, OnDisk};
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,13 @@ pub fn open(disk: &Arc<dyn Disk>, options: LogOptions, visit: Visit) -> Result<(
     let Recovered { table, tail, seed, manifest } = recovered;
     let sealed = table.iter().filter(|segment| segment.number < tail.segment);
     let sealed_bytes = sealed.map(|segment| u64::from(segment.segment_bytes)).sum();
-    let gather = Gather::new(seed, options.clone(), tail, sealed_bytes);
+    let mut gather = Gather::new(seed, options.clone(), tail, sealed_bytes);
+    // Before the first append: a start must not spend what an earlier life kept.
+    if zero_fills(disk.as_ref(), &options) {
+        let free = disk.free_bytes().map_err(|error| LogError::io("asking for free space", &error))?;
+        let last_made = table.prepared.back().map_or(tail.segment, |(number, _)| *number);
+        gather.set_room(last_made, segments_in(free, &options));
+    }
     Ok((Core::new(claimed, options, seed, gather, table, manifest), recovery))
 }
 
@@ -237,8 +243,8 @@ impl<'a> Recovering<'a> {
         Ok(files)
     }
 
-    /// The last segment that was ever written to, with its bytes. Blank ones after it were made ahead: the next is kept
-    /// as such, others go.
+    /// The last segment that was ever written to, with its bytes. Blank ones after it were made ahead: those that
+    /// follow it without a gap are kept as such, others go.
     fn find_last(&mut self) -> Result<(u32, Vec<u8>), Trouble> {
         let oldest = *self.found.segments.keys().next().expect("a log has a segment");
         let mut blank = Vec::new();
@@ -256,12 +262,13 @@ impl<'a> Recovering<'a> {
     }
 
     fn keep_made_ahead(&mut self, next: u32, blank: Vec<(u32, OnDisk)>) -> Result<(), Trouble> {
-        for (number, segment) in blank {
+        for (number, segment) in blank.into_iter().rev() {
+            let next = next + self.table.prepared.len() as u32;
             let is_usable = segment.segment_bytes == self.options.segment_bytes
                 && segment.bytes == u64::from(segment.segment_bytes)
                 && zero_fills(self.disk, self.options);
             if number == next && is_usable {
-                self.table.prepared = Some((number, self.disk.open(&log_name(number))?));
+                self.table.prepared.push_back((number, self.disk.open(&log_name(number))?));
             } else {
                 self.discarded.push(log_name(number));
             }
@@ -418,7 +425,10 @@ impl<'a> Recovering<'a> {
             file.write_at(u64::from(start), &contents.bytes[start as usize..end as usize])?;
         }
         file.sync()?;
-        let cut_end = evidence::torn_end(self.disk, tail.segment)?;
+        // Also where a full device kept no copy of what was cut.
+        let has_cut = self.report.torn_bytes > 0;
+        let written = if has_cut { contents.bytes.len() - trailing_zeros(&contents.bytes) } else { 0 };
+        let cut_end = evidence::torn_end(self.disk, tail.segment)?.max(written as u64);
         write_zeros(file, u64::from(tail.offset), cut_end)?;
         // A file that was cut gets its room back; what was in it is told.
         write_zeros(file, on_disk.bytes.max(u64::from(tail.offset)), u64::from(on_disk.whole_bytes))?;

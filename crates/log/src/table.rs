@@ -82,8 +82,8 @@ impl Added {
 #[derive(Default)]
 pub struct Table {
     segments: VecDeque<Segment>,
-    /// Made, zero-filled and named, not yet written to.
-    pub prepared: Option<(u32, Arc<dyn DiskFile>)>,
+    /// Made, zero-filled and named, not yet written to; in the order of their numbers, from the one that is next.
+    pub prepared: VecDeque<(u32, Arc<dyn DiskFile>)>,
     /// Files from this segment on belong to the writer and stay open: it must not need a descriptor in mid-commit.
     pub writing_from: u32,
     turn: u64,

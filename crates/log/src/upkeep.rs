@@ -4,6 +4,8 @@ use crate::core::{Core, log_name, sidecar_name, temporary_name};
 use crate::disk::{Disk, DiskFile, Durability, read_up_to};
 use crate::error::LogError;
 use crate::frame::SegmentHeader;
+use crate::gather::RESERVE_SEGMENTS;
+use crate::manifest::ManifestFiles;
 use crate::model::LogOptions;
 use crate::scan::{Contents, Cursor, scan};
 use crate::sidecar;
@@ -12,6 +14,8 @@ use std::sync::Arc;
 
 /// Zeros are written and synced in steps, so that commits of others need not wait for a whole segment.
 const ZERO_STEP_BYTES: usize = 1 << 20;
+/// With less free than this many segments, the reserve of a full device is made while there is room for it.
+const TIGHT_SEGMENTS: u64 = RESERVE_SEGMENTS + 2;
 
 impl Core {
     /// Does whatever is due. Running out of space here costs nothing that was promised, so it is no failure.
@@ -24,39 +28,52 @@ impl Core {
         Ok(())
     }
 
-    /// Makes the next segment, so that the writer finds it ready.
+    /// Makes the next segment, so that the writer finds it ready; and where the device has not room for many more, the
+    /// reserve of what frees room. Data may go on only while what it takes of that can be made again.
     fn make_ahead(&self) -> Result<(), LogError> {
         if !zero_fills(self.disk.as_ref(), &self.options) {
             return Ok(());
         }
         let mut files = self.lock_files();
-        let next = {
-            let table = self.table();
-            if table.prepared.is_some() {
+        loop {
+            let free = self.must("asking for free space", self.disk.free_bytes())?;
+            let (next, ahead) = {
+                let table = self.table();
+                let made = table.iter().rev().find(|segment| segment.is_made).map_or(0, |segment| segment.number);
+                (table.prepared.back().map_or(made, |(number, _)| *number) + 1, table.prepared.len() as u64)
+            };
+            let is_tight = free < TIGHT_SEGMENTS * u64::from(self.options.segment_bytes);
+            let more = segments_in(free, &self.options);
+            if more == 0 || ahead >= if is_tight { RESERVE_SEGMENTS } else { 1 } {
+                self.gather().set_room(next - 1, more);
                 return Ok(());
             }
-            table.iter().rev().find(|segment| segment.is_made).map_or(1, |segment| segment.number + 1)
-        };
-        let free = self.must("asking for free space", self.disk.free_bytes())?;
-        if free < 2 * u64::from(self.options.segment_bytes) {
-            self.gather().no_room = true;
-            return Ok(());
+            if !self.make_one_ahead(&mut files, next)? {
+                self.gather().set_room(next - 1, 0);
+                return Ok(());
+            }
         }
+    }
+
+    /// Makes a segment ahead; false if the device turns out to have no room for it.
+    fn make_one_ahead(&self, files: &mut Option<ManifestFiles>, next: u32) -> Result<bool, LogError> {
         let made = make_segment(self.disk.as_ref(), &self.options, self.seed, next).and_then(|file| {
-            self.table().prepared = Some((next, file));
-            self.write_manifest(&mut files)
+            self.table().prepared.push_back((next, file));
+            self.write_manifest(files)
         });
         match made {
-            Ok(()) => {
-                self.gather().no_room = false;
-                Ok(())
-            }
+            Ok(()) => Ok(true),
             Err(error) if is_full(&error) => {
-                self.gather().no_room = true;
                 // The segment itself may have been made, and only its entry in the manifest found no room.
-                let is_made = self.table().prepared.take().is_some();
+                let is_made = {
+                    let mut table = self.table();
+                    let is_made = table.prepared.back().is_some_and(|(number, _)| *number == next);
+                    drop(if is_made { table.prepared.pop_back() } else { None });
+                    is_made
+                };
                 let name = if is_made { log_name(next) } else { temporary_name(next, "log") };
-                self.must("removing an unfinished segment", self.disk.remove(&name))
+                self.must("removing an unfinished segment", self.disk.remove(&name))?;
+                Ok(false)
             }
             Err(error) => self.must("making a segment ahead", Err(error)),
         }
@@ -100,6 +117,12 @@ impl Core {
         let scan = scan.known(segment)?;
         Ok(Contents { scan, bytes })
     }
+}
+
+/// Segments that a device has room for, beside a quarter of one for sidecars and lists.
+pub fn segments_in(free: u64, options: &LogOptions) -> u64 {
+    let segment_bytes = u64::from(options.segment_bytes);
+    free.saturating_sub(segment_bytes / 4) / segment_bytes
 }
 
 /// Whether segments are zero-filled before use; in memory there is nothing to gain.
@@ -154,6 +177,6 @@ pub fn write_sidecar(disk: &dyn Disk, seed: u32, segment: u32, contents: &Conten
 }
 
 /// Whether the device has no room, or its owner may not use what is left.
-fn is_full(error: &io::Error) -> bool {
+pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oap::Hello;
+use ron_api::SharedShares;
 use ron_api::frames::FrameSurface;
 use ron_auth::Authority;
 use ron_kernel::connection_limiter::{ConnectionLimiter, Slot};
@@ -62,6 +63,8 @@ pub struct Ingress {
     pub peers: Option<Arc<dyn PeerPort>>,
     /// Surfaces of services, by application.
     pub surfaces: Arc<[Arc<dyn FrameSurface>]>,
+    /// What its callers share with those of the HTTP plane.
+    pub shares: Arc<SharedShares>,
     /// Way to the workers.
     pub work: WorkPort,
 }

@@ -15,6 +15,7 @@ mod data_dir;
 mod descriptors;
 pub mod docs;
 mod doctor;
+mod dumps;
 mod errors;
 mod health;
 mod ingress;

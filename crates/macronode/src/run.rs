@@ -1,7 +1,7 @@
 //! One life of a node: take the ports, build the services, serve, drain.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::listeners::Listeners;
 use crate::planes::PlaneSockets;
 use crate::services::{self, Parts, Routes};
 use crate::work::{Job, WorkPort, worker};
-use crate::{banner, descriptors, logging, planes, signals, specs};
+use crate::{banner, descriptors, dumps, logging, planes, signals, specs};
 
 /// Runs the node until it has drained.
 pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
@@ -34,6 +34,7 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     if config.amnesia {
         // Before the first secret: what is freed earlier is not wiped.
         ron_amnesia::start_wiping();
+        dumps::forbid()?;
     }
     let log = logging::start(config.log.format, &config.log.filter)
         .map_err(|reason| Failure::new(Code::OutOfRange, reason))?;
@@ -126,10 +127,20 @@ impl Access {
         let revocations = data.path(ron_auth::REVOKED_FILE).map(Arc::new);
         if let Some(file) = &revocations {
             // Before any service is installed: one that keeps tokens must not revive a revoked one.
-            authority.set_revoked(Revocations::load(file).map_err(|error| unusable(&error))?.ids);
+            authority.set_revoked(Revocations::load(file).map_err(|error| unreadable_list(file, &error))?.ids);
         }
         Ok(Access { authority, revocations, problem: ListProblem::default() })
     }
+}
+
+/// Nobody knows which tokens were taken back, so that none can be let in.
+fn unreadable_list(file: &Path, error: &io::Error) -> Failure {
+    let message = format!(
+        "the list of revoked tokens {} cannot be read: {error}; make it a file that the node may read, restore it from a \
+         backup, or remove it if no token was ever revoked",
+        file.display()
+    );
+    Failure::new(Code::DataDirUnusable, message)
 }
 
 /// Parts of a node before the kernel is built.
@@ -222,8 +233,10 @@ impl Node {
         let (authority, oap_authority) = (access.authority.clone(), access.authority.clone());
         own_units(&mut builder, admin, (&live, reloads), access, measurements);
         let sockets = PlaneSockets::new(Arc::clone(&listeners), data, live.config.clone());
+        let plane = ApiBuilder::new(builder.handle(), live.config.derive(Config::http_limits));
+        // Whether a caller asks by HTTP or by frames, its share is one.
+        let shares = plane.shares();
         if config.runs("http") {
-            let plane = ApiBuilder::new(builder.handle(), live.config.derive(Config::http_limits));
             let api = api(plane, authority, work.clone().filter(|_| config.dev), routes);
             let sockets = sockets.clone();
             let http = builder.service(&specs::HTTP).depends_on(specs::served_by_http(config.dev));
@@ -243,7 +256,7 @@ impl Node {
             };
             let config = live.config.clone();
             let (node_id, surfaces) = (key.node_id(), frames.into());
-            let ingress = Ingress { config, tls, node_id, authority: oap_authority, peers, surfaces, work };
+            let ingress = Ingress { config, tls, node_id, authority: oap_authority, peers, surfaces, shares, work };
             let oap = builder.service(&specs::OAP).depends_on(services::all().map(|service| service.spec().name));
             oap.task(&specs::TRANSPORT_INGRESS, 1, move |context| {
                 let (ingress, sockets) = (ingress.clone(), sockets.clone());

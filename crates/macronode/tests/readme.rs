@@ -27,7 +27,7 @@ fn run(node: &Node, shown: &str) -> String {
     said
 }
 
-/// Runs a command that needs no node in this folder.
+/// Runs a command in this folder.
 fn run_in(folder: &std::path::Path, shown: &str) -> String {
     let here = shown.replace("target/release/macronode", env!("CARGO_BIN_EXE_macronode"));
     let ran = Command::new("sh").args(["-c", &here]).current_dir(folder).output().expect("sh runs");

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use ron_kernel::clock;
+use ron_kernel::clock::{self, BootTime};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -37,9 +37,10 @@ impl Hold {
     /// Nothing is held.
     pub const NONE: Hold = Hold { before_ms: 0, jump_ms: 0, until_ms: 0 };
 
-    /// The hold of a start at this wall time, by the newest record and the hold that was last written down.
-    pub(crate) fn at_start(wall_ms: Millis, newest_record_ms: Millis, written: Hold) -> Hold {
-        let away_ms = wall_ms.saturating_sub(newest_record_ms);
+    /// The hold of a start at this wall time, by the newest record and the hold that was last written down. The node
+    /// was away for `measured_ms` at least, whatever the wall clock says.
+    pub(crate) fn at_start(wall_ms: Millis, newest_record_ms: Millis, measured_ms: u64, written: Hold) -> Hold {
+        let away_ms = wall_ms.saturating_sub(newest_record_ms).saturating_sub(measured_ms);
         let has_jumped = newest_record_ms > 0 && u128::from(away_ms) > JUMP_MAX.as_millis();
         let now_ms = wall_ms.max(newest_record_ms);
         let written = if written.is_on(newest_record_ms) { written } else { Hold::NONE };
@@ -66,6 +67,25 @@ impl Hold {
     /// The end of something that began at `from_ms` and would end at `until_ms` without the hold.
     pub(crate) fn end_of(&self, from_ms: Millis, until_ms: Millis) -> Millis {
         if from_ms <= self.before_ms { until_ms.saturating_add(self.jump_ms) } else { until_ms }
+    }
+}
+
+/// A time of the mailbox's clock, and what the machine's showed then: while it is not started anew that one goes on,
+/// whoever sets the wall clock, so that a start can measure how long the node was away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BootMark {
+    /// Time of the steady clock.
+    pub now_ms: Millis,
+    /// Time of the machine since its own start, and which start that was.
+    pub boot: BootTime,
+}
+
+impl BootMark {
+    /// Milliseconds that have passed between a record and now; 0 if nobody knows.
+    pub(crate) fn measured_since(&self, record_ms: Millis, boot: Option<BootTime>) -> u64 {
+        let same = boot.filter(|boot| boot.id == self.boot.id);
+        let passed_ms = same.map_or(0, |boot| boot.since_ms.saturating_sub(self.boot.since_ms));
+        passed_ms.saturating_sub(record_ms.saturating_sub(self.now_ms))
     }
 }
 
@@ -104,15 +124,30 @@ mod tests {
     fn a_start_is_believed_unless_hours_are_missing() {
         let newest = 1_000 * HOUR_MS;
         for wall in [0, newest - HOUR_MS, newest, newest + HOUR_MS] {
-            assert_eq!(Hold::at_start(wall, newest, Hold::NONE), Hold::NONE, "{wall}");
+            assert_eq!(Hold::at_start(wall, newest, 0, Hold::NONE), Hold::NONE, "{wall}");
         }
-        assert_eq!(Hold::at_start(newest, 0, Hold::NONE), Hold::NONE, "an empty log has nothing to lose");
+        assert_eq!(Hold::at_start(newest, 0, 0, Hold::NONE), Hold::NONE, "an empty log has nothing to lose");
         let wall = newest + 5 * HOUR_MS;
         let hold = Hold { before_ms: newest, jump_ms: 5 * HOUR_MS, until_ms: wall + DAY_MS };
-        assert_eq!(Hold::at_start(wall, newest, Hold::NONE), hold);
+        assert_eq!(Hold::at_start(wall, newest, 0, Hold::NONE), hold);
         assert_eq!(hold.end_of(newest, newest + 60_000), wall + 60_000, "what had a minute has a minute");
         assert_eq!(hold.end_of(newest + 1, wall), wall, "what came later lives by the clock as it is");
         assert!(hold.is_on(hold.until_ms - 1) && !hold.is_on(hold.until_ms) && !Hold::NONE.is_on(0));
+    }
+
+    #[test]
+    fn time_that_the_machine_has_measured_is_no_jump() {
+        let newest = 1_000 * HOUR_MS;
+        let mark = BootMark { now_ms: newest - 60_000, boot: BootTime { id: 7, since_ms: 2 * HOUR_MS } };
+        let after = |id, hours| Some(BootTime { id, since_ms: 2 * HOUR_MS + 60_000 + hours * HOUR_MS });
+        let start = |wall, boot| Hold::at_start(wall, newest, mark.measured_since(newest, boot), Hold::NONE);
+        assert_eq!(start(newest + 30 * HOUR_MS, after(7, 30)), Hold::NONE, "it was away for that long");
+        let jump = |hold: Hold| hold.jump_ms / HOUR_MS;
+        assert_eq!(jump(start(newest + 30 * HOUR_MS, after(7, 2))), 28, "two of thirty hours have passed");
+        for unknown in [None, after(8, 30), Some(BootTime { id: 7, since_ms: 0 })] {
+            assert_eq!(jump(start(newest + 30 * HOUR_MS, unknown)), 30, "{unknown:?}: nobody knows");
+        }
+        assert_eq!(start(newest, after(7, 30)), Hold::NONE, "a wall clock that was set back");
     }
 
     #[test]
@@ -120,10 +155,10 @@ mod tests {
         let written = Hold { before_ms: 10, jump_ms: 5 * HOUR_MS, until_ms: 3 * DAY_MS };
         let newest = 3 * DAY_MS - 7 * HOUR_MS;
         let soon = newest + HOUR_MS / 2;
-        assert_eq!(Hold::at_start(soon, newest, written), Hold { until_ms: soon + 7 * HOUR_MS, ..written });
+        assert_eq!(Hold::at_start(soon, newest, 0, written), Hold { until_ms: soon + 7 * HOUR_MS, ..written });
         let later = newest + 2 * HOUR_MS;
         let both = Hold { before_ms: newest, jump_ms: 7 * HOUR_MS, until_ms: later + DAY_MS };
-        assert_eq!(Hold::at_start(later, newest, written), both);
-        assert_eq!(Hold::at_start(3 * DAY_MS + 1000, 3 * DAY_MS, written), Hold::NONE, "its day had passed");
+        assert_eq!(Hold::at_start(later, newest, 0, written), both);
+        assert_eq!(Hold::at_start(3 * DAY_MS + 1000, 3 * DAY_MS, 0, written), Hold::NONE, "its day had passed");
     }
 }

@@ -7,7 +7,7 @@ use ron_cells::Sequence;
 use ron_kernel::gate::Gate;
 use ron_kernel::queue::QueueSender;
 use ron_kernel::rate::TenantRates;
-use ron_kernel::{Deadline, KernelHandle, Snapshot};
+use ron_kernel::{Deadline, KernelHandle, Snapshot, clock};
 use ron_log::{Appender, Class, Log, LogError, Lsn, Position, Recovery, Shortage};
 use ron_types::limits::TENANTS_MAX;
 use ron_types::limits::mailbox::SHARDS_MAX;
@@ -389,7 +389,7 @@ impl Engine {
             let held = Record::Held { now_ms, hold };
             append(&mut appender, held.class(), &held)?;
         }
-        let mark = Record::Mark { now_ms, shards, seq: self.numbers.next() };
+        let mark = Record::Mark { now_ms, shards, seq: self.numbers.next(), boot: clock::boot_time() };
         append(&mut appender, mark.class(), &mark).map(drop)
     }
 
@@ -422,12 +422,13 @@ impl Engine {
         self.shards.iter().map(|handle| lock(&handle.shared.numbers).memory_bytes).sum()
     }
 
-    /// Refuses new messages where those there are take all the memory they may. Looked at before a message is prepared,
-    /// so a crowd of senders may pass together: the limit is passed by no more than what the queues hold.
-    pub fn admit_memory(&self) -> Result<(), Error> {
+    /// Refuses new messages where those there are take all the memory they may; gives the bytes that are free. Looked
+    /// at before a message is prepared, so a crowd of senders may pass together: the limit is passed by no more than
+    /// what the queues hold.
+    pub fn admit_memory(&self) -> Result<u64, Error> {
         let (used, max) = (self.memory_bytes(), self.live.get().value.memory_bytes_max);
         if used < max {
-            return Ok(());
+            return Ok(max - used);
         }
         let detail = format!(
             "the memory for messages is used up ({used} of {max} bytes, `mailbox.memory_bytes_max`); acknowledge some \

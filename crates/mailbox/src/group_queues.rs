@@ -10,6 +10,7 @@ use crate::index::{Entry, Index};
 use crate::types::{Millis, Seq};
 
 mod line;
+mod memory;
 mod queue;
 
 use line::{Line, LinePast, LinePlace};
@@ -22,19 +23,9 @@ const NOISY_SHARE: u64 = 10;
 const NOISY_BUSY_MS_MIN: u64 = 10_000;
 /// Recent processing time is that of this window and the one before.
 const WINDOW_MS: Millis = 60_000;
-/// Groups whose processing time is followed, unless one is heavy by itself: a group may be named by every message.
-const TIMED_MAX: usize = 4096;
-
-/// A group: its line with the room that a growing list keeps, its first block, its place among those to be served, and
-/// its name's entry in a hash table and the counts before the name.
-const LINE_BYTES: u64 = (size_of::<Line>() * 9 / 8
-    + 4 * size_of::<Seq>()
-    + size_of::<(Seq, u32)>() * 2
-    + (size_of::<(Arc<str>, u32)>() + 1) * 16 / 7
-    + 16) as u64;
-
-/// The past of a group, and the first node of a tree in it.
-const PAST_BYTES: u64 = (size_of::<LinePast>() + 16 * size_of::<Seq>()) as u64;
+/// Groups whose processing time is followed, unless one is heavy by itself: a group may be named by every message, and
+/// those that are followed stay for up to two windows after their last message. A noisy one is among the first.
+const TIMED_MAX: usize = 512;
 
 /// The line of the messages without a group.
 pub(crate) const UNGROUPED: u32 = 0;
@@ -294,7 +285,7 @@ impl GroupQueues {
         self.busy_ms[0] += busy_ms;
         let heavy = busy_ms * NOISY_SHARE > self.busy_ms[0];
         let line = &mut self.lines[id as usize];
-        if !line.timed && (heavy || self.timed.len() < TIMED_MAX) {
+        if !line.timed && busy_ms > 0 && (heavy || self.timed.len() < TIMED_MAX) {
             line.timed = true;
             self.timed.push(id);
         }
@@ -332,11 +323,6 @@ impl GroupQueues {
         self.is_noisy(id).then_some(share as u8)
     }
 
-    /// Bytes of memory its groups take, beside what each of their messages takes.
-    pub fn memory_bytes(&self) -> u64 {
-        self.lines.len() as u64 * LINE_BYTES + self.name_bytes + self.pasts * PAST_BYTES
-    }
-
     /// Bytes taken, unused room included.
     #[cfg(test)]
     pub fn capacity_bytes(&self) -> usize {
@@ -348,7 +334,8 @@ impl GroupQueues {
         let names = self.name_bytes as usize + self.names.len() * 16;
         let table = self.names.capacity() * 8 / 7 * (size_of::<(Arc<str>, u32)>() + 1);
         let places = (self.quiet.len() + self.noisy.len()) * size_of::<(Seq, u32)>() * 2;
-        queues + names + table + places + self.lines.capacity() * size_of::<Line>()
+        let free = self.free.capacity() * size_of::<u32>();
+        queues + names + table + places + free + self.lines.capacity() * size_of::<Line>()
     }
 
     fn is_noisy(&self, id: u32) -> bool {

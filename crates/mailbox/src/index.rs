@@ -214,6 +214,15 @@ impl Index {
             .filter(|entry| !entry.is_gone())
     }
 
+    /// Changes every message; their numbers stay.
+    pub fn for_each_mut(&mut self, change: impl FnMut(&mut Entry)) {
+        self.chunks
+            .iter_mut()
+            .flat_map(|chunk| &mut chunk.entries[chunk.skip as usize..])
+            .filter(|entry| !entry.is_gone())
+            .for_each(change);
+    }
+
     /// Puts a message in; one with the same number gives way.
     pub fn insert(&mut self, entry: Entry) {
         if self.chunks.back().is_none_or(|chunk| chunk.entries.last().is_none_or(|last| last.seq < entry.seq)) {

@@ -20,6 +20,8 @@ pub(crate) const REMEMBERED_MAX: usize = 10;
 pub(crate) const OPEN_MAX: usize = 1024;
 /// Moves of one topic that have not ended: those who look after one topic cannot use up the moves of the node.
 pub(crate) const OPEN_OF_TOPIC_MAX: usize = 32;
+/// Moves of one subject that have not ended: whoever looks after many topics leaves most of the node's to others.
+pub(crate) const OPEN_OF_SUBJECT_MAX: usize = 256;
 /// Topics that one order may name as origins: they must fit the head of a record beside the rest of its move.
 const ORIGINS_MAX: usize = 1000;
 /// Bytes of a filter as JSON: it must fit the head of a record beside the rest of its move.
@@ -46,6 +48,8 @@ pub struct MoveOrder {
     pub if_busy: IfBusy,
     /// What becomes of the move when a message cannot go where it should.
     pub on_failure: OnFailure,
+    /// Subject whose order it is; none where nobody is told apart from others.
+    pub ordered_by: Option<String>,
 }
 
 /// What becomes of an order while another move of its topic, that is not paused, wants the same messages.
@@ -153,6 +157,9 @@ pub struct MoveTask {
     /// Why the last message that could not be moved could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// Subject that ordered it; none in older logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordered_by: Option<String>,
     /// When it was ordered; 0 in older logs, whose moves began at once.
     #[serde(default)]
     pub ordered_ms: Millis,
@@ -213,6 +220,7 @@ impl MoveOrder {
             rate_per_second: None,
             if_busy: IfBusy::Wait,
             on_failure: OnFailure::Skip,
+            ordered_by: None,
         }
     }
 
@@ -255,6 +263,7 @@ impl MoveOrder {
             to_move,
             failure: None,
             last_error: None,
+            ordered_by: self.ordered_by,
             ordered_ms: now,
             started_ms: if must_wait { 0 } else { now },
         }
@@ -363,6 +372,12 @@ impl Moves {
     /// Every move that has not ended, the oldest first.
     pub fn all_open(&self) -> Vec<OrderedMove> {
         self.orders(|task| !task.state.has_ended())
+    }
+
+    /// Number of moves of this subject that have not ended.
+    pub fn open_of(&self, subject: &str) -> usize {
+        let is_open = |task: &&MoveTask| !task.state.has_ended() && task.ordered_by.as_deref() == Some(subject);
+        lock(&self.by_topic).values().flatten().filter(is_open).count()
     }
 
     /// A number that no move has: later ones have larger ones, and the clock never goes back.

@@ -194,9 +194,9 @@ impl Partition {
     /// When something is due.
     pub(crate) fn next_deadline(&self) -> Option<Millis> {
         let breaker = self.breaker.as_ref().and_then(|breaker| breaker.deadline());
-        let others = [self.timers.first(), self.keep.own.first(), self.keys.deadline(), breaker];
-        let next_ms =
-            others.into_iter().fold(self.keep.next_ms, |next_ms, other| next_ms.min(other.unwrap_or(Millis::MAX)));
+        let own = [self.timers.first(), self.keep.own.first(), self.keys.deadline()];
+        let others = own.into_iter().chain([self.lines.deadline(), breaker]);
+        let next_ms = others.fold(self.keep.next_ms, |next_ms, other| next_ms.min(other.unwrap_or(Millis::MAX)));
         (next_ms < Millis::MAX).then_some(next_ms)
     }
 
@@ -243,6 +243,12 @@ impl Partition {
             self.moved_bytes -= moved.memory_bytes();
         }
         Some(Leaving { entry, past: self.pasts.remove(seq) })
+    }
+
+    /// Gives back the room of what is gone.
+    pub(crate) fn shrink(&mut self) {
+        self.lines.shrink(&mut self.index);
+        shrink_table(&mut self.moved);
     }
 
     /// Notes how a message came from another partition.
@@ -416,6 +422,13 @@ impl Partition {
                 self.lines.unlease(entry.group, entry.seq);
             }
         }
+    }
+}
+
+/// Gives back what a burst of entries took, once most of it is gone.
+pub(crate) fn shrink_table<K: Eq + std::hash::Hash, V>(table: &mut HashMap<K, V>) {
+    if table.capacity() > 1024 && table.len() < table.capacity() / 8 {
+        table.shrink_to(table.len() * 2);
     }
 }
 

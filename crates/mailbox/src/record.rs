@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use ron_kernel::clock::BootTime;
 use ron_types::Error;
 
 use crate::clock::Hold;
@@ -173,6 +174,8 @@ pub enum Record<'a> {
         shards: u32,
         /// No later message has this number or a smaller one.
         seq: Seq,
+        /// What the machine's own clock showed; not in older logs, nor where the machine does not say.
+        boot: Option<BootTime>,
     },
     /// What a jump of the clock holds back from here on.
     Held {

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use ron_kernel::clock::BootTime;
 use ron_kernel::{TaskError, clock};
 use ron_log::{Disk, Log, LogError, LogOptions, Position, RamDisk, RealDisk, Replayed};
 use ron_types::Error;
 use ron_types::limits::mailbox as limits;
 
-use crate::clock::{Hold, Steady};
+use crate::clock::{BootMark, Hold, Steady};
 use crate::engine::{Engine, Opened, Routing, lock};
 use crate::options::{LogLocation, MailboxOptions};
 use crate::record::Record;
@@ -27,6 +28,8 @@ pub(crate) struct Replay<'a> {
     newest_ms: Millis,
     /// What was last said to be held back.
     hold: Hold,
+    /// Newest mark that says what the machine's own clock showed.
+    boot_mark: Option<BootMark>,
     seq_max: Seq,
     /// Records that could be read but not understood: written by a newer version.
     strange: u64,
@@ -47,6 +50,7 @@ impl<'a> Replay<'a> {
             now,
             newest_ms: 0,
             hold: Hold::NONE,
+            boot_mark: None,
             seq_max: 0,
             strange: 0,
             topics_are_known,
@@ -68,6 +72,9 @@ impl<'a> Replay<'a> {
             Record::TopicGone { id } => self.drop_topic(*id, released),
             Record::Moves { id, tasks, .. } => self.put_moves(*id, tasks),
             Record::Held { hold, .. } => self.hold = *hold,
+            Record::Mark { now_ms, boot: Some(boot), .. } => {
+                self.boot_mark = Some(BootMark { now_ms: *now_ms, boot: *boot });
+            }
             Record::Move { from, reason: None, error, .. } if !self.topics_are_known => {
                 self.topics.moves.count_replayed(from.topic, error);
             }
@@ -184,20 +191,20 @@ pub(crate) fn open(options: &MailboxOptions, topics: &Topics, routing: Routing) 
             Arc::new(disk)
         }
     };
-    let recovered = open_on(disk, options, topics, routing, clock::unix_millis());
+    let recovered = open_on(disk, options, topics, routing, (clock::unix_millis(), clock::boot_time()));
     let mut recovered = recovered.map_err(|error| cannot_open(&options.location, &error))?;
     // Reading took its time; a clock that stayed behind by it would end the next run's delays early.
     recovered.opened.clock = Steady::start(clock::unix_millis(), recovered.opened.clock.now());
     Ok(recovered)
 }
 
-/// As [`open`], on a given disk and at a given time of the wall clock.
+/// As [`open`], on a given disk and at a given time of the wall clock and of the machine's own.
 pub(crate) fn open_on(
     disk: Arc<dyn Disk>,
     options: &MailboxOptions,
     topics: &Topics,
     routing: Routing,
-    wall_ms: Millis,
+    (wall_ms, boot): (Millis, Option<BootTime>),
 ) -> Result<Recovered, LogError> {
     let mut replay = Replay::new(topics, routing, false, wall_ms);
     let mut released = Vec::new();
@@ -211,7 +218,8 @@ pub(crate) fn open_on(
         // Their checksums are whole: another version wrote them. Serving without them would be guessing.
         return Err(LogError::UnknownVersion { what: format!("{} of the log's records", replay.strange) });
     }
-    let hold = Hold::at_start(wall_ms, replay.newest_ms, replay.hold);
+    let measured_ms = replay.boot_mark.map_or(0, |mark| mark.measured_since(replay.newest_ms, boot));
+    let hold = Hold::at_start(wall_ms, replay.newest_ms, measured_ms, replay.hold);
     if hold != Hold::NONE {
         // Before any other record: those to come are from after the jump, so that the next start could not know of it.
         let held = Record::Held { now_ms: wall_ms.max(replay.now), hold };

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Query, State};
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
@@ -13,6 +14,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Plane;
+use crate::connection::AcceptedAt;
 use crate::problem::{answer, json_answer, refuse};
 
 const PAGE: &str = include_str!("../page.html");
@@ -69,9 +71,13 @@ pub(super) async fn topology(State(plane): State<Arc<Plane>>, parameters: Parame
 }
 
 /// Proves that the node knows its operator token, so that nobody shows it to a stranger.
-pub(super) async fn identity(State(plane): State<Arc<Plane>>, parameters: Parameters) -> Response {
+pub(super) async fn identity(
+    State(plane): State<Arc<Plane>>,
+    Extension(AcceptedAt(accepted_at)): Extension<AcceptedAt>,
+    parameters: Parameters,
+) -> Response {
     let nonce = parameters.get("nonce").map(String::as_str).unwrap_or_default();
-    match ron_auth::prove(plane.token.expose(), nonce) {
+    match accepted_at.and_then(|at| ron_auth::prove(plane.token.expose(), nonce, at)) {
         Some(proof) => json_answer(StatusCode::OK, &json!({ "proof": proof })),
         None => refuse(&Error::schema("nonce is 64 hex digits")),
     }

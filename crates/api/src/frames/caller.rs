@@ -7,11 +7,15 @@ use std::task::Poll;
 
 use oap::Frame;
 use ron_auth::{Authority, Identified};
+use ron_kernel::connection_limiter::network_of;
 use ron_transport::Remote;
 use ron_types::{Error, Kind};
 use zeroize::Zeroizing;
 
 use super::chain::Chain;
+use crate::admission::{Admission, SharedShares};
+use crate::fair_share::{Claim, Sharer};
+use crate::problem::Problem;
 
 /// The other side of a session, made once for each; clones are the same caller.
 #[derive(Clone)]
@@ -26,16 +30,27 @@ struct State {
     identified: OnceLock<Identified>,
     incoming: Chain,
     outgoing: Chain,
+    shares: Arc<SharedShares>,
     /// Held while something is made that later requests of the session need, and by those that wait for it in line.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Caller {
-    /// The other side of a session: who it is, where it calls from, and the token of its HELLO, unchecked.
-    pub fn new(remote: Remote, address: IpAddr, token: Option<&str>) -> Caller {
+    /// The other side of a session: who it is, where it calls from, the token of its HELLO, unchecked, and what it
+    /// shares with all other callers of the node.
+    pub fn new(remote: Remote, address: IpAddr, token: Option<&str>, shares: Arc<SharedShares>) -> Caller {
         let token = token.map(|token| Zeroizing::new(token.to_owned()));
         let (incoming, outgoing, turn) = (Chain::default(), Chain::default(), tokio::sync::Mutex::default());
-        Caller(Arc::new(State { remote, address, token, identified: OnceLock::new(), incoming, outgoing, turn }))
+        let identified = OnceLock::new();
+        Caller(Arc::new(State { remote, address, token, identified, incoming, outgoing, shares, turn }))
+    }
+
+    /// Lets a request of this bearer begin, if it is within the share of its subject and of its address. To be held
+    /// until it is answered.
+    pub(crate) fn admit(&self, bearer: &Identified, request: &Frame) -> Result<Admission, Problem> {
+        let claim = Claim::Proven(Arc::clone(&bearer.subject().name));
+        let sharer = Sharer { claim, address: network_of(self.0.address) };
+        self.0.shares.admit_frame(sharer, request.payload.len())
     }
 
     /// A node, or a client.

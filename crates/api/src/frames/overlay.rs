@@ -22,6 +22,7 @@ use svc_overlay::{LaneName, Overlay, PublishStream, StreamMessage, Subscriber};
 use tokio::sync::oneshot;
 
 use super::{Answer, Caller, FrameStream, FrameSurface, Reply, Stream};
+use crate::admission::Waiting;
 
 /// Kinds of events of a subscription, the first byte of their payload.
 mod kind {
@@ -87,17 +88,45 @@ impl FrameSurface for Lanes {
             Ok(bearer) => bearer,
             Err(error) => return Answer::Now(Reply::from(error)),
         };
+        let admission = match caller.admit(&bearer, &request) {
+            Ok(admission) => admission,
+            Err(problem) => return Answer::Now(Reply::from(problem)),
+        };
         let (overlay, authority) = (self.overlay.clone(), self.authority.clone());
         Answer::begin(async move {
             let published = publish_one(&overlay, &authority, &bearer, request.payload).await;
             published.map_or_else(Reply::from, |published| accepted(&published))
         })
+        .holding(admission)
     }
 
     fn open(&self, caller: &Caller, first: Frame, outbox: Outbox) -> BoxFuture<'static, Result<Stream, Reply>> {
-        let bearer = caller.identify(&self.authority, &first);
+        let admitted = caller.identify(&self.authority, &first).map_err(Reply::from).and_then(|bearer| {
+            let waiting = caller.admit(&bearer, &first)?.wait()?;
+            Ok((bearer, waiting))
+        });
         let (overlay, authority) = (self.overlay.clone(), self.authority.clone());
-        Box::pin(async move { Ok(open(overlay, authority, bearer?, first, outbox).await?) })
+        Box::pin(async move {
+            let (bearer, waiting) = admitted?;
+            let stream = open(overlay, authority, bearer, first, outbox).await?;
+            Ok(Box::new(SharedStream { stream, _waiting: waiting }) as Stream)
+        })
+    }
+}
+
+/// A stream and its caller's share of those that are open.
+struct SharedStream {
+    stream: Stream,
+    _waiting: Waiting,
+}
+
+impl FrameStream for SharedStream {
+    fn take(&mut self, frame: Frame) -> Result<(), Reply> {
+        self.stream.take(frame)
+    }
+
+    fn flush(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
+        self.stream.flush()
     }
 }
 

@@ -69,7 +69,9 @@ async fn what_needs_no_waiting_is_answered_at_once() {
 #[tokio::test]
 async fn what_needs_the_first_request_waits_for_it_in_line() {
     let address = std::net::IpAddr::from([127, 0, 0, 1]);
-    let caller = Caller::new(ron_transport::Remote::Client, address, None);
+    let shares =
+        crate::SharedShares::new(ron_kernel::Snapshot::new(crate::HttpLimits::default()), &ron_kernel::Metrics::new());
+    let caller = Caller::new(ron_transport::Remote::Client, address, None, shares);
     let (is_made, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
     let (make, makes) = tokio::sync::oneshot::channel::<()>();
     // None of the others could end if one had to end before the next begins.

@@ -205,6 +205,7 @@ async fn reprocess(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String
     let request: ReprocessRequest = body.parse_or_default()?;
     let is_dry_run = request.dry_run;
     let order = request.order(&app, &bearer, letters)?;
+    let order = MoveOrder { ordered_by: bearer.subject().map(|subject| (*subject).to_owned()), ..order };
     if is_dry_run {
         let would_move = Some(app.mailbox.count_move(&order, call.deadline).await?);
         return Ok(Json(ReprocessAnswer { task: None, would_move }).into_response());

@@ -19,6 +19,7 @@ use ron_types::{Error, limits};
 use svc_mailbox::{Durability, Mailbox};
 
 use super::metered::Metered;
+use crate::admission::Admission;
 use crate::frames::{Answer, Caller, FrameSurface, Reply};
 use payload::{Op, RequestPayload};
 
@@ -42,6 +43,8 @@ struct Known<'a> {
     caller: &'a Caller,
     bearer: Identified,
     request: &'a Frame,
+    /// Its part of what callers share.
+    admission: &'a Admission,
 }
 
 impl FrameSurface for MailboxFrames {
@@ -57,15 +60,17 @@ impl FrameSurface for MailboxFrames {
 impl Shared {
     fn answer(self: &Arc<Self>, caller: &Caller, request: &Frame) -> Result<Answer, Reply> {
         let bearer = caller.identify(&self.authority, request)?;
-        let known = Known { shared: self, caller, bearer, request };
+        let admission = caller.admit(&bearer, request)?;
+        let known = Known { shared: self, caller, bearer, request, admission: &admission };
         let payload = RequestPayload::split(&request.payload)?;
-        match payload.op {
+        let answer = match payload.op {
             Op::Send => send::answer(&known, &payload),
             Op::Recv => recv::answer(&known, &payload),
             Op::Ack => settle::ack(&known, &payload),
             Op::Nack => settle::nack(&known, &payload),
             Op::Extend => settle::extend(&known, &payload),
-        }
+        };
+        Ok(answer?.holding(admission))
     }
 
     /// Refuses where the node cannot give the durability that a caller demands.

@@ -54,7 +54,7 @@ impl Recognizer for SignerRecognizer {
                 Ok(Recognized::Subject(Arc::clone(&bearer.subject().name)))
             }
             HeadProof::Key(key) => Ok(Recognized::Subject(key.id.as_str().into())),
-            HeadProof::Pending => Ok(Recognized::Claimed),
+            HeadProof::Pending(key) => Ok(Recognized::Claimed(key.id.as_str().into())),
         });
         recognized.map_err(|error| Box::new(Protocol::of(&head.headers).refusal(&error, corr_id, false)))
     }

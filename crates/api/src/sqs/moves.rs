@@ -47,6 +47,7 @@ pub(super) async fn start_message_move_task(
         rate_per_second: rate.and_then(|rate| u32::try_from(rate).ok()),
         if_busy: IfBusy::Refuse,
         on_failure: OnFailure::Stop,
+        ordered_by: Some(caller.sender.clone()),
         ..MoveOrder::all_of(source.name.clone())
     };
     let started = app.mailbox.start_move(order, caller.call.deadline).await.map_err(|error| match error.kind {

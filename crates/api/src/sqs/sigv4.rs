@@ -83,8 +83,8 @@ pub(crate) enum HeadProof {
     Token(Arc<str>),
     /// It is signed with this key, and names the hash of the body that must follow.
     Key(Arc<AccessKey>),
-    /// It names a key of the ring, but its signature can be checked only with the body.
-    Pending,
+    /// It names this key of the ring, but its signature can be checked only with the body.
+    Pending(Arc<AccessKey>),
 }
 
 /// Checks what can be checked before the body is read.
@@ -99,7 +99,7 @@ pub(crate) fn recognize(
         Shown::Token(token) => return Ok(HeadProof::Token(token.into())),
         Shown::Signature(claim, key) => (claim, key),
     };
-    let Some(named) = parts.headers.get(X_AMZ_CONTENT_SHA256) else { return Ok(HeadProof::Pending) };
+    let Some(named) = parts.headers.get(X_AMZ_CONTENT_SHA256) else { return Ok(HeadProof::Pending(key)) };
     let Ok(named) = canonical::Hash::try_from(named.as_bytes()) else { return Err(refusal::unsigned_payload()) };
     claim.check_signature(&key, parts, &query, &named)?;
     Ok(HeadProof::Key(key))

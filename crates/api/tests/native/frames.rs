@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use oap::{AppId, Frame};
 use ron_api::frames::{Answer, Caller, FrameSurface, Reply};
-use ron_api::mailbox_frames;
+use ron_api::{HttpLimits, SharedShares, mailbox_frames};
 use ron_auth::{Grant, ResourceScope, Right};
-use ron_kernel::{Meter, Metrics};
+use ron_kernel::{Meter, Metrics, Snapshot};
 use ron_transport::Remote;
 use serde_json::{Value, json};
 use svc_mailbox::capabilities;
@@ -43,8 +43,13 @@ fn meter() -> Meter {
 }
 
 fn session(node: &Node, token: Option<&str>, meter: &Meter) -> Session {
+    let shares = SharedShares::new(Snapshot::new(HttpLimits::default()), &Metrics::new());
+    session_sharing(node, token, meter, shares)
+}
+
+fn session_sharing(node: &Node, token: Option<&str>, meter: &Meter, shares: Arc<SharedShares>) -> Session {
     let surface = mailbox_frames(node.mailbox.clone(), node.authority.clone(), meter);
-    let caller = Caller::new(Remote::Client, IpAddr::V4(Ipv4Addr::LOCALHOST), token);
+    let caller = Caller::new(Remote::Client, IpAddr::V4(Ipv4Addr::LOCALHOST), token, shares);
     Session { surface, caller }
 }
 
@@ -367,4 +372,48 @@ async fn requests_that_make_a_topic_keep_their_order() {
         let received = session.ask(RECV, json!({"topic": topic, "max_messages": 100}), &[]).await;
         assert_eq!(received.bodies, (0..10).flat_map(|number| [number, number]).collect::<Vec<u8>>());
     }
+}
+
+/// Requests that are begun and not answered hold permits, of which a subject has a share whatever its sessions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_over_frames_have_shares_of_subjects_and_addresses() {
+    let node = Node::start().await;
+    let limits = HttpLimits { route_concurrency_max: 2, ..HttpLimits::default() };
+    let shares = SharedShares::new(Snapshot::new(limits), &Metrics::new());
+    let of = |subject: &str| {
+        let rights = vec![Right::new(capabilities::SEND, ResourceScope::Any)];
+        let grant = Grant { subject: subject.to_owned(), rights, ..Grant::default() };
+        let token = node.authority.mint(&grant).expect("a token");
+        session_sharing(&node, Some(&token), &meter(), Arc::clone(&shares))
+    };
+    node.ok("PUT", "/v1/topics/t", json!({})).await;
+    let begin = |session: &Session| {
+        let request = payload(SEND, &json!({"topic": "t", "messages": [{"len": 1}]}), &[b"x"]);
+        session.surface.answer(&session.caller, Frame::request(AppId::MAILBOX, 1, request))
+    };
+    let (mut in_line, mut held) = (Vec::new(), Vec::new());
+    for _session in 0..4 {
+        let session = of("greedy");
+        // Somebody of the session makes what its requests need, and takes long over it.
+        let caller = session.caller.clone();
+        let mut making = Box::pin(async move { caller.in_order(|| false, std::future::pending::<()>()).await });
+        assert!(futures_util::poll!(&mut making).is_pending());
+        in_line.push(making);
+        match begin(&session) {
+            Answer::Later(later) => held.push(later),
+            Answer::Now(reply) => panic!("{reply:?}"),
+        }
+    }
+    let Answer::Now(refused) = begin(&of("greedy")) else { panic!("half of eight is held") };
+    assert_eq!(told(refused).code, 429);
+    let sent = |answer: Answer| match answer {
+        Answer::Now(reply) => told(reply).code,
+        Answer::Later(_) => panic!("nobody is in line"),
+    };
+    assert_eq!(sent(begin(&of("honest"))), 200, "another has a share");
+    drop(in_line);
+    for later in held {
+        assert_eq!(told(within(later).await).code, 200);
+    }
+    assert_eq!(sent(begin(&of("greedy"))), 200, "what was held is free");
 }

@@ -114,18 +114,60 @@ fn the_reserve_is_for_settling_and_retiring_makes_room() {
 }
 
 #[test]
-fn without_room_for_a_segment_rolling_is_refused_and_nothing_fails() {
-    let mut gather = gather(options());
-    gather.no_room = true;
+fn without_room_for_a_segment_those_made_ahead_are_for_what_frees_room() {
+    let full = LogError::Full { shortage: Shortage::Device };
+    let mut gather = gather(LogOptions { quota_bytes: 1 << 16, ..options() });
+    gather.set_room(4, 0);
     gather.append(Class::Data, b"", &[0; 500]).unwrap();
-    assert_eq!(
-        gather.append(Class::Data, b"", &[0; 100]),
-        Err(LogError::Full { shortage: Shortage::Device }),
-        "the rest is for settling"
-    );
+    assert_eq!(gather.append(Class::Data, b"", &[0; 100]), Err(full.clone()), "the rest is for settling");
     gather.append(Class::Settle, b"", &[0; 100]).unwrap();
     commit(&mut gather);
-    assert_eq!(gather.append(Class::Settle, b"", &[0; 700]), Err(LogError::Full { shortage: Shortage::Device }));
+    for class in [Class::Data, Class::Step, Class::Move] {
+        assert_eq!(gather.append(class, b"", &[0; 550]), Err(full.clone()), "{class:?} may not begin the reserve");
+    }
+    gather.append(Class::Settle, b"", &[0; 700]).unwrap();
+    for class in [Class::Data, Class::Step, Class::Move] {
+        assert_eq!(gather.append(class, b"", b"fits"), Err(full.clone()), "nor go on in it");
+    }
+    commit(&mut gather);
+    assert_eq!(gather.append(Class::Settle, b"", &[0; 700]), Err(full.clone()), "the rest is for copies");
+    for segment in [3, 4] {
+        assert_eq!(gather.append(Class::Copy, b"", &[0; 700]).unwrap().segment, segment);
+        commit(&mut gather);
+    }
+    assert_eq!(gather.append(Class::Copy, b"", &[0; 700]), Err(full));
+    gather.append(Class::Settle, b"", b"fits").unwrap();
+    // Upkeep knows the segments by their files: those that were begun are no longer ahead.
+    gather.set_room(7, 1);
+    assert_eq!((gather.available, gather.failed()), (4, None));
+    gather.append(Class::Data, b"", &[0; 500]).unwrap();
+}
+
+#[test]
+fn one_group_begins_no_more_segments_than_the_device_has_room_for() {
+    let mut gather = gather(LogOptions { quota_bytes: 1 << 20, gather_bytes_max: 1 << 20, ..options() });
+    gather.set_room(2, 7);
+    let full = LogError::Full { shortage: Shortage::Device };
+    let appended = std::iter::repeat_with(|| gather.append(Class::Data, b"", &[0; 500])).take(100);
+    let refused = appended.filter_map(Result::err).next();
+    assert_eq!(refused, Some(full));
+    assert_eq!((gather.tail().segment, gather.available), (6, RESERVE_SEGMENTS));
+    // Two of those that are begun have no file yet: they take of what the device has room for.
+    gather.set_room(4, 4);
+    assert_eq!(gather.available, 2);
+}
+
+#[test]
+fn without_room_and_without_a_reserve_nothing_rolls_and_nothing_fails() {
+    let full = LogError::Full { shortage: Shortage::Device };
+    let mut gather = gather(options());
+    gather.set_room(1, 0);
+    assert_eq!(gather.append(Class::Data, b"", b"1"), Err(full.clone()));
+    gather.append(Class::Settle, b"", &[0; 500]).unwrap();
+    commit(&mut gather);
+    for class in [Class::Settle, Class::Copy] {
+        assert_eq!(gather.append(class, b"", &[0; 700]), Err(full.clone()));
+    }
     gather.append(Class::Settle, b"", b"fits").unwrap();
     assert_eq!((gather.tail().segment, gather.failed()), (1, None));
 }

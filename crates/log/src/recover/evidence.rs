@@ -2,6 +2,7 @@
 
 use crate::disk::Disk;
 use crate::scan::Contents;
+use crate::upkeep::is_full;
 use std::io;
 
 /// Saves a torn tail before it is overwritten. A second cut at the same place gets a name of its own.
@@ -45,10 +46,18 @@ pub fn save_damage(disk: &dyn Disk, segment: u32, contents: &Contents) -> io::Re
     Ok(())
 }
 
+/// On a full device nothing is saved: a node that could not start there would be worse than bytes that nobody was
+/// promised.
 fn save(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = format!("{name}.tmp");
     let file = disk.create(&temporary)?;
-    file.write_at(0, bytes)?;
+    match file.write_at(0, bytes) {
+        Err(error) if is_full(&error) => {
+            tracing::warn!(name, bytes = bytes.len(), "the device is full: a copy of bytes that are cut was not kept");
+            return disk.remove(&temporary);
+        }
+        written => written?,
+    }
     file.sync()?;
     disk.rename(&temporary, name)?;
     disk.sync_dir()

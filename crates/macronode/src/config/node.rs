@@ -105,7 +105,7 @@ pub struct Http {
     /// All header lines of a request together.
     #[schemars(extend("x-setting" = live(size(8 * KIB, MIB))))]
     pub max_header_bytes: Size,
-    /// Requests of one route in flight at once; one caller can have half of them.
+    /// Requests of one route in flight at once, and four times as many over frames; one caller can have half of them.
     #[schemars(extend("x-setting" = live(whole(1, 65_536))))]
     pub route_concurrency: usize,
     /// Requests that wait for messages or events at once, long polls and streams; one caller can have half of them.

@@ -44,7 +44,7 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
     if is_stranger {
         reader.set_frame_bytes_max(STRANGER_FRAME_BYTES_MAX);
     }
-    let caller = Caller::new(facts.remote, facts.address.ip(), token);
+    let caller = Caller::new(facts.remote, facts.address.ip(), token, Arc::clone(&ingress.shares));
     let (answering, ending) = (FuturesUnordered::new(), FuturesUnordered::new());
     let (asked, open, touched) = (Vec::new(), HashMap::new(), Vec::new());
     let mut client = Client {

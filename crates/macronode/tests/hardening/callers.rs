@@ -4,6 +4,8 @@
 mod bodies;
 #[path = "callers_crowds.rs"]
 mod crowds;
+#[path = "callers_frames.rs"]
+mod frames;
 #[path = "callers_pages.rs"]
 mod pages;
 #[path = "callers_windows.rs"]

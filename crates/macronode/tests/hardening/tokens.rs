@@ -1,6 +1,7 @@
 //! A token costs no more than its size, a runtime that stands still shows, and secrets belong to one node.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -13,7 +14,7 @@ use ron_kernel::clock;
 use serde_json::json;
 use testkit::{MailboxClient, Node, Outgoing, Plane, Signal, Take, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::options;
 
@@ -30,13 +31,13 @@ fn mint(data_dir: &Path, rights: &[&str], expires_ms: Option<u64>) -> String {
 }
 
 /// The token with a block of rules that a holder wrote.
-fn append(token: &str, code: &str) -> String {
+pub fn append(token: &str, code: &str) -> String {
     let block = BlockBuilder::new().code(code).expect("valid rules");
     UnverifiedBiscuit::from_base64(token).and_then(|token| token.append(block)?.to_base64()).expect("appended")
 }
 
 /// Rules that keep an engine busy for years: every combination of eight out of forty.
-fn bomb() -> String {
+pub fn bomb() -> String {
     let facts: String = (0..40).map(|number| format!("n({number}); ")).collect();
     format!("{facts} m($a) <- n($a), n($b), n($c), n($d), n($e), n($f), n($g), n($h), $a > 100;")
 }
@@ -170,6 +171,22 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
+async fn rule_17_a_list_that_no_start_can_read_says_what_to_do() {
+    let mut node = options().start().await.expect("a node");
+    node.signal(Signal::Term);
+    node.wait_exit(Duration::from_secs(20)).await.expect("it drains");
+    let list = node.data_dir().join(REVOKED_FILE);
+    let _ = fs::remove_file(&list);
+    fs::create_dir(&list).expect("made");
+    let ended = start_in(&node.data_dir()).await;
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(70), "{said}");
+    for word in ["MN0012", "the list of revoked tokens", "revoked cannot be read", "restore it from a backup"] {
+        assert!(said.contains(word), "{word} is missing in {said}");
+    }
+}
+
+#[tokio::test]
 async fn rule_17_a_missing_key_beside_existing_data_is_a_refusal_to_start() {
     let mut node = options().start().await.expect("a node");
     node.signal(Signal::Term);
@@ -245,6 +262,47 @@ async fn liar() -> (String, Arc<Mutex<String>>) {
         }
     });
     (address, shown)
+}
+
+/// A peer that passes on whatever it is asked to the node, and keeps what it was shown.
+async fn relay(node: SocketAddr) -> (String, Arc<Mutex<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let shown = Arc::new(Mutex::new(String::new()));
+    let keeps = Arc::clone(&shown);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut bytes = vec![0; 16 * 1024];
+            let length = stream.read(&mut bytes).await.unwrap_or(0);
+            keeps.lock().expect("whole").push_str(&text(&bytes[..length]));
+            let mut onward = TcpStream::connect(node).await.expect("the node listens");
+            onward.write_all(&bytes[..length]).await.expect("the node reads");
+            let _ = tokio::time::timeout(Duration::from_secs(5), tokio::io::copy(&mut onward, &mut stream)).await;
+        }
+    });
+    (address, shown)
+}
+
+#[tokio::test]
+async fn rule_25_the_commands_do_not_show_the_operator_token_to_who_passes_them_on() {
+    let node = options().start().await.expect("a node");
+    let data_dir = node.data_dir();
+    let data_dir = data_dir.to_str().expect("text");
+    let (admin, shown_by_admin) = relay(node.admin).await;
+    let (api, shown_by_api) = relay(node.api).await;
+    for arguments in [
+        vec!["service", "restart", "http", "--admin", &admin, "--data-dir", data_dir],
+        vec!["mailbox", "topics", "--api", &api, "--data-dir", data_dir],
+    ] {
+        let ended = run(&arguments).await;
+        let said = text(&ended.stderr);
+        assert!(ended.status.code() == Some(70) && said.contains("MN0018"), "{arguments:?}: {said}");
+        assert!(said.contains("the token was not sent"), "{arguments:?}: {said}");
+    }
+    for shown in [shown_by_admin, shown_by_api] {
+        let shown = shown.lock().expect("whole").clone();
+        assert!(shown.contains("/identity?nonce=") && !shown.contains(&node.token), "{shown}");
+    }
 }
 
 #[tokio::test]

@@ -5,10 +5,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use bytes::Bytes;
 use http::Method;
+use oap::{AppId, Control, Frame, Hello, status};
 use serde_json::{Value, json};
+use testkit::frames::RawSession;
 use testkit::{MailboxClient, Take};
 
 use crate::amnesia::start_traced;
@@ -59,42 +63,12 @@ impl Scan {
 
     /// Finds with where they are, such as `payload in [heap]`.
     fn of_process(&self, pid: &str) -> BTreeSet<(&'static str, String)> {
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process lives");
-        let memory = File::open(format!("/proc/{pid}/mem")).expect("our process");
-        let pages = File::open(format!("/proc/{pid}/pagemap")).expect("our process");
         let mut found = BTreeSet::new();
-        for line in maps.lines() {
-            let mut words = line.split_whitespace();
-            let (range, rights) = (words.next().expect("a range"), words.next().expect("rights"));
-            let (begin, end) = range.split_once('-').expect("a range");
-            let address = |text: &str| u64::from_str_radix(text, 16).expect("an address");
-            if rights.starts_with("rw") {
-                let region = words.nth(3).unwrap_or("anonymous memory");
-                let kinds = self.of_region(&memory, &pages, address(begin)..address(end));
-                found.extend(kinds.into_iter().map(|kind| (kind, region.to_owned())));
-            }
-        }
-        found
-    }
-
-    /// Looks at one run of pages that are there after the other: untouched ones would read as zeros, slowly.
-    fn of_region(&self, memory: &File, pages: &File, region: std::ops::Range<u64>) -> BTreeSet<&'static str> {
-        let mut entries = vec![0; ((region.end - region.start) / PAGE_BYTES * 8) as usize];
-        pages.read_exact_at(&mut entries, region.start / PAGE_BYTES * 8).expect("the map of our process");
-        // The two highest bits of an entry: the page is in memory, or in swap.
-        let is_there = |entry: &[u8]| entry[7] & 0xc0 != 0;
-        let mut found = BTreeSet::new();
-        let mut at = region.start;
-        let entries: Vec<&[u8]> = entries.chunks_exact(8).collect();
-        for run in entries.chunk_by(|a, b| is_there(a) == is_there(b)) {
-            let bytes = run.len() as u64 * PAGE_BYTES;
-            if is_there(run[0]) {
-                let mut content = vec![0; bytes as usize];
-                memory.read_exact_at(&mut content, at).expect("the pages are there");
-                self.of_bytes(&content, &mut found);
-            }
-            at += bytes;
-        }
+        each_run(pid, &mut |region, content| {
+            let mut kinds = BTreeSet::new();
+            self.of_bytes(content, &mut kinds);
+            found.extend(kinds.into_iter().map(|kind| (kind, region.to_owned())));
+        });
         found
     }
 
@@ -107,6 +81,57 @@ impl Scan {
             }
         }
     }
+}
+
+/// Shows the writable memory of a process, with the name of the region that each stretch is in.
+fn each_run(pid: &str, visit: &mut dyn FnMut(&str, &[u8])) {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process lives");
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("our process");
+    let pages = File::open(format!("/proc/{pid}/pagemap")).expect("our process");
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let (range, rights) = (words.next().expect("a range"), words.next().expect("rights"));
+        let (begin, end) = range.split_once('-').expect("a range");
+        let address = |text: &str| u64::from_str_radix(text, 16).expect("an address");
+        if rights.starts_with("rw") {
+            let region = words.nth(3).unwrap_or("anonymous memory");
+            runs_of_region(&memory, &pages, address(begin)..address(end), &mut |content| visit(region, content));
+        }
+    }
+}
+
+/// Shows one run of pages that are there after the other: untouched ones would read as zeros, slowly.
+fn runs_of_region(memory: &File, pages: &File, region: std::ops::Range<u64>, visit: &mut dyn FnMut(&[u8])) {
+    let mut entries = vec![0; ((region.end - region.start) / PAGE_BYTES * 8) as usize];
+    pages.read_exact_at(&mut entries, region.start / PAGE_BYTES * 8).expect("the map of our process");
+    // The two highest bits of an entry: the page is in memory, or in swap.
+    let is_there = |entry: &[u8]| entry[7] & 0xc0 != 0;
+    let mut at = region.start;
+    let entries: Vec<&[u8]> = entries.chunks_exact(8).collect();
+    for run in entries.chunk_by(|a, b| is_there(a) == is_there(b)) {
+        let bytes = run.len() as u64 * PAGE_BYTES;
+        if is_there(run[0]) {
+            let mut content = vec![0; bytes as usize];
+            memory.read_exact_at(&mut content, at).expect("the pages are there");
+            visit(&content);
+        }
+        at += bytes;
+    }
+}
+
+/// The private half of the node's key. Nobody but the node knows it, so that it is found in its memory: the library
+/// keeps it before the public half, which is the node's id.
+fn node_key(pid: &str, id: &[u8]) -> Vec<u8> {
+    let mut key = None;
+    each_run(pid, &mut |_, content| {
+        for at in (0..content.len().saturating_sub(id.len())).filter(|at| content[*at..].starts_with(id)) {
+            let seed = at.checked_sub(32).map(|begin| &content[begin..at]);
+            key = key.take().or_else(|| {
+                seed.filter(|seed| Ed25519KeyPair::from_seed_and_public_key(seed, id).is_ok()).map(<[u8]>::to_vec)
+            });
+        }
+    });
+    key.expect("the node has its key in memory")
 }
 
 #[test]
@@ -142,6 +167,10 @@ struct Secrets {
     reason: String,
     sqs_body: String,
     sqs_attribute: String,
+    frame: String,
+    lane: String,
+    /// Public half of the node's key.
+    node_id: Vec<u8>,
 }
 
 async fn operator(node: &Process, path: &str, body: Value) -> Value {
@@ -171,6 +200,9 @@ async fn tell(node: &Process) -> Secrets {
         reason: text("reason"),
         sqs_body: text("sqsbody"),
         sqs_attribute: text("sqsattribute"),
+        frame: text("frame"),
+        lane: text("lane"),
+        node_id: node_id(node).await,
     };
     let mut mailbox = MailboxClient::connect(node.api, &secrets.tenant).await.expect("connected");
     mailbox.topic("forgotten", &json!({ "groups": "fifo" })).await.expect("made");
@@ -193,7 +225,39 @@ async fn tell(node: &Process) -> Secrets {
     assert_eq!(mailbox.ack(&[&messages[0].receipt]).await.expect("answered"), [true]);
     mailbox.nack(&[&messages[1].receipt], &secrets.reason, None).await.expect("answered");
     use_sqs(node, &secrets).await;
+    use_frames(node, &secrets).await;
     secrets
+}
+
+/// The node's id, as it introduces itself.
+async fn node_id(node: &Process) -> Vec<u8> {
+    let mut raw = RawSession::connect(node.oap).await;
+    raw.write(&Control::Hello(Hello::new(1 << 20, 8)).to_frame().to_bytes()).await;
+    let hello = raw.frame().await.expect("a HELLO");
+    let Ok(Control::Hello(Hello { node_id: Some(id), .. })) = Control::parse(&hello) else { panic!("{hello:?}") };
+    let digits = |at: usize| u8::from_str_radix(&id[at..at + 2], 16).expect("hex digits");
+    (0..id.len()).step_by(2).map(digits).collect()
+}
+
+/// Sends a message and publishes one, short and long.
+async fn use_frames(node: &Process, secrets: &Secrets) {
+    let mut raw = RawSession::hello(node.oap, &secrets.tenant).await;
+    let mut operator = RawSession::hello(node.oap, &node.token).await;
+    for (corr, repeated) in [(1, 1), (2, 2_000)] {
+        let body = secrets.frame.repeat(repeated);
+        let head = json!({ "topic": "framed", "messages": [{ "len": body.len() }] }).to_string();
+        let length = (head.len() as u32).to_be_bytes();
+        let payload = [&[1][..], &length, head.as_bytes(), body.as_bytes()].concat();
+        raw.write(&Frame::request(AppId::MAILBOX, corr, Bytes::from(payload)).to_bytes()).await;
+        assert_eq!(raw.answer().await.expect("an answer").code, status::OK);
+        let published = format!("{}\n{}", json!({ "publish": "forgotten" }), secrets.lane.repeat(repeated));
+        operator.write(&Frame::request(AppId::LANES, corr, Bytes::from(published)).to_bytes()).await;
+        assert_eq!(operator.answer().await.expect("an answer").code, status::ACCEPTED);
+    }
+    let head = json!({ "topic": "framed" }).to_string();
+    let payload = [&[2][..], &(head.len() as u32).to_be_bytes(), head.as_bytes()].concat();
+    raw.write(&Frame::request(AppId::MAILBOX, 3, Bytes::from(payload)).to_bytes()).await;
+    assert_eq!(raw.answer().await.expect("an answer").code, status::OK);
 }
 
 async fn use_sqs(node: &Process, secrets: &Secrets) {
@@ -209,11 +273,12 @@ async fn use_sqs(node: &Process, secrets: &Secrets) {
 }
 
 /// The forms in which each secret passes through the node.
-fn markers(node: &Process, secrets: &Secrets) -> Vec<Marker> {
+fn markers(node: &Process, pid: &str, secrets: &Secrets) -> Vec<Marker> {
     let decoded = URL_SAFE.decode(&secrets.tenant).expect("base64");
     let mut markers = vec![
         // Its end is the signature: what comes before says nothing that is secret.
         Marker { kind: TOKEN_DECODED, bytes: decoded[decoded.len() - 64..].to_vec() },
+        Marker { kind: "private key of the node", bytes: node_key(pid, &secrets.node_id) },
     ];
     let texts = [
         ("operator token", &node.token),
@@ -227,6 +292,8 @@ fn markers(node: &Process, secrets: &Secrets) -> Vec<Marker> {
         ("reason of a failure", &secrets.reason),
         ("body over SQS", &secrets.sqs_body),
         ("attribute over SQS", &secrets.sqs_attribute),
+        ("payload over frames", &secrets.frame),
+        ("payload on a lane", &secrets.lane),
     ];
     markers.extend(texts.map(|(kind, text)| Marker { kind, bytes: text.clone().into_bytes() }));
     let encoded = [&secrets.kept, &secrets.taken].map(|payload| STANDARD.encode(payload).into_bytes());
@@ -253,7 +320,7 @@ async fn no_secret_and_no_message_is_in_memory_at_the_last_moment() {
     let node = start_traced(working.path(), elsewhere.path(), &HOLD_AT_EXIT).await;
     let pid = node.children()[0].as_raw_nonzero().to_string();
     let secrets = tell(&node).await;
-    let markers = markers(&node, &secrets);
+    let markers = markers(&node, &pid, &secrets);
     let scan = Scan::of(&markers);
 
     let known: BTreeSet<&str> = scan.of_process(&pid).into_iter().map(|(kind, _)| kind).collect();
@@ -265,4 +332,22 @@ async fn no_secret_and_no_message_is_in_memory_at_the_last_moment() {
     let left = scan.of_process(&pid);
     assert!(left.is_empty(), "left in memory: {left:#?}");
     assert_eq!(code, "0x0", "{}", node.stderr());
+}
+
+#[tokio::test]
+async fn no_core_file_and_no_other_process_gets_the_memory_of_a_forgetful_node() {
+    if !has_tool("strace", "no_core_file_and_no_other_process_gets_the_memory_of_a_forgetful_node") {
+        return;
+    }
+    let working = tempfile::tempdir().expect("a scratch folder");
+    let elsewhere = tempfile::tempdir().expect("a scratch folder");
+    let mut node = start_traced(working.path(), elsewhere.path(), &["-e", "trace=prctl"]).await;
+    let pid = node.children()[0].as_raw_nonzero().to_string();
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("our process");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit of core files");
+    assert_eq!(core.split_whitespace().rev().take(3).collect::<Vec<_>>(), ["bytes", "0", "0"], "{core}");
+    assert_eq!(node.control("/drain").await.status, 202);
+    assert_eq!(node.wait_exit().await.code(), Some(0), "{}", node.stderr());
+    let trace = fs::read_to_string(elsewhere.path().join("trace")).expect("a trace");
+    assert!(trace.contains("PR_SET_DUMPABLE, SUID_DUMP_DISABLE") && trace.contains(") = 0"), "{trace}");
 }

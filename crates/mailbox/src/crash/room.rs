@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use ron_log::{Class, LogError, SimDisk};
+use ron_log::{Class, Disk as _, LogError, SimDisk};
 use ron_types::{Error, Kind};
 
 use super::check::found_in;
@@ -30,10 +30,26 @@ struct SmallWorld {
     bodies: BTreeMap<Seq, Vec<u8>>,
 }
 
+/// What bounds a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    Quota,
+    /// The device is smaller than the quota.
+    Device,
+}
+
 impl SmallWorld {
     fn new(disk: &SimDisk) -> SmallWorld {
+        SmallWorld::within(disk, Bound::Quota)
+    }
+
+    fn within(disk: &SimDisk, bound: Bound) -> SmallWorld {
         let mut memory = Memory::new(START_MS);
         memory.quota_bytes = SEGMENTS * u64::from(SEGMENT_BYTES);
+        if bound == Bound::Device {
+            disk.limit_bytes(Some(memory.quota_bytes));
+            memory.quota_bytes *= 8;
+        }
         let mut world = World::begin(disk, memory).unwrap();
         make_topics(&mut world).unwrap();
         SmallWorld { world, bodies: BTreeMap::new() }
@@ -84,12 +100,25 @@ impl SmallWorld {
         leased.expect("receives go on")
     }
 
-    fn ack(&mut self, leased: &Leased) {
+    /// Acknowledges; where that is refused, making room must help.
+    fn ack(&mut self, leased: &Leased) -> Result<(), LogError> {
+        if let Err(error) = self.try_ack(leased) {
+            refused::<()>(&error);
+            self.make_room()?;
+            let again = self.try_ack(leased);
+            assert_eq!(again, Ok(()), "an acknowledgement of {} with {:?}", leased.seq, self.world.log.usage());
+        }
+        Ok(())
+    }
+
+    fn try_ack(&mut self, leased: &Leased) -> Result<(), Error> {
         let (part, seq, fence) = (leased.part, leased.seq, leased.fence);
         let (answers, _) =
             self.world.on_part(part, |shard, journal, now| shard.ack(now, journal, part, &[(seq, fence)]));
-        assert_eq!(answers, [Ok(())], "an acknowledgement of {seq} with {:?}", self.world.log.usage());
+        let [answer] = <[_; 1]>::try_from(answers).expect("one answer");
+        answer?;
         self.owe(Promise::Gone(seq));
+        Ok(())
     }
 
     /// Says that a delivery failed; it dies if it can.
@@ -178,7 +207,7 @@ fn fill(small: &mut SmallWorld, dice: &mut Dice) -> Result<(), LogError> {
         match dice.roll(12) {
             0 => {
                 let given = small.lease(part, 3);
-                given.iter().skip(1).for_each(|leased| small.ack(leased));
+                given.iter().skip(1).try_for_each(|leased| small.ack(leased))?;
             }
             1 => {
                 let given = small.lease(part, 2);
@@ -229,7 +258,7 @@ fn consume(small: &mut SmallWorld, dice: &mut Dice) -> Result<(), LogError> {
         if small.world.lost.contains(&one.seq) {
             continue;
         }
-        small.ack(&one);
+        small.ack(&one)?;
         if dice.roll(looks) == 0 {
             small.make_room()?;
         }
@@ -265,12 +294,11 @@ fn full_and_consumed(small: &mut SmallWorld, dice: &mut Dice) -> Result<(), LogE
     consume(small, dice)
 }
 
-#[test]
-fn every_sequence_of_acknowledgements_ends_with_room() {
+fn every_sequence_ends_with_room(bound: Bound) {
     for seed in 0..seeds(12) {
         let disk = SimDisk::new(seed);
         let mut dice = Dice(seed.wrapping_mul(91) + 5);
-        let mut small = SmallWorld::new(&disk);
+        let mut small = SmallWorld::within(&disk, bound);
         for _ in 0..2 {
             full_and_consumed(&mut small, &mut dice).unwrap();
         }
@@ -278,31 +306,101 @@ fn every_sequence_of_acknowledgements_ends_with_room() {
     }
 }
 
-/// The power goes somewhere in all that, also amid a relocation at full quota; then everything is consumed after all.
 #[test]
-fn a_full_log_that_lost_its_power_recovers_by_consuming() {
-    let operations = |seed: u64| {
+fn every_sequence_of_acknowledgements_ends_with_room() {
+    every_sequence_ends_with_room(Bound::Quota);
+}
+
+#[test]
+fn every_sequence_of_acknowledgements_ends_with_room_on_a_full_device() {
+    every_sequence_ends_with_room(Bound::Device);
+}
+
+/// Something happens to the disk somewhere in all that, also amid a relocation in a full log; then everything is
+/// consumed after all.
+fn recovers_by_consuming(bound: Bound, fails: bool) {
+    let seen = |seed: u64| {
         let disk = SimDisk::new(seed);
-        full_and_consumed(&mut SmallWorld::new(&disk), &mut Dice(seed)).unwrap();
-        disk.operations()
+        full_and_consumed(&mut SmallWorld::within(&disk, bound), &mut Dice(seed)).unwrap();
+        (disk.operations(), disk.syncs())
     };
     for seed in 0..seeds(2) {
-        let operations = operations(seed);
+        let (operations, syncs) = seen(seed);
         let mut dice = Dice(seed ^ 0xabc);
         for nth in 0..24 {
             let disk = SimDisk::new(seed);
-            let mut small = SmallWorld::new(&disk);
-            let start = disk.operations();
-            disk.crash_at(start + dice.roll(operations - start));
+            let mut small = SmallWorld::within(&disk, bound);
+            if fails {
+                disk.fail_sync(disk.syncs() + dice.roll(syncs - disk.syncs()));
+            } else {
+                disk.crash_at(disk.operations() + dice.roll(operations - disk.operations()));
+            }
             let played = full_and_consumed(&mut small, &mut Dice(seed));
-            assert_eq!(played.is_err(), disk.has_crashed(), "{played:?}");
+            assert_eq!(played.is_err(), disk.has_crashed() || fails, "{played:?}");
             let SmallWorld { world, bodies } = small;
             let memory = world.memory;
             drop(world.log);
             let survival = super::survivals(dice.roll(1_000))[dice.roll(6) as usize];
-            let what = format!("{seed}, {nth}, {survival:?}");
-            let mut small = restart(&disk.crash_with(survival), &memory, &bodies, &what);
+            let what = format!("{bound:?}, {seed}, {nth}, {survival:?}");
+            // After an error the machine goes on, with what it believes to be on the disk; or the power goes too.
+            let goes_on = fails && nth % 2 == 0;
+            let found = if goes_on { disk.restart() } else { disk.crash_with(survival) };
+            let mut small = restart(&found, &memory, &bodies, &what);
             consume(&mut small, &mut dice).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_full_log_that_lost_its_power_recovers_by_consuming() {
+    recovers_by_consuming(Bound::Quota, false);
+}
+
+#[test]
+fn a_full_device_that_lost_its_power_recovers_by_consuming() {
+    recovers_by_consuming(Bound::Device, false);
+}
+
+#[test]
+fn a_full_log_whose_sync_failed_recovers_by_consuming() {
+    recovers_by_consuming(Bound::Quota, true);
+}
+
+#[test]
+fn a_full_device_whose_sync_failed_recovers_by_consuming() {
+    recovers_by_consuming(Bound::Device, true);
+}
+
+/// A file of a full log is lost or cut while nobody runs: what was in it is gone, and the rest can be consumed.
+#[test]
+fn a_full_log_that_lost_a_segment_recovers_by_consuming() {
+    for seed in 0..seeds(8) {
+        for bound in [Bound::Quota, Bound::Device] {
+            let disk = SimDisk::new(seed);
+            let mut dice = Dice(seed.wrapping_mul(7) + 11);
+            let mut small = SmallWorld::within(&disk, bound);
+            fill(&mut small, &mut dice).unwrap();
+            let SmallWorld { world, bodies } = small;
+            let memory = world.memory;
+            let sealed: Vec<u32> = world.log.settled_segments().iter().map(|span| span.segment).collect();
+            drop(world.log);
+            let hit = sealed[..sealed.len() - 1][dice.roll(sealed.len() as u64 - 1) as usize];
+            let name = format!("{hit:08}.log");
+            if dice.roll(2) == 0 {
+                disk.remove(&name).unwrap();
+            } else {
+                disk.cut(&name, dice.roll(u64::from(SEGMENT_BYTES)) as usize);
+            }
+            let found = disk.restart();
+            let topics = Topics::default();
+            let recovered = open_as(&found, &topics, 2, &memory).unwrap();
+            assert!(recovered.opened.recovery.has_losses(), "{bound:?}, {seed}: {hit} is told");
+            let (views, _) = found_in(&recovered, 2);
+            for (seq, view) in &views {
+                assert_eq!(Some(&view.body), bodies.get(seq), "{bound:?}, {seed}: {seq} is whole");
+            }
+            let world = World::resume(recovered, topics, routing(2), memory);
+            consume(&mut SmallWorld { world, bodies }, &mut dice).unwrap();
         }
     }
 }
@@ -318,7 +416,7 @@ fn damaged_bodies_never_keep_a_segment() {
         let damaged = damage(&mut small, &disk, &mut dice);
         let leased = small.lease_all();
         let (kept, done): (Vec<&Leased>, Vec<&Leased>) = leased.iter().partition(|one| one.seq % 7 == 0);
-        done.into_iter().for_each(|one| small.ack(one));
+        done.into_iter().try_for_each(|one| small.ack(one)).unwrap();
         small.make_room().unwrap();
         let kept: BTreeSet<Seq> = kept.into_iter().map(|one| one.seq).collect();
         let lost: BTreeSet<Seq> = small.world.lost.iter().copied().collect();
@@ -345,7 +443,7 @@ fn damage_and_a_power_cut_cost_what_was_damaged() {
             fill(&mut small, &mut Dice(seed)).unwrap();
             let damaged = damage(&mut small, &disk, &mut dice);
             let leased = small.lease_all();
-            leased.iter().filter(|one| one.seq % 5 > 1).for_each(|one| small.ack(one));
+            leased.iter().filter(|one| one.seq % 5 > 1).try_for_each(|one| small.ack(one)).unwrap();
             small.world.flush().unwrap();
             disk.crash_at(disk.operations() + dice.roll(60));
             assert_eq!(small.make_room().is_err(), disk.has_crashed());

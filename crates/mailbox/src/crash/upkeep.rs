@@ -149,7 +149,7 @@ impl World {
             self.copy_forward(batch, between)?;
         }
         self.seq += 1;
-        let mark = Record::Mark { now_ms: self.now, shards: 1, seq: self.seq };
+        let mark = Record::Mark { now_ms: self.now, shards: 1, seq: self.seq, boot: None };
         self.append(mark.class(), &mark).expect("the log takes it");
         while let Err(error) = self.log.retire(segment) {
             let LogError::StillNeeded { .. } = error else { return Err(error) };

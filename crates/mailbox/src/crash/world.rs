@@ -67,7 +67,7 @@ pub fn open(disk: &SimDisk, topics: &Topics, shards: usize, wall_ms: Millis) -> 
 /// Opens the log as a node does that remembers this, and is configured so.
 pub fn open_as(disk: &SimDisk, topics: &Topics, shards: usize, memory: &Memory) -> Result<Recovered, LogError> {
     let disk = Arc::new(disk.clone()) as Arc<dyn Disk>;
-    recovery::open_on(disk, &options(memory.quota_bytes), topics, routing(shards), memory.now)
+    recovery::open_on(disk, &options(memory.quota_bytes), topics, routing(shards), (memory.now, None))
 }
 
 /// The bytes of a message, different for each.

@@ -37,6 +37,43 @@ fn followed_groups_are_bounded() {
     assert_eq!((lines.timed.len(), lines.names.len()), (0, 0));
 }
 
+fn entry(seq: Seq, group: u32) -> Entry {
+    let mut entry = Entry::new(seq, 0, ron_log::Position { segment: 1, offset: 0, len: 1 }, 1, group);
+    entry.set_fresh(true);
+    entry
+}
+
+#[test]
+fn groups_that_are_gone_give_their_room_back_whichever_are_left() {
+    for left in [None, Some(0), Some(4321), Some(9999)] {
+        let (mut lines, mut index) = (GroupQueues::new(false), Index::default());
+        let empty = lines.memory_bytes();
+        for seq in 0..10_000 {
+            let id = line(&mut lines, &format!("g{seq}"), &[seq]);
+            index.insert(entry(seq, id));
+        }
+        let full = lines.memory_bytes();
+        for seq in (0..10_000).filter(|seq| Some(*seq) != left) {
+            let entry = index.remove(seq).expect("it is there");
+            lines.withdraw(&entry, &index);
+            lines.leave(entry.group);
+            lines.shrink(&mut index);
+        }
+        let (counted, taken) = (lines.memory_bytes(), lines.capacity_bytes() as u64);
+        assert!(counted < empty + full / 100, "{left:?}: {counted} of {full} bytes are left");
+        assert!(taken <= counted, "{left:?}: {taken} bytes taken, {counted} counted");
+        let Some(seq) = left else {
+            assert!(!lines.has_ready());
+            continue;
+        };
+        let id = lines.line_of(Some(&format!("g{seq}")));
+        assert_eq!((lines.pick(0), index.get(seq).map(|entry| entry.group)), (Some(id), Some(id)));
+        assert_eq!(lines.pop(id, Seq::MAX, &index), Some(seq));
+        let other = line(&mut lines, "other", &[20_000]);
+        assert!(other != id && lines.pick(0) == Some(other));
+    }
+}
+
 #[test]
 fn the_oldest_first_message_goes_first_and_blocked_groups_are_not_asked() {
     let mut lines = GroupQueues::new(true);

@@ -7,7 +7,8 @@ use ron_types::{Error, Kind};
 use super::Mailbox;
 use crate::job::Turn;
 use crate::moves::{
-    self, IfBusy, MoveControl, MoveOrder, MoveState, MoveTask, MoveView, OPEN_MAX, OPEN_OF_TOPIC_MAX, OrderedMove,
+    self, IfBusy, MoveControl, MoveOrder, MoveState, MoveTask, MoveView, OPEN_MAX, OPEN_OF_SUBJECT_MAX,
+    OPEN_OF_TOPIC_MAX, OrderedMove,
 };
 use crate::types::{Millis, TopicId, TopicName};
 
@@ -35,7 +36,7 @@ impl Mailbox {
             if task.state == MoveState::Waiting && if_busy == IfBusy::Refuse {
                 return Err(Error::new(Kind::Conflict, "messages of this topic are being moved already"));
             }
-            self.check_room_for_move(tasks)?;
+            self.check_room_for_move(tasks, task.ordered_by.as_deref())?;
             // Queued before the record is written, because a full queue refuses the order and a written order cannot
             // be refused any more. An order whose record cannot be written is not found by the one who takes it.
             self.engine.move_orders.offer(OrderedMove { topic: topic.id, id }).inspect_err(|_| {
@@ -64,10 +65,14 @@ impl Mailbox {
         })
     }
 
-    fn check_room_for_move(&self, of_topic: &[MoveTask]) -> Result<(), Error> {
+    fn check_room_for_move(&self, of_topic: &[MoveTask], subject: Option<&str>) -> Result<(), Error> {
         let open = of_topic.iter().filter(|task| !task.state.has_ended()).count();
         if open >= OPEN_OF_TOPIC_MAX {
             return Err(Error::busy(format_args!("the topic's table of {OPEN_OF_TOPIC_MAX} moves")));
+        }
+        let of_subject = subject.map_or(0, |subject| self.engine.topics.moves.open_of(subject));
+        if of_subject >= OPEN_OF_SUBJECT_MAX {
+            return Err(Error::busy(format_args!("your share of {OPEN_OF_SUBJECT_MAX} moves")));
         }
         if self.engine.topics.moves.all_open().len() >= OPEN_MAX {
             return Err(Error::busy(format_args!("the table of {OPEN_MAX} moves")));

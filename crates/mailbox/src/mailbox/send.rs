@@ -87,11 +87,11 @@ impl Mailbox {
         message: Outgoing,
         deadline: Deadline,
     ) -> Result<impl Future<Output = Result<Result<Receipted, Error>, Error>> + use<>, Error> {
-        self.engine.admit_memory()?;
+        let memory_free = self.engine.admit_memory()?;
         self.engine.admit(by, 1)?;
         let prepared = prepare(topic, by, message)?;
         let index = self.engine.route(prepared.part)?;
-        Ok(self.begin_on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared)))
+        Ok(self.begin_on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared, memory_free)))
     }
 
     /// Sends up to [`limits::CALL_ITEMS_MAX`](ron_types::limits::mailbox::CALL_ITEMS_MAX) messages of one topic; each
@@ -114,9 +114,9 @@ impl Mailbox {
             Err(error) => return all(error),
         };
         let begun = self.operation(|| {
-            self.engine.admit_memory()?;
+            let memory_free = self.engine.admit_memory()?;
             self.engine.admit(by, count as u32)?;
-            Ok(self.begin_batch(by, &topic, messages, deadline))
+            Ok(self.begin_batch(by, &topic, messages, memory_free, deadline))
         });
         let (mut outcomes, sends) = match begun {
             Ok(begun) => begun,
@@ -139,6 +139,7 @@ impl Mailbox {
         by: &Subject,
         topic: &Topic,
         messages: Vec<Outgoing>,
+        memory_free: u64,
         deadline: Deadline,
     ) -> (Vec<Option<Outcome>>, Vec<impl Future<Output = Placed> + use<>>) {
         let mut outcomes: Vec<Option<Outcome>> = messages.iter().map(|_| None).collect();
@@ -152,7 +153,8 @@ impl Mailbox {
                 },
             }
         }
-        let sends = by_part.into_iter().map(|(part, group)| self.begin_send_to_part(part, group, deadline)).collect();
+        let sends = by_part.into_iter();
+        let sends = sends.map(|(part, group)| self.begin_send_to_part(part, group, memory_free, deadline)).collect();
         (outcomes, sends)
     }
 
@@ -160,12 +162,14 @@ impl Mailbox {
         &self,
         part: PartKey,
         group: Vec<(usize, Prepared)>,
+        memory_free: u64,
         deadline: Deadline,
     ) -> impl Future<Output = Placed> + use<> {
         let places: Vec<usize> = group.iter().map(|(place, _)| *place).collect();
         let bytes = group.iter().map(|(_, prepared)| prepared.body.len()).sum();
         let work = move |turn: &mut Turn<'_>| -> Vec<Outcome> {
-            if let Err(error) = turn.enter(part) {
+            let admitted = turn.enter(part).and_then(|_| turn.shard.admit_memory(part, memory_free));
+            if let Err(error) = admitted {
                 return group.iter().map(|_| Err(error.clone())).collect();
             }
             group.into_iter().map(|(_, prepared)| put_in(turn, prepared)).collect()
@@ -211,8 +215,9 @@ impl Mailbox {
 }
 
 /// On the shard's turn.
-fn take_in(turn: &mut Turn<'_>, prepared: Prepared) -> Result<Receipted, Error> {
+fn take_in(turn: &mut Turn<'_>, prepared: Prepared, memory_free: u64) -> Result<Receipted, Error> {
     turn.enter(prepared.part)?;
+    turn.shard.admit_memory(prepared.part, memory_free)?;
     put_in(turn, prepared)
 }
 

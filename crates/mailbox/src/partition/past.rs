@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use ron_types::limits::mailbox::HISTORY_MAX;
 
+use super::shrink_table;
 use crate::record::Tried;
 use crate::types::{Attempt, Dead, Millis, Seq};
 
@@ -110,6 +111,7 @@ impl Pasts {
     pub fn remove(&mut self, seq: Seq) -> Option<Past> {
         let past = self.by_seq.remove(&seq)?;
         self.bytes -= past.memory_bytes();
+        shrink_table(&mut self.by_seq);
         Some(past)
     }
 

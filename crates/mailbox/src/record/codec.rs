@@ -31,9 +31,10 @@ const fn kind(record: &Record<'_>) -> u8 {
         Record::Remember { .. } => 15,
         Record::Purge { .. } => 16,
         Record::Expired { .. } => 17,
-        Record::Mark { .. } => 18,
+        Record::Mark { boot: None, .. } => 18,
         Record::Moves { .. } => 19,
         Record::Held { .. } => 20,
+        Record::Mark { boot: Some(_), .. } => 21,
     }
 }
 
@@ -98,10 +99,13 @@ pub(super) fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
             put(out, *now_ms);
             put_text(out, tasks);
         }
-        Record::Mark { now_ms, shards, seq } => {
+        Record::Mark { now_ms, shards, seq, boot } => {
             put(out, *now_ms);
             put(out, u64::from(*shards));
             put(out, *seq);
+            if let Some(BootTime { id, since_ms }) = boot {
+                [(*id >> 64) as u64, *id as u64, *since_ms].into_iter().for_each(|number| put(out, number));
+            }
         }
         Record::Held { now_ms, hold } => {
             [*now_ms, hold.before_ms, hold.jump_ms, hold.until_ms].into_iter().for_each(|number| put(out, number));
@@ -171,7 +175,7 @@ fn decode_kind<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Record<'a>, Error>
         15 => Record::Remember { part: from.part()?, seq: from.number()?, memo: from.memo()? },
         16 => Record::Purge { part: from.part()?, upto: from.number()? },
         17 => Record::Expired { part: from.part()?, seqs: from.seqs()? },
-        18 => Record::Mark { now_ms: from.number()?, shards: from.small()?, seq: from.number()? },
+        18 => Record::Mark { now_ms: from.number()?, shards: from.small()?, seq: from.number()?, boot: None },
         19 => {
             Record::Moves { id: TopicId(from.small()?), now_ms: from.number()?, tasks: from.text(SETTINGS_BYTES_MAX)? }
         }
@@ -179,6 +183,10 @@ fn decode_kind<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Record<'a>, Error>
             let now_ms = from.number()?;
             let (before_ms, jump_ms, until_ms) = (from.number()?, from.number()?, from.number()?);
             Record::Held { now_ms, hold: Hold { before_ms, jump_ms, until_ms } }
+        }
+        21 => {
+            let (now_ms, shards, seq) = (from.number()?, from.small()?, from.number()?);
+            Record::Mark { now_ms, shards, seq, boot: Some(from.boot_time()?) }
         }
         other => return Err(Error::schema(format!("record: kind {other} is not known"))),
     })
@@ -310,6 +318,11 @@ impl<'a> Reader<'a> {
 
     fn byte(&mut self) -> Result<u8, Error> {
         Ok(self.array::<1>()?[0])
+    }
+
+    fn boot_time(&mut self) -> Result<BootTime, Error> {
+        let id = u128::from(self.number()?) << 64 | u128::from(self.number()?);
+        Ok(BootTime { id, since_ms: self.number()? })
     }
 
     fn number(&mut self) -> Result<u64, Error> {

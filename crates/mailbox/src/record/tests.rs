@@ -88,7 +88,8 @@ fn samples() -> Vec<Record<'static>> {
         Record::Remember { part: part_1, seq: 2, memo: memo() },
         Record::Purge { part: part_1, upto: 2 },
         Record::Expired { part: part_1, seqs },
-        Record::Mark { now_ms: 1, shards: 8, seq: 7 },
+        Record::Mark { now_ms: 1, shards: 8, seq: 7, boot: None },
+        Record::Mark { now_ms: 1, shards: 8, seq: 7, boot: Some(BootTime { id: u128::MAX - 1, since_ms: 9 }) },
         Record::Held { now_ms: 9, hold: Hold { before_ms: 5, jump_ms: 4, until_ms: u64::MAX } },
     ]
 }
@@ -126,7 +127,7 @@ fn only_what_frees_room_may_use_the_reserve() {
         assert_eq!(record.class(), expected, "{record:?}");
         kinds.insert(bytes_of(&record)[0]);
     }
-    assert_eq!(kinds.len(), 20, "there is a sample of every kind");
+    assert_eq!(kinds.len(), 21, "there is a sample of every kind");
 }
 
 /// The log lets data be shorter than its longest record by as much as a copy can gain.

@@ -147,6 +147,8 @@ impl Shard {
         let Ok((part, context)) = self.known_part(part) else { return Ok(0) };
         // A purge of nothing frees nothing, so it must not take room.
         if part.index.len() == 0 && part.keys.len() == 0 {
+            // What groups have left is in memory only.
+            part.clear(context, &mut |_| ());
             return Ok(0);
         }
         let upto = part.index.last().map_or(0, |last| last.seq);

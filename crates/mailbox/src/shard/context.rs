@@ -8,7 +8,7 @@ use super::hot::Hot;
 use super::{Handover, Journal};
 use crate::index::Entry;
 use crate::partition::apply::MessageInTransit;
-use crate::partition::{Held, Partition};
+use crate::partition::{Held, Partition, shrink_table};
 use crate::record::Record;
 use crate::timers::Deadlines;
 use crate::types::{BreakerTurn, PartKey, Seq};
@@ -89,6 +89,7 @@ impl ShardContext {
         self.hot.take(entry.seq);
         if entry.is_moved() {
             self.homes.remove(&entry.seq);
+            shrink_table(&mut self.homes);
         }
         entry.position
     }
@@ -102,6 +103,7 @@ impl ShardContext {
 
     /// After any change: the agenda is true and waiters will be woken.
     pub fn finish(&mut self, part: &mut Partition) {
+        part.shrink();
         let next = part.next_deadline();
         if let Some(next_ms) = next
             && part.armed_ms.is_none_or(|armed_ms| next_ms < armed_ms)

@@ -52,6 +52,9 @@ impl Partition {
         if let Some(breaker) = &mut self.breaker {
             self.stirred |= breaker.end_pause(now);
         }
+        if self.lines.deadline().is_some_and(|at| at <= now) {
+            self.lines.forget_past(now);
+        }
         let ended = self.end_waits(context, journal, now, max)?;
         let overdue = self.overdue(now, max);
         if !overdue.is_empty()

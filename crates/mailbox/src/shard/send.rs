@@ -7,7 +7,7 @@ use super::{Journal, Send, Sent, Shard};
 use crate::bounds::check_delay;
 use crate::partition::Partition;
 use crate::record::{Record, Taken};
-use crate::types::{Dedup, Millis};
+use crate::types::{Dedup, Millis, PartKey};
 
 /// Keys a send forgets beside its own work, so that forgetting keeps up with remembering.
 const SWEEP: usize = 2;
@@ -15,6 +15,21 @@ const SWEEP: usize = 2;
 const SWEEP_FULL: usize = 1000;
 
 impl Shard {
+    /// Refuses messages for a topic that takes more memory than is left to all others, so that whoever comes next finds
+    /// as much as each has. Like other bounds of a topic it is divided among its partitions.
+    pub fn admit_memory(&self, part: PartKey, memory_free: u64) -> Result<(), Error> {
+        let Some(part) = self.parts.get(&part) else { return Ok(()) };
+        let used = part.memory_bytes();
+        if used <= part.share(memory_free) {
+            return Ok(());
+        }
+        let detail = format!(
+            "the topic takes its share of the memory for messages ({used} bytes in this partition; \
+             `mailbox.memory_bytes_max`); acknowledge some to make room"
+        );
+        Err(Error::new(Kind::Busy, detail))
+    }
+
     /// Takes a message in, unless its key says that it was taken in before.
     pub fn send(&mut self, now: Millis, journal: &mut dyn Journal, send: Send<'_>) -> Result<Sent, Error> {
         let (part, context) = self.part_mut(send.part);

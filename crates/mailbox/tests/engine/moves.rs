@@ -417,3 +417,31 @@ async fn what_is_made_anew_with_the_name_of_a_destination_gets_nothing() {
     assert_eq!(running.held("there").await, 0);
     assert_eq!(running.stop().await, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subject_leaves_most_moves_of_the_node_to_others() {
+    const OF_SUBJECT: usize = 256;
+    const OF_TOPIC: usize = 32;
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    let order_of = |subject: &str, nth: usize| MoveOrder {
+        ordered_by: Some(subject.to_owned()),
+        rate_per_second: Some(1),
+        ..MoveOrder::all_of(name(&format!("grave{}", nth / OF_TOPIC)))
+    };
+    for topic in 0..=OF_SUBJECT / OF_TOPIC {
+        running.bury(&format!("jobs{topic}"), &format!("grave{topic}"), 2 * OF_TOPIC).await;
+    }
+    for nth in 0..OF_SUBJECT {
+        let view = running.start_move(order_of("greedy", nth)).await;
+        running.control(&view, MoveControl::Pause).await;
+    }
+    assert_eq!(running.stop().await, 0);
+
+    let running = RunningMailbox::start(on_disk(folder.path())).await;
+    let refused = running.mailbox.start_move(order_of("greedy", OF_SUBJECT), soon()).await;
+    let refused = refused.expect_err("as many as one subject may have, after a restart too");
+    assert!(refused.kind == Kind::Busy && refused.detail.contains("share"), "{refused}");
+    running.start_move(order_of("honest", OF_SUBJECT)).await;
+    assert_eq!(running.stop().await, 0);
+}

@@ -84,9 +84,11 @@ pub(super) fn answer(known: &Known<'_>, payload: &RequestPayload) -> Result<Answ
         wait_ms,
         consumer: format!("{} {}", subject.name, known.request.corr),
     };
+    let waiting = (wait_ms > 0).then(|| known.admission.wait()).transpose()?;
     let (shared, caller) = (Arc::clone(known.shared), known.caller.clone());
     Ok(Answer::begin(async move {
         let received = shared.mailbox.recv(&topic.0, receive, deadline).await;
+        drop(waiting);
         received.map_or_else(Reply::from, |deliveries| shared.received(&caller, &subject.name, &deliveries))
     }))
 }

@@ -101,6 +101,37 @@ fn what_was_counted_is_forgotten_with_the_messages() {
     assert!(alone < empty + 2_000, "{alone} bytes for one message");
 }
 
+/// Acknowledging frees what groups took, whoever polls afterwards, and so does the purge of an empty partition.
+#[test]
+fn what_groups_took_is_free_when_their_messages_are_settled() {
+    for purged in [false, true] {
+        let mut driver = ShardDriver::new(TopicSettings::default());
+        let empty = driver.shard.memory_bytes();
+        for number in 0..20_000 {
+            driver.try_send(Some(&format!("group {number}")), None, None).unwrap();
+        }
+        let full = driver.shard.memory_bytes();
+        loop {
+            let leased = driver.recv_from(MAIN, 100);
+            if leased.is_empty() {
+                break;
+            }
+            driver.now += 5;
+            leased.into_iter().for_each(|leased| driver.ack(leased.seq, leased.fence).unwrap());
+        }
+        assert!(driver.shard.memory_bytes() < full / 10, "{} of {full} bytes", driver.shard.memory_bytes());
+        if purged {
+            assert_eq!(driver.shard.purge(driver.now, &mut driver.tape, MAIN), Ok(0));
+        }
+        // Two windows of processing time pass, and nobody receives.
+        while let Some(at) = driver.shard.next_deadline().filter(|_| !purged) {
+            driver.now = driver.now.max(at);
+            driver.tick();
+        }
+        assert!(driver.shard.memory_bytes() < empty + 2_000, "{} bytes for none", driver.shard.memory_bytes());
+    }
+}
+
 #[test]
 fn a_tick_does_a_bounded_part_and_says_that_there_is_more() {
     let mut driver = ShardDriver::new(TopicSettings { max_attempts: 0, ..TopicSettings::default() });
