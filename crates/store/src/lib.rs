@@ -1,0 +1,1 @@
+//! Names of content, signed records about it, and the store that keeps them.
