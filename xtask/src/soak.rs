@@ -14,6 +14,7 @@ const FUZZED: &[(&str, &[&str])] = &[
     ("crates/mailbox/fuzz", &["record", "envelope", "receipt", "dto"]),
     ("crates/oap/fuzz", &["header", "stream", "hello", "zstd"]),
     ("crates/rewarder/fuzz", &["envelope", "manifest", "paid"]),
+    ("crates/store/fuzz", &["ids", "records", "wire", "ipns"]),
     ("crates/transport/fuzz", &["scheduler"]),
     ("crates/usage/fuzz", &["csv", "ndjson", "parquet"]),
 ];

@@ -1,0 +1,1 @@
+//! Decisions of a lookup without I/O: hedging, breakers, ranking, distance, sweeps.
