@@ -81,8 +81,9 @@ impl<T: LookupTarget> KnownSet<T> {
             Ok(index) => self.known[index].lineage |= lineage,
             Err(index) => {
                 if self.known.len() >= self.known_max {
-                    // Only what was not asked can be forgotten, and only for something nearer.
-                    let is_spare = |known: &Known<T>| matches!(known.standing, Standing::Fresh { .. });
+                    // What is in flight has an ask to end; everything else is forgotten for something nearer. Kept, the
+                    // answers of the far would leave no place for the near, and a record would be called absent.
+                    let is_spare = |known: &Known<T>| !matches!(known.standing, Standing::InFlight { .. });
                     let Some(furthest) = self.known.iter().rposition(is_spare) else { return };
                     if furthest < index {
                         return;
@@ -93,6 +94,11 @@ impl<T: LookupTarget> KnownSet<T> {
                 self.known.insert(index, Known { target, distance, standing, hop, lineage, is_first });
             }
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
     }
 
     /// When the ask in flight to `target` began, and its number in the course.
@@ -161,7 +167,7 @@ impl<T: LookupTarget> KnownSet<T> {
         // A front with free places has used up all that is known.
         let reach = if front.len() < self.nearest { self.known.len() } else { *last };
         let lost = self.known[..reach].iter().filter(|known| known.is_lost()).count();
-        self.is_settled() && lost * 4 <= front.len() + lost
+        self.is_settled() && lost * 3 <= front.len()
     }
 
     /// The nearest targets that are not lost, with those of a single chain held to half of them.
