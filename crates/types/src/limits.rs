@@ -192,8 +192,11 @@ pub mod lookup {
     /// Addresses of one peer that are looked at.
     pub const TABLE_ADDRESSES_MAX: usize = 8;
 
-    /// Time in which a republish walks through the whole key space once.
+    /// Time in which a node publishes everything it provides once more.
     pub const SWEEP_PERIOD: Duration = Duration::from_secs(22 * 60 * 60);
+    /// Time in which a node hands the records it keeps for others to those nearest to them now. When a third of the
+    /// nodes leaves in an hour, a record of 20 copies keeps some of them for far longer than this.
+    pub const REPAIR_PERIOD: Duration = Duration::from_secs(60 * 60);
 
     const _: () = assert!(ASK_TIMEOUT.as_millis() * 2 < DEADLINE.as_millis(), "a second wave fits into the deadline");
     const _: () = assert!(HEDGE_AFTER_MIN.as_millis() < HEDGE_AFTER.as_millis());
