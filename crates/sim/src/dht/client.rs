@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use ron_lookup::{
-    Action, AskEnd, BreakerLimits, BreakerTable, Candidate, Course, Event, Finished, HedgeBudget, HedgeLimits, Lookup,
-    Millis, Position, TargetGuards, distance,
+    Action, BreakerLimits, BreakerTable, Candidate, Event, Finished, HedgeBudget, HedgeLimits, Lookup, Millis,
+    Position, TargetGuards,
 };
 use ron_store::Record;
 
-use super::world::{Answer, World};
+use super::world::{Answer, REPLICAS, World};
 
 /// A node that asks, with what it has learnt about others.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub struct Sought {
     pub best: Option<Arc<Record>>,
     /// Duration in virtual time.
     pub took_ms: Millis,
-    /// Nodes that answered, nearest to the key first.
+    /// Nodes to place a record at, nearest to the key first.
     pub answered: Vec<u32>,
 }
 
@@ -71,8 +71,7 @@ impl Client {
     }
 
     fn run(&mut self, world: &mut World, key: Position, quorum: usize, wants_records: bool) -> Sought {
-        let hedge_after_ms = self.guards.latency.hedge_after_ms(&());
-        let limits = HedgeLimits { quorum, hedge_after_ms, ..HedgeLimits::default() };
+        let limits = HedgeLimits { quorum, ..HedgeLimits::default() }.paced(&self.guards.latency, &());
         let start_ms = self.now_ms.max(world.now_ms);
         self.lookups += 1;
         let seed = u64::from(self.node) << 32 | self.lookups;
@@ -98,7 +97,7 @@ impl Client {
             }
             if let Some(finished) = finished {
                 self.now_ms = now_ms + 5;
-                let answered = answered(lookup.course(), &key, world);
+                let answered = lookup.nearest_answered(REPLICAS);
                 return Sought { finished, best, took_ms: now_ms - start_ms, answered };
             }
             let record;
@@ -107,7 +106,7 @@ impl Client {
         }
     }
 
-    /// Turns an answer into a reply; a record that is not valid or not about the key is as good as none.
+    /// Turns an answer into a reply; with a record that is not valid or not about the key it is a failure.
     fn judge(
         &self,
         answer: Answer,
@@ -121,11 +120,16 @@ impl Client {
             Answer::Refused { after_ms } => (after_ms, Event::Failed { target, transient: false }, None),
             Answer::Records { after_ms, records, closer } => {
                 let is_valid = |record: &Arc<Record>| record.key().0 == *key && record.verify(now_ms).is_ok();
-                let valid = records.into_iter().filter(|record| wants_records && is_valid(record));
-                let record = valid.fold(None, |best, record| better(best, Some(record)));
+                let is_honest = records.iter().all(is_valid);
+                let record =
+                    records.into_iter().filter(|_| wants_records).fold(None, |best, record| better(best, Some(record)));
                 let is_other = |candidate: &Candidate<u32>| candidate.target != self.node;
                 let closer = closer.into_iter().filter(is_other).collect();
-                (after_ms, Event::Answered { target, satisfactory: record.is_some(), closer }, record)
+                if is_honest {
+                    (after_ms, Event::Answered { target, satisfactory: record.is_some(), closer }, record)
+                } else {
+                    (after_ms, Event::Failed { target, transient: false }, None)
+                }
             }
         };
         Some((after_ms, Reply { target, event, record }))
@@ -138,14 +142,6 @@ fn better(one: Option<Arc<Record>>, other: Option<Arc<Record>>) -> Option<Arc<Re
         (Some(one), Some(other)) => Some(if other.supersedes(&one) { other } else { one }),
         (one, other) => one.or(other),
     }
-}
-
-fn answered(course: &Course<u32>, key: &Position, world: &World) -> Vec<u32> {
-    let is_answer = |end: Option<(Millis, AskEnd)>| matches!(end, Some((_, AskEnd::Empty | AskEnd::Won)));
-    let records = course.records().iter().filter(|record| is_answer(record.end));
-    let mut answered: Vec<u32> = records.map(|record| record.target).collect();
-    answered.sort_by_key(|node| distance(key, &world.nodes[*node as usize].position));
-    answered
 }
 
 impl Replies {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ron_lookup::Conclusion;
 
-use super::client::{Client, Sought};
 use super::churn::{self, ChurnCounts};
+use super::client::{Client, Sought};
 use super::report::DhtReport;
 use super::titles::Title;
 use super::world::{BEGIN_MS, Membership, Nature, REPLICAS, World, random_position};
@@ -38,8 +38,7 @@ pub enum DhtScenario {
 
 impl DhtScenario {
     /// All of them.
-    pub const ALL: [DhtScenario; 4] =
-        [DhtScenario::Steady, DhtScenario::Sick, DhtScenario::Liars, DhtScenario::Churn];
+    pub const ALL: [DhtScenario; 4] = [DhtScenario::Steady, DhtScenario::Sick, DhtScenario::Liars, DhtScenario::Churn];
 }
 
 /// Size and luck of a run.
@@ -71,7 +70,8 @@ pub fn run_dht(scenario: DhtScenario, world: &World, settings: DhtSettings) -> D
     };
     let quorum = if scenario == DhtScenario::Liars { QUORUM_AMONG_LIARS } else { 1 };
     let mut report = look_up(&mut world, &titles, settings.lookups, quorum, &mut rng);
-    let is_kept = |title: &&Title| world.nodes.iter().any(|node| node.is_alive && node.records.contains_key(&title.key));
+    let is_kept =
+        |title: &&Title| world.nodes.iter().any(|node| node.is_alive && node.records.contains_key(&title.key));
     report.surviving = (titles.iter().filter(is_kept).count(), titles.len());
     (report.left, report.repair_calls) = (churned.left, churned.repair_calls);
     report

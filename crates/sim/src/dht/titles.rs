@@ -67,11 +67,6 @@ impl Title {
         let forged = [tampered, longer, signed_by_another, of_another_name, expired, from_the_future];
         let older = owner.record(&label, "older", 6, now_ms - 1_000, TTL_MAX_MS);
         let shared = |record| Arc::new(Record::Name(record));
-        Title {
-            key: newest.key().0,
-            newest: shared(newest),
-            older: shared(older),
-            forged: forged.map(shared).to_vec(),
-        }
+        Title { key: newest.key().0, newest: shared(newest), older: shared(older), forged: forged.map(shared).to_vec() }
     }
 }
