@@ -3,7 +3,7 @@
 
 use sim::dht::{DhtReport, DhtScenario, DhtSettings, Membership, World, run_dht};
 
-const NODES: usize = 300;
+const NODES: usize = 200;
 
 fn seeds() -> std::ops::RangeInclusive<u64> {
     let soak = std::env::var_os("MACRO_SOAK").is_some_and(|value| value == "1");
@@ -11,7 +11,7 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 }
 
 fn settings(seed: u64) -> DhtSettings {
-    DhtSettings { lookups: 600, titles: 30, churn_hours: 3, repairs: true, seed }
+    DhtSettings { lookups: 600, titles: 30, churn_hours: 2, repairs: true, seed }
 }
 
 fn run(scenario: DhtScenario, membership: Membership, settings: DhtSettings) -> DhtReport {

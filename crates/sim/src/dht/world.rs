@@ -116,6 +116,11 @@ impl World {
         world
     }
 
+    /// What the nodes know of each other.
+    pub fn membership(&self) -> Membership {
+        self.membership
+    }
+
     fn push(&mut self, position: Position, address: IpAddr, nature: Nature) -> u32 {
         let number = self.nodes.len() as u32;
         let period_ms = ron_types::limits::lookup::REPAIR_PERIOD.as_millis() as Millis;
