@@ -66,10 +66,7 @@ pub(crate) fn tcp_port_of(address: &Multiaddr) -> Option<u16> {
 
 /// What of these addresses can be dialled: an IP address with TCP or QUIC and nothing more, without the peer's id. A
 /// name would have the node ask DNS for whoever sent it, and a loopback address of somebody far away is our own.
-pub(crate) fn dialable<'a>(
-    addresses: impl IntoIterator<Item = &'a Multiaddr>,
-    with_loopback: bool,
-) -> Vec<Multiaddr> {
+pub(crate) fn dialable<'a>(addresses: impl IntoIterator<Item = &'a Multiaddr>, with_loopback: bool) -> Vec<Multiaddr> {
     let mut found: Vec<Multiaddr> = Vec::new();
     for address in addresses {
         let bare: Multiaddr = address.iter().filter(|part| !matches!(part, Protocol::P2p(_))).collect();
@@ -90,10 +87,7 @@ fn is_dialable(address: &Multiaddr, with_loopback: bool) -> bool {
         return false;
     }
     let rest: Vec<Protocol<'_>> = address.iter().skip(1).collect();
-    matches!(
-        rest.as_slice(),
-        [Protocol::Tcp(1..)] | [Protocol::Udp(1..), Protocol::QuicV1]
-    )
+    matches!(rest.as_slice(), [Protocol::Tcp(1..)] | [Protocol::Udp(1..), Protocol::QuicV1])
 }
 
 #[cfg(test)]

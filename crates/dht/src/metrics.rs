@@ -81,8 +81,12 @@ pub(crate) struct Refusals {
     pub oversized: Counter,
     /// A message that cannot be read.
     pub garbage: Counter,
-    /// A record whose signature or time does not hold.
+    /// A record that is not signed by whom it must be.
     pub forged: Counter,
+    /// A record that is over, or not yet valid.
+    pub stale: Counter,
+    /// A record whose key is nearer to many other nodes.
+    pub far: Counter,
     /// A record that nobody asked for.
     pub unasked: Counter,
     /// More questions in a second than one node may have.
@@ -123,30 +127,43 @@ impl Collector for DhtMetrics {
         scrape.gauge("dht_connections", shared.members.connected() as f64)?;
         scrape.gauge("dht_server", f64::from(u8::from(shared.is_server())))?;
         let asks = &counts.asks;
-        by(&mut scrape, "dht_asks_total", "outcome", &[
-            ("answered", &asks.answered),
-            ("failed", &asks.failed),
-            ("timeout", &asks.timeout),
-            ("cancelled", &asks.cancelled),
-            ("busy", &asks.busy),
-        ])?;
+        by(
+            &mut scrape,
+            "dht_asks_total",
+            "outcome",
+            &[
+                ("answered", &asks.answered),
+                ("failed", &asks.failed),
+                ("timeout", &asks.timeout),
+                ("cancelled", &asks.cancelled),
+                ("busy", &asks.busy),
+            ],
+        )?;
         scrape.histogram("dht_ask_seconds", &counts.ask_seconds.0)?;
         let asked = &counts.asked;
-        by(&mut scrape, "dht_asked_total", "outcome", &[
-            ("answered", &asked.answered),
-            ("busy", &asked.busy),
-            ("late", &asked.late),
-        ])?;
+        by(
+            &mut scrape,
+            "dht_asked_total",
+            "outcome",
+            &[("answered", &asked.answered), ("busy", &asked.busy), ("late", &asked.late)],
+        )?;
         let refused = &counts.refused;
-        by(&mut scrape, "dht_refused_total", "reason", &[
-            ("oversized", &refused.oversized),
-            ("garbage", &refused.garbage),
-            ("forged", &refused.forged),
-            ("unasked", &refused.unasked),
-            ("rate", &refused.rate),
-            ("share", &refused.share),
-            ("memory", &refused.memory),
-        ])?;
+        by(
+            &mut scrape,
+            "dht_refused_total",
+            "reason",
+            &[
+                ("oversized", &refused.oversized),
+                ("garbage", &refused.garbage),
+                ("forged", &refused.forged),
+                ("stale", &refused.stale),
+                ("far", &refused.far),
+                ("unasked", &refused.unasked),
+                ("rate", &refused.rate),
+                ("share", &refused.share),
+                ("memory", &refused.memory),
+            ],
+        )?;
         by(&mut scrape, "dht_placed_total", "outcome", &[("taken", &counts.placed), ("failed", &counts.not_placed)])?;
         scrape.counter("dht_dials_failed_total", counts.dials_failed.get())?;
         scrape.counter("dht_peers_refused_total", counts.peers_refused.get())

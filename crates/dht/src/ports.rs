@@ -14,9 +14,9 @@ pub trait Records: Send + Sync + 'static {
     /// were taken: fewer means that there was no room for the others, or that newer ones are held.
     fn offer(&self, records: Vec<Record>) -> usize;
 
-    /// Records held whose keys are in `from..=to`, in the order of their keys, and whether each is this node's own;
-    /// beginning behind `after` where it is given. A result shorter than `max` is the last of the range.
-    fn held(&self, from: &Key, to: &Key, after: Option<&Key>, max: usize) -> Vec<Held>;
+    /// Records held whose keys are in `from..=to`, in the order of their keys, as they may be given to others now. A
+    /// result shorter than `max` is the last of the range.
+    fn held(&self, from: &Key, to: &Key, max: usize) -> Vec<Held>;
 }
 
 /// A record that this node holds.

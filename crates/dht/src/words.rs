@@ -89,8 +89,8 @@ pub struct Trace {
 pub struct Hop {
     /// The node that was asked.
     pub peer: PeerId,
-    /// How many nodes had to name it before it was known: 0 for those this node knew.
-    pub depth: u32,
+    /// Steps from the nodes that this one knew, which are step 1.
+    pub step: u32,
     /// Leading bits that its position shares with the key.
     pub shared_bits: u32,
     /// When it was asked, from the beginning of the walk.

@@ -156,7 +156,9 @@ impl NetworkBehaviour for Admission {
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         match event {
             FromSwarm::ConnectionEstablished(ConnectionEstablished { peer_id, connection_id, endpoint, .. }) => {
-                debug_assert!(matches!(endpoint, ConnectedPoint::Dialer { .. }) || self.inbound.contains_key(&connection_id));
+                debug_assert!(
+                    matches!(endpoint, ConnectedPoint::Dialer { .. }) || self.inbound.contains_key(&connection_id)
+                );
                 self.established.insert(connection_id, peer_id);
                 *self.by_peer.entry(peer_id).or_default() += 1;
             }

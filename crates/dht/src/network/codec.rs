@@ -5,8 +5,8 @@
 use std::io;
 use std::sync::Arc;
 
-use futures_util::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use libp2p::StreamProtocol;
+use libp2p::futures::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use libp2p::request_response::Codec;
 use ron_cells::Budget;
 use ron_store::wire::{self, Answer, Request};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::metrics::Counts;
 
 /// The protocol.
-pub(crate) const PROTOCOL: StreamProtocol = StreamProtocol::new("/macronode/index/1");
+pub(crate) const PROTOCOL: StreamProtocol = StreamProtocol::new(wire::PROTOCOL);
 
 /// Bytes of the length before a message.
 const LENGTH_BYTES: usize = 4;
@@ -27,6 +27,8 @@ pub(crate) struct Asking {
     pub request: Request,
     /// Resolves when whoever asks no longer waits; none for a request that came in.
     pub cancelled: Option<oneshot::Receiver<()>>,
+    /// Bytes that a request took which came in.
+    pub bytes: usize,
 }
 
 /// Reads and writes messages. libp2p clones the first one for each connection, and that one for each of its streams.
@@ -128,7 +130,7 @@ impl Codec for IndexCodec {
     {
         let bytes = self.read_bounded(io).await?;
         let request = Request::decode(&bytes).map_err(|error| self.garbage(error))?;
-        Ok(Asking { request, cancelled: None })
+        Ok(Asking { request, cancelled: None, bytes: bytes.len() })
     }
 
     async fn read_response<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<Answer>
@@ -145,7 +147,7 @@ impl Codec for IndexCodec {
         T: AsyncWrite + Unpin + Send,
     {
         self.cancelled = asking.cancelled;
-        let message = asking.request.encode();
+        let message = asking.request.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         unless_cancelled(&mut self.cancelled, write(io, &message, wire::REQUEST_BYTES_MAX)).await
     }
 
