@@ -11,7 +11,9 @@ use ron_types::limits::lookup as limits;
 
 use crate::chance::Chance;
 use crate::guards::{Guards, Verdict};
+use crate::latency::LatencyTrack;
 use crate::space::Position;
+use crate::table::IpGroup;
 use crate::{Admission, Millis, millis};
 
 mod course;
@@ -32,9 +34,9 @@ pub struct HedgeLimits {
     pub alpha: usize,
     /// Further targets asked at once when most are late; 0 turns hedging off.
     pub beta: usize,
-    /// An ask is late after this time: see [`crate::LatencyTrack::hedge_after_ms`].
+    /// An ask is late after this time: see [`LatencyTrack::hedge_after_ms`].
     pub hedge_after_ms: Millis,
-    /// An ask has failed after this time.
+    /// An ask has failed after this time: see [`LatencyTrack::ask_timeout_ms`].
     pub ask_timeout_ms: Millis,
     /// Total time, from the start.
     pub deadline_ms: Millis,
@@ -73,6 +75,14 @@ impl Default for HedgeLimits {
     }
 }
 
+impl HedgeLimits {
+    /// These limits with the waits that fit what is known of a class of targets.
+    pub fn paced<C: Ord>(self, latency: &LatencyTrack<C>, class: &C) -> Self {
+        let (hedge_after_ms, ask_timeout_ms) = (latency.hedge_after_ms(class), latency.ask_timeout_ms(class));
+        HedgeLimits { hedge_after_ms, ask_timeout_ms, ..self }
+    }
+}
+
 /// A target and its position in the key space.
 ///
 /// A target without a position, such as an upstream router, is given the position of the key: it is asked first.
@@ -82,6 +92,15 @@ pub struct Candidate<T> {
     pub target: T,
     /// Where it stands, computed from its identity and never taken from a peer's word.
     pub position: Position,
+    /// Network of the address it is reached at, where it is known and counts: see [`crate::ip_group`].
+    pub group: Option<IpGroup>,
+}
+
+impl<T> Candidate<T> {
+    /// A candidate of no known network of addresses.
+    pub fn new(target: T, position: Position) -> Self {
+        Candidate { target, position, group: None }
+    }
 }
 
 /// Something that happened to a lookup.
@@ -93,7 +112,8 @@ pub enum Event<T> {
     Answered {
         /// The one that was asked.
         target: T,
-        /// Whether the answer holds a record that was wanted and *verified*; forged ones are not satisfactory.
+        /// Whether the answer holds a record that was wanted and *verified*. An answer with a forged record is no
+        /// answer at all but an [`Event::Failed`]: whoever shows one is not believed in what it names either.
         satisfactory: bool,
         /// Targets it named, without the node itself.
         closer: Vec<Candidate<T>>,
@@ -226,6 +246,12 @@ impl<T: LookupTarget> Lookup<T> {
         &self.course
     }
 
+    /// Targets that answered, nearest first, to place a record at. No network of addresses has more than a quarter of
+    /// them while there are others, or whoever has many addresses could be given every copy.
+    pub fn nearest_answered(&self, count: usize) -> Vec<T> {
+        self.known.nearest_answered(count)
+    }
+
     /// Whether the lookup has ended.
     pub fn is_finished(&self) -> bool {
         self.is_finished
@@ -244,11 +270,9 @@ impl<T: LookupTarget> Lookup<T> {
         guards.ended(target, Verdict::Answered, now_ms.saturating_sub(started_ms), now_ms);
         self.satisfied += usize::from(satisfactory);
         self.course.end(ask, now_ms, if satisfactory { AskEnd::Won } else { AskEnd::Empty });
-        let (hop, lineage) = self.known.settle(target, Standing::Answered);
+        let hop = self.known.settle(target, Standing::Answered);
         self.hops = if satisfactory { hop } else { self.hops.max(hop) };
-        for candidate in closer.into_iter().take(self.limits.closer_max) {
-            self.known.add_closer(candidate, hop + 1, lineage);
-        }
+        self.known.add_closer(closer.into_iter().take(self.limits.closer_max), hop + 1);
     }
 
     fn ask_failed(&mut self, now_ms: Millis, target: &T, transient: bool, guards: &mut dyn Guards<T>) {
@@ -282,7 +306,7 @@ impl<T: LookupTarget> Lookup<T> {
     /// Fills the free places, hedges what is late, and ends when nothing is left to ask.
     fn proceed(&mut self, now_ms: Millis, guards: &mut dyn Guards<T>, actions: &mut Vec<Action<T>>) {
         while self.known.in_flight_count(false) < self.limits.alpha.max(1) {
-            let Some(target) = self.known.next_in_front(now_ms) else { break };
+            let Some(target) = self.known.next_in_front(now_ms, self.limits.hedge_after_ms) else { break };
             if !self.ask(now_ms, target, false, guards, actions) {
                 break;
             }
@@ -315,7 +339,7 @@ impl<T: LookupTarget> Lookup<T> {
         }
         if let Admission::No { .. } = guards.admit(&target, now_ms) {
             self.degraded += 1;
-            let (hop, _) = self.known.settle(&target, Standing::Skipped);
+            let hop = self.known.settle(&target, Standing::Skipped);
             self.course.skip(target, now_ms, hop);
             return true;
         }
@@ -339,7 +363,9 @@ impl<T: LookupTarget> Lookup<T> {
             return;
         }
         while self.known.in_flight_count(true) < self.limits.beta && self.course.asks() < self.limits.asks_max {
-            let Some(target) = self.known.next_for_hedge(now_ms, |target| guards.is_closed(target)) else { return };
+            let may = |target: &T| guards.is_closed(target);
+            let next = self.known.next_for_hedge(now_ms, self.limits.hedge_after_ms, may);
+            let Some(target) = next else { return };
             if !guards.take_hedge() || !self.ask(now_ms, target, true, guards, actions) {
                 return;
             }
