@@ -265,11 +265,11 @@ impl Network {
                 Err(ping::Failure::Unsupported) => {}
                 Err(_) => drop(self.swarm.close_connection(connection)),
             },
+            // The first step looks this node itself up, and each neighbour names all the nodes of a small network. What
+            // follows refreshes the far parts of the table, and can wait long for a node that is gone.
             BehaviourEvent::Kad(kad::Event::OutboundQueryProgressed {
-                result: kad::QueryResult::Bootstrap(_),
-                step,
-                ..
-            }) if step.last => {
+                result: kad::QueryResult::Bootstrap(_), ..
+            }) => {
                 self.shared.members.joined();
                 for done in self.walks.drain(..) {
                     let _ = done.send(());
