@@ -179,18 +179,19 @@ fn believe(shared: &Shared, target: PeerId, question: &Question, reply: Reply) -
     let mut records = Vec::new();
     for record in reply.records {
         let is_asked_for = question.is_answered_by(&record);
-        match &record {
+        let named = match &record {
+            Record::Peer(named) => Some(named.peer).filter(|peer| reply.closer.contains(peer)),
+            _ => None,
+        };
+        match named {
+            _ if is_asked_for => {}
             // Where a nearer node is reached; what is known of one already is not verified again.
-            Record::Peer(named) if !is_asked_for && reply.closer.contains(&named.peer) => {
-                if named.peer == shared.own || shared.members.is_reachable(&named.peer) {
-                    continue;
-                }
-            }
-            _ if !is_asked_for => {
+            Some(peer) if peer == shared.own || shared.members.is_reachable(&peer) => continue,
+            Some(_) => {}
+            None => {
                 shared.counts.refused.unasked.inc();
                 continue;
             }
-            _ => {}
         }
         match (record.verify(now_ms), record) {
             (Ok(()), Record::Peer(named)) if !is_asked_for => {

@@ -50,7 +50,7 @@ pub(crate) async fn membership(context: TaskContext, shared: Arc<Shared>) -> Tas
     let mut checked = 0;
     let mut settings = shared.live.watch();
     let mut tries = 0_u32;
-    let mut redial_at = tokio::time::Instant::from(ron_kernel::clock::now());
+    let mut redial_at = ron_kernel::clock::now();
     loop {
         tokio::select! {
             () = context.stopping() => break,
