@@ -19,7 +19,7 @@ use crate::words::{Hop, HopOutcome, Trace};
 /// Records that a walk gathers.
 const RECORDS_MAX: usize = 256;
 /// Time in which one node must have answered.
-const ASK_TIME_MS: u64 = 1_000;
+const ASK_TIME_MS: u64 = 2_000;
 
 /// A walk asks whomever it is told of: what is slow or fails is what it is there to show.
 struct Unguarded;
