@@ -91,6 +91,33 @@ async fn a_drain_answers_what_is_under_way_and_leaves_no_task() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restart_keeps_records_and_documents() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || {
+        let opened = ron_store::Store::open(&folder.path().join("index.redb"), ron_store::Bounds::default());
+        let opened = opened.expect("the store opens");
+        assert_eq!(opened.lost, None);
+        crate::world::Setup { store: opened.store, is_amnesia: false, ..setup() }
+    };
+    let record = provider(content(1), &new_key(), 1);
+    let published = record.clone();
+    open()
+        .run(|world| async move {
+            world.index.publish_record(TENANT, Record::Provider(published)).await.expect("room");
+            world.index.publish_manifest(TENANT, "a document".into()).await.expect("room");
+        })
+        .await;
+    open()
+        .run(|world| async move {
+            let answer = world.resolve(content(1)).await;
+            assert_eq!((answer.source, &answer.providers[0].record), (Source::Store, &record));
+            let manifest = world.index.manifest(&ron_store::ContentId::of_bytes(b"a document")).await;
+            assert_eq!(manifest.expect("the store answers").as_deref(), Some(&b"a document"[..]));
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn usage_is_metered_by_tenant() {
     setup()
         .run(|world| async move {
