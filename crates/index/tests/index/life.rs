@@ -64,7 +64,9 @@ async fn configured_keys_are_there_before_somebody_asks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_answers_what_is_under_way_and_leaves_no_task() {
-    let setup = setup();
+    let mut setup = setup();
+    // The second lookup waits in the queue when the drain begins.
+    setup.resolvers = 1;
     let peer = setup.script.peer(1, answers(200, vec![Record::Provider(provider(content(1), &new_key(), 1))]));
     setup
         .run(|world| async move {
