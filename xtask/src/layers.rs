@@ -23,7 +23,10 @@ const LADDER: &[(Siblings, &[&str])] = &[
     (Siblings::InOrder, &["cells"]),
     (Siblings::InOrder, &["policy"]),
     (Siblings::InOrder, &["kernel"]),
-    (Siblings::InOrder, &["auth", "oap", "transport", "gossip", "log", "store", "lookup", "calculus", "usage", "ledger"]),
+    (
+        Siblings::InOrder,
+        &["auth", "oap", "transport", "gossip", "log", "store", "lookup", "calculus", "usage", "ledger"],
+    ),
     (Siblings::Apart, &["overlay", "dht", "index", "mailbox", "rewarder", "facets"]),
     (Siblings::Apart, &["admin", "api"]),
     (Siblings::InOrder, &["client", "oap-client"]),

@@ -103,6 +103,13 @@ pub enum ValueKind {
         /// Maximum number of lanes.
         count_max: usize,
     },
+    /// Texts that a service reads itself.
+    Texts {
+        /// Maximum number of texts.
+        count_max: usize,
+        /// Maximum bytes of one.
+        bytes_max: usize,
+    },
 }
 
 /// A key whose changes have effect at once.
@@ -148,6 +155,11 @@ pub fn nodes(count_max: usize) -> ValueKind {
 /// One of these words for each of up to so many lanes.
 pub fn lane_words(words: &[&str], count_max: usize) -> ValueKind {
     ValueKind::LaneWords { words: words.iter().map(|word| (*word).to_owned()).collect(), count_max }
+}
+
+/// A list of up to so many texts, each of up to so many bytes.
+pub fn texts(count_max: usize, bytes_max: usize) -> ValueKind {
+    ValueKind::Texts { count_max, bytes_max }
 }
 
 /// One of these words.

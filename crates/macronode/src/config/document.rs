@@ -106,6 +106,10 @@ fn bounds(kind: &ValueKind) -> Vec<(&'static str, Value)> {
         ValueKind::Nodes { count_max } | ValueKind::LaneWords { count_max, .. } => {
             vec![("items", json!({"type": "string"})), ("maxItems", json!(count_max))]
         }
+        ValueKind::Texts { count_max, bytes_max } => {
+            let item = json!({"type": "string", "minLength": 1, "maxLength": bytes_max});
+            vec![("items", item), ("maxItems", json!(count_max))]
+        }
         ValueKind::Origin => vec![("pattern", json!("^https?://[^/?#@]+/?$"))],
         ValueKind::Switch
         | ValueKind::Time { .. }

@@ -50,6 +50,7 @@ impl Checks for ValueKind {
             ValueKind::Origin => "an address of the web",
             ValueKind::Nodes { .. } => "a list of nodes",
             ValueKind::LaneWords { .. } => "a list of lanes",
+            ValueKind::Texts { .. } => "a list of texts",
         }
     }
 
@@ -80,6 +81,9 @@ impl Checks for ValueKind {
             ValueKind::LaneWords { words, count_max } => {
                 format!("up to {count_max} times \"LANE=WORD\", each lane once, where WORD is {}", words.join(" or "))
             }
+            ValueKind::Texts { count_max, bytes_max } => {
+                format!("up to {count_max} texts of 1 to {bytes_max} bytes, in brackets")
+            }
             ValueKind::Filter => "a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"".to_owned(),
         }
     }
@@ -99,7 +103,7 @@ impl Checks for ValueKind {
             ValueKind::Whole { .. } | ValueKind::WholeOrAuto { .. } | ValueKind::Size { .. } | ValueKind::Permits => {
                 whole(text)
             }
-            ValueKind::Names(_) | ValueKind::Nodes { .. } | ValueKind::LaneWords { .. } => {
+            ValueKind::Names(_) | ValueKind::Nodes { .. } | ValueKind::LaneWords { .. } | ValueKind::Texts { .. } => {
                 list(&|name| Value::String(name.to_owned()))
             }
             ValueKind::Window { .. } => list(&whole),
@@ -142,6 +146,11 @@ impl Checks for ValueKind {
                 inside(nodes.len() <= *count_max && nodes.iter().all(|node| node.parse::<PeerAddress>().is_ok()))
             }
             ValueKind::LaneWords { words, count_max } => inside(are_lane_words(value, words, *count_max)?),
+            ValueKind::Texts { count_max, bytes_max } => {
+                let texts = value.as_array().ok_or(Fault::WrongType)?.iter().map(text);
+                let texts = texts.collect::<Result<Vec<_>, _>>()?;
+                inside(texts.len() <= *count_max && texts.iter().all(|text| (1..=*bytes_max).contains(&text.len())))
+            }
         }
     }
 }
