@@ -5,6 +5,7 @@
 
 mod mailbox;
 mod overlay;
+mod ports;
 mod rewarder;
 
 use std::net::SocketAddr;
@@ -27,6 +28,7 @@ pub use crate::data_dir::DataDir;
 pub use crate::doctor::Finding;
 pub use crate::errors::{Code, Failure};
 pub use crate::ingress::PeerPort;
+pub use ports::Ports;
 
 /// The services of this binary, in start order.
 pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox, &rewarder::Rewarder, &overlay::Overlay];
@@ -139,6 +141,8 @@ pub struct Parts<'a> {
     pub key: &'a NodeKey,
     /// Where the framed plane listens, if the node has it.
     pub oap_address: Option<SocketAddr>,
+    /// What services that start earlier offer to those that start later.
+    pub ports: &'a mut Ports,
 }
 
 /// A command of a service.
