@@ -373,3 +373,98 @@ const _: () = assert!(
     RETRY_JITTER.0.as_millis() < RETRY_JITTER.1.as_millis() && RETRY_JITTER.1.as_millis() < RETRY_CAP.as_millis()
 );
 const _: () = assert!(CAPABILITY_BYTES_MAX <= HEADER_BYTES_MAX / 2, "a token must leave room for the other headers");
+
+/// Limits and defaults of the index.
+pub mod index {
+    use std::time::Duration;
+
+    use super::MIB;
+
+    /// Lookups waiting for a resolver, as the contract has it.
+    pub const WORK_CAPACITY: usize = 512;
+    /// Subjects waiting to be looked up again.
+    pub const REFRESH_CAPACITY: usize = 256;
+    /// Events an observer may be behind, as the contract has it.
+    pub const EVENTS_CAPACITY: usize = 1024;
+    /// Changes that wait for one watcher, before the oldest make room.
+    pub const WATCHER_ITEMS_MAX: usize = 64;
+    /// Watchers of a node.
+    pub const WATCHERS_MAX: usize = 8192;
+    /// Time in which a question is answered, whatever peers do.
+    pub const RESOLVE_DEADLINE: Duration = Duration::from_millis(1200);
+    /// A lookup ends this long before its callers' time is over, so that they get what it found.
+    pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
+    /// Time after which more targets are asked, before it was measured.
+    pub const HEDGE_AFTER: Duration = Duration::from_millis(150);
+    /// No hedge is sent earlier, however quick the targets are.
+    pub const HEDGE_MIN: Duration = Duration::from_millis(20);
+    /// No hedge is sent later, however slow the targets are.
+    pub const HEDGE_MAX: Duration = Duration::from_millis(400);
+    /// Targets asked at first.
+    pub const ALPHA: usize = 3;
+    /// Targets asked in addition when the first ones take long.
+    pub const BETA: usize = 2;
+    /// Candidates a lookup begins with.
+    pub const CANDIDATES_MAX: usize = 20;
+    /// Window of the wait before a question is tried again, in milliseconds.
+    pub const RETRY_JITTER_MS: (u64, u64) = (50, 100);
+    /// Lookups under way at once. They wait more than they work.
+    pub const RESOLVERS: usize = 64;
+    /// Memory for answers.
+    pub const CACHE_BYTES: usize = 64 * MIB;
+    /// Longest time an answer is used without asking again.
+    pub const CACHE_TTL: Duration = Duration::from_secs(60);
+    /// Time for which it is remembered that nobody has something.
+    pub const ABSENT_TTL: Duration = Duration::from_secs(15);
+    /// Time for which it is remembered that nobody could say: short, since the next try may well succeed.
+    pub const UNKNOWN_TTL: Duration = Duration::from_secs(2);
+    /// Interval of the purge.
+    pub const PURGE_INTERVAL: Duration = Duration::from_secs(60);
+    /// Interval at which error windows are rolled.
+    pub const BREAKER_ROLL: Duration = Duration::from_secs(1);
+    /// Names and content that can be looked up at the start.
+    pub const WARMUP_KEYS_MAX: usize = 1024;
+    /// Longest name or hash, in bytes.
+    pub const SUBJECT_BYTES_MAX: usize = 512;
+    /// Upstream routers.
+    pub const UPSTREAMS_MAX: usize = 16;
+    /// Longest address of an upstream router, in bytes.
+    pub const UPSTREAM_BYTES_MAX: usize = 256;
+    /// Records that the store keeps.
+    pub const RECORDS_MAX: u64 = 20_000_000;
+    /// Disk or memory for documents.
+    pub const MANIFESTS_BYTES_MAX: usize = 1024 * MIB;
+    /// Largest document.
+    pub const MANIFEST_BYTES_MAX: usize = MIB;
+    /// Providers of one answer.
+    pub const PROVIDERS_MAX: usize = 64;
+    /// Records taken from one reply; a reply with more is cut.
+    pub const REPLY_RECORDS_MAX: usize = 64;
+    /// Closer peers taken from one reply.
+    pub const REPLY_CLOSER_MAX: usize = 20;
+    /// Updates written in one transaction.
+    pub const INGEST_BATCH_MAX: usize = 256;
+    /// Callers that wait for one coalesced update.
+    pub const INGEST_WAITERS_MAX: usize = 1024;
+    /// Time a publication has to be written.
+    pub const INGEST_DEADLINE: Duration = Duration::from_secs(2);
+    /// Lookups that the live page can draw.
+    pub const RECENT_MAX: usize = 64;
+    /// Peers and addresses of which it is remembered how they did.
+    pub const PEERS_REMEMBERED_MAX: usize = 4096;
+    /// Addresses with questions under way at once.
+    pub const ADDRESSES_MAX: usize = 65_536;
+    /// How long an idempotency key is remembered.
+    pub const IDEMPOTENCY_WINDOW: Duration = Duration::from_secs(24 * 3600);
+    /// Longest idempotency key, in bytes.
+    pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+    /// Time a name holds where nobody says.
+    pub const NAME_TTL: Duration = Duration::from_secs(48 * 3600);
+
+    const _: () = assert!(HEDGE_MIN.as_millis() <= HEDGE_AFTER.as_millis());
+    const _: () = assert!(HEDGE_AFTER.as_millis() <= HEDGE_MAX.as_millis());
+    const _: () = assert!(HEDGE_MAX.as_millis() < RESOLVE_DEADLINE.as_millis(), "a hedge comes in time to be of use");
+    const _: () = assert!(ANSWER_MARGIN.as_millis() <= 50, "the deadline holds within 50 ms");
+    const _: () = assert!(MANIFEST_BYTES_MAX <= super::BODY_BYTES_MAX, "the HTTP plane reads what the index takes");
+    const _: () = assert!(UNKNOWN_TTL.as_millis() < ABSENT_TTL.as_millis(), "not to know is worth less than to know");
+}

@@ -96,6 +96,13 @@ pub enum ValueKind {
         /// Maximum number of nodes.
         count_max: usize,
     },
+    /// Texts that a service reads itself.
+    Texts {
+        /// Maximum number of texts.
+        count_max: usize,
+        /// Maximum bytes of one.
+        bytes_max: usize,
+    },
 }
 
 /// A key whose changes have effect at once.
@@ -136,6 +143,11 @@ pub fn time(min_ms: u64, max_ms: u64) -> ValueKind {
 /// A list of up to so many nodes.
 pub fn nodes(count_max: usize) -> ValueKind {
     ValueKind::Nodes { count_max }
+}
+
+/// A list of up to so many texts, each of up to so many bytes.
+pub fn texts(count_max: usize, bytes_max: usize) -> ValueKind {
+    ValueKind::Texts { count_max, bytes_max }
 }
 
 /// One of these words.

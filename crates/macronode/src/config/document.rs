@@ -104,6 +104,10 @@ fn bounds(kind: &ValueKind) -> Vec<(&'static str, Value)> {
         ValueKind::Window { max_ms } => vec![("items", json!({"type": "integer", "minimum": 1, "maximum": max_ms}))],
         ValueKind::Digits { count } => vec![("pattern", json!(format!("^[0-9]{{{count}}}$")))],
         ValueKind::Nodes { count_max } => vec![("items", json!({"type": "string"})), ("maxItems", json!(count_max))],
+        ValueKind::Texts { count_max, bytes_max } => {
+            let item = json!({"type": "string", "minLength": 1, "maxLength": bytes_max});
+            vec![("items", item), ("maxItems", json!(count_max))]
+        }
         ValueKind::Origin => vec![("pattern", json!("^https?://[^/?#@]+/?$"))],
         ValueKind::Switch
         | ValueKind::Time { .. }

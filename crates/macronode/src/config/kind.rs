@@ -48,6 +48,7 @@ impl Checks for ValueKind {
             ValueKind::Digits { .. } => "a text of digits",
             ValueKind::Origin => "an address of the web",
             ValueKind::Nodes { .. } => "a list of nodes",
+            ValueKind::Texts { .. } => "a list of texts",
         }
     }
 
@@ -75,6 +76,9 @@ impl Checks for ValueKind {
             ValueKind::Nodes { count_max } => {
                 format!("up to {count_max} times \"NODEID@HOST:PORT\", where NODEID has 64 hexadecimal digits")
             }
+            ValueKind::Texts { count_max, bytes_max } => {
+                format!("up to {count_max} texts of 1 to {bytes_max} bytes, in brackets")
+            }
             ValueKind::Filter => "a level such as \"info\", or pairs such as \"info,ron_kernel=debug\"".to_owned(),
         }
     }
@@ -94,7 +98,7 @@ impl Checks for ValueKind {
             ValueKind::Whole { .. } | ValueKind::WholeOrAuto { .. } | ValueKind::Size { .. } | ValueKind::Permits => {
                 whole(text)
             }
-            ValueKind::Names(_) | ValueKind::Nodes { .. } => list(&|name| Value::String(name.to_owned())),
+            ValueKind::Names(_) | ValueKind::Nodes { .. } | ValueKind::Texts { .. } => list(&|name| Value::String(name.to_owned())),
             ValueKind::Window { .. } => list(&whole),
             ValueKind::Time { .. }
             | ValueKind::Address
@@ -133,6 +137,11 @@ impl Checks for ValueKind {
                 let nodes = value.as_array().ok_or(Fault::WrongType)?.iter().map(text);
                 let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
                 inside(nodes.len() <= *count_max && nodes.iter().all(|node| node.parse::<PeerAddress>().is_ok()))
+            }
+            ValueKind::Texts { count_max, bytes_max } => {
+                let texts = value.as_array().ok_or(Fault::WrongType)?.iter().map(text);
+                let texts = texts.collect::<Result<Vec<_>, _>>()?;
+                inside(texts.len() <= *count_max && texts.iter().all(|text| (1..=*bytes_max).contains(&text.len())))
             }
         }
     }

@@ -1,0 +1,87 @@
+//! What the index needs of others: a network of peers that keep records, and routers that answer for other networks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use ron_store::{Key, PeerId, Record};
+use ron_types::Error;
+
+pub use ron_store::wire::{AskError, Question, Reply};
+
+/// Peers that keep records near their keys. Implemented over the DHT; scripted in tests.
+pub trait Network: Send + Sync + 'static {
+    /// Known peers nearest to a key, nearest first, at most `count` of them.
+    fn nearest(&self, key: &Key, count: usize) -> Vec<PeerId>;
+
+    /// Asks one peer, which has `budget` to answer. Dropping the future cancels the question at the peer too.
+    fn ask(
+        &self,
+        target: &PeerId,
+        question: Question,
+        budget: Duration,
+    ) -> BoxFuture<'static, Result<Reply, AskError>>;
+
+    /// Places a record at the peers nearest to its key, in the background; Busy if too many wait for that already.
+    fn keep(&self, record: Record) -> Result<(), Error>;
+
+    /// Whether every peer of the network is known: then the nearest known peers are the nearest there are.
+    fn complete(&self) -> bool;
+}
+
+/// A router of somebody else's network, asked like a peer.
+pub trait Upstream: Send + Sync + 'static {
+    /// Name in answers, metrics and the table of breakers; short, and the same for the life of the node.
+    fn name(&self) -> &str;
+
+    /// Asks the router, which has `budget` to answer. Dropping the future cancels the question.
+    fn ask(&self, question: Question, budget: Duration) -> BoxFuture<'static, Result<Reply, AskError>>;
+}
+
+/// Somebody a lookup can ask.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TargetId {
+    /// A peer of the network.
+    Peer(PeerId),
+    /// A router, by its name.
+    Upstream(Arc<str>),
+}
+
+/// Kind of a target: those of one kind are about as quick as each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TargetClass {
+    /// Peers of the network.
+    Peer,
+    /// Routers of other networks.
+    Upstream,
+}
+
+impl TargetId {
+    /// Kind of the target.
+    pub fn class(&self) -> TargetClass {
+        match self {
+            TargetId::Peer(_) => TargetClass::Peer,
+            TargetId::Upstream(_) => TargetClass::Upstream,
+        }
+    }
+}
+
+impl TargetClass {
+    /// The word for it in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TargetClass::Peer => "peer",
+            TargetClass::Upstream => "upstream",
+        }
+    }
+}
+
+impl fmt::Display for TargetId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TargetId::Peer(peer) => peer.fmt(formatter),
+            TargetId::Upstream(name) => name.fmt(formatter),
+        }
+    }
+}
