@@ -32,7 +32,7 @@ use ron_store::{ContentId, Subject};
 use ron_types::{Error, Kind};
 use svc_index::capabilities::{ADMIN, READ};
 use svc_index::config::Access;
-use svc_index::{Admission, Index};
+use svc_index::{Index, QuestionSlot};
 
 use crate::auth::Bearer;
 use crate::call::Call;
@@ -151,7 +151,7 @@ struct Admitted {
     /// Whom it is counted for.
     tenant: Arc<str>,
     /// Share of the questions that its address may have under way; none for other requests.
-    admission: Option<Admission>,
+    _slot: Option<QuestionSlot>,
 }
 
 impl App {
@@ -163,20 +163,20 @@ impl App {
             (None, Access::Public) => ANYONE.into(),
             (None, Access::Token) => return Err(no_token()),
         };
-        Ok(Admitted { tenant, admission: Some(self.index.admit(asker.address)?) })
+        Ok(Admitted { tenant, _slot: Some(self.index.admit(asker.address)?) })
     }
 
     /// Whom a signed record is counted for: the record says itself who may publish it.
     fn publisher(&self, asker: &Asker) -> Result<Admitted, Error> {
         let tenant = asker.call.bearer.as_ref().and_then(Bearer::subject).unwrap_or_else(|| ANYONE.into());
-        Ok(Admitted { tenant, admission: Some(self.index.admit(asker.address)?) })
+        Ok(Admitted { tenant, _slot: Some(self.index.admit(asker.address)?) })
     }
 
     /// The bearer, who may do this in the node's name.
     fn allow(&self, asker: &Asker, action: Action, resource: &str) -> Result<Admitted, Error> {
         let bearer = asker.call.bearer.as_ref().ok_or_else(no_token)?;
         let subject = bearer.allow(&self.authority, action, resource)?;
-        Ok(Admitted { tenant: Arc::clone(&subject.name), admission: None })
+        Ok(Admitted { tenant: Arc::clone(&subject.name), _slot: None })
     }
 
     /// The bearer may look after the index.

@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn a_provider_without_addresses_is_shown_to_those_who_ask_for_the_unknown() {
-        for (words, expected) in [("", true), ("unknown", true), ("unknown,!tcp", true), ("tcp", false), ("!tcp", false)]
+        for (words, expected) in
+            [("", true), ("unknown", true), ("unknown,!tcp", true), ("tcp", false), ("!tcp", false)]
         {
             assert_eq!(shown(&filters(words, ""), &[], &[]).is_some(), expected, "{words}");
         }

@@ -147,7 +147,8 @@ mod tests {
 
     fn channel() -> (mpsc::UnboundedSender<String>, impl Stream<Item = String> + Send + Unpin) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let items = stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|item| (item, receiver)) });
+        let items =
+            stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|item| (item, receiver)) });
         (sender, Box::pin(items))
     }
 

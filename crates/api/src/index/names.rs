@@ -110,8 +110,7 @@ async fn get(
     let found = app.index.name_get(&admitted.tenant, name, options).await?;
     let Some(record) = &found.record else { return Err(missing(&found).into()) };
     let etag = format!("\"{}\"", &blake3::hash(&record.encode()).to_hex()[..32]);
-    let answer =
-        GetNameAnswer { name: NameWords::of(record), source: source(found.source), age_ms: age_ms(found.age) };
+    let answer = GetNameAnswer { name: NameWords::of(record), source: source(found.source), age_ms: age_ms(found.age) };
     let mut response = Json(answer).into_response();
     let life = format!("public, max-age={}", found.fresh_for.as_secs());
     response.headers_mut().extend(life.parse().ok().map(|life| (header::CACHE_CONTROL, life)));

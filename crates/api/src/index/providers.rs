@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse as _, Response};
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use ron_store::{ContentId, PeerId, ProviderRecord, Record};
+use ron_store::{ContentId, PeerId, ProviderRecord, Record, Subject};
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
+use svc_index::ProviderStream;
 use svc_index::capabilities::PUBLISH;
-use svc_index::words::{ProviderFields, Published};
+use svc_index::words::{ProviderFields, Published, RankedProvider};
 use utoipa::ToSchema;
 
 use super::encoding::bytes_of;
@@ -120,7 +121,7 @@ async fn providers(
         Form::Ndjson => {
             let found = app.index.providers_stream(&admitted.tenant, content, options).await?;
             let limits = LineLimits { lines_max: options.max, bytes_max: LINES_BYTES_MAX };
-            let words = found.map(move |provider| {
+            let words = provider_items(found).await?.map(move |provider| {
                 // Held until the last line is sent.
                 let _held = &admitted;
                 ProviderWords::ranked(&provider)
@@ -128,7 +129,7 @@ async fn providers(
             lines::response(Box::pin(words), limits, negotiated.is_gzip)
         }
         Form::Json => {
-            let resolution = app.index.resolve(&admitted.tenant, content.clone().into(), options).await?;
+            let resolution = app.index.resolve(&admitted.tenant, Subject::Content(content), options).await?;
             Json(ProvidersAnswer {
                 content: ContentWords::of(&content),
                 outcome: outcome(resolution.providers_outcome),
@@ -143,6 +144,19 @@ async fn providers(
     answer.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
     answer.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// The providers of a search as they become known. The first is waited for: until then a refusal can be told.
+pub(super) async fn provider_items(
+    mut found: ProviderStream,
+) -> Result<impl Stream<Item = RankedProvider> + Send, Error> {
+    let first = found.next().await?;
+    let rest = stream::unfold(found, |mut found| async {
+        // Whatever breaks it off later, the lines that were sent stay true.
+        let next = found.next().await.ok().flatten()?;
+        Some((next, found))
+    });
+    Ok(stream::iter(first).chain(rest))
 }
 
 async fn publish(app: Arc<App>, asker: Asker, cid: Path<String>, body: JsonText) -> HandlerResult {
@@ -202,8 +216,7 @@ impl PublishRequest {
 
     fn fields(self) -> Result<ProviderFields, Problem> {
         let peer = self.peer_id.as_deref().map(str::parse::<PeerId>).transpose();
-        let peer =
-            peer.map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, format!("peer_id: {error}")))?;
+        let peer = peer.map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, format!("peer_id: {error}")))?;
         let ttl = self.ttl_s.map_or(TTL_DEFAULT, Duration::from_secs);
         Ok(ProviderFields { peer, addrs: self.addrs, protocols: self.protocols, ttl })
     }

@@ -139,11 +139,7 @@ impl Feed {
             tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| stopping.draining) => {}
-                change = self.changes.next() => match change {
-                    Some(change) => return ChangeWords::of(&change).append_to(text),
-                    // The index ends watches only with the service.
-                    None => return self.end("draining", text),
-                },
+                change = self.changes.next() => return ChangeWords::of(&change).append_to(text),
                 () = tokio::time::sleep_until(self.beat.min(self.recheck)) => {}
             }
         }

@@ -2,9 +2,7 @@
 
 use ron_store::{ContentId, NameRecord, ProviderRecord};
 use serde::Serialize;
-use svc_index::words::{
-    AskEnd, AskView, Change, LookupSummary, Outcome, RankedProvider, Resolution, Source,
-};
+use svc_index::words::{AskEnd, AskView, Change, LookupSummary, Outcome, RankedProvider, Resolution, Source};
 use utoipa::ToSchema;
 
 use super::encoding::base64_of;
@@ -171,30 +169,17 @@ pub(super) struct LookupWords {
 #[serde(untagged)]
 pub(super) enum ChangeWords {
     /// Event `provider`: published, renewed or withdrawn.
-    Provider {
-        provider: ProviderWords,
-        withdrawn: bool,
-    },
+    Provider { provider: ProviderWords, withdrawn: bool },
     /// Event `name`.
-    Name {
-        name: NameWords,
-    },
+    Name { name: NameWords },
     /// Event `manifest`: the document itself came.
-    Manifest {
-        content: ContentWords,
-    },
+    Manifest { content: ContentWords },
     /// Event `missed`: so many changes came faster than they were read.
-    Missed {
-        missed: u64,
-    },
+    Missed { missed: u64 },
     /// Event `ready`: from now on changes are told.
-    Ready {
-        id: String,
-    },
+    Ready { id: String },
     /// Event `end`: why there will be no more.
-    End {
-        reason: &'static str,
-    },
+    End { reason: &'static str },
 }
 
 impl<'a> ResolveAnswer<'a> {
@@ -242,7 +227,7 @@ impl ContentWords {
 impl NameWords {
     pub(super) fn of(record: &NameRecord) -> Self {
         NameWords {
-            name: record.name().to_string(),
+            name: format!("name:{}@{}", record.label, record.owner),
             value: record.value.to_string(),
             sequence: record.sequence,
             issued_ms: record.issued_ms,
@@ -371,4 +356,3 @@ const fn end(end: AskEnd) -> &'static str {
 fn milliseconds(time: std::time::Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
-
