@@ -98,6 +98,23 @@ impl ApiClient {
         self.post_within(path, body, PATIENCE).await
     }
 
+    /// Sends a POST with more headers.
+    pub async fn post_with(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Result<NodeAnswer, Failure> {
+        let body = Bytes::from(body.to_string());
+        let answer = self.send(Method::POST, path, headers, ("application/json", body), PATIENCE).await?;
+        self.accepted(path, answer)
+    }
+
+    /// Puts bytes as they are; the answer may be a refusal.
+    pub async fn put_bytes(&mut self, path: &str, bytes: Bytes, patience: Duration) -> Result<NodeAnswer, Failure> {
+        self.send(Method::PUT, path, &[], ("application/octet-stream", bytes), patience).await
+    }
+
     /// Asks for something that may take this long.
     pub async fn post_within(&mut self, path: &str, body: &Value, patience: Duration) -> Result<NodeAnswer, Failure> {
         let answer = self.ask(Method::POST, path, Some(body), patience).await?;
@@ -112,16 +129,31 @@ impl ApiClient {
         body: Option<&Value>,
         patience: Duration,
     ) -> Result<NodeAnswer, Failure> {
+        let body = Bytes::from(body.map(Value::to_string).unwrap_or_default());
+        self.send(method, path, &[], ("application/json", body), patience).await
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        (media_type, body): (&str, Bytes),
+        patience: Duration,
+    ) -> Result<NodeAnswer, Failure> {
         self.check_identity().await?;
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, self.client.address())
-            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_TYPE, media_type)
             .header(AUTHORIZATION, self.bearer.clone())
-            .header("x-request-deadline-ms", patience.as_millis().to_string())
-            .body(Full::new(Bytes::from(body)))
+            .header("x-request-deadline-ms", patience.as_millis().to_string());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request
+            .body(Full::new(body))
             .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot ask for {path}: {error}")))?;
         self.client.exchange(&mut self.link, "public request", request, patience + TRAVEL).await
     }

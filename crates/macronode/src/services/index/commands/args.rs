@@ -27,7 +27,7 @@ pub enum IndexCommand {
     Name(NameCommand),
     /// Compare the resolvers the node has with those it needs.
     Capacity(ApiArgs),
-    /// Look everything up again, or one id.
+    /// Forget what is cached of an id, and ask the network again.
     Reindex(ReindexArgs),
 }
 
@@ -114,9 +114,9 @@ pub struct SubjectArgs {
 /// What to look up again.
 #[derive(Args, Debug)]
 pub struct ReindexArgs {
-    /// The id [default: everything that is pinned]
+    /// The id: b3:…, a CID, or name:…
     #[arg(value_name = "ID")]
-    pub id: Option<String>,
+    pub id: String,
     /// A key under which the node does this once in a day, however often it is asked
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
