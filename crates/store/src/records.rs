@@ -13,6 +13,7 @@ mod peer;
 mod provider;
 
 pub use name::NameRecord;
+pub(crate) use name::take_content_id;
 pub use peer::PeerRecord;
 pub use provider::{ProviderFields, ProviderRecord};
 
@@ -202,7 +203,7 @@ fn lifetime_ms(issued_ms: u64, expires_ms: u64) -> Result<u64, RecordError> {
     if ttl_ms <= TTL_MAX_MS { Ok(ttl_ms) } else { Err(RecordError::Lifetime) }
 }
 
-fn check_addrs(addrs: &[Multiaddr]) -> Result<(), RecordError> {
+pub(crate) fn check_addrs(addrs: &[Multiaddr]) -> Result<(), RecordError> {
     let is_allowed = |addr: &Multiaddr| (1..=ADDR_BYTES_MAX).contains(&addr.len());
     if addrs.len() <= ADDRS_MAX && addrs.iter().all(is_allowed) { Ok(()) } else { Err(RecordError::Addresses) }
 }

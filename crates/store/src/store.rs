@@ -1,12 +1,32 @@
 //! The store of records, manifests, pins and remembered answers: a redb file, or memory alone.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use multiaddr::Multiaddr;
+use redb::Database;
+use ron_types::limits::records::{MANIFESTS_BYTES_MAX, RECORDS_MAX, STORE_CACHE_BYTES};
 
-use crate::{ContentId, IpnsRecord, Key, NameRecord, PeerId, PeerRecord, ProviderRecord, PublicKey, Record, Subject};
+use crate::{
+    ContentId, IpnsRecord, Key, NameRecord, PeerId, PeerRecord, ProviderRecord, PublicKey, Record, RecordKind, Subject,
+};
+
+mod batch;
+mod error;
+mod masks;
+mod open;
+mod provided;
+mod snapshot;
+mod tables;
+
+use batch::{Base, Batch};
+use masks::Masks;
+use snapshot::Snapshot;
+
+pub use error::StoreError;
+pub use provided::Provided;
 
 /// The store. Cheap to clone; calls block on the disk, so they belong on a thread that may. Readers see the state after
 /// some batch, whole, and never wait for a writer.
@@ -15,7 +35,16 @@ pub struct Store {
     inner: Arc<Inner>,
 }
 
-struct Inner {}
+struct Inner {
+    database: Database,
+    /// The file; none if the store is in memory.
+    path: Option<PathBuf>,
+    bounds: Bounds,
+    /// Held by whoever writes; the database has one writer at a time anyway, and the state belongs to it.
+    writer: Mutex<()>,
+    /// State after the last batch, which all readers read from.
+    snapshot: ArcSwap<Snapshot>,
+}
 
 /// Bounds of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,19 +98,6 @@ pub enum Change {
     },
 }
 
-/// Content that this node tells others it has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Provided {
-    /// The content.
-    pub content: ContentId,
-    /// Where it can be had; none means where the node is reached.
-    pub addrs: Vec<Multiaddr>,
-    /// Protocols by which it can be had.
-    pub protocols: Vec<String>,
-    /// Milliseconds that each record of it lasts.
-    pub ttl_ms: u64,
-}
-
 /// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Applied {
@@ -112,45 +128,45 @@ pub struct Counts {
     pub manifests_bytes: usize,
     /// Pins.
     pub pins: usize,
+    /// Remembered answers.
+    pub remembered: usize,
 }
 
-/// Reason why the store does not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Another process has the file open.
-    #[error("{0} is in use by another process")]
-    InUse(PathBuf),
-    /// The file cannot be read or written.
-    #[error("the store: {0}")]
-    File(#[from] std::io::Error),
-    /// What is in the file is not what was written.
-    #[error("the store is damaged: {0}")]
-    Damaged(String),
-}
-
-#[expect(unused_variables, reason = "signatures first")]
 impl Store {
     /// Opens a file, or begins one. A damaged file is set aside and a new one begun.
     pub fn open(path: &Path, bounds: Bounds) -> Result<StoreOpened, StoreError> {
-        let _ = Store { inner: Arc::new(Inner {}) }.inner;
-        todo!()
+        open::open(path, bounds)
     }
+
     /// A store that is gone when it is dropped.
     pub fn in_memory(bounds: Bounds) -> Result<Store, StoreError> {
-        todo!()
+        open::in_memory(bounds)
     }
-    /// Applies changes in one transaction, and says what became of each.
+
+    /// Applies changes in one transaction, and says what became of each. All are on the disk when it returns.
+    ///
+    /// Signatures are not looked at: they cost more than all else, so those who take records from others verify them
+    /// before, on as many threads as they like.
     pub fn apply(&self, batch: &[Change], now_ms: u64) -> Result<Vec<Applied>, StoreError> {
-        todo!()
+        self.write(now_ms, |open| batch.iter().map(|change| open.apply(change)).collect())
     }
+
+    /// Drops what was over before the hour of `now_ms`, whole tables at a time, and says how many records that were.
+    pub fn expire(&self, now_ms: u64) -> Result<usize, StoreError> {
+        self.write(now_ms, |open| open.expire())
+    }
+
     /// Live provider records of a key, at most `max`: those by the peer itself first, then the later issued.
     pub fn providers(&self, key: &Key, now_ms: u64, max: usize) -> Result<Vec<ProviderRecord>, StoreError> {
-        todo!()
+        self.read(|state| state.providers(key, now_ms, max))
     }
+
     /// Live record of a name.
     pub fn name(&self, owner: &PublicKey, label: &str, now_ms: u64) -> Result<Option<NameRecord>, StoreError> {
-        todo!()
+        let record = self.read(|state| state.other(RecordKind::Name, &Key::of_owned_label(owner, label), now_ms))?;
+        Ok(record.and_then(|record| if let Record::Name(record) = record { Some(record) } else { None }))
     }
+
     /// Live records of names of an owner, by label, after the label `after`.
     pub fn names(
         &self,
@@ -159,70 +175,183 @@ impl Store {
         max: usize,
         now_ms: u64,
     ) -> Result<Vec<NameRecord>, StoreError> {
-        todo!()
+        self.read(|state| state.names(owner, after, max, now_ms))
     }
+
     /// Live IPNS record of a name.
     pub fn ipns(&self, name: &PeerId, now_ms: u64) -> Result<Option<IpnsRecord>, StoreError> {
-        todo!()
+        let record = self.read(|state| state.other(RecordKind::Ipns, &Key::of_ipns(name), now_ms))?;
+        Ok(record.and_then(|record| if let Record::Ipns(record) = record { Some(record) } else { None }))
     }
+
     /// Live record of a peer.
     pub fn peer(&self, peer: &PeerId, now_ms: u64) -> Result<Option<PeerRecord>, StoreError> {
-        todo!()
+        let record = self.read(|state| state.other(RecordKind::Peer, &peer.key(), now_ms))?;
+        Ok(record.and_then(|record| if let Record::Peer(record) = record { Some(record) } else { None }))
     }
+
     /// Live records of peers, by key, at most `max`.
     pub fn peers(&self, max: usize, now_ms: u64) -> Result<Vec<PeerRecord>, StoreError> {
-        todo!()
+        let records = self.read(|state| state.others(RecordKind::Peer, now_ms, max))?;
+        let peer = |record| if let Record::Peer(record) = record { Some(record) } else { None };
+        Ok(records.into_iter().filter_map(peer).collect())
     }
+
     /// A manifest, verified.
     pub fn manifest(&self, content: &ContentId) -> Result<Option<Bytes>, StoreError> {
-        todo!()
+        self.read(|state| state.manifest(content))
     }
-    /// Pins with the Unix milliseconds of when they were made, after `after`.
+
+    /// Pins with the Unix milliseconds of when they were made, by their text, after `after`.
     pub fn pins(&self, after: Option<&Subject>, max: usize) -> Result<Vec<(Subject, u64)>, StoreError> {
-        todo!()
+        self.read(|state| state.pins(after, max))
     }
+
     /// Whether something is pinned.
     pub fn is_pinned(&self, subject: &Subject) -> Result<bool, StoreError> {
-        todo!()
+        self.read(|state| state.is_pinned(subject))
     }
+
     /// The remembered answer to a request.
     pub fn remembered(&self, request: &[u8; 32], now_ms: u64) -> Result<Option<Bytes>, StoreError> {
-        todo!()
+        self.read(|state| state.remembered(request, now_ms))
     }
+
     /// Keys that this node provides, in order, after `after`.
     pub fn own_keys(&self, after: Option<Key>, max: usize) -> Result<Vec<Key>, StoreError> {
-        todo!()
+        Ok(self.provided(after, max)?.into_iter().map(|(key, _)| key).collect())
     }
+
     /// What this node provides, in order of keys, after `after`.
     pub fn provided(&self, after: Option<Key>, max: usize) -> Result<Vec<(Key, Provided)>, StoreError> {
-        todo!()
+        self.read(|state| state.provided(after, max))
     }
-    /// Live records with keys from `from` to `to`, both included, in order of keys: at least `max` if there are so
-    /// many, and all of the last key, so that the next call can go on behind it.
+
+    /// Records that are not over, withdrawals too, with keys from `from` to `to`, both included, in order of keys. It
+    /// ends with the key at which there are `max`, all records of it included, so the next call goes on behind it.
     pub fn records_in(&self, from: Key, to: Key, max: usize, now_ms: u64) -> Result<Vec<Record>, StoreError> {
-        todo!()
+        self.read(|state| state.records_in(from, to, max, now_ms))
     }
-    /// Drops what is over by whole hours, and says how many records that were.
-    pub fn expire(&self, now_ms: u64) -> Result<usize, StoreError> {
-        todo!()
-    }
+
     /// How much is stored.
     pub fn counts(&self) -> Counts {
-        todo!()
+        self.inner.snapshot.load().counts
     }
-    /// Records of all kinds.
+
+    /// Records of all kinds, with those that are over and not dropped yet.
     pub fn count(&self) -> usize {
-        todo!()
+        let counts = self.counts();
+        counts.providers + counts.others
     }
+
+    /// Reads the keys of one hour of a file that was just opened, after which fewer tables are looked at for a key.
+    /// Returns whether there are more hours to learn. Everything works without it, at some fifty looks a key.
+    pub fn learn_hour(&self) -> Result<bool, StoreError> {
+        let state = self.inner.snapshot.load_full();
+        let mut unlearned = state.hours.iter().filter(|(hour, _)| !state.masks.is_known(*hour));
+        let Some((hour, table)) = unlearned.next() else { return Ok(false) };
+        guarded(|| {
+            for row in table.range::<&tables::ProviderRow>(..)? {
+                state.masks.note(&tables::key_of_row(row?.0.value()), *hour);
+            }
+            Ok(())
+        })?;
+        // Masks that have grown meanwhile do not have these bits: then the hour is read again.
+        let _writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&self.inner.snapshot.load().masks, &state.masks) {
+            state.masks.set_known(*hour);
+        }
+        Ok(true)
+    }
+
     /// Drops everything.
     pub fn clear(&self) -> Result<(), StoreError> {
-        todo!()
+        let _writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let transaction = self.inner.database.begin_write()?;
+        for table in transaction.list_tables()? {
+            transaction.delete_table(table)?;
+        }
+        open::make_tables(&transaction)?;
+        transaction.commit()?;
+        self.inner.snapshot.store(Arc::new(Snapshot::take(&self.inner.database, None)?));
+        Ok(())
     }
+
+    fn read<T>(&self, read: impl FnOnce(&Snapshot) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let state = self.inner.snapshot.load_full();
+        self.told_if_damaged(guarded(|| read(&state)))
+    }
+
+    fn write<T>(
+        &self,
+        now_ms: u64,
+        write: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let _writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.told_if_damaged(guarded(|| self.write_locked(now_ms, write)))
+    }
+
+    fn write_locked<T>(
+        &self,
+        now_ms: u64,
+        write: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let before = self.inner.snapshot.load_full();
+        let mut transaction = self.inner.database.begin_write()?;
+        // Without it, a file that was not closed is read as a whole when it is opened.
+        transaction.set_quick_repair(true);
+        let hours: Vec<u32> = before.hours.iter().map(|(hour, _)| *hour).collect();
+        let base = Base {
+            bounds: self.inner.bounds,
+            now_ms,
+            counts: before.counts,
+            masks: before.masks.clone(),
+            hours: hours.clone(),
+        };
+        let mut batch = Batch::new(&transaction, base)?;
+        let result = write(&mut batch)?;
+        let (is_changed, counts, hours_now) = (batch.is_changed, batch.counts, std::mem::take(&mut batch.hours));
+        drop(batch);
+        if !is_changed {
+            transaction.abort()?;
+            return Ok(result);
+        }
+        transaction.commit()?;
+        let masks = before.masks.grown(counts.providers).map_or_else(|| before.masks.clone(), Arc::new);
+        self.inner.snapshot.store(Arc::new(Snapshot::take(&self.inner.database, Some(masks.clone()))?));
+        clear_dropped(&masks, &hours, &hours_now);
+        Ok(result)
+    }
+
+    /// A file in which damage was found is set aside when it is opened next, as it may look whole again then.
+    fn told_if_damaged<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let (Err(StoreError::Damaged(why)), Some(path)) = (&result, &self.inner.path) {
+            open::mark_damaged(path, why);
+        }
+        result
+    }
+}
+
+/// Clears the bits of hours that were dropped, unless an hour that is kept has the same.
+fn clear_dropped(masks: &Masks, before: &[u32], after: &[u32]) {
+    let kept = after.iter().fold(0, |bits, hour| bits | masks::bit(*hour));
+    let dropped = before.iter().filter(|hour| after.binary_search(hour).is_err() && kept & masks::bit(**hour) == 0);
+    dropped.for_each(|hour| masks.clear(*hour));
+}
+
+/// The library panics where pages of the file make no sense; that is damage of the file, not of this program.
+fn guarded<T>(action: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(StoreError::Damaged(text.unwrap_or("a page makes no sense").to_owned()))
+    })
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        use ron_types::limits::records::{MANIFESTS_BYTES_MAX, RECORDS_MAX, STORE_CACHE_BYTES};
         Bounds { records_max: RECORDS_MAX, manifests_bytes_max: MANIFESTS_BYTES_MAX, cache_bytes: STORE_CACHE_BYTES }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! One write transaction: changes are applied to open tables, and all of them are committed or none.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use redb::{ReadableTable as _, Table, WriteTransaction};
+use ron_types::limits::records::{MANIFEST_BYTES_MAX, PINS_MAX, REMEMBERED_BYTES_MAX, REMEMBERED_MAX};
+
+use super::masks::Masks;
+use super::tables::{
+    self, ExpiringRow, KIND_REMEMBERED, OtherRow, ProviderRow, Providers, expiring_row, hour_name, hour_of, kind_row,
+    split_end, with_end,
+};
+use super::{Applied, Bounds, Change, Counts, Provided, StoreError};
+use crate::{ContentId, Key, Record, Subject, TTL_MAX_MS};
+
+mod expire;
+mod others;
+mod providers;
+
+/// A table whose rows begin with `K`.
+type Rows<'a, K, V> = Table<'a, &'static K, V>;
+type ProviderRows<'a> = Rows<'a, ProviderRow, &'static [u8]>;
+
+/// Open tables of a write transaction, with how much is in them now.
+pub(super) struct Batch<'a> {
+    transaction: &'a WriteTransaction,
+    bounds: Bounds,
+    now_ms: u64,
+    /// Whether there is something to commit.
+    pub(super) is_changed: bool,
+    pub(super) counts: Counts,
+    pub(super) masks: Arc<Masks>,
+    /// Hours that have a table.
+    pub(super) hours: Vec<u32>,
+    /// Of these, the tables that this batch has opened.
+    open_hours: BTreeMap<u32, ProviderRows<'a>>,
+    meta: Table<'a, &'static str, u64>,
+    others: Rows<'a, OtherRow, &'static [u8]>,
+    expiring: Rows<'a, ExpiringRow, ()>,
+    labels: Rows<'a, [u8], ()>,
+    provided: Rows<'a, [u8; 32], &'static [u8]>,
+    manifests: Rows<'a, [u8], &'static [u8]>,
+    pins: Table<'a, &'static str, u64>,
+    remembered: Rows<'a, [u8; 32], &'static [u8]>,
+}
+
+/// What a batch starts from.
+pub(super) struct Base {
+    pub(super) bounds: Bounds,
+    pub(super) now_ms: u64,
+    pub(super) counts: Counts,
+    pub(super) masks: Arc<Masks>,
+    pub(super) hours: Vec<u32>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(transaction: &'a WriteTransaction, base: Base) -> Result<Self, StoreError> {
+        let Base { bounds, now_ms, counts, masks, hours } = base;
+        Ok(Batch {
+            transaction,
+            bounds,
+            now_ms,
+            is_changed: false,
+            counts,
+            masks,
+            hours,
+            open_hours: BTreeMap::new(),
+            meta: transaction.open_table(tables::META)?,
+            others: transaction.open_table(tables::OTHERS)?,
+            expiring: transaction.open_table(tables::EXPIRING)?,
+            labels: transaction.open_table(tables::LABELS)?,
+            provided: transaction.open_table(tables::PROVIDED)?,
+            manifests: transaction.open_table(tables::MANIFESTS)?,
+            pins: transaction.open_table(tables::PINS)?,
+            remembered: transaction.open_table(tables::REMEMBERED)?,
+        })
+    }
+
+    pub(super) fn apply(&mut self, change: &Change) -> Result<Applied, StoreError> {
+        let applied = self.apply_one(change)?;
+        self.is_changed |= applied == Applied::Stored;
+        Ok(applied)
+    }
+
+    fn apply_one(&mut self, change: &Change) -> Result<Applied, StoreError> {
+        match change {
+            Change::Put(Record::Provider(record)) => self.put_provider(record),
+            Change::Put(record) => self.put_other(record),
+            Change::Provide(provided) => self.provide(provided),
+            Change::Withdraw(key) => self.withdraw(key),
+            Change::Manifest { content, bytes } => self.put_manifest(content, bytes),
+            Change::Forget(content) => self.forget(content),
+            Change::Pin(subject) => self.pin(subject),
+            Change::Unpin(subject) => self.unpin(subject),
+            Change::Remember { request, answer, until_ms } => self.remember(request, answer, *until_ms),
+        }
+    }
+
+    /// Whether one record more is too many.
+    fn is_full(&self) -> bool {
+        self.counts.providers + self.counts.others >= self.bounds.records_max
+    }
+
+    /// The table of an hour, which is made if there is none.
+    fn hour(&mut self, hour: u32) -> Result<&mut ProviderRows<'a>, StoreError> {
+        match self.open_hours.entry(hour) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                if let Err(at) = self.hours.binary_search(&hour) {
+                    self.hours.insert(at, hour);
+                }
+                Ok(entry.insert(self.transaction.open_table(Providers::new(&hour_name(hour)))?))
+            }
+        }
+    }
+
+    fn provide(&mut self, provided: &Provided) -> Result<Applied, StoreError> {
+        let (key, value) = (provided.content.key(), provided.encode());
+        if Provided::decode(&value).is_err() {
+            return Ok(Applied::Refused);
+        }
+        let old = self.provided.get(&key.0)?.map(|old| old.value() == value);
+        match old {
+            Some(true) => return Ok(Applied::Same),
+            Some(false) => {}
+            None if self.counts.provided >= PINS_MAX => return Ok(Applied::Full),
+            None => self.counts.provided += 1,
+        }
+        self.provided.insert(&key.0, value.as_slice())?;
+        Ok(Applied::Stored)
+    }
+
+    fn withdraw(&mut self, key: &Key) -> Result<Applied, StoreError> {
+        if self.provided.remove(&key.0)?.is_none() {
+            return Ok(Applied::Same);
+        }
+        self.counts.provided -= 1;
+        Ok(Applied::Stored)
+    }
+
+    fn put_manifest(&mut self, content: &ContentId, bytes: &[u8]) -> Result<Applied, StoreError> {
+        if bytes.len() > MANIFEST_BYTES_MAX || content.verifies(bytes) != Some(true) {
+            return Ok(Applied::Refused);
+        }
+        let row = content.multihash_bytes();
+        if self.manifests.get(row.as_slice())?.is_some() {
+            return Ok(Applied::Same);
+        }
+        if self.counts.manifests_bytes + bytes.len() > self.bounds.manifests_bytes_max {
+            return Ok(Applied::Full);
+        }
+        self.manifests.insert(row.as_slice(), bytes)?;
+        self.counts.manifests += 1;
+        self.set_manifests_bytes(self.counts.manifests_bytes + bytes.len())?;
+        Ok(Applied::Stored)
+    }
+
+    fn forget(&mut self, content: &ContentId) -> Result<Applied, StoreError> {
+        let row = content.multihash_bytes();
+        let removed = self.manifests.remove(row.as_slice())?.map(|bytes| bytes.value().len());
+        let Some(bytes) = removed else { return Ok(Applied::Same) };
+        self.counts.manifests -= 1;
+        self.set_manifests_bytes(self.counts.manifests_bytes.saturating_sub(bytes))?;
+        Ok(Applied::Stored)
+    }
+
+    fn set_manifests_bytes(&mut self, bytes: usize) -> Result<(), StoreError> {
+        self.counts.manifests_bytes = bytes;
+        self.meta.insert(tables::META_MANIFESTS_BYTES, bytes as u64)?;
+        Ok(())
+    }
+
+    fn pin(&mut self, subject: &Subject) -> Result<Applied, StoreError> {
+        let text = subject.to_string();
+        if self.pins.get(text.as_str())?.is_some() {
+            return Ok(Applied::Same);
+        }
+        if self.counts.pins >= PINS_MAX {
+            return Ok(Applied::Full);
+        }
+        self.pins.insert(text.as_str(), self.now_ms)?;
+        self.counts.pins += 1;
+        Ok(Applied::Stored)
+    }
+
+    fn unpin(&mut self, subject: &Subject) -> Result<Applied, StoreError> {
+        if self.pins.remove(subject.to_string().as_str())?.is_none() {
+            return Ok(Applied::Same);
+        }
+        self.counts.pins -= 1;
+        Ok(Applied::Stored)
+    }
+
+    /// The first answer to a request stays: a second one would be that of a request done twice.
+    fn remember(&mut self, request: &[u8; 32], answer: &[u8], until_ms: u64) -> Result<Applied, StoreError> {
+        let until_ms = until_ms.min(self.now_ms.saturating_add(TTL_MAX_MS));
+        if until_ms <= self.now_ms || answer.len() > REMEMBERED_BYTES_MAX {
+            return Ok(Applied::Refused);
+        }
+        let old_until_ms = match self.remembered.get(request)? {
+            Some(value) => Some(split_end(value.value())?.0),
+            None => None,
+        };
+        let row = kind_row(KIND_REMEMBERED, request);
+        match old_until_ms {
+            Some(old_until_ms) if old_until_ms > self.now_ms => return Ok(Applied::Same),
+            Some(old_until_ms) => {
+                self.expiring.remove(&expiring_row(hour_of(old_until_ms), &row))?;
+            }
+            None if self.counts.remembered >= REMEMBERED_MAX => return Ok(Applied::Full),
+            None => self.counts.remembered += 1,
+        }
+        self.expiring.insert(&expiring_row(hour_of(until_ms), &row), ())?;
+        self.remembered.insert(request, with_end(until_ms, answer).as_slice())?;
+        Ok(Applied::Stored)
+    }
+}
