@@ -16,7 +16,7 @@ pub(crate) struct Addresses {
 }
 
 /// A question of one address that was let in. Dropping it makes room for the next.
-pub struct Admission {
+pub struct QuestionSlot {
     addresses: Arc<Addresses>,
     /// The address, or for IPv6 its network.
     network: IpAddr,
@@ -30,7 +30,7 @@ impl Addresses {
 
     /// Lets a question in, if the address has fewer than `at_once` under way and, unless that is 0, asked fewer than
     /// `per_second`.
-    pub fn admit(self: &Arc<Self>, ip: IpAddr, at_once: usize, per_second: u64) -> Result<Admission, Error> {
+    pub fn admit(self: &Arc<Self>, ip: IpAddr, at_once: usize, per_second: u64) -> Result<QuestionSlot, Error> {
         let network = network_of(ip);
         if per_second > 0 {
             self.rates.take(&network.to_string(), per_second, 1)?;
@@ -44,7 +44,7 @@ impl Addresses {
             return Err(Error::busy("the list of addresses"));
         }
         under_way.insert(network, count + 1);
-        Ok(Admission { addresses: Arc::clone(self), network })
+        Ok(QuestionSlot { addresses: Arc::clone(self), network })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
@@ -52,7 +52,7 @@ impl Addresses {
     }
 }
 
-impl Drop for Admission {
+impl Drop for QuestionSlot {
     fn drop(&mut self) {
         let mut under_way = self.addresses.lock();
         if let Some(count) = under_way.get_mut(&self.network) {

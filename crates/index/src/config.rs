@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use ron_types::limits::index as limits;
+use ron_types::limits::{index as limits, lookup, records};
 use ron_types::settings::{
     DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS, ValueKind, choice, live, process, size, texts, time, whole,
 };
 use ron_types::{Size, TimeSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// A hedge earlier than this is answered with noise, a later one comes too late to be of use.
+fn hedge_time() -> ValueKind {
+    time(lookup::HEDGE_AFTER_MIN.as_millis() as u64, lookup::HEDGE_AFTER_MAX.as_millis() as u64)
+}
 
 /// The index.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,7 +23,7 @@ pub struct Options {
     #[schemars(extend("x-setting" = live(time(50, 30 * SECOND_MS))))]
     pub resolve_deadline: TimeSpan,
     /// Time after which more targets are asked, until enough answers were seen to know how long they take.
-    #[schemars(extend("x-setting" = live(time(limits::HEDGE_MIN.as_millis() as u64, limits::HEDGE_MAX.as_millis() as u64))))]
+    #[schemars(extend("x-setting" = live(hedge_time())))]
     pub hedge_after: TimeSpan,
     /// Targets asked at first.
     #[schemars(extend("x-setting" = live(whole(1, 16))))]
@@ -26,9 +31,9 @@ pub struct Options {
     /// Targets asked in addition when the first ones take long; 0 asks nobody else.
     #[schemars(extend("x-setting" = live(whole(0, 16))))]
     pub beta: usize,
-    /// Tries of one question to one target, the first one included.
-    #[schemars(extend("x-setting" = live(whole(1, 10))))]
-    pub retry_max: u32,
+    /// Questions of one lookup that are asked again after a failure that may pass.
+    #[schemars(extend("x-setting" = live(whole(0, 16))))]
+    pub retry_max: usize,
     /// Wait before a question is tried again is drawn from this window.
     #[schemars(extend("x-setting" = live(ValueKind::Window { max_ms: MINUTE_MS })))]
     pub retry_jitter_ms: [u64; 2],
@@ -39,7 +44,7 @@ pub struct Options {
     #[schemars(extend("x-setting" = live(whole(0, 10_000_000))))]
     pub per_ip_per_second: u64,
     /// Largest body of a request, and largest document.
-    #[schemars(extend("x-setting" = live(size(KIB, limits::MANIFEST_BYTES_MAX))))]
+    #[schemars(extend("x-setting" = live(size(KIB, records::MANIFEST_BYTES_MAX))))]
     pub max_body_bytes: Size,
     /// Who may resolve: everybody, or bearers of a token with `index:read`.
     #[schemars(extend("x-setting" = live(choice(&["public", "token"]))))]
@@ -63,17 +68,20 @@ pub struct Options {
     #[schemars(extend("x-setting" = live(time(SECOND_MS, DAY_MS))))]
     pub purge_interval: TimeSpan,
     /// Names and content looked up at the start, before somebody asks.
-    #[schemars(extend("x-setting" = process(texts(limits::WARMUP_KEYS_MAX, limits::SUBJECT_BYTES_MAX))))]
+    #[schemars(extend("x-setting" = process(texts(limits::WARMUP_KEYS_MAX, limits::WARMUP_KEY_BYTES_MAX))))]
     pub warmup_keys: Vec<String>,
     /// Routers asked beside the peers: addresses of their `/routing/v1`.
     #[schemars(extend("x-setting" = process(texts(limits::UPSTREAMS_MAX, limits::UPSTREAM_BYTES_MAX))))]
     pub upstreams: Vec<String>,
     /// Records that the store keeps; more are refused.
     #[schemars(extend("x-setting" = process(whole(1_000, 1_000_000_000))))]
-    pub records_max: u64,
+    pub records_max: usize,
     /// Disk, or in amnesia mode memory, for documents; more are refused.
     #[schemars(extend("x-setting" = process(size(MIB, 1024 * GIB))))]
     pub manifests_bytes_max: Size,
+    /// Memory in which the store keeps pages of its file.
+    #[schemars(extend("x-setting" = process(size(MIB, 64 * GIB))))]
+    pub store_cache_bytes: Size,
     /// Seconds over which the failures of a target are counted.
     #[schemars(extend("x-setting" = live(whole(1, 3_600))))]
     pub error_window_s: u64,
@@ -109,8 +117,8 @@ pub struct LiveOptions {
     pub alpha: usize,
     /// Targets asked in addition.
     pub beta: usize,
-    /// Tries of one question to one target.
-    pub retry_max: u32,
+    /// Questions of one lookup that are asked again.
+    pub retry_max: usize,
     /// Window of the wait before a question is tried again.
     pub retry_jitter: (Duration, Duration),
     /// Questions of one address at once.
@@ -149,15 +157,15 @@ pub struct BreakerOptions {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            resolve_deadline: TimeSpan::from_duration(limits::RESOLVE_DEADLINE),
-            hedge_after: TimeSpan::from_duration(limits::HEDGE_AFTER),
-            alpha: limits::ALPHA,
-            beta: limits::BETA,
-            retry_max: ron_types::limits::RETRY_TRIES_MAX,
-            retry_jitter_ms: [limits::RETRY_JITTER_MS.0, limits::RETRY_JITTER_MS.1],
+            resolve_deadline: TimeSpan::from_duration(lookup::DEADLINE),
+            hedge_after: TimeSpan::from_duration(lookup::HEDGE_AFTER),
+            alpha: lookup::ALPHA,
+            beta: lookup::BETA,
+            retry_max: lookup::RETRIES_MAX,
+            retry_jitter_ms: [lookup::RETRY_JITTER.0.as_millis() as u64, lookup::RETRY_JITTER.1.as_millis() as u64],
             per_ip_connections: ron_types::limits::CONNECTIONS_PER_IP_MAX,
             per_ip_per_second: 0,
-            max_body_bytes: Size(limits::MANIFEST_BYTES_MAX),
+            max_body_bytes: Size(records::MANIFEST_BYTES_MAX),
             access: Access::Public,
             resolvers: limits::RESOLVERS,
             cache_bytes: Size(limits::CACHE_BYTES),
@@ -167,17 +175,27 @@ impl Default for Options {
             purge_interval: TimeSpan::from_duration(limits::PURGE_INTERVAL),
             warmup_keys: Vec::new(),
             upstreams: Vec::new(),
-            records_max: limits::RECORDS_MAX,
-            manifests_bytes_max: Size(limits::MANIFESTS_BYTES_MAX),
-            error_window_s: 30,
-            trip_threshold: 50,
-            cooldown_s: 5,
-            half_open_probes: 2,
+            records_max: records::RECORDS_MAX,
+            manifests_bytes_max: Size(records::MANIFESTS_BYTES_MAX),
+            store_cache_bytes: Size(records::STORE_CACHE_BYTES),
+            error_window_s: lookup::BREAKER_WINDOW.as_secs(),
+            trip_threshold: u64::from(lookup::BREAKER_TRIP_PER_MILLE / 10),
+            cooldown_s: lookup::BREAKER_COOLDOWN.as_secs(),
+            half_open_probes: lookup::BREAKER_PROBES,
         }
     }
 }
 
 impl Options {
+    /// Bounds of the store.
+    pub fn bounds(&self) -> ron_store::Bounds {
+        ron_store::Bounds {
+            records_max: self.records_max,
+            manifests_bytes_max: self.manifests_bytes_max.bytes(),
+            cache_bytes: self.store_cache_bytes.bytes(),
+        }
+    }
+
     /// What a reload may change.
     pub fn live(&self) -> LiveOptions {
         let [low, high] = self.retry_jitter_ms;

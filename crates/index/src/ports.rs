@@ -49,7 +49,7 @@ pub enum TargetId {
 }
 
 /// Kind of a target: those of one kind are about as quick as each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TargetClass {
     /// Peers of the network.
     Peer,

@@ -8,7 +8,7 @@ use ron_types::limits::index::{WATCHER_ITEMS_MAX, WATCHERS_MAX};
 use tokio::sync::Notify;
 
 use crate::query::Query;
-use crate::words::Change;
+use crate::words::Notice;
 
 /// All watchers of the node.
 #[derive(Default)]
@@ -30,8 +30,8 @@ struct Inbox {
 
 #[derive(Default)]
 struct Waiting {
-    changes: VecDeque<Change>,
-    /// Changes that made room since the reader was last told.
+    changes: VecDeque<Notice>,
+    /// Notices that made room since the reader was last told.
     missed: u64,
 }
 
@@ -56,10 +56,10 @@ impl Watchers {
     }
 
     /// Tells those who watch this query of a change. Never waits.
-    pub fn tell(&self, query: &Query, change: &Change) {
+    pub fn tell(&self, query: &Query, notice: &Notice) {
         let inboxes = lock(&self.table).by_query.get(query).cloned().unwrap_or_default();
         for inbox in inboxes {
-            inbox.put(change.clone());
+            inbox.put(notice.clone());
         }
     }
 
@@ -68,7 +68,7 @@ impl Watchers {
         lock(&self.table).count
     }
 
-    /// Changes in the fullest inbox.
+    /// Notices in the fullest inbox.
     pub fn deepest(&self) -> usize {
         let table = lock(&self.table);
         table.by_query.values().flatten().map(|inbox| lock(&inbox.waiting).changes.len()).max().unwrap_or(0)
@@ -76,41 +76,41 @@ impl Watchers {
 }
 
 impl Inbox {
-    fn put(&self, change: Change) {
+    fn put(&self, notice: Notice) {
         {
             let mut waiting = lock(&self.waiting);
             if waiting.changes.len() >= WATCHER_ITEMS_MAX {
                 waiting.changes.pop_front();
                 waiting.missed += 1;
             }
-            waiting.changes.push_back(change);
+            waiting.changes.push_back(notice);
         }
         self.arrived.notify_one();
     }
 
     /// Loss is told where it happened: before the oldest change that is left.
-    fn take(&self) -> Option<Change> {
+    fn take(&self) -> Option<Notice> {
         let mut waiting = lock(&self.waiting);
         match std::mem::take(&mut waiting.missed) {
             0 => waiting.changes.pop_front(),
-            missed => Some(Change::Missed(missed)),
+            missed => Some(Notice::Missed(missed)),
         }
     }
 }
 
 impl Watch {
     /// The next change. Cancel-safe.
-    pub async fn next(&mut self) -> Change {
+    pub async fn next(&mut self) -> Notice {
         loop {
-            if let Some(change) = self.inbox.take() {
-                return change;
+            if let Some(notice) = self.inbox.take() {
+                return notice;
             }
             self.inbox.arrived.notified().await;
         }
     }
 
     /// A change that waits already.
-    pub fn try_next(&mut self) -> Option<Change> {
+    pub fn try_next(&mut self) -> Option<Notice> {
         self.inbox.take()
     }
 }
@@ -142,8 +142,8 @@ mod tests {
         Query::Providers(Key([number; 32]))
     }
 
-    fn change(number: u8) -> Change {
-        Change::Manifest(ContentId::blake3([number; 32]))
+    fn change(number: u8) -> Notice {
+        Notice::Manifest(ContentId::blake3([number; 32]))
     }
 
     #[tokio::test]
@@ -155,7 +155,7 @@ mod tests {
             watchers.tell(&query(1), &change(number));
         }
         assert_eq!(watchers.deepest(), WATCHER_ITEMS_MAX);
-        assert_eq!(watch.next().await, Change::Missed(3));
+        assert_eq!(watch.next().await, Notice::Missed(3));
         assert_eq!(watch.next().await, change(3));
         drop(watch);
         assert_eq!((watchers.len(), lock(&watchers.table).by_query.len()), (0, 0));

@@ -4,8 +4,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ron_lookup::Terms;
-use ron_store::{ContentId, IpnsRecord, NameRecord, PeerId, PeerRecord, ProviderRecord, PublicKey, Subject};
+use ron_lookup::{AskEnd, BreakerState, Terms};
+use ron_store::{ContentId, IpnsRecord, Multiaddr, NameRecord, PeerId, PeerRecord, ProviderRecord, PublicKey, Subject};
+
+use ron_types::limits::index::PROVIDERS_MAX;
 
 use crate::ports::TargetId;
 
@@ -22,7 +24,7 @@ pub struct ResolveOptions {
 
 impl Default for ResolveOptions {
     fn default() -> Self {
-        ResolveOptions { budget: None, fresh: false, max: ron_types::limits::index::PROVIDERS_MAX }
+        ResolveOptions { budget: None, fresh: false, max: PROVIDERS_MAX }
     }
 }
 
@@ -59,7 +61,7 @@ pub struct Resolution {
     pub name: Option<NameRecord>,
     /// The content that was asked for, or that the name leads to.
     pub content: Option<ContentId>,
-    /// The content itself, where it is a document that this node keeps.
+    /// The document that the content is, where this node keeps it.
     pub manifest: Option<ManifestView>,
     /// Who has the content, best first.
     pub providers: Arc<[RankedProvider]>,
@@ -84,13 +86,13 @@ pub struct Resolution {
     pub made: Arc<OnceLock<Bytes>>,
 }
 
-/// A document that content addresses, with its bytes verified against the digest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A document that this node keeps. Its bytes were verified against the id before this was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ManifestView {
     /// Hash of the document.
     pub id: ContentId,
-    /// The document.
-    pub bytes: Bytes,
+    /// Length of the document in bytes.
+    pub length: usize,
 }
 
 /// Somebody who has the content, and how good they look.
@@ -111,27 +113,14 @@ pub struct AskView {
     pub target: TargetId,
     /// When, since the lookup began.
     pub started: Duration,
-    /// When it was over, since the lookup began; none if the lookup ended first.
-    pub ended: Option<Duration>,
+    /// When it was over, since the lookup began.
+    pub ended: Duration,
     /// Whether it was asked because others took long.
     pub hedge: bool,
+    /// Steps from the targets that were known first, which are step 1.
+    pub hop: u32,
     /// What came of it.
     pub end: AskEnd,
-}
-
-/// What came of a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AskEnd {
-    /// It had what was looked for.
-    Won,
-    /// It answered, without what was looked for.
-    Lost,
-    /// Another was quicker, or the time was over: the question was taken back.
-    Cancelled,
-    /// It failed, or answered with records that do not hold.
-    Failed,
-    /// It was not asked: it keeps failing.
-    Skipped,
 }
 
 /// One value that a key leads to, with how it was found: for questions that are not about providers.
@@ -162,20 +151,20 @@ pub type NameAnswer = Single<NameRecord>;
 
 /// A provider as an operator publishes it: this node signs it, and so vouches for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProviderFields {
+pub struct ProviderOffer {
     /// The provider; none for this node itself.
     pub peer: Option<PeerId>,
-    /// Where it is reached, as text of multiaddresses.
-    pub addrs: Vec<String>,
+    /// Where it is reached.
+    pub addrs: Vec<Multiaddr>,
     /// Protocols it speaks.
     pub protocols: Vec<String>,
-    /// Time for which the record holds.
-    pub ttl: Duration,
+    /// Time for which the record holds; 24 h where nobody says.
+    pub ttl: Option<Duration>,
 }
 
 /// What became of something published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Published {
+pub enum PublishOutcome {
     /// It is in the store, and on its way to the peers that keep it.
     Stored,
     /// It was known already.
@@ -186,7 +175,7 @@ pub enum Published {
 
 /// Something that changed, for those who watch its subject.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum Notice {
     /// A provider was published, renewed, or took its word back.
     Provider {
         /// The provider's record.
@@ -268,8 +257,8 @@ pub enum IndexEvent {
     Breaker {
         /// The target.
         target: TargetId,
-        /// Its state from now on: `closed`, `open` or `half_open`.
-        state: &'static str,
+        /// Its state from now on.
+        state: BreakerState,
     },
     /// Everything that was cached is forgotten.
     Purged {
@@ -317,8 +306,12 @@ pub struct Capacity {
 pub struct TargetView {
     /// The target.
     pub target: TargetId,
-    /// `closed`, `open` or `half_open`.
-    pub state: &'static str,
+    /// State of its breaker.
+    pub state: BreakerState,
+    /// Questions in the error window.
+    pub calls: u32,
+    /// Of these, those that failed.
+    pub failures: u32,
 }
 
 /// The index at a glance.

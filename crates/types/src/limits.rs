@@ -552,30 +552,16 @@ pub mod index {
     pub const WORK_CAPACITY: usize = 512;
     /// Subjects waiting to be looked up again.
     pub const REFRESH_CAPACITY: usize = 256;
+    /// Subjects looked up again at once.
+    pub const REFRESH_AT_ONCE: usize = 16;
     /// Events an observer may be behind, as the contract has it.
     pub const EVENTS_CAPACITY: usize = 1024;
     /// Changes that wait for one watcher, before the oldest make room.
     pub const WATCHER_ITEMS_MAX: usize = 64;
     /// Watchers of a node.
     pub const WATCHERS_MAX: usize = 8192;
-    /// Time in which a question is answered, whatever peers do.
-    pub const RESOLVE_DEADLINE: Duration = Duration::from_millis(1200);
     /// A lookup ends this long before its callers' time is over, so that they get what it found.
     pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
-    /// Time after which more targets are asked, before it was measured.
-    pub const HEDGE_AFTER: Duration = Duration::from_millis(150);
-    /// No hedge is sent earlier, however quick the targets are.
-    pub const HEDGE_MIN: Duration = Duration::from_millis(20);
-    /// No hedge is sent later, however slow the targets are.
-    pub const HEDGE_MAX: Duration = Duration::from_millis(400);
-    /// Targets asked at first.
-    pub const ALPHA: usize = 3;
-    /// Targets asked in addition when the first ones take long.
-    pub const BETA: usize = 2;
-    /// Candidates a lookup begins with.
-    pub const CANDIDATES_MAX: usize = 20;
-    /// Window of the wait before a question is tried again, in milliseconds.
-    pub const RETRY_JITTER_MS: (u64, u64) = (50, 100);
     /// Lookups under way at once. They wait more than they work.
     pub const RESOLVERS: usize = 64;
     /// Memory for answers.
@@ -592,24 +578,18 @@ pub mod index {
     pub const BREAKER_ROLL: Duration = Duration::from_secs(1);
     /// Names and content that can be looked up at the start.
     pub const WARMUP_KEYS_MAX: usize = 1024;
-    /// Longest name or hash, in bytes.
-    pub const SUBJECT_BYTES_MAX: usize = 512;
+    /// Longest name or hash at the start, in bytes.
+    pub const WARMUP_KEY_BYTES_MAX: usize = 512;
+    /// Time for which the first lookups wait for the network to know somebody.
+    pub const WARMUP_WAIT: Duration = Duration::from_secs(10);
     /// Upstream routers.
     pub const UPSTREAMS_MAX: usize = 16;
     /// Longest address of an upstream router, in bytes.
     pub const UPSTREAM_BYTES_MAX: usize = 256;
-    /// Records that the store keeps.
-    pub const RECORDS_MAX: u64 = 20_000_000;
-    /// Disk or memory for documents.
-    pub const MANIFESTS_BYTES_MAX: usize = 1024 * MIB;
-    /// Largest document.
-    pub const MANIFEST_BYTES_MAX: usize = MIB;
     /// Providers of one answer.
-    pub const PROVIDERS_MAX: usize = 64;
-    /// Records taken from one reply; a reply with more is cut.
-    pub const REPLY_RECORDS_MAX: usize = 64;
-    /// Closer peers taken from one reply.
-    pub const REPLY_CLOSER_MAX: usize = 20;
+    pub const PROVIDERS_MAX: usize = super::records::PROVIDERS_PER_KEY_MAX;
+    /// Providers that one lookup looks at, before the best are taken.
+    pub const CANDIDATES_MAX: usize = 4 * PROVIDERS_MAX;
     /// Updates written in one transaction.
     pub const INGEST_BATCH_MAX: usize = 256;
     /// Callers that wait for one coalesced update.
@@ -618,21 +598,24 @@ pub mod index {
     pub const INGEST_DEADLINE: Duration = Duration::from_secs(2);
     /// Lookups that the live page can draw.
     pub const RECENT_MAX: usize = 64;
-    /// Peers and addresses of which it is remembered how they did.
+    /// Seconds over which the load of the resolvers is averaged.
+    pub const CAPACITY_WINDOW_S: usize = 60;
+    /// Peers of which it is remembered how they did.
     pub const PEERS_REMEMBERED_MAX: usize = 4096;
+    /// Targets that metrics name.
+    pub const TARGETS_NAMED_MAX: usize = 64;
     /// Addresses with questions under way at once.
     pub const ADDRESSES_MAX: usize = 65_536;
     /// How long an idempotency key is remembered.
     pub const IDEMPOTENCY_WINDOW: Duration = Duration::from_secs(24 * 3600);
     /// Longest idempotency key, in bytes.
     pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+    /// Time a provider record holds where nobody says.
+    pub const PROVIDER_TTL: Duration = Duration::from_secs(24 * 3600);
     /// Time a name holds where nobody says.
-    pub const NAME_TTL: Duration = Duration::from_secs(48 * 3600);
+    pub const NAME_TTL: Duration = super::records::TTL_MAX;
 
-    const _: () = assert!(HEDGE_MIN.as_millis() <= HEDGE_AFTER.as_millis());
-    const _: () = assert!(HEDGE_AFTER.as_millis() <= HEDGE_MAX.as_millis());
-    const _: () = assert!(HEDGE_MAX.as_millis() < RESOLVE_DEADLINE.as_millis(), "a hedge comes in time to be of use");
     const _: () = assert!(ANSWER_MARGIN.as_millis() <= 50, "the deadline holds within 50 ms");
-    const _: () = assert!(MANIFEST_BYTES_MAX <= super::BODY_BYTES_MAX, "the HTTP plane reads what the index takes");
     const _: () = assert!(UNKNOWN_TTL.as_millis() < ABSENT_TTL.as_millis(), "not to know is worth less than to know");
+    const _: () = assert!(INGEST_BATCH_MAX >= super::INDEX_INGEST_CAPACITY, "a drain writes what waits in one go");
 }
