@@ -3,6 +3,8 @@
 //! A service is its crate, its surface in `ron-api`, one file below this one, and one line in [`SERVICES`]:
 //! docs/adding-a-service.md.
 
+mod dht;
+mod index;
 mod mailbox;
 mod overlay;
 mod ports;
@@ -31,7 +33,8 @@ pub use crate::ingress::PeerPort;
 pub use ports::Ports;
 
 /// The services of this binary, in start order.
-pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox, &rewarder::Rewarder, &overlay::Overlay];
+pub static SERVICES: &[&dyn Service] =
+    &[&mailbox::Mailbox, &rewarder::Rewarder, &overlay::Overlay, &dht::Dht, &index::Index];
 
 /// One service: what it declares, and how it becomes part of a node.
 pub trait Service: Sync {

@@ -98,7 +98,9 @@ impl Checks for ValueKind {
             ValueKind::Whole { .. } | ValueKind::WholeOrAuto { .. } | ValueKind::Size { .. } | ValueKind::Permits => {
                 whole(text)
             }
-            ValueKind::Names(_) | ValueKind::Nodes { .. } | ValueKind::Texts { .. } => list(&|name| Value::String(name.to_owned())),
+            ValueKind::Names(_) | ValueKind::Nodes { .. } | ValueKind::Texts { .. } => {
+                list(&|name| Value::String(name.to_owned()))
+            }
             ValueKind::Window { .. } => list(&whole),
             ValueKind::Time { .. }
             | ValueKind::Address

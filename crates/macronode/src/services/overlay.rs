@@ -79,6 +79,7 @@ impl Service for Overlay {
             ring_bytes: options.ring_bytes.bytes(),
         };
         let overlay = svc_overlay::install(node.builder, fixed, live);
+        node.ports.offer(overlay.clone());
         let authority = node.authority.clone();
         let frames = ron_api::overlay_frames(overlay.clone(), authority.clone());
         let peers: Arc<dyn PeerPort> = Arc::new(Port { overlay: overlay.clone(), tls });

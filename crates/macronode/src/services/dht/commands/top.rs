@@ -77,7 +77,8 @@ impl PaneView for DhtView {
 
     fn plain(&self) -> String {
         let Some(network) = &self.0 else { return "this token may not see the network (dht:read)\n".to_owned() };
-        let mut rows = vec![[&["node"], &COLUMNS[..], &["addresses"]].concat().iter().map(ToString::to_string).collect()];
+        let mut rows =
+            vec![[&["node"], &COLUMNS[..], &["addresses"]].concat().iter().map(ToString::to_string).collect()];
         rows.extend(network.peers.iter().map(|peer| {
             let ends = [one_line(short(&peer.peer_id)), one_line(&peer.addrs.join(" "))];
             let [first, last] = ends;

@@ -81,8 +81,7 @@ mod tests {
 
     #[test]
     fn a_name_is_shown_with_its_record() {
-        let named =
-            Named { name: "name:a@00".to_owned(), value: "b3:11".to_owned(), sequence: 3, ..Named::default() };
+        let named = Named { name: "name:a@00".to_owned(), value: "b3:11".to_owned(), sequence: 3, ..Named::default() };
         let text = show(&named);
         assert!(text.starts_with("name        name:a@00\nstands for  b3:11\nnumber      3\n"), "{text}");
         assert_eq!(path_of("a/b@00"), "/names/a%2Fb%4000");

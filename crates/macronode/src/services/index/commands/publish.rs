@@ -31,9 +31,8 @@ struct Hashed {
 
 /// Publishes a file.
 pub async fn publish(args: &PublishArgs) -> Result<Report, Failure> {
-    let hashed = hash(&args.file).map_err(|error| {
-        Failure::new(Code::NodeRefused, format!("cannot read {}: {error}", args.file.display()))
-    })?;
+    let hashed = hash(&args.file)
+        .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot read {}: {error}", args.file.display())))?;
     let id = hashed.id.to_string();
     let mut client = ApiClient::find(&args.node)?;
     let is_kept = hashed.content.is_some();

@@ -191,10 +191,8 @@ impl PaneView for IndexView {
             let id = Cell::from(format!(" {}", short(&lookup.id)));
             Row::new([time].into_iter().chain(lookup.cells().map(right)).chain([id])).style(lookup.style())
         });
-        let widths = [Constraint::Length(10)]
-            .into_iter()
-            .chain(WIDTHS.map(Constraint::Length))
-            .chain([Constraint::Min(12)]);
+        let widths =
+            [Constraint::Length(10)].into_iter().chain(WIDTHS.map(Constraint::Length)).chain([Constraint::Min(12)]);
         frame.render_widget(Table::new(rows, widths).header(head_row(" lookup", &COLUMNS, " id")), area);
     }
 
