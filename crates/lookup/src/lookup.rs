@@ -12,6 +12,7 @@ use ron_types::limits::lookup as limits;
 use crate::chance::Chance;
 use crate::guards::{Guards, Verdict};
 use crate::space::Position;
+use crate::table::IpGroup;
 use crate::{Admission, Millis, millis};
 
 mod course;
@@ -82,6 +83,15 @@ pub struct Candidate<T> {
     pub target: T,
     /// Where it stands, computed from its identity and never taken from a peer's word.
     pub position: Position,
+    /// Network of the address it is reached at, where it is known and counts: see [`crate::ip_group`].
+    pub group: Option<IpGroup>,
+}
+
+impl<T> Candidate<T> {
+    /// A candidate of no known network of addresses.
+    pub fn new(target: T, position: Position) -> Self {
+        Candidate { target, position, group: None }
+    }
 }
 
 /// Something that happened to a lookup.
@@ -282,7 +292,7 @@ impl<T: LookupTarget> Lookup<T> {
     /// Fills the free places, hedges what is late, and ends when nothing is left to ask.
     fn proceed(&mut self, now_ms: Millis, guards: &mut dyn Guards<T>, actions: &mut Vec<Action<T>>) {
         while self.known.in_flight_count(false) < self.limits.alpha.max(1) {
-            let Some(target) = self.known.next_in_front(now_ms) else { break };
+            let Some(target) = self.known.next_in_front(now_ms, self.limits.hedge_after_ms) else { break };
             if !self.ask(now_ms, target, false, guards, actions) {
                 break;
             }
@@ -339,7 +349,9 @@ impl<T: LookupTarget> Lookup<T> {
             return;
         }
         while self.known.in_flight_count(true) < self.limits.beta && self.course.asks() < self.limits.asks_max {
-            let Some(target) = self.known.next_for_hedge(now_ms, |target| guards.is_closed(target)) else { return };
+            let may = |target: &T| guards.is_closed(target);
+            let next = self.known.next_for_hedge(now_ms, self.limits.hedge_after_ms, may);
+            let Some(target) = next else { return };
             if !guards.take_hedge() || !self.ask(now_ms, target, true, guards, actions) {
                 return;
             }

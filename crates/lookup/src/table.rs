@@ -146,7 +146,12 @@ impl<T: LookupTarget> PeerTable<T> {
     pub fn nearest(&self, key: &Position, count: usize) -> Vec<Candidate<T>> {
         let mut found = Vec::with_capacity(count.min(self.peers.len()));
         gather(&self.peers, key, 0, count, &mut found);
-        found.into_iter().map(|peer| Candidate { target: peer.target.clone(), position: peer.position }).collect()
+        let candidate = |peer: &Peer<T>| Candidate {
+            target: peer.target.clone(),
+            position: peer.position,
+            group: peer.groups.first().copied(),
+        };
+        found.into_iter().map(candidate).collect()
     }
 
     /// All peers, by position.

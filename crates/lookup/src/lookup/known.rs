@@ -1,14 +1,19 @@
 //! The targets one lookup knows, nearest first, and the front: the nearest that must answer.
 //!
-//! A peer that lies can name any number of its own. So each target remembers from which of the first candidates the
-//! chain that named it came, and those named by a single chain fill at most half of the front while there are others.
+//! A peer that lies can name any number of its own, or of nobody. So each target remembers from which of the first
+//! candidates the chain that named it came. While there are others, those of a single chain fill at most half of the
+//! front and hold at most two places in flight, and a chain whose targets are silent is asked after the others. Those
+//! of one network of addresses fill at most a quarter of the front.
 
 use super::{Candidate, LookupTarget};
 use crate::Millis;
 use crate::space::{Distance, Position, distance};
+use crate::table::IpGroup;
 
 /// Chains that are told apart; more first candidates than this share one.
 const LINEAGES: usize = 64;
+/// Targets of a single chain that are asked at once while others wait.
+const CHAIN_IN_FLIGHT_MAX: usize = 2;
 
 /// What became of a target so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,15 @@ pub(super) struct Known<T> {
     /// One bit for each first candidate from which a chain leads here.
     lineage: u64,
     is_first: bool,
+    group: Option<IpGroup>,
+}
+
+/// What the targets of one chain, and of no other, did so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chain {
+    in_flight: usize,
+    /// Asks that failed or are late.
+    debt: usize,
 }
 
 /// All known targets of one lookup, nearest first.
@@ -56,6 +70,17 @@ impl<T> Known<T> {
     fn is_fresh(&self, now_ms: Millis) -> bool {
         matches!(self.standing, Standing::Fresh { not_before_ms } if now_ms >= not_before_ms)
     }
+
+    /// The chain that alone led here.
+    fn single_chain(&self) -> Option<usize> {
+        (!self.is_first && self.lineage.is_power_of_two()).then(|| self.lineage.trailing_zeros() as usize)
+    }
+
+    /// All chains that led here.
+    fn chains(&self) -> impl Iterator<Item = usize> {
+        let lineage = self.lineage;
+        (0..LINEAGES).filter(move |chain| lineage >> chain & 1 == 1)
+    }
 }
 
 impl<T: LookupTarget> KnownSet<T> {
@@ -74,7 +99,7 @@ impl<T: LookupTarget> KnownSet<T> {
     }
 
     fn add(&mut self, candidate: Candidate<T>, hop: u32, lineage: u64, is_first: bool) {
-        let Candidate { target, position } = candidate;
+        let Candidate { target, position, group } = candidate;
         let distance = distance(&self.key, &position);
         let place = self.known.binary_search_by(|known| (known.distance, &known.target).cmp(&(distance, &target)));
         match place {
@@ -91,7 +116,7 @@ impl<T: LookupTarget> KnownSet<T> {
                     self.known.remove(furthest);
                 }
                 let standing = Standing::Fresh { not_before_ms: 0 };
-                self.known.insert(index, Known { target, distance, standing, hop, lineage, is_first });
+                self.known.insert(index, Known { target, distance, standing, hop, lineage, is_first, group });
             }
         }
     }
@@ -142,16 +167,47 @@ impl<T: LookupTarget> KnownSet<T> {
         (known.hop, known.lineage)
     }
 
-    /// The nearest target of the front that can be asked now.
-    pub(super) fn next_in_front(&self, now_ms: Millis) -> Option<T> {
+    /// The target of the front to be asked next.
+    pub(super) fn next_in_front(&self, now_ms: Millis, late_after_ms: Millis) -> Option<T> {
         let front = self.front();
-        front.into_iter().map(|index| &self.known[index]).find(|known| known.is_fresh(now_ms)).map(|k| k.target.clone())
+        self.best(front.iter().map(|index| &self.known[*index]), now_ms, late_after_ms)
     }
 
-    /// The nearest target at all that can be asked now and passes `may`: the one that would follow if a late one of
+    /// The target to be asked next that passes `may`, beyond the front as well: whoever would follow if a late one of
     /// the front failed.
-    pub(super) fn next_for_hedge(&self, now_ms: Millis, may: impl Fn(&T) -> bool) -> Option<T> {
-        self.known.iter().find(|known| known.is_fresh(now_ms) && may(&known.target)).map(|known| known.target.clone())
+    pub(super) fn next_for_hedge(&self, now_ms: Millis, late_after_ms: Millis, may: impl Fn(&T) -> bool) -> Option<T> {
+        self.best(self.known.iter().filter(|known| may(&known.target)), now_ms, late_after_ms)
+    }
+
+    /// The nearest that can be asked now, of the chains that have kept their word so far.
+    fn best<'a>(&self, among: impl Iterator<Item = &'a Known<T>>, now_ms: Millis, late_after_ms: Millis) -> Option<T>
+    where
+        T: 'a,
+    {
+        let chains = self.chains(now_ms, late_after_ms);
+        let preference = |known: &&Known<T>| {
+            let is_crowded = known.single_chain().is_some_and(|chain| chains[chain].in_flight >= CHAIN_IN_FLIGHT_MAX);
+            let debt = || known.chains().map(|chain| chains[chain].debt).min().unwrap_or(0);
+            (is_crowded, if known.is_first { 0 } else { debt() })
+        };
+        // Of equals the first is taken, and the known are ordered by distance.
+        among.filter(|known| known.is_fresh(now_ms)).min_by_key(preference).map(|known| known.target.clone())
+    }
+
+    fn chains(&self, now_ms: Millis, late_after_ms: Millis) -> [Chain; LINEAGES] {
+        let mut chains = [Chain::default(); LINEAGES];
+        for known in &self.known {
+            let Some(chain) = known.single_chain().and_then(|chain| chains.get_mut(chain)) else { continue };
+            match known.standing {
+                Standing::InFlight { started_ms, .. } => {
+                    chain.in_flight += 1;
+                    chain.debt += usize::from(now_ms >= started_ms.saturating_add(late_after_ms));
+                }
+                Standing::Failed => chain.debt += 1,
+                Standing::Fresh { .. } | Standing::Answered | Standing::Skipped => {}
+            }
+        }
+        chains
     }
 
     /// Whether nobody in the front is still to be asked or awaited.
@@ -170,23 +226,31 @@ impl<T: LookupTarget> KnownSet<T> {
         self.is_settled() && lost * 3 <= front.len()
     }
 
-    /// The nearest targets that are not lost, with those of a single chain held to half of them.
+    /// The nearest targets that are not lost, with single chains and networks of addresses held to their shares.
     fn front(&self) -> Vec<usize> {
-        let share_max = (self.nearest / 2).max(1);
-        let mut of_lineage = [0usize; LINEAGES];
+        let chain_max = (self.nearest / 2).max(1);
+        let group_max = (self.nearest / 4).max(1);
+        let mut of_chain = [0usize; LINEAGES];
+        let mut of_group: Vec<(IpGroup, usize)> = Vec::new();
         let mut front = Vec::with_capacity(self.nearest);
         let mut passed_over = Vec::new();
         for (index, known) in self.known.iter().enumerate().filter(|(_, known)| !known.is_lost()) {
             if front.len() == self.nearest {
                 break;
             }
-            if !known.is_first && known.lineage.is_power_of_two() {
-                let count = &mut of_lineage[known.lineage.trailing_zeros() as usize];
-                if *count == share_max {
-                    passed_over.push(index);
-                    continue;
-                }
-                *count += 1;
+            let chain = known.single_chain();
+            let in_group = |(group, _): &&mut (IpGroup, usize)| Some(*group) == known.group;
+            let group = of_group.iter_mut().find(in_group);
+            let is_chain_full = chain.is_some_and(|chain| of_chain[chain] >= chain_max);
+            if is_chain_full || group.as_ref().is_some_and(|(_, count)| *count >= group_max) {
+                passed_over.push(index);
+                continue;
+            }
+            chain.into_iter().for_each(|chain| of_chain[chain] += 1);
+            match (group, known.group) {
+                (Some((_, count)), _) => *count += 1,
+                (None, Some(group)) => of_group.push((group, 1)),
+                (None, None) => {}
             }
             front.push(index);
         }

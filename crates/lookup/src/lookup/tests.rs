@@ -241,6 +241,35 @@ fn a_single_chain_of_liars_does_not_fill_the_front() {
 }
 
 #[test]
+fn a_chain_that_leads_to_nobody_does_not_take_all_places() {
+    // Target 100 answers first and names twenty that do not exist. Two of them are tried, then the others' turn comes.
+    let script = |target, _| match target {
+        100 => Reply::Answer { after_ms: 5, satisfactory: false, closer: (1..=20).collect() },
+        101..=106 => Reply::Answer { after_ms: 20, satisfactory: false, closer: vec![60, 61] },
+        61 => Reply::found(20),
+        60 => Reply::empty(20),
+        _ => Reply::Silence,
+    };
+    let lookup = Lookup::new(position(0), limits(), first_candidates(100..=106), 0, 7);
+    let run = drive(lookup, 0, limits(), &mut guards(), script);
+    assert_eq!(run.finished.conclusion, Conclusion::Found);
+    assert!(run.took_ms <= 150, "{:?}", run.asked);
+}
+
+#[test]
+fn a_network_of_addresses_fills_a_quarter_of_the_front() {
+    let script = |target, _| if target == 104 { Reply::found(5) } else { Reply::empty(5) };
+    let group = crate::ip_group([203, 0, 113, 9].into(), true);
+    let crowd = (1..=20).map(|target| Candidate { group, ..driver::candidate(target) });
+    let candidates = crowd.chain(first_candidates(100..=110)).collect();
+    let lookup = Lookup::new(position(0), limits(), candidates, 0, 7);
+    let run = drive(lookup, 0, limits(), &mut guards(), script);
+    assert_eq!(run.finished.conclusion, Conclusion::Found);
+    let of_crowd = run.asked.iter().filter(|(_, target, _)| *target <= 20).count();
+    assert_eq!(of_crowd, 2, "{:?}", run.asked);
+}
+
+#[test]
 fn what_peers_name_is_bounded() {
     let bounds = HedgeLimits { closer_max: 3, candidates_max: 10, asks_max: 12, ..limits() };
     let endless = |target: u32, _| Reply::Answer {

@@ -44,7 +44,7 @@ pub(super) fn position(target: u32) -> Position {
 }
 
 pub(super) fn candidate(target: u32) -> Candidate<u32> {
-    Candidate { target, position: position(target) }
+    Candidate::new(target, position(target))
 }
 
 pub(super) fn first_candidates(targets: std::ops::RangeInclusive<u32>) -> Vec<Candidate<u32>> {
