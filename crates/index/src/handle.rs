@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_kernel::bus::BroadcastReceiver;
-use ron_store::{ContentId, IpnsRecord, Name, NameRecord, PeerId, PeerRecord, ProviderRecord, PublicKey, Record, Subject};
+use ron_store::{ContentId, Name, NameRecord, PeerId, ProviderRecord, PublicKey, Record, Subject};
 use ron_types::Error;
 
-use crate::admission::Admission;
+use crate::admission::QuestionSlot;
 use crate::config::LiveOptions;
 use crate::ports::{Question, Reply};
 use crate::shared::Shared;
 use crate::stream::ProviderStream;
 use crate::watchers::Watch;
 use crate::words::{
-    AdminDone, AdminRequest, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, ManifestView, NameAnswer,
-    PeerAnswer, ProviderFields, Published, Resolution, ResolveOptions, TargetView,
+    AdminDone, AdminRequest, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, NameAnswer,
+    PeerAnswer, ProviderOffer, PublishOutcome, Resolution, ResolveOptions, TargetView,
 };
 
 /// The index. Clones are the same index.
@@ -44,7 +44,7 @@ impl Index {
 
     /// Lets a question of this address in, or says Busy: too many of it are under way, or it is too fast. Held while
     /// the question is answered.
-    pub fn admit(&self, ip: IpAddr) -> Result<Admission, Error> {
+    pub fn admit(&self, ip: IpAddr) -> Result<QuestionSlot, Error> {
         todo!()
     }
 
@@ -68,13 +68,23 @@ impl Index {
         &self,
         tenant: &str,
         content: &ContentId,
-        fields: ProviderFields,
+        offer: ProviderOffer,
+    ) -> Result<ProviderRecord, Error> {
+        todo!()
+    }
+
+    /// Takes back what this node said of a provider; none for this node itself.
+    pub async fn withdraw_provider(
+        &self,
+        tenant: &str,
+        content: &ContentId,
+        peer: Option<PeerId>,
     ) -> Result<ProviderRecord, Error> {
         todo!()
     }
 
     /// Publishes a record that somebody signed: a provider, a name or a peer. Integrity if the signature does not hold.
-    pub async fn publish_record(&self, tenant: &str, record: Record) -> Result<Published, Error> {
+    pub async fn publish_record(&self, tenant: &str, record: Record) -> Result<PublishOutcome, Error> {
         todo!()
     }
 
@@ -84,7 +94,7 @@ impl Index {
     }
 
     /// A document that this node keeps, its bytes verified.
-    pub async fn manifest(&self, id: &ContentId) -> Result<Option<ManifestView>, Error> {
+    pub async fn manifest(&self, id: &ContentId) -> Result<Option<Bytes>, Error> {
         todo!()
     }
 
@@ -120,7 +130,7 @@ impl Index {
     }
 
     /// Publishes the record of an IPNS name; Schema or Integrity if it does not hold.
-    pub async fn ipns_put(&self, tenant: &str, name: PeerId, record: &[u8]) -> Result<Published, Error> {
+    pub async fn ipns_put(&self, tenant: &str, name: PeerId, record: &[u8]) -> Result<PublishOutcome, Error> {
         todo!()
     }
 
@@ -139,8 +149,8 @@ impl Index {
         todo!()
     }
 
-    /// Content that is pinned, in order, from after this one on.
-    pub async fn pins(&self, after: Option<ContentId>, max: usize) -> Result<Vec<ContentId>, Error> {
+    /// What is pinned, in order, from after this on, each with the Unix milliseconds of when it was.
+    pub async fn pins(&self, after: Option<Subject>, max: usize) -> Result<Vec<(Subject, u64)>, Error> {
         todo!()
     }
 
