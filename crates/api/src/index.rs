@@ -80,13 +80,22 @@ struct App {
     index: Index,
     authority: Authority,
     kernel: KernelHandle,
+    own_addresses: OwnAddresses,
 }
 
+/// Multiaddresses at which the node itself is reached, as they are now.
+pub type OwnAddresses = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
 /// Adds the routes of the index.
-pub fn index_routes(builder: ApiBuilder, index: Index, authority: Authority) -> ApiBuilder {
+pub fn index_routes(
+    builder: ApiBuilder,
+    index: Index,
+    authority: Authority,
+    own_addresses: OwnAddresses,
+) -> ApiBuilder {
     let kernel = builder.kernel().clone();
     let builder = builder.surface(&SURFACE).authority(&authority);
-    let app = Arc::new(App { index, authority, kernel });
+    let app = Arc::new(App { index, authority, kernel, own_addresses });
     let groups: [fn(Routes) -> Routes; GROUPS.len()] = [
         resolve::routes,
         batch::routes,

@@ -170,7 +170,11 @@ async fn publish(app: Arc<App>, asker: Asker, cid: Path<String>, body: JsonText)
         None => {
             // Asked before anything of the body is looked at closely.
             let admitted = app.allow(&asker, PUBLISH, &content.to_string())?;
-            let record = app.index.publish_provider(&admitted.tenant, &content, request.fields()?).await?;
+            let mut fields = request.fields()?;
+            if fields.addrs.is_empty() && fields.peer.is_none_or(|peer| peer == app.index.node_peer()) {
+                fields.addrs = (app.own_addresses)();
+            }
+            let record = app.index.publish_provider(&admitted.tenant, &content, fields).await?;
             Ok(answer(&content, Published::Stored, &record))
         }
     }

@@ -8,12 +8,12 @@ mod upstream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ron_api::{INDEX_SURFACE, Surface};
+use ron_api::{INDEX_SURFACE, OwnAddresses, Surface};
 use ron_auth::Capabilities;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
 use ron_store::{Bounds, Store};
-use ron_types::limits::records::STORE_CACHE_BYTES;
+use ron_types::limits::records::{ADDRS_MAX, STORE_CACHE_BYTES};
 use svc_dht::Dht;
 use svc_index::capabilities::CAPABILITIES;
 use svc_index::config::Options;
@@ -108,13 +108,19 @@ impl Service for Index {
             ingest_permits: config.value.permits_of(&specs::INDEX_INGEST_GATE),
         };
         let index = svc_index::install(node.builder, fixed, live);
+        let own_addresses = own_addresses(dht.clone());
         if let Some(dht) = dht {
             dht.serve(Arc::new(IndexRecords { index: index.clone(), store, own: node.key.node_id().into() }));
         }
         let authority = node.authority.clone();
-        let routes: Routes = Box::new(move |plane| ron_api::index_routes(plane, index, authority));
+        let routes: Routes = Box::new(move |plane| ron_api::index_routes(plane, index, authority, own_addresses));
         Ok(routes.into())
     }
+}
+
+/// Where others reach the node: where its DHT listens.
+fn own_addresses(dht: Option<Dht>) -> OwnAddresses {
+    Arc::new(move || dht.iter().flat_map(Dht::listen_addrs).map(|addr| addr.to_string()).take(ADDRS_MAX).collect())
 }
 
 /// Bounds of the store, as configured.

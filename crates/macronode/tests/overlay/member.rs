@@ -16,6 +16,8 @@ use crate::process::{BINARY, Process, command};
 pub struct Member {
     pub id: String,
     pub oap: SocketAddr,
+    /// Services that it runs.
+    services: &'static str,
     /// Arguments beside its ports and folders.
     arguments: Vec<String>,
     folder: TempDir,
@@ -25,11 +27,17 @@ pub struct Member {
 impl Member {
     /// A node that is not started yet.
     pub fn new() -> Member {
+        Member::running("http,oap,overlay")
+    }
+
+    /// A node with these services that is not started yet.
+    pub fn running(services: &'static str) -> Member {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let data = folder.path().join("data");
         std::fs::create_dir(&data).expect("made");
         let key = NodeKey::load_or_create(&data.join("node.key")).expect("made");
-        Member { id: key.node_id().to_string(), oap: own_address(), arguments: Vec::new(), folder, process: None }
+        let (id, oap, arguments) = (key.node_id().to_string(), own_address(), Vec::new());
+        Member { id, oap, services, arguments, folder, process: None }
     }
 
     /// The node as others are told of it.
@@ -51,7 +59,7 @@ impl Member {
         let data = self.data_dir();
         let runtime = std::env::var("MACRO_TEST_RUNTIME").unwrap_or_else(|_| "multi".to_owned());
         let mut prepared = command(BINARY, self.folder.path());
-        prepared.args(["run", "--services", "http,oap,overlay", "--runtime", &runtime]);
+        prepared.args(["run", "--services", self.services, "--runtime", &runtime]);
         prepared.args(["--api", "127.0.0.1:0", "--admin", "127.0.0.1:0"]).arg("--oap").arg(self.oap.to_string());
         prepared.arg("--data-dir").arg(&data).args(&self.arguments);
         let mut process = Process::spawn(prepared, self.folder.path());
@@ -137,7 +145,11 @@ impl Member {
 
 /// Nodes that are started and joined: each pair names a node and one that it is told of.
 pub async fn network(count: usize, links: &[(usize, usize)]) -> Vec<Member> {
-    let mut members: Vec<Member> = (0..count).map(|_| Member::new()).collect();
+    joined((0..count).map(|_| Member::new()).collect(), links).await
+}
+
+/// Starts these nodes and joins them.
+pub async fn joined(mut members: Vec<Member>, links: &[(usize, usize)]) -> Vec<Member> {
     for (from, to) in links {
         let address = members[*to].address();
         members[*from].knows(&address);
