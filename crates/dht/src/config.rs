@@ -6,7 +6,9 @@ use std::time::Duration;
 use ron_transport::PeerAddress;
 use ron_types::TimeSpan;
 use ron_types::limits::dht as limits;
-use ron_types::settings::{DAY_MS, MINUTE_MS, SECOND_MS, ValueKind, choice, live, nodes, restarts, time, whole};
+use ron_types::settings::{
+    DAY_MS, MINUTE_MS, SECOND_MS, ValueKind, choice, live, nodes, process, restarts, time, whole,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +30,7 @@ pub struct Options {
     #[schemars(extend("x-setting" = live(whole(1, limits::REPLICATION_MAX as u64))))]
     pub replication: usize,
     /// Nodes known at once.
-    #[schemars(extend("x-setting" = restarts("dht", whole(16, 65_536))))]
+    #[schemars(extend("x-setting" = process(whole(16, 65_536))))]
     pub peers_max: usize,
     /// Connections with other nodes at once.
     #[schemars(extend("x-setting" = live(whole(8, 65_536))))]

@@ -77,6 +77,8 @@ pub(crate) fn dialable<'a>(addresses: impl IntoIterator<Item = &'a Multiaddr>, w
             break;
         }
     }
+    // In one order, whoever lists them: libp2p ranks addresses by itself when it dials.
+    found.sort();
     found
 }
 

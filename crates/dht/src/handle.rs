@@ -160,7 +160,6 @@ pub(crate) async fn send(
         Ok(Err(_)) => Err(AskError::Closed),
         Err(_) => {
             shared.counts.asks.timeout.inc();
-            shared.note_failure(&target);
             Err(AskError::TimedOut)
         }
     }

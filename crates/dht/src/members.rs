@@ -134,11 +134,6 @@ impl Members {
         self.lock().connections.contains_key(peer)
     }
 
-    /// Whether this node is known to keep records.
-    pub fn contains(&self, peer: &PeerId) -> bool {
-        self.lock().facts.contains_key(peer)
-    }
-
     /// Where a node is reached, as far as anybody said.
     pub fn addrs_of(&self, peer: &PeerId) -> Vec<Multiaddr> {
         let inner = self.lock();
@@ -187,6 +182,11 @@ impl Members {
         }
         let ips: Vec<IpAddr> = addrs.iter().filter_map(ip_of).collect();
         let peer = record.peer;
+        let known = inner.facts.get(&peer).and_then(|facts| facts.record.as_ref());
+        if known.is_some_and(|known| known.sequence > record.sequence) {
+            // Somebody says again what the node said before; where it is now, it said since.
+            return Entry::Known;
+        }
         let entry = inner.enter(self.own, peer, addrs, &ips, Source::Overlay, now_ms);
         if let Some(facts) = inner.facts.get_mut(&peer) {
             facts.is_announced = true;
@@ -368,6 +368,8 @@ impl Inner {
         match inserted {
             Inserted::New => {
                 self.candidates.remove(&peer);
+                // Whoever was alone has a network to walk through now.
+                self.has_joined &= self.table.len() > 1;
                 let facts = Facts {
                     addrs,
                     record: None,

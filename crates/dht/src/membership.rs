@@ -43,6 +43,7 @@ pub(crate) async fn membership(context: TaskContext, shared: Arc<Shared>) -> Tas
         shared.members.joined();
     }
     let mut heard = listen(&shared);
+    let mut is_heard = true;
     let mut announce = tokio::time::interval(limits::ANNOUNCE_INTERVAL);
     let mut save = tokio::time::interval(limits::PEERS_SAVED_EVERY);
     let mut second = tokio::time::interval(Duration::from_secs(1));
@@ -65,7 +66,12 @@ pub(crate) async fn membership(context: TaskContext, shared: Arc<Shared>) -> Tas
             () = shared.rejoin.notified() => context.beating(dial_bootstrap(&shared)).await,
             _ = settings.changed() => context.beating(dial_bootstrap(&shared)).await,
             () = shared.own_record_changed.notified() => tell(&shared),
-            _ = announce.tick() => renew_own_record(&shared),
+            _ = announce.tick() => {
+                renew_own_record(&shared);
+                if !is_heard {
+                    (heard, is_heard) = (listen(&shared), true);
+                }
+            }
             _ = second.tick() => checked = 0,
             announcement = heard.next(), if checked < ANNOUNCEMENTS_PER_SECOND => match announcement {
                 Some(announcement) => {
@@ -75,7 +81,7 @@ pub(crate) async fn membership(context: TaskContext, shared: Arc<Shared>) -> Tas
                 // The overlay ended; it is asked again, and until it is back nothing is known to be complete.
                 None => {
                     shared.members.hears(None);
-                    heard = stream::pending().boxed();
+                    (heard, is_heard) = (stream::pending().boxed(), false);
                 }
             },
             _ = save.tick() => context.beating(save_peers(&shared)).await,

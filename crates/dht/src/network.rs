@@ -66,7 +66,8 @@ pub(crate) fn build(
             [(codec::PROTOCOL, request_response::ProtocolSupport::Full)],
             request_response::Config::default()
                 .with_request_timeout(limits::ASK_TIME_MAX)
-                .with_max_concurrent_streams(limits::STREAMS_PER_CONNECTION_MAX),
+                // More than a connection can have: libp2p would tell the log of each stream that finds no room.
+                .with_max_concurrent_streams(2 * limits::STREAMS_MAX),
         ),
     };
     let swarm = SwarmBuilder::with_existing_identity(keypair)
@@ -84,7 +85,7 @@ pub(crate) fn build(
         .with_swarm_config(|config| {
             config
                 .with_idle_connection_timeout(limits::IDLE_TIMEOUT)
-                .with_max_negotiating_inbound_streams(limits::STREAMS_PER_CONNECTION_MAX)
+                .with_max_negotiating_inbound_streams(limits::STREAMS_NEGOTIATING_MAX)
                 .with_smart_dial()
         })
         .with_connection_timeout(limits::HANDSHAKE_TIMEOUT)

@@ -157,11 +157,4 @@ impl Shared {
         // If there is no room, its next misdeed is met the same way.
         let _ = self.orders.offer(Order::Expel { peer });
     }
-
-    /// A dial or question came to nothing.
-    pub fn note_failure(&self, peer: &PeerId) {
-        if self.members.failed(peer, self.now_ms()) {
-            let _ = self.orders.offer(Order::Forget { peer: *peer });
-        }
-    }
 }

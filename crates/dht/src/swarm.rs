@@ -171,11 +171,14 @@ impl Network {
     }
 
     fn walk(&mut self, done: oneshot::Sender<()>) {
+        self.walks.retain(|waiting| !waiting.is_closed());
         match self.swarm.behaviour_mut().kad.bootstrap() {
             Ok(_) => self.walks.push(done),
             // Nobody is known yet: the walk begins by itself with the first node that is.
             Err(_) if !self.shared.live.get().value.bootstrap.is_empty() => self.walks.push(done),
-            Err(_) => drop(done.send(())),
+            Err(_) => {
+                let _ = done.send(());
+            }
         }
     }
 
@@ -268,7 +271,9 @@ impl Network {
                 ..
             }) if step.last => {
                 self.shared.members.joined();
-                self.walks.drain(..).for_each(|done| drop(done.send(())));
+                for done in self.walks.drain(..) {
+                    let _ = done.send(());
+                }
             }
             BehaviourEvent::Index(event) => {
                 self.outbound.on_event(&mut self.swarm, &mut self.inbound, event);

@@ -287,10 +287,10 @@ pub mod dht {
     pub const CONNECTIONS_PER_PEER_MAX: usize = 4;
     /// Connections whose handshake is under way at once.
     pub const HANDSHAKES_MAX: usize = 128;
-    /// Streams of questions that one connection may have open, both ways together.
-    pub const STREAMS_PER_CONNECTION_MAX: usize = 64;
-    /// Streams of all protocols on one connection: each can make the node hold a window of 256 KiB.
-    pub const STREAMS_MAX: usize = 80;
+    /// Streams of one connection, of all protocols and both ways: each can make the node hold a window of 256 KiB.
+    pub const STREAMS_MAX: usize = 128;
+    /// Streams of one connection whose protocol is being agreed on.
+    pub const STREAMS_NEGOTIATING_MAX: usize = 64;
     /// Questions of this node that one other node has at once; more wait for those.
     pub const ASKS_PER_PEER_AT_ONCE_MAX: usize = 32;
     /// Questions and offers of one node in a second, sustained.
@@ -348,9 +348,7 @@ pub mod dht {
 
     const _: () = assert!(REPLICATION <= REPLICATION_MAX && REPLICATION_MAX <= PEERS_MAX);
     const _: () = assert!(ASKS_PER_PEER_AT_ONCE_MAX < ASKS_PER_PEER_WAITING_MAX, "an honest node is never refused");
-    const _: () = assert!(ASKS_PER_PEER_WAITING_MAX <= STREAMS_PER_CONNECTION_MAX);
-    const _: () = assert!(2 * ASKS_PER_PEER_AT_ONCE_MAX <= STREAMS_PER_CONNECTION_MAX, "both sides may ask at once");
-    const _: () = assert!(STREAMS_PER_CONNECTION_MAX < STREAMS_MAX);
+    const _: () = assert!(2 * ASKS_PER_PEER_AT_ONCE_MAX < STREAMS_MAX, "both sides may ask at once, and look about");
     const _: () = assert!(8 * ASKS_PER_PEER_WAITING_MAX <= ASKED_CAPACITY, "one node cannot fill the queue");
     const _: () = assert!(CONNECTIONS_PER_IP_MAX <= CONNECTIONS_MAX);
     const _: () = assert!(PEERS_SAVED_MAX * ADDRESSES_PER_PEER_MAX * 160 <= PEERS_FILE_BYTES_MAX);

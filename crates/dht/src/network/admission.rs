@@ -189,3 +189,101 @@ impl NetworkBehaviour for Admission {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use libp2p::swarm::ListenError;
+
+    use super::*;
+
+    fn admission(live: LiveOptions) -> Admission {
+        Admission::new(Snapshot::new(live), &Metrics::new())
+    }
+
+    fn knock(admission: &mut Admission, number: usize, ip: &str) -> bool {
+        let address: Multiaddr = format!("/ip4/{ip}/tcp/4001").parse().expect("an address");
+        let id = ConnectionId::new_unchecked(number);
+        admission.handle_pending_inbound_connection(id, &address, &address).is_ok()
+    }
+
+    fn hang_up(admission: &mut Admission, number: usize, ip: &str) {
+        let address: Multiaddr = format!("/ip4/{ip}/tcp/4001").parse().expect("an address");
+        let failure = ListenFailure {
+            local_addr: &address,
+            send_back_addr: &address,
+            error: &ListenError::Aborted,
+            connection_id: ConnectionId::new_unchecked(number),
+            peer_id: None,
+        };
+        admission.on_swarm_event(FromSwarm::ListenFailure(failure));
+    }
+
+    #[test]
+    fn one_address_has_few_places_and_gets_them_back() {
+        let mut admission = admission(LiveOptions::default());
+        let most = limits::dht::CONNECTIONS_PER_IP_MAX;
+        for number in 0..most {
+            assert!(knock(&mut admission, number, "192.0.2.1"), "{number}");
+        }
+        assert!(!knock(&mut admission, most, "192.0.2.1"));
+        assert!(knock(&mut admission, most + 1, "192.0.2.2"), "another address");
+        hang_up(&mut admission, 0, "192.0.2.1");
+        assert!(knock(&mut admission, most + 2, "192.0.2.1"));
+        assert_eq!(admission.inbound.len(), most + 1);
+    }
+
+    #[test]
+    fn loopback_is_one_machine_and_handshakes_are_bounded() {
+        let mut admission = admission(LiveOptions::default());
+        let let_in = (0..1000).filter(|number| knock(&mut admission, *number, "127.0.0.1")).count();
+        assert_eq!(let_in, limits::dht::HANDSHAKES_MAX);
+        for number in 0..1000 {
+            hang_up(&mut admission, number, "127.0.0.1");
+        }
+        assert!(admission.inbound.is_empty() && admission.in_handshake.is_empty());
+    }
+
+    #[test]
+    fn those_who_dial_us_leave_places_for_those_we_dial() {
+        let mut admission = admission(LiveOptions { connections_max: 40, ..LiveOptions::default() });
+        let mut let_in = 0;
+        for number in 0..100 {
+            let_in += usize::from(knock(&mut admission, number, "127.0.0.1"));
+        }
+        assert_eq!(let_in, 30);
+    }
+
+    #[test]
+    fn one_peer_has_few_connections_and_leaves_nothing_behind() {
+        let mut admission = admission(LiveOptions::default());
+        let peer = PeerId::random();
+        let endpoint = ConnectedPoint::Dialer {
+            address: "/ip4/192.0.2.1/tcp/4001".parse().expect("an address"),
+            role_override: Endpoint::Dialer,
+            port_use: PortUse::Reuse,
+        };
+        let most = limits::dht::CONNECTIONS_PER_PEER_MAX;
+        for number in 0..most {
+            assert!(admission.check_established(&peer).is_ok());
+            admission.on_swarm_event(FromSwarm::ConnectionEstablished(ConnectionEstablished {
+                peer_id: peer,
+                connection_id: ConnectionId::new_unchecked(number),
+                endpoint: &endpoint,
+                failed_addresses: &[],
+                other_established: number,
+            }));
+        }
+        assert!(admission.check_established(&peer).is_err());
+        assert!(admission.check_established(&PeerId::random()).is_ok());
+        for number in 0..most {
+            admission.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed {
+                peer_id: peer,
+                connection_id: ConnectionId::new_unchecked(number),
+                endpoint: &endpoint,
+                cause: None,
+                remaining_established: most - number - 1,
+            }));
+        }
+        assert!(admission.by_peer.is_empty() && admission.established.is_empty());
+    }
+}

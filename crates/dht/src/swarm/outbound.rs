@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use libp2p::Swarm;
 use libp2p::request_response::{Event, InboundFailure, Message, OutboundFailure, OutboundRequestId};
@@ -15,8 +16,11 @@ use tokio::time::Instant;
 
 use crate::network::Behaviour;
 use crate::network::codec::Asking;
-use crate::shared::{Sending, Shared};
+use crate::shared::{Order, Sending, Shared};
 use crate::swarm::inbound::Inbound;
+
+/// A node that did not answer for this time, though it was connected, failed.
+const SILENT_AFTER: Duration = Duration::from_millis(300);
 
 /// Requests of this node.
 pub(super) struct Outbound {
@@ -83,7 +87,8 @@ impl Outbound {
 
     /// Asks a connected node for its own record, which others will want to see.
     pub fn ask_who_it_is(&mut self, swarm: &mut Swarm<Behaviour>, peer: libp2p::PeerId, ours: PeerId) {
-        if self.in_flight.len() >= limits::ASKS_IN_FLIGHT_MAX {
+        let is_asked = |one: &InFlight| one.peer == ours && matches!(one.waits, Waits::Introduction);
+        if self.in_flight.len() >= limits::ASKS_IN_FLIGHT_MAX || self.in_flight.values().any(is_asked) {
             return;
         }
         let budget_ms = limits::ASK_TIME_MAX.as_millis() as u32;
@@ -132,6 +137,10 @@ impl Outbound {
             }
             Err(OutboundFailure::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {
                 asks.cancelled.inc();
+                // The loser of a race says nothing about itself, but one that was waited for so long does.
+                if since.elapsed() >= SILENT_AFTER {
+                    self.note_silence(peer);
+                }
                 return;
             }
             Err(failure) => {
@@ -142,6 +151,12 @@ impl Outbound {
         match waits {
             Waits::Caller(reply) => drop(reply.send(result)),
             Waits::Introduction => self.introduced(peer, result),
+        }
+    }
+
+    fn note_silence(&self, peer: PeerId) {
+        if self.shared.members.failed(&peer, self.shared.now_ms()) {
+            let _ = self.shared.orders.offer(Order::Forget { peer });
         }
     }
 

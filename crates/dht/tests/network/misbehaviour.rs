@@ -1,0 +1,196 @@
+//! Peers that break the rules: each costs its own questions, is counted, and nobody else notices.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use ron_kernel::clock;
+use ron_store::wire::{Answer, AskError, Question, Reply, Request};
+use ron_store::{Key, Record};
+use ron_transport::NodeKey;
+
+use crate::hostile::{Hostile, framed};
+use crate::node::{Setup, TestNode, eventually, provider_record};
+
+const KEY: Key = Key([5; 32]);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_a_question_resets_its_stream() {
+    let node = TestNode::start(Setup::default()).await;
+    let silent = Hostile::join(&[&node], None).await;
+    // The node has asked it who it is.
+    let before = eventually(|| silent.asked(), |asked| *asked == 1).await;
+    let asking = node.ask(&silent.peer, KEY);
+    {
+        let mut asking = Box::pin(asking);
+        let asked = eventually(|| silent.asked(), |asked| *asked == before + 1);
+        tokio::select! {
+            biased;
+            answer = &mut asking => panic!("it never answers: {answer:?}"),
+            _ = asked => {}
+        }
+    }
+    eventually(|| node.metric("dht_asks_total{outcome=\"cancelled\"}"), |count| *count == 1.0).await;
+    silent.answer_all();
+    let ended = || (silent.seen.sent.load(Ordering::SeqCst), silent.seen.failed.load(Ordering::SeqCst));
+    let ended = eventually(ended, |(sent, failed)| sent + failed == 2).await;
+    assert_eq!(ended, (1, 1), "the first question still waits, the dropped one cannot be answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_never_answers_holds_its_own_questions_alone() {
+    let node = TestNode::start(Setup::default()).await;
+    let honest = TestNode::joining(&node).await;
+    let silent = Hostile::join(&[&node], None).await;
+    node.knows(2).await;
+    let budget = Duration::from_secs(4);
+    let silence = join_all((0..200).map(|_| node.dht.ask(&silent.peer, Question::Providers(KEY), budget)));
+    let others = async {
+        // Some of the questions are under way, and the rest wait for them.
+        eventually(|| silent.asked(), |asked| *asked >= 16).await;
+        let since = clock::now();
+        for _ in 0..100 {
+            node.ask(&honest.peer(), KEY).await.expect("answered");
+        }
+        since.elapsed()
+    };
+    let (silence, took) = tokio::join!(silence, others);
+    assert!(silence.iter().all(|answer| *answer == Err(AskError::TimedOut)), "{silence:?}");
+    assert!(took < Duration::from_secs(3), "100 questions to the other one took {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_twelve_nodes_one_is_silent_and_the_others_answer() {
+    let mut nodes = vec![TestNode::start(Setup::default()).await];
+    for _ in 1..11 {
+        nodes.push(TestNode::joining(&nodes[0]).await);
+    }
+    for node in &nodes {
+        node.knows(10).await;
+    }
+    let silent = Hostile::join(&nodes.iter().collect::<Vec<_>>(), None).await;
+    let asker = &nodes[4];
+    let known = asker.dht.nearest(&KEY, 20);
+    assert_eq!(known.len(), 11);
+    let since = clock::now();
+    let ask = |peer| async move {
+        let answer = asker.dht.ask(&peer, Question::Providers(KEY), Duration::from_millis(1500)).await;
+        (peer, answer, since.elapsed())
+    };
+    for (peer, answer, took) in join_all(known.into_iter().map(ask)).await {
+        if peer == silent.peer {
+            assert_eq!(answer, Err(AskError::TimedOut));
+        } else {
+            assert!(answer.is_ok() && took < Duration::from_millis(1400), "{answer:?} after {took:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn garbage_is_refused_and_counted() {
+    let node = TestNode::start(Setup::default()).await;
+    let honest = TestNode::joining(&node).await;
+    let hostile = Hostile::join(&[&node], None).await;
+    hostile.send(&node, framed(b"garbage"));
+    hostile.send(&node, framed(&[]));
+    let mut trailing = Request::Ask { question: Question::Providers(KEY), budget_ms: 1000 }.encode().expect("small");
+    trailing.push(0);
+    hostile.send(&node, framed(&trailing));
+    eventually(|| node.refused("garbage"), |count| *count == 3.0).await;
+    hostile.send(&node, u32::MAX.to_be_bytes().to_vec());
+    hostile.send(&node, framed(&vec![1; 65 * 1024]));
+    eventually(|| node.refused("oversized"), |count| *count == 2.0).await;
+    // One that announces more than it sends.
+    hostile.send(&node, vec![0, 0, 1, 0, 1, 2, 3]);
+    eventually(|| hostile.ended(), |ended| *ended == 6).await;
+    assert!(hostile.answers().iter().all(Vec::is_empty), "nothing was said to it");
+    honest.knows(2).await;
+    honest.ask(&node.peer(), KEY).await.expect("the node answers others");
+    // And the same peer, if it asks as it should.
+    let question = Request::Ask { question: Question::Providers(KEY), budget_ms: 1000 }.encode().expect("small");
+    hostile.send(&node, framed(&question));
+    let answer = eventually(|| hostile.answers().into_iter().find(|answer| !answer.is_empty()), Option::is_some).await;
+    let answer = Answer::decode(&answer.expect("some")[4..]).expect("an answer");
+    assert!(matches!(answer, Answer::Reply(_)), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_none_is_an_error() {
+    let node = TestNode::start(Setup::default()).await;
+    let kept = Answer::Kept { kept: 1, refused: 0 }.encode();
+    for says in [framed(b"garbage"), framed(&vec![0; 257 * 1024]), framed(&kept)] {
+        let hostile = Hostile::join(&[&node], Some(says)).await;
+        assert_eq!(node.ask(&hostile.peer, KEY).await, Err(AskError::Malformed));
+    }
+    let refusing = Hostile::join(&[&node], Some(framed(&Answer::Refused(AskError::Busy).encode()))).await;
+    assert_eq!(node.ask(&refusing.peer, KEY).await, Err(AskError::Busy));
+    assert!(node.refused("garbage") >= 2.0 && node.refused("oversized") >= 1.0);
+}
+
+/// A record that somebody changed after it was signed.
+fn forged() -> Record {
+    let owner = NodeKey::generate().expect("randomness");
+    let mut record = provider_record(&owner, KEY);
+    record.addrs = vec!["/ip4/203.0.113.66/tcp/666".parse().expect("an address")];
+    Record::Provider(record)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forged_records_are_refused_and_their_sender_is_left_alone() {
+    let node = TestNode::start(Setup::default()).await;
+    let reply = Reply { records: vec![forged()], closer: Vec::new() };
+    let liar = Hostile::join(&[&node], Some(framed(&Answer::Reply(reply).encode()))).await;
+    let believed = node.ask(&liar.peer, KEY).await.expect("answered");
+    assert_eq!(believed, Reply::default());
+    assert_eq!(node.refused("forged"), 1.0);
+    node.knows(0).await;
+    assert_eq!(node.dht.nearest(&KEY, 20), Vec::new());
+
+    let giver = Hostile::join(&[&node], None).await;
+    let honest = Record::Provider(provider_record(&NodeKey::generate().expect("randomness"), KEY));
+    let offer = Request::Keep { records: vec![forged(), honest] }.encode().expect("small");
+    giver.send(&node, framed(&offer));
+    eventually(|| node.refused("forged"), |count| *count == 2.0).await;
+    node.knows(0).await;
+    assert_eq!(node.records.count(), 0, "nothing of a liar is kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_nobody_asked_for_are_not_believed() {
+    let node = TestNode::start(Setup::default()).await;
+    let owner = NodeKey::generate().expect("randomness");
+    let other = Record::Provider(provider_record(&owner, Key([6; 32])));
+    let wanted = Record::Provider(provider_record(&owner, KEY));
+    let reply = Reply { records: vec![other, wanted.clone()], closer: Vec::new() };
+    let odd = Hostile::join(&[&node], Some(framed(&Answer::Reply(reply).encode()))).await;
+    let believed = node.ask(&odd.peer, KEY).await.expect("answered");
+    assert_eq!(believed.records, vec![wanted]);
+    assert!(node.refused("unasked") >= 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_is_bounded_and_others_are_answered() {
+    let mut setup = Setup::default();
+    setup.live.asks_per_peer_per_second = 100;
+    let node = TestNode::start(setup).await;
+    let honest = TestNode::joining(&node).await;
+    let flooding = Hostile::join(&[&node], None).await;
+    honest.knows(2).await;
+    let question = Request::Ask { question: Question::Providers(KEY), budget_ms: 1000 }.encode().expect("small");
+    const FLOOD: usize = 2000;
+    for _ in 0..FLOOD {
+        flooding.send(&node, framed(&question));
+    }
+    for _ in 0..50 {
+        honest.ask(&node.peer(), KEY).await.expect("answered");
+    }
+    eventually(|| flooding.ended(), |ended| *ended == FLOOD).await;
+    let answered = flooding.answers().iter().filter(|answer| answer.len() > 6).count();
+    assert!(answered < FLOOD / 2, "{answered} of {FLOOD} were answered");
+    let refused = node.refused("rate") + node.refused("share");
+    let cut = flooding.seen.refused.load(Ordering::SeqCst);
+    assert!(refused > 0.0 || cut > 0, "nothing was refused");
+    let waiting = node.kernel.topology();
+    let waiting = waiting.queues.iter().find(|queue| queue.spec.name == "dht_asked").expect("the queue");
+    assert!(waiting.high_water <= 2 * 48 + 16, "{} waited at once", waiting.high_water);
+}
