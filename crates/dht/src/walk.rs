@@ -102,7 +102,7 @@ pub(crate) async fn walk(shared: &Arc<Shared>, question: Question, by: Deadline)
 }
 
 fn candidate(peer: PeerId) -> Candidate<PeerId> {
-    Candidate { target: peer, position: peer.key().0 }
+    Candidate::new(peer, peer.key().0)
 }
 
 fn millis_since(started: tokio::time::Instant) -> u64 {
