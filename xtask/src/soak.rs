@@ -13,6 +13,7 @@ const FUZZED: &[(&str, &[&str])] = &[
     ("crates/gossip/fuzz", &["gossip_control"]),
     ("crates/mailbox/fuzz", &["record", "envelope", "receipt", "dto"]),
     ("crates/oap/fuzz", &["header", "stream", "hello", "zstd"]),
+    ("crates/store/fuzz", &["ids", "records", "wire", "ipns"]),
     ("crates/transport/fuzz", &["scheduler"]),
     ("crates/usage/fuzz", &["csv", "ndjson", "parquet"]),
 ];

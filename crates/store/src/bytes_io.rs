@@ -26,9 +26,13 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// A number as unsigned varint; longer spellings of a number than its shortest are refused.
+    /// A number as unsigned varint; other spellings of a number than its shortest are refused. The library does not see
+    /// bits beyond the 64th, so what it read is compared with how it would be written.
     pub(crate) fn number(&mut self) -> Result<u64, Malformed> {
         let (value, rest) = decode::u64(self.rest).map_err(|_| Malformed)?;
+        if !self.rest.starts_with(encode::u64(value, &mut encode::u64_buffer())) {
+            return Err(Malformed);
+        }
         self.rest = rest;
         Ok(value)
     }

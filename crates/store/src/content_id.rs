@@ -57,9 +57,9 @@ impl ContentId {
         if bytes.len() > CID_BYTES_MAX {
             return Err(NotAContentId::TooLong);
         }
-        let mut rest = bytes;
-        let cid = Cid::read_bytes(&mut rest).map_err(|_| NotAContentId::Cid)?;
-        if rest.is_empty() { Ok(ContentId::from_cid(&cid)) } else { Err(NotAContentId::Cid) }
+        let cid = Cid::read_bytes(bytes).map_err(|_| NotAContentId::Cid)?;
+        // Nothing may follow, and its numbers have one spelling, or one id would have many.
+        if cid.to_bytes() == bytes { Ok(ContentId::from_cid(&cid)) } else { Err(NotAContentId::Cid) }
     }
 
     /// Kind of the bytes: 0x55 is raw, 0x70 is dag-pb, 0x71 is dag-cbor.

@@ -153,6 +153,3 @@ impl IpnsRecord {
         Ok(IpnsRecord::read(&name, record)?)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -24,6 +24,32 @@ const CODEC_LIBP2P_KEY: u64 = 0x72;
 /// What stands before an Ed25519 key in a peer id: identity hash, 36 bytes, and the protobuf of a public key.
 const ED25519_PREFIX: [u8; 6] = [0x00, 0x24, 0x08, 0x01, 0x12, 0x20];
 
+/// Points of small order without their sign, in all encodings: of order 4, 1, 8, 8, 2, and again 4 and 1 with numbers
+/// that are not reduced.
+const SMALL_ORDER: [[u8; 32]; 7] = [
+    [0; 32],
+    number(1, 0, 0),
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf,
+        0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a, 0x20,
+        0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+    ],
+    number(0xec, 0xff, 0x7f),
+    number(0xed, 0xff, 0x7f),
+    number(0xee, 0xff, 0x7f),
+];
+
+/// Bytes of a number near zero or near the prime of the curve.
+const fn number(first: u8, middle: u8, last: u8) -> [u8; 32] {
+    let mut bytes = [middle; 32];
+    bytes[0] = first;
+    bytes[31] = last;
+    bytes
+}
+
 /// A libp2p peer id. Ids of Ed25519 keys contain the key.
 #[derive(Clone, Copy)]
 pub struct PeerId {
@@ -71,7 +97,8 @@ impl PeerId {
             HASH_SHA2_256 => hash.size() == 32,
             _ => false,
         };
-        if !is_known {
+        // The numbers in it have one spelling, or one peer would have many ids.
+        if !is_known || hash.to_bytes() != id {
             return Err(NotAPeerId);
         }
         let mut bytes = [0; PEER_ID_BYTES_MAX];
@@ -110,7 +137,15 @@ impl PeerId {
 impl PublicKey {
     /// Whether `signature` over `message` was made with this key.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        UnparsedPublicKey::new(&ED25519, self.0).verify(message, signature).is_ok()
+        !self.is_weak() && UnparsedPublicKey::new(&ED25519, self.0).verify(message, signature).is_ok()
+    }
+
+    /// Whether it is a point of small order, for which anyone can make signatures over anything. The library verifies
+    /// those, as the specification of Ed25519 lets it.
+    fn is_weak(&self) -> bool {
+        let mut point = self.0;
+        point[31] &= 0x7f;
+        SMALL_ORDER.contains(&point)
     }
 
     /// The peer with this key.
@@ -154,9 +189,9 @@ impl FromStr for PeerId {
             return PeerId::from_bytes(&bytes);
         }
         let (_, bytes) = multibase::decode(text).map_err(|_| NotAPeerId)?;
-        let mut rest = bytes.as_slice();
-        let cid = Cid::read_bytes(&mut rest).map_err(|_| NotAPeerId)?;
-        if !rest.is_empty() || cid.version() != cid::Version::V1 || cid.codec() != CODEC_LIBP2P_KEY {
+        let cid = Cid::read_bytes(bytes.as_slice()).map_err(|_| NotAPeerId)?;
+        let is_key = cid.version() == cid::Version::V1 && cid.codec() == CODEC_LIBP2P_KEY;
+        if !is_key || cid.to_bytes() != bytes {
             return Err(NotAPeerId);
         }
         PeerId::from_bytes(&cid.hash().to_bytes())

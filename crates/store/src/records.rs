@@ -256,6 +256,3 @@ fn signed_bytes(domain: &[u8], put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     put(&mut bytes);
     bytes
 }
-
-#[cfg(test)]
-mod tests;

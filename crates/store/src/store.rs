@@ -352,6 +352,3 @@ impl Default for Bounds {
         Bounds { records_max: RECORDS_MAX, manifests_bytes_max: MANIFESTS_BYTES_MAX, cache_bytes: STORE_CACHE_BYTES }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -363,6 +363,3 @@ fn take_records(reader: &mut Reader<'_>) -> Result<Vec<Record>, WireError> {
     }
     Ok(records)
 }
-
-#[cfg(test)]
-mod tests;

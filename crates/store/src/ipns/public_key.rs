@@ -1,12 +1,12 @@
 //! Keys of IPNS names: in the name itself, or beside the record if they are too long for one.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::signature::{ED25519, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm};
+use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 
 use super::IpnsError;
 use super::entry::{Field, Fields};
-use crate::PeerId;
 use crate::bytes_io::Malformed;
+use crate::{PeerId, PublicKey};
 
 const RSA: u64 = 0;
 const ED25519_KEY: u64 = 1;
@@ -19,12 +19,12 @@ const INLINED: u8 = 0x00;
 pub(super) fn verify(name: &PeerId, beside: Option<&[u8]>, message: &[u8], signature: &[u8]) -> Result<(), IpnsError> {
     let key = key_of(name, beside)?;
     let (kind, bytes) = read(key)?;
-    let algorithm: &'static dyn VerificationAlgorithm = match kind {
-        RSA => &RSA_PKCS1_2048_8192_SHA256,
-        ED25519_KEY => &ED25519,
+    let is_signed = match kind {
+        RSA => UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, bytes).verify(message, signature).is_ok(),
+        ED25519_KEY => PublicKey(bytes.try_into().map_err(|_| IpnsError::Key)?).verifies(message, signature),
         _ => return Err(IpnsError::KeyKind),
     };
-    UnparsedPublicKey::new(algorithm, bytes).verify(message, signature).map_err(|_| IpnsError::Signature)
+    if is_signed { Ok(()) } else { Err(IpnsError::Signature) }
 }
 
 /// The protobuf of the key that `name` is made of. One beside the record must be that of the name.
