@@ -10,6 +10,9 @@ use tokio::sync::watch;
 use crate::query::{Breadth, Finding, Query};
 use crate::words::RankedProvider;
 
+/// What callers are told of a lookup that nobody ends.
+const GIVEN_UP: &str = "the lookup was given up before it ended";
+
 /// All lookups under way.
 #[derive(Default)]
 pub(crate) struct Flights {
@@ -124,7 +127,7 @@ impl Drop for Leader {
     fn drop(&mut self) {
         if !self.has_ended {
             Flights::remove(&mut self.flights.lock(), &self.flight);
-            let error = Error::canceled("the lookup was given up before it ended");
+            let error = Error::canceled(GIVEN_UP);
             self.flight.progress.send_modify(|progress| progress.end = Some(Err(error)));
         }
     }
@@ -134,13 +137,14 @@ impl Waiter {
     /// The end of the lookup, or what is known when the caller's time is over.
     pub async fn end(&mut self, deadline: Deadline) -> Waited {
         // The leader ends a flight before it goes, so the channel never closes without an end.
-        let ended = deadline.run("resolve", self.progress.wait_for(|progress| progress.end.is_some())).await;
-        let end = match ended {
-            Ok(Ok(progress)) => progress.end.clone(),
-            Ok(Err(_)) => None,
-            Err(_) => return Waited::TimedOut(Arc::clone(&self.progress.borrow().partial)),
+        let has_ended = async {
+            let progress = self.progress.wait_for(|progress| progress.end.is_some()).await;
+            progress.ok().and_then(|progress| progress.end.clone())
         };
-        Waited::Ended(end.unwrap_or_else(|| Err(Error::canceled("the lookup was given up before it ended"))))
+        match deadline.run("resolve", has_ended).await {
+            Ok(end) => Waited::Ended(end.unwrap_or_else(|| Err(Error::canceled(GIVEN_UP)))),
+            Err(_) => Waited::TimedOut(Arc::clone(&self.progress.borrow().partial)),
+        }
     }
 
     /// What is known when it next differs from what this caller has seen; none when the time is over. Cancel-safe.
@@ -149,7 +153,7 @@ impl Waiter {
             Ok(Ok(())) => Some(self.progress.borrow_and_update().clone()),
             Ok(Err(_)) => {
                 let mut last = self.progress.borrow().clone();
-                last.end.get_or_insert_with(|| Err(Error::canceled("the lookup was given up before it ended")));
+                last.end.get_or_insert_with(|| Err(Error::canceled(GIVEN_UP)));
                 Some(last)
             }
             Err(_) => None,

@@ -6,19 +6,35 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_kernel::bus::BroadcastReceiver;
-use ron_store::{ContentId, Name, NameRecord, PeerId, ProviderRecord, PublicKey, Record, Subject};
+use ron_kernel::{Deadline, clock};
+use ron_store::{
+    ContentId, IpnsRecord, Name, NameRecord, PeerId, ProviderRecord, PublicKey, Record, RecordError, Subject,
+};
 use ron_types::Error;
+use ron_types::limits::index::PROVIDERS_MAX;
 
 use crate::admission::QuestionSlot;
 use crate::config::LiveOptions;
+use crate::find::{Answer, Asked, Begun};
 use crate::ports::{Question, Reply};
+use crate::prefetch::query;
+use crate::publish::refused;
+use crate::query::{Breadth, Query, What};
 use crate::shared::Shared;
+use crate::specs::SERVICE;
 use crate::stream::ProviderStream;
 use crate::watchers::Watch;
 use crate::words::{
-    AdminDone, AdminRequest, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, NameAnswer,
-    PeerAnswer, ProviderOffer, PublishOutcome, Resolution, ResolveOptions, TargetView,
+    AdminDone, AdminRequest, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, ManifestView, NameAnswer,
+    Outcome, PeerAnswer, ProviderOffer, PublishOutcome, Resolution, ResolveOptions, Single, TargetView,
 };
+
+/// Metric of the usage meter for questions that a tenant asked.
+const RESOLVES: &str = "index.resolves";
+/// Metric of the usage meter for records and documents that a tenant published.
+const PUBLICATIONS: &str = "index.publications";
+/// Metric of the usage meter for bytes of documents that a tenant published.
+const MANIFEST_BYTES: &str = "index.manifest_bytes";
 
 /// The index. Clones are the same index.
 #[derive(Clone)]
@@ -29,28 +45,133 @@ pub struct Index {
 impl Index {
     /// What a reload may change, as it is now.
     pub fn live(&self) -> LiveOptions {
-        todo!()
+        self.shared.live.get().value.clone()
     }
 
     /// Key of this node: the owner of names that name none.
     pub fn node_key(&self) -> PublicKey {
-        todo!()
+        self.shared.node_key()
     }
 
     /// Peer id of this node.
     pub fn node_peer(&self) -> PeerId {
-        todo!()
+        self.shared.node_peer()
     }
 
     /// Lets a question of this address in, or says Busy: too many of it are under way, or it is too fast. Held while
     /// the question is answered.
     pub fn admit(&self, ip: IpAddr) -> Result<QuestionSlot, Error> {
-        todo!()
+        let live = self.shared.live.get();
+        self.shared.addresses.admit(ip, live.value.per_ip_connections, live.value.per_ip_per_second)
     }
 
     /// What a name or a hash leads to. Answers within the budget, whatever peers do; Busy if too many lookups wait.
     pub async fn resolve(&self, tenant: &str, subject: Subject, options: ResolveOptions) -> Result<Resolution, Error> {
-        todo!()
+        let began = clock::now();
+        let deadline = self.shared.deadline(&options);
+        self.count(tenant, RESOLVES, 1);
+        let resolution = match &subject {
+            Subject::Content(content) => self.resolve_content(&subject, *content, &options, deadline).await,
+            Subject::Name(name) => self.resolve_name(&subject, name, &options, deadline).await,
+        };
+        let took = clock::now() - began;
+        self.shared.counts.resolved(took);
+        resolution.map(|resolution| Resolution { took, ..resolution })
+    }
+
+    async fn resolve_content(
+        &self,
+        subject: &Subject,
+        content: ContentId,
+        options: &ResolveOptions,
+        deadline: Deadline,
+    ) -> Result<Resolution, Error> {
+        let query = Query::Providers(content.key());
+        let asked = Asked { query, shown: subject, breadth: Breadth::First, fresh: options.fresh, deadline };
+        let Answer { finding, source } = self.shared.find(asked).await?;
+        let manifest = match finding.manifest.get() {
+            Some(known) if known.is_none_or(|known| known.id == content) => *known,
+            _ => {
+                let found = self.manifest_view(content).await?;
+                let _ = finding.manifest.set(found);
+                found
+            }
+        };
+        let mut providers = finding.providers();
+        if providers.len() > options.max {
+            providers = providers.iter().take(options.max).cloned().collect();
+        }
+        let now = clock::now();
+        Ok(Resolution {
+            subject: subject.clone(),
+            name: None,
+            content: Some(content),
+            outcome: if manifest.is_some() { Outcome::Found } else { finding.outcome },
+            manifest,
+            providers,
+            providers_outcome: finding.outcome,
+            open_targets: finding.open_targets,
+            age: finding.age(now),
+            source,
+            fresh_for: finding.fresh_for(now),
+            course: Arc::clone(&finding.course),
+            took: Duration::ZERO,
+            made: Arc::clone(&finding.made),
+        })
+    }
+
+    async fn resolve_name(
+        &self,
+        subject: &Subject,
+        name: &Name,
+        options: &ResolveOptions,
+        deadline: Deadline,
+    ) -> Result<Resolution, Error> {
+        let answer = self.find_name(name, options, deadline).await?;
+        let now = clock::now();
+        let finding = answer.finding;
+        let What::Name(record) = &finding.what else {
+            return Ok(Resolution {
+                subject: subject.clone(),
+                name: None,
+                content: None,
+                manifest: None,
+                providers: Arc::default(),
+                outcome: finding.outcome,
+                providers_outcome: finding.outcome,
+                open_targets: finding.open_targets,
+                age: finding.age(now),
+                source: answer.source,
+                fresh_for: finding.fresh_for(now),
+                course: Arc::clone(&finding.course),
+                took: Duration::ZERO,
+                made: Arc::default(),
+            });
+        };
+        // The same budget goes on: what the name took is not there for the providers.
+        let content = self.resolve_content(subject, record.value, options, deadline).await?;
+        Ok(Resolution {
+            name: Some(record.clone()),
+            outcome: Outcome::Found,
+            open_targets: finding.open_targets + content.open_targets,
+            age: finding.age(now).max(content.age),
+            fresh_for: finding.fresh_for(now).min(content.fresh_for),
+            course: finding.course.iter().chain(content.course.iter()).cloned().collect(),
+            // What is made of the content alone does not say which name led to it.
+            made: Arc::default(),
+            ..content
+        })
+    }
+
+    async fn find_name(&self, name: &Name, options: &ResolveOptions, deadline: Deadline) -> Result<Answer, Error> {
+        let query = Query::name(name, self.shared.node_key());
+        let asked = Asked { query, shown: name, breadth: Breadth::First, fresh: options.fresh, deadline };
+        self.shared.find(asked).await
+    }
+
+    async fn manifest_view(&self, id: ContentId) -> Result<Option<ManifestView>, Error> {
+        let bytes = self.manifest(&id).await?;
+        Ok(bytes.map(|bytes| ManifestView { id, length: bytes.len() }))
     }
 
     /// Who has the content, each as soon as they are known; the end of the stream says how the search ended.
@@ -60,7 +181,14 @@ impl Index {
         content: ContentId,
         options: ResolveOptions,
     ) -> Result<ProviderStream, Error> {
-        todo!()
+        self.count(tenant, RESOLVES, 1);
+        let deadline = self.shared.deadline(&options);
+        let query = Query::Providers(content.key());
+        let asked = Asked { query, shown: &content, breadth: Breadth::Wide, fresh: options.fresh, deadline };
+        Ok(match self.shared.begin(asked).await? {
+            Begun::Known(answer) => ProviderStream::of(&answer.finding, options.max),
+            Begun::UnderWay(waiter) => ProviderStream::under_way(waiter, deadline, options.max),
+        })
     }
 
     /// Publishes a provider in this node's name, which signs and so vouches for it.
@@ -70,7 +198,9 @@ impl Index {
         content: &ContentId,
         offer: ProviderOffer,
     ) -> Result<ProviderRecord, Error> {
-        todo!()
+        let record = self.shared.publish_provider(content, offer).await?;
+        self.count(tenant, PUBLICATIONS, 1);
+        Ok(record)
     }
 
     /// Takes back what this node said of a provider; none for this node itself.
@@ -80,22 +210,31 @@ impl Index {
         content: &ContentId,
         peer: Option<PeerId>,
     ) -> Result<ProviderRecord, Error> {
-        todo!()
+        let record = self.shared.withdraw_provider(content, peer).await?;
+        self.count(tenant, PUBLICATIONS, 1);
+        Ok(record)
     }
 
     /// Publishes a record that somebody signed: a provider, a name or a peer. Integrity if the signature does not hold.
     pub async fn publish_record(&self, tenant: &str, record: Record) -> Result<PublishOutcome, Error> {
-        todo!()
+        let outcome = self.shared.publish_record(record).await?;
+        self.count(tenant, PUBLICATIONS, 1);
+        Ok(outcome)
     }
 
     /// Keeps a document; gives its hash.
     pub async fn publish_manifest(&self, tenant: &str, bytes: Bytes) -> Result<ContentId, Error> {
-        todo!()
+        let length = bytes.len() as u64;
+        let content = self.shared.publish_manifest(bytes).await?;
+        self.count(tenant, PUBLICATIONS, 1);
+        self.count(tenant, MANIFEST_BYTES, length);
+        Ok(content)
     }
 
     /// A document that this node keeps, its bytes verified.
     pub async fn manifest(&self, id: &ContentId) -> Result<Option<Bytes>, Error> {
-        todo!()
+        let id = *id;
+        self.shared.read(move |store| store.manifest(&id)).await
     }
 
     /// Points a name of this node's namespace somewhere from now on; 48 h where no time is given.
@@ -106,12 +245,19 @@ impl Index {
         value: ContentId,
         ttl: Option<Duration>,
     ) -> Result<NameRecord, Error> {
-        todo!()
+        let record = self.shared.name_set(label, value, ttl).await?;
+        self.count(tenant, PUBLICATIONS, 1);
+        Ok(record)
     }
 
     /// Where a name leads.
     pub async fn name_get(&self, tenant: &str, name: Name, options: ResolveOptions) -> Result<NameAnswer, Error> {
-        todo!()
+        self.count(tenant, RESOLVES, 1);
+        let answer = self.find_name(&name, &options, self.shared.deadline(&options)).await?;
+        Ok(single(&answer, |what| match what {
+            What::Name(record) => Some(record.clone()),
+            _ => None,
+        }))
     }
 
     /// Names of an owner that this node knows, in order, from after this label on; none for this node's own.
@@ -121,73 +267,144 @@ impl Index {
         after: Option<&str>,
         max: usize,
     ) -> Result<Vec<NameRecord>, Error> {
-        todo!()
+        let owner = owner.unwrap_or_else(|| self.node_key());
+        let (after, now_ms) = (after.map(str::to_owned), clock::unix_millis());
+        self.shared.read(move |store| store.names(&owner, after.as_deref(), max, now_ms)).await
     }
 
     /// The record of an IPNS name.
     pub async fn ipns_get(&self, tenant: &str, name: PeerId, options: ResolveOptions) -> Result<IpnsAnswer, Error> {
-        todo!()
+        let answer = self.find_single(tenant, Query::Ipns(name), &name, &options).await?;
+        Ok(single(&answer, |what| match what {
+            What::Ipns(record) => Some(record.clone()),
+            _ => None,
+        }))
     }
 
     /// Publishes the record of an IPNS name; Schema or Integrity if it does not hold.
     pub async fn ipns_put(&self, tenant: &str, name: PeerId, record: &[u8]) -> Result<PublishOutcome, Error> {
-        todo!()
+        let record = IpnsRecord::parse(&name, record).map_err(|error| refused(&RecordError::Ipns(error)))?;
+        self.publish_record(tenant, Record::Ipns(record)).await
     }
 
     /// Where a peer is reached.
     pub async fn peer(&self, tenant: &str, peer: PeerId, options: ResolveOptions) -> Result<PeerAnswer, Error> {
-        todo!()
+        let answer = self.find_single(tenant, Query::Peer(peer), &peer, &options).await?;
+        Ok(single(&answer, |what| match what {
+            What::Peer(record) => Some(record.clone()),
+            _ => None,
+        }))
+    }
+
+    async fn find_single(
+        &self,
+        tenant: &str,
+        query: Query,
+        peer: &PeerId,
+        options: &ResolveOptions,
+    ) -> Result<Answer, Error> {
+        self.count(tenant, RESOLVES, 1);
+        let deadline = self.shared.deadline(options);
+        let asked = Asked { query, shown: peer, breadth: Breadth::First, fresh: options.fresh, deadline };
+        self.shared.find(asked).await
     }
 
     /// Changes of a name or of who has some content, from now on; Busy if too many watch.
     pub fn watch(&self, subject: &Subject) -> Result<Watch, Error> {
-        todo!()
+        self.shared.watchers.watch(query(&self.shared, subject))
     }
 
     /// Pins, unpins or reindexes. Conflict if the idempotency key was used for something else.
     pub async fn administer(&self, request: AdminRequest) -> Result<AdminDone, Error> {
-        todo!()
+        self.shared.administer(request).await
     }
 
     /// What is pinned, in order, from after this on, each with the Unix milliseconds of when it was.
     pub async fn pins(&self, after: Option<Subject>, max: usize) -> Result<Vec<(Subject, u64)>, Error> {
-        todo!()
+        self.shared.read(move |store| store.pins(after.as_ref(), max)).await
     }
 
     /// The last lookups among peers, newest first.
     pub fn recent_lookups(&self) -> Vec<Arc<LookupSummary>> {
-        todo!()
+        self.shared.recent.all()
     }
 
     /// Whether there are enough resolvers.
     pub fn capacity(&self) -> Capacity {
-        todo!()
+        self.shared.load.capacity(self.shared.counts.sums(), self.shared.options.resolvers)
     }
 
-    /// Targets and their breakers.
+    /// Targets and their breakers, those that are left out first.
     pub fn targets(&self) -> Vec<TargetView> {
-        todo!()
+        self.shared.targets.views(self.shared.now_ms())
     }
 
     /// The index at a glance.
     pub async fn stats(&self) -> Result<IndexStats, Error> {
-        todo!()
+        let records = self.shared.read(|store| Ok(store.count())).await?;
+        let (cached, cached_bytes) = self.shared.cache.size();
+        Ok(IndexStats {
+            cached,
+            cached_bytes,
+            records: records as u64,
+            flights: self.shared.flights.len(),
+            watchers: self.shared.watchers.len(),
+            is_amnesia: self.shared.options.is_amnesia,
+            node_key: self.node_key(),
+        })
     }
 
     /// What happens in the index, from now on.
     pub fn events(&self) -> BroadcastReceiver<IndexEvent> {
-        todo!()
+        self.shared.events.subscribe(SERVICE, self.shared.kernel.metrics())
     }
 
     /// What this node answers a peer that asks: from its store alone, never from another peer. Reads the store, which
     /// may block for a moment.
     pub fn answer(&self, question: &Question, now_ms: u64) -> Reply {
-        todo!()
+        let store = &self.shared.options.store;
+        let records = match question {
+            Question::Providers(key) => store
+                .providers(key, now_ms, PROVIDERS_MAX)
+                .map(|records| records.into_iter().map(Record::Provider).collect()),
+            Question::Name { owner, label } => {
+                store.name(owner, label, now_ms).map(|record| record.into_iter().map(Record::Name).collect())
+            }
+            Question::Ipns(name) => {
+                store.ipns(name, now_ms).map(|record| record.into_iter().map(Record::Ipns).collect())
+            }
+            Question::Peer(peer) => {
+                store.peer(peer, now_ms).map(|record| record.into_iter().map(Record::Peer).collect())
+            }
+        };
+        // A store that fails knows nothing; the failure is counted and told where it is looked for.
+        let records: Vec<Record> = records.unwrap_or_else(|error| {
+            self.shared.store_failed(&error);
+            Vec::new()
+        });
+        Reply { records, closer: Vec::new() }
     }
 
     /// Records that a peer wants kept. Those that hold are queued for the store; gives how many, Busy if there is no
     /// room for the first of them.
     pub fn offer(&self, records: Vec<Record>) -> Result<usize, Error> {
-        todo!()
+        self.shared.offer(records)
+    }
+
+    fn count(&self, tenant: &str, metric: &'static str, amount: u64) {
+        self.shared.kernel.meter().count(tenant, metric, amount);
+    }
+}
+
+fn single<T>(answer: &Answer, record: impl Fn(&What) -> Option<T>) -> Single<T> {
+    let (finding, now) = (&answer.finding, clock::now());
+    Single {
+        record: record(&finding.what),
+        outcome: finding.outcome,
+        open_targets: finding.open_targets,
+        age: finding.age(now),
+        source: answer.source,
+        fresh_for: finding.fresh_for(now),
+        course: Arc::clone(&finding.course),
     }
 }

@@ -8,7 +8,7 @@ use ron_store::{IpnsRecord, Key, Name, NameRecord, PeerId, PeerRecord, PublicKey
 use tokio::time::Instant;
 
 use crate::ports::Question;
-use crate::words::{AskView, Outcome, RankedProvider, Source};
+use crate::words::{AskView, ManifestView, Outcome, RankedProvider, Source};
 
 /// A question, as the key of its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +51,8 @@ pub(crate) struct Finding {
     pub expires_at: Instant,
     /// Place for a surface's encoding of it.
     pub made: Arc<OnceLock<Bytes>>,
+    /// The document that the content is, once somebody looked for it.
+    pub manifest: OnceLock<Option<ManifestView>>,
 }
 
 /// What was found.
@@ -72,16 +74,6 @@ impl Query {
     /// The query about a name; `node` owns those that name no owner.
     pub fn name(name: &Name, node: PublicKey) -> Self {
         Query::Name { owner: name.owner().unwrap_or(node), label: name.label().into() }
-    }
-
-    /// Position in the key space.
-    pub fn key(&self) -> Key {
-        match self {
-            Query::Providers(key) => *key,
-            Query::Name { owner, label } => Key::of_owned_label(owner, label),
-            Query::Ipns(name) => Key::of_ipns(name),
-            Query::Peer(peer) => Key::of_peer(peer),
-        }
     }
 
     /// The question as peers are asked it.
@@ -107,6 +99,7 @@ impl Finding {
             found_at: now,
             expires_at: now,
             made: Arc::default(),
+            manifest: OnceLock::new(),
         }
     }
 

@@ -1,11 +1,34 @@
 //! What the tasks of the index and its handle share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use ron_store::Store;
+use ron_kernel::bus::Broadcast;
+use ron_kernel::coalesce::Coalescing;
+use ron_kernel::gate::Gate;
+use ron_kernel::queue::QueueSender;
+use ron_kernel::{KernelHandle, Snapshot, clock};
+use ron_store::{PeerId, PublicKey, Signer as _, Store, StoreError};
 use ron_transport::NodeKey;
+use ron_types::{Error, Kind};
+use tokio::time::Instant;
 
+use crate::admission::Addresses;
+use crate::admin::UnderWay;
+use crate::cache::Answers;
+use crate::capacity::LoadWindow;
+use crate::config::LiveOptions;
+use crate::flights::Flights;
+use crate::ingest::Update;
+use crate::metrics::Counts;
 use crate::ports::{Network, Upstream};
+use crate::prefetch::Refresh;
+use crate::recent::Recent;
+use crate::resolver::Job;
+use crate::targets::Targets;
+use crate::watchers::Watchers;
+use crate::words::IndexEvent;
 
 /// What is fixed while the node runs.
 pub struct IndexOptions {
@@ -31,4 +54,83 @@ pub struct IndexOptions {
 
 pub(crate) struct Shared {
     pub options: IndexOptions,
+    pub live: Snapshot<LiveOptions>,
+    pub kernel: KernelHandle,
+    pub counts: Counts,
+    pub cache: Answers,
+    pub flights: Arc<Flights>,
+    pub targets: Targets,
+    pub work: QueueSender<Job>,
+    pub ingest: Coalescing<Update>,
+    pub refresh: Coalescing<Refresh>,
+    pub gate: Gate,
+    pub events: Broadcast<IndexEvent>,
+    pub watchers: Arc<Watchers>,
+    pub recent: Recent,
+    pub load: LoadWindow,
+    pub addresses: Arc<Addresses>,
+    /// Requests with an idempotency key that are being done.
+    pub under_way: UnderWay,
+    /// Last sequence number that this node signed something with.
+    pub sequence: AtomicU64,
+    /// Draws for what needs no secret: jitter, and the order of retries.
+    pub seed: AtomicU64,
+}
+
+impl Shared {
+    /// Key of this node.
+    pub fn node_key(&self) -> PublicKey {
+        self.options.key.public_key()
+    }
+
+    /// Peer id of this node.
+    pub fn node_peer(&self) -> PeerId {
+        self.node_key().peer_id()
+    }
+
+    /// Milliseconds of the clock that lookups go by.
+    pub fn now_ms(&self) -> u64 {
+        self.kernel.now_ms()
+    }
+
+    /// The instant of a time of [`Shared::now_ms`].
+    pub fn instant_of(&self, at_ms: u64) -> Instant {
+        clock::now() + Duration::from_millis(at_ms.saturating_sub(self.now_ms()))
+    }
+
+    /// A number that differs each time.
+    pub fn draw(&self) -> u64 {
+        self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+    }
+
+    /// A sequence number above all that this node used: the time, so that a node that lost its store goes on above.
+    pub fn next_sequence(&self, known: u64) -> u64 {
+        let at_least = clock::unix_millis().max(known.saturating_add(1));
+        let next = |last: u64| Some(at_least.max(last.saturating_add(1)));
+        let last = self.sequence.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_default();
+        at_least.max(last.saturating_add(1))
+    }
+
+    /// Reads the store: at once where it is memory, else on a thread that may block.
+    pub async fn read<T, F>(&self, read: F) -> Result<T, Error>
+    where
+        F: FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+        T: Send + 'static,
+    {
+        if self.options.is_amnesia {
+            return read(&self.options.store).map_err(|error| self.store_failed(&error));
+        }
+        let store = self.options.store.clone();
+        match tokio::task::spawn_blocking(move || read(&store)).await {
+            Ok(answer) => answer.map_err(|error| self.store_failed(&error)),
+            Err(_) => Err(Error::canceled("the store was not read before the node stopped")),
+        }
+    }
+
+    /// The error that callers see when the store fails; counted and told.
+    pub fn store_failed(&self, error: &StoreError) -> Error {
+        self.kernel.metrics().io_errors.at("index_store").inc();
+        tracing::error!(%error, "the store of the index fails");
+        Error::new(Kind::Degraded, "the store of the index fails; its log says why")
+    }
 }

@@ -41,6 +41,29 @@ pub enum Outcome {
     Degraded,
 }
 
+impl Outcome {
+    /// The word for it in answers and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Found => "found",
+            Outcome::Absent => "absent",
+            Outcome::Unknown => "unknown",
+            Outcome::Degraded => "degraded",
+        }
+    }
+}
+
+impl Source {
+    /// The word for it in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Source::Cache => "cache",
+            Source::Store => "store",
+            Source::Dht => "dht",
+        }
+    }
+}
+
 /// Where an answer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {

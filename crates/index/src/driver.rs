@@ -1,0 +1,233 @@
+//! Drives one lookup: does what the state machine says, and tells it what came of it.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use ron_kernel::{Deadline, clock};
+use ron_lookup::{Action, AskEnd, Candidate, Conclusion, Event, Finished, Guards as _, HedgeLimits, Lookup, Verdict};
+use ron_store::{Key, PeerId};
+use ron_types::limits::lookup::{CLOSER_MAX, NEAREST};
+use tokio::time::{Instant, sleep_until};
+
+use crate::judge::{Judge, Worth};
+use crate::ports::{AskError, Question, Reply, TargetClass, TargetId};
+use crate::query::Breadth;
+use crate::shared::Shared;
+use crate::words::AskView;
+
+/// A lookup that has ended.
+pub(crate) struct Driven {
+    pub finished: Finished,
+    pub course: Arc<[AskView]>,
+}
+
+/// A lookup under way. Dropped before its end, it drops its questions, which cancels them at the targets.
+struct Drive<'a> {
+    shared: &'a Shared,
+    question: Question,
+    lookup: Lookup<TargetId>,
+    asks: Vec<Ask>,
+    wake_at: Instant,
+}
+
+struct Ask {
+    target: TargetId,
+    started_ms: u64,
+    answer: BoxFuture<'static, Result<Reply, AskError>>,
+}
+
+/// Looks a question up until the deadline; `found` hears of every reply that holds something new.
+pub(crate) async fn drive(
+    shared: &Shared,
+    breadth: Breadth,
+    deadline: Deadline,
+    question: Question,
+    judge: &mut Judge,
+    mut found: impl FnMut(&Judge),
+) -> Driven {
+    let candidates = candidates(shared, &question.key());
+    if candidates.is_empty() {
+        return nobody_to_ask(shared);
+    }
+    let limits = hedge_limits(shared, breadth, deadline, &candidates);
+    let lookup = Lookup::new(question.key().0, limits, candidates, shared.now_ms(), shared.draw());
+    let mut drive = Drive { shared, question, lookup, asks: Vec::new(), wake_at: deadline.instant() };
+    let mut event = Event::Start;
+    loop {
+        if let Some(finished) = drive.step(event) {
+            return Driven { finished, course: drive.course() };
+        }
+        event = match drive.next().await {
+            None => Event::Tick,
+            Some((target, Ok(reply))) => {
+                let worth = judge.hear(reply.records, clock::unix_millis());
+                if worth == Worth::Satisfactory {
+                    found(judge);
+                }
+                answered(shared, target, worth, &reply.closer)
+            }
+            Some((target, Err(error))) => Event::Failed { target, transient: may_pass(error) },
+        };
+    }
+}
+
+impl Drive<'_> {
+    /// Tells the state machine and does what it says; the end, if it was that.
+    fn step(&mut self, event: Event<TargetId>) -> Option<Finished> {
+        let now_ms = self.shared.now_ms();
+        // The lock of the guards is held for the decision alone, not while targets are asked.
+        let actions = self.lookup.step(now_ms, event, &mut self.shared.targets.guards());
+        let mut end = None;
+        for action in actions {
+            match action {
+                Action::Ask { target, budget_ms, .. } => {
+                    let answer = self.ask(&target, Duration::from_millis(budget_ms));
+                    self.asks.push(Ask { target, started_ms: now_ms, answer });
+                }
+                Action::Cancel { target } => self.asks.retain(|ask| ask.target != target),
+                Action::WakeAt(at_ms) => self.wake_at = self.shared.instant_of(at_ms),
+                Action::Finish(finished) => end = Some(finished),
+            }
+        }
+        end
+    }
+
+    fn ask(&self, target: &TargetId, budget: Duration) -> BoxFuture<'static, Result<Reply, AskError>> {
+        let question = self.question.clone();
+        let options = &self.shared.options;
+        match target {
+            TargetId::Peer(peer) => match &options.network {
+                Some(network) => network.ask(peer, question, budget),
+                None => Box::pin(std::future::ready(Err(AskError::Unreachable))),
+            },
+            TargetId::Upstream(name) => match options.upstreams.iter().find(|upstream| upstream.name() == &**name) {
+                Some(upstream) => upstream.ask(question, budget),
+                None => Box::pin(std::future::ready(Err(AskError::Unreachable))),
+            },
+        }
+    }
+
+    /// The next answer; none when it is time to look again.
+    async fn next(&mut self) -> Option<(TargetId, Result<Reply, AskError>)> {
+        let asks = &mut self.asks;
+        // A handful at most, so that polling all of them costs less than keeping track of who woke up.
+        let answer = poll_fn(|cx| {
+            for place in 0..asks.len() {
+                if let Poll::Ready(answer) = asks[place].answer.as_mut().poll(cx) {
+                    return Poll::Ready((asks.swap_remove(place).target, answer));
+                }
+            }
+            Poll::Pending
+        });
+        tokio::select! {
+            biased;
+            answer = answer => Some(answer),
+            () = sleep_until(self.wake_at) => None,
+        }
+    }
+
+    fn course(&self) -> Arc<[AskView]> {
+        let course = self.lookup.course();
+        let took_ms = course.took_ms().unwrap_or_default();
+        let view = |ask: &ron_lookup::AskRecord<TargetId>| {
+            let (ended_ms, end) = ask.end.unwrap_or((took_ms, AskEnd::Cancelled));
+            AskView {
+                target: ask.target.clone(),
+                started: Duration::from_millis(ask.started_ms),
+                ended: Duration::from_millis(ended_ms),
+                hedge: ask.hedge,
+                hop: ask.hop,
+                end,
+            }
+        };
+        course.records().iter().map(view).collect()
+    }
+}
+
+impl Drop for Drive<'_> {
+    fn drop(&mut self) {
+        if self.lookup.is_finished() || self.asks.is_empty() {
+            return;
+        }
+        // Given up from outside: probes that are out must be sent again by somebody else.
+        let now_ms = self.shared.now_ms();
+        let mut guards = self.shared.targets.guards();
+        for ask in &self.asks {
+            guards.ended(&ask.target, Verdict::Cancelled, now_ms.saturating_sub(ask.started_ms), now_ms);
+        }
+    }
+}
+
+fn answered(shared: &Shared, target: TargetId, worth: Worth, closer: &[PeerId]) -> Event<TargetId> {
+    match worth {
+        Worth::Forged => {
+            shared.counts.forged();
+            tracing::debug!(%target, "a target answered with records that do not hold");
+            Event::Failed { target, transient: false }
+        }
+        Worth::Satisfactory | Worth::Empty => {
+            // A router's idea of who is near concerns another network.
+            let closer = if target.class() == TargetClass::Peer { closer } else { &[] };
+            let closer = closer.iter().take(CLOSER_MAX).filter(|peer| **peer != shared.node_peer());
+            let closer = closer.map(candidate).collect();
+            Event::Answered { target, satisfactory: worth == Worth::Satisfactory, closer }
+        }
+    }
+}
+
+fn candidate(peer: &PeerId) -> Candidate<TargetId> {
+    Candidate { target: TargetId::Peer(*peer), position: peer.key().0 }
+}
+
+fn candidates(shared: &Shared, key: &Key) -> Vec<Candidate<TargetId>> {
+    let options = &shared.options;
+    let upstream = |name: &str| Candidate { target: TargetId::Upstream(name.into()), position: key.0 };
+    let mut candidates: Vec<_> = options.upstreams.iter().map(|router| upstream(router.name())).collect();
+    if let Some(network) = &options.network {
+        let peers = network.nearest(key, NEAREST);
+        candidates.extend(peers.iter().filter(|peer| **peer != shared.node_peer()).map(candidate));
+    }
+    candidates
+}
+
+/// The end of a lookup that has nobody to ask: where everybody is known, and nobody is there, nobody has it.
+fn nobody_to_ask(shared: &Shared) -> Driven {
+    let knows_all = shared.options.network.as_ref().is_none_or(|network| network.complete());
+    let conclusion = if knows_all { Conclusion::Absent } else { Conclusion::Unknown };
+    let finished = Finished { conclusion, satisfied: 0, degraded: 0, failed: 0, hops: 0, deadline_hit: false };
+    Driven { finished, course: Arc::default() }
+}
+
+fn hedge_limits(
+    shared: &Shared,
+    breadth: Breadth,
+    deadline: Deadline,
+    candidates: &[Candidate<TargetId>],
+) -> HedgeLimits {
+    let live = shared.live.get();
+    let live = &live.value;
+    let has_peers = candidates.iter().any(|candidate| candidate.target.class() == TargetClass::Peer);
+    let class = if has_peers { TargetClass::Peer } else { TargetClass::Upstream };
+    let millis = |time: Duration| time.as_millis() as u64;
+    HedgeLimits {
+        alpha: live.alpha,
+        beta: live.beta,
+        hedge_after_ms: shared.targets.hedge_after_ms(class, millis(live.hedge_after)),
+        deadline_ms: millis(deadline.remaining()),
+        quorum: if breadth == Breadth::First { 1 } else { usize::MAX },
+        retries_max: live.retry_max,
+        retry_jitter_ms: (millis(live.retry_jitter.0), millis(live.retry_jitter.1)),
+        ..HedgeLimits::default()
+    }
+}
+
+/// Whether asking the same target again may help.
+fn may_pass(error: AskError) -> bool {
+    match error {
+        AskError::Unreachable | AskError::Closed | AskError::Busy => true,
+        AskError::TimedOut | AskError::Refused | AskError::Malformed | AskError::Unsupported => false,
+    }
+}

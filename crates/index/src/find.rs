@@ -1,0 +1,192 @@
+//! The way of a question: the cache, then the store, then a lookup that all who ask the same share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ron_kernel::{Deadline, clock};
+use ron_store::Store;
+use ron_types::Error;
+use ron_types::limits::index::PROVIDERS_MAX;
+
+use crate::flights::{FlightKey, Leader, Waited, Waiter};
+use crate::judge::ranked;
+use crate::prefetch::Refresh;
+use crate::query::{Breadth, Finding, Query, What};
+use crate::resolver::Job;
+use crate::shared::Shared;
+use crate::words::{Outcome, ResolveOptions, Source};
+
+/// What a question is about, as it is shown to people.
+pub(crate) type Shown = dyn std::fmt::Display + Send + Sync;
+
+/// An answer, and where this caller has it from.
+pub(crate) struct Answer {
+    pub finding: Arc<Finding>,
+    pub source: Source,
+}
+
+/// A question and how it is to be answered.
+pub(crate) struct Asked<'a> {
+    pub query: Query,
+    /// What the question is about, as it is shown to people.
+    pub shown: &'a Shown,
+    pub breadth: Breadth,
+    pub fresh: bool,
+    pub deadline: Deadline,
+}
+
+/// A question that was answered at once, or the lookup to wait for.
+pub(crate) enum Begun {
+    Known(Answer),
+    UnderWay(Waiter),
+}
+
+impl Shared {
+    /// By when a question is to be answered.
+    pub fn deadline(&self, options: &ResolveOptions) -> Deadline {
+        let longest = self.live.get().value.resolve_deadline;
+        Deadline::after(options.budget.map_or(longest, |budget| budget.min(longest)))
+    }
+
+    /// Answers a question by its deadline.
+    pub async fn find(&self, asked: Asked<'_>) -> Result<Answer, Error> {
+        let deadline = asked.deadline;
+        let mut waiter = match self.begin(asked).await? {
+            Begun::Known(answer) => return Ok(answer),
+            Begun::UnderWay(waiter) => waiter,
+        };
+        match waiter.end(deadline).await {
+            Waited::Ended(Ok(finding)) => Ok(Answer { source: finding.source, finding }),
+            Waited::Ended(Err(error)) => Err(error),
+            Waited::TimedOut(partial) => {
+                self.counts.deadline_hit();
+                let now = clock::now();
+                let finding = match partial.is_empty() {
+                    true => Finding::nothing(Outcome::Unknown, now),
+                    false => {
+                        Finding { what: What::Providers(partial), ..Finding::nothing(Outcome::Found, now) }
+                    }
+                };
+                Ok(Answer { finding: Arc::new(finding), source: Source::Dht })
+            }
+        }
+    }
+
+    /// Answers a question from the cache or the store, or joins or begins its lookup.
+    pub async fn begin(&self, asked: Asked<'_>) -> Result<Begun, Error> {
+        if !asked.fresh {
+            if let Some(finding) = self.cache.get(&asked.query).await {
+                self.counts.hit();
+                return Ok(Begun::Known(Answer { finding, source: Source::Cache }));
+            }
+            self.counts.missed();
+        }
+        let key = FlightKey { query: asked.query, breadth: asked.breadth, fresh: asked.fresh };
+        let (waiter, leader) = self.flights.join(key);
+        let Some(leader) = leader else { return Ok(Begun::UnderWay(waiter)) };
+        self.lead(leader, asked.shown).await?;
+        Ok(Begun::UnderWay(waiter))
+    }
+
+    /// Ends a lookup from the store if that knows the answer, and else has a resolver do it. The lookup has all the
+    /// time there is: others with more of it than whoever came first may join.
+    async fn lead(&self, leader: Leader, shown: &Shown) -> Result<(), Error> {
+        let deadline = Deadline::after(self.live.get().value.resolve_deadline);
+        let query = leader.key().query.clone();
+        let epoch = self.cache.epoch(&query);
+        if !leader.key().fresh {
+            match self.from_store(&query).await {
+                Ok(Some(finding)) => {
+                    let finding = Arc::new(finding);
+                    self.cache.keep(&query, Arc::clone(&finding), epoch).await;
+                    leader.end(Ok(finding));
+                    self.upgrade_later(&query, shown);
+                    return Ok(());
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    leader.end(Err(error.clone()));
+                    return Err(error);
+                }
+            }
+        }
+        let job = Job { leader, epoch, deadline, shown: shown.to_string() };
+        self.counts.arrived();
+        // Everybody who shares the lookup is told of a full queue.
+        self.work.offer_or_return(job).map_err(|(job, error)| {
+            job.leader.end(Err(error.clone()));
+            error
+        })
+    }
+
+    /// What the store knows.
+    async fn from_store(&self, query: &Query) -> Result<Option<Finding>, Error> {
+        let (asked, now_ms) = (query.clone(), clock::unix_millis());
+        let records = self.read(move |store| stored(store, &asked, now_ms)).await?;
+        let what = match records {
+            Stored::Providers(records) => ranked(records, &self.targets, now_ms),
+            Stored::Other(what) => what,
+        };
+        if matches!(what, What::Nothing) {
+            return Ok(None);
+        }
+        let now = clock::now();
+        let expires_at = now + self.fresh_for(&what, Outcome::Found, now_ms);
+        let found = Finding::nothing(Outcome::Found, now);
+        Ok(Some(Finding { what, source: Source::Store, expires_at, ..found }))
+    }
+
+    /// A name of somebody else that the store answered may have a newer record: it is looked for in the background.
+    fn upgrade_later(&self, query: &Query, shown: &Shown) {
+        let is_foreign = match query {
+            Query::Name { owner, .. } => *owner != self.node_key(),
+            Query::Ipns(_) => true,
+            Query::Providers(_) | Query::Peer(_) => false,
+        };
+        if is_foreign {
+            // A full queue means that it is looked for when it is asked for next.
+            let _ = self.refresh.offer(Refresh { query: query.clone(), shown: shown.to_string() });
+        }
+    }
+
+    /// Time for which an answer may be used without asking again.
+    pub fn fresh_for(&self, what: &What, outcome: Outcome, now_ms: u64) -> Duration {
+        let live = self.live.get();
+        let live = &live.value;
+        let until = |expires_ms: u64| Duration::from_millis(expires_ms.saturating_sub(now_ms)).min(live.cache_ttl);
+        match what {
+            What::Nothing if outcome == Outcome::Absent => live.absent_ttl,
+            What::Nothing => live.unknown_ttl,
+            What::Providers(providers) => {
+                until(providers.iter().map(|provider| provider.record.expires_ms).min().unwrap_or(now_ms))
+            }
+            What::Name(record) => until(record.expires_ms),
+            What::Peer(record) => until(record.expires_ms),
+            What::Ipns(record) => {
+                let own = record.ttl_ns().map_or(Duration::MAX, Duration::from_nanos);
+                until(record.validity_ms()).min(own)
+            }
+        }
+    }
+
+    /// Keeps nothing of what was found about a query, because it changed.
+    pub async fn forget(&self, query: &Query) {
+        self.cache.forget(query).await;
+    }
+}
+
+enum Stored {
+    Providers(Vec<ron_store::ProviderRecord>),
+    Other(What),
+}
+
+fn stored(store: &Store, query: &Query, now_ms: u64) -> Result<Stored, ron_store::StoreError> {
+    let other = match query {
+        Query::Providers(key) => return Ok(Stored::Providers(store.providers(key, now_ms, PROVIDERS_MAX)?)),
+        Query::Name { owner, label } => store.name(owner, label, now_ms)?.map(What::Name),
+        Query::Ipns(name) => store.ipns(name, now_ms)?.map(What::Ipns),
+        Query::Peer(peer) => store.peer(peer, now_ms)?.map(What::Peer),
+    };
+    Ok(Stored::Other(other.unwrap_or(What::Nothing)))
+}
+

@@ -1,0 +1,70 @@
+//! The tasks `cache_janitor` and `breaker_janitor`: what is over goes, and what changed is told.
+
+use std::sync::Arc;
+
+use ron_kernel::{TaskContext, TaskResult, clock};
+use ron_types::limits::index::BREAKER_ROLL;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::shared::Shared;
+use crate::words::IndexEvent;
+
+/// Frees what is over; in amnesia mode forgets every answer.
+pub(crate) async fn cache_janitor(context: TaskContext, shared: Arc<Shared>) -> TaskResult {
+    context.ready().await;
+    let mut changes = shared.live.watch();
+    // Kept across heartbeats, which would otherwise begin the wait anew each time.
+    let mut due = Box::pin(sleep(shared.live.get().value.purge_interval));
+    loop {
+        tokio::select! {
+            biased;
+            () = context.stopping() => return Ok(()),
+            () = &mut due => {
+                context.beating(purge(&shared)).await;
+                due = Box::pin(sleep(shared.live.get().value.purge_interval));
+            }
+            Ok(()) = changes.changed() => due = Box::pin(sleep(shared.live.get().value.purge_interval)),
+            () = context.heartbeat() => {}
+        }
+    }
+}
+
+async fn purge(shared: &Shared) {
+    if shared.options.is_amnesia {
+        let entries = shared.cache.purge().await;
+        shared.recent.clear();
+        shared.events.publish(IndexEvent::Purged { entries });
+    } else {
+        shared.cache.tidy().await;
+    }
+    let now_ms = clock::unix_millis();
+    let expired = shared.read(move |store| store.expire(now_ms)).await;
+    if let Ok(dropped @ 1..) = expired {
+        tracing::debug!(dropped, "records that were over are dropped");
+    }
+}
+
+/// Rolls error windows, applies changed thresholds, notes the load.
+pub(crate) async fn breaker_janitor(context: TaskContext, shared: Arc<Shared>) -> TaskResult {
+    context.ready().await;
+    let mut changes = shared.live.watch();
+    let mut ticks = interval(BREAKER_ROLL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = context.stopping() => return Ok(()),
+            _ = ticks.tick() => roll(&shared),
+            Ok(()) = changes.changed() => shared.targets.set_limits(shared.live.get().value.breaker),
+            () = context.heartbeat() => {}
+        }
+    }
+}
+
+fn roll(shared: &Shared) {
+    for (target, state) in shared.targets.roll(shared.now_ms()) {
+        tracing::info!(%target, ?state, "a target's breaker changed");
+        shared.events.publish(IndexEvent::Breaker { target, state });
+    }
+    shared.load.sample(shared.counts.sums());
+}

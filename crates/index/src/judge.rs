@@ -1,0 +1,159 @@
+//! What of the replies holds: records are verified, are about what was asked, and the better of two wins.
+
+use std::collections::{BTreeMap, HashSet};
+
+use ron_lookup::{ProviderFacts, rank};
+use ron_store::{PeerId, ProviderRecord, PublicKey, Record};
+use ron_types::limits::index::{CANDIDATES_MAX, PROVIDERS_MAX};
+use ron_types::limits::records::WIRE_RECORDS_MAX;
+
+use crate::ports::Question;
+use crate::query::What;
+use crate::targets::Targets;
+use crate::words::RankedProvider;
+
+/// What the replies of one lookup come to.
+pub(crate) struct Judge {
+    question: Question,
+    /// Providers by who they are and who says so.
+    providers: BTreeMap<(PeerId, PublicKey), ProviderRecord>,
+    /// The best record, for questions that have one.
+    single: Option<Record>,
+    /// Encodings that were verified: several targets keep the same record, and a signature costs fifty microseconds.
+    verified: HashSet<Vec<u8>>,
+}
+
+/// What one reply is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// It holds a record that was wanted and verified.
+    Satisfactory,
+    /// It holds none.
+    Empty,
+    /// It holds none, but records that pretend to be: whoever sent it is not to be trusted.
+    Forged,
+}
+
+impl Judge {
+    /// Nothing heard yet.
+    pub fn new(question: Question) -> Self {
+        Judge { question, providers: BTreeMap::new(), single: None, verified: HashSet::new() }
+    }
+
+    /// Takes the records of one reply.
+    pub fn hear(&mut self, records: Vec<Record>, now_ms: u64) -> Worth {
+        let (mut holds, mut is_forged) = (false, false);
+        for record in records.into_iter().take(WIRE_RECORDS_MAX) {
+            if !self.question.is_answered_by(&record) {
+                continue;
+            }
+            match self.verifies(&record, now_ms) {
+                Verified::Yes => holds |= self.take(record, now_ms),
+                Verified::Over => {}
+                Verified::No => is_forged = true,
+            }
+        }
+        match (holds, is_forged) {
+            (true, _) => Worth::Satisfactory,
+            (false, true) => Worth::Forged,
+            (false, false) => Worth::Empty,
+        }
+    }
+
+    fn verifies(&mut self, record: &Record, now_ms: u64) -> Verified {
+        // A clock that is behind by a moment makes nobody a liar.
+        if record.kept_until_ms() <= now_ms {
+            return Verified::Over;
+        }
+        let encoded = record.encode();
+        if self.verified.contains(&encoded) {
+            return Verified::Yes;
+        }
+        if record.verify(now_ms).is_err() {
+            return Verified::No;
+        }
+        self.verified.insert(encoded);
+        Verified::Yes
+    }
+
+    /// Keeps a record that was verified; whether it is of use to whoever asked.
+    fn take(&mut self, record: Record, now_ms: u64) -> bool {
+        let Record::Provider(provider) = record else {
+            let is_better = self.single.as_ref().is_none_or(|known| record.supersedes(known));
+            if is_better {
+                self.single = Some(record);
+            }
+            return true;
+        };
+        let is_live = !provider.withdraws() && provider.expires_ms > now_ms;
+        let by = (provider.peer, provider.signer);
+        match self.providers.get(&by) {
+            Some(known) if !supersedes(&provider, known) => {}
+            None if self.providers.len() >= CANDIDATES_MAX => {}
+            _ => drop(self.providers.insert(by, provider)),
+        }
+        is_live
+    }
+
+    /// What was found, ranked.
+    pub fn what(&self, targets: &Targets, now_ms: u64) -> What {
+        match (&self.question, &self.single) {
+            (Question::Providers(_), _) => ranked(self.live(now_ms), targets, now_ms),
+            (_, Some(Record::Name(record))) => What::Name(record.clone()),
+            (_, Some(Record::Ipns(record))) => What::Ipns(record.clone()),
+            (_, Some(Record::Peer(record))) => What::Peer(record.clone()),
+            (_, Some(Record::Provider(_)) | None) => What::Nothing,
+        }
+    }
+
+    /// Providers that have the content now. What a peer says of itself counts, and not what others say of it.
+    fn live(&self, now_ms: u64) -> Vec<ProviderRecord> {
+        let speaks_itself = |peer: &PeerId| {
+            peer.public_key().is_some_and(|own| self.providers.contains_key(&(*peer, own)))
+        };
+        let counts = |record: &&ProviderRecord| {
+            let is_live = !record.withdraws() && record.expires_ms > now_ms;
+            is_live && (record.is_self_signed() || !speaks_itself(&record.peer))
+        };
+        self.providers.values().filter(counts).cloned().collect()
+    }
+}
+
+enum Verified {
+    Yes,
+    /// Its time is over, which is nobody's fault.
+    Over,
+    No,
+}
+
+fn supersedes(one: &ProviderRecord, other: &ProviderRecord) -> bool {
+    Record::Provider(one.clone()).supersedes(&Record::Provider(other.clone()))
+}
+
+/// Providers in order, best first.
+pub(crate) fn ranked(records: Vec<ProviderRecord>, targets: &Targets, now_ms: u64) -> What {
+    let facts = records.iter().enumerate().map(|(place, record)| {
+        let (experience, breaker) = targets.standing(&record.peer);
+        ProviderFacts {
+            provider: (record.peer, record.signer, place),
+            experience,
+            age_ms: now_ms.saturating_sub(record.issued_ms),
+            lifetime_ms: record.expires_ms.saturating_sub(record.issued_ms),
+            same_region: None,
+            breaker,
+            vouched: !record.is_self_signed(),
+            possession: None,
+        }
+    });
+    let ranked = rank(facts.collect());
+    let providers: Vec<RankedProvider> = ranked
+        .into_iter()
+        .take(PROVIDERS_MAX)
+        .map(|ranked| RankedProvider {
+            record: records[ranked.provider.2].clone(),
+            score: ranked.score,
+            terms: ranked.terms,
+        })
+        .collect();
+    if providers.is_empty() { What::Nothing } else { What::Providers(providers.into()) }
+}

@@ -1,0 +1,107 @@
+//! The task `warmup_prefetcher`: looks up at the start what is configured, and later what is worth a second look.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use ron_kernel::coalesce::Coalesce;
+use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
+use ron_store::{Key, Subject};
+use ron_types::limits::index::{REFRESH_AT_ONCE, WARMUP_WAIT};
+
+use crate::find::Asked;
+use crate::query::{Breadth, Query};
+use crate::shared::Shared;
+
+/// Interval at which it is asked whether the network knows somebody.
+const NETWORK_ASKED_EVERY: Duration = Duration::from_millis(250);
+
+/// A question to be looked up again among all targets, not only until the first answer.
+pub(crate) struct Refresh {
+    pub query: Query,
+    /// What it is about, for people.
+    pub shown: String,
+}
+
+impl Coalesce for Refresh {
+    type Key = Query;
+
+    fn key(&self) -> Query {
+        self.query.clone()
+    }
+
+    fn absorb(&mut self, newer: Self) {
+        *self = newer;
+    }
+}
+
+/// Looks up what is configured, then what comes.
+pub(crate) async fn warmup_prefetcher(context: TaskContext, shared: Arc<Shared>) -> TaskResult {
+    context.ready().await;
+    let mut configured = subjects(&shared).into_iter();
+    let is_wanted = configured.len() > 0;
+    tokio::select! {
+        biased;
+        () = context.stopping() => return Ok(()),
+        () = context.beating(network_is_there(&shared)), if is_wanted => {}
+        () = std::future::ready(()), if !is_wanted => {}
+    }
+    let mut under_way = FuturesUnordered::new();
+    loop {
+        while under_way.len() < REFRESH_AT_ONCE {
+            let Some(refresh) = configured.next() else { break };
+            under_way.push(look_again(&shared, refresh, false));
+        }
+        let has_room = under_way.len() < REFRESH_AT_ONCE;
+        tokio::select! {
+            biased;
+            () = context.stopping() => return Ok(()),
+            Some(()) = under_way.next() => {}
+            refresh = shared.refresh.recv(), if has_room => under_way.push(look_again(&shared, refresh, true)),
+            () = context.heartbeat() => {}
+        }
+    }
+}
+
+/// Waits a while for the network to know somebody: a lookup before that would find nobody to ask.
+async fn network_is_there(shared: &Shared) {
+    let Some(network) = &shared.options.network else { return };
+    let until = Deadline::after(WARMUP_WAIT);
+    while network.nearest(&Key([0; 32]), 1).is_empty() && !until.has_passed() {
+        tokio::time::sleep(NETWORK_ASKED_EVERY).await;
+    }
+}
+
+fn subjects(shared: &Shared) -> Vec<Refresh> {
+    let read = |text: &String| match text.parse::<Subject>() {
+        Ok(subject) => Some(Refresh { query: query(shared, &subject), shown: subject.to_string() }),
+        Err(error) => {
+            tracing::warn!(key = text, %error, "a key of index.warmup_keys is left out");
+            None
+        }
+    };
+    shared.options.warmup_keys.iter().filter_map(read).collect()
+}
+
+/// The first question about a subject.
+pub(crate) fn query(shared: &Shared, subject: &Subject) -> Query {
+    match subject {
+        Subject::Content(content) => Query::Providers(content.key()),
+        Subject::Name(name) => Query::name(name, shared.node_key()),
+    }
+}
+
+/// `again` asks all targets past cache and store; else the usual way is taken.
+async fn look_again(shared: &Shared, refresh: Refresh, again: bool) {
+    let asked = Asked {
+        query: refresh.query,
+        shown: &refresh.shown,
+        breadth: if again { Breadth::Wide } else { Breadth::First },
+        fresh: again,
+        deadline: Deadline::at(clock::now() + shared.live.get().value.resolve_deadline),
+    };
+    if let Err(error) = shared.find(asked).await {
+        tracing::debug!(%error, subject = refresh.shown, "not looked up ahead");
+    }
+}
