@@ -28,7 +28,7 @@ use http::StatusCode;
 use http::request::Parts;
 use ron_auth::{Action, Authority};
 use ron_kernel::KernelHandle;
-use ron_store::{ContentId, Subject};
+use ron_store::{ContentId, Multiaddr, Subject};
 use ron_types::{Error, Kind};
 use svc_index::capabilities::{ADMIN, READ};
 use svc_index::config::Access;
@@ -84,7 +84,7 @@ struct App {
 }
 
 /// Multiaddresses at which the node itself is reached, as they are now.
-pub type OwnAddresses = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+pub type OwnAddresses = Arc<dyn Fn() -> Vec<Multiaddr> + Send + Sync>;
 
 /// Adds the routes of the index.
 pub fn index_routes(

@@ -179,12 +179,12 @@ fn answered(shared: &Shared, target: TargetId, worth: Worth, closer: &[PeerId]) 
 }
 
 fn candidate(peer: &PeerId) -> Candidate<TargetId> {
-    Candidate { target: TargetId::Peer(*peer), position: peer.key().0 }
+    Candidate::new(TargetId::Peer(*peer), peer.key().0)
 }
 
 fn candidates(shared: &Shared, key: &Key) -> Vec<Candidate<TargetId>> {
     let options = &shared.options;
-    let upstream = |name: &str| Candidate { target: TargetId::Upstream(name.into()), position: key.0 };
+    let upstream = |name: &str| Candidate::new(TargetId::Upstream(name.into()), key.0);
     let mut candidates: Vec<_> = options.upstreams.iter().map(|router| upstream(router.name())).collect();
     if let Some(network) = &options.network {
         let peers = network.nearest(key, NEAREST);

@@ -178,7 +178,7 @@ impl HopWords {
         };
         HopWords {
             peer_id: hop.peer.to_string(),
-            depth: hop.depth,
+            depth: hop.step,
             shared_bits: hop.shared_bits,
             asked_ms: milliseconds(hop.started),
             took_ms: milliseconds(hop.took),

@@ -62,9 +62,9 @@ async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, id: Path<String>) 
     let id = content_of("id", &id.0)?;
     let _admitted = app.admit(&asker, &id.to_string())?;
     let found = app.index.manifest(&id).await?;
-    let manifest = found.ok_or_else(|| Error::new(Kind::NotFound, "this node keeps no such document"))?;
-    let etag = format!("\"{}\"", manifest.id);
-    let mut response = Response::new(Body::from(manifest.bytes));
+    let bytes = found.ok_or_else(|| Error::new(Kind::NotFound, "this node keeps no such document"))?;
+    let etag = format!("\"{id}\"");
+    let mut response = Response::new(Body::from(bytes));
     let answer = response.headers_mut();
     answer.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     // Anybody may have written it: a browser is to show none of it as a page of this node.

@@ -9,13 +9,13 @@ use ron_store::{Name, NameRecord, Record, Subject};
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_index::capabilities::NAME;
-use svc_index::words::{NameAnswer, Outcome, Published};
+use svc_index::words::{NameAnswer, Outcome, PublishOutcome};
 use utoipa::ToSchema;
 
 use super::encoding::bytes_of;
 use super::providers::{RECORD_BYTES_MAX, status};
 use super::resolve::ResolveQuery;
-use super::words::{ChangeWords, NameWords, outcome, source};
+use super::words::{ChangeWords, NameWords};
 use super::{App, Asker, READERS, Routes, caching, content_of, watch};
 use crate::extract::{Json, JsonText, Path, Query};
 use crate::handler::{HandlerResult, with};
@@ -110,7 +110,8 @@ async fn get(
     let found = app.index.name_get(&admitted.tenant, name, options).await?;
     let Some(record) = &found.record else { return Err(missing(&found).into()) };
     let etag = format!("\"{}\"", &blake3::hash(&record.encode()).to_hex()[..32]);
-    let answer = GetNameAnswer { name: NameWords::of(record), source: source(found.source), age_ms: age_ms(found.age) };
+    let answer =
+        GetNameAnswer { name: NameWords::of(record), source: found.source.as_str(), age_ms: age_ms(found.age) };
     let mut response = Json(answer).into_response();
     let life = format!("public, max-age={}", found.fresh_for.as_secs());
     response.headers_mut().extend(life.parse().ok().map(|life| (header::CACHE_CONTROL, life)));
@@ -127,7 +128,7 @@ fn missing(found: &NameAnswer) -> Error {
     match found.outcome {
         Outcome::Absent | Outcome::Found => Error::new(Kind::NotFound, "the name stands for nothing"),
         other => {
-            let detail = format!("nobody could say what the name stands for: {}", outcome(other));
+            let detail = format!("nobody could say what the name stands for: {}", other.as_str());
             Error::new(Kind::Timeout, detail)
         }
     }
@@ -146,7 +147,7 @@ async fn put(app: Arc<App>, asker: Asker, name: Path<String>, body: JsonText) ->
             let value = content_of("value", &value)?;
             let ttl = ttl_s.map(Duration::from_secs);
             let record = app.index.name_set(&admitted.tenant, name.label(), value, ttl).await?;
-            Ok(answer(&record, Published::Stored))
+            Ok(answer(&record, PublishOutcome::Stored))
         }
         (None, Some(text)) if ttl_s.is_none() => put_signed(&app, &asker, &name, &text).await,
         _ => Err(Error::schema("either `value`, perhaps with `ttl_s`, or `record_b64` alone is asked for").into()),
@@ -165,7 +166,7 @@ async fn put_signed(app: &App, asker: &Asker, name: &Name, text: &str) -> Handle
     Ok(answer(&record, published))
 }
 
-fn answer(record: &NameRecord, published: Published) -> Response {
+fn answer(record: &NameRecord, published: PublishOutcome) -> Response {
     Json(PutNameAnswer { name: NameWords::of(record), status: status(published) }).into_response()
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
+use ron_lookup::BreakerState;
 use serde::Serialize;
 use svc_index::capabilities::ADMIN;
 use utoipa::ToSchema;
@@ -88,6 +89,10 @@ struct TargetWords {
     class: &'static str,
     /// State of its breaker: `closed`, `open` or `half_open`.
     breaker: &'static str,
+    /// Questions in the window over which failures are counted.
+    calls: u32,
+    /// Those of them that failed.
+    failures: u32,
 }
 
 pub(super) const OPERATIONS: &[&Operation] = &[&LOOKUPS, &CAPACITY, &STATS];
@@ -127,7 +132,9 @@ async fn stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
     let target = |view: svc_index::words::TargetView| TargetWords {
         target: view.target.to_string(),
         class: view.target.class().as_str(),
-        breaker: view.state,
+        breaker: state(view.state),
+        calls: view.calls,
+        failures: view.failures,
     };
     Ok(Json(StatsAnswer {
         peer_id: app.index.node_peer().to_string(),
@@ -141,4 +148,12 @@ async fn stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
         targets: app.index.targets().into_iter().map(target).collect(),
     })
     .into_response())
+}
+
+const fn state(state: BreakerState) -> &'static str {
+    match state {
+        BreakerState::Closed => "closed",
+        BreakerState::HalfOpen => "half_open",
+        BreakerState::Open => "open",
+    }
 }

@@ -6,27 +6,25 @@ use std::time::Duration;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use ron_store::{ContentId, PeerId, ProviderRecord, Record, Subject};
+use ron_store::{ContentId, Multiaddr, PeerId, ProviderRecord, Record, Subject};
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_index::ProviderStream;
 use svc_index::capabilities::PUBLISH;
-use svc_index::words::{ProviderFields, Published, RankedProvider};
+use svc_index::words::{ProviderOffer, PublishOutcome, RankedProvider};
 use utoipa::ToSchema;
 
 use super::encoding::bytes_of;
 use super::lines::{self, LINES_BYTES_MAX, LineLimits};
 use super::negotiation::{Form, Negotiated};
 use super::resolve::ResolveQuery;
-use super::words::{ContentWords, ProviderWords, outcome, source};
+use super::words::{ContentWords, ProviderWords};
 use super::{App, Asker, READERS, Routes, content_of};
 use crate::extract::{Json, JsonText, Path, Query};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::problem::Problem;
 
-/// Life of a record that its publisher gives none.
-const TTL_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of an encoded record; none of any kind is longer.
 pub(super) const RECORD_BYTES_MAX: usize = 16 * 1024;
 
@@ -132,8 +130,8 @@ async fn providers(
             let resolution = app.index.resolve(&admitted.tenant, Subject::Content(content), options).await?;
             Json(ProvidersAnswer {
                 content: ContentWords::of(&content),
-                outcome: outcome(resolution.providers_outcome),
-                source: source(resolution.source),
+                outcome: resolution.providers_outcome.as_str(),
+                source: resolution.source.as_str(),
                 age_ms: resolution.age.as_millis() as u64,
                 providers: resolution.providers.iter().take(options.max).map(ProviderWords::ranked).collect(),
             })
@@ -170,12 +168,12 @@ async fn publish(app: Arc<App>, asker: Asker, cid: Path<String>, body: JsonText)
         None => {
             // Asked before anything of the body is looked at closely.
             let admitted = app.allow(&asker, PUBLISH, &content.to_string())?;
-            let mut fields = request.fields()?;
-            if fields.addrs.is_empty() && fields.peer.is_none_or(|peer| peer == app.index.node_peer()) {
-                fields.addrs = (app.own_addresses)();
+            let mut offer = request.offer()?;
+            if offer.addrs.is_empty() && offer.peer.is_none_or(|peer| peer == app.index.node_peer()) {
+                offer.addrs = (app.own_addresses)();
             }
-            let record = app.index.publish_provider(&admitted.tenant, &content, fields).await?;
-            Ok(answer(&content, Published::Stored, &record))
+            let record = app.index.publish_provider(&admitted.tenant, &content, offer).await?;
+            Ok(answer(&content, PublishOutcome::Stored, &record))
         }
     }
 }
@@ -195,17 +193,17 @@ async fn publish_signed(app: &App, asker: &Asker, content: &ContentId, text: &st
     Ok(answer(content, published, &record))
 }
 
-fn answer(content: &ContentId, published: Published, record: &ProviderRecord) -> Response {
+fn answer(content: &ContentId, published: PublishOutcome, record: &ProviderRecord) -> Response {
     let status = status(published);
     Json(PublishAnswer { content: ContentWords::of(content), status, provider: ProviderWords::of(record) })
         .into_response()
 }
 
-pub(super) const fn status(published: Published) -> &'static str {
+pub(super) const fn status(published: PublishOutcome) -> &'static str {
     match published {
-        Published::Stored => "stored",
-        Published::Same => "same",
-        Published::Older => "older",
+        PublishOutcome::Stored => "stored",
+        PublishOutcome::Same => "same",
+        PublishOutcome::Older => "older",
     }
 }
 
@@ -218,11 +216,16 @@ impl PublishRequest {
         }
     }
 
-    fn fields(self) -> Result<ProviderFields, Problem> {
+    fn offer(self) -> Result<ProviderOffer, Problem> {
+        let wrong = |detail: String| Problem::schema(StatusCode::BAD_REQUEST, detail);
         let peer = self.peer_id.as_deref().map(str::parse::<PeerId>).transpose();
-        let peer = peer.map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, format!("peer_id: {error}")))?;
-        let ttl = self.ttl_s.map_or(TTL_DEFAULT, Duration::from_secs);
-        Ok(ProviderFields { peer, addrs: self.addrs, protocols: self.protocols, ttl })
+        let peer = peer.map_err(|error| wrong(format!("peer_id: {error}")))?;
+        let read = |(number, addr): (usize, &String)| {
+            addr.parse::<Multiaddr>().map_err(|error| wrong(format!("addrs[{number}]: {error}")))
+        };
+        let addrs = self.addrs.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+        let ttl = self.ttl_s.map(Duration::from_secs);
+        Ok(ProviderOffer { peer, addrs, protocols: self.protocols, ttl })
     }
 }
 
@@ -234,11 +237,11 @@ mod tests {
     fn a_body_is_read_strictly() {
         let read = |text: &str| JsonText::of(text).parse::<PublishRequest>();
         assert!(read(r#"{"addrs":["/ip4/1.2.3.4/tcp/1"],"ttl_s":5}"#).is_ok());
-        assert!(read("{}").is_ok_and(|request| request.fields().is_ok_and(|fields| fields.ttl == TTL_DEFAULT)));
+        assert!(read("{}").is_ok_and(|request| request.offer().is_ok_and(|offer| offer.ttl.is_none())));
         for wrong in [r#"{"adrs":[]}"#, r#"{"ttl_s":-1}"#, r#"{"addrs":"x"}"#, r#"{"ttl_s":1.5}"#, "[]"] {
             assert_eq!(read(wrong).map_err(|problem| problem.status.as_u16()).err(), Some(400), "{wrong}");
         }
-        let peer = read(r#"{"peer_id":"nobody"}"#).expect("a body").fields();
+        let peer = read(r#"{"peer_id":"nobody"}"#).expect("a body").offer();
         assert!(peer.is_err_and(|problem| problem.detail.starts_with("peer_id: ")));
         let both = read(r#"{"record_b64":"AA==","ttl_s":1}"#).expect("a body");
         assert!(both.has_only_record().is_err());

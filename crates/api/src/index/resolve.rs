@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, header};
+use ron_store::Subject;
 use ron_types::Error;
 use ron_types::limits::index::PROVIDERS_MAX;
 use serde::Deserialize;
@@ -111,10 +112,17 @@ const ETAG_BYTES: usize = 36;
 
 impl Made {
     fn of(resolution: &Resolution, max: usize) -> Self {
-        if max < resolution.providers.len() {
+        if max <= resolution.providers.len() {
             return Made::new(resolution, max);
         }
-        Made(resolution.made.get_or_init(|| Made::new(resolution, max).0).clone())
+        let shared = Made(resolution.made.get_or_init(|| Made::new(resolution, max).0).clone());
+        // Ids that differ in their codec alone share an entry of the cache, but not their name.
+        if shared.is_about(&resolution.subject) { shared } else { Made::new(resolution, max) }
+    }
+
+    fn is_about(&self, subject: &Subject) -> bool {
+        let written = format!("{{\"id\":\"{subject}\",");
+        self.0[ETAG_BYTES..].starts_with(written.as_bytes())
     }
 
     fn new(resolution: &Resolution, max: usize) -> Self {

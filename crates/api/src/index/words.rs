@@ -1,8 +1,9 @@
 //! Answers of the index as JSON.
 
+use ron_lookup::AskEnd;
 use ron_store::{ContentId, NameRecord, ProviderRecord};
 use serde::Serialize;
-use svc_index::words::{AskEnd, AskView, Change, LookupSummary, Outcome, RankedProvider, Resolution, Source};
+use svc_index::words::{AskView, LookupSummary, Notice, RankedProvider, Resolution};
 use utoipa::ToSchema;
 
 use super::encoding::base64_of;
@@ -121,6 +122,7 @@ struct TermWords {
     success: f64,
     age: f64,
     region: f64,
+    possession: f64,
     breaker: f64,
     vouched: f64,
 }
@@ -136,9 +138,11 @@ pub(super) struct AskWords {
     hedge: bool,
     /// When it was asked, in milliseconds since the lookup began.
     asked_ms: f64,
-    /// When that was over; none if it was not asked, or the lookup ended first.
+    /// When that was over; none if it was not asked.
     ended_ms: Option<f64>,
-    /// `won`, `lost`, `cancelled`, `failed` or `skipped`.
+    /// Steps from the targets that were known first, which are step 1.
+    hop: u32,
+    /// `won`, `empty`, `cancelled`, `failed`, `timed_out` or `skipped`.
     end: &'static str,
     /// `open` if it was not asked because it keeps failing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -193,7 +197,7 @@ impl Circumstances<'_> {
         Circumstances {
             age_ms: resolution.age.as_millis() as u64,
             took_ms: milliseconds(resolution.took),
-            source: source(resolution.source),
+            source: resolution.source.as_str(),
             open_targets: resolution.open_targets,
             course: resolution.course.iter().map(AskWords::of).collect(),
         }
@@ -205,14 +209,14 @@ impl Finding<'_> {
         let href = |id: &ContentId| format!("/manifests/{id}");
         Finding {
             id: resolution.subject.to_string(),
-            outcome: outcome(resolution.outcome),
-            providers_outcome: outcome(resolution.providers_outcome),
+            outcome: resolution.outcome.as_str(),
+            providers_outcome: resolution.providers_outcome.as_str(),
             name: resolution.name.as_ref().map(NameWords::of),
             content: resolution.content.as_ref().map(ContentWords::of),
             manifest: resolution
                 .manifest
                 .as_ref()
-                .map(|manifest| ManifestWords { href: href(&manifest.id), bytes: manifest.bytes.len() }),
+                .map(|manifest| ManifestWords { href: href(&manifest.id), bytes: manifest.length }),
             providers: resolution.providers.iter().take(max).map(ProviderWords::ranked).collect(),
         }
     }
@@ -258,6 +262,7 @@ impl ProviderWords {
             success: terms.success,
             age: terms.age,
             region: terms.region,
+            possession: terms.possession,
             breaker: terms.breaker,
             vouched: terms.vouched,
         };
@@ -272,9 +277,10 @@ impl AskWords {
             class: ask.target.class().as_str(),
             hedge: ask.hedge,
             asked_ms: milliseconds(ask.started),
-            ended_ms: ask.ended.map(milliseconds),
+            ended_ms: (ask.end != AskEnd::SkippedOpen).then(|| milliseconds(ask.ended)),
+            hop: ask.hop,
             end: end(ask.end),
-            breaker: (ask.end == AskEnd::Skipped).then_some("open"),
+            breaker: (ask.end == AskEnd::SkippedOpen).then_some("open"),
         }
     }
 }
@@ -283,7 +289,7 @@ impl LookupWords {
     pub(super) fn of(lookup: &LookupSummary) -> Self {
         LookupWords {
             id: lookup.subject.clone(),
-            outcome: outcome(lookup.outcome),
+            outcome: lookup.outcome.as_str(),
             open_targets: lookup.open_targets,
             found: lookup.found,
             at_ms: lookup.at_ms,
@@ -294,14 +300,14 @@ impl LookupWords {
 }
 
 impl ChangeWords {
-    pub(super) fn of(change: &Change) -> Self {
+    pub(super) fn of(change: &Notice) -> Self {
         match change {
-            Change::Provider { record, withdrawn } => {
+            Notice::Provider { record, withdrawn } => {
                 ChangeWords::Provider { provider: ProviderWords::of(record), withdrawn: *withdrawn }
             }
-            Change::Name(record) => ChangeWords::Name { name: NameWords::of(record) },
-            Change::Manifest(content) => ChangeWords::Manifest { content: ContentWords::of(content) },
-            Change::Missed(missed) => ChangeWords::Missed { missed: *missed },
+            Notice::Name(record) => ChangeWords::Name { name: NameWords::of(record) },
+            Notice::Manifest(content) => ChangeWords::Manifest { content: ContentWords::of(content) },
+            Notice::Missed(missed) => ChangeWords::Missed { missed: *missed },
         }
     }
 
@@ -325,30 +331,14 @@ impl ChangeWords {
     }
 }
 
-pub(super) const fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Found => "found",
-        Outcome::Absent => "absent",
-        Outcome::Unknown => "unknown",
-        Outcome::Degraded => "degraded",
-    }
-}
-
-pub(super) const fn source(source: Source) -> &'static str {
-    match source {
-        Source::Cache => "cache",
-        Source::Store => "store",
-        Source::Dht => "dht",
-    }
-}
-
 const fn end(end: AskEnd) -> &'static str {
     match end {
         AskEnd::Won => "won",
-        AskEnd::Lost => "lost",
+        AskEnd::Empty => "empty",
         AskEnd::Cancelled => "cancelled",
         AskEnd::Failed => "failed",
-        AskEnd::Skipped => "skipped",
+        AskEnd::TimedOut => "timed_out",
+        AskEnd::SkippedOpen => "skipped",
     }
 }
 

@@ -42,7 +42,7 @@ impl Service for Index {
     }
 
     fn gates(&self) -> &'static [&'static GateSpec] {
-        static GATES: [&GateSpec; 1] = [&specs::INDEX_INGEST_GATE];
+        static GATES: [&GateSpec; 1] = [&specs::INGEST_GATE];
         &GATES
     }
 
@@ -105,7 +105,7 @@ impl Service for Index {
             resolvers: options.resolvers,
             cache_bytes: options.cache_bytes.bytes(),
             warmup_keys: options.warmup_keys.clone(),
-            ingest_permits: config.value.permits_of(&specs::INDEX_INGEST_GATE),
+            ingest_permits: config.value.permits_of(&specs::INGEST_GATE),
         };
         let index = svc_index::install(node.builder, fixed, live);
         let own_addresses = own_addresses(dht.clone());
@@ -120,7 +120,7 @@ impl Service for Index {
 
 /// Where others reach the node: where its DHT listens.
 fn own_addresses(dht: Option<Dht>) -> OwnAddresses {
-    Arc::new(move || dht.iter().flat_map(Dht::listen_addrs).map(|addr| addr.to_string()).take(ADDRS_MAX).collect())
+    Arc::new(move || dht.iter().flat_map(Dht::listen_addrs).take(ADDRS_MAX).collect())
 }
 
 /// Bounds of the store, as configured.

@@ -41,7 +41,7 @@ fn bar(ask: &Ask, end: f64) -> String {
     let filled = match ask.end.as_str() {
         "won" => "█",
         "cancelled" => "░",
-        "failed" => "╳",
+        "failed" | "timed_out" => "╳",
         _ => "▒",
     };
     " ".repeat(from) + &filled.repeat(to - from)
@@ -58,7 +58,8 @@ fn how(ask: &Ask) -> String {
     let hedge = if ask.hedge { "hedge, " } else { "" };
     let end = match ask.end.as_str() {
         "won" => "winner",
-        "lost" => "answered, nothing new",
+        "empty" => "answered without it",
+        "timed_out" => "no answer in time",
         "skipped" => "not asked",
         other => other,
     };
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_long_course_is_cut() {
-        let course = vec![ask("x", false, 0.0, Some(1.0), "lost", "closed"); DRAWN_MAX + 3];
+        let course = vec![ask("x", false, 0.0, Some(1.0), "empty", "closed"); DRAWN_MAX + 3];
         assert!(draw(&Resolved { course, ..Resolved::default() }).ends_with("  and 3 more\n"));
     }
 }

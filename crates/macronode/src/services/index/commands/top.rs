@@ -224,7 +224,7 @@ mod tests {
         .expect("the shape of the answer");
         let lookup: Lookup = serde_json::from_value(json!({
             "id": "name:a", "outcome": "found", "open_targets": 1, "found": 2, "at_ms": 3_723_000, "took_ms": 12.34,
-            "course": [{"target": "a", "end": "won"}, {"target": "c", "end": "lost", "hedge": true},
+            "course": [{"target": "a", "end": "won"}, {"target": "c", "end": "empty", "hedge": true},
                        {"target": "b", "end": "skipped"}],
         }))
         .expect("the shape of the answer");

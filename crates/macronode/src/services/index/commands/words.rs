@@ -99,7 +99,7 @@ pub struct Ask {
     pub asked_ms: f64,
     /// Milliseconds after the beginning at which that ended; none for one that was not asked.
     pub ended_ms: Option<f64>,
-    /// `won`, `lost`, `cancelled`, `failed`, `skipped`.
+    /// `won`, `empty`, `cancelled`, `failed`, `timed_out` or `skipped`.
     pub end: String,
     /// State of its breaker.
     pub breaker: String,
