@@ -250,12 +250,12 @@ impl Store {
         let state = self.inner.snapshot.load_full();
         let mut unlearned = state.hours.iter().filter(|(hour, _)| !state.masks.is_known(*hour));
         let Some((hour, table)) = unlearned.next() else { return Ok(false) };
-        guarded(|| {
+        self.told_if_damaged(guarded(|| {
             for row in table.range::<&tables::ProviderRow>(..)? {
                 state.masks.note(&tables::key_of_row(row?.0.value()), *hour);
             }
             Ok(())
-        })?;
+        }))?;
         // Masks that have grown meanwhile do not have these bits: then the hour is read again.
         let _writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&self.inner.snapshot.load().masks, &state.masks) {
@@ -267,7 +267,8 @@ impl Store {
     /// Drops everything.
     pub fn clear(&self) -> Result<(), StoreError> {
         let _writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let transaction = self.inner.database.begin_write()?;
+        let mut transaction = self.inner.database.begin_write()?;
+        transaction.set_quick_repair(true);
         for table in transaction.list_tables()? {
             transaction.delete_table(table)?;
         }

@@ -176,7 +176,7 @@ proptest! {
         let hash = multihash::Multihash::<64>::wrap(code, &digest).expect("at most 64 bytes");
         let bytes = cid::Cid::new_v1(codec, hash).to_bytes();
         let id = ContentId::from_cid_bytes(&bytes).expect("a CID");
-        prop_assert_eq!(id.cid_bytes(), bytes.clone());
+        prop_assert_eq!(&id.cid_bytes(), &bytes);
         for base in BASES {
             let text = multibase::encode(base, &bytes);
             prop_assert_eq!(text.parse::<ContentId>(), Ok(id), "{}", text);

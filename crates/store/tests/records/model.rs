@@ -135,7 +135,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
     fn the_store_answers_as_the_model(steps in vec(step(), 1..40)) {
         let folder = tempfile::tempdir().expect("a folder");
