@@ -43,7 +43,7 @@ const STEPS: &[Step] = &[
     Step { name: "loom", about: "the atomics under every interleaving", action: |s| s.run_tests(&loom()) },
     Step { name: "shuttle", about: "kernel, log and mailbox under random schedules", action: shuttle_tests },
     Step { name: "sanitizers", about: "ThreadSanitizer over the tests of the kernel", action: sanitizers::sample },
-    Step { name: "sim", about: "10,000 simulated lives of the supervisor; gossip of 1,000 nodes", action: sim },
+    Step { name: "sim", about: "10,000 simulated lives of the supervisor; gossip and lookups of many nodes", action: sim },
     Step { name: "specs", about: "TLC: the model holds, and its planted bugs are found", action: specs::check },
     Step { name: "doc", about: "documentation, warnings are errors", action: doc },
 ];
@@ -52,6 +52,7 @@ const FMT: &str = "cargo fmt --all --check -- --color never";
 const DENY: &str = "cargo deny check licenses bans sources";
 const SIM: &str = "cargo run --release -p sim -- --seeds 10000";
 const SIM_GOSSIP: &str = "cargo run --release -p sim -- gossip";
+const SIM_DHT: &str = "cargo run --release -p sim -- dht";
 
 /// Runs the chosen steps.
 pub fn run(options: &Options) -> Result<()> {
@@ -149,7 +150,8 @@ fn shuttle_tests(session: &mut Session) -> Result<()> {
 
 fn sim(session: &mut Session) -> Result<()> {
     session.run_line(SIM)?;
-    session.run_line(SIM_GOSSIP)
+    session.run_line(SIM_GOSSIP)?;
+    session.run_line(SIM_DHT)
 }
 
 fn doc(session: &mut Session) -> Result<()> {

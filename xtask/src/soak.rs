@@ -6,6 +6,7 @@ use crate::{audit, coverage, sanitizers};
 use anyhow::Result;
 
 const SIM: &str = "cargo run --release -p sim -- --seeds 1000000";
+const SIM_DHT: &str = "cargo run --release -p sim -- dht --long";
 
 /// Folders of fuzz targets, and the targets in each. A test compares them with the files.
 const FUZZED: &[(&str, &[&str])] = &[
@@ -23,7 +24,7 @@ const LONGER: &[&str] =
     &["ron-calculus", "ron-usage", "ron-ledger", "ron-transport", "svc-mailbox", "svc-rewarder", "sim"];
 
 const STEPS: &[Step] = &[
-    Step { name: "sim", about: "a million simulated lives of the supervisor", action: |s| s.run_line(SIM) },
+    Step { name: "sim", about: "a million simulated lives of the supervisor; a day of churn in the DHT", action: sim },
     Step { name: "loom", about: "the atomics; exhaustive in ci already", action: |s| s.run_tests(&ci::loom()) },
     Step { name: "shuttle", about: "kernel, log and mailbox under many more schedules", action: shuttle },
     Step { name: "sanitizers", about: "ThreadSanitizer over what has threads; Miri", action: sanitizers::whole },
@@ -51,6 +52,11 @@ fn fuzz(session: &mut Session) -> Result<()> {
         session.run(&CommandLine::new(&line).env("RUSTC_BOOTSTRAP", "1"))?;
     }
     Ok(())
+}
+
+fn sim(session: &mut Session) -> Result<()> {
+    session.run_line(SIM)?;
+    session.run_line(SIM_DHT)
 }
 
 fn shuttle(session: &mut Session) -> Result<()> {

@@ -3,7 +3,6 @@
 //! Declare specs, give them to the [`Builder`], run the [`Kernel`]. Tasks, queues, gates and the bus exist only through
 //! their specs, so what is declared is what is documented and what is live.
 
-pub mod breaker;
 pub mod builder;
 pub mod bus;
 pub mod clock;

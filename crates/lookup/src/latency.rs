@@ -48,6 +48,13 @@ impl<C: Ord> LatencyTrack<C> {
         let (low, high) = (millis(limits::HEDGE_AFTER_MIN), millis(limits::HEDGE_AFTER_MAX));
         self.p95_ms(class).map_or(millis(limits::HEDGE_AFTER), |p95| p95.clamp(low, high))
     }
+
+    /// When a silent target has failed: a few times what nearly all others need. A fixed time would be too long where
+    /// all are near, and silent targets would hold the places of those that answer.
+    pub fn ask_timeout_ms(&self, class: &C) -> Millis {
+        let (low, high) = (millis(limits::ASK_TIMEOUT_MIN), millis(limits::ASK_TIMEOUT));
+        (self.hedge_after_ms(class) * limits::ASK_TIMEOUT_FACTOR).clamp(low, high)
+    }
 }
 
 impl<C: Ord> Default for LatencyTrack<C> {
@@ -96,10 +103,10 @@ mod tests {
     fn it_is_the_95th_percentile_within_bounds() {
         let mut track = LatencyTrack::new();
         (0..500).for_each(|sample| track.observe((), sample % 100));
-        assert_eq!(track.hedge_after_ms(&()), 95);
+        assert_eq!((track.hedge_after_ms(&()), track.ask_timeout_ms(&())), (95, 380));
         (0..SAMPLES_MAX).for_each(|_| track.observe((), 1));
-        assert_eq!(track.hedge_after_ms(&()), 20, "the old ones are gone");
+        assert_eq!((track.hedge_after_ms(&()), track.ask_timeout_ms(&())), (20, 200), "the old ones are gone");
         (0..SAMPLES_MAX).for_each(|_| track.observe((), 5_000));
-        assert_eq!(track.hedge_after_ms(&()), 400);
+        assert_eq!((track.hedge_after_ms(&()), track.ask_timeout_ms(&())), (400, 400));
     }
 }

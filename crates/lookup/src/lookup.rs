@@ -11,6 +11,7 @@ use ron_types::limits::lookup as limits;
 
 use crate::chance::Chance;
 use crate::guards::{Guards, Verdict};
+use crate::latency::LatencyTrack;
 use crate::space::Position;
 use crate::table::IpGroup;
 use crate::{Admission, Millis, millis};
@@ -33,9 +34,9 @@ pub struct HedgeLimits {
     pub alpha: usize,
     /// Further targets asked at once when most are late; 0 turns hedging off.
     pub beta: usize,
-    /// An ask is late after this time: see [`crate::LatencyTrack::hedge_after_ms`].
+    /// An ask is late after this time: see [`LatencyTrack::hedge_after_ms`].
     pub hedge_after_ms: Millis,
-    /// An ask has failed after this time.
+    /// An ask has failed after this time: see [`LatencyTrack::ask_timeout_ms`].
     pub ask_timeout_ms: Millis,
     /// Total time, from the start.
     pub deadline_ms: Millis,
@@ -74,6 +75,14 @@ impl Default for HedgeLimits {
     }
 }
 
+impl HedgeLimits {
+    /// These limits with the waits that fit what is known of a class of targets.
+    pub fn paced<C: Ord>(self, latency: &LatencyTrack<C>, class: &C) -> Self {
+        let (hedge_after_ms, ask_timeout_ms) = (latency.hedge_after_ms(class), latency.ask_timeout_ms(class));
+        HedgeLimits { hedge_after_ms, ask_timeout_ms, ..self }
+    }
+}
+
 /// A target and its position in the key space.
 ///
 /// A target without a position, such as an upstream router, is given the position of the key: it is asked first.
@@ -103,7 +112,8 @@ pub enum Event<T> {
     Answered {
         /// The one that was asked.
         target: T,
-        /// Whether the answer holds a record that was wanted and *verified*; forged ones are not satisfactory.
+        /// Whether the answer holds a record that was wanted and *verified*. An answer with a forged record is no
+        /// answer at all but an [`Event::Failed`]: whoever shows one is not believed in what it names either.
         satisfactory: bool,
         /// Targets it named, without the node itself.
         closer: Vec<Candidate<T>>,
@@ -236,6 +246,12 @@ impl<T: LookupTarget> Lookup<T> {
         &self.course
     }
 
+    /// Targets that answered, nearest first, to place a record at. No network of addresses has more than a quarter of
+    /// them while there are others, or whoever has many addresses could be given every copy.
+    pub fn nearest_answered(&self, count: usize) -> Vec<T> {
+        self.known.nearest_answered(count)
+    }
+
     /// Whether the lookup has ended.
     pub fn is_finished(&self) -> bool {
         self.is_finished
@@ -254,11 +270,9 @@ impl<T: LookupTarget> Lookup<T> {
         guards.ended(target, Verdict::Answered, now_ms.saturating_sub(started_ms), now_ms);
         self.satisfied += usize::from(satisfactory);
         self.course.end(ask, now_ms, if satisfactory { AskEnd::Won } else { AskEnd::Empty });
-        let (hop, lineage) = self.known.settle(target, Standing::Answered);
+        let hop = self.known.settle(target, Standing::Answered);
         self.hops = if satisfactory { hop } else { self.hops.max(hop) };
-        for candidate in closer.into_iter().take(self.limits.closer_max) {
-            self.known.add_closer(candidate, hop + 1, lineage);
-        }
+        self.known.add_closer(closer.into_iter().take(self.limits.closer_max), hop + 1);
     }
 
     fn ask_failed(&mut self, now_ms: Millis, target: &T, transient: bool, guards: &mut dyn Guards<T>) {
@@ -325,7 +339,7 @@ impl<T: LookupTarget> Lookup<T> {
         }
         if let Admission::No { .. } = guards.admit(&target, now_ms) {
             self.degraded += 1;
-            let (hop, _) = self.known.settle(&target, Standing::Skipped);
+            let hop = self.known.settle(&target, Standing::Skipped);
             self.course.skip(target, now_ms, hop);
             return true;
         }

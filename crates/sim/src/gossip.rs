@@ -14,6 +14,7 @@ mod witness;
 pub use attack::Behaviour;
 pub use network::{Network, Settings};
 pub use report::Report;
+pub(crate) use report::percentiles;
 pub use suite::{Scenario, run_suite};
 pub use topology::Topology;
 pub use witness::{Publication, Witness};

@@ -15,6 +15,7 @@
 //! | 4 | service or `service/task[instance]` it concerns, or `-` |
 //! | 5 | in parentheses how it ended or what changed; then the actions of the policy, or the fate of the job |
 
+pub mod dht;
 pub mod gossip;
 pub mod jobs;
 mod plan;

@@ -1,10 +1,11 @@
-//! `sim --seeds N`: runs seeds, prints one summary line, and the trace of the first seed that fails. `sim gossip`: runs
-//! networks of the gossip core and prints their figures.
+//! `sim --seeds N`: runs seeds, prints one summary line, and the trace of the first seed that fails. `sim gossip` and
+//! `sim dht`: run networks of the gossip core and of the lookup core and print their figures.
 
 use std::process::ExitCode;
 use std::thread;
 
 use clap::{Args, Parser, Subcommand};
+use sim::dht::{DhtScenario, DhtSettings, Membership, World, run_dht};
 use sim::gossip::{Scenario, Settings, Topology, run_suite};
 use sim::{Failure, Mutation, Stats, run_seed, trace_seed};
 
@@ -37,6 +38,24 @@ struct Options {
 enum Command {
     /// Runs the gossip core in networks: everything must arrive once and in order, at little more than one send.
     Gossip(GossipOptions),
+    /// Runs the lookup core in networks: records are found in a few steps, survive churn, and no lie is believed.
+    Dht(DhtOptions),
+}
+
+#[derive(Args)]
+struct DhtOptions {
+    /// Number of nodes; without it networks of 1,000 and 10,000.
+    #[arg(long)]
+    nodes: Option<usize>,
+    /// What happens; without it everything in turn.
+    #[arg(long, value_parser = parse_dht_scenario)]
+    scenario: Option<DhtScenario>,
+    /// The long form: everything in networks of 10,000 nodes as well, more lookups, a day of churn.
+    #[arg(long)]
+    long: bool,
+    /// The seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(Args)]
@@ -81,6 +100,39 @@ fn run_gossip(options: &GossipOptions) -> ExitCode {
     if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+fn parse_dht_scenario(name: &str) -> Result<DhtScenario, String> {
+    let known = DhtScenario::ALL.into_iter().find(|scenario| format!("{scenario:?}").eq_ignore_ascii_case(name));
+    known.ok_or_else(|| format!("not one of {:?}", DhtScenario::ALL))
+}
+
+/// Hours of churn in a partial network of this size would take minutes to compute: only the long form has them.
+const SHORT_CHURN_NODES_MAX: usize = 2_000;
+
+fn run_dht_suite(options: &DhtOptions) -> ExitCode {
+    let sizes = options.nodes.map_or_else(|| vec![1_000, 10_000], |nodes| vec![nodes]);
+    let scenarios = options.scenario.map_or_else(|| DhtScenario::ALL.to_vec(), |scenario| vec![scenario]);
+    let (lookups, titles, churn_hours) = if options.long { (50_000, 1_000, 24) } else { (4_000, 200, 6) };
+    let settings = DhtSettings { lookups, titles, churn_hours, repairs: true, seed: options.seed };
+    let mut is_clean = true;
+    for nodes in sizes {
+        for membership in [Membership::Complete, Membership::Partial] {
+            let world = World::new(nodes, membership, options.seed);
+            for scenario in &scenarios {
+                let is_costly = *scenario == DhtScenario::Churn && membership == Membership::Partial;
+                if is_costly && nodes > SHORT_CHURN_NODES_MAX && !options.long && options.scenario.is_none() {
+                    continue;
+                }
+                let report = run_dht(*scenario, &world, settings);
+                println!("{scenario:?} {membership:?} {report}");
+                let broken = report.broken(*scenario);
+                broken.iter().for_each(|promise| println!("  {promise}"));
+                is_clean &= broken.is_empty();
+            }
+        }
+    }
+    if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn parse_mutation(name: &str) -> Result<Mutation, String> {
     let known = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
     known.ok_or_else(|| format!("not one of {:?}", Mutation::ALL))
@@ -88,8 +140,10 @@ fn parse_mutation(name: &str) -> Result<Mutation, String> {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if let Some(Command::Gossip(gossip)) = &options.command {
-        return run_gossip(gossip);
+    match &options.command {
+        Some(Command::Gossip(gossip)) => return run_gossip(gossip),
+        Some(Command::Dht(dht)) => return run_dht_suite(dht),
+        None => {}
     }
     let (from, count) = options.seed.map_or((options.from, options.seeds), |seed| (seed, 1));
     let run = if options.verbose { run_aloud } else { run_in_parallel };

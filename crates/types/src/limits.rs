@@ -205,8 +205,12 @@ pub mod lookup {
     pub const HEDGE_AFTER_MIN: Duration = Duration::from_millis(20);
     /// Longest wait before a hedge: longer, a hedge could not win before the deadline.
     pub const HEDGE_AFTER_MAX: Duration = Duration::from_millis(400);
-    /// A target that is silent for this time has failed.
+    /// A target that is silent for this time has failed, whatever its like need.
     pub const ASK_TIMEOUT: Duration = Duration::from_millis(400);
+    /// A target has at least this time, however quick its like are: a busy machine is not a dead one.
+    pub const ASK_TIMEOUT_MIN: Duration = Duration::from_millis(200);
+    /// A target is given this many times what nearly all its like need.
+    pub const ASK_TIMEOUT_FACTOR: u64 = 4;
     /// Nearest targets that must all have answered before a record is called absent; also its copies in the network.
     pub const NEAREST: usize = 20;
     /// Closer targets taken from one answer.
@@ -251,10 +255,14 @@ pub mod lookup {
     /// Addresses of one peer that are looked at.
     pub const TABLE_ADDRESSES_MAX: usize = 8;
 
-    /// Time in which a republish walks through the whole key space once.
+    /// Time in which a node publishes everything it provides once more.
     pub const SWEEP_PERIOD: Duration = Duration::from_secs(22 * 60 * 60);
+    /// Time in which a node hands the records it keeps for others to those nearest to them now. When a third of the
+    /// nodes leaves in an hour, a record of 20 copies keeps some of them for far longer than this.
+    pub const REPAIR_PERIOD: Duration = Duration::from_secs(60 * 60);
 
     const _: () = assert!(ASK_TIMEOUT.as_millis() * 2 < DEADLINE.as_millis(), "a second wave fits into the deadline");
+    const _: () = assert!(ASK_TIMEOUT_MIN.as_millis() < ASK_TIMEOUT.as_millis());
     const _: () = assert!(HEDGE_AFTER_MIN.as_millis() < HEDGE_AFTER.as_millis());
     const _: () = assert!(HEDGE_AFTER.as_millis() < HEDGE_AFTER_MAX.as_millis());
     const _: () = assert!(NEAREST <= ASKS_MAX && ASKS_MAX <= CANDIDATES_MAX);

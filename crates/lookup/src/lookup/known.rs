@@ -1,19 +1,19 @@
 //! The targets one lookup knows, nearest first, and the front: the nearest that must answer.
 //!
-//! A peer that lies can name any number of its own, or of nobody. So each target remembers from which of the first
-//! candidates the chain that named it came. While there are others, those of a single chain fill at most half of the
-//! front and hold at most two places in flight, and a chain whose targets are silent is asked after the others. Those
-//! of one network of addresses fill at most a quarter of the front.
+//! A peer that lies can name any number of its own, or of nobody. So each target remembers who named it. While there
+//! are others, those that a single peer vouches for fill at most half of the front and hold at most one place in
+//! flight, and those whose vouchers named silent ones before are asked after the others. Those of one network of
+//! addresses fill at most a quarter of the front.
 
 use super::{Candidate, LookupTarget};
 use crate::Millis;
 use crate::space::{Distance, Position, distance};
 use crate::table::IpGroup;
 
-/// Chains that are told apart; more first candidates than this share one.
-const LINEAGES: usize = 64;
-/// Targets of a single chain that are asked at once while others wait.
-const CHAIN_IN_FLIGHT_MAX: usize = 2;
+/// Vouchers that are told apart; those that answer later share the last place.
+const VOUCHERS_MAX: usize = 128;
+/// Targets of a single voucher that are asked at once while others wait.
+const VOUCHED_IN_FLIGHT_MAX: usize = 1;
 
 /// What became of a target so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +39,15 @@ pub(super) struct Known<T> {
     distance: Distance,
     standing: Standing,
     hop: u32,
-    /// One bit for each first candidate from which a chain leads here.
-    lineage: u64,
+    /// One bit for each peer that named it, in the order of their answers.
+    vouchers: u128,
     is_first: bool,
     group: Option<IpGroup>,
 }
 
-/// What the targets of one chain, and of no other, did so far.
+/// What the targets did that one peer, and no other, vouched for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Chain {
+struct Vouched {
     in_flight: usize,
     /// Asks that failed or are late.
     debt: usize,
@@ -60,6 +60,7 @@ pub(super) struct KnownSet<T> {
     nearest: usize,
     known_max: usize,
     known: Vec<Known<T>>,
+    answers: usize,
 }
 
 impl<T> Known<T> {
@@ -71,39 +72,40 @@ impl<T> Known<T> {
         matches!(self.standing, Standing::Fresh { not_before_ms } if now_ms >= not_before_ms)
     }
 
-    /// The chain that alone led here.
-    fn single_chain(&self) -> Option<usize> {
-        (!self.is_first && self.lineage.is_power_of_two()).then(|| self.lineage.trailing_zeros() as usize)
+    /// The only one that named it.
+    fn single_voucher(&self) -> Option<usize> {
+        (!self.is_first && self.vouchers.is_power_of_two()).then(|| self.vouchers.trailing_zeros() as usize)
     }
 
-    /// All chains that led here.
-    fn chains(&self) -> impl Iterator<Item = usize> {
-        let lineage = self.lineage;
-        (0..LINEAGES).filter(move |chain| lineage >> chain & 1 == 1)
+    /// All that named it.
+    fn vouchers(&self) -> impl Iterator<Item = usize> {
+        let vouchers = self.vouchers;
+        (0..VOUCHERS_MAX).filter(move |voucher| vouchers >> voucher & 1 == 1)
     }
 }
 
 impl<T: LookupTarget> KnownSet<T> {
     pub(super) fn new(key: Position, nearest: usize, known_max: usize) -> Self {
-        KnownSet { key, nearest: nearest.max(1), known_max: known_max.max(1), known: Vec::new() }
+        KnownSet { key, nearest: nearest.max(1), known_max: known_max.max(1), known: Vec::new(), answers: 0 }
     }
 
     pub(super) fn add_first(&mut self, candidates: Vec<Candidate<T>>) {
-        for (index, candidate) in candidates.into_iter().enumerate() {
-            self.add(candidate, 1, 1 << (index % LINEAGES), true);
-        }
+        candidates.into_iter().for_each(|candidate| self.add(candidate, 1, 0, true));
     }
 
-    pub(super) fn add_closer(&mut self, candidate: Candidate<T>, hop: u32, lineage: u64) {
-        self.add(candidate, hop, lineage, false);
+    /// Adds what the latest answer named.
+    pub(super) fn add_closer(&mut self, closer: impl Iterator<Item = Candidate<T>>, hop: u32) {
+        let voucher = 1 << self.answers.min(VOUCHERS_MAX - 1);
+        self.answers += 1;
+        closer.for_each(|candidate| self.add(candidate, hop, voucher, false));
     }
 
-    fn add(&mut self, candidate: Candidate<T>, hop: u32, lineage: u64, is_first: bool) {
+    fn add(&mut self, candidate: Candidate<T>, hop: u32, vouchers: u128, is_first: bool) {
         let Candidate { target, position, group } = candidate;
         let distance = distance(&self.key, &position);
         let place = self.known.binary_search_by(|known| (known.distance, &known.target).cmp(&(distance, &target)));
         match place {
-            Ok(index) => self.known[index].lineage |= lineage,
+            Ok(index) => self.known[index].vouchers |= vouchers,
             Err(index) => {
                 if self.known.len() >= self.known_max {
                     // What is in flight has an ask to end; everything else is forgotten for something nearer. Kept, the
@@ -116,7 +118,7 @@ impl<T: LookupTarget> KnownSet<T> {
                     self.known.remove(furthest);
                 }
                 let standing = Standing::Fresh { not_before_ms: 0 };
-                self.known.insert(index, Known { target, distance, standing, hop, lineage, is_first, group });
+                self.known.insert(index, Known { target, distance, standing, hop, vouchers, is_first, group });
             }
         }
     }
@@ -160,11 +162,11 @@ impl<T: LookupTarget> KnownSet<T> {
         self.known.iter().find(|known| known.target == *target).map_or(0, |known| known.hop)
     }
 
-    /// Changes the standing of a target; gives its hop and lineage.
-    pub(super) fn settle(&mut self, target: &T, standing: Standing) -> (u32, u64) {
-        let Some(known) = self.known.iter_mut().find(|known| known.target == *target) else { return (0, 0) };
+    /// Changes the standing of a target; gives its hop.
+    pub(super) fn settle(&mut self, target: &T, standing: Standing) -> u32 {
+        let Some(known) = self.known.iter_mut().find(|known| known.target == *target) else { return 0 };
         known.standing = standing;
-        (known.hop, known.lineage)
+        known.hop
     }
 
     /// The target of the front to be asked next.
@@ -179,35 +181,36 @@ impl<T: LookupTarget> KnownSet<T> {
         self.best(self.known.iter().filter(|known| may(&known.target)), now_ms, late_after_ms)
     }
 
-    /// The nearest that can be asked now, of the chains that have kept their word so far.
+    /// The nearest that can be asked now, of those whose vouchers have kept their word so far.
     fn best<'a>(&self, among: impl Iterator<Item = &'a Known<T>>, now_ms: Millis, late_after_ms: Millis) -> Option<T>
     where
         T: 'a,
     {
-        let chains = self.chains(now_ms, late_after_ms);
+        let vouched = self.vouched(now_ms, late_after_ms);
         let preference = |known: &&Known<T>| {
-            let is_crowded = known.single_chain().is_some_and(|chain| chains[chain].in_flight >= CHAIN_IN_FLIGHT_MAX);
-            let debt = || known.chains().map(|chain| chains[chain].debt).min().unwrap_or(0);
+            let is_crowded =
+                known.single_voucher().is_some_and(|voucher| vouched[voucher].in_flight >= VOUCHED_IN_FLIGHT_MAX);
+            let debt = || known.vouchers().map(|voucher| vouched[voucher].debt).min().unwrap_or(0);
             (is_crowded, if known.is_first { 0 } else { debt() })
         };
         // Of equals the first is taken, and the known are ordered by distance.
         among.filter(|known| known.is_fresh(now_ms)).min_by_key(preference).map(|known| known.target.clone())
     }
 
-    fn chains(&self, now_ms: Millis, late_after_ms: Millis) -> [Chain; LINEAGES] {
-        let mut chains = [Chain::default(); LINEAGES];
+    fn vouched(&self, now_ms: Millis, late_after_ms: Millis) -> [Vouched; VOUCHERS_MAX] {
+        let mut all = [Vouched::default(); VOUCHERS_MAX];
         for known in &self.known {
-            let Some(chain) = known.single_chain().and_then(|chain| chains.get_mut(chain)) else { continue };
+            let Some(vouched) = known.single_voucher().and_then(|voucher| all.get_mut(voucher)) else { continue };
             match known.standing {
                 Standing::InFlight { started_ms, .. } => {
-                    chain.in_flight += 1;
-                    chain.debt += usize::from(now_ms >= started_ms.saturating_add(late_after_ms));
+                    vouched.in_flight += 1;
+                    vouched.debt += usize::from(now_ms >= started_ms.saturating_add(late_after_ms));
                 }
-                Standing::Failed => chain.debt += 1,
+                Standing::Failed => vouched.debt += 1,
                 Standing::Fresh { .. } | Standing::Answered | Standing::Skipped => {}
             }
         }
-        chains
+        all
     }
 
     /// Whether nobody in the front is still to be asked or awaited.
@@ -226,27 +229,39 @@ impl<T: LookupTarget> KnownSet<T> {
         self.is_settled() && lost * 3 <= front.len()
     }
 
-    /// The nearest targets that are not lost, with single chains and networks of addresses held to their shares.
+    /// The nearest targets that answered, with the same shares as in the front.
+    pub(super) fn nearest_answered(&self, count: usize) -> Vec<T> {
+        let answered = self.pick(count, |known| known.standing == Standing::Answered);
+        answered.into_iter().map(|index| self.known[index].target.clone()).collect()
+    }
+
+    /// The nearest targets that are not lost, with single vouchers and networks of addresses held to their shares.
     fn front(&self) -> Vec<usize> {
-        let chain_max = (self.nearest / 2).max(1);
-        let group_max = (self.nearest / 4).max(1);
-        let mut of_chain = [0usize; LINEAGES];
+        self.pick(self.nearest, |known| !known.is_lost())
+    }
+
+    /// The nearest targets that `may` be among them: of a single voucher half of `count`, of a network of addresses a
+    /// quarter, and more of them only where places are left.
+    fn pick(&self, count: usize, may: impl Fn(&Known<T>) -> bool) -> Vec<usize> {
+        let vouched_max = (count / 2).max(1);
+        let group_max = (count / 4).max(1);
+        let mut of_voucher = [0usize; VOUCHERS_MAX];
         let mut of_group: Vec<(IpGroup, usize)> = Vec::new();
-        let mut front = Vec::with_capacity(self.nearest);
+        let mut front = Vec::with_capacity(count);
         let mut passed_over = Vec::new();
-        for (index, known) in self.known.iter().enumerate().filter(|(_, known)| !known.is_lost()) {
-            if front.len() == self.nearest {
+        for (index, known) in self.known.iter().enumerate().filter(|(_, known)| may(known)) {
+            if front.len() == count {
                 break;
             }
-            let chain = known.single_chain();
+            let voucher = known.single_voucher();
             let in_group = |(group, _): &&mut (IpGroup, usize)| Some(*group) == known.group;
             let group = of_group.iter_mut().find(in_group);
-            let is_chain_full = chain.is_some_and(|chain| of_chain[chain] >= chain_max);
-            if is_chain_full || group.as_ref().is_some_and(|(_, count)| *count >= group_max) {
+            let is_voucher_full = voucher.is_some_and(|voucher| of_voucher[voucher] >= vouched_max);
+            if is_voucher_full || group.as_ref().is_some_and(|(_, count)| *count >= group_max) {
                 passed_over.push(index);
                 continue;
             }
-            chain.into_iter().for_each(|chain| of_chain[chain] += 1);
+            voucher.into_iter().for_each(|voucher| of_voucher[voucher] += 1);
             match (group, known.group) {
                 (Some((_, count)), _) => *count += 1,
                 (None, Some(group)) => of_group.push((group, 1)),
@@ -254,7 +269,7 @@ impl<T: LookupTarget> KnownSet<T> {
             }
             front.push(index);
         }
-        let free = self.nearest - front.len();
+        let free = count - front.len();
         front.extend(passed_over.into_iter().take(free));
         front.sort_unstable();
         front

@@ -226,7 +226,7 @@ fn closer_targets_are_asked_and_their_steps_counted() {
 }
 
 #[test]
-fn a_single_chain_of_liars_does_not_fill_the_front() {
+fn what_a_single_liar_names_does_not_fill_the_front() {
     // Target 100 names as many of its own as it may, all nearer than anybody; they deny everything. The honest
     // targets are further, and one of them has the record.
     let script = |target, _| match target {
@@ -241,8 +241,8 @@ fn a_single_chain_of_liars_does_not_fill_the_front() {
 }
 
 #[test]
-fn a_chain_that_leads_to_nobody_does_not_take_all_places() {
-    // Target 100 answers first and names twenty that do not exist. Two of them are tried, then the others' turn comes.
+fn those_that_do_not_exist_do_not_take_all_places() {
+    // Target 100 answers first and names twenty that do not exist. One of them is tried at a time.
     let script = |target, _| match target {
         100 => Reply::Answer { after_ms: 5, satisfactory: false, closer: (1..=20).collect() },
         101..=106 => Reply::Answer { after_ms: 20, satisfactory: false, closer: vec![60, 61] },
@@ -265,6 +265,7 @@ fn a_network_of_addresses_fills_a_quarter_of_the_front() {
     let lookup = Lookup::new(position(0), limits(), candidates, 0, 7);
     let run = drive(lookup, 0, limits(), &mut guards(), script);
     assert_eq!(run.finished.conclusion, Conclusion::Found);
+    assert_eq!(run.nearest_answered.iter().filter(|target| **target <= 20).count(), 2, "nor is it given every copy");
     let of_crowd = run.asked.iter().filter(|(_, target, _)| *target <= 20).count();
     assert_eq!(of_crowd, 2, "{:?}", run.asked);
 }

@@ -56,7 +56,7 @@ impl fmt::Display for Report {
 }
 
 /// Median and 99th percentile.
-pub(super) fn percentiles<T: Copy + Ord + Default>(values: &[T]) -> (T, T) {
+pub(crate) fn percentiles<T: Copy + Ord + Default>(values: &[T]) -> (T, T) {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     let at = |share: usize| sorted.get((sorted.len() * share / 100).min(sorted.len().saturating_sub(1))).copied();

@@ -34,6 +34,7 @@ pub(super) struct Run {
     pub(super) cancelled: Vec<(Millis, u32)>,
     pub(super) course: Course<u32>,
     pub(super) known_max: usize,
+    pub(super) nearest_answered: Vec<u32>,
 }
 
 /// A target's number is its position, and so its distance from position 0.
@@ -107,7 +108,9 @@ pub(super) fn drive(
             assert!(now_ms <= start_ms + limits.deadline_ms, "finished at {now_ms}");
             let course = lookup.course().clone();
             assert!(course.records().iter().all(|record| record.end.is_some()), "{course:?}");
-            return Run { finished, took_ms: now_ms - start_ms, asked, budgets, cancelled, course, known_max };
+            let nearest_answered = lookup.nearest_answered(limits.nearest);
+            let took_ms = now_ms - start_ms;
+            return Run { finished, took_ms, asked, budgets, cancelled, course, known_max, nearest_answered };
         }
         let wake_at_ms = wake_at_ms.expect("a lookup that goes on says when");
         assert!(wake_at_ms > now_ms, "a wake-up in the past would spin");

@@ -21,7 +21,7 @@ fn overhead(world: &World, lookups: u64, seed: u64) -> (f64, Guarded) {
     let mut guards: Guarded = TargetGuards::new(breakers, HedgeBudget::default(), |_| ());
     let mut now_ms = 0;
     for lookup in 0..lookups {
-        let limits = HedgeLimits { hedge_after_ms: guards.latency.hedge_after_ms(&()), ..limits() };
+        let limits = limits().paced(&guards.latency, &());
         let first = 1 + chance.between(0, 40) as u32;
         let is_absent = chance.between(0, 99) < world.absent;
         let machine = Lookup::new(position(0), limits, first_candidates(first..=first + 19), now_ms, lookup);

@@ -39,7 +39,7 @@ proptest! {
                     record.target == *target
                         && matches!(record.end, Some((_, AskEnd::Failed | AskEnd::TimedOut | AskEnd::SkippedOpen)))
                 });
-                // Half of the front is free of the rule against single chains: its nearest must have answered.
+                // Half of the front is free of the rule on single vouchers: its nearest must have answered.
                 let mut nearest: Vec<u32> = (first..=first + count).chain(named).filter(|t| !lost(t)).collect();
                 nearest.sort_unstable();
                 nearest.dedup();

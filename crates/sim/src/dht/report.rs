@@ -1,0 +1,117 @@
+//! The figures of a run, and the promises they are held to.
+
+use std::fmt;
+
+use ron_lookup::Millis;
+
+use super::suite::DhtScenario;
+
+/// Steps within which 99 of 100 lookups end.
+const HOPS_P99_MAX: u32 = 5;
+/// Time within which 99 of 100 lookups end where some peers are black holes and others slow.
+const SICK_P99_MS_MAX: Millis = 400;
+
+/// What lookups in one network brought and cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DhtReport {
+    /// Nodes alive at the end.
+    pub nodes: usize,
+    /// Lookups of records that exist.
+    pub lookups: usize,
+    /// Those that found the newest record.
+    pub found: usize,
+    /// Those that found an older record that is still valid.
+    pub stale: usize,
+    /// Those that believed a record that is not valid.
+    pub wrong: usize,
+    /// Those that called an existing record absent.
+    pub falsely_absent: usize,
+    /// Lookups of keys without a record.
+    pub absent_lookups: usize,
+    /// Those that said so.
+    pub absent: usize,
+    /// Those that found something there.
+    pub invented: usize,
+    /// Median and 99th percentile of steps to the record.
+    pub hops: (u32, u32),
+    /// Median and 99th percentile of the time to the record.
+    pub took_ms: (Millis, Millis),
+    /// Longest lookup of all.
+    pub longest_ms: Millis,
+    /// Questions that were no hedges, and hedges.
+    pub asks: (u64, u64),
+    /// Records of which a copy is left, of all.
+    pub surviving: (usize, usize),
+    /// Nodes that left in the run.
+    pub left: u64,
+    /// Calls that handed records on.
+    pub repair_calls: u64,
+}
+
+impl DhtReport {
+    /// Hedges as a share of the other questions.
+    pub fn hedge_share(&self) -> f64 {
+        self.asks.1 as f64 / (self.asks.0.max(1)) as f64
+    }
+
+    /// The promises that are broken, in words.
+    pub fn broken(&self, scenario: DhtScenario) -> Vec<String> {
+        let found_per_mille = self.found * 1000 / self.lookups.max(1);
+        let stale_per_mille = self.stale * 1000 / self.lookups.max(1);
+        let (found_min, hedges_max) = match scenario {
+            DhtScenario::Steady => (1000, 0.05),
+            DhtScenario::Sick | DhtScenario::Churn => (999, 0.10),
+            DhtScenario::Liars => (980, 0.10),
+        };
+        let falsely_absent_max = if scenario == DhtScenario::Liars { self.lookups / 1000 } else { 0 };
+        let mut broken = Vec::new();
+        let mut promise = |holds: bool, words: &str| {
+            if !holds {
+                broken.push(words.to_owned());
+            }
+        };
+        promise(self.wrong == 0 && self.invented == 0, "a record that is not valid was believed");
+        promise(found_per_mille >= found_min, "too few of the records were found");
+        promise(stale_per_mille <= 10, "old records were believed too often");
+        promise(self.falsely_absent <= falsely_absent_max, "a record that exists was called absent");
+        promise(self.surviving.0 == self.surviving.1, "records were lost");
+        promise(self.hops.1 <= HOPS_P99_MAX, "the way was too long");
+        promise(self.longest_ms <= 1200, "a lookup passed its deadline");
+        promise(self.hedge_share() <= hedges_max, "hedges cost too much");
+        let is_quick = scenario != DhtScenario::Sick || self.took_ms.1 <= SICK_P99_MS_MAX;
+        promise(is_quick, "sick peers delayed the lookups");
+        let absent_min = if scenario == DhtScenario::Steady { self.absent_lookups } else { 0 };
+        promise(self.absent >= absent_min, "an absent record was not called absent");
+        broken
+    }
+}
+
+impl fmt::Display for DhtReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "nodes {} lookups {} found {} stale {} wrong {} falsely absent {} absent {}/{} invented {} hops p50 {} \
+             p99 {} ms p50 {} p99 {} max {} asks {} hedges {:.2} % surviving {}/{} left {} repair calls {}",
+            self.nodes,
+            self.lookups,
+            self.found,
+            self.stale,
+            self.wrong,
+            self.falsely_absent,
+            self.absent,
+            self.absent_lookups,
+            self.invented,
+            self.hops.0,
+            self.hops.1,
+            self.took_ms.0,
+            self.took_ms.1,
+            self.longest_ms,
+            self.asks.0,
+            self.hedge_share() * 100.0,
+            self.surviving.0,
+            self.surviving.1,
+            self.left,
+            self.repair_calls
+        )
+    }
+}

@@ -1,0 +1,65 @@
+//! The lookup core in networks of a few hundred nodes: what is published is found, survives churn, and no lie is
+//! believed. Sizes are what a debug build does in seconds; `sim dht` runs the large ones.
+
+use sim::dht::{DhtReport, DhtScenario, DhtSettings, Membership, World, run_dht};
+
+const NODES: usize = 300;
+
+fn seeds() -> std::ops::RangeInclusive<u64> {
+    let soak = std::env::var_os("MACRO_SOAK").is_some_and(|value| value == "1");
+    1..=if soak { 20 } else { 1 }
+}
+
+fn settings(seed: u64) -> DhtSettings {
+    DhtSettings { lookups: 600, titles: 30, churn_hours: 3, repairs: true, seed }
+}
+
+fn run(scenario: DhtScenario, membership: Membership, settings: DhtSettings) -> DhtReport {
+    let report = run_dht(scenario, &World::new(NODES, membership, settings.seed), settings);
+    println!("{scenario:?} {membership:?} {report}");
+    report
+}
+
+fn keeps_its_promises(scenario: DhtScenario) {
+    for seed in seeds() {
+        for membership in [Membership::Complete, Membership::Partial] {
+            let report = run(scenario, membership, settings(seed));
+            assert_eq!(report.broken(scenario), Vec::<String>::new(), "{membership:?} {seed}: {report}");
+        }
+    }
+}
+
+#[test]
+fn a_healthy_network_finds_everything() {
+    keeps_its_promises(DhtScenario::Steady);
+}
+
+#[test]
+fn black_holes_and_slow_peers_do_not_delay() {
+    keeps_its_promises(DhtScenario::Sick);
+}
+
+#[test]
+fn no_lie_is_believed() {
+    keeps_its_promises(DhtScenario::Liars);
+}
+
+#[test]
+fn records_survive_churn() {
+    keeps_its_promises(DhtScenario::Churn);
+}
+
+#[test]
+fn without_being_handed_on_records_are_lost() {
+    let settings = DhtSettings { repairs: false, churn_hours: 12, lookups: 100, ..settings(1) };
+    let report = run(DhtScenario::Churn, Membership::Complete, settings);
+    assert!(report.surviving.0 * 2 < report.surviving.1, "the scenario is too kind to prove anything: {report}");
+    assert!(report.broken(DhtScenario::Churn).contains(&"records were lost".to_owned()), "{report}");
+}
+
+#[test]
+fn a_run_is_a_function_of_its_seed() {
+    let report = |seed| run(DhtScenario::Liars, Membership::Partial, DhtSettings { lookups: 60, ..settings(seed) });
+    assert_eq!(report(3), report(3));
+    assert_ne!(report(3), report(4));
+}
