@@ -172,14 +172,15 @@ fn answered(shared: &Shared, target: TargetId, worth: Worth, closer: &[PeerId]) 
             // A router's idea of who is near concerns another network.
             let closer = if target.class() == TargetClass::Peer { closer } else { &[] };
             let closer = closer.iter().take(CLOSER_MAX).filter(|peer| **peer != shared.node_peer());
-            let closer = closer.map(candidate).collect();
+            let closer = closer.map(|peer| candidate(shared, peer)).collect();
             Event::Answered { target, satisfactory: worth == Worth::Satisfactory, closer }
         }
     }
 }
 
-fn candidate(peer: &PeerId) -> Candidate<TargetId> {
-    Candidate::new(TargetId::Peer(*peer), peer.key().0)
+fn candidate(shared: &Shared, peer: &PeerId) -> Candidate<TargetId> {
+    let group = shared.options.network.as_ref().and_then(|network| network.group(peer));
+    Candidate { target: TargetId::Peer(*peer), position: peer.key().0, group }
 }
 
 fn candidates(shared: &Shared, key: &Key) -> Vec<Candidate<TargetId>> {
@@ -188,7 +189,8 @@ fn candidates(shared: &Shared, key: &Key) -> Vec<Candidate<TargetId>> {
     let mut candidates: Vec<_> = options.upstreams.iter().map(|router| upstream(router.name())).collect();
     if let Some(network) = &options.network {
         let peers = network.nearest(key, NEAREST);
-        candidates.extend(peers.iter().filter(|peer| **peer != shared.node_peer()).map(candidate));
+        let others = peers.iter().filter(|peer| **peer != shared.node_peer());
+        candidates.extend(others.map(|peer| candidate(shared, peer)));
     }
     candidates
 }
@@ -209,18 +211,19 @@ fn hedge_limits(
 ) -> HedgeLimits {
     let live = shared.live.get();
     let live = &live.value;
-    let has_peers = candidates.iter().any(|candidate| candidate.target.class() == TargetClass::Peer);
-    let class = if has_peers { TargetClass::Peer } else { TargetClass::Upstream };
+    let classes = [TargetClass::Peer, TargetClass::Upstream];
+    let has = |class: &TargetClass| candidates.iter().any(|candidate| candidate.target.class() == *class);
+    let classes: Vec<TargetClass> = classes.into_iter().filter(has).collect();
     let millis = |time: Duration| time.as_millis() as u64;
+    let paced = shared.targets.pace(&classes, millis(live.hedge_after));
     HedgeLimits {
         alpha: live.alpha,
         beta: live.beta,
-        hedge_after_ms: shared.targets.hedge_after_ms(class, millis(live.hedge_after)),
         deadline_ms: millis(deadline.remaining()),
         quorum: if breadth == Breadth::First { 1 } else { usize::MAX },
         retries_max: live.retry_max,
         retry_jitter_ms: (millis(live.retry_jitter.0), millis(live.retry_jitter.1)),
-        ..HedgeLimits::default()
+        ..paced
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum Worth {
     Satisfactory,
     /// It holds none.
     Empty,
-    /// It holds none, but records that pretend to be: whoever sent it is not to be trusted.
+    /// It holds a record that pretends to be one: whoever sent it is not to be trusted.
     Forged,
 }
 
@@ -42,22 +42,20 @@ impl Judge {
 
     /// Takes the records of one reply.
     pub fn hear(&mut self, records: Vec<Record>, now_ms: u64) -> Worth {
-        let (mut holds, mut is_forged) = (false, false);
+        let mut holding = Vec::new();
         for record in records.into_iter().take(WIRE_RECORDS_MAX) {
             if !self.question.is_answered_by(&record) {
                 continue;
             }
             match self.verifies(&record, now_ms) {
-                Verified::Yes => holds |= self.take(record, now_ms),
+                Verified::Yes => holding.push(record),
                 Verified::Over => {}
-                Verified::No => is_forged = true,
+                // Whoever shows one forged record is believed in nothing.
+                Verified::No => return Worth::Forged,
             }
         }
-        match (holds, is_forged) {
-            (true, _) => Worth::Satisfactory,
-            (false, true) => Worth::Forged,
-            (false, false) => Worth::Empty,
-        }
+        let of_use = holding.into_iter().fold(false, |of_use, record| self.take(record, now_ms) || of_use);
+        if of_use { Worth::Satisfactory } else { Worth::Empty }
     }
 
     fn verifies(&mut self, record: &Record, now_ms: u64) -> Verified {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use ron_lookup::IpGroup;
 use ron_store::{Key, PeerId, Record};
 use ron_types::Error;
 
@@ -25,6 +26,12 @@ pub trait Network: Send + Sync + 'static {
 
     /// Places a record at the peers nearest to its key, in the background; Busy if too many wait for that already.
     fn keep(&self, record: Record) -> Result<(), Error>;
+
+    /// Network of addresses that a peer is reached in, where it is known and counts: a lookup does not let one network
+    /// fill its front.
+    fn group(&self, _peer: &PeerId) -> Option<IpGroup> {
+        None
+    }
 
     /// Whether every peer of the network is known: then the nearest known peers are the nearest there are.
     fn complete(&self) -> bool;

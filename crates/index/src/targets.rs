@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ron_lookup::{
-    BreakerLimits, BreakerState, BreakerTable, Experience, Guards, HedgeBudget, LatencyTrack, Millis, TargetGuards,
+    BreakerLimits, BreakerState, BreakerTable, Experience, Guards, HedgeBudget, HedgeLimits, LatencyTrack, Millis, TargetGuards,
     Verdict,
 };
 use ron_store::PeerId;
@@ -55,11 +55,25 @@ impl Targets {
         Watching { table: self.lock() }
     }
 
-    /// Time after which a hedge is due: as measured, or `at_first` where too little is known.
-    pub fn hedge_after_ms(&self, class: TargetClass, at_first: Millis) -> Millis {
+    /// Limits with the waits that fit these classes: a hedge is due when the quicker one is late, or `at_first` where
+    /// too little is known, and a target has failed when the slower one would have answered.
+    pub fn pace(&self, classes: &[TargetClass], at_first: Millis) -> HedgeLimits {
         let table = self.lock();
         let latency: &LatencyTrack<TargetClass> = &table.guards.latency;
-        if latency.p95_ms(&class).is_some() { latency.hedge_after_ms(&class) } else { at_first }
+        let defaults = HedgeLimits::default();
+        let due = |class: &TargetClass| match latency.p95_ms(class) {
+            Some(_) => latency.hedge_after_ms(class),
+            None => at_first,
+        };
+        HedgeLimits {
+            hedge_after_ms: classes.iter().map(due).min().unwrap_or(at_first),
+            ask_timeout_ms: classes
+                .iter()
+                .map(|class| latency.ask_timeout_ms(class))
+                .max()
+                .unwrap_or(defaults.ask_timeout_ms),
+            ..defaults
+        }
     }
 
     /// What the node has seen of a peer, and the state of its breaker.
