@@ -43,7 +43,7 @@ const STEPS: &[Step] = &[
     Step { name: "loom", about: "the atomics under every interleaving", action: |s| s.run_tests(&loom()) },
     Step { name: "shuttle", about: "kernel, log and mailbox under random schedules", action: shuttle_tests },
     Step { name: "sanitizers", about: "ThreadSanitizer over the tests of the kernel", action: sanitizers::sample },
-    Step { name: "sim", about: "10,000 simulated lives of the supervisor; gossip and lookups of many nodes", action: sim },
+    Step { name: "sim", about: "10,000 simulated lives of the supervisor; gossip and lookups at scale", action: sim },
     Step { name: "specs", about: "TLC: the model holds, and its planted bugs are found", action: specs::check },
     Step { name: "doc", about: "documentation, warnings are errors", action: doc },
 ];

@@ -46,7 +46,7 @@ impl<C: Ord> LatencyTrack<C> {
     /// When a hedge is due: the percentile within its bounds, or the default where too little is known.
     pub fn hedge_after_ms(&self, class: &C) -> Millis {
         let (low, high) = (millis(limits::HEDGE_AFTER_MIN), millis(limits::HEDGE_AFTER_MAX));
-        self.p95_ms(class).map_or(millis(limits::HEDGE_AFTER), |p95| p95.clamp(low, high))
+        self.p95_ms(class).map_or_else(|| millis(limits::HEDGE_AFTER), |p95| p95.clamp(low, high))
     }
 
     /// When a silent target has failed: a few times what nearly all others need. A fixed time would be too long where

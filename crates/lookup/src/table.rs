@@ -87,8 +87,9 @@ pub fn ip_group(address: IpAddr, private_is_exempt: bool) -> Option<IpGroup> {
         }
         IpAddr::V6(v6) => {
             let is_private = v6.is_unique_local() || v6.is_unicast_link_local();
+            let is_exempt = v6.is_loopback() || (private_is_exempt && is_private);
             let [a, b, c, d, ..] = v6.octets();
-            (!v6.is_loopback() && !(private_is_exempt && is_private)).then_some(IpGroup::V6([a, b, c, d]))
+            (!is_exempt).then_some(IpGroup::V6([a, b, c, d]))
         }
     }
 }

@@ -79,8 +79,12 @@ impl<T> Known<T> {
 
     /// All that named it.
     fn vouchers(&self) -> impl Iterator<Item = usize> {
-        let vouchers = self.vouchers;
-        (0..VOUCHERS_MAX).filter(move |voucher| vouchers >> voucher & 1 == 1)
+        let mut left = self.vouchers;
+        std::iter::from_fn(move || {
+            let voucher = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (voucher < VOUCHERS_MAX).then_some(voucher)
+        })
     }
 }
 
