@@ -52,7 +52,8 @@ impl Dht {
     }
 
     /// Asks a node. Only verified records about the question come back, and only nodes that can be asked. Dropping the
-    /// future resets the stream, which tells the node that nobody waits.
+    /// future drops the stream: over QUIC the node is told at once, over TCP its answer is thrown away. The budget goes
+    /// with the question, so that no node works for longer than somebody waits.
     pub fn ask(
         &self,
         target: &PeerId,
@@ -136,7 +137,7 @@ pub(crate) async fn ask(
     }
 }
 
-/// Sends a request and waits for the answer; dropping it, or the end of the budget, resets the stream.
+/// Sends a request and waits for the answer; dropping it, or the end of the budget, drops the stream.
 pub(crate) async fn send(
     shared: &Arc<Shared>,
     target: PeerId,

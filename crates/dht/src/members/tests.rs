@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use ron_transport::NodeKey;
+use ron_types::limits::lookup::TABLE_GROUP_PEERS_MAX;
 
 use super::*;
 
@@ -30,13 +31,13 @@ fn meet(members: &Members, number: u16, ip: [u8; 4]) -> Entry {
 #[test]
 fn one_network_of_addresses_has_few_places_whatever_it_claims() {
     let members = members();
-    let taken = (1..200).filter(|number| meet(&members, *number, [203, 0, *number as u8, 1]) == Entry::New).count();
-    assert!(taken < 20, "{taken} nodes of one /16 were taken in");
-    assert_eq!(members.len(), taken);
-    // They were reached in one network, and claim to be in many.
-    members.connection_opened(peer(300), Some(IpAddr::from([203, 0, 113, 9])));
-    assert_eq!(members.met(peer(300), &[addr([198, 51, 100, 1])], NOW_MS), Entry::Refused);
-    assert_eq!(meet(&members, 301, [198, 51, 100, 1]), Entry::New);
+    let is_taken = |number: &u16| meet(&members, *number, [203, 0, *number as u8, 1]) == Entry::New;
+    let (taken, refused): (Vec<u16>, Vec<u16>) = (1..1000).partition(is_taken);
+    assert!(taken.len() <= TABLE_GROUP_PEERS_MAX, "{} nodes of one /16 were taken in", taken.len());
+    assert_eq!(members.len(), taken.len());
+    // They were reached in one network, and claim to be in another.
+    assert_eq!(members.met(peer(refused[0]), &[addr([198, 51, 100, 1])], NOW_MS), Entry::Refused);
+    assert_eq!(meet(&members, 2000, [198, 51, 100, 1]), Entry::New);
     assert!(!members.is_complete(NOW_MS));
 }
 

@@ -89,8 +89,8 @@ async fn read_all<T: AsyncRead + Unpin + Send>(io: &mut T, length: usize) -> io:
     Ok(bytes)
 }
 
-/// Ends as the work does, or as soon as nobody waits for it. The stream is then dropped, which resets it: that is how
-/// the other side hears of it.
+/// Ends as the work does, or as soon as nobody waits for it. The stream is then dropped. QUIC tells the other side;
+/// yamux does not, because libp2p closes its half after the request: there the answer is thrown away when it comes.
 async fn unless_cancelled<O>(
     cancelled: &mut Option<oneshot::Receiver<()>>,
     work: impl Future<Output = io::Result<O>>,
