@@ -95,7 +95,9 @@ impl Answers {
     pub async fn purge(&self) -> u64 {
         self.cache.run_pending_tasks().await;
         let entries = self.cache.entry_count();
-        self.epochs.iter().for_each(|epoch| drop(epoch.fetch_add(1, Ordering::AcqRel)));
+        for epoch in &self.epochs {
+            epoch.fetch_add(1, Ordering::AcqRel);
+        }
         self.cache.invalidate_all();
         self.cache.run_pending_tasks().await;
         entries

@@ -63,9 +63,7 @@ impl Shared {
                 let now = clock::now();
                 let finding = match partial.is_empty() {
                     true => Finding::nothing(Outcome::Unknown, now),
-                    false => {
-                        Finding { what: What::Providers(partial), ..Finding::nothing(Outcome::Found, now) }
-                    }
+                    false => Finding { what: What::Providers(partial), ..Finding::nothing(Outcome::Found, now) },
                 };
                 Ok(Answer { finding: Arc::new(finding), source: Source::Dht })
             }
@@ -189,4 +187,3 @@ fn stored(store: &Store, query: &Query, now_ms: u64) -> Result<Stored, ron_store
     };
     Ok(Stored::Other(other.unwrap_or(What::Nothing)))
 }
-

@@ -106,9 +106,8 @@ impl Judge {
 
     /// Providers that have the content now. What a peer says of itself counts, and not what others say of it.
     fn live(&self, now_ms: u64) -> Vec<ProviderRecord> {
-        let speaks_itself = |peer: &PeerId| {
-            peer.public_key().is_some_and(|own| self.providers.contains_key(&(*peer, own)))
-        };
+        let speaks_itself =
+            |peer: &PeerId| peer.public_key().is_some_and(|own| self.providers.contains_key(&(*peer, own)));
         let counts = |record: &&ProviderRecord| {
             let is_live = !record.withdraws() && record.expires_ms > now_ms;
             is_live && (record.is_self_signed() || !speaks_itself(&record.peer))

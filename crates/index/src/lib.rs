@@ -8,8 +8,8 @@
 mod admin;
 mod admission;
 mod cache;
-mod capacity;
 pub mod capabilities;
+mod capacity;
 pub mod config;
 mod driver;
 mod find;

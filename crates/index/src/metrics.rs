@@ -25,8 +25,18 @@ const LOOKUP_BUCKETS: [f64; 11] = [1.0, 5.0, 10.0, 20.0, 50.0, 100.0, 150.0, 250
 pub const METRICS: &[MetricSpec] = &[
     metric("resolve_latency_seconds", "histogram", &[], "Time from a question to its answer"),
     metric("index_dht_lookup_ms", "histogram", &[], "Time of lookups among peers and routers, in milliseconds"),
-    metric("breaker_state", "gauge", &["target", "state"], "1 for the state a target's breaker is in; the first targets by id"),
-    metric("breaker_open_total", "counter", &["target"], "Times a target's breaker opened; the first targets by id, then other"),
+    metric(
+        "breaker_state",
+        "gauge",
+        &["target", "state"],
+        "1 for the state a target's breaker is in; the first targets by id",
+    ),
+    metric(
+        "breaker_open_total",
+        "counter",
+        &["target"],
+        "Times a target's breaker opened; the first targets by id, then other",
+    ),
     metric("resolve_deadline_hit", "counter", &[], "Questions whose time was over before the lookup ended"),
     metric("index_cache_hits_total", "counter", &[], "Questions answered from memory"),
     metric("index_cache_misses_total", "counter", &[], "Questions that memory could not answer"),

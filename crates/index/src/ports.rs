@@ -17,12 +17,8 @@ pub trait Network: Send + Sync + 'static {
     fn nearest(&self, key: &Key, count: usize) -> Vec<PeerId>;
 
     /// Asks one peer, which has `budget` to answer. Dropping the future cancels the question at the peer too.
-    fn ask(
-        &self,
-        target: &PeerId,
-        question: Question,
-        budget: Duration,
-    ) -> BoxFuture<'static, Result<Reply, AskError>>;
+    fn ask(&self, target: &PeerId, question: Question, budget: Duration)
+    -> BoxFuture<'static, Result<Reply, AskError>>;
 
     /// Places a record at the peers nearest to its key, in the background; Busy if too many wait for that already.
     fn keep(&self, record: Record) -> Result<(), Error>;

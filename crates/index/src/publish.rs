@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use ron_kernel::clock;
 use ron_store::{
-    Applied, Change, ContentId, IpnsError, NameRecord, PeerId, Provided, ProviderFields, ProviderRecord, Record, RecordError,
-    TTL_MAX_MS,
+    Applied, Change, ContentId, IpnsError, NameRecord, PeerId, Provided, ProviderFields, ProviderRecord, Record,
+    RecordError, TTL_MAX_MS,
 };
 use ron_types::limits::index::{NAME_TTL, PROVIDER_TTL};
 use ron_types::limits::records::WIRE_RECORDS_MAX;
@@ -20,12 +20,8 @@ impl Shared {
     /// Signs and keeps a provider that an operator named.
     pub async fn publish_provider(&self, content: &ContentId, offer: ProviderOffer) -> Result<ProviderRecord, Error> {
         let ttl_ms = ttl_ms(offer.ttl.unwrap_or(PROVIDER_TTL))?;
-        let provided = Provided {
-            content: *content,
-            addrs: offer.addrs.clone(),
-            protocols: offer.protocols.clone(),
-            ttl_ms,
-        };
+        let provided =
+            Provided { content: *content, addrs: offer.addrs.clone(), protocols: offer.protocols.clone(), ttl_ms };
         let record = self.sign_provider(content, &offer, ttl_ms)?;
         let update = Update::of_record(Record::Provider(record.clone()), true);
         // What this node itself has it goes on saying until it is withdrawn.

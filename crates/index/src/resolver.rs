@@ -79,14 +79,8 @@ async fn look_up(shared: &Shared, job: Job) {
             leader.progress(providers);
         }
     };
-    let lookup = drive(
-        shared,
-        leader.key().breadth,
-        deadline.earlier_by(ANSWER_MARGIN),
-        query.question(),
-        &mut judge,
-        progress,
-    );
+    let lookup =
+        drive(shared, leader.key().breadth, deadline.earlier_by(ANSWER_MARGIN), query.question(), &mut judge, progress);
     let driven = tokio::select! {
         biased;
         driven = lookup => driven,

@@ -14,8 +14,8 @@ use ron_transport::NodeKey;
 use ron_types::{Error, Kind};
 use tokio::time::Instant;
 
-use crate::admission::Addresses;
 use crate::admin::UnderWay;
+use crate::admission::Addresses;
 use crate::cache::Answers;
 use crate::capacity::LoadWindow;
 use crate::config::LiveOptions;

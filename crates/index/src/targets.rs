@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ron_lookup::{
-    BreakerLimits, BreakerState, BreakerTable, Experience, Guards, HedgeBudget, HedgeLimits, LatencyTrack, Millis, TargetGuards,
-    Verdict,
+    BreakerLimits, BreakerState, BreakerTable, Experience, Guards, HedgeBudget, HedgeLimits, LatencyTrack, Millis,
+    TargetGuards, Verdict,
 };
 use ron_store::PeerId;
 use ron_types::limits::index::{PEERS_REMEMBERED_MAX, TARGETS_NAMED_MAX};
@@ -156,7 +156,9 @@ impl Table {
         if !self.peers.contains_key(peer) && self.peers.len() >= PEERS_REMEMBERED_MAX {
             // The order of a hash map is as good as chance, and costs nothing to keep.
             let leaving: Vec<PeerId> = self.peers.keys().take(PEERS_REMEMBERED_MAX / 16).copied().collect();
-            leaving.iter().for_each(|peer| drop(self.peers.remove(peer)));
+            for peer in &leaving {
+                self.peers.remove(peer);
+            }
         }
         self.peers.entry(*peer).or_default().observe(took_ms);
     }

@@ -11,6 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::scrape::BARE_TOTAL;
+
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// Upper bounds of the latency buckets, in seconds.
@@ -202,7 +204,9 @@ fn prometheus_text(open_metrics: &str) -> String {
             let (name, rest) = line.strip_prefix(prefix)?.split_once(' ')?;
             counters.contains(&name).then(|| format!("{prefix}{name}_total {rest}"))
         });
-        text.push_str(renamed.as_deref().unwrap_or(line));
+        let line = renamed.as_deref().unwrap_or(line);
+        // Both a header and a sample name the counter once, at their beginning.
+        text.push_str(&line.replacen(BARE_TOTAL, "", 1));
         text.push('\n');
     }
     text
@@ -222,6 +226,23 @@ impl MetricSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug)]
+    struct Bare;
+
+    impl Collector for Bare {
+        fn encode(&self, mut encoder: prometheus_client::encoding::DescriptorEncoder<'_>) -> std::fmt::Result {
+            crate::scrape::Scrape::new(&mut encoder, &[]).counter("deadline_hit", 3)
+        }
+    }
+
+    #[test]
+    fn a_counter_may_be_named_without_the_suffix() {
+        let metrics = Metrics::new();
+        metrics.register_collector(Box::new(Bare));
+        let text = metrics.render();
+        assert!(text.contains("# TYPE deadline_hit counter\ndeadline_hit 3\n"), "{text}");
+    }
 
     #[test]
     fn a_scrape_is_prometheus_text() {

@@ -9,6 +9,11 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::metrics::MetricSpec;
 
+/// Mark of a counter whose name has no `_total`: the encoder adds one, and the scrape takes it off with the mark.
+const BARE: &str = "__bare";
+/// The mark with what the encoder adds.
+pub(crate) const BARE_TOTAL: &str = "__bare_total";
+
 /// Values of one metric, each with its labels.
 pub type Series<'a, T> = [(Vec<(&'a str, &'a str)>, T)];
 
@@ -44,7 +49,11 @@ impl<'a, 'b> Scrape<'a, 'b> {
     /// Values that only go up.
     pub fn counters(&mut self, name: &'static str, series: &Series<'_, u64>) -> fmt::Result {
         let (help, kind) = (self.help(name), ConstCounter::new(0_u64).metric_type());
-        let mut family = self.encoder.encode_descriptor(name.trim_end_matches("_total"), help, None, kind)?;
+        let name = match name.strip_suffix("_total") {
+            Some(family) => family.to_owned(),
+            None => format!("{name}{BARE}"),
+        };
+        let mut family = self.encoder.encode_descriptor(&name, help, None, kind)?;
         if let [(labels, value)] = series
             && labels.is_empty()
         {

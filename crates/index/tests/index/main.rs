@@ -1,0 +1,8 @@
+//! The index in a running kernel under paused time, over a network that does as it is told.
+
+mod hedging;
+mod life;
+mod outcomes;
+mod pressure;
+mod publishing;
+mod world;
