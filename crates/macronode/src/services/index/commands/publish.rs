@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use http::Method;
 use ron_store::ContentId;
-use ron_types::limits::index::MANIFEST_BYTES_MAX;
+use ron_types::limits::records::MANIFEST_BYTES_MAX;
 use serde_json::{Value, json};
 
 use super::args::PublishArgs;

@@ -6,8 +6,9 @@ use ron_kernel::clock;
 use ron_store::wire::{AskError, Reply};
 use ron_store::{ContentId, IpnsRecord, Multiaddr, PeerId, ProviderFields, ProviderRecord, Record};
 use ron_transport::NodeKey;
-use ron_types::limits::index::REPLY_RECORDS_MAX;
-use ron_types::limits::records::{ADDR_BYTES_MAX, ADDRS_MAX, IPNS_BYTES_MAX, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX};
+use ron_types::limits::records::{
+    ADDR_BYTES_MAX, ADDRS_MAX, IPNS_BYTES_MAX, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX, WIRE_RECORDS_MAX,
+};
 use serde::Deserialize;
 use svc_index::ports::UpstreamQuestion;
 
@@ -84,7 +85,7 @@ async fn read_lines(mut answer: StreamingAnswer) -> Result<Vec<PeerWords>, AskEr
     let mut lines = Lines::default();
     while let Some(bytes) = answer.next().await {
         lines.take(&bytes.map_err(|_| AskError::Closed)?)?;
-        if lines.records.len() >= REPLY_RECORDS_MAX {
+        if lines.records.len() >= WIRE_RECORDS_MAX {
             break;
         }
     }
@@ -126,7 +127,7 @@ impl Lines {
         if line.len() > LINE_BYTES_MAX {
             return Err(AskError::Malformed);
         }
-        if line.trim_ascii().is_empty() || self.records.len() >= REPLY_RECORDS_MAX {
+        if line.trim_ascii().is_empty() || self.records.len() >= WIRE_RECORDS_MAX {
             return Ok(());
         }
         self.records.push(serde_json::from_slice(&line).map_err(|_| AskError::Malformed)?);
@@ -138,7 +139,7 @@ impl Lines {
 fn reply(words: Vec<PeerWords>, content: &ContentId, key: &NodeKey) -> Reply {
     let now_ms = clock::unix_millis();
     let records = words.into_iter().filter_map(|words| vouched(words, content, key, now_ms));
-    Reply { records: records.take(REPLY_RECORDS_MAX).collect(), closer: Vec::new() }
+    Reply { records: records.take(WIRE_RECORDS_MAX).collect(), closer: Vec::new() }
 }
 
 pub(super) fn vouched(words: PeerWords, content: &ContentId, key: &NodeKey, now_ms: u64) -> Option<Record> {
