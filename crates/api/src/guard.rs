@@ -51,6 +51,7 @@ pub(crate) struct RouteState {
     claims: Option<fn(&str) -> bool>,
     /// The handler bounds the body.
     takes_stream: bool,
+    is_open_to_pages: bool,
     deadline: Option<Duration>,
     recognizer: Arc<dyn Recognizer>,
     permits: RoutePermits,
@@ -68,12 +69,14 @@ enum Latency {
 
 impl RouteState {
     pub(crate) fn new(operation: &'static Operation, recognizer: Arc<dyn Recognizer>, shared: Arc<Shared>) -> Self {
-        let Operation { spec, error_formats, claims, takes_stream, .. } = operation;
+        let Operation { spec, error_formats, claims, takes_stream, is_open_to_pages, .. } = operation;
         let latency = Latency::Route(shared.metrics.request_latency.at(spec.pattern, spec.method.name()));
         let state = RouteState::of(spec.pattern, latency, shared);
         let permits = RoutePermits::new(spec.concurrency);
-        let (deadline, error_formats, claims, takes_stream) = (spec.deadline, *error_formats, *claims, *takes_stream);
-        RouteState { recognizer, permits, deadline, error_formats, claims, takes_stream, ..state }
+        let (error_formats, claims) = (*error_formats, *claims);
+        let (takes_stream, is_open_to_pages) = (*takes_stream, *is_open_to_pages);
+        let deadline = spec.deadline;
+        RouteState { recognizer, permits, deadline, error_formats, claims, takes_stream, is_open_to_pages, ..state }
     }
 
     pub(crate) fn unmatched(shared: Arc<Shared>) -> Self {
@@ -96,6 +99,7 @@ impl RouteState {
             error_formats: None,
             claims: None,
             takes_stream: false,
+            is_open_to_pages: false,
             deadline: None,
             recognizer: Arc::new(AnyoneRecognizer),
             permits: RoutePermits::new(None),
@@ -209,7 +213,7 @@ where
     let deadline = Deadline::at(started + call::budget(request.headers(), route.deadline, &limits.value)?);
     let (head, body) = request.into_parts();
     let recognized = route.recognizer.recognize(&head, &origin.corr_id).map_err(Refused::Answered)?;
-    if matches!(recognized, Recognized::Anyone) {
+    if matches!(recognized, Recognized::Anyone) && !route.is_open_to_pages {
         refuse_pages(&head, &route.shared)?;
     }
     let sharer = Sharer { claim: recognized.claim(), address: Peer::of(&head).address };

@@ -51,6 +51,8 @@ pub struct Operation {
     pub(crate) takes_stream: bool,
     /// Whether a path that fits the pattern belongs to the operation; none if all do.
     pub(crate) claims: Option<fn(&str) -> bool>,
+    /// Web pages of others may ask too, even where the plane listens on loopback.
+    pub(crate) is_open_to_pages: bool,
 }
 
 /// Media types of a protocol whose bodies are described elsewhere.
@@ -109,6 +111,7 @@ impl Operation {
             error_formats: None,
             takes_stream: false,
             claims: None,
+            is_open_to_pages: false,
         }
     }
 
@@ -135,6 +138,11 @@ impl Operation {
     /// An operation that removes something.
     pub const fn delete(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
         Operation::new(HttpMethod::Delete, pattern, tag, does)
+    }
+
+    /// An operation that tells a browser which pages may ask, and how.
+    pub const fn options(pattern: &'static str, tag: &'static str, does: &'static str) -> Self {
+        Operation::new(HttpMethod::Options, pattern, tag, does)
     }
 
     /// Total time of a request whose caller asks for none; else the configured default.
@@ -257,6 +265,13 @@ impl Operation {
     /// Only these paths of the pattern are the operation's; others are answered as if no route had them.
     pub const fn claims(mut self, claims: fn(&str) -> bool) -> Self {
         self.claims = Some(claims);
+        self
+    }
+
+    /// Web pages of others may ask too: the operation tells nobody anything that is not public, and changes nothing that
+    /// its caller has not signed.
+    pub const fn open_to_pages(mut self) -> Self {
+        self.is_open_to_pages = true;
         self
     }
 

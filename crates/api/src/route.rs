@@ -43,6 +43,8 @@ pub enum HttpMethod {
     Delete,
     /// PATCH.
     Patch,
+    /// OPTIONS, which browsers send before a page of somebody else may ask.
+    Options,
 }
 
 impl HttpMethod {
@@ -54,6 +56,7 @@ impl HttpMethod {
             HttpMethod::Put => "PUT",
             HttpMethod::Delete => "DELETE",
             HttpMethod::Patch => "PATCH",
+            HttpMethod::Options => "OPTIONS",
         }
     }
 
@@ -64,6 +67,7 @@ impl HttpMethod {
             HttpMethod::Put => Method::PUT,
             HttpMethod::Delete => Method::DELETE,
             HttpMethod::Patch => Method::PATCH,
+            HttpMethod::Options => Method::OPTIONS,
         }
     }
 
@@ -74,6 +78,7 @@ impl HttpMethod {
             HttpMethod::Put => MethodFilter::PUT,
             HttpMethod::Delete => MethodFilter::DELETE,
             HttpMethod::Patch => MethodFilter::PATCH,
+            HttpMethod::Options => MethodFilter::OPTIONS,
         }
     }
 }

@@ -26,6 +26,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 impl Endpoint {
     /// At `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`; the last one needs the root certificates to trust, in PEM.
     pub fn new(url: &str, root_pem: Option<&[u8]>) -> Result<Endpoint, LinkError> {
+        Endpoint::with(url, || connector(root_pem))
+    }
+
+    /// As [`Endpoint::new`], where whom to trust was decided before.
+    pub fn trusting(url: &str, tls: &Arc<rustls::ClientConfig>) -> Result<Endpoint, LinkError> {
+        Endpoint::with(url, || Ok(TlsConnector::from(Arc::clone(tls))))
+    }
+
+    fn with(url: &str, connector: impl FnOnce() -> Result<TlsConnector, LinkError>) -> Result<Endpoint, LinkError> {
         let misspelled = || LinkError::Address(url.to_owned());
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
         let address = rest.trim_end_matches('/').to_owned();
@@ -35,7 +44,7 @@ impl Endpoint {
         let host = ServerName::try_from(host).map_err(|_| misspelled())?;
         let tls = match scheme {
             "http" => None,
-            "https" => Some(connector(root_pem)?),
+            "https" => Some(connector()?),
             _ => return Err(misspelled()),
         };
         Ok(Endpoint { address, host, tls })

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -15,6 +15,7 @@ use crate::error::LinkError;
 /// The answer to one request, read while it is being written. Dropping it closes the connection.
 pub struct StreamingAnswer {
     status: StatusCode,
+    headers: HeaderMap,
     body: Incoming,
     /// It moves only while somebody waits for bytes; none once it has ended.
     connection: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -38,12 +39,18 @@ impl StreamingAnswer {
         };
         let response = response.map_err(|error| LinkError::Lost(error.to_string()))?;
         let (head, body) = response.into_parts();
-        Ok(StreamingAnswer { status: head.status, body, connection: is_alive.then_some(connection) })
+        let connection = is_alive.then_some(connection);
+        Ok(StreamingAnswer { status: head.status, headers: head.headers, body, connection })
     }
 
     /// The status of HTTP.
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// The headers of the answer.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
     }
 
     /// The next bytes; none at the end. Cancel-safe.

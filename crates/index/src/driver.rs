@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use ron_kernel::{Deadline, clock};
 use ron_lookup::{Action, AskEnd, Candidate, Conclusion, Event, Finished, Guards as _, HedgeLimits, Lookup, Verdict};
-use ron_store::{Key, PeerId};
+use ron_store::PeerId;
 use ron_types::limits::lookup::{CLOSER_MAX, NEAREST};
 use tokio::time::{Instant, sleep_until};
 
@@ -48,7 +48,7 @@ pub(crate) async fn drive(
     judge: &mut Judge,
     mut found: impl FnMut(&Judge),
 ) -> Driven {
-    let candidates = candidates(shared, &question.key());
+    let candidates = candidates(shared, &question);
     if candidates.is_empty() {
         return nobody_to_ask(shared);
     }
@@ -104,7 +104,10 @@ impl Drive<'_> {
                 None => Box::pin(std::future::ready(Err(AskError::Unreachable))),
             },
             TargetId::Upstream(name) => match options.upstreams.iter().find(|upstream| upstream.name() == &**name) {
-                Some(upstream) => upstream.ask(question, budget),
+                Some(upstream) => match self.shared.upstream_question(&question) {
+                    Some(question) => upstream.ask(question, budget),
+                    None => Box::pin(std::future::ready(Err(AskError::Unsupported))),
+                },
                 None => Box::pin(std::future::ready(Err(AskError::Unreachable))),
             },
         }
@@ -183,12 +186,14 @@ fn candidate(shared: &Shared, peer: &PeerId) -> Candidate<TargetId> {
     Candidate { target: TargetId::Peer(*peer), position: peer.key().0, group }
 }
 
-fn candidates(shared: &Shared, key: &Key) -> Vec<Candidate<TargetId>> {
-    let options = &shared.options;
+fn candidates(shared: &Shared, question: &Question) -> Vec<Candidate<TargetId>> {
+    let (options, key) = (&shared.options, question.key());
     let upstream = |name: &str| Candidate::new(TargetId::Upstream(name.into()), key.0);
-    let mut candidates: Vec<_> = options.upstreams.iter().map(|router| upstream(router.name())).collect();
+    // A question that routers cannot be asked is no failure of theirs.
+    let routers = shared.upstream_question(question).map_or(&[][..], |_| &options.upstreams);
+    let mut candidates: Vec<_> = routers.iter().map(|router| upstream(router.name())).collect();
     if let Some(network) = &options.network {
-        let peers = network.nearest(key, NEAREST);
+        let peers = network.nearest(&key, NEAREST);
         let others = peers.iter().filter(|peer| **peer != shared.node_peer());
         candidates.extend(others.map(|peer| candidate(shared, peer)));
     }

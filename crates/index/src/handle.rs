@@ -85,6 +85,7 @@ impl Index {
         options: &ResolveOptions,
         deadline: Deadline,
     ) -> Result<Resolution, Error> {
+        self.shared.note_content(content);
         let query = Query::Providers(content.key());
         let asked = Asked { query, shown: subject, breadth: Breadth::First, fresh: options.fresh, deadline };
         let Answer { finding, source } = self.shared.find(asked).await?;
@@ -182,6 +183,7 @@ impl Index {
     ) -> Result<ProviderStream, Error> {
         self.count(tenant, RESOLVES, 1);
         let deadline = self.shared.deadline(&options);
+        self.shared.note_content(content);
         let query = Query::Providers(content.key());
         let asked = Asked { query, shown: &content, breadth: Breadth::Wide, fresh: options.fresh, deadline };
         Ok(match self.shared.begin(asked).await? {

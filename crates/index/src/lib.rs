@@ -11,6 +11,7 @@ mod cache;
 pub mod capabilities;
 mod capacity;
 pub mod config;
+mod contents;
 mod driver;
 mod find;
 mod flights;
@@ -105,6 +106,7 @@ fn make(
         load: capacity::LoadWindow::new(),
         addresses: admission::Addresses::new(),
         under_way: admin::UnderWay::default(),
+        contents: contents::Contents::default(),
         sequence: AtomicU64::new(0),
         seed: AtomicU64::new(seed),
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use ron_lookup::IpGroup;
-use ron_store::{Key, PeerId, Record};
+use ron_store::{ContentId, Key, PeerId, Record};
 use ron_types::Error;
 
 pub use ron_store::wire::{AskError, Question, Reply};
@@ -39,7 +39,16 @@ pub trait Upstream: Send + Sync + 'static {
     fn name(&self) -> &str;
 
     /// Asks the router, which has `budget` to answer. Dropping the future cancels the question.
-    fn ask(&self, question: Question, budget: Duration) -> BoxFuture<'static, Result<Reply, AskError>>;
+    fn ask(&self, question: UpstreamQuestion, budget: Duration) -> BoxFuture<'static, Result<Reply, AskError>>;
+}
+
+/// What a router of another network can be asked. It knows neither our names nor our records of peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamQuestion {
+    /// Who has this content.
+    Providers(ContentId),
+    /// The record of an IPNS name.
+    Ipns(PeerId),
 }
 
 /// Somebody a lookup can ask.

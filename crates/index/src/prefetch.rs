@@ -91,7 +91,10 @@ async fn subjects(shared: &Shared) -> Vec<Refresh> {
 /// The first question about a subject.
 pub(crate) fn query(shared: &Shared, subject: &Subject) -> Query {
     match subject {
-        Subject::Content(content) => Query::Providers(content.key()),
+        Subject::Content(content) => {
+            shared.note_content(*content);
+            Query::Providers(content.key())
+        }
         Subject::Name(name) => Query::name(name, shared.node_key()),
     }
 }

@@ -9,7 +9,7 @@ use ron_kernel::coalesce::Coalescing;
 use ron_kernel::gate::Gate;
 use ron_kernel::queue::QueueSender;
 use ron_kernel::{KernelHandle, Snapshot, clock};
-use ron_store::{PeerId, PublicKey, Signer as _, Store, StoreError};
+use ron_store::{ContentId, PeerId, PublicKey, Signer as _, Store, StoreError};
 use ron_transport::NodeKey;
 use ron_types::{Error, Kind};
 use tokio::time::Instant;
@@ -19,10 +19,11 @@ use crate::admission::Addresses;
 use crate::cache::Answers;
 use crate::capacity::LoadWindow;
 use crate::config::LiveOptions;
+use crate::contents::Contents;
 use crate::flights::Flights;
 use crate::ingest::Update;
 use crate::metrics::Counts;
-use crate::ports::{Network, Upstream};
+use crate::ports::{Network, Question, Upstream, UpstreamQuestion};
 use crate::prefetch::Refresh;
 use crate::recent::Recent;
 use crate::resolver::Job;
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     pub addresses: Arc<Addresses>,
     /// Requests with an idempotency key that are being done.
     pub under_way: UnderWay,
+    /// Content that was asked for lately, by its key.
+    pub contents: Contents,
     /// Last sequence number that this node signed something with.
     pub sequence: AtomicU64,
     /// Draws for what needs no secret: jitter, and the order of retries.
@@ -96,6 +99,22 @@ impl Shared {
     /// The instant of a time of [`Shared::now_ms`].
     pub fn instant_of(&self, at_ms: u64) -> Instant {
         clock::now() + Duration::from_millis(at_ms.saturating_sub(self.now_ms()))
+    }
+
+    /// What routers of other networks can be asked instead; none if they cannot answer it.
+    pub fn upstream_question(&self, question: &Question) -> Option<UpstreamQuestion> {
+        match question {
+            Question::Providers(key) => self.contents.at(key).map(UpstreamQuestion::Providers),
+            Question::Ipns(name) => Some(UpstreamQuestion::Ipns(*name)),
+            Question::Name { .. } | Question::Peer(_) => None,
+        }
+    }
+
+    /// Remembers what content a key stands for, where there are routers that will be asked.
+    pub fn note_content(&self, content: ContentId) {
+        if !self.options.upstreams.is_empty() {
+            self.contents.note(content);
+        }
     }
 
     /// A number that differs each time.

@@ -138,6 +138,12 @@ pub struct RunArgs {
     /// A node to keep a session with, by the id and the OAP port of it; may be given again for more
     #[arg(long, value_name = "NODEID@HOST:PORT")]
     pub peer: Option<Vec<String>>,
+    /// Where other nodes of the DHT are heard, over TCP and QUIC [default: 127.0.0.1, a free port]
+    #[arg(long, value_name = "ADDR")]
+    pub dht: Option<String>,
+    /// A node through which the DHT is joined, by the id and the DHT port of it; may be given again for more
+    #[arg(long, value_name = "NODEID@HOST:PORT")]
+    pub bootstrap: Option<Vec<String>>,
     /// Keep everything in memory; open no file for writing
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub amnesia: Option<bool>,
@@ -295,6 +301,8 @@ impl RunArgs {
             ("oap.addr", text(&self.oap)),
             ("log.format", text(&self.log)),
             ("overlay.peers", self.peer.as_ref().map(names)),
+            ("dht.addr", text(&self.dht)),
+            ("dht.bootstrap", self.bootstrap.as_ref().map(names)),
         ];
         let mut table = Table::new();
         for (path, value) in given {

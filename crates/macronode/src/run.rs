@@ -24,7 +24,7 @@ use crate::health::{Measurement, health_reporter};
 use crate::ingress::{Ingress, transport_ingress};
 use crate::listeners::Listeners;
 use crate::planes::PlaneSockets;
-use crate::services::{self, Parts, Routes};
+use crate::services::{self, Parts, Ports, Routes};
 use crate::work::{Job, WorkPort, worker};
 use crate::{banner, descriptors, dumps, logging, planes, signals, specs};
 
@@ -221,10 +221,11 @@ impl Node {
         let oap_address = listeners.addresses().get("oap").copied();
         let mut routes: Vec<Routes> = Vec::new();
         let mut frames = Vec::from_iter(config.dev.then(ron_api::echo_frames));
-        let mut peers = None;
+        let (mut peers, mut ports) = (None, Ports::default());
         for service in services::chosen(config) {
             let (config, authority) = (&live.config, &access.authority);
-            let mut parts = Parts { builder: &mut builder, config, data: &data, authority, key: &key, oap_address };
+            let (builder, ports) = (&mut builder, &mut ports);
+            let mut parts = Parts { builder, config, data: &data, authority, key: &key, oap_address, ports };
             let installed = service.install(&mut parts)?;
             routes.push(installed.routes);
             frames.extend(installed.frames);

@@ -3,8 +3,11 @@
 //! A service is its crate, its surface in `ron-api`, one file below this one, and one line in [`SERVICES`]:
 //! docs/adding-a-service.md.
 
+mod dht;
+mod index;
 mod mailbox;
 mod overlay;
+mod ports;
 mod rewarder;
 
 use std::net::SocketAddr;
@@ -27,9 +30,11 @@ pub use crate::data_dir::DataDir;
 pub use crate::doctor::Finding;
 pub use crate::errors::{Code, Failure};
 pub use crate::ingress::PeerPort;
+pub use ports::Ports;
 
 /// The services of this binary, in start order.
-pub static SERVICES: &[&dyn Service] = &[&mailbox::Mailbox, &rewarder::Rewarder, &overlay::Overlay];
+pub static SERVICES: &[&dyn Service] =
+    &[&mailbox::Mailbox, &rewarder::Rewarder, &overlay::Overlay, &dht::Dht, &index::Index];
 
 /// One service: what it declares, and how it becomes part of a node.
 pub trait Service: Sync {
@@ -139,6 +144,8 @@ pub struct Parts<'a> {
     pub key: &'a NodeKey,
     /// Where the framed plane listens, if the node has it.
     pub oap_address: Option<SocketAddr>,
+    /// What services that start earlier offer to those that start later.
+    pub ports: &'a mut Ports,
 }
 
 /// A command of a service.

@@ -237,5 +237,6 @@ const fn method(method: HttpMethod) -> openapi::HttpMethod {
         HttpMethod::Put => openapi::HttpMethod::Put,
         HttpMethod::Delete => openapi::HttpMethod::Delete,
         HttpMethod::Patch => openapi::HttpMethod::Patch,
+        HttpMethod::Options => openapi::HttpMethod::Options,
     }
 }

@@ -12,7 +12,7 @@ use ron_store::{Bounds, ContentId, Key, NameRecord, PeerId, ProviderFields, Prov
 use ron_transport::NodeKey;
 use ron_types::Error;
 use svc_index::config::{LiveOptions, Options};
-use svc_index::ports::{AskError, Network, Question, Reply, Upstream};
+use svc_index::ports::{AskError, Network, Question, Reply, Upstream, UpstreamQuestion};
 use svc_index::words::{Resolution, ResolveOptions};
 use svc_index::{Index, IndexOptions};
 
@@ -152,7 +152,7 @@ impl Upstream for Router {
         self.0
     }
 
-    fn ask(&self, _: Question, _: Duration) -> BoxFuture<'static, Result<Reply, AskError>> {
+    fn ask(&self, _: UpstreamQuestion, _: Duration) -> BoxFuture<'static, Result<Reply, AskError>> {
         let reply = Reply { records: self.1.clone(), closer: Vec::new() };
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(30)).await;

@@ -100,8 +100,25 @@ impl ApiClient {
 
     /// Brings a file.
     pub async fn put(&mut self, path: &str, bytes: Bytes, patience: Duration) -> Result<NodeAnswer, Failure> {
-        let answer = self.send(Method::PUT, path, "application/octet-stream", bytes, patience).await?;
+        let answer = self.put_bytes(path, bytes, patience).await?;
         self.accepted(path, answer)
+    }
+
+    /// Sends a POST with more headers.
+    pub async fn post_with(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Result<NodeAnswer, Failure> {
+        let body = Bytes::from(body.to_string());
+        let answer = self.send(Method::POST, path, headers, ("application/json", body), PATIENCE).await?;
+        self.accepted(path, answer)
+    }
+
+    /// Puts bytes as they are; the answer may be a refusal.
+    pub async fn put_bytes(&mut self, path: &str, bytes: Bytes, patience: Duration) -> Result<NodeAnswer, Failure> {
+        self.send(Method::PUT, path, &[], ("application/octet-stream", bytes), patience).await
     }
 
     /// Asks for something that may take this long.
@@ -118,26 +135,30 @@ impl ApiClient {
         body: Option<&Value>,
         patience: Duration,
     ) -> Result<NodeAnswer, Failure> {
-        let body = body.map(Value::to_string).unwrap_or_default();
-        self.send(method, path, "application/json", Bytes::from(body), patience).await
+        let body = Bytes::from(body.map(Value::to_string).unwrap_or_default());
+        self.send(method, path, &[], ("application/json", body), patience).await
     }
 
     async fn send(
         &mut self,
         method: Method,
         path: &str,
-        media_type: &str,
-        body: Bytes,
+        headers: &[(&str, &str)],
+        (media_type, body): (&str, Bytes),
         patience: Duration,
     ) -> Result<NodeAnswer, Failure> {
         self.check_identity().await?;
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, self.client.address())
             .header(CONTENT_TYPE, media_type)
             .header(AUTHORIZATION, self.bearer.clone())
-            .header("x-request-deadline-ms", patience.as_millis().to_string())
+            .header("x-request-deadline-ms", patience.as_millis().to_string());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request
             .body(Full::new(body))
             .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot ask for {path}: {error}")))?;
         self.client.exchange(&mut self.link, "public request", request, patience + TRAVEL).await

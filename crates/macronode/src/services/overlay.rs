@@ -74,6 +74,7 @@ impl Service for Overlay {
             .map_err(|error| Failure::new(Code::CannotStart, format!("the node's certificate: {error}")))?;
         let fixed = OverlayOptions { tls: tls.clone(), node_id: node.key.node_id(), listen: node.oap_address };
         let overlay = svc_overlay::install(node.builder, fixed, live);
+        node.ports.offer(overlay.clone());
         let authority = node.authority.clone();
         let frames = ron_api::overlay_frames(overlay.clone(), authority.clone());
         let peers: Arc<dyn PeerPort> = Arc::new(Port { overlay: overlay.clone(), tls });

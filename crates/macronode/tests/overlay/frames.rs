@@ -35,7 +35,7 @@ async fn hear(subscription: &mut Subscription, count: u64) -> (Vec<u64>, u64) {
 
 #[tokio::test]
 async fn a_client_publishes_hears_and_uses_the_mailbox() {
-    let mut member = Member::new().with_services("http,oap,overlay,mailbox");
+    let mut member = Member::running("http,oap,overlay,mailbox");
     member.start().await;
     let client = member.oap_client().await;
     assert_eq!(client.facts().tls_group, "X25519MLKEM768");

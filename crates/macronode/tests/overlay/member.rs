@@ -16,9 +16,10 @@ use crate::process::{BINARY, Process, command};
 pub struct Member {
     pub id: String,
     pub oap: SocketAddr,
+    /// Services that it runs.
+    services: &'static str,
     /// Arguments beside its ports and folders.
     arguments: Vec<String>,
-    services: &'static str,
     folder: TempDir,
     process: Option<Process>,
 }
@@ -26,12 +27,17 @@ pub struct Member {
 impl Member {
     /// A node that is not started yet.
     pub fn new() -> Member {
+        Member::running("http,oap,overlay")
+    }
+
+    /// A node with these services that is not started yet.
+    pub fn running(services: &'static str) -> Member {
         let folder = tempfile::tempdir().expect("a scratch folder");
         let data = folder.path().join("data");
         std::fs::create_dir(&data).expect("made");
         let key = NodeKey::load_or_create(&data.join("node.key")).expect("made");
-        let (id, oap, services) = (key.node_id().to_string(), own_address(), "http,oap,overlay");
-        Member { id, oap, arguments: Vec::new(), services, folder, process: None }
+        let (id, oap, arguments) = (key.node_id().to_string(), own_address(), Vec::new());
+        Member { id, oap, services, arguments, folder, process: None }
     }
 
     /// The node as others are told of it.
@@ -46,12 +52,6 @@ impl Member {
     /// Tells it of another node, from its next start on.
     pub fn knows(&mut self, peer: &str) {
         self.arguments.extend(["--peer".to_owned(), peer.to_owned()]);
-    }
-
-    /// Gives it other services, from its next start on.
-    pub fn with_services(mut self, services: &'static str) -> Member {
-        self.services = services;
-        self
     }
 
     /// Gives it an argument, from its next start on.
@@ -181,6 +181,11 @@ pub async fn network(count: usize, links: &[(usize, usize)]) -> Vec<Member> {
 pub async fn network_with(count: usize, links: &[(usize, usize)], settings: &str) -> Vec<Member> {
     let mut members: Vec<Member> = (0..count).map(|_| Member::new()).collect();
     members.iter_mut().for_each(|member| member.configure(settings));
+    joined(members, links).await
+}
+
+/// Starts these nodes and joins them.
+pub async fn joined(mut members: Vec<Member>, links: &[(usize, usize)]) -> Vec<Member> {
     for (from, to) in links {
         let address = members[*to].address();
         members[*from].knows(&address);

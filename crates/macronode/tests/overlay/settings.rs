@@ -130,7 +130,7 @@ async fn wrong_policies_of_lanes_are_refused_by_name() {
 
 #[tokio::test]
 async fn publications_are_counted_for_their_tenant() {
-    let mut member = Member::new().with_services("http,oap,overlay,rewarder");
+    let mut member = Member::running("http,oap,overlay,rewarder");
     member.start().await;
     let ann = member.mint(&["overlay:publish:*"], None).await;
     let body = json!({"payload_b64": "aGVsbG8="});

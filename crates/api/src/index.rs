@@ -1,0 +1,209 @@
+//! The HTTP surface of the index: routes that read, authorize, ask the handle and answer.
+
+mod admin;
+mod batch;
+mod caching;
+mod cross_origin;
+mod encoding;
+mod filters;
+mod ipns;
+mod lines;
+mod manifests;
+mod names;
+mod negotiation;
+mod overview;
+mod page;
+mod providers;
+mod resolve;
+mod routing;
+mod watch;
+mod words;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::handler::Handler;
+use http::StatusCode;
+use http::request::Parts;
+use ron_auth::{Action, Authority};
+use ron_kernel::KernelHandle;
+use ron_store::{ContentId, Multiaddr, Subject};
+use ron_types::{Error, Kind};
+use svc_index::capabilities::{ADMIN, READ};
+use svc_index::config::Access;
+use svc_index::{Index, QuestionSlot};
+
+use crate::auth::Bearer;
+use crate::call::Call;
+use crate::operation::Operation;
+use crate::problem::Problem;
+use crate::recognition::{OptionalTokenRecognizer, Recognizer};
+use crate::route::{ApiBuilder, Peer};
+use crate::surface::{Surface, joined, operation_count};
+
+/// The surface of the index.
+pub static SURFACE: Surface = Surface {
+    service: "index",
+    about: "A name or a hash to the content it stands for and to those who have it, best first: from memory, from the \
+        node's own store, or by a lookup among peers that does not wait for the slow ones. Every answer says how much \
+        it is worth. `/routing/v1` is the Delegated Routing V1 API that IPFS clients speak.",
+    tags: &["lookups", "names", "manifests", "routing", "upkeep"],
+    operations: &OPERATIONS,
+};
+
+static OPERATIONS: [&Operation; operation_count(GROUPS)] = joined(GROUPS);
+
+const GROUPS: &[&[&Operation]] = &[
+    resolve::OPERATIONS,
+    batch::OPERATIONS,
+    providers::OPERATIONS,
+    watch::OPERATIONS,
+    names::OPERATIONS,
+    manifests::OPERATIONS,
+    routing::OPERATIONS,
+    ipns::OPERATIONS,
+    admin::OPERATIONS,
+    overview::OPERATIONS,
+    page::OPERATIONS,
+];
+
+/// Words for who may ask.
+const READERS: &str = "nothing; `index:read` if `index.access` is token";
+/// Resource of rights that concern the node and no id.
+const WHOLE_NODE: &str = "*";
+/// Whom questions without a token are counted for.
+const ANYONE: &str = "anyone";
+
+/// Parts of the node that the handlers of this surface use.
+struct App {
+    index: Index,
+    authority: Authority,
+    kernel: KernelHandle,
+    own_addresses: OwnAddresses,
+}
+
+/// Multiaddresses at which the node itself is reached, as they are now.
+pub type OwnAddresses = Arc<dyn Fn() -> Vec<Multiaddr> + Send + Sync>;
+
+/// Adds the routes of the index.
+pub fn index_routes(
+    builder: ApiBuilder,
+    index: Index,
+    authority: Authority,
+    own_addresses: OwnAddresses,
+) -> ApiBuilder {
+    let kernel = builder.kernel().clone();
+    let builder = builder.surface(&SURFACE).authority(&authority);
+    let app = Arc::new(App { index, authority, kernel, own_addresses });
+    let groups: [fn(Routes) -> Routes; GROUPS.len()] = [
+        resolve::routes,
+        batch::routes,
+        providers::routes,
+        watch::routes,
+        names::routes,
+        manifests::routes,
+        routing::routes,
+        ipns::routes,
+        admin::routes,
+        overview::routes,
+        page::routes,
+    ];
+    groups.into_iter().fold(Routes { builder, app }, |routes, add| add(routes)).builder
+}
+
+/// Collects routes that share one `App`.
+struct Routes {
+    builder: ApiBuilder,
+    app: Arc<App>,
+}
+
+impl Routes {
+    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    where
+        H: Handler<T, Call>,
+        T: 'static,
+    {
+        self.builder = self.builder.operation(operation, handler);
+        self
+    }
+
+    /// A route that some may ask without a token.
+    fn add_open<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    where
+        H: Handler<T, Call>,
+        T: 'static,
+    {
+        let recognizer: Arc<dyn Recognizer> =
+            Arc::new(OptionalTokenRecognizer { authority: self.app.authority.clone() });
+        self.builder = self.builder.operation_for(operation, recognizer, handler);
+        self
+    }
+}
+
+/// Somebody who asks, perhaps without a token.
+struct Asker {
+    call: Call,
+    address: IpAddr,
+}
+
+impl FromRequestParts<Call> for Asker {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, call: &Call) -> Result<Self, Problem> {
+        Ok(Asker { call: call.clone(), address: Peer::of(parts).address })
+    }
+}
+
+/// A question that was let in.
+struct Admitted {
+    /// Whom it is counted for.
+    tenant: Arc<str>,
+    /// Share of the questions that its address may have under way; none for other requests.
+    _slot: Option<QuestionSlot>,
+}
+
+impl App {
+    /// Lets a question in: by its token where the node asks for one, and as far as its address has questions left.
+    fn admit(&self, asker: &Asker, resource: &str) -> Result<Admitted, Error> {
+        let tenant = match (&asker.call.bearer, self.index.live().access) {
+            (Some(bearer), Access::Token) => Arc::clone(&bearer.allow(&self.authority, READ, resource)?.name),
+            (Some(bearer), Access::Public) => bearer.subject().unwrap_or_else(|| ANYONE.into()),
+            (None, Access::Public) => ANYONE.into(),
+            (None, Access::Token) => return Err(no_token()),
+        };
+        Ok(Admitted { tenant, _slot: Some(self.index.admit(asker.address)?) })
+    }
+
+    /// Whom a signed record is counted for: the record says itself who may publish it.
+    fn publisher(&self, asker: &Asker) -> Result<Admitted, Error> {
+        let tenant = asker.call.bearer.as_ref().and_then(Bearer::subject).unwrap_or_else(|| ANYONE.into());
+        Ok(Admitted { tenant, _slot: Some(self.index.admit(asker.address)?) })
+    }
+
+    /// The bearer, who may do this in the node's name.
+    fn allow(&self, asker: &Asker, action: Action, resource: &str) -> Result<Admitted, Error> {
+        let bearer = asker.call.bearer.as_ref().ok_or_else(no_token)?;
+        let subject = bearer.allow(&self.authority, action, resource)?;
+        Ok(Admitted { tenant: Arc::clone(&subject.name), _slot: None })
+    }
+
+    /// The bearer may look after the index.
+    fn allow_admin(&self, bearer: &Bearer, resource: &str) -> Result<Arc<str>, Error> {
+        bearer.allow(&self.authority, ADMIN, resource).map(|subject| Arc::clone(&subject.name))
+    }
+}
+
+fn no_token() -> Error {
+    Error::new(Kind::Unauthenticated, "Authorization: Bearer <token> is needed, once")
+}
+
+/// The id that a path or a body names.
+fn subject_of(text: &str) -> Result<Subject, Problem> {
+    text.parse().map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, format!("id: {error}")))
+}
+
+/// The content that a path or a body names.
+fn content_of(field: &str, text: &str) -> Result<ContentId, Problem> {
+    text.parse().map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, format!("{field}: {error}")))
+}

@@ -1,0 +1,152 @@
+//! What an id stands for and who has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, header};
+use ron_store::Subject;
+use ron_types::Error;
+use ron_types::limits::index::PROVIDERS_MAX;
+use serde::Deserialize;
+use svc_index::words::{Outcome, Resolution, ResolveOptions};
+use utoipa::ToSchema;
+
+use super::negotiation::JSON;
+use super::words::{Circumstances, Finding, ResolveAnswer};
+use super::{App, Asker, READERS, Routes, caching, subject_of};
+use crate::extract::{Path, Query};
+use crate::handler::{HandlerResult, with};
+use crate::operation::Operation;
+
+static RESOLVE: Operation = Operation::get(
+    "/resolve/{id}",
+    "lookups",
+    "what an id (`b3:…`, a CID, `name:…`) stands for and who has it; that nothing was found is an answer too, and \
+     `outcome` says how much it is worth",
+)
+.needs(READERS)
+.query::<ResolveQuery>()
+.answers::<ResolveAnswer<'static>>();
+
+/// How to look.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ResolveQuery {
+    /// Maximum providers in the answer.
+    #[schema(minimum = 1, maximum = 1000)]
+    max: Option<usize>,
+    /// Ask the network, whatever the node knows.
+    fresh: bool,
+    /// Milliseconds for the whole answer, if less than the node would take.
+    #[schema(minimum = 1)]
+    budget_ms: Option<u64>,
+}
+
+impl ResolveQuery {
+    pub(super) fn new(max: Option<usize>, fresh: bool) -> Self {
+        ResolveQuery { max, fresh, budget_ms: None }
+    }
+
+    pub(super) fn options(self) -> Result<ResolveOptions, Error> {
+        let max = self.max.unwrap_or(PROVIDERS_MAX);
+        if !(1..=PROVIDERS_MAX).contains(&max) {
+            return Err(Error::schema(format!("max: 1 to {PROVIDERS_MAX}, not {max}")));
+        }
+        if self.budget_ms == Some(0) {
+            return Err(Error::schema("budget_ms: at least 1"));
+        }
+        Ok(ResolveOptions { budget: self.budget_ms.map(Duration::from_millis), fresh: self.fresh, max })
+    }
+}
+
+pub(super) const OPERATIONS: &[&Operation] = &[&RESOLVE];
+
+pub(super) fn routes(routes: Routes) -> Routes {
+    let app = Arc::clone(&routes.app);
+    routes.add_open(&RESOLVE, with!(app, resolve(asker, headers, id, query)))
+}
+
+async fn resolve(
+    app: Arc<App>,
+    asker: Asker,
+    headers: HeaderMap,
+    id: Path<String>,
+    query: Query<ResolveQuery>,
+) -> HandlerResult {
+    let subject = subject_of(&id.0)?;
+    let options = query.0.options()?;
+    let admitted = app.admit(&asker, &id.0)?;
+    let resolution = app.index.resolve(&admitted.tenant, subject, options).await?;
+    let made = Made::of(&resolution, options.max);
+    let mut response = Response::default();
+    let answer = response.headers_mut();
+    answer.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    caching::add_etag(answer, made.etag());
+    answer.extend(life(&resolution).map(|life| (header::CACHE_CONTROL, life)));
+    if caching::is_known(&headers, made.etag()) {
+        return Ok(caching::not_modified(response));
+    }
+    *response.body_mut() = Body::from(made.body(&resolution));
+    Ok(response)
+}
+
+/// How long the answer may be kept by others: as long as the node itself would use it.
+fn life(resolution: &Resolution) -> Option<HeaderValue> {
+    let is_certain = matches!(resolution.outcome, Outcome::Found | Outcome::Absent);
+    let seconds = resolution.fresh_for.as_secs();
+    match is_certain && seconds > 0 {
+        true => HeaderValue::try_from(format!("public, max-age={seconds}")).ok(),
+        false => Some(HeaderValue::from_static("no-store")),
+    }
+}
+
+/// The finding of an answer as JSON behind its tag. Answers out of the cache share one: writing it anew for each took
+/// most of the time of a hit.
+struct Made(Bytes);
+
+/// `W/"`, 32 hex digits, `"`: weak, because age and time taken are not part of it.
+const ETAG_BYTES: usize = 36;
+
+impl Made {
+    fn of(resolution: &Resolution, max: usize) -> Self {
+        if max <= resolution.providers.len() {
+            return Made::new(resolution, max);
+        }
+        let shared = Made(resolution.made.get_or_init(|| Made::new(resolution, max).0).clone());
+        // Ids that differ in their codec alone share an entry of the cache, but not their name.
+        if shared.is_about(&resolution.subject) { shared } else { Made::new(resolution, max) }
+    }
+
+    fn is_about(&self, subject: &Subject) -> bool {
+        let written = format!("{{\"id\":\"{subject}\",");
+        self.0[ETAG_BYTES..].starts_with(written.as_bytes())
+    }
+
+    fn new(resolution: &Resolution, max: usize) -> Self {
+        let finding = serde_json::to_vec(&Finding::of(resolution, max)).expect("strings and numbers can be written");
+        let digest = blake3::hash(&finding).to_hex();
+        let mut made = BytesMut::with_capacity(ETAG_BYTES + finding.len());
+        made.put_slice(format!("W/\"{}\"", &digest[..32]).as_bytes());
+        made.put_slice(&finding);
+        Made(made.freeze())
+    }
+
+    fn etag(&self) -> &str {
+        std::str::from_utf8(&self.0[..ETAG_BYTES]).expect("hexadecimal digits")
+    }
+
+    /// The whole answer: circumstances first, then the finding, as one object.
+    fn body(&self, resolution: &Resolution) -> Bytes {
+        let finding = &self.0[ETAG_BYTES..];
+        let mut text = Vec::with_capacity(finding.len() + 128);
+        serde_json::to_writer(&mut text, &Circumstances::of(resolution)).expect("strings and numbers can be written");
+        // Both objects have fields, so a comma joins them.
+        text.pop();
+        text.push(b',');
+        text.extend_from_slice(&finding[1..]);
+        text.into()
+    }
+}

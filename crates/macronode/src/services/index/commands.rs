@@ -1,0 +1,35 @@
+//! `macronode index`: what an id stands for and who has it; publishing, names, and looking after the index.
+
+mod args;
+mod changes;
+mod course;
+mod names;
+mod publish;
+mod resolve;
+mod top;
+mod watch;
+mod words;
+
+pub use args::IndexCommand;
+pub use top::panes;
+
+use args::NameCommand;
+
+use crate::commands::{Report, wait};
+use crate::errors::Failure;
+
+/// Carries out an `index` command.
+pub fn index(command: &IndexCommand) -> Result<Report, Failure> {
+    match command {
+        IndexCommand::Resolve(args) => wait(resolve::resolve(args)),
+        IndexCommand::Providers(args) => wait(resolve::providers(args)),
+        IndexCommand::Publish(args) => wait(publish::publish(args)),
+        IndexCommand::Pin(args) => wait(changes::pin(args)),
+        IndexCommand::Unpin(args) => wait(changes::unpin(args)),
+        IndexCommand::Reindex(args) => wait(changes::reindex(args)),
+        IndexCommand::Watch(args) => wait(watch::watch(args)),
+        IndexCommand::Name(NameCommand::Set(args)) => wait(names::set(args)),
+        IndexCommand::Name(NameCommand::Get(args)) => wait(names::get(args)),
+        IndexCommand::Capacity(node) => wait(changes::capacity(node)),
+    }
+}

@@ -1,0 +1,166 @@
+//! Answers of a router, read to a bound: lines as they come, one document, or an IPNS record.
+
+use http::header::CONTENT_TYPE;
+use macronode_client::http::StreamingAnswer;
+use ron_kernel::clock;
+use ron_store::wire::{AskError, Reply};
+use ron_store::{ContentId, IpnsRecord, Multiaddr, PeerId, ProviderFields, ProviderRecord, Record};
+use ron_transport::NodeKey;
+use ron_types::limits::records::{
+    ADDR_BYTES_MAX, ADDRS_MAX, IPNS_BYTES_MAX, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX, WIRE_RECORDS_MAX,
+};
+use serde::Deserialize;
+use svc_index::ports::UpstreamQuestion;
+
+use super::IPNS_RECORD;
+
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of one line.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+/// Life of what a router says: the time for which routers let their answers be kept.
+const TTL_MS: u64 = 300_000;
+
+/// One record of an answer; what else it says is not ours.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct PeerWords {
+    schema: String,
+    #[serde(rename = "ID")]
+    id: Option<String>,
+    addrs: Vec<String>,
+    protocols: Vec<String>,
+    /// Of records from before the specification.
+    protocol: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Document {
+    providers: Option<Vec<PeerWords>>,
+}
+
+/// Reads an answer to a question.
+pub(super) async fn read(
+    answer: StreamingAnswer,
+    question: &UpstreamQuestion,
+    key: &NodeKey,
+) -> Result<Reply, AskError> {
+    let media_type = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match (question, media_type.as_str()) {
+        (UpstreamQuestion::Providers(content), "application/x-ndjson") => {
+            Ok(reply(read_lines(answer).await?, content, key))
+        }
+        (UpstreamQuestion::Providers(content), "application/json") => {
+            let bytes = read_whole(answer, ANSWER_BYTES_MAX).await?;
+            let document: Document = serde_json::from_slice(&bytes).map_err(|_| AskError::Malformed)?;
+            Ok(reply(document.providers.unwrap_or_default(), content, key))
+        }
+        (UpstreamQuestion::Ipns(name), IPNS_RECORD) => {
+            let bytes = read_whole(answer, IPNS_BYTES_MAX).await?;
+            let record = IpnsRecord::parse(name, &bytes).map_err(|_| AskError::Malformed)?;
+            Ok(Reply { records: vec![Record::Ipns(record)], closer: Vec::new() })
+        }
+        // An answer of another type is that of somebody who knows nothing.
+        (UpstreamQuestion::Ipns(_), _) => Ok(Reply::default()),
+        _ => Err(AskError::Malformed),
+    }
+}
+
+async fn read_whole(mut answer: StreamingAnswer, bytes_max: usize) -> Result<Vec<u8>, AskError> {
+    let mut whole = Vec::new();
+    while let Some(bytes) = answer.next().await {
+        let bytes = bytes.map_err(|_| AskError::Closed)?;
+        if whole.len() + bytes.len() > bytes_max {
+            return Err(AskError::Malformed);
+        }
+        whole.extend_from_slice(&bytes);
+    }
+    Ok(whole)
+}
+
+/// Lines until there are as many as a reply may have; the rest of a long answer is not read.
+async fn read_lines(mut answer: StreamingAnswer) -> Result<Vec<PeerWords>, AskError> {
+    let mut lines = Lines::default();
+    while let Some(bytes) = answer.next().await {
+        lines.take(&bytes.map_err(|_| AskError::Closed)?)?;
+        if lines.records.len() >= WIRE_RECORDS_MAX {
+            break;
+        }
+    }
+    lines.end()
+}
+
+/// Lines as far as their bytes have come.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    waiting: Vec<u8>,
+    read: usize,
+    pub records: Vec<PeerWords>,
+}
+
+impl Lines {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(), AskError> {
+        self.read += bytes.len();
+        if self.read > ANSWER_BYTES_MAX {
+            return Err(AskError::Malformed);
+        }
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            self.waiting.extend_from_slice(&rest[..end]);
+            rest = &rest[end + 1..];
+            self.line()?;
+        }
+        self.waiting.extend_from_slice(rest);
+        if self.waiting.len() > LINE_BYTES_MAX { Err(AskError::Malformed) } else { Ok(()) }
+    }
+
+    /// The last line may lack its end.
+    pub(super) fn end(mut self) -> Result<Vec<PeerWords>, AskError> {
+        self.line()?;
+        Ok(self.records)
+    }
+
+    fn line(&mut self) -> Result<(), AskError> {
+        let line = std::mem::take(&mut self.waiting);
+        if line.len() > LINE_BYTES_MAX {
+            return Err(AskError::Malformed);
+        }
+        if line.trim_ascii().is_empty() || self.records.len() >= WIRE_RECORDS_MAX {
+            return Ok(());
+        }
+        self.records.push(serde_json::from_slice(&line).map_err(|_| AskError::Malformed)?);
+        Ok(())
+    }
+}
+
+/// What a router said, as records that this node vouches for. One that makes no sense does not spoil the others.
+fn reply(words: Vec<PeerWords>, content: &ContentId, key: &NodeKey) -> Reply {
+    let now_ms = clock::unix_millis();
+    let records = words.into_iter().filter_map(|words| vouched(words, content, key, now_ms));
+    Reply { records: records.take(WIRE_RECORDS_MAX).collect(), closer: Vec::new() }
+}
+
+pub(super) fn vouched(words: PeerWords, content: &ContentId, key: &NodeKey, now_ms: u64) -> Option<Record> {
+    if !matches!(words.schema.as_str(), "peer" | "bitswap") {
+        return None;
+    }
+    let peer: PeerId = words.id?.parse().ok()?;
+    let addrs = words.addrs.iter().filter_map(|addr| addr.parse::<Multiaddr>().ok());
+    let addrs = addrs.filter(|addr| (1..=ADDR_BYTES_MAX).contains(&addr.len())).take(ADDRS_MAX).collect();
+    let is_plain = |name: &String| {
+        (1..=PROTOCOL_BYTES_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    let protocols = words.protocols.into_iter().chain(words.protocol).filter(is_plain).take(PROTOCOLS_MAX).collect();
+    let fields = ProviderFields {
+        key: content.key(),
+        peer,
+        addrs,
+        protocols,
+        sequence: now_ms,
+        issued_ms: now_ms,
+        expires_ms: now_ms + TTL_MS,
+    };
+    ProviderRecord::sign(fields, key).ok().map(Record::Provider)
+}

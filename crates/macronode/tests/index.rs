@@ -1,0 +1,28 @@
+//! What the index promises, on the real binary: published on one node and found on another, kept over a restart and
+//! not kept in amnesia mode; the routing API that IPFS clients speak; its commands, and everything it refuses.
+//!
+//! Each test has its own nodes on ports of its own. The runtime of the nodes comes from `MACRO_TEST_RUNTIME`.
+#![allow(clippy::disallowed_methods, reason = "a test measures the node with its own clock")]
+
+#[path = "index/cli.rs"]
+mod cli;
+#[path = "overlay/member.rs"]
+#[allow(dead_code, reason = "shared with another suite, which needs all of it")]
+mod member;
+#[path = "index/network.rs"]
+mod network;
+#[path = "index/node.rs"]
+mod node;
+#[path = "operations/process.rs"]
+#[allow(dead_code, reason = "shared with another suite, which needs all of it")]
+mod process;
+#[path = "index/refusals.rs"]
+mod refusals;
+#[path = "index/restarts.rs"]
+mod restarts;
+#[path = "index/routing.rs"]
+mod routing;
+#[path = "index/surface.rs"]
+mod surface;
+
+use testkit::eventually;

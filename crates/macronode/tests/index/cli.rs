@@ -1,0 +1,68 @@
+//! The commands of the index and the DHT, as a person types them.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::member::Member;
+use crate::node::{ABC_B3, ABC_CID, PEER, alone};
+use crate::process::{Outcome, run};
+
+async fn on(member: &Member, words: &[&str]) -> Outcome {
+    let data = member.data_dir().display().to_string();
+    run(&std::env::temp_dir(), &[words, &["--data-dir", &data]].concat()).await
+}
+
+fn json_of(outcome: &Outcome) -> Value {
+    outcome.expect(0, &[]);
+    serde_json::from_str(&outcome.stdout).expect("JSON")
+}
+
+#[tokio::test]
+async fn a_file_is_published_resolved_and_pinned_by_commands_alone() {
+    let node = alone().await;
+    let file = node.data_dir().join("file");
+    fs::write(&file, "abc").expect("written");
+    let file = file.display().to_string();
+    let addr = "/ip4/10.0.0.1/tcp/4001";
+    on(&node, &["index", "publish", &file, "--name", "site", "--addr", addr]).await.expect(
+        0,
+        &[&format!("b3        {ABC_B3}\n"), &format!("cid       {ABC_CID}\n"), "kept by the node", "name:site@"],
+    );
+    let published = json_of(&on(&node, &["index", "publish", &file, "--json"]).await);
+    assert_eq!((&published["b3"], &published["cid"]), (&ABC_B3.into(), &ABC_CID.into()), "{published}");
+
+    on(&node, &["index", "resolve", "name:site"]).await.expect(0, &["found  name:site", ABC_CID, "stands for"]);
+    let traced = on(&node, &["index", "resolve", ABC_CID, "--trace"]).await;
+    traced.expect(0, &["found", "nobody was asked"]);
+    let resolved = json_of(&on(&node, &["index", "resolve", ABC_B3, "--json"]).await);
+    assert_eq!(resolved["manifest"]["bytes"], 3, "{resolved}");
+    on(&node, &["index", "providers", ABC_B3]).await.expect(0, &["found, from", "score"]);
+    on(&node, &["index", "resolve", "name:nothing"]).await.expect(70, &["no providers"]);
+
+    on(&node, &["index", "name", "get", "site"]).await.expect(0, &["stands for", ABC_B3]);
+    let set = json_of(&on(&node, &["index", "name", "set", "other", ABC_CID, "--ttl", "1h", "--json"]).await);
+    assert_eq!((&set["value"], &set["status"]), (&ABC_B3.into(), &"stored".into()), "{set}");
+    on(&node, &["index", "name", "get", "nothing"]).await.expect(70, &["MN0019"]);
+
+    on(&node, &["index", "pin", ABC_B3, "--key", "k"]).await.expect(0, &["pin", "done"]);
+    on(&node, &["index", "pin", ABC_B3, "--key", "k"]).await.expect(0, &["done before"]);
+    on(&node, &["index", "unpin", ABC_B3]).await.expect(0, &["unpin"]);
+    on(&node, &["index", "reindex", ABC_B3]).await.expect(0, &["reindex"]);
+    on(&node, &["index", "capacity"]).await.expect(0, &["resolvers", "enough"]);
+    assert!(json_of(&on(&node, &["index", "capacity", "--json"]).await)["workers"].is_number());
+    on(&node, &["top", "--once"]).await.expect(0, &["lookup", "bits"]);
+}
+
+#[tokio::test]
+async fn the_network_is_seen_and_walked_by_commands() {
+    let node = alone().await;
+    on(&node, &["dht", "peers"]).await.expect(0, &["12D3KooW", "listens /ip4/127.0.0.1/", "no nodes"]);
+    let peers = json_of(&on(&node, &["dht", "peers", "--json"]).await);
+    assert_eq!(peers["peers"], serde_json::json!([]));
+    on(&node, &["dht", "bootstrap"]).await.expect(0, &["0 nodes known"]);
+    on(&node, &["dht", "get", ABC_B3]).await.expect(70, &["no records"]);
+    on(&node, &["dht", "trace", &format!("peer:{PEER}")]).await.expect(0, &["0 records", "towards"]);
+    on(&node, &["dht", "provide", ABC_CID]).await.expect(0, &["provides it at /ip4/127.0.0.1/"]);
+    on(&node, &["dht", "get", "nonsense"]).await.expect(70, &["id: "]);
+}

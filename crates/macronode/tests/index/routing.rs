@@ -1,0 +1,137 @@
+//! Delegated Routing V1, as clients of IPFS ask.
+
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
+use http::Method;
+use serde_json::{Value, json};
+use testkit::Reply;
+
+use crate::member::Member;
+use crate::node::{ABC_CID, PEER, alone, open, provide_abc};
+
+const NDJSON: (&str, &str) = ("accept", "application/x-ndjson");
+
+async fn get(node: &Member, path: &str, headers: &[(&str, &str)]) -> Reply {
+    open(node, Method::GET, &format!("/routing/v1{path}"), headers, "").await
+}
+
+fn is_open_to_pages(reply: &Reply) -> bool {
+    reply.header("access-control-allow-origin") == "*" && reply.header("access-control-allow-methods").contains("GET")
+}
+
+#[tokio::test]
+async fn providers_are_given_as_a_document_or_as_lines() {
+    let node = alone().await;
+    provide_abc(&node).await;
+    let path = format!("/providers/{ABC_CID}");
+    let document = get(&node, &path, &[]).await;
+    let record = json!({"Schema": "peer", "ID": PEER, "Protocols": ["transport-bitswap"],
+        "Addrs": ["/ip4/10.0.0.1/tcp/4001", "/ip6/2001:db8::1/udp/4001/quic-v1"]});
+    assert_eq!(document.json().expect("JSON"), json!({"Providers": [record]}));
+    assert_eq!((document.status, document.header("content-type")), (200, "application/json"));
+    assert!(document.header("cache-control").starts_with("public, max-age=300, "), "{:?}", document.headers);
+    assert!(document.header("vary").contains("Accept") && !document.header("last-modified").is_empty());
+    assert!(is_open_to_pages(&document), "{:?}", document.headers);
+    // Every spelling of the same hash, and every codec, has the same providers.
+    for id in [
+        "b3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
+        "f01551e206437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
+        "f01701e206437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
+    ] {
+        let same = get(&node, &format!("/providers/{id}"), &[]).await.json().expect("JSON");
+        assert_eq!(same["Providers"][0]["ID"], PEER, "{id}");
+    }
+    let lines = get(&node, &path, &[("accept", "application/x-ndjson, application/json;q=0.8")]).await;
+    assert_eq!(lines.header("content-type"), "application/x-ndjson");
+    let read: Vec<Value> = lines.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(read, [record.clone()]);
+    let packed = get(&node, &path, &[NDJSON, ("accept-encoding", "gzip, br")]).await;
+    assert_eq!(packed.header("content-encoding"), "gzip");
+    let mut text = String::new();
+    GzDecoder::new(&packed.body[..]).read_to_string(&mut text).expect("a whole stream");
+    assert_eq!(text, lines.text());
+    assert_eq!(get(&node, &path, &[("accept", "text/html")]).await.status, 400);
+}
+
+#[tokio::test]
+async fn filters_choose_addresses_and_providers() {
+    let node = alone().await;
+    provide_abc(&node).await;
+    for (query, addrs) in [
+        ("filter-addrs=tcp", Some(1)),
+        ("filter-addrs=tcp%2Cquic-v1", Some(2)),
+        ("filter-addrs=%21ip6", Some(1)),
+        ("filter-addrs=webtransport", None),
+        ("filter-protocols=transport-bitswap,unknown", Some(2)),
+        ("filter-protocols=transport-ipfs-gateway-http", None),
+        ("filter-protocols=unknown", None),
+        ("filter-addrs=TCP&filter-protocols=Transport-Bitswap", Some(1)),
+        ("something=else", Some(2)),
+    ] {
+        let reply = get(&node, &format!("/providers/{ABC_CID}?{query}"), &[]).await;
+        let answer = reply.json().expect("JSON");
+        let shown = answer["Providers"][0]["Addrs"].as_array().map(Vec::len);
+        assert_eq!((reply.status, shown), (200, addrs), "{query}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_an_answer_and_nonsense_is_refused() {
+    let node = alone().await;
+    let unknown = "bafkr4ifpcne3t5pzugtkaqcn5i3nzskjtpfslsnnyejlpte2spfoihzsmi";
+    let empty = get(&node, &format!("/providers/{unknown}"), &[]).await;
+    assert_eq!((empty.status, empty.json().expect("JSON")), (200, json!({"Providers": []})));
+    assert!(empty.header("cache-control").starts_with("public, max-age=15, "));
+    let lines = get(&node, &format!("/providers/{unknown}"), &[NDJSON]).await;
+    assert_eq!((lines.status, lines.text().as_str()), (200, ""));
+    assert!(lines.header("cache-control").starts_with("public, max-age=15, "));
+    let nowhere = get(&node, &format!("/peers/{PEER}"), &[]).await;
+    assert_eq!((nowhere.status, nowhere.json().expect("JSON")), (200, json!({"Peers": []})));
+    for path in ["/providers/nonsense", "/providers/b3:00", "/peers/nonsense", "/ipns/nonsense"] {
+        let refused = get(&node, path, &[]).await;
+        assert_eq!(refused.status, 422, "{path}: {}", refused.text());
+        assert!(is_open_to_pages(&refused), "{path}");
+    }
+    let put = open(&node, Method::PUT, "/routing/v1/providers/", &[], "{}").await;
+    assert_eq!(put.status, 501);
+}
+
+#[tokio::test]
+async fn pages_of_others_may_ask_here_and_nowhere_else() {
+    let node = alone().await;
+    let page = [("origin", "https://page.example"), ("sec-fetch-site", "cross-site")];
+    let asked = get(&node, &format!("/providers/{ABC_CID}"), &page).await;
+    assert!(asked.status == 200 && is_open_to_pages(&asked));
+    let elsewhere = open(&node, Method::GET, &format!("/resolve/{ABC_CID}"), &page, "").await;
+    assert_eq!(elsewhere.status, 403);
+    for (path, methods) in [
+        (format!("/routing/v1/providers/{ABC_CID}"), "GET, OPTIONS"),
+        (format!("/routing/v1/peers/{PEER}"), "GET, OPTIONS"),
+        (format!("/routing/v1/ipns/{PEER}"), "GET, PUT, OPTIONS"),
+    ] {
+        let preflight = open(&node, Method::OPTIONS, &path, &page, "").await;
+        assert_eq!((preflight.status, preflight.header("access-control-allow-methods")), (200, methods), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn ipns_records_are_taken_only_if_they_hold() {
+    let node = alone().await;
+    let path = format!("/routing/v1/ipns/{PEER}");
+    let record = ("content-type", "application/vnd.ipfs.ipns-record");
+    let miss = open(&node, Method::GET, &path, &[], "").await;
+    assert_eq!((miss.status, miss.header("content-type")), (200, "text/plain; charset=utf-8"));
+    assert_eq!(open(&node, Method::GET, &path, &[("accept", "application/json")], "").await.status, 406);
+    for (headers, body, status) in [
+        (&[record][..], vec![0; 20], 400),
+        (&[record], Vec::new(), 400),
+        (&[record], vec![0; 10 * 1024 + 1], 413),
+        (&[("content-type", "application/json")], vec![0; 20], 406),
+        (&[], vec![0; 20], 406),
+    ] {
+        let reply = open(&node, Method::PUT, &path, headers, body).await;
+        assert_eq!(reply.status, status, "{}", reply.text());
+        assert_eq!(reply.header("access-control-allow-methods"), "GET, PUT, OPTIONS");
+    }
+}
