@@ -83,6 +83,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     routes.add_open(&BATCH, with!(app, batch(asker, headers, body)))
 }
 
+#[expect(clippy::unused_async, reason = "a handler")]
 async fn batch(app: Arc<App>, asker: Asker, headers: HeaderMap, body: JsonText) -> HandlerResult {
     let BatchRequest { ids, max, fresh } = body.parse()?;
     let query = ResolveQuery::new(Some(max.unwrap_or(PROVIDERS_DEFAULT)), fresh);
