@@ -29,9 +29,9 @@ pub(super) fn run(world: &mut World, minutes: u64, per_hour_percent: u64, repair
     let mut counts = ChurnCounts::default();
     for minute in 0..minutes {
         world.now_ms += MINUTE_MS;
-        let alive: Vec<u32> = world.alive.iter().map(|(_, node)| *node).collect();
-        let leaves = |world: &mut World| world.rng.between(0, PER_MILLION - 1) < leaves_per_million;
-        let leaving: Vec<u32> = alive.into_iter().filter(|_| leaves(world)).collect();
+        let World { alive, rng, .. } = &mut *world;
+        let leaving = alive.iter().filter(|_| rng.between(0, PER_MILLION - 1) < leaves_per_million);
+        let leaving: Vec<u32> = leaving.map(|(_, node)| *node).collect();
         for node in leaving {
             world.kill(node);
             world.join();
@@ -40,7 +40,9 @@ pub(super) fn run(world: &mut World, minutes: u64, per_hour_percent: u64, repair
         if world.membership == Membership::Partial {
             let due = |(_, node): &(Position, u32)| u64::from(*node) % REFRESH_MINUTES == minute % REFRESH_MINUTES;
             let refreshing: Vec<u32> = world.alive.iter().filter(|entry| due(entry)).map(|(_, node)| *node).collect();
-            refreshing.into_iter().for_each(|node| world.refresh_table(node));
+            for node in refreshing {
+                world.refresh_table(node);
+            }
         }
         if repairs {
             counts.repair_calls += repair(world);

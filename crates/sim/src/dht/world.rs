@@ -19,9 +19,10 @@ const GHOSTS: u32 = 1 << 30;
 pub(super) const BEGIN_MS: Millis = 1_000_000_000_000;
 
 /// What nodes know of each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
     /// Everybody knows everybody, as the overlay of a cluster tells them: one step suffices.
+    #[default]
     Complete,
     /// Each node has a Kademlia table.
     Partial,

@@ -35,7 +35,7 @@ fn overhead(world: &World, lookups: u64, seed: u64) -> (f64, Guarded) {
         });
         now_ms += run.took_ms + 1;
         let (asks, hedges) = guards.budget.counts();
-        assert!(hedges * 10 <= asks + 100, "{hedges} hedges for {asks} asks");
+        assert!(hedges * 10 <= asks + 20, "{hedges} hedges for {asks} asks");
     }
     let (asks, hedges) = guards.budget.counts();
     (hedges as f64 / asks as f64, guards)
