@@ -7,6 +7,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use ron_kernel::bus::BroadcastReceiver;
 use ron_kernel::{Deadline, clock};
+use ron_lookup::IpGroup;
 use ron_store::wire::{Answer, AskError, Question, Reply, Request};
 use ron_store::{Key, Multiaddr, PeerId, Record, RecordError};
 use ron_types::Error;
@@ -44,6 +45,11 @@ impl Dht {
     /// The known nodes nearest to a key, nearest first, without this one.
     pub fn nearest(&self, key: &Key, count: usize) -> Vec<PeerId> {
         self.shared.members.nearest(key, count)
+    }
+
+    /// Network of addresses that a node is in, where that counts: lookups and placements spread over them.
+    pub fn ip_group(&self, peer: &PeerId) -> Option<IpGroup> {
+        self.shared.members.ip_group_of(peer)
     }
 
     /// Whether every node of the network is known, so that one hop suffices.
@@ -125,7 +131,7 @@ pub(crate) async fn ask(
     let budget_ms = u32::try_from(budget.as_millis()).unwrap_or(u32::MAX);
     let request = Request::Ask { question: question.clone(), budget_ms };
     match send(shared, target, request, budget).await? {
-        Answer::Reply(reply) => Ok(believe(shared, target, &question, reply)),
+        Answer::Reply(reply) => believe(shared, target, &question, reply),
         Answer::Refused(reason) => {
             shared.counts.asks.busy.inc();
             Err(reason)
@@ -167,24 +173,25 @@ pub(crate) async fn send(
 }
 
 /// What of a reply can be believed: records that were asked for and verify, and nodes that can be asked in turn.
-fn believe(shared: &Shared, target: PeerId, question: &Question, reply: Reply) -> Reply {
+fn believe(shared: &Shared, target: PeerId, question: &Question, reply: Reply) -> Result<Reply, AskError> {
     let now_ms = shared.now_ms();
     let mut has_lied = false;
     let mut records = Vec::new();
     for record in reply.records {
         let is_asked_for = question.is_answered_by(&record);
-        match &record {
+        let named = match &record {
+            Record::Peer(named) => Some(named.peer).filter(|peer| reply.closer.contains(peer)),
+            _ => None,
+        };
+        match named {
+            _ if is_asked_for => {}
             // Where a nearer node is reached; what is known of one already is not verified again.
-            Record::Peer(named) if !is_asked_for && reply.closer.contains(&named.peer) => {
-                if named.peer == shared.own || shared.members.is_reachable(&named.peer) {
-                    continue;
-                }
-            }
-            _ if !is_asked_for => {
+            Some(peer) if peer == shared.own || shared.members.is_reachable(&peer) => continue,
+            Some(_) => {}
+            None => {
                 shared.counts.refused.unasked.inc();
                 continue;
             }
-            _ => {}
         }
         match (record.verify(now_ms), record) {
             (Ok(()), Record::Peer(named)) if !is_asked_for => {
@@ -195,11 +202,13 @@ fn believe(shared: &Shared, target: PeerId, question: &Question, reply: Reply) -
         }
     }
     if has_lied {
+        // Whoever shows a forged record is not believed in what else it says.
         shared.expel(target);
+        return Err(AskError::Malformed);
     }
     let mut closer = reply.closer;
     closer.retain(|peer| *peer != shared.own && *peer != target && shared.members.is_reachable(peer));
-    Reply { records, closer }
+    Ok(Reply { records, closer })
 }
 
 /// Counts a record that is not believed; true if it was forged and not merely old.

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libp2p::Multiaddr;
-use ron_lookup::{Inserted, PeerTable, TableLimits, shared_bits};
+use ron_lookup::{Candidate, Inserted, IpGroup, PeerTable, TableLimits, ip_group, shared_bits};
 use ron_store::{Key, PeerId, PeerRecord};
 use ron_types::limits::dht as limits;
 
@@ -105,6 +105,21 @@ impl Members {
     /// The nodes nearest to a key, nearest first, without this one.
     pub fn nearest(&self, key: &Key, count: usize) -> Vec<PeerId> {
         self.lock().table.nearest(&key.0, count).into_iter().map(|candidate| candidate.target).collect()
+    }
+
+    /// As [`Members::nearest`], for a lookup.
+    pub fn nearest_candidates(&self, key: &Key, count: usize) -> Vec<Candidate<PeerId>> {
+        self.lock().table.nearest(&key.0, count)
+    }
+
+    /// Network of addresses that a node is in, where that counts.
+    pub fn ip_group_of(&self, peer: &PeerId) -> Option<IpGroup> {
+        let inner = self.lock();
+        let reached = inner.connections.get(peer).and_then(|connected| connected.reached);
+        let said = || inner.facts.get(peer).and_then(|facts| facts.addrs.first()).and_then(ip_of);
+        let named = || inner.candidates.addrs_of(peer)?.first().and_then(ip_of);
+        let ip = reached.or_else(said).or_else(named)?;
+        ip_group(ip, TableLimits::default().private_is_exempt)
     }
 
     /// Whether this node is among the `count` nearest to a key.

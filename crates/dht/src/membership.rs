@@ -11,6 +11,7 @@ use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_store::{Multiaddr, PeerId, Record};
 use ron_transport::PeerAddress;
 use ron_types::limits::dht as limits;
+use tokio::sync::oneshot;
 
 use crate::convert::both_transports;
 use crate::members::Entry;
@@ -21,6 +22,9 @@ use crate::words::{DhtEvent, Source};
 
 /// First wait before the bootstrap list is dialled again while nobody is known is drawn from this window; it doubles.
 const REDIAL_JITTER: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(500));
+/// First wait before the neighbourhood is looked up once more; it doubles. Nodes that join at the same moment miss each
+/// other in their first walks.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Longest wait before the bootstrap list is dialled again.
 const REDIAL_CAP: Duration = Duration::from_secs(30);
 /// Exponent beyond which the wait between dials is at its cap anyway.
@@ -50,7 +54,8 @@ pub(crate) async fn membership(context: TaskContext, shared: Arc<Shared>) -> Tas
     let mut checked = 0;
     let mut settings = shared.live.watch();
     let mut tries = 0_u32;
-    let mut redial_at = tokio::time::Instant::from(ron_kernel::clock::now());
+    let mut redial_at = ron_kernel::clock::now();
+    let (mut look_wait, mut look_at) = (LOOK_AGAIN_AFTER, redial_at + LOOK_AGAIN_AFTER);
     loop {
         tokio::select! {
             () = context.stopping() => break,
@@ -62,6 +67,12 @@ pub(crate) async fn membership(context: TaskContext, shared: Arc<Shared>) -> Tas
                     context.beating(dial_bootstrap(&shared)).await;
                 }
                 redial_at = ron_kernel::clock::now() + wait(tries);
+            }
+            () = tokio::time::sleep_until(look_at), if look_wait < shared.live.get().value.refresh_interval => {
+                let (done, _) = oneshot::channel();
+                let _ = shared.orders.offer(Order::Walk { done });
+                look_wait *= 2;
+                look_at = ron_kernel::clock::now() + look_wait;
             }
             () = shared.rejoin.notified() => context.beating(dial_bootstrap(&shared)).await,
             _ = settings.changed() => context.beating(dial_bootstrap(&shared)).await,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ron_kernel::queue::QueueReceiver;
+use ron_kernel::retry::RetryLimits;
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, TaskContext, TaskResult};
-use ron_store::wire::{Answer, Question, Request};
+use ron_store::wire::{Answer, AskError, Question, Request};
 use ron_store::{Key, PeerId, Record};
 use ron_types::limits::dht as limits;
 use tokio::sync::Semaphore;
@@ -97,12 +98,21 @@ async fn nearest(shared: &Arc<Shared>, key: &Key) -> Vec<PeerId> {
     shared.members.nearest(key, replication)
 }
 
+/// Offers records to a node, again if it was busy or away for a moment: keeping a record twice is keeping it.
 async fn offer(shared: &Arc<Shared>, peer: PeerId, request: Request) {
     let Request::Keep { records } = &request else { return };
     let offered = records.len() as u64;
-    let kept = match handle::send(shared, peer, request, OFFER_TIME).await {
-        Ok(Answer::Kept { kept, .. }) => u64::from(kept).min(offered),
-        Ok(_) | Err(_) => 0,
+    let waits = RetryLimits::default();
+    let mut tries = 1;
+    let kept = loop {
+        match handle::send(shared, peer, request.clone(), OFFER_TIME).await {
+            Ok(Answer::Kept { kept, .. }) => break u64::from(kept).min(offered),
+            Ok(Answer::Refused(AskError::Busy)) | Err(_) if tries < waits.tries_max => {
+                tokio::time::sleep(waits.wait(tries)).await;
+                tries += 1;
+            }
+            Ok(_) | Err(_) => break 0,
+        }
     };
     shared.counts.placed.inc_by(kept);
     shared.counts.not_placed.inc_by(offered - kept);

@@ -178,9 +178,8 @@ mod tests {
 
     #[test]
     fn a_record_moves_only_when_its_nearest_nodes_change() {
-        let peers: Vec<PeerId> = (0..40_u8).map(|number| PeerId::of_ed25519(&[number; 32])).collect();
+        let mut sorted: Vec<PeerId> = (0..40_u8).map(|number| PeerId::of_ed25519(&[number; 32])).collect();
         let key = Key([7; 32]);
-        let mut sorted = peers.clone();
         sorted.sort_by_key(|peer| peer.key().distance(&key));
         // The nearest node holds the record; the second nearest is new.
         let (own, newcomer) = (sorted[0], sorted[1]);

@@ -19,7 +19,7 @@ use crate::words::{Hop, HopOutcome, Trace};
 /// Records that a walk gathers.
 const RECORDS_MAX: usize = 256;
 /// Time in which one node must have answered.
-const ASK_TIME_MS: u64 = 1_000;
+const ASK_TIME_MS: u64 = 2_000;
 
 /// A walk asks whomever it is told of: what is slow or fails is what it is there to show.
 struct Unguarded;
@@ -56,7 +56,7 @@ pub(crate) async fn walk(shared: &Arc<Shared>, question: Question, by: Deadline)
         nearest,
         ..HedgeLimits::default()
     };
-    let known = shared.members.nearest(&key, nearest).into_iter().map(candidate).collect();
+    let known = shared.members.nearest_candidates(&key, nearest);
     let mut lookup = Lookup::new(key.0, limits, known, 0, started.elapsed().as_nanos() as u64);
     let mut asks = FuturesUnordered::new();
     let mut aborts: HashMap<PeerId, AbortHandle> = HashMap::new();
@@ -92,17 +92,15 @@ pub(crate) async fn walk(shared: &Arc<Shared>, question: Question, by: Deadline)
         }
         let wait = Duration::from_millis(wake_at_ms.saturating_sub(millis_since(started)));
         event = tokio::select! {
-            Some(Ok(answered)) = asks.next() => heard(answered, &mut trace.records, &mut said),
+            Some(Ok(answered)) = asks.next() => heard(shared, answered, &mut trace.records, &mut said),
             () = tokio::time::sleep(wait) => Event::Tick,
         };
     }
     trace.took = started.elapsed();
+    // No network of addresses is given most copies of a record.
+    trace.nearest = lookup.nearest_answered(nearest);
     draw(&mut trace, &lookup, &mut said);
     trace
-}
-
-fn candidate(peer: PeerId) -> Candidate<PeerId> {
-    Candidate::new(peer, peer.key().0)
 }
 
 fn millis_since(started: tokio::time::Instant) -> u64 {
@@ -110,7 +108,12 @@ fn millis_since(started: tokio::time::Instant) -> u64 {
 }
 
 /// Takes what a node said. No answer satisfies a walk: it goes on to the nearest nodes.
-fn heard((target, result): Said, records: &mut Vec<Record>, said: &mut HashMap<PeerId, HopOutcome>) -> Event<PeerId> {
+fn heard(
+    shared: &Shared,
+    (target, result): Said,
+    records: &mut Vec<Record>,
+    said: &mut HashMap<PeerId, HopOutcome>,
+) -> Event<PeerId> {
     match result {
         Ok(reply) => {
             let outcome = HopOutcome::Answered { records: reply.records.len(), closer: reply.closer.len() };
@@ -120,6 +123,11 @@ fn heard((target, result): Said, records: &mut Vec<Record>, said: &mut HashMap<P
                     records.push(record);
                 }
             }
+            let candidate = |peer: PeerId| Candidate {
+                target: peer,
+                position: peer.key().0,
+                group: shared.members.ip_group_of(&peer),
+            };
             let closer = reply.closer.into_iter().map(candidate).collect();
             Event::Answered { target, satisfactory: false, closer }
         }
@@ -144,7 +152,4 @@ fn draw(trace: &mut Trace, lookup: &Lookup<PeerId>, said: &mut HashMap<PeerId, H
             outcome: said.remove(&ask.target).unwrap_or_else(silent),
         });
     }
-    let answered = trace.hops.iter().filter(|hop| matches!(hop.outcome, HopOutcome::Answered { .. }));
-    trace.nearest = answered.map(|hop| hop.peer).collect();
-    trace.nearest.sort_by_key(|peer| key.distance(&peer.key()));
 }

@@ -67,7 +67,7 @@ async fn one_that_never_answers_holds_its_own_questions_alone() {
     };
     let (silence, took) = tokio::join!(silence, others);
     assert!(silence.iter().all(|answer| *answer == Err(AskError::TimedOut)), "{silence:?}");
-    assert!(took < Duration::from_secs(3), "100 questions to the other one took {took:?}");
+    assert!(took < budget, "100 questions to the other one took {took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,14 +85,15 @@ async fn of_twelve_nodes_one_is_silent_and_the_others_answer() {
     assert_eq!(known.len(), 11);
     let since = clock::now();
     let ask = |peer| async move {
-        let answer = asker.dht.ask(&peer, Question::Providers(KEY), Duration::from_millis(1500)).await;
+        let answer = asker.ask(&peer, KEY).await;
         (peer, answer, since.elapsed())
     };
     for (peer, answer, took) in join_all(known.into_iter().map(ask)).await {
         if peer == silent.peer {
             assert_eq!(answer, Err(AskError::TimedOut));
+            assert!(took >= Duration::from_secs(5), "it alone is waited for");
         } else {
-            assert!(answer.is_ok() && took < Duration::from_millis(1400), "{answer:?} after {took:?}");
+            assert!(answer.is_ok(), "{answer:?} after {took:?}");
         }
     }
 }
@@ -151,8 +152,7 @@ async fn forged_records_are_refused_and_their_sender_is_left_alone() {
     let node = TestNode::start(Setup::default()).await;
     let reply = Reply { records: vec![forged()], closer: Vec::new() };
     let liar = Hostile::join(&[&node], Some(framed(&Answer::Reply(reply).encode()))).await;
-    let believed = node.ask(&liar.peer, KEY).await.expect("answered");
-    assert_eq!(believed, Reply::default());
+    assert_eq!(node.ask(&liar.peer, KEY).await, Err(AskError::Malformed));
     assert_eq!(node.refused("forged"), 1.0);
     node.knows(0).await;
     assert_eq!(node.dht.nearest(&KEY, 20), Vec::new());

@@ -62,8 +62,16 @@ async fn twelve_nodes_know_all_of_them_and_a_walk_converges() {
     nodes[5].dht.keep(record.clone()).expect("there is room");
     let holders = || nodes.iter().filter(|node| node.records.has(&record)).count();
     eventually(holders, |count| *count == 11).await;
-    let trace = nodes[3].dht.trace(Question::Providers(record.key()), soon()).await;
-    assert!(trace.is_converged, "{trace:?}");
+    // On a loaded machine a node may be late once, and the walk says so.
+    let converged = async {
+        loop {
+            let trace = nodes[3].dht.trace(Question::Providers(record.key()), soon()).await;
+            if trace.is_converged {
+                return trace;
+            }
+        }
+    };
+    let trace = soon().run("test", converged).await.expect("all nodes answer");
     assert_eq!(trace.records, vec![record]);
     assert_eq!((trace.hops.len(), trace.nearest.len()), (11, 11));
     assert_eq!(trace.nearest, nodes[3].dht.nearest(&trace.key, 20));
