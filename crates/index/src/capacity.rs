@@ -48,7 +48,7 @@ impl LoadWindow {
     /// The rule, from the oldest sample to now.
     pub fn capacity(&self, now: Sums, workers: usize) -> Capacity {
         let oldest = self.samples.lock().unwrap_or_else(PoisonError::into_inner).front().copied();
-        let (began, then) = oldest.unwrap_or((clock::now(), now));
+        let (began, then) = oldest.unwrap_or_else(|| (clock::now(), now));
         let seconds = clock::now().saturating_duration_since(began).as_secs_f64().max(1e-3);
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
         let (lambda, hits) = (rate(now.arrived, then.arrived), rate(now.hits, then.hits));

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ron_kernel::{Deadline, clock};
-use ron_store::Store;
+use ron_store::{Record, Store, StoreError};
 use ron_types::Error;
 use ron_types::limits::index::PROVIDERS_MAX;
 
 use crate::flights::{FlightKey, Leader, Waited, Waiter};
-use crate::judge::ranked;
+use crate::judge::known;
+use crate::ports::Question;
 use crate::prefetch::Refresh;
 use crate::query::{Breadth, Finding, Query, What};
 use crate::resolver::Job;
@@ -93,7 +94,7 @@ impl Shared {
         let query = leader.key().query.clone();
         let epoch = self.cache.epoch(&query);
         if !leader.key().fresh {
-            match self.from_store(&query).await {
+            match self.find_stored(&query).await {
                 Ok(Some(finding)) => {
                     let finding = Arc::new(finding);
                     self.cache.keep(&query, Arc::clone(&finding), epoch).await;
@@ -118,13 +119,10 @@ impl Shared {
     }
 
     /// What the store knows.
-    async fn from_store(&self, query: &Query) -> Result<Option<Finding>, Error> {
-        let (asked, now_ms) = (query.clone(), clock::unix_millis());
-        let records = self.read(move |store| stored(store, &asked, now_ms)).await?;
-        let what = match records {
-            Stored::Providers(records) => ranked(records, &self.targets, now_ms),
-            Stored::Other(what) => what,
-        };
+    async fn find_stored(&self, query: &Query) -> Result<Option<Finding>, Error> {
+        let (question, now_ms) = (query.question(), clock::unix_millis());
+        let records = self.read(move |store| stored(store, &question, now_ms)).await?;
+        let what = known(records, &self.targets, now_ms);
         if matches!(what, What::Nothing) {
             return Ok(None);
         }
@@ -173,17 +171,14 @@ impl Shared {
     }
 }
 
-enum Stored {
-    Providers(Vec<ron_store::ProviderRecord>),
-    Other(What),
-}
-
-fn stored(store: &Store, query: &Query, now_ms: u64) -> Result<Stored, ron_store::StoreError> {
-    let other = match query {
-        Query::Providers(key) => return Ok(Stored::Providers(store.providers(key, now_ms, PROVIDERS_MAX)?)),
-        Query::Name { owner, label } => store.name(owner, label, now_ms)?.map(What::Name),
-        Query::Ipns(name) => store.ipns(name, now_ms)?.map(What::Ipns),
-        Query::Peer(peer) => store.peer(peer, now_ms)?.map(What::Peer),
-    };
-    Ok(Stored::Other(other.unwrap_or(What::Nothing)))
+/// Records of the store that answer a question.
+pub(crate) fn stored(store: &Store, question: &Question, now_ms: u64) -> Result<Vec<Record>, StoreError> {
+    Ok(match question {
+        Question::Providers(key) => {
+            store.providers(key, now_ms, PROVIDERS_MAX)?.into_iter().map(Record::Provider).collect()
+        }
+        Question::Name { owner, label } => store.name(owner, label, now_ms)?.map(Record::Name).into_iter().collect(),
+        Question::Ipns(name) => store.ipns(name, now_ms)?.map(Record::Ipns).into_iter().collect(),
+        Question::Peer(peer) => store.peer(peer, now_ms)?.map(Record::Peer).into_iter().collect(),
+    })
 }

@@ -11,11 +11,10 @@ use ron_store::{
     ContentId, IpnsRecord, Name, NameRecord, PeerId, ProviderRecord, PublicKey, Record, RecordError, Subject,
 };
 use ron_types::Error;
-use ron_types::limits::index::PROVIDERS_MAX;
 
 use crate::admission::QuestionSlot;
 use crate::config::LiveOptions;
-use crate::find::{Answer, Asked, Begun};
+use crate::find::{Answer, Asked, Begun, stored};
 use crate::ports::{Question, Reply};
 use crate::prefetch::query;
 use crate::publish::refused;
@@ -364,21 +363,7 @@ impl Index {
     /// What this node answers a peer that asks: from its store alone, never from another peer. Reads the store, which
     /// may block for a moment.
     pub fn answer(&self, question: &Question, now_ms: u64) -> Reply {
-        let store = &self.shared.options.store;
-        let records = match question {
-            Question::Providers(key) => store
-                .providers(key, now_ms, PROVIDERS_MAX)
-                .map(|records| records.into_iter().map(Record::Provider).collect()),
-            Question::Name { owner, label } => {
-                store.name(owner, label, now_ms).map(|record| record.into_iter().map(Record::Name).collect())
-            }
-            Question::Ipns(name) => {
-                store.ipns(name, now_ms).map(|record| record.into_iter().map(Record::Ipns).collect())
-            }
-            Question::Peer(peer) => {
-                store.peer(peer, now_ms).map(|record| record.into_iter().map(Record::Peer).collect())
-            }
-        };
+        let records = stored(&self.shared.options.store, question, now_ms);
         // A store that fails knows nothing; the failure is counted and told where it is looked for.
         let records: Vec<Record> = records.unwrap_or_else(|error| {
             self.shared.store_failed(&error);

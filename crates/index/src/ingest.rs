@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::query::Query;
 use crate::shared::Shared;
-use crate::words::Notice;
+use crate::words::{Notice, PublishOutcome};
 
 /// Changes that belong together, and who wants to know what became of them.
 pub(crate) struct Update {
@@ -95,9 +95,11 @@ impl Coalesce for Update {
     fn absorb(&mut self, newer: Self) {
         let Update { changes, place, waiters, .. } = newer;
         self.place |= place;
-        // Who finds the list full is not told and waits until its time is over; the write happens all the same.
         self.waiters.extend(waiters);
-        self.waiters.truncate(INGEST_WAITERS_MAX);
+        // Who finds the list full is told so, though the write may happen all the same.
+        for refused in self.waiters.drain(INGEST_WAITERS_MAX.min(self.waiters.len())..) {
+            let _ = refused.told.send(Err(Error::busy("the list of those who wait for one update")));
+        }
         let is_newer = match (self.record(), changes.first()) {
             (Some(known), Some(Change::Put(record))) => record.supersedes(known),
             _ => true,
@@ -150,11 +152,10 @@ fn with_more(shared: &Shared, first: Update) -> Vec<Update> {
 /// Writes one batch in one transaction, on a thread that may block, and tells everybody concerned.
 async fn write(shared: &Shared, batch: Vec<Update>) {
     let changes: Vec<Change> = batch.iter().flat_map(|update| update.changes.iter().cloned()).collect();
-    let (store, now_ms) = (shared.options.store.clone(), clock::unix_millis());
-    let applied = match tokio::task::spawn_blocking(move || store.apply(&changes, now_ms)).await {
-        Ok(Ok(applied)) => applied,
-        Ok(Err(error)) => return refuse(batch, &shared.store_failed(&error)),
-        Err(_) => return refuse(batch, &Error::canceled("the node stopped before it was written")),
+    let now_ms = clock::unix_millis();
+    let applied = match shared.blocking(move |store| store.apply(&changes, now_ms)).await {
+        Ok(applied) => applied,
+        Err(error) => return refuse(batch, &error),
     };
     let mut applied = applied.into_iter();
     for update in batch {
@@ -232,8 +233,7 @@ fn place(shared: &Shared, record: &Record) {
 }
 
 /// What became of a change, as callers are told.
-pub(crate) fn published(applied: Applied) -> Result<crate::words::PublishOutcome, Error> {
-    use crate::words::PublishOutcome;
+pub(crate) fn published(applied: Applied) -> Result<PublishOutcome, Error> {
     match applied {
         Applied::Stored => Ok(PublishOutcome::Stored),
         Applied::Same => Ok(PublishOutcome::Same),

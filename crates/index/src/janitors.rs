@@ -38,7 +38,7 @@ async fn purge(shared: &Shared) {
         shared.cache.tidy().await;
     }
     let now_ms = clock::unix_millis();
-    let expired = shared.read(move |store| store.expire(now_ms)).await;
+    let expired = shared.blocking(move |store| store.expire(now_ms)).await;
     if let Ok(dropped @ 1..) = expired {
         tracing::debug!(dropped, "records that were over are dropped");
     }

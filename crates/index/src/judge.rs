@@ -54,8 +54,8 @@ impl Judge {
                 Verified::No => return Worth::Forged,
             }
         }
-        let of_use = holding.into_iter().fold(false, |of_use, record| self.take(record, now_ms) || of_use);
-        if of_use { Worth::Satisfactory } else { Worth::Empty }
+        let of_use = holding.into_iter().filter(|record| self.take(record, now_ms)).count();
+        if of_use > 0 { Worth::Satisfactory } else { Worth::Empty }
     }
 
     fn verifies(&mut self, record: &Record, now_ms: u64) -> Verified {
@@ -75,33 +75,28 @@ impl Judge {
     }
 
     /// Keeps a record that was verified; whether it is of use to whoever asked.
-    fn take(&mut self, record: Record, now_ms: u64) -> bool {
+    fn take(&mut self, record: &Record, now_ms: u64) -> bool {
         let Record::Provider(provider) = record else {
             let is_better = self.single.as_ref().is_none_or(|known| record.supersedes(known));
             if is_better {
-                self.single = Some(record);
+                self.single = Some(record.clone());
             }
             return true;
         };
         let is_live = !provider.withdraws() && provider.expires_ms > now_ms;
         let by = (provider.peer, provider.signer);
         match self.providers.get(&by) {
-            Some(known) if !supersedes(&provider, known) => {}
+            Some(known) if !supersedes(provider, known) => {}
             None if self.providers.len() >= CANDIDATES_MAX => {}
-            _ => drop(self.providers.insert(by, provider)),
+            _ => drop(self.providers.insert(by, provider.clone())),
         }
         is_live
     }
 
     /// What was found, ranked.
     pub fn what(&self, targets: &Targets, now_ms: u64) -> What {
-        match (&self.question, &self.single) {
-            (Question::Providers(_), _) => ranked(self.live(now_ms), targets, now_ms),
-            (_, Some(Record::Name(record))) => What::Name(record.clone()),
-            (_, Some(Record::Ipns(record))) => What::Ipns(record.clone()),
-            (_, Some(Record::Peer(record))) => What::Peer(record.clone()),
-            (_, Some(Record::Provider(_)) | None) => What::Nothing,
-        }
+        let live = self.live(now_ms).into_iter().map(Record::Provider);
+        known(self.single.iter().cloned().chain(live).collect(), targets, now_ms)
     }
 
     /// Providers that have the content now. What a peer says of itself counts, and not what others say of it.
@@ -127,8 +122,22 @@ fn supersedes(one: &ProviderRecord, other: &ProviderRecord) -> bool {
     Record::Provider(one.clone()).supersedes(&Record::Provider(other.clone()))
 }
 
+/// What records come to that are known to hold: the one there is, or all providers in order.
+pub(crate) fn known(records: Vec<Record>, targets: &Targets, now_ms: u64) -> What {
+    let mut providers = Vec::with_capacity(records.len());
+    for record in records {
+        match record {
+            Record::Provider(record) => providers.push(record),
+            Record::Name(record) => return What::Name(record),
+            Record::Ipns(record) => return What::Ipns(record),
+            Record::Peer(record) => return What::Peer(record),
+        }
+    }
+    ranked(&providers, targets, now_ms)
+}
+
 /// Providers in order, best first.
-pub(crate) fn ranked(records: Vec<ProviderRecord>, targets: &Targets, now_ms: u64) -> What {
+fn ranked(records: &[ProviderRecord], targets: &Targets, now_ms: u64) -> What {
     let facts = records.iter().enumerate().map(|(place, record)| {
         let (experience, breaker) = targets.standing(&record.peer);
         ProviderFacts {

@@ -37,7 +37,7 @@ pub const METRICS: &[MetricSpec] = &[
         &["target"],
         "Times a target's breaker opened; the first targets by id, then other",
     ),
-    metric("resolve_deadline_hit", "counter", &[], "Questions whose time was over before the lookup ended"),
+    metric("resolve_deadline_hit", "counter", &[], "Lookups, and waits for one, that ended at their deadline"),
     metric("index_cache_hits_total", "counter", &[], "Questions answered from memory"),
     metric("index_cache_misses_total", "counter", &[], "Questions that memory could not answer"),
     metric("index_lookups_total", "counter", &["outcome"], "Lookups among peers and routers, by how they ended"),

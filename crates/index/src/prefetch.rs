@@ -8,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use ron_kernel::coalesce::Coalesce;
 use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
 use ron_store::{Key, Subject};
-use ron_types::limits::index::{REFRESH_AT_ONCE, WARMUP_WAIT};
+use ron_types::limits::index::{REFRESH_AT_ONCE, WARMUP_KEYS_MAX, WARMUP_WAIT};
 
 use crate::find::Asked;
 use crate::query::{Breadth, Query};
@@ -39,7 +39,7 @@ impl Coalesce for Refresh {
 /// Looks up what is configured, then what comes.
 pub(crate) async fn warmup_prefetcher(context: TaskContext, shared: Arc<Shared>) -> TaskResult {
     context.ready().await;
-    let mut configured = subjects(&shared).into_iter();
+    let mut configured = subjects(&shared).await.into_iter();
     let is_wanted = configured.len() > 0;
     tokio::select! {
         biased;
@@ -73,15 +73,19 @@ async fn network_is_there(shared: &Shared) {
     }
 }
 
-fn subjects(shared: &Shared) -> Vec<Refresh> {
-    let read = |text: &String| match text.parse::<Subject>() {
-        Ok(subject) => Some(Refresh { query: query(shared, &subject), shown: subject.to_string() }),
-        Err(error) => {
+/// What is configured, and what is pinned.
+async fn subjects(shared: &Shared) -> Vec<Refresh> {
+    let read = |text: &String| {
+        let subject = text.parse::<Subject>();
+        if let Err(error) = &subject {
             tracing::warn!(key = text, %error, "a key of index.warmup_keys is left out");
-            None
         }
+        subject.ok()
     };
-    shared.options.warmup_keys.iter().filter_map(read).collect()
+    let pinned = shared.read(|store| store.pins(None, WARMUP_KEYS_MAX)).await.unwrap_or_default();
+    let configured = shared.options.warmup_keys.iter().filter_map(read);
+    let refresh = |subject: Subject| Refresh { query: query(shared, &subject), shown: subject.to_string() };
+    configured.chain(pinned.into_iter().map(|(subject, _)| subject)).map(refresh).collect()
 }
 
 /// The first question about a subject.

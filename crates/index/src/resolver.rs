@@ -83,9 +83,9 @@ async fn look_up(shared: &Shared, job: Job) {
         drive(shared, leader.key().breadth, deadline.earlier_by(ANSWER_MARGIN), query.question(), &mut judge, progress);
     let driven = tokio::select! {
         biased;
-        driven = lookup => driven,
-        // Whoever asked has gone: dropping the lookup cancels its questions.
+        // Whoever asked has gone, perhaps while this waited in the queue: dropping the lookup cancels its questions.
         () = leader.abandoned() => return,
+        driven = lookup => driven,
     };
     let finding = Arc::new(concluded(shared, &judge, &driven));
     let took = clock::now() - began;

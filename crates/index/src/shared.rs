@@ -139,10 +139,19 @@ impl Shared {
         if self.options.is_amnesia {
             return read(&self.options.store).map_err(|error| self.store_failed(&error));
         }
+        self.blocking(read).await
+    }
+
+    /// Works with the store on a thread that may block.
+    pub async fn blocking<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        F: FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+        T: Send + 'static,
+    {
         let store = self.options.store.clone();
-        match tokio::task::spawn_blocking(move || read(&store)).await {
+        match tokio::task::spawn_blocking(move || work(&store)).await {
             Ok(answer) => answer.map_err(|error| self.store_failed(&error)),
-            Err(_) => Err(Error::canceled("the store was not read before the node stopped")),
+            Err(_) => Err(Error::canceled("the node stopped before its store answered")),
         }
     }
 

@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn watchers_are_bounded() {
         let watchers = Arc::new(Watchers::default());
-        let held: Vec<_> = (0..WATCHERS_MAX).map(|_| watchers.watch(query(1)).expect("room")).collect();
+        let held: Vec<_> = (0..WATCHERS_MAX).map(|number| watchers.watch(query(number as u8)).expect("room")).collect();
         assert!(watchers.watch(query(2)).is_err());
         drop(held);
         assert!(watchers.watch(query(2)).is_ok());

@@ -64,7 +64,9 @@ async fn configured_keys_are_there_before_somebody_asks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_answers_what_is_under_way_and_leaves_no_task() {
-    let setup = setup();
+    let mut setup = setup();
+    // The second lookup waits in the queue when the drain begins.
+    setup.resolvers = 1;
     let peer = setup.script.peer(1, answers(200, vec![Record::Provider(provider(content(1), &new_key(), 1))]));
     setup
         .run(|world| async move {
@@ -86,6 +88,33 @@ async fn a_drain_answers_what_is_under_way_and_leaves_no_task() {
                 Err(error) => assert_eq!(error.kind, Kind::Canceled),
             }
             assert_eq!(world.script.open(), 0, "no question is left");
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_keeps_records_and_documents() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = || {
+        let opened = ron_store::Store::open(&folder.path().join("index.redb"), ron_store::Bounds::default());
+        let opened = opened.expect("the store opens");
+        assert_eq!(opened.lost, None);
+        crate::world::Setup { store: opened.store, is_amnesia: false, ..setup() }
+    };
+    let record = provider(content(1), &new_key(), 1);
+    let published = record.clone();
+    open()
+        .run(|world| async move {
+            world.index.publish_record(TENANT, Record::Provider(published)).await.expect("room");
+            world.index.publish_manifest(TENANT, "a document".into()).await.expect("room");
+        })
+        .await;
+    open()
+        .run(|world| async move {
+            let answer = world.resolve(content(1)).await;
+            assert_eq!((answer.source, &answer.providers[0].record), (Source::Store, &record));
+            let manifest = world.index.manifest(&ron_store::ContentId::of_bytes(b"a document")).await;
+            assert_eq!(manifest.expect("the store answers").as_deref(), Some(&b"a document"[..]));
         })
         .await;
 }

@@ -41,19 +41,19 @@ async fn updates_of_one_key_coalesce_and_the_newest_wins() {
     setup()
         .run(|world| async move {
             let key = new_key();
-            let publish = |sequence: u64| {
-                let record = Record::Provider(provider(content(1), &key, sequence));
-                let index = &world.index;
+            let records = [3, 50, 7, 49].map(|sequence| Record::Provider(provider(content(1), &key, sequence)));
+            let publish = |place: usize| {
+                let (index, record) = (&world.index, records[place].clone());
                 async move { index.publish_record(TENANT, record).await.expect("room") }
             };
             // Offered in one breath, before the writer has its turn; the newest is neither first nor last.
-            let outcomes = join_all([3, 50, 7, 49].map(publish)).await;
+            let outcomes = join_all((0..4).map(publish)).await;
             use PublishOutcome::{Older, Stored};
             assert_eq!(outcomes, [Older, Stored, Older, Older]);
             let answer = world.resolve(content(1)).await;
             assert_eq!((answer.providers.len(), answer.providers[0].record.sequence), (1, 50));
-            assert_eq!(publish(50).await, PublishOutcome::Same);
-            assert_eq!(publish(49).await, PublishOutcome::Older);
+            assert_eq!(publish(1).await, PublishOutcome::Same);
+            assert_eq!(publish(3).await, PublishOutcome::Older);
             let scrape = world.kernel.metrics().render();
             assert!(scrape.contains("queue_dropped_total{queue=\"index_ingest\"} 3\n"), "{scrape}");
         })

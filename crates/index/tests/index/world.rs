@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -53,9 +53,20 @@ impl Drop for Open {
 impl Script {
     pub fn peer(&self, number: u8, behaviour: Behaviour) -> PeerId {
         let peer = PeerId::of_ed25519(&[number; 32]);
-        self.peers.lock().unwrap().push(peer);
+        lock(&self.peers).push(peer);
         self.set(peer, behaviour);
         peer
+    }
+
+    /// A peer for each behaviour, the nearest to the content first: that is the order in which a lookup asks.
+    pub fn nearest_first(&self, content: ContentId, behaviours: Vec<Behaviour>) -> Vec<PeerId> {
+        let mut peers: Vec<PeerId> = (1..=behaviours.len() as u8).map(|n| PeerId::of_ed25519(&[n; 32])).collect();
+        peers.sort_by_key(|peer| peer.key().distance(&content.key()));
+        lock(&self.peers).extend(&peers);
+        for (peer, behaviour) in peers.iter().zip(behaviours) {
+            self.set(*peer, behaviour);
+        }
+        peers
     }
 
     /// The peers with these numbers, all behaving alike.
@@ -66,15 +77,15 @@ impl Script {
     }
 
     pub fn set(&self, peer: PeerId, behaviour: Behaviour) {
-        self.behaviours.lock().unwrap().insert(peer, behaviour);
+        lock(&self.behaviours).insert(peer, behaviour);
     }
 
     pub fn asked(&self) -> usize {
-        self.asked.lock().unwrap().len()
+        lock(&self.asked).len()
     }
 
     pub fn asked_of(&self, peer: &PeerId) -> usize {
-        self.asked.lock().unwrap().iter().filter(|(asked, _)| asked == peer).count()
+        lock(&self.asked).iter().filter(|(asked, _)| asked == peer).count()
     }
 
     pub fn open(&self) -> usize {
@@ -82,14 +93,18 @@ impl Script {
     }
 
     pub fn kept(&self) -> Vec<Record> {
-        self.kept.lock().unwrap().clone()
+        lock(&self.kept).clone()
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no test panics with a lock held")
 }
 
 impl Network for Script {
     /// Nearest first, as they were added: what is near does not matter to these tests.
     fn nearest(&self, _key: &Key, count: usize) -> Vec<PeerId> {
-        self.peers.lock().unwrap().iter().take(count).copied().collect()
+        lock(&self.peers).iter().take(count).copied().collect()
     }
 
     fn ask(
@@ -98,8 +113,8 @@ impl Network for Script {
         question: Question,
         _budget: Duration,
     ) -> BoxFuture<'static, Result<Reply, AskError>> {
-        self.asked.lock().unwrap().push((*target, question));
-        let behaviour = self.behaviours.lock().unwrap().get(target).cloned();
+        lock(&self.asked).push((*target, question));
+        let behaviour = lock(&self.behaviours).get(target).cloned();
         self.open.fetch_add(1, Ordering::SeqCst);
         let open = Open(Arc::clone(&self.open));
         Box::pin(async move {
@@ -120,7 +135,7 @@ impl Network for Script {
     }
 
     fn keep(&self, record: Record) -> Result<(), Error> {
-        self.kept.lock().unwrap().push(record);
+        lock(&self.kept).push(record);
         Ok(())
     }
 
@@ -154,6 +169,7 @@ pub struct Setup {
     pub resolvers: usize,
     pub key: NodeKey,
     pub store: Store,
+    pub is_amnesia: bool,
 }
 
 /// The running node.
@@ -173,6 +189,7 @@ pub fn setup() -> Setup {
         resolvers: 8,
         key: NodeKey::generate().expect("randomness"),
         store: Store::in_memory(bounds).expect("memory"),
+        is_amnesia: true,
     }
 }
 
@@ -186,7 +203,7 @@ impl Setup {
             network: Some(Arc::clone(&self.script) as Arc<dyn Network>),
             upstreams: self.upstreams,
             key: self.key,
-            is_amnesia: true,
+            is_amnesia: self.is_amnesia,
             resolvers: self.resolvers,
             cache_bytes: self.options.cache_bytes.bytes(),
             warmup_keys: self.options.warmup_keys,
