@@ -25,4 +25,4 @@ mod routing;
 #[path = "index/surface.rs"]
 mod surface;
 
-use testkit::eventually;
+use testkit::{ask, eventually};
