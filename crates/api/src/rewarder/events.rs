@@ -54,7 +54,8 @@ pub(super) struct EpochEventsQuery {
 }
 
 /// The data of one event: `event` is `held`, `released`, `settled` or `quarantined`, with its `epoch`. The stream
-/// itself speaks as `opened`, `missed` (with `count`: read how the epochs stand) and, at its end, `end` (with `reason`).
+/// itself speaks as `opened`, `missed` (with `count`: read how the epochs stand) and, at its end, `end` (with
+/// `reason`).
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct EpochEvent {
     /// What the epoch is now.
