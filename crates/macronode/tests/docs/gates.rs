@@ -145,14 +145,6 @@ const HELD: &[(&str, &[Holder])] = &[
             Test(REWARDER_POSTGRES, "a_node_killed_while_postgres_is_its_ledger_pays_everybody_once", Both),
         ],
     ),
-    (
-        "index-hedge",
-        &[
-            Test(INDEX_HEDGING, "an_alpha_peer_dropped_in_flight_a_beta_peer_wins_and_the_losers_are_cancelled", Ci),
-            Test(INDEX_HEDGING, "the_deadline_holds_whatever_peers_do", Ci),
-        ],
-    ),
-    ("index-flood", &[Test(INDEX_PRESSURE, "one_address_meets_its_cap_and_others_do_not", Ci)]),
     ("runtimes", &[Step("current-thread", Ci), Bench(RUNTIMES, "macronode-bench kernel")]),
 ];
 
@@ -168,12 +160,10 @@ const AMNESIA: &str = "crates/macronode/tests/operations/amnesia.rs";
 const AMNESIA_MEMORY: &str = "crates/macronode/tests/operations/amnesia_memory.rs";
 const MAILBOX_GATES: &str = "crates/macronode/tests/mailbox/gates.rs";
 const MAILBOX_FAULTS: &str = "crates/macronode/tests/mailbox/faults.rs";
-const REWARDER: &str = "crates/macronode/tests/rewarder/crowds.rs";
+const REWARDER: &str = "crates/macronode/tests/rewarder/service.rs";
 const REWARDER_CRASH: &str = "crates/rewarder/src/service/crash.rs";
 const REWARDER_POSTGRES: &str = "crates/macronode/tests/rewarder/postgres.rs";
 const REWARDER_SERVICE: &str = "crates/rewarder/src/service/tests.rs";
-const INDEX_HEDGING: &str = "crates/index/tests/index/hedging.rs";
-const INDEX_PRESSURE: &str = "crates/index/tests/index/pressure.rs";
 const OVERLAY_STOPPED: &str = "crates/macronode/tests/overlay/stopped.rs";
 const INDEX_HEDGING: &str = "crates/index/tests/index/hedging.rs";
 const INDEX_PRESSURE: &str = "crates/index/tests/index/pressure.rs";
