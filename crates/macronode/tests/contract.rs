@@ -169,7 +169,9 @@ fn every_restart_law_of_the_contract_is_the_law_of_its_service() {
             held.push(owner.clone());
         }
     }
-    assert!(laws.iter().all(|(owner, _)| held.contains(owner)), "every service has a law in the contract: {held:?}");
+    // The DHT is a part of the index that the contract does not name: such a service has the node's own law.
+    let is_held = |(owner, law): &(String, RestartLaw)| held.contains(owner) || *law == RestartLaw::MACRONODE;
+    assert!(laws.iter().all(is_held), "every service has its law from the contract: {held:?}");
 }
 
 #[test]
