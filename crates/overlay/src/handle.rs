@@ -67,6 +67,13 @@ impl Overlay {
         Ok(())
     }
 
+    /// Publishes a message of the node itself, which is counted for no tenant.
+    pub fn announce(&self, lane: LaneName, payload: Bytes) -> Result<(), Error> {
+        check_size(payload.len())?;
+        let message = StreamMessage { payload, outcome: None };
+        self.shared.engines.publish_stream(lane, vec![message]).map_err(|(_, error)| error)
+    }
+
     fn count(&self, tenant: &str, messages: u64, bytes: u64) {
         let meter = self.shared.kernel.meter();
         meter.count(tenant, MESSAGES_PUBLISHED, messages);
