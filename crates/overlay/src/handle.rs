@@ -74,6 +74,15 @@ impl Overlay {
         self.shared.engines.fence(lane, Deadline::after(ANSWER_TIME)).await
     }
 
+    /// Publishes a message of the node itself, which is counted for no tenant.
+    pub fn announce(&self, lane: LaneName, payload: Bytes) -> Result<(), Error> {
+        check_size(payload.len())?;
+        let message = StreamMessage { payload, outcome: None };
+        // A stream of one message: a refusal of one announcement says nothing of the next.
+        let (stream, _refused) = PublishStream::new();
+        self.shared.engines.publish_stream(lane, &stream, vec![message]).map_err(|(_, error)| error)
+    }
+
     fn count(&self, tenant: &str, messages: u64, bytes: u64) {
         let meter = self.shared.kernel.meter();
         meter.count(tenant, MESSAGES_PUBLISHED, messages);

@@ -5,12 +5,10 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, stream};
 use svc_dht::Gossip;
 use svc_overlay::words::Item;
-use svc_overlay::{LaneName, Overlay, PublishStream, StreamMessage, Subscription};
+use svc_overlay::{LaneName, Overlay, Subscription};
 
 /// Lane of the announcements.
 const LANE: &str = "_dht";
-/// Whom the announcements are counted for.
-const TENANT: &str = "dht";
 
 /// The overlay, as the DHT uses it.
 pub struct OverlayGossip {
@@ -28,10 +26,7 @@ impl OverlayGossip {
 
 impl Gossip for OverlayGossip {
     fn announce(&self, announcement: Bytes) {
-        let message = StreamMessage { payload: announcement, outcome: None };
-        // A stream of one message: a refusal of one announcement says nothing of the next.
-        let (stream, _refused) = PublishStream::new();
-        if let Err((_, error)) = self.overlay.publish_stream(TENANT, self.lane, &stream, vec![message]) {
+        if let Err(error) = self.overlay.announce(self.lane, announcement) {
             // It is announced again within a minute.
             tracing::debug!(%error, "the overlay takes no announcement now");
         }

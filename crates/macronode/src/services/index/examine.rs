@@ -1,5 +1,7 @@
 //! What `macronode doctor` finds out about the index: its store, its routers, its network.
 
+use std::io::ErrorKind;
+
 use svc_index::config::{Access, Options};
 
 use super::{FOLDER, STORE_FILE};
@@ -31,7 +33,8 @@ fn store(config: &Config) -> Finding {
             "the node began a new one; records come back as they are published again: remove the old ones",
         ),
         (Ok(facts), _) => Finding::ok("index store", format!("{} bytes in {}", facts.len(), path.display())),
-        (Err(error), _) if error.kind() == std::io::ErrorKind::NotFound => {
+        // That the data directory itself cannot be used is found where the disk is examined.
+        (Err(error), _) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             Finding::ok("index store", "none yet; made at the first start")
         }
         (Err(error), _) => Finding::fail(
