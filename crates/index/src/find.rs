@@ -118,11 +118,16 @@ impl Shared {
         })
     }
 
+    /// Records of the store that answer a query.
+    pub async fn stored_records(&self, query: &Query, now_ms: u64) -> Result<Vec<Record>, Error> {
+        let question = query.question();
+        self.read(move |store| stored(store, &question, now_ms)).await
+    }
+
     /// What the store knows.
     async fn find_stored(&self, query: &Query) -> Result<Option<Finding>, Error> {
-        let (question, now_ms) = (query.question(), clock::unix_millis());
-        let records = self.read(move |store| stored(store, &question, now_ms)).await?;
-        let what = known(records, &self.targets, now_ms);
+        let now_ms = clock::unix_millis();
+        let what = known(self.stored_records(query, now_ms).await?, &self.targets, now_ms);
         if matches!(what, What::Nothing) {
             return Ok(None);
         }

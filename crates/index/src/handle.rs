@@ -1,7 +1,7 @@
 //! The index as surfaces, commands and the network see it. It knows neither HTTP nor JSON.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,7 +41,23 @@ pub struct Index {
     pub(crate) shared: Arc<Shared>,
 }
 
+/// The index for somebody whom the index itself holds: it keeps nothing of it in memory.
+#[derive(Clone)]
+pub struct WeakIndex(Weak<Shared>);
+
+impl WeakIndex {
+    /// The index, while its node has it.
+    pub fn upgrade(&self) -> Option<Index> {
+        self.0.upgrade().map(|shared| Index { shared })
+    }
+}
+
 impl Index {
+    /// A handle that does not keep the index in memory.
+    pub fn downgrade(&self) -> WeakIndex {
+        WeakIndex(Arc::downgrade(&self.shared))
+    }
+
     /// What a reload may change, as it is now.
     pub fn live(&self) -> LiveOptions {
         self.shared.live.get().value.clone()

@@ -41,7 +41,7 @@ use ron_kernel::queue::QueueReceiver;
 use ron_kernel::{Builder, Snapshot};
 
 pub use admission::QuestionSlot;
-pub use handle::Index;
+pub use handle::{Index, WeakIndex};
 pub use metrics::METRICS;
 pub use shared::IndexOptions;
 pub use stream::ProviderStream;

@@ -74,6 +74,11 @@ async fn look_up(shared: &Shared, job: Job) {
     let query = leader.key().query.clone();
     let began = clock::now();
     let mut judge = Judge::new(query.question());
+    // What the store holds is heard first: a network that knows nothing, or something older, takes nothing of it back.
+    let now_ms = clock::unix_millis();
+    if let Ok(records) = shared.stored_records(&query, now_ms).await {
+        judge.hear(records, now_ms);
+    }
     let progress = |judge: &Judge| {
         if let What::Providers(providers) = judge.what(&shared.targets, clock::unix_millis()) {
             leader.progress(providers);

@@ -128,6 +128,14 @@ impl FrameStream for SharedStream {
     fn flush(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
         self.stream.flush()
     }
+
+    fn finish(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
+        self.stream.finish()
+    }
+
+    fn ended(&mut self) -> Option<BoxFuture<'static, Option<Reply>>> {
+        self.stream.ended()
+    }
 }
 
 async fn publish_one(

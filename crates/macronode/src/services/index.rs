@@ -110,7 +110,7 @@ impl Service for Index {
         let index = svc_index::install(node.builder, fixed, live);
         let own_addresses = own_addresses(dht.clone());
         if let Some(dht) = dht {
-            dht.serve(Arc::new(IndexRecords { index: index.clone(), store, own: node.key.node_id().into() }));
+            dht.serve(Arc::new(IndexRecords { index: index.downgrade(), store, own: node.key.node_id().into() }));
         }
         let authority = node.authority.clone();
         let routes: Routes = Box::new(move |plane| ron_api::index_routes(plane, index, authority, own_addresses));

@@ -8,7 +8,7 @@ use ron_store::wire::{AskError, Question, Reply};
 use ron_store::{Key, PeerId, PublicKey, Record, Store};
 use ron_types::Error;
 use svc_dht::{Dht, Held, Records};
-use svc_index::Index;
+use svc_index::WeakIndex;
 use svc_index::ports::Network;
 
 /// The DHT as the network of the index.
@@ -39,8 +39,9 @@ impl Network for DhtNetwork {
 
 /// The index as the keeper of the DHT's records.
 pub struct IndexRecords {
-    /// Answers questions, and takes what is offered through its queue.
-    pub index: Index,
+    /// Answers questions, and takes what is offered through its queue. The index holds the DHT, which holds this: one
+    /// of them must let go, or neither would ever be freed, and with them the node's key.
+    pub index: WeakIndex,
     /// Records by their keys.
     pub store: Store,
     /// Key of this node, which signs what it publishes.
@@ -49,11 +50,11 @@ pub struct IndexRecords {
 
 impl Records for IndexRecords {
     fn answer(&self, question: &Question, now_ms: u64) -> Reply {
-        self.index.answer(question, now_ms)
+        self.index.upgrade().map_or_else(Reply::default, |index| index.answer(question, now_ms))
     }
 
     fn offer(&self, records: Vec<Record>) -> usize {
-        self.index.offer(records).unwrap_or(0)
+        self.index.upgrade().and_then(|index| index.offer(records).ok()).unwrap_or(0)
     }
 
     fn held(&self, from: &Key, to: &Key, max: usize) -> Vec<Held> {
