@@ -177,9 +177,22 @@ check('an_ipns_record_comes_back_to_the_byte', async () => {
     await put(bytes);
     const found = await get();
     assert.deepEqual(found, bytes, `${kind} ${name}`);
+    assert.deepEqual(await get(), bytes, 'asked again');
     await ipnsValidator(routingKey, found);
     assert.equal(unmarshalIPNSRecord(found).value, `/ipfs/${ABC}`);
   }
+});
+
+check('the_newest_ipns_record_stays', async () => {
+  const { record, get, put } = await newName();
+  const current = async () => unmarshalIPNSRecord(await get()).sequence;
+  const old = await record(ABC, 1n);
+  await put(old);
+  await put(await record(await contentOf('second'), 2n));
+  assert.equal(await current(), 2n);
+  // Whatever is said to whoever comes too late, nothing goes back.
+  await put(old).catch(() => {});
+  assert.equal(await current(), 2n);
 });
 
 check('ipns_records_that_do_not_hold_are_refused', async () => {
