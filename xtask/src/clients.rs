@@ -61,6 +61,13 @@ const CLIENTS: &[Client] = &[
         "merkle.mjs",
         180,
     ),
+    client(
+        "helia",
+        "Helia's client of delegated routing, and the IPNS library of its makers",
+        Packages::NpmWithNode,
+        "job.mjs",
+        180,
+    ),
     client("rust", "the Rust SDK", Packages::Cargo, "", 120),
     client("readme", "the README's examples in four languages", Packages::All, "", 120),
     client(

@@ -17,6 +17,8 @@ pub enum Packages {
     },
     /// `package-lock.json`.
     Npm,
+    /// Another `package-lock.json`, for scripts that need a newer Node than the machine may have: it pins that as well.
+    NpmWithNode,
     /// `Cargo.lock` of the client's own workspace.
     Cargo,
     /// Those of all others, for the examples of the README.
@@ -61,6 +63,7 @@ impl Packages {
         match self {
             Packages::Python { environment, requirements } => python(folders, environment, requirements, script),
             Packages::Npm => npm(folders, script),
+            Packages::NpmWithNode => npm_with_node(folders, script),
             Packages::Cargo => cargo(folders),
             Packages::All => super::readme::ready(folders),
         }
@@ -85,11 +88,13 @@ fn python(folders: &Folders, environment: &str, requirements: &str, script: &str
 /// Installs what the lock file pins, without running any of it, and puts the scripts beside it: a script looks for
 /// modules where it lies.
 pub fn npm_packages(sources: &Path, home: &Path) -> Result<(), Unready> {
-    install(home, &sources.join("package-lock.json"), || {
-        copy(sources, home)?;
-        quietly(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(home))
-    })?;
+    install(home, &sources.join("package-lock.json"), || npm_ci(sources, home))?;
     Ok(copy(sources, home)?)
+}
+
+fn npm_ci(sources: &Path, home: &Path) -> Result<()> {
+    copy(sources, home)?;
+    quietly(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(home))
 }
 
 fn npm(folders: &Folders, script: &str) -> Result<Command, Unready> {
@@ -97,6 +102,23 @@ fn npm(folders: &Folders, script: &str) -> Result<Command, Unready> {
     let home = folders.cache.join("node");
     npm_packages(&sources, &home)?;
     let mut command = Command::new("node");
+    command.arg(script).current_dir(home);
+    Ok(command)
+}
+
+/// The packages of Node are optional, because each is for one kind of machine: npm says nothing if none came.
+fn npm_with_node(folders: &Folders, script: &str) -> Result<Command, Unready> {
+    let sources = folders.sources.join("helia");
+    let home = folders.cache.join("helia");
+    let node = home.join("node_modules/.bin/node");
+    install(&home, &sources.join("package-lock.json"), || {
+        npm_ci(&sources, &home)?;
+        quietly(Command::new(&node).arg("--version")).context("the Node that package-lock.json pins")
+    })?;
+    copy(&sources, &home)?;
+    let shared = "harness.mjs";
+    std::fs::copy(folders.sources.join("node").join(shared), home.join(shared)).context(shared)?;
+    let mut command = Command::new(node);
     command.arg(script).current_dir(home);
     Ok(command)
 }
