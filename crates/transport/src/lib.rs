@@ -11,6 +11,8 @@ mod connect;
 mod identity;
 mod limits;
 mod outbox;
+#[cfg(feature = "quic")]
+pub mod quic;
 mod reader;
 mod records;
 pub mod scheduler;
