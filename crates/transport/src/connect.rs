@@ -14,7 +14,7 @@ use rustls::{AlertDescription, CertificateError, OtherError, PeerIncompatible};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::address::PeerAddress;
+use crate::address::{Carrier, PeerAddress};
 use crate::closed::{BadHello, ConnectError, Stage};
 use crate::identity::NodeId;
 use crate::limits::SessionLimits;
@@ -62,7 +62,7 @@ pub async fn dial(
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
     let hello = Hello { node_id: Some(tls.node_id().to_string()), ..hello };
-    dial_tcp(peer, tls.client(), hello, limits).await
+    dial_by_carrier(peer, tls.client(), hello, limits).await
 }
 
 /// Dials a node as a client, which shows no certificate; what it may do, its token says.
@@ -73,7 +73,7 @@ pub async fn dial_as_client(
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
     let hello = Hello { node_id: None, ..hello };
-    dial_tcp(node, &ClientTls::anonymous(post_quantum), hello, limits).await
+    dial_by_carrier(node, &ClientTls::anonymous(post_quantum), hello, limits).await
 }
 
 /// [`dial`] on a connection that is there already.
@@ -90,6 +90,20 @@ pub async fn dial_on(
     let side = client_side(tls.client(), expected)?;
     let beginning = Beginning::new(reader, writer, side, tls.post_quantum(), limits);
     beginning.establish(Direction::Out, address, hello, limits).await
+}
+
+async fn dial_by_carrier(
+    peer: &PeerAddress,
+    tls: &ClientTls,
+    hello: Hello,
+    limits: &SessionLimits,
+) -> Result<Session, ConnectError> {
+    match peer.carrier {
+        Carrier::Tcp => dial_tcp(peer, tls, hello, limits).await,
+        // Boxed: it is larger than the other, and those who dial over TCP would carry it along.
+        #[cfg(feature = "quic")]
+        Carrier::Quic => Box::pin(crate::quic::dial(peer, tls, hello, limits)).await,
+    }
 }
 
 async fn dial_tcp(

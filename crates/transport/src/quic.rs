@@ -1,11 +1,11 @@
 //! QUIC as a second carrier of sessions: the same identities, HELLO, bounds and deadlines, and a stream for each flow.
 //!
-//! [`Endpoint::dial`] and [`Incoming::accept`] make the same [`Session`] as [`crate::dial`] and [`crate::accept`]. Each
-//! side opens one stream for its control frames and up to [`LANES_MAX`] for the frames of its flows, so that a packet
+//! [`Incoming::accept`] makes the same [`Session`] as [`crate::accept`], and [`crate::dial`] dials what is written as
+//! `NODEID@quic:HOST:PORT`. Each side opens one stream for its control frames and up to [`LANES_MAX`] for the frames of its flows, so that a packet
 //! that is lost holds up one flow and not the others.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use oap::{Agreed, Control, Hello};
@@ -16,6 +16,7 @@ use rustls::pki_types::CertificateDer;
 use crate::address::PeerAddress;
 use crate::closed::{BadHello, ConnectError, Stage};
 use crate::connect::{judge, new_session, within_limits};
+use crate::identity::NodeId;
 use crate::limits::SessionLimits;
 use crate::session::{Direction, Remote, Session, SessionFacts};
 use crate::tls::{ClientTls, PostQuantum, Tls, group_name, pin};
@@ -34,8 +35,7 @@ pub(crate) use output::Output;
 /// Priority of the control stream; all others have 0.
 const CONTROL_PRIORITY: i32 = 1;
 
-/// One UDP socket, from which a node dials others and is dialled. Cheap to clone.
-#[derive(Clone)]
+/// The UDP socket that a node is dialled at. Sessions outlive it.
 pub struct Endpoint {
     inner: quinn::Endpoint,
     tls: Tls,
@@ -91,69 +91,55 @@ impl Endpoint {
         }
     }
 
-    /// Dials a node as a node. Another node than the one named in the address never gets a session.
-    pub async fn dial(
-        &self,
-        peer: &PeerAddress,
-        hello: Hello,
-        limits: &SessionLimits,
-    ) -> Result<Session, ConnectError> {
-        let hello = Hello { node_id: Some(self.tls.node_id().to_string()), ..hello };
-        self.dial_with(peer, self.tls.client(), hello, limits).await
+    /// Takes nobody any more, while sessions go on.
+    pub fn refuse_new(&self) {
+        self.inner.set_server_config(None);
     }
+}
 
-    /// Dials a node as a client, which shows no certificate; what it may do, its token says.
-    pub async fn dial_as_client(
-        &self,
-        node: &PeerAddress,
-        hello: Hello,
-        limits: &SessionLimits,
-    ) -> Result<Session, ConnectError> {
-        let client = ClientTls::anonymous(self.tls.post_quantum());
-        self.dial_with(node, &client, Hello { node_id: None, ..hello }, limits).await
-    }
+/// Dials a node from a socket of its own, as over TCP; the socket ends with the session.
+pub(crate) async fn dial(
+    peer: &PeerAddress,
+    tls: &ClientTls,
+    hello: Hello,
+    limits: &SessionLimits,
+) -> Result<Session, ConnectError> {
+    // The way there has a time of its own, as over TCP.
+    let address = Deadline::after(limits.handshake_timeout)
+        .run("connect", address_of(peer))
+        .await
+        .map_err(|_| ConnectError::Timeout { stage: Stage::Connect })??;
+    let any = if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let socket = quinn::Endpoint::client(SocketAddr::new(any, 0))?;
+    dial_from(&socket, address, peer.node_id, tls, hello, limits).await
+}
 
-    async fn dial_with(
-        &self,
-        peer: &PeerAddress,
-        tls: &ClientTls,
-        hello: Hello,
-        limits: &SessionLimits,
-    ) -> Result<Session, ConnectError> {
-        let address = Deadline::after(limits.handshake_timeout)
-            .run("connect", self.address_of(peer))
-            .await
-            .map_err(|_| ConnectError::Timeout { stage: Stage::Connect })??;
-        let deadline = Deadline::after(limits.handshake_timeout);
-        let expected = tls.pin_of(peer.node_id);
-        let config = config::client(tls, Arc::clone(&expected), limits)?;
-        // The name is neither sent nor checked: the pin takes its place.
-        let connecting = self.inner.connect_with(config, address, "oap.invalid").map_err(io::Error::other)?;
-        let connection = connected(connecting, deadline, tls.post_quantum()).await;
-        // The library keeps the text of an error and not the error; the pin itself knows whom it has refused.
-        let connection = connection.map_err(|error| match expected.refused() {
-            Some(wrong) => ConnectError::WrongPin { expected: wrong.expected, got: wrong.got },
-            None => error,
-        })?;
-        establish(connection, Direction::Out, tls.post_quantum(), hello, deadline, limits).await
-    }
+/// The first address of a name.
+async fn address_of(peer: &PeerAddress) -> io::Result<SocketAddr> {
+    let mut found = tokio::net::lookup_host((peer.host.as_str(), peer.port)).await?;
+    found.next().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+}
 
-    /// The first address of the name that this socket can reach.
-    async fn address_of(&self, peer: &PeerAddress) -> io::Result<SocketAddr> {
-        let is_ipv4 = self.local_addr()?.is_ipv4();
-        let mut found = tokio::net::lookup_host((peer.host.as_str(), peer.port)).await?;
-        found.find(|address| address.is_ipv4() == is_ipv4).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
-    }
-
-    /// Ends all its sessions at once, and takes no more; for when they were given time to end in order.
-    pub fn close(&self) {
-        self.inner.close(output::ABANDONED, b"");
-    }
-
-    /// Waits until the other sides of all sessions that ended have been told, or have been given the time for that.
-    pub async fn wait_idle(&self) {
-        self.inner.wait_idle().await;
-    }
+async fn dial_from(
+    socket: &quinn::Endpoint,
+    address: SocketAddr,
+    node_id: NodeId,
+    tls: &ClientTls,
+    hello: Hello,
+    limits: &SessionLimits,
+) -> Result<Session, ConnectError> {
+    let deadline = Deadline::after(limits.handshake_timeout);
+    let expected = tls.pin_of(node_id);
+    let config = config::client(tls, Arc::clone(&expected), limits)?;
+    // The name is neither sent nor checked: the pin takes its place.
+    let connecting = socket.connect_with(config, address, "oap.invalid").map_err(io::Error::other)?;
+    let connection = connected(connecting, deadline, tls.post_quantum()).await;
+    // The library keeps the text of an error and not the error; the pin itself knows whom it has refused.
+    let connection = connection.map_err(|error| match expected.refused() {
+        Some(wrong) => ConnectError::WrongPin { expected: wrong.expected, got: wrong.got },
+        None => error,
+    })?;
+    establish(connection, Direction::Out, tls.post_quantum(), hello, deadline, limits).await
 }
 
 impl Incoming {

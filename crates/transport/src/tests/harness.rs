@@ -62,7 +62,7 @@ pub(crate) async fn over_tcp(
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let port = listener.local_addr().expect("bound").port();
     let limits = SessionLimits::default();
-    let address = PeerAddress { node_id: expected.node_id(), host: "127.0.0.1".into(), port };
+    let address = PeerAddress::new(expected.node_id(), &format!("127.0.0.1:{port}")).expect("an address");
     let accepting = async {
         let (tcp, _) = listener.accept().await.expect("accepted");
         accept(tcp, node, hello(), &limits).await

@@ -77,7 +77,7 @@ async fn who_dials_where_nobody_answers_learns_it_after_three_seconds() {
     let sides = Sides::new(&dialler, &node);
     sides.network.lose(true);
     let began = clock::now();
-    let outcome = sides.dialler.dial(&Sides::address_of(&node), hello(), &SessionLimits::default()).await;
+    let outcome = sides.dial(&node, &SessionLimits::default()).await;
     let error = outcome.err().expect("no session");
     assert!(matches!(error, ConnectError::Timeout { stage: Stage::Tls }), "{error}");
     assert!((3.0..3.1).contains(&seconds_since(began)));
@@ -86,14 +86,14 @@ async fn who_dials_where_nobody_answers_learns_it_after_three_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_side_that_vanishes_in_its_handshake_costs_three_seconds() {
     let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
-    let (sides, limits, address) = (Sides::new(&dialler, &node), SessionLimits::default(), Sides::address_of(&node));
+    let (sides, limits) = (Sides::new(&dialler, &node), SessionLimits::default());
     let began = clock::now();
     let accepting = async {
         let incoming = sides.node.incoming().await.expect("somebody");
         sides.network.lose(true);
         incoming.accept(hello(), &limits).await
     };
-    let (_, accepted) = both(sides.dialler.dial(&address, hello(), &limits), accepting).await;
+    let (_, accepted) = both(sides.dial(&node, &limits), accepting).await;
     let error = accepted.err().expect("no session");
     assert!(matches!(error, ConnectError::Timeout { stage: Stage::Tls }), "{error}");
     assert!((3.0..3.1).contains(&seconds_since(began)));

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use oap::{Control, Decoder, Frame};
+use oap::{Control, Decoder, Frame, Hello};
 use quinn::{Connection, RecvStream, SendStream};
 
 use super::network::Network;
-use crate::quic::{Endpoint, config};
+use crate::quic::{Endpoint, config, dial_from};
 pub(super) use crate::tests::harness::{SECOND, both, frame, hear_all, hello, numbers, run, seconds_since, tls};
 use crate::tls::ClientTls;
-use crate::{ConnectError, PeerAddress, PostQuantum, Session, SessionLimits, Tls};
+use crate::{ConnectError, PostQuantum, Session, SessionLimits, Tls};
 
 /// The two sides, dialler first, on a network in memory.
 pub(super) struct Sides {
@@ -25,10 +25,25 @@ impl Sides {
         Sides { dialler: endpoint(0, dialler), node: endpoint(1, node), network: Arc::clone(&network) }
     }
 
-    /// Where the node is, if it is the expected one.
-    pub(super) fn address_of(expected: &Tls) -> PeerAddress {
-        let address = Network::address(1);
-        PeerAddress { node_id: expected.node_id(), host: address.ip().to_string(), port: address.port() }
+    /// Dials as a node.
+    pub(super) async fn dial(&self, expected: &Tls, limits: &SessionLimits) -> Result<Session, ConnectError> {
+        let hello = Hello { node_id: Some(self.dialler.tls.node_id().to_string()), ..hello() };
+        self.dial_with(self.dialler.tls.client(), hello, expected, limits).await
+    }
+
+    /// Dials as a client.
+    pub(super) async fn dial_as_client(&self, node: &Tls, limits: &SessionLimits) -> Result<Session, ConnectError> {
+        self.dial_with(&ClientTls::anonymous(PostQuantum::Hybrid), hello(), node, limits).await
+    }
+
+    async fn dial_with(
+        &self,
+        tls: &ClientTls,
+        hello: Hello,
+        expected: &Tls,
+        limits: &SessionLimits,
+    ) -> Result<Session, ConnectError> {
+        dial_from(&self.dialler.inner, Network::address(1), expected.node_id(), tls, hello, limits).await
     }
 
     pub(super) async fn accept(&self, limits: &SessionLimits) -> Result<Session, ConnectError> {
@@ -42,15 +57,15 @@ pub(super) async fn outcomes(
     node: &Tls,
     expected: &Tls,
 ) -> (Result<Session, ConnectError>, Result<Session, ConnectError>) {
-    let (sides, limits, address) = (Sides::new(dialler, node), SessionLimits::default(), Sides::address_of(expected));
-    both(sides.dialler.dial(&address, hello(), &limits), sides.accept(&limits)).await
+    let (sides, limits) = (Sides::new(dialler, node), SessionLimits::default());
+    both(sides.dial(expected, &limits), sides.accept(&limits)).await
 }
 
 /// The two sides of a session, dialler first, and their network.
 pub(super) async fn pair() -> (Session, Session, Arc<Network>) {
     let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
-    let (sides, limits, address) = (Sides::new(&dialler, &node), SessionLimits::default(), Sides::address_of(&node));
-    let (dialled, accepted) = both(sides.dialler.dial(&address, hello(), &limits), sides.accept(&limits)).await;
+    let (sides, limits) = (Sides::new(&dialler, &node), SessionLimits::default());
+    let (dialled, accepted) = both(sides.dial(&node, &limits), sides.accept(&limits)).await;
     (dialled.expect("dialled"), accepted.expect("accepted"), sides.network)
 }
 

@@ -17,9 +17,8 @@ async fn both_sides_know_each_other() {
 #[tokio::test(start_paused = true)]
 async fn a_client_without_certificate_is_a_client() {
     let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
-    let (sides, limits, address) = (Sides::new(&dialler, &node), SessionLimits::default(), Sides::address_of(&node));
-    let dialling = sides.dialler.dial_as_client(&address, hello(), &limits);
-    let (dialled, accepted) = both(dialling, sides.accept(&limits)).await;
+    let (sides, limits) = (Sides::new(&dialler, &node), SessionLimits::default());
+    let (dialled, accepted) = both(sides.dial_as_client(&node, &limits), sides.accept(&limits)).await;
     assert_eq!(dialled.expect("a session").facts.remote, Remote::Node(node.node_id()));
     let accepted = accepted.expect("a session");
     assert_eq!((accepted.facts.remote, &accepted.facts.their_hello.node_id), (Remote::Client, &None));

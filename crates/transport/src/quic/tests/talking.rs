@@ -5,17 +5,18 @@ use tokio::task::JoinSet;
 
 use super::harness::*;
 use crate::quic::{Endpoint, LANES_MAX};
-use crate::{Closed, Heard, PeerAddress, PostQuantum, SessionLimits};
+use crate::{Closed, Heard, PeerAddress, PostQuantum, SessionLimits, dial};
 
 #[tokio::test]
 async fn frames_of_all_sizes_arrive_over_udp_in_the_order_of_their_flow() {
     let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
-    let bind = |tls| Endpoint::bind("127.0.0.1:0".parse().expect("an address"), tls).expect("bound");
-    let (from, to) = (bind(&dialler), bind(&node));
-    let address = PeerAddress::new(node.node_id(), &to.local_addr().expect("bound").to_string()).expect("an address");
-    let limits = SessionLimits::default();
-    let accepting = async { to.incoming().await.expect("somebody").accept(hello(), &limits).await };
-    let (dialled, accepted) = both(from.dial(&address, hello(), &limits), accepting).await;
+    let endpoint = Endpoint::bind("127.0.0.1:0".parse().expect("an address"), &node).expect("bound");
+    let address = format!("{}@quic:{}", node.node_id(), endpoint.local_addr().expect("bound"));
+    let (address, limits): (PeerAddress, _) = (address.parse().expect("an address"), SessionLimits::default());
+    let accepting = async { endpoint.incoming().await.expect("somebody").accept(hello(), &limits).await };
+    let (dialled, accepted) = both(dial(&address, &dialler, hello(), &limits), accepting).await;
+    // Sessions outlive it.
+    drop(endpoint);
     let (dialled, mut accepted) = (dialled.expect("dialled"), accepted.expect("accepted"));
     let mut set = JoinSet::new();
     run(&mut set, dialled.writer);
@@ -160,4 +161,20 @@ async fn control_frames_and_others_do_not_change_places() {
     let second_hello = Control::Hello(hello()).to_frame().to_bytes();
     assert!(matches!(refusal(&second_hello, &[]).await.1, Closed::RefusedControl(_)));
     assert_eq!(Frame::event(AppId::CONTROL, 0, "").encoded_len(), 38);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_takes_nobody_any_more_keeps_its_sessions() {
+    let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
+    let (sides, limits) = (Sides::new(&dialler, &node), SessionLimits::default());
+    let (dialled, accepted) = both(sides.dial(&node, &limits), sides.accept(&limits)).await;
+    let (dialled, mut accepted) = (dialled.expect("dialled"), accepted.expect("accepted"));
+    sides.node.refuse_new();
+    assert!(sides.dial(&node, &limits).await.is_err());
+    let mut set = JoinSet::new();
+    run(&mut set, dialled.writer);
+    dialled.outbox.push(1, frame(1, 10)).expect("room");
+    let mut heard = Vec::new();
+    accepted.reader.next_batch(&mut heard).await.expect("a frame");
+    assert_eq!(numbers(&heard), [1]);
 }
