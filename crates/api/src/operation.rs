@@ -268,8 +268,8 @@ impl Operation {
         self
     }
 
-    /// Web pages of others may ask too: the operation tells nobody anything that is not public, and changes nothing that
-    /// its caller has not signed.
+    /// Web pages of others may ask too: the operation tells nobody anything that is not public, and changes nothing
+    /// that its caller has not signed.
     pub const fn open_to_pages(mut self) -> Self {
         self.is_open_to_pages = true;
         self

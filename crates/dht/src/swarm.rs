@@ -30,6 +30,9 @@ use crate::words::DhtEvent;
 
 /// How often what is kept for quiet addresses is looked through.
 const TIDY_EVERY: Duration = Duration::from_millis(500);
+/// Times that a changed part in the network is told: libp2p tells it by itself only to those whose own words it has
+/// heard already, and the first time may be too early for it.
+const PUSHES: u8 = 2;
 /// Process exit code of a node that cannot start.
 const EXIT_CANNOT_LISTEN: u8 = 70;
 
@@ -52,10 +55,11 @@ pub(crate) async fn swarm(
         tokio::select! {
             () = context.stopping() => break,
             () = context.heartbeat() => {}
-            Some(order) = orders.recv() => network.obey(order),
+            // Not before it listens: whoever is dialled earlier hears of a node without addresses that keeps nothing.
+            Some(order) = orders.recv(), if network.listens() => network.obey(order),
             Some(answering) = answers.recv() => network.inbound.send(&mut network.swarm, answering),
             event = network.swarm.select_next_some() => network.on_event(event)?,
-            _ = tidy.tick() => network.swarm.behaviour_mut().admission.tidy(),
+            _ = tidy.tick() => network.tidy(),
         }
     }
     network.end();
@@ -75,6 +79,8 @@ struct Network {
     mode: Mode,
     /// Those who wait for the neighbourhood to be looked up.
     walks: Vec<oneshot::Sender<()>>,
+    /// Times that connected nodes are still to be told what this node does now.
+    pushes: u8,
 }
 
 impl Network {
@@ -101,8 +107,10 @@ impl Network {
             is_quic_begun: false,
             mode,
             walks: Vec::new(),
+            pushes: 0,
         };
-        network.set_server(mode == Mode::Server);
+        let ip = addr.ip();
+        network.set_server(mode == Mode::Server || (mode == Mode::Auto && (ip.is_loopback() || is_global(ip))));
         network.enter_known();
         Ok(network)
     }
@@ -315,6 +323,16 @@ impl Network {
         self.swarm.behaviour_mut().kad.set_mode(Some(mode));
         if self.shared.is_server.swap(is_server, Ordering::Relaxed) != is_server {
             self.shared.events.publish(DhtEvent::Server(is_server));
+            self.pushes = PUSHES;
+        }
+    }
+
+    fn tidy(&mut self) {
+        self.swarm.behaviour_mut().admission.tidy();
+        if self.pushes > 0 {
+            self.pushes -= 1;
+            let connected: Vec<libp2p::PeerId> = self.swarm.connected_peers().copied().collect();
+            self.swarm.behaviour_mut().identify.push(connected);
         }
     }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use ron_kernel::{TaskContext, TaskResult, clock};
+use ron_lookup::BreakerState;
+use ron_store::Store;
 use ron_types::limits::index::BREAKER_ROLL;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -12,6 +14,11 @@ use crate::words::IndexEvent;
 /// Frees what is over; in amnesia mode forgets every answer.
 pub(crate) async fn cache_janitor(context: TaskContext, shared: Arc<Shared>) -> TaskResult {
     context.ready().await;
+    tokio::select! {
+        biased;
+        () = context.stopping() => return Ok(()),
+        () = context.beating(learn(&shared)) => {}
+    }
     let mut changes = shared.live.watch();
     // Kept across heartbeats, which would otherwise begin the wait anew each time.
     let mut due = Box::pin(sleep(shared.live.get().value.purge_interval));
@@ -27,6 +34,11 @@ pub(crate) async fn cache_janitor(context: TaskContext, shared: Arc<Shared>) -> 
             () = context.heartbeat() => {}
         }
     }
+}
+
+/// Reads the keys of a store that was opened, hour by hour, after which fewer tables are looked at for each question.
+async fn learn(shared: &Shared) {
+    while shared.blocking(Store::learn_hour).await.unwrap_or(false) {}
 }
 
 async fn purge(shared: &Shared) {
@@ -64,6 +76,9 @@ pub(crate) async fn breaker_janitor(context: TaskContext, shared: Arc<Shared>) -
 fn roll(shared: &Shared) {
     for (target, state) in shared.targets.roll(shared.now_ms()) {
         tracing::info!(%target, ?state, "a target's breaker changed");
+        if state == BreakerState::Open {
+            shared.kernel.metrics().circuit_open.at("index").inc();
+        }
         shared.events.publish(IndexEvent::Breaker { target, state });
     }
     shared.load.sample(shared.counts.sums());

@@ -6,6 +6,10 @@
 
 #[path = "index/cli.rs"]
 mod cli;
+#[path = "index/cluster.rs"]
+mod cluster;
+#[path = "operations/cluster_process.rs"]
+mod cluster_process;
 #[path = "overlay/member.rs"]
 #[allow(dead_code, reason = "shared with another suite, which needs all of it")]
 mod member;
@@ -25,4 +29,4 @@ mod routing;
 #[path = "index/surface.rs"]
 mod surface;
 
-use testkit::eventually;
+use testkit::{ask, eventually};

@@ -10,6 +10,8 @@ mod access;
 mod cli;
 #[path = "overlay/cluster.rs"]
 mod cluster;
+#[path = "operations/cluster_process.rs"]
+mod cluster_process;
 #[path = "overlay/events.rs"]
 mod events;
 #[path = "overlay/frames.rs"]

@@ -36,8 +36,8 @@ pub struct Options {
     /// Disk that the artifacts of epochs may take; runs beyond it are refused until some are removed.
     #[schemars(extend("x-setting" = live(size(MIB, 1024 * 1024 * GIB))))]
     pub epochs_bytes_max: Size,
-    /// Time after which the artifacts of a settled epoch are removed, but for the last epoch of each policy; 0: they are
-    /// kept. What was paid stays in the seal log and in the ledger.
+    /// Time after which the artifacts of a settled epoch are removed, but for the last epoch of each policy; 0: they
+    /// are kept. What was paid stays in the seal log and in the ledger.
     #[schemars(extend("x-setting" = live(time(0, 3660 * DAY_MS))))]
     pub artifacts_kept_for: TimeSpan,
     /// The folder below which requests may name usage files; none: they may not.

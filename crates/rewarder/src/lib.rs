@@ -2,8 +2,8 @@
 //!
 //! The offline half is a run without a node. Read in this order: `policy_document` and `envelope` (whose rules), `job`
 //! (from files to amounts), `manifest` and `artifacts` (what is written, and its one hash), `sealed` (reading it
-//! again), `verify`, `proofs`, `intents`, `diff`, `correct`, `correction_statement`. The live half is `service`, with `store`, `folders` and
-//! `inputs`.
+//! again), `verify`, `proofs`, `intents`, `diff`, `correct`, `correction_statement`. The live half is `service`, with
+//! `store`, `folders` and `inputs`.
 
 #![forbid(unsafe_code)]
 

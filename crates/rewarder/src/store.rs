@@ -183,8 +183,8 @@ impl Store {
         rows.by_epoch.len() < EPOCHS_KNOWN_MAX && rows.by_epoch.len() - rows.removed < EPOCHS_MAX
     }
 
-    /// Epochs whose artifacts may go at this time: settled long enough ago, and not the last of their policy, with which
-    /// the release gate compares the next.
+    /// Epochs whose artifacts may go at this time: settled long enough ago, and not the last of their policy, with
+    /// which the release gate compares the next.
     pub fn settled_before(&self, settled_ms: u64) -> Vec<String> {
         let rows = self.rows();
         let mut last: BTreeMap<&str, u64> = BTreeMap::new();
@@ -265,7 +265,7 @@ impl Store {
         })
     }
 
-    /// Writes down that a person has lifted a quarantine; changes nothing if the epoch is not in one that can be lifted.
+    /// Writes down that a person has lifted a quarantine; changes nothing if the epoch is in none that can be lifted.
     pub fn lift(&self, epoch: &str, by: &str) -> Result<Arc<EpochRow>, StoreError> {
         self.write(Class::Settle, &SealRecord::Lifted { epoch: epoch.to_owned(), by: by.to_owned() })
     }

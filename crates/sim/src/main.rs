@@ -136,7 +136,7 @@ fn run_dht_scenarios(scenarios: &[DhtScenario], world: &World, settings: DhtSett
         let handles: Vec<_> = scenarios.iter().map(|scenario| (*scenario, run(*scenario))).collect();
         for (scenario, handle) in handles {
             let report = handle.join().expect("a run that panics is a defect of the simulator or the lookup");
-            println!("{scenario:?} {:?} {report}", world.membership());
+            println!("{scenario:?} {report}");
             let broken = report.broken(scenario);
             broken.iter().for_each(|promise| println!("  {promise}"));
             is_clean &= broken.is_empty();

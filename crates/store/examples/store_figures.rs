@@ -10,14 +10,16 @@ use ron_store::{Bounds, Change, Key, ProviderRecord, PublicKey, Record, Store};
 const HOUR_MS: u64 = 3_600_000;
 const NOW_MS: u64 = 500_000 * HOUR_MS;
 const BATCH: u64 = 20_000;
-const READS: u64 = 100_000;
+const READS: u64 = 50_000;
+/// Of a file that was just opened, every hour is looked at for each key.
+const READS_AT_ONCE: u64 = 5_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let count: u64 = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
     let path = arguments.next().map_or_else(|| std::env::temp_dir().join("store_figures.redb"), Into::into);
     let _ = std::fs::remove_file(&path);
-    let bounds = Bounds { records_max: count as usize, ..Bounds::default() };
+    let bounds = Bounds { records_max: count as usize + 1, ..Bounds::default() };
 
     let empty_bytes = resident_bytes();
     let store = Store::open(&path, bounds)?.store;
@@ -25,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     result?;
     println!("load            {count} records in {took:.1?}: {:.0} a second", count as f64 / took.as_secs_f64());
     println!("file            {:.0} bytes a record", std::fs::metadata(&path)?.len() as f64 / count as f64);
-    resolve("resolve", &store, count)?;
+    resolve("resolve", &store, count, READS)?;
     let bytes = resident_bytes().saturating_sub(empty_bytes);
     println!("memory          {:.1} bytes a record ({} MiB)", bytes as f64 / count as f64, bytes >> 20);
     drop(store);
@@ -33,14 +35,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (opened, took) = timed(|| Store::open(&path, bounds));
     let store = opened?.store;
     println!("open again      {took:.3?}, {} records", store.count());
-    resolve("resolve at once", &store, count)?;
+    resolve("resolve at once", &store, count, READS_AT_ONCE)?;
     let (result, took) = timed(|| -> Result<(), ron_store::StoreError> {
         while store.learn_hour()? {}
         Ok(())
     });
     result?;
     println!("learn           {took:.2?}");
-    resolve("resolve learned", &store, count)?;
+    resolve("resolve learned", &store, count, READS)?;
     let (result, took) = timed(|| store.apply(&[Change::Put(record(count, 47))], NOW_MS));
     result?;
     println!("one record      {took:.2?}");
@@ -60,9 +62,9 @@ fn load(store: &Store, count: u64) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Half of the keys asked for have a record.
-fn resolve(what: &str, store: &Store, count: u64) -> Result<(), ron_store::StoreError> {
+fn resolve(what: &str, store: &Store, count: u64, reads: u64) -> Result<(), ron_store::StoreError> {
     let mut took = Vec::new();
-    for read in 0..READS {
+    for read in 0..reads {
         let number = read.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (2 * count);
         let (found, time) = timed(|| store.providers(&key(number), NOW_MS, 64));
         assert_eq!(found?.len(), usize::from(number < count), "record {number} of {count}");

@@ -148,12 +148,12 @@ impl Store {
     /// Signatures are not looked at: they cost more than all else, so those who take records from others verify them
     /// before, on as many threads as they like.
     pub fn apply(&self, batch: &[Change], now_ms: u64) -> Result<Vec<Applied>, StoreError> {
-        self.write(now_ms, |open| batch.iter().map(|change| open.apply(change)).collect())
+        self.write(now_ms, batch.len(), |open| batch.iter().map(|change| open.apply(change)).collect())
     }
 
     /// Drops what was over before the hour of `now_ms`, whole tables at a time, and says how many records that were.
     pub fn expire(&self, now_ms: u64) -> Result<usize, StoreError> {
-        self.write(now_ms, |open| open.expire())
+        self.write(now_ms, 0, |open| open.expire())
     }
 
     /// Live provider records of a key, at most `max`: those by the peer itself first, then the later issued.
@@ -283,42 +283,46 @@ impl Store {
         self.told_if_damaged(guarded(|| read(&state)))
     }
 
+    /// A transaction in which at most so many records are added.
     fn write<T>(
         &self,
         now_ms: u64,
+        added_max: usize,
         write: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let _writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.told_if_damaged(guarded(|| self.write_locked(now_ms, write)))
+        self.told_if_damaged(guarded(|| self.write_locked(now_ms, added_max, write)))
     }
 
     fn write_locked<T>(
         &self,
         now_ms: u64,
+        added_max: usize,
         write: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let before = self.inner.snapshot.load_full();
         let mut transaction = self.inner.database.begin_write()?;
         // Without it, a file that was not closed is read as a whole when it is opened.
         transaction.set_quick_repair(true);
+        let masks = before.masks.grown(before.counts.providers + added_max);
+        let masks = masks.map_or_else(|| before.masks.clone(), Arc::new);
         let hours: Vec<u32> = before.hours.iter().map(|(hour, _)| *hour).collect();
         let base = Base {
             bounds: self.inner.bounds,
             now_ms,
             counts: before.counts,
-            masks: before.masks.clone(),
+            masks: masks.clone(),
             hours: hours.clone(),
         };
         let mut batch = Batch::new(&transaction, base)?;
         let result = write(&mut batch)?;
-        let (is_changed, counts, hours_now) = (batch.is_changed, batch.counts, std::mem::take(&mut batch.hours));
+        let (is_changed, hours_now) = (batch.is_changed, std::mem::take(&mut batch.hours));
         drop(batch);
         if !is_changed {
             transaction.abort()?;
             return Ok(result);
         }
         transaction.commit()?;
-        let masks = before.masks.grown(counts.providers).map_or_else(|| before.masks.clone(), Arc::new);
         self.inner.snapshot.store(Arc::new(Snapshot::take(&self.inner.database, Some(masks.clone()))?));
         clear_dropped(&masks, &hours, &hours_now);
         Ok(result)

@@ -162,12 +162,12 @@ async fn open(
         }
         Purpose::Subscribe { lane, from, own } => {
             authority.allows(&bearer, SUBSCRIBE, lane.as_str(), None)?;
-            let stream = Arc::new(());
+            let (stream, (over, ended)) = (Arc::new(()), oneshot::channel());
             let right = Right { authority, bearer, lane };
-            let mut subscriber = FrameSubscriber::new(first.corr, outbox, &stream, right);
+            let mut subscriber = FrameSubscriber::new(first.corr, outbox, &stream, right, over);
             subscriber.push(ready(&overlay));
             overlay.subscribe_with(lane, from, own, Box::new(subscriber)).await?;
-            Ok(Box::new(Hearing(stream)))
+            Ok(Box::new(Hearing { _stream: stream, ended: Some(ended) }))
         }
     }
 }
@@ -286,11 +286,21 @@ impl FrameStream for Publishing {
 }
 
 /// A subscription's own stream: nothing is sent on it after its opening, and its end is the subscription's.
-struct Hearing(#[expect(dead_code, reason = "held for its drop")] Arc<()>);
+struct Hearing {
+    /// Held for its drop.
+    _stream: Arc<()>,
+    /// Resolves when the node ends the subscription.
+    ended: Option<oneshot::Receiver<Reply>>,
+}
 
 impl FrameStream for Hearing {
     fn take(&mut self, _frame: Frame) -> Result<(), Reply> {
         Err(Reply::from(schema("nothing is sent on a subscription")))
+    }
+
+    fn ended(&mut self) -> Option<BoxFuture<'static, Option<Reply>>> {
+        let ended = self.ended.take()?;
+        Some(Box::pin(async move { ended.await.ok() }))
     }
 }
 
@@ -314,6 +324,8 @@ struct FrameSubscriber {
     /// Lives as long as the client's stream is open.
     stream: Weak<()>,
     right: Right,
+    /// Told why nothing more is heard, where the node ends it.
+    over: Option<oneshot::Sender<Reply>>,
     /// Frames of the events since the last flush.
     waiting: VecDeque<Frame>,
     /// Number of those events.
@@ -323,9 +335,9 @@ struct FrameSubscriber {
 }
 
 impl FrameSubscriber {
-    fn new(corr: u64, outbox: Outbox, stream: &Arc<()>, right: Right) -> Self {
+    fn new(corr: u64, outbox: Outbox, stream: &Arc<()>, right: Right, over: oneshot::Sender<Reply>) -> Self {
         let (stream, waiting) = (Arc::downgrade(stream), VecDeque::new());
-        FrameSubscriber { corr, outbox, stream, right, waiting, waiting_events: 0, dropped: 0 }
+        FrameSubscriber { corr, outbox, stream, right, over: Some(over), waiting, waiting_events: 0, dropped: 0 }
     }
 
     fn part_bytes_max(&self) -> usize {
@@ -399,12 +411,13 @@ impl Subscriber for FrameSubscriber {
 }
 
 impl Drop for FrameSubscriber {
-    /// A client that still listens is told why it hears nothing more.
+    /// A client that still listens is told why it hears nothing more, by the port that keeps its stream.
     fn drop(&mut self) {
-        if self.stream.strong_count() > 0 {
+        if self.stream.strong_count() > 0
+            && let Some(over) = self.over.take()
+        {
             let restarted = || Error::new(Kind::Degraded, "the lane's engine was restarted; subscribe again");
-            let reply = Reply::from(self.right.check().err().unwrap_or_else(restarted));
-            let _ = self.outbox.push(self.corr, Frame::response(AppId::LANES, self.corr, reply.code, reply.payload));
+            let _ = over.send(Reply::from(self.right.check().err().unwrap_or_else(restarted)));
         }
     }
 }

@@ -36,13 +36,15 @@ static BATCH: Operation = Operation::post(
     "resolves many ids: a line for each, in the order in which they are found out, with `id` as it was asked",
 )
 .needs(READERS)
-.body::<BatchRequest>(r#"{"ids":["name:site","b3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"]}"#)
+.body::<ResolveBatchRequest>(
+    r#"{"ids":["name:site","b3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"]}"#,
+)
 .streams::<BatchLine>();
 
 /// What to resolve.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct BatchRequest {
+pub(super) struct ResolveBatchRequest {
     /// The ids, each once.
     #[schema(min_items = 1, max_items = 100)]
     ids: Vec<String>,
@@ -83,8 +85,9 @@ pub(super) fn routes(routes: Routes) -> Routes {
     routes.add_open(&BATCH, with!(app, batch(asker, headers, body)))
 }
 
+#[expect(clippy::unused_async, reason = "a handler")]
 async fn batch(app: Arc<App>, asker: Asker, headers: HeaderMap, body: JsonText) -> HandlerResult {
-    let BatchRequest { ids, max, fresh } = body.parse()?;
+    let ResolveBatchRequest { ids, max, fresh } = body.parse()?;
     let query = ResolveQuery::new(Some(max.unwrap_or(PROVIDERS_DEFAULT)), fresh);
     let options = query.options()?;
     let admitted = Arc::new(app.admit(&asker, WHOLE_NODE)?);

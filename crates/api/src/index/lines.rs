@@ -139,17 +139,17 @@ mod tests {
 
     use flate2::read::GzDecoder;
     use http_body_util::BodyExt as _;
-    use tokio::sync::mpsc;
+    use tokio::sync::oneshot;
 
     use super::*;
 
     const LIMITS: LineLimits = LineLimits { lines_max: 1000, bytes_max: LINES_BYTES_MAX };
 
-    fn channel() -> (mpsc::UnboundedSender<String>, impl Stream<Item = String> + Send + Unpin) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let items =
-            stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|item| (item, receiver)) });
-        (sender, Box::pin(items))
+    /// Two lines, each of which comes when the test says so.
+    fn two_lines() -> ([oneshot::Sender<&'static str>; 2], impl Stream<Item = &'static str> + Send + Unpin) {
+        let [(first, one), (second, two)] = [(); 2].map(|()| oneshot::channel());
+        let items = stream::iter([one, two]).then(|line| async { line.await.expect("the test says it") });
+        ([first, second], Box::pin(items))
     }
 
     async fn frame(body: &mut Body) -> Option<Bytes> {
@@ -170,16 +170,16 @@ mod tests {
     #[tokio::test]
     async fn the_first_line_can_be_read_before_the_second_is_known() {
         for is_gzip in [false, true] {
-            let (sender, items) = channel();
+            let (senders, items) = two_lines();
             let mut body = response(items, LIMITS, is_gzip).into_body();
             let mut seen = Vec::new();
-            for (sent, expected) in [("one", "\"one\"\n"), ("two", "\"one\"\n\"two\"\n")] {
-                sender.send(sent.to_owned()).expect("somebody reads");
+            let steps = [("one", "\"one\"\n"), ("two", "\"one\"\n\"two\"\n")];
+            for (sender, (sent, expected)) in senders.into_iter().zip(steps) {
+                sender.send(sent).expect("somebody reads");
                 seen.extend(frame(&mut body).await.expect("a line"));
                 let text = if is_gzip { inflated(&seen) } else { String::from_utf8(seen.clone()).expect("text") };
                 assert_eq!(text, expected, "gzip: {is_gzip}");
             }
-            drop(sender);
             while let Some(bytes) = frame(&mut body).await {
                 seen.extend(bytes);
             }

@@ -32,7 +32,8 @@ static GET_NAME: Operation =
 static PUT_NAME: Operation = Operation::put(
     "/names/{name}",
     "names",
-    "lets a name stand for some content: a name of this node in its name, or any name with a record that its owner signed",
+    "lets a name stand for some content: a name of this node in its name, or any name with a record that its owner \
+     signed",
 )
 .needs("`index:name`; nothing for a signed record")
 .body::<NameRequest>(r#"{"value":"b3:6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85","ttl_s":86400}"#)

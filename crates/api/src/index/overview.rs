@@ -33,7 +33,7 @@ static CAPACITY: Operation = Operation::get(
 
 static STATS: Operation = Operation::get("/index/stats", "upkeep", "what the index holds, and how its targets stand")
     .allows(ADMIN)
-    .answers::<StatsAnswer>();
+    .answers::<IndexStatsAnswer>();
 
 /// The last lookups.
 #[derive(Serialize, ToSchema)]
@@ -59,7 +59,7 @@ pub(super) struct CapacityAnswer {
 
 /// What the index holds.
 #[derive(Serialize, ToSchema)]
-pub(super) struct StatsAnswer {
+pub(super) struct IndexStatsAnswer {
     /// Peer id of this node.
     peer_id: String,
     /// Key of this node, which owns names without one.
@@ -136,7 +136,7 @@ async fn stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
         calls: view.calls,
         failures: view.failures,
     };
-    Ok(Json(StatsAnswer {
+    Ok(Json(IndexStatsAnswer {
         peer_id: app.index.node_peer().to_string(),
         node_key: stats.node_key.to_string(),
         cached: stats.cached,

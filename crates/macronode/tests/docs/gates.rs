@@ -55,6 +55,7 @@ const HELD: &[(&str, &[Holder])] = &[
         &[
             Test(LIMITS, "every_request_ends_at_its_deadline", Ci),
             Test(LIMITS, "a_request_that_waits_for_a_worker_ends_at_its_deadline_too", Ci),
+            Test(INDEX_HEDGING, "the_deadline_holds_whatever_peers_do", Ci),
         ],
     ),
     (
@@ -110,6 +111,14 @@ const HELD: &[(&str, &[Holder])] = &[
             Test(SESSION_HELLO, "a_handshake_that_stalls_ends_after_three_seconds", Ci),
         ],
     ),
+    (
+        "index-hedge",
+        &[
+            Test(INDEX_HEDGING, "an_alpha_peer_dropped_in_flight_a_beta_peer_wins_and_the_losers_are_cancelled", Ci),
+            Test(INDEX_HEDGING, "a_lookup_that_nobody_waits_for_is_cancelled_at_its_targets", Ci),
+        ],
+    ),
+    ("index-flood", &[Test(INDEX_PRESSURE, "one_address_meets_its_cap_and_others_do_not", Ci)]),
     ("mailbox-once", &[Test(MAILBOX_GATES, "many_producers_with_one_key_make_one_delivery", Ci)]),
     (
         "mailbox-visibility",
@@ -136,11 +145,19 @@ const HELD: &[(&str, &[Holder])] = &[
             Test(REWARDER_POSTGRES, "a_node_killed_while_postgres_is_its_ledger_pays_everybody_once", Both),
         ],
     ),
+    (
+        "index-hedge",
+        &[
+            Test(INDEX_HEDGING, "an_alpha_peer_dropped_in_flight_a_beta_peer_wins_and_the_losers_are_cancelled", Ci),
+            Test(INDEX_HEDGING, "the_deadline_holds_whatever_peers_do", Ci),
+        ],
+    ),
+    ("index-flood", &[Test(INDEX_PRESSURE, "one_address_meets_its_cap_and_others_do_not", Ci)]),
     ("runtimes", &[Step("current-thread", Ci), Bench(RUNTIMES, "macronode-bench kernel")]),
 ];
 
 /// Gates of services that are not on the list yet, each with its service.
-const WAITING: &[(&str, &str)] = &[("index-hedge", "index"), ("index-flood", "index")];
+const WAITING: &[(&str, &str)] = &[];
 
 const DRAIN: &str = "crates/macronode/tests/gates/drain.rs";
 const LIMITS: &str = "crates/macronode/tests/gates/limits.rs";
@@ -155,7 +172,11 @@ const REWARDER: &str = "crates/macronode/tests/rewarder/crowds.rs";
 const REWARDER_CRASH: &str = "crates/rewarder/src/service/crash.rs";
 const REWARDER_POSTGRES: &str = "crates/macronode/tests/rewarder/postgres.rs";
 const REWARDER_SERVICE: &str = "crates/rewarder/src/service/tests.rs";
+const INDEX_HEDGING: &str = "crates/index/tests/index/hedging.rs";
+const INDEX_PRESSURE: &str = "crates/index/tests/index/pressure.rs";
 const OVERLAY_STOPPED: &str = "crates/macronode/tests/overlay/stopped.rs";
+const INDEX_HEDGING: &str = "crates/index/tests/index/hedging.rs";
+const INDEX_PRESSURE: &str = "crates/index/tests/index/pressure.rs";
 const SESSION_IDENTITY: &str = "crates/transport/src/tests/identity.rs";
 const SESSION_HELLO: &str = "crates/transport/src/tests/hello.rs";
 const KILL: &str = "crates/macronode/tests/mailbox/kill.rs";

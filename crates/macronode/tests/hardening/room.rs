@@ -145,6 +145,13 @@ async fn rule_02_a_used_up_quota_is_told_until_there_is_room() {
 /// A small file system of its own; unmounted when dropped.
 struct SmallDisk(PathBuf);
 
+impl SmallDisk {
+    /// A file that takes room and may be removed.
+    fn ballast(&self) -> PathBuf {
+        self.0.join("ballast")
+    }
+}
+
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         // Lazily: a node that is still being killed may have files open.
@@ -152,27 +159,46 @@ impl Drop for SmallDisk {
     }
 }
 
+/// A mailbox on a file system of its own that is much smaller than the quota; nothing where none can be mounted.
+async fn on_small_device(folder: &std::path::Path, test: &str) -> Option<(SmallDisk, Node)> {
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(folder).output();
+    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+        eprintln!("SKIP SKIP SKIP {test}: a small file system cannot be mounted by this user");
+        return None;
+    }
+    let disk = SmallDisk(folder.to_owned());
+    std::fs::write(disk.ballast(), vec![1; 8 * KIB * KIB]).expect("written");
+    let config = "[mailbox]\nsegment_bytes = \"2MiB\"\ndisk_bytes_max = \"1GiB\"\n";
+    // The mailbox alone: the logs of other services would take most of the small disk.
+    let options = options().config(config).arg("--services").arg("http,oap,mailbox").folder(&disk.0);
+    let node = options.start().await.expect("the node starts");
+    Some((disk, node))
+}
+
+/// The oldest files hold what nobody consumes, and nobody makes room but those who acknowledge.
+#[tokio::test]
+async fn rule_02_a_full_device_recovers_by_consuming() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let Some((_disk, node)) = on_small_device(folder.path(), "rule_02_a_full_device_recovers…").await else { return };
+    let mut client = MailboxClient::of(&node).await.expect("connected");
+    let (stalled, refused) = fill(&mut client, "stalled", 16 * KIB, 200).await;
+    assert!(refused.is_none(), "{refused:?}");
+    for _ in 0..2 {
+        let (sent, full) = fill(&mut client, "t", 16 * KIB, 10_000).await;
+        let said = refusal(&full.expect("refused"));
+        assert!(said.contains("device") && sent.len() > 50, "{} messages: {said}", sent.len());
+        assert_eq!(consume(&mut client, "t", true).await.len(), sent.len());
+        accepts_again(&mut client, "t").await;
+        assert_eq!(consume(&mut client, "t", true).await.len(), 1);
+    }
+    assert_eq!(consume(&mut client, "stalled", true).await, stalled, "nothing is lost by making room");
+    assert_eq!(node.metric("log_failed").await, 0.0);
+}
+
 #[tokio::test]
 async fn rule_02_a_full_device_is_told_apart_and_recovers_when_room_comes_back() {
     let folder = tempfile::tempdir().expect("a scratch folder");
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(folder.path()).output();
-    if !mounted.is_ok_and(|mounted| mounted.status.success()) {
-        eprintln!("SKIP SKIP SKIP rule_02_a_full_device…: a small file system cannot be mounted by this user");
-        return;
-    }
-    let disk = SmallDisk(folder.path().to_owned());
-    let ballast = disk.0.join("ballast");
-    std::fs::write(&ballast, vec![1; 8 * KIB * KIB]).expect("written");
-    let config = "[mailbox]\nsegment_bytes = \"2MiB\"\ndisk_bytes_max = \"1GiB\"\n";
-    // The mailbox alone: the logs of other services would take most of the small disk.
-    let node = options()
-        .config(config)
-        .arg("--services")
-        .arg("http,oap,mailbox")
-        .folder(&disk.0)
-        .start()
-        .await
-        .expect("the node starts");
+    let Some((disk, node)) = on_small_device(folder.path(), "rule_02_a_full_device_is_told…").await else { return };
     let mut client = MailboxClient::of(&node).await.expect("connected");
     let (sent, full) = fill(&mut client, "t", 64 * KIB, 10_000).await;
     let said = refusal(&full.expect("refused"));
@@ -185,7 +211,7 @@ async fn rule_02_a_full_device_is_told_apart_and_recovers_when_room_comes_back()
     assert!(answer.contains("log_device"), "{answer}");
     assert_eq!(node.metric("log_full{reason=\"device\"}").await, 1.0);
     // Nobody sends: the node notices by itself that there is room.
-    std::fs::remove_file(&ballast).expect("removed");
+    std::fs::remove_file(disk.ballast()).expect("removed");
     eventually("writes are ready again", async || {
         let reply = node.get(Plane::Admin, "/readyz?writes").await.expect("answered");
         (reply.status == 200).then_some(())

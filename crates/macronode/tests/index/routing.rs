@@ -45,7 +45,7 @@ async fn providers_are_given_as_a_document_or_as_lines() {
     let lines = get(&node, &path, &[("accept", "application/x-ndjson, application/json;q=0.8")]).await;
     assert_eq!(lines.header("content-type"), "application/x-ndjson");
     let read: Vec<Value> = lines.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(read, [record.clone()]);
+    assert_eq!(read, [record]);
     let packed = get(&node, &path, &[NDJSON, ("accept-encoding", "gzip, br")]).await;
     assert_eq!(packed.header("content-encoding"), "gzip");
     let mut text = String::new();

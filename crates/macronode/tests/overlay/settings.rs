@@ -1,6 +1,7 @@
 //! Settings of the overlay on the real node: what a reload takes up, and what each bounds.
 
 use http::Method;
+use oap_client::{Error, Since};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -41,6 +42,8 @@ async fn a_larger_ring_is_taken_up_without_a_restart_of_the_process() {
     let (first, has_gap) = oldest(&member, "chat").await;
     assert!(has_gap && (20..40).contains(&first), "{first}");
     let mut subscriber = Subscriber::open(&member, "chat", "").await;
+    let client = member.oap_client().await;
+    let mut framed = client.subscribe("chat", Since::now()).await.expect("subscribed");
 
     member.configure("[overlay]\nring_bytes = \"16 MiB\"\n");
     let reply = member.process().control("/reload").await;
@@ -48,6 +51,9 @@ async fn a_larger_ring_is_taken_up_without_a_restart_of_the_process() {
     // The engine that was told to end says so, and what it is.
     let end = subscriber.next().await;
     assert_eq!((end.kind.as_str(), &end.data["reason"]), ("end", &"restarted".into()), "{end:?}");
+    let ended = framed.next_batch(&mut Vec::new()).await;
+    assert!(matches!(&ended, Err(Error::Refused(refusal)) if refusal.status == 503), "{ended:?}");
+    drop(framed);
     eventually("the next life of the lane", async || {
         let reply = member.try_publish("chat", "x").await;
         let answer = reply.json().ok().filter(|_| reply.status == 202)?;
@@ -58,6 +64,7 @@ async fn a_larger_ring_is_taken_up_without_a_restart_of_the_process() {
         member.publish("chat", vec![1; PAYLOAD_BYTES]).await;
     }
     assert_eq!(oldest(&member, "chat").await, (1, false), "all of them are held");
+    client.subscribe("chat", Since::now()).await.expect("the session is whole");
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
-//! Corrections that were made, looked at and signed elsewhere: taken in by their commitment, computed again, and paid as
-//! any other run.
+//! Corrections that were made, looked at and signed elsewhere: taken in by their commitment, computed again, and paid
+//! as any other run.
 //!
-//! The files of a correction are uploaded like usage. Its commitment is the hash of its manifest, and the manifest names
-//! the hashes of all others, so that nothing else has to be said.
+//! The files of a correction are uploaded like usage. Its commitment is the hash of its manifest, and the manifest
+//! names the hashes of all others, so that nothing else has to be said.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -244,9 +244,9 @@ impl Rewarder {
         reads::ask(&self.engine, row, deadline, move |run| Ok(ArtifactReader::new(run.disk().open(&name)?)?)).await
     }
 
-    /// Lets the payouts of a held epoch leave; fine if they have left already. With `lifts_quarantine`, also those of an
-    /// epoch that was quarantined because of its ledger or its artifacts: keys make sure that only what is missing is
-    /// booked.
+    /// Lets the payouts of a held epoch leave; fine if they have left already. With `lifts_quarantine`, also those of
+    /// an epoch that was quarantined because of its ledger or its artifacts: keys make sure that only what is missing
+    /// is booked.
     pub async fn release(
         &self,
         epoch: &EpochId,

@@ -122,7 +122,7 @@ fn clients(world: &World) -> Vec<Client> {
 
 fn look_up(world: &mut World, titles: &[Title], lookups: usize, quorum: usize, rng: &mut Rng) -> DhtReport {
     let mut clients = clients(world);
-    let mut report = DhtReport { nodes: world.alive.len(), ..DhtReport::default() };
+    let mut report = DhtReport { membership: world.membership, nodes: world.alive.len(), ..DhtReport::default() };
     let (mut hops, mut took) = (Vec::new(), Vec::new());
     for number in 0..lookups {
         let client = &mut clients[number % CLIENTS];

@@ -19,9 +19,10 @@ const GHOSTS: u32 = 1 << 30;
 pub(super) const BEGIN_MS: Millis = 1_000_000_000_000;
 
 /// What nodes know of each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
     /// Everybody knows everybody, as the overlay of a cluster tells them: one step suffices.
+    #[default]
     Complete,
     /// Each node has a Kademlia table.
     Partial,
@@ -114,11 +115,6 @@ impl World {
             (0..nodes as u32).for_each(|node| world.fill_table(node));
         }
         world
-    }
-
-    /// What the nodes know of each other.
-    pub fn membership(&self) -> Membership {
-        self.membership
     }
 
     fn push(&mut self, position: Position, address: IpAddr, nature: Nature) -> u32 {

@@ -30,8 +30,8 @@ pub(super) struct Batch<'a> {
     now_ms: u64,
     /// Whether there is something to commit.
     pub(super) is_changed: bool,
-    pub(super) counts: Counts,
-    pub(super) masks: Arc<Masks>,
+    counts: Counts,
+    masks: Arc<Masks>,
     /// Hours that have a table.
     pub(super) hours: Vec<u32>,
     /// Of these, the tables that this batch has opened.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::Key;
 
-const SLOTS_MIN: usize = 1 << 10;
+const SLOTS_MIN: usize = 1 << 14;
 const SLOTS_MAX: usize = 1 << 25;
 
 /// Bits that say in which hours to look for a key.
@@ -27,13 +27,15 @@ impl Masks {
         Masks { slots, known: AtomicU64::new(known) }
     }
 
-    /// Masks with the same bits and enough slots for `records`; none if there are enough. A slot's bits go to all slots
-    /// that it falls apart into, so what is too much disappears with the hours.
+    /// Masks with the same bits and at least a slot for each record; none if there are enough. A slot's bits go to all
+    /// slots that it falls apart into, where most of them are not needed: they are gone with their hours. So that few
+    /// pile up, there are four times as many slots after each growth, and they are made before records come, not after.
     pub(super) fn grown(&self, records: usize) -> Option<Self> {
         let count = slots_for(records);
         if count <= self.slots.len() {
             return None;
         }
+        let count = count.max(4 * self.slots.len()).min(SLOTS_MAX);
         let old = |at: usize| self.slots[at & (self.slots.len() - 1)].load(Relaxed);
         let slots = (0..count).map(|at| AtomicU64::new(old(at))).collect();
         Some(Masks { slots, known: AtomicU64::new(self.known.load(Relaxed)) })
@@ -102,8 +104,8 @@ mod tests {
         for head in 0..5_000 {
             masks.note(&key(head * 977), (head % 50) as u32 + 1_000);
         }
-        let masks = masks.grown(5_000).expect("there are more records than slots");
-        assert!(masks.grown(5_000).is_none());
+        let masks = masks.grown(20_000).expect("there are more records than slots");
+        assert!(masks.grown(60_000).is_none());
         for head in 0..5_000 {
             assert!(masks.may_have(&key(head * 977), (head % 50) as u32 + 1_000));
         }

@@ -103,7 +103,7 @@ impl Snapshot {
         now_ms: u64,
     ) -> Result<Vec<NameRecord>, StoreError> {
         let mut records = Vec::new();
-        // A label has no zero byte, so the row behind that of `after` ends with one; and none begins with the last byte.
+        // A label has no zero byte, so the row behind that of `after` ends with one; none begins with the last byte.
         let first = [tables::label_row(&owner.0, after.unwrap_or_default()), vec![0]].concat();
         let end = [owner.0.as_slice(), &[0xff]].concat();
         for row in self.labels.range::<&[u8]>(first.as_slice()..end.as_slice())? {

@@ -29,8 +29,8 @@ type ByBytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 /// Name, peer and IPNS records: eight bytes of when each is over, then the record.
 pub(super) const OTHERS: TableDefinition<'static, &OtherRow, &[u8]> = TableDefinition::new("others");
-/// What of `OTHERS` and `REMEMBERED` is over in which hour. Rows of these are few beside those of providers, so they are
-/// dropped one by one.
+/// What of `OTHERS` and `REMEMBERED` is over in which hour. Rows of these are few beside those of providers, so they
+/// are dropped one by one.
 pub(super) const EXPIRING: TableDefinition<'static, &ExpiringRow, ()> = TableDefinition::new("expiring");
 /// Owner, then label, of all name records.
 pub(super) const LABELS: TableDefinition<'static, &[u8], ()> = TableDefinition::new("labels");

@@ -25,7 +25,8 @@ proptest! {
         records in prop::collection::vec((0_u8..3, 0_u64..3, 1_u64..3), 1..8),
         rotation in any::<prop::sample::Index>(),
     ) {
-        let records: Vec<Record> = records.into_iter().map(|(value, sequence, ttl)| name(value, sequence, ttl)).collect();
+        let named = records.into_iter().map(|(value, sequence, ttl)| name(value, sequence, ttl));
+        let records: Vec<Record> = named.collect();
         let winner = |records: &[Record]| {
             let mut best = records[0].clone();
             for record in records {

@@ -147,7 +147,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_record_in_its_one_form_or_none(kind in 1_u8..=4, mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_a_record_in_its_one_form_or_none(
+        kind in 1_u8..=4,
+        mut bytes in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
         bytes.insert(0, kind);
         if let Ok(record) = Record::decode(&bytes) {
             prop_assert_eq!(record.encode(), bytes);

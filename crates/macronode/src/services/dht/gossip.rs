@@ -5,7 +5,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, stream};
 use svc_dht::Gossip;
 use svc_overlay::words::Item;
-use svc_overlay::{LaneName, Overlay, StreamMessage, Subscription};
+use svc_overlay::{LaneName, Overlay, PublishStream, StreamMessage, Subscription};
 
 /// Lane of the announcements.
 const LANE: &str = "_dht";
@@ -29,7 +29,9 @@ impl OverlayGossip {
 impl Gossip for OverlayGossip {
     fn announce(&self, announcement: Bytes) {
         let message = StreamMessage { payload: announcement, outcome: None };
-        if let Err((_, error)) = self.overlay.publish_stream(TENANT, self.lane, vec![message]) {
+        // A stream of one message: a refusal of one announcement says nothing of the next.
+        let (stream, _refused) = PublishStream::new();
+        if let Err((_, error)) = self.overlay.publish_stream(TENANT, self.lane, &stream, vec![message]) {
             // It is announced again within a minute.
             tracing::debug!(%error, "the overlay takes no announcement now");
         }

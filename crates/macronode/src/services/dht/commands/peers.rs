@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use http::Method;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::args::BootstrapArgs;
 use crate::cli::ApiArgs;
-use crate::client::ApiClient;
+use crate::client::{ApiClient, PATIENCE};
 use crate::commands::Report;
 use crate::commands::table::{row, table};
 use crate::commands::text::{counted, one_line};
@@ -66,10 +67,16 @@ impl Network {
     }
 }
 
-/// Whether the node has met another one, or is alone and complete as it is.
+/// Path of the peers of the overlay, who tell each other where their DHT is.
+const OVERLAY_PATH: &str = "/overlay/peers";
+
+/// Whether the node listens, and knows as many nodes as its overlay has sessions with.
 pub async fn has_joined(api: &mut ApiClient) -> Result<bool, Failure> {
     let network: Network = api.get(PATH).await?.read(PATH)?;
-    Ok(!network.listen.is_empty())
+    let answer = api.ask(Method::GET, OVERLAY_PATH, None, PATIENCE).await?;
+    let overlay: Value = if answer.status == 200 { answer.read(OVERLAY_PATH)? } else { Value::Null };
+    let sessions = overlay["peers"].as_array().map_or(0, Vec::len);
+    Ok(!network.listen.is_empty() && network.peers.len() >= sessions)
 }
 
 /// Lists the nodes.
@@ -114,7 +121,7 @@ pub async fn bootstrap(args: &BootstrapArgs) -> Result<Report, Failure> {
     if args.node.json {
         return Ok(Report::clean(answer.text() + "\n"));
     }
-    let joined: serde_json::Value = answer.read(PATH)?;
+    let joined: Value = answer.read(PATH)?;
     Ok(Report::clean(format!("{} known\n", counted(joined["peers"].as_u64().unwrap_or(0), "node"))))
 }
 

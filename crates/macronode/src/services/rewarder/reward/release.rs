@@ -1,5 +1,5 @@
-//! `reward release` and `reward prune`: lets a node pay out a run that waits for a person, after a correction was brought
-//! to it, and remove the artifacts of one that is over.
+//! `reward release` and `reward prune`: lets a node pay out a run that waits for a person, after a correction was
+//! brought to it, and remove the artifacts of one that is over.
 
 use std::path::Path;
 use std::time::Duration;

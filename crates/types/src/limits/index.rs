@@ -1,0 +1,76 @@
+//! Limits and defaults of the index.
+
+use std::time::Duration;
+
+use super::MIB;
+
+/// Lookups waiting for a resolver, as the contract has it.
+pub const WORK_CAPACITY: usize = 512;
+/// Subjects waiting to be looked up again.
+pub const REFRESH_CAPACITY: usize = 256;
+/// Subjects looked up again at once.
+pub const REFRESH_AT_ONCE: usize = 16;
+/// Events an observer may be behind, as the contract has it.
+pub const EVENTS_CAPACITY: usize = 1024;
+/// Changes that wait for one watcher, before the oldest make room.
+pub const WATCHER_ITEMS_MAX: usize = 64;
+/// Watchers of a node.
+pub const WATCHERS_MAX: usize = 8192;
+/// A lookup ends this long before its callers' time is over, so that they get what it found.
+pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
+/// Lookups under way at once. They wait more than they work.
+pub const RESOLVERS: usize = 64;
+/// Memory for answers.
+pub const CACHE_BYTES: usize = 64 * MIB;
+/// Longest time an answer is used without asking again.
+pub const CACHE_TTL: Duration = Duration::from_secs(60);
+/// Time for which it is remembered that nobody has something.
+pub const ABSENT_TTL: Duration = Duration::from_secs(15);
+/// Time for which it is remembered that nobody could say: short, since the next try may well succeed.
+pub const UNKNOWN_TTL: Duration = Duration::from_secs(2);
+/// Interval of the purge.
+pub const PURGE_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval at which error windows are rolled.
+pub const BREAKER_ROLL: Duration = Duration::from_secs(1);
+/// Names and content that can be looked up at the start.
+pub const WARMUP_KEYS_MAX: usize = 1024;
+/// Longest name or hash at the start, in bytes.
+pub const WARMUP_KEY_BYTES_MAX: usize = 512;
+/// Time for which the first lookups wait for the network to know somebody.
+pub const WARMUP_WAIT: Duration = Duration::from_secs(10);
+/// Upstream routers.
+pub const UPSTREAMS_MAX: usize = 16;
+/// Longest address of an upstream router, in bytes.
+pub const UPSTREAM_BYTES_MAX: usize = 256;
+/// Providers of one answer.
+pub const PROVIDERS_MAX: usize = super::records::PROVIDERS_PER_KEY_MAX;
+/// Providers that one lookup looks at, before the best are taken.
+pub const CANDIDATES_MAX: usize = 4 * PROVIDERS_MAX;
+/// Updates written in one transaction.
+pub const INGEST_BATCH_MAX: usize = 256;
+/// Callers that wait for one coalesced update.
+pub const INGEST_WAITERS_MAX: usize = 1024;
+/// Time a publication has to be written.
+pub const INGEST_DEADLINE: Duration = Duration::from_secs(2);
+/// Lookups that the live page can draw.
+pub const RECENT_MAX: usize = 64;
+/// Seconds over which the load of the resolvers is averaged.
+pub const CAPACITY_WINDOW_S: usize = 60;
+/// Peers of which it is remembered how they did.
+pub const PEERS_REMEMBERED_MAX: usize = 4096;
+/// Targets that metrics name.
+pub const TARGETS_NAMED_MAX: usize = 64;
+/// Addresses with questions under way at once.
+pub const ADDRESSES_MAX: usize = 65_536;
+/// How long an idempotency key is remembered.
+pub const IDEMPOTENCY_WINDOW: Duration = Duration::from_secs(24 * 3600);
+/// Longest idempotency key, in bytes.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+/// Time a provider record holds where nobody says.
+pub const PROVIDER_TTL: Duration = Duration::from_secs(24 * 3600);
+/// Time a name holds where nobody says.
+pub const NAME_TTL: Duration = super::records::TTL_MAX;
+
+const _: () = assert!(ANSWER_MARGIN.as_millis() <= 50, "the deadline holds within 50 ms");
+const _: () = assert!(UNKNOWN_TTL.as_millis() < ABSENT_TTL.as_millis(), "not to know is worth less than to know");
+const _: () = assert!(INGEST_BATCH_MAX >= super::INDEX_INGEST_CAPACITY, "a drain writes what waits in one go");

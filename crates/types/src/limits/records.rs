@@ -1,0 +1,57 @@
+//! Limits of the records about content and of the store that keeps them.
+
+use std::time::Duration;
+
+use super::MIB;
+
+/// Longest text that is read as an id of content: a digest of 64 bytes in base 2, with what names its kind.
+pub const CONTENT_ID_TEXT_BYTES_MAX: usize = 768;
+/// Longest label of a name.
+pub const LABEL_BYTES_MAX: usize = 128;
+/// Addresses of one record.
+pub const ADDRS_MAX: usize = 8;
+/// Longest address, in its binary form.
+pub const ADDR_BYTES_MAX: usize = 128;
+/// Protocols of one provider record.
+pub const PROTOCOLS_MAX: usize = 8;
+/// Longest name of a protocol.
+pub const PROTOCOL_BYTES_MAX: usize = 64;
+/// Longest time that a record may last, and that any record of others is kept.
+pub const TTL_MAX: Duration = Duration::from_secs(48 * 3600);
+/// A record issued further in the future than this is refused: a clock may be off, but not by more.
+pub const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
+/// Largest IPNS record, as its specification has it.
+pub const IPNS_BYTES_MAX: usize = 10 * 1024;
+/// Provider records kept for one key.
+pub const PROVIDERS_PER_KEY_MAX: usize = 64;
+/// Records of all kinds that the store keeps unless told otherwise.
+pub const RECORDS_MAX: usize = 10_000_000;
+/// Largest manifest.
+pub const MANIFEST_BYTES_MAX: usize = MIB;
+/// Bytes of all manifests that the store keeps unless told otherwise.
+pub const MANIFESTS_BYTES_MAX: usize = 1024 * MIB;
+/// Pins that the store keeps, and keys that the node itself provides.
+pub const PINS_MAX: usize = 1_000_000;
+/// Largest answer remembered for an idempotency key.
+pub const REMEMBERED_BYTES_MAX: usize = 64 * 1024;
+/// Answers remembered at once.
+pub const REMEMBERED_MAX: usize = 16 * 1024;
+/// Memory in which the store keeps pages of its file.
+pub const STORE_CACHE_BYTES: usize = 64 * MIB;
+/// Largest request of the index protocol.
+pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
+/// Largest answer of the index protocol.
+pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Records of one request or answer of the index protocol.
+pub const WIRE_RECORDS_MAX: usize = 64;
+/// Closer peers named in one answer of the index protocol.
+pub const CLOSER_MAX: usize = 20;
+
+const _: () = assert!(IPNS_BYTES_MAX * 2 < REQUEST_BYTES_MAX, "any one record fits into a request");
+const _: () = assert!(MANIFEST_BYTES_MAX <= super::BODY_BYTES_MAX, "a manifest can be sent in one request");
+const _: () = assert!(PROVIDERS_PER_KEY_MAX <= WIRE_RECORDS_MAX, "all providers of a key fit into one answer");
+const _: () = assert!(
+    (ADDRS_MAX * (ADDR_BYTES_MAX + 2) + PROTOCOLS_MAX * (PROTOCOL_BYTES_MAX + 1) + 256) * PROVIDERS_PER_KEY_MAX
+        < ANSWER_BYTES_MAX,
+    "the largest provider records of a key fit into one answer"
+);
