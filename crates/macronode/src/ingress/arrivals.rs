@@ -37,7 +37,6 @@ impl Arrivals {
     }
 
     #[cfg(not(feature = "quic"))]
-    #[expect(clippy::unnecessary_wraps, reason = "with QUIC a socket may be missing")]
     pub fn new(tcp: TcpListener, _ingress: &Ingress) -> io::Result<Self> {
         Ok(Arrivals { tcp })
     }
