@@ -1,8 +1,8 @@
 //! QUIC as a second carrier of sessions: the same identities, HELLO, bounds and deadlines, and a stream for each flow.
 //!
 //! [`Incoming::accept`] makes the same [`Session`] as [`crate::accept`], and [`crate::dial`] dials what is written as
-//! `NODEID@quic:HOST:PORT`. Each side opens one stream for its control frames and up to [`LANES_MAX`] for the frames of its flows, so that a packet
-//! that is lost holds up one flow and not the others.
+//! `NODEID@quic:HOST:PORT`. Each side opens one stream for its control frames and up to [`LANES_MAX`] for the frames of
+//! its flows, so that a packet that is lost holds up one flow and not the others.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -131,7 +131,7 @@ impl Source {
     }
 }
 
-/// Keeps the time of the frame that is not whole yet: it runs from the frame's first byte, and that came no earlier than
+/// Keeps the time of the frame that is not whole yet: it runs from the frame's first byte, which came no earlier than
 /// the last whole frame.
 pub(crate) fn note_frame(
     began: &mut Option<Instant>,
