@@ -37,6 +37,7 @@ const STEPS: &[Step] = &[
     Step { name: "maps", about: "the generated map under the real Mermaid parser", action: maps::check },
     Step { name: "deny", about: "licences, bans, sources", action: |s| s.run_line(DENY) },
     Step { name: "test", about: "every unit and black-box test", action: test },
+    Step { name: "quic", about: "sessions over QUIC, which is not in an ordinary build", action: quic },
     Step { name: "doctest", about: "the examples in the documentation", action: doctest },
     Step { name: "current-thread", about: "black-box tests on the one-thread runtime", action: test_current_thread },
     Step { name: "clients", about: "real SQS clients do a real job on a node", action: clients::check },
@@ -78,6 +79,14 @@ fn clippy(session: &mut Session) -> Result<()> {
 fn test(session: &mut Session) -> Result<()> {
     let command = test_command(session, Tests::All, "ci");
     session.run_tests(&command)
+}
+
+/// The crate alone: with another feature everything above it would be built again.
+fn quic(session: &mut Session) -> Result<()> {
+    session.run_line("cargo clippy -p ron-transport --features quic --all-targets -- -D warnings")?;
+    let has_nextest = CommandLine::new("cargo nextest --version").is_ok(&session.root);
+    let runner = if has_nextest { "cargo nextest run --profile ci" } else { "cargo test" };
+    session.run_tests(&CommandLine::new(&format!("{runner} -p ron-transport --features quic")))
 }
 
 fn doctest(session: &mut Session) -> Result<()> {

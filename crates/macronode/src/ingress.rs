@@ -4,6 +4,7 @@
 //! certificate and a client none. Sessions of nodes go to the service that keeps them; sessions of clients are served
 //! here: each frame goes to the surface of its application, whole requests by way of the work queue.
 
+mod arrivals;
 mod client;
 
 use std::net::SocketAddr;
@@ -19,8 +20,9 @@ use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
 use ron_transport::{ConnectError, GoAway, NodeId, Remote, Session, SessionLimits, Tls};
 use ron_types::{Error, Kind};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
+use self::arrivals::{Arrival, Arrivals};
 use crate::config::Config;
 use crate::work::WorkPort;
 
@@ -92,6 +94,7 @@ impl Ingress {
 /// The task: accepts connections and serves them until it is told to stop.
 pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpListener, ingress: Ingress) -> TaskResult {
     let listener = TcpListener::from_std(listener).map_err(|error| TaskError::Failed(error.to_string()))?;
+    let arrivals = Arrivals::new(listener, &ingress).map_err(|error| TaskError::Failed(error.to_string()))?;
     let metrics = Arc::clone(context.kernel().metrics());
     let connection_limits = || ingress.config.get().value.connection_limits();
     let mut limiter = ConnectionLimiter::new("oap", &metrics, connection_limits());
@@ -108,15 +111,15 @@ pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpList
                 limiter.tidy();
                 continue;
             }
-            accepted = listener.accept() => accepted,
+            accepted = arrivals.next() => accepted,
         };
         match accepted {
-            Ok((stream, address)) => {
+            Ok((arrival, address)) => {
                 // Refused before the handshake: it is the costly part, and without it there is nothing to answer in.
                 let Some(slot) = limiter.admit(address.ip(), connection_limits()) else { continue };
                 let metrics = Arc::clone(&metrics);
                 let connection = Connection { context: context.clone(), ingress: ingress.clone(), metrics, address };
-                connections.spawn(connection.serve(stream, slot));
+                connections.spawn(connection.serve(arrival, slot));
             }
             Err(error) => {
                 metrics.io_errors.at("accept").inc();
@@ -125,7 +128,7 @@ pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpList
             }
         }
     }
-    drop(listener);
+    arrivals.close();
     connections.finish(context.stop_deadline()).await;
     Ok(())
 }
@@ -139,10 +142,10 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream, slot: Slot) {
+    async fn serve(self, arrival: Arrival, slot: Slot) {
         let limits = self.ingress.limits();
         let hello = self.ingress.hello(&limits);
-        let accepting = ron_transport::accept(stream, &self.ingress.tls, hello, &limits);
+        let accepting = arrival.accept(&self.ingress.tls, hello, &limits);
         let accepted = tokio::select! {
             () = self.context.stopping() => return,
             accepted = accepting => accepted,

@@ -27,6 +27,10 @@ pub struct Options {
     /// Post-quantum key exchange: preferred (`hybrid`), `required`, or `off`.
     #[schemars(extend("x-setting" = process(choice(&["hybrid", "required", "off"]))))]
     pub tls_pq: PostQuantumChoice,
+    /// Whether nodes and clients are also heard over QUIC, on the UDP port of the same number as the OAP port.
+    #[cfg(feature = "quic")]
+    #[schemars(extend("x-setting" = process(choice(&["off", "on"]))))]
+    pub quic: QuicChoice,
     /// Time in which a node must have shown who it is.
     #[schemars(extend("x-setting" = live(time(100, MINUTE_MS))))]
     pub handshake_timeout: TimeSpan,
@@ -84,6 +88,17 @@ pub enum PostQuantumChoice {
     Required,
     /// Classical key exchange alone.
     Off,
+}
+
+/// Whether there is QUIC beside TCP.
+#[cfg(feature = "quic")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum QuicChoice {
+    /// TCP alone.
+    Off,
+    /// Both.
+    On,
 }
 
 /// What a full queue to a peer leads to.
@@ -155,6 +170,8 @@ impl Default for Options {
             peers: Vec::new(),
             accept: Accept::Auto,
             tls_pq: PostQuantumChoice::Hybrid,
+            #[cfg(feature = "quic")]
+            quic: QuicChoice::Off,
             handshake_timeout: TimeSpan::from_duration(limits::HANDSHAKE_TIMEOUT),
             idle_timeout: TimeSpan::from_duration(limits::IDLE_TIMEOUT),
             peer_inflight_frames: limits::QUEUE_CAPACITY,

@@ -240,7 +240,7 @@ impl Peers {
             node_id: *node_id,
             address: match (&row.link, &row.wanted) {
                 (Some(link), None) => link.facts.address.to_string(),
-                (_, Some(wanted)) => wanted.address.host_and_port(),
+                (_, Some(wanted)) => wanted.address.address(),
                 (None, None) => String::new(),
             },
             state: match (&row.link, row.dialing) {

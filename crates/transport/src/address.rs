@@ -1,4 +1,4 @@
-//! Where a node is: its id and the address of its OAP port, `NODEID@HOST:PORT`.
+//! Where a node is: its id and the address of its OAP port, `NODEID@HOST:PORT`, or `NODEID@quic:HOST:PORT`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,9 +17,27 @@ pub struct PeerAddress {
     pub node_id: NodeId,
     /// Host name or IP address, without brackets.
     pub host: String,
-    /// TCP port.
+    /// Port of the carrier.
     pub port: u16,
+    /// What carries the session.
+    pub carrier: Carrier,
 }
+
+/// What carries a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Carrier {
+    /// TLS over TCP.
+    #[default]
+    Tcp,
+    /// QUIC, over UDP: `quic:` before the host.
+    #[cfg(feature = "quic")]
+    Quic,
+}
+
+/// What stands before the host of a node that is dialled over QUIC.
+#[cfg(feature = "quic")]
+const QUIC_PREFIX: &str = "quic:";
 
 /// Reason why a text is no peer address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,12 +57,13 @@ pub enum AddressError {
 }
 
 impl PeerAddress {
-    /// The address of a node at `HOST:PORT`, an IPv6 address in brackets.
-    pub fn new(node_id: NodeId, host_and_port: &str) -> Result<Self, AddressError> {
+    /// The address of a node at `HOST:PORT`, an IPv6 address in brackets; or at `quic:HOST:PORT`.
+    pub fn new(node_id: NodeId, address: &str) -> Result<Self, AddressError> {
+        let (carrier, host_and_port) = Carrier::split(address);
         let (host, port) = host_and_port.rsplit_once(':').ok_or(AddressError::Port)?;
         let port = port.parse().ok().filter(|port| *port > 0).ok_or(AddressError::Port)?;
         let host = bare_host(host).ok_or(AddressError::Host)?;
-        Ok(PeerAddress { node_id, host: host.to_owned(), port })
+        Ok(PeerAddress { node_id, host: host.to_owned(), port, carrier })
     }
 
     /// `HOST:PORT`, an IPv6 address in brackets.
@@ -53,6 +72,33 @@ impl PeerAddress {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
         }
+    }
+
+    /// The address as [`PeerAddress::new`] reads it: [`PeerAddress::host_and_port`], after the carrier where it is not
+    /// TCP.
+    pub fn address(&self) -> String {
+        match self.carrier {
+            Carrier::Tcp => self.host_and_port(),
+            #[cfg(feature = "quic")]
+            Carrier::Quic => format!("{QUIC_PREFIX}{}", self.host_and_port()),
+        }
+    }
+}
+
+impl Carrier {
+    /// The carrier that an address names, and the rest of it.
+    #[cfg(feature = "quic")]
+    fn split(address: &str) -> (Self, &str) {
+        // A host may be called `quic`; then only its port follows.
+        match address.strip_prefix(QUIC_PREFIX).filter(|rest| rest.contains(':')) {
+            Some(rest) => (Carrier::Quic, rest),
+            None => (Carrier::Tcp, address),
+        }
+    }
+
+    #[cfg(not(feature = "quic"))]
+    fn split(address: &str) -> (Self, &str) {
+        (Carrier::Tcp, address)
     }
 }
 
@@ -77,7 +123,7 @@ impl FromStr for PeerAddress {
 
 impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}", self.node_id, self.host_and_port())
+        write!(f, "{}@{}", self.node_id, self.address())
     }
 }
 
@@ -118,6 +164,24 @@ mod tests {
         check("node-1.example:9000", Ok(("node-1.example", 9000)));
         check("127.0.0.1:1", Ok(("127.0.0.1", 1)));
         check("[::1]:65535", Ok(("::1", 65535)));
+    }
+
+    #[cfg(feature = "quic")]
+    #[test]
+    fn the_carrier_stands_before_the_host() {
+        check("quic:node-1.example:9000", Ok(("node-1.example", 9000)));
+        check("quic:[::1]:65535", Ok(("::1", 65535)));
+        check("quic:host:", Err(AddressError::Port));
+        check("quic:quic:host:1", Err(AddressError::Host));
+        let carrier = |address: &str| format!("{ID}@{address}").parse::<PeerAddress>().map(|peer| peer.carrier);
+        assert_eq!(carrier("quic:host:9"), Ok(Carrier::Quic));
+        assert_eq!(carrier("quic:9"), Ok(Carrier::Tcp), "a host of that name");
+    }
+
+    #[cfg(not(feature = "quic"))]
+    #[test]
+    fn a_carrier_that_is_not_built_in_is_refused() {
+        check("quic:host:9", Err(AddressError::Host));
     }
 
     #[test]

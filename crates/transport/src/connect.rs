@@ -14,20 +14,20 @@ use rustls::{AlertDescription, CertificateError, OtherError, PeerIncompatible};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::address::PeerAddress;
+use crate::address::{Carrier, PeerAddress};
 use crate::closed::{BadHello, ConnectError, Stage};
 use crate::identity::NodeId;
 use crate::limits::SessionLimits;
 use crate::outbox::Outbox;
-use crate::reader::{Dry, Reader, Source};
+use crate::reader::{Dry, Input, Reader, Source};
 use crate::records::{Outgoing, Records, Side};
 use crate::scheduler::Bounds;
 use crate::session::{Direction, Remote, Session, SessionFacts};
 use crate::tls::{ClientTls, PostQuantum, Tls, group_name, pin};
-use crate::writer::Writer;
+use crate::writer::{Output, Writer};
 
 /// The first frame of a connection: a kind byte and the JSON of HELLO.
-const FIRST_FRAME_BYTES_MAX: usize = HEADER_BYTES + 1 + HELLO_BYTES_MAX;
+pub(crate) const FIRST_FRAME_BYTES_MAX: usize = HEADER_BYTES + 1 + HELLO_BYTES_MAX;
 
 /// Takes a connection that somebody else made: TLS and HELLO within [`SessionLimits::handshake_timeout`].
 ///
@@ -62,7 +62,7 @@ pub async fn dial(
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
     let hello = Hello { node_id: Some(tls.node_id().to_string()), ..hello };
-    dial_tcp(peer, tls.client(), hello, limits).await
+    dial_by_carrier(peer, tls.client(), hello, limits).await
 }
 
 /// Dials a node as a client, which shows no certificate; what it may do, its token says.
@@ -73,7 +73,7 @@ pub async fn dial_as_client(
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
     let hello = Hello { node_id: None, ..hello };
-    dial_tcp(node, &ClientTls::anonymous(post_quantum), hello, limits).await
+    dial_by_carrier(node, &ClientTls::anonymous(post_quantum), hello, limits).await
 }
 
 /// [`dial`] on a connection that is there already.
@@ -90,6 +90,20 @@ pub async fn dial_on(
     let side = client_side(tls.client(), expected)?;
     let beginning = Beginning::new(reader, writer, side, tls.post_quantum(), limits);
     beginning.establish(Direction::Out, address, hello, limits).await
+}
+
+async fn dial_by_carrier(
+    peer: &PeerAddress,
+    tls: &ClientTls,
+    hello: Hello,
+    limits: &SessionLimits,
+) -> Result<Session, ConnectError> {
+    match peer.carrier {
+        Carrier::Tcp => dial_tcp(peer, tls, hello, limits).await,
+        // Boxed: it is larger than the other, and those who dial over TCP would carry it along.
+        #[cfg(feature = "quic")]
+        Carrier::Quic => Box::pin(crate::quic::dial(peer, tls, hello, limits)).await,
+    }
 }
 
 async fn dial_tcp(
@@ -155,8 +169,7 @@ impl Beginning {
         let too_late = |stage| move |_| ConnectError::Timeout { stage };
         deadline.run("tls_handshake", self.handshake()).await.map_err(too_late(Stage::Tls))??;
         let remote = self.remote()?;
-        let frame_bytes_max = u32::try_from(limits.frame_bytes_max).unwrap_or(u32::MAX);
-        let hello = Hello { max_frame: hello.max_frame.min(frame_bytes_max), ..hello };
+        let hello = within_limits(hello, limits);
         let exchange = self.exchange_hello(&hello, remote);
         let (their_hello, agreed) = deadline.run("hello", exchange).await.map_err(too_late(Stage::Hello))??;
         let tls_group = self
@@ -227,20 +240,8 @@ impl Beginning {
     }
 
     fn into_session(mut self, facts: SessionFacts, limits: &SessionLimits) -> Session {
-        let frame_bytes_max = facts.agreed.max_frame;
-        self.source.decoder.set_frame_bytes_max(frame_bytes_max);
-        let bounds = Bounds {
-            // A frame as large as agreed must fit, or it could never be sent.
-            bytes_max: limits.egress_bytes_max.max(frame_bytes_max),
-            frames_max: limits.egress_frames_max.max(1),
-            control_bytes_max: limits.control_bytes_reserve,
-        };
-        let outbox = Outbox::new(bounds, frame_bytes_max);
-        let limits = Arc::new(limits.clone());
-        let inflates = facts.agreed.has(FEATURE_ZSTD);
-        let reader = Reader::new(self.source, outbox.clone(), Arc::clone(&limits), inflates);
-        let writer = Writer::new(self.writer, self.records, outbox.clone(), limits);
-        Session { facts: Arc::new(facts), reader, writer, outbox }
+        self.source.decoder.set_frame_bytes_max(facts.agreed.max_frame);
+        new_session(facts, self.source.into(), Output::tls(self.writer, self.records), limits)
     }
 
     pub(crate) async fn fill(&mut self) -> Result<(), ConnectError> {
@@ -249,6 +250,8 @@ impl Beginning {
             Dry::End => io::Error::from(io::ErrorKind::UnexpectedEof).into(),
             Dry::Io(error) => error.into(),
             Dry::Tls(error) => connect_error(error, self.post_quantum),
+            #[cfg(feature = "quic")]
+            Dry::NotAgreed(what) => io::Error::new(io::ErrorKind::InvalidData, what).into(),
         })
     }
 
@@ -269,8 +272,31 @@ impl Beginning {
     }
 }
 
+/// A session on a connection that has said and heard HELLO.
+pub(crate) fn new_session(facts: SessionFacts, input: Input, output: Output, limits: &SessionLimits) -> Session {
+    let frame_bytes_max = facts.agreed.max_frame;
+    let bounds = Bounds {
+        // A frame as large as agreed must fit, or it could never be sent.
+        bytes_max: limits.egress_bytes_max.max(frame_bytes_max),
+        frames_max: limits.egress_frames_max.max(1),
+        control_bytes_max: limits.control_bytes_reserve,
+    };
+    let outbox = Outbox::new(bounds, frame_bytes_max);
+    let limits = Arc::new(limits.clone());
+    let inflates = facts.agreed.has(FEATURE_ZSTD);
+    let reader = Reader::new(input, outbox.clone(), Arc::clone(&limits), inflates);
+    let writer = Writer::new(output, outbox.clone(), limits);
+    Session { facts: Arc::new(facts), reader, writer, outbox }
+}
+
+/// What is said to the other side: no larger frames than the limits allow.
+pub(crate) fn within_limits(hello: Hello, limits: &SessionLimits) -> Hello {
+    let frame_bytes_max = u32::try_from(limits.frame_bytes_max).unwrap_or(u32::MAX);
+    Hello { max_frame: hello.max_frame.min(frame_bytes_max), ..hello }
+}
+
 /// Whether a HELLO fits ours, and fits who its sender is.
-fn judge(ours: &Hello, theirs: Hello, remote: Remote) -> Result<(Hello, Agreed), ConnectError> {
+pub(crate) fn judge(ours: &Hello, theirs: Hello, remote: Remote) -> Result<(Hello, Agreed), ConnectError> {
     let claimed: Option<NodeId> = theirs.node_id.as_deref().and_then(|id| id.parse().ok());
     match (remote, claimed) {
         (Remote::Node(expected), Some(got)) if got != expected => return Err(ConnectError::WrongPin { expected, got }),

@@ -11,6 +11,8 @@ mod connect;
 mod identity;
 mod limits;
 mod outbox;
+#[cfg(feature = "quic")]
+pub mod quic;
 mod reader;
 mod records;
 pub mod scheduler;
@@ -22,7 +24,7 @@ mod timer;
 mod tls;
 mod writer;
 
-pub use address::{AddressError, PeerAddress};
+pub use address::{AddressError, Carrier, PeerAddress};
 pub use closed::{BadHello, Closed, ConnectError, GoAway, Stage};
 pub use connect::{accept, accept_on, dial, dial_as_client, dial_on};
 pub use identity::{KeyError, NODE_ID_BYTES, NodeId, NodeKey, NotANodeId};

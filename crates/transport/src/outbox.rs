@@ -331,6 +331,37 @@ impl Outbox {
         })
     }
 
+    /// [`Outbox::poll_work`] for a writer with a way for each flow: of those that are free.
+    #[cfg(feature = "quic")]
+    pub(crate) fn poll_free_work(
+        &self,
+        context: &Context<'_>,
+        bytes: usize,
+        is_free: impl FnMut(Option<u64>) -> bool,
+        batch: &mut Vec<(Option<u64>, Frame)>,
+    ) -> Poll<Work> {
+        self.with(|state, wakes| {
+            if let Some(stop) = state.stop() {
+                return Poll::Ready(Work::Stop(stop));
+            }
+            state.scheduler.take_free(bytes, is_free, batch);
+            if !batch.is_empty() {
+                wakes.room = std::mem::take(&mut state.room);
+                return Poll::Ready(Work::Write);
+            }
+            if state.drain_by.is_some() && state.scheduler.is_empty() {
+                return Poll::Ready(Work::Finish);
+            }
+            state.writer = Some(context.waker().clone());
+            Poll::Pending
+        })
+    }
+
+    /// How the session ended, once it has.
+    pub(crate) fn ended(&self) -> Option<Closed> {
+        self.lock().ended.clone()
+    }
+
     /// While the writer waits for the socket: whether it should stop waiting. It is woken when that changes.
     pub(crate) fn poll_stop(&self, context: &Context<'_>) -> Poll<Closed> {
         let mut state = self.lock();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use oap::{AppId, Control, ControlError, Decoder, Flags, Frame, compress};
+use oap::{AppId, Control, ControlError, Decoder, Flags, Frame, FrameError, compress};
 use ron_kernel::{Deadline, clock};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
@@ -49,17 +49,22 @@ pub enum Heard {
 
 /// The reading half of a session.
 pub struct Reader {
-    source: Source,
+    input: Input,
     outbox: Outbox,
     limits: Arc<SessionLimits>,
     /// Whether frames may come compressed.
     inflates: bool,
-    /// When bytes last came.
-    last_bytes: Instant,
-    /// When the frame that is not whole yet began; judged from the end of the last batch on.
-    frame_began: Option<Instant>,
     timer: Timer,
     ended: Option<Closed>,
+}
+
+/// What carries the frames here, chosen when the session begins.
+pub(crate) enum Input {
+    /// One TCP connection with TLS.
+    Tls(Source),
+    /// The streams of a QUIC connection.
+    #[cfg(feature = "quic")]
+    Quic(crate::quic::Input),
 }
 
 /// Where plain bytes come from: the connection, the record layer, and the decoder they end up in.
@@ -67,6 +72,10 @@ pub(crate) struct Source {
     io: Box<dyn AsyncRead + Send + Unpin>,
     records: Arc<Records>,
     pub(crate) decoder: Decoder,
+    /// When bytes last came.
+    last_bytes: Instant,
+    /// When the frame that is not whole yet began; judged from the end of the last batch on.
+    frame_began: Option<Instant>,
 }
 
 /// Why a source has no more bytes.
@@ -75,11 +84,15 @@ pub(crate) enum Dry {
     End,
     Tls(rustls::Error),
     Io(io::Error),
+    /// The other side did what was not agreed on.
+    #[cfg(feature = "quic")]
+    NotAgreed(&'static str),
 }
 
 impl Source {
     pub(crate) fn new(io: Box<dyn AsyncRead + Send + Unpin>, records: Arc<Records>, frame_bytes_max: usize) -> Self {
-        Source { io, records, decoder: Decoder::new(frame_bytes_max) }
+        let decoder = Decoder::new(frame_bytes_max);
+        Source { io, records, decoder, last_bytes: clock::now(), frame_began: None }
     }
 
     /// Reads once and decrypts what came; ready also if that made no plain byte.
@@ -94,6 +107,7 @@ impl Source {
             let plain = self.decoder.buffer();
             // Room for what has arrived and nothing else: whatever a header promises, only bytes that are here cost.
             plain.reserve(count);
+            self.last_bytes = clock::now();
             let opened = self.records.open(&mut scratch[..HEADROOM_BYTES + count], HEADROOM_BYTES, plain);
             Poll::Ready(opened.map_err(Dry::Tls))
         })
@@ -108,20 +122,119 @@ impl Source {
     fn is_inside_frame(&self) -> bool {
         self.decoder.is_inside_frame() || self.records.is_inside_record()
     }
+
+    fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        let frame = self.decoder.next()?;
+        let is_inside_frame = || self.decoder.is_inside_frame() || self.records.is_inside_record();
+        note_frame(&mut self.frame_began, frame.is_some(), is_inside_frame, self.last_bytes);
+        Ok(frame)
+    }
+}
+
+/// Keeps the time of the frame that is not whole yet: it runs from the frame's first byte, which came no earlier than
+/// the last whole frame.
+pub(crate) fn note_frame(
+    began: &mut Option<Instant>,
+    is_whole: bool,
+    is_inside_frame: impl FnOnce() -> bool,
+    last_bytes: Instant,
+) {
+    if is_whole || !is_inside_frame() {
+        *began = None;
+    } else {
+        began.get_or_insert(last_bytes);
+    }
+}
+
+impl Input {
+    /// The next whole frame; none if more must be read first.
+    fn next_frame(&mut self) -> Result<Option<Frame>, Closed> {
+        match self {
+            Input::Tls(source) => Ok(source.next_frame()?),
+            #[cfg(feature = "quic")]
+            Input::Quic(input) => input.next_frame(),
+        }
+    }
+
+    /// Reads once; ready also if that made no plain byte.
+    fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Dry>> {
+        match self {
+            Input::Tls(source) => source.poll_fill(context),
+            #[cfg(feature = "quic")]
+            Input::Quic(input) => input.poll_fill(context),
+        }
+    }
+
+    /// Why there is no more, if that is known without reading.
+    fn known_end(&self) -> Option<Dry> {
+        match self {
+            // Without waiting for the end of the connection: a side that is done need not hurry with that.
+            Input::Tls(source) => source.records.is_peer_done().then(|| source.end()),
+            #[cfg(feature = "quic")]
+            Input::Quic(_) => None,
+        }
+    }
+
+    fn last_bytes(&self) -> Instant {
+        match self {
+            Input::Tls(source) => source.last_bytes,
+            #[cfg(feature = "quic")]
+            Input::Quic(input) => input.last_bytes(),
+        }
+    }
+
+    fn frame_began(&self) -> Option<Instant> {
+        match self {
+            Input::Tls(source) => source.frame_began,
+            #[cfg(feature = "quic")]
+            Input::Quic(input) => input.frame_began(),
+        }
+    }
+
+    fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
+        match self {
+            Input::Tls(source) => source.decoder.set_frame_bytes_max(frame_bytes_max),
+            #[cfg(feature = "quic")]
+            Input::Quic(input) => input.set_frame_bytes_max(frame_bytes_max),
+        }
+    }
+
+    fn shrink(&mut self) {
+        match self {
+            Input::Tls(source) => source.decoder.shrink(),
+            #[cfg(feature = "quic")]
+            Input::Quic(input) => input.shrink(),
+        }
+    }
+
+    fn buffered_bytes(&self) -> usize {
+        match self {
+            Input::Tls(source) => source.decoder.capacity() + source.records.leftover_bytes(),
+            #[cfg(feature = "quic")]
+            Input::Quic(input) => input.buffered_bytes(),
+        }
+    }
+}
+
+impl From<Source> for Input {
+    fn from(mut source: Source) -> Self {
+        // HELLO is over: the times of a session begin.
+        source.last_bytes = clock::now();
+        source.frame_began = source.is_inside_frame().then_some(source.last_bytes);
+        Input::Tls(source)
+    }
 }
 
 impl Reader {
-    pub(crate) fn new(source: Source, outbox: Outbox, limits: Arc<SessionLimits>, inflates: bool) -> Self {
-        let now = clock::now();
-        let frame_began = source.is_inside_frame().then_some(now);
-        Reader { source, outbox, limits, inflates, last_bytes: now, frame_began, timer: Timer::default(), ended: None }
+    pub(crate) fn new(input: Input, outbox: Outbox, limits: Arc<SessionLimits>, inflates: bool) -> Self {
+        Reader { input, outbox, limits, inflates, timer: Timer::default(), ended: None }
     }
 
     /// Changes the bound on frames that are read, from the next header on; for a side that has yet to show who it is.
     /// Never more than was agreed on.
     pub fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         let agreed = self.outbox.frame_bytes_max();
-        self.source.decoder.set_frame_bytes_max(frame_bytes_max.min(agreed));
+        self.input.set_frame_bytes_max(frame_bytes_max.min(agreed));
     }
 
     /// Waits for frames and appends all that one read brought to `heard`, at least one. Cancel safe.
@@ -146,14 +259,19 @@ impl Reader {
             if heard.len() > had {
                 return Poll::Ready(Ok(()));
             }
-            if self.ended.is_none() && self.source.records.is_peer_done() {
-                // Without waiting for the end of the connection: a side that is done need not hurry with that.
-                self.end(Closed::from(self.source.end()));
+            if let Some(dry) = self.input.known_end()
+                && self.ended.is_none()
+            {
+                self.end(Closed::from(dry));
                 continue;
             }
-            match self.source.poll_fill(context) {
-                Poll::Ready(Ok(())) => self.last_bytes = clock::now(),
-                Poll::Ready(Err(dry)) => self.end(Closed::from(dry)),
+            match self.input.poll_fill(context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(dry)) => {
+                    // The half that ended first knows why.
+                    let closed = self.outbox.ended().unwrap_or_else(|| Closed::from(dry));
+                    self.end(closed);
+                }
                 Poll::Pending => return self.poll_waiting(context),
             }
         }
@@ -161,7 +279,7 @@ impl Reader {
 
     /// There is nothing to read: the time runs, and memory is given back.
     fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
-        self.source.decoder.shrink();
+        self.input.shrink();
         let (ended, drain_by) = self.outbox.watch(context);
         if let Some(ended) = ended {
             self.ended = Some(ended.clone());
@@ -176,16 +294,14 @@ impl Reader {
     }
 
     fn deadline(&self) -> (Deadline, &'static str) {
-        match self.frame_began {
+        match self.input.frame_began() {
             Some(began) => (Deadline::at(began + self.limits.read_timeout), "read"),
-            None => (Deadline::at(self.last_bytes + self.limits.idle_timeout), "idle"),
+            None => (Deadline::at(self.input.last_bytes() + self.limits.idle_timeout), "idle"),
         }
     }
 
     fn take_frames(&mut self, heard: &mut Vec<Heard>) -> Result<(), Closed> {
-        let mut has_frames = false;
-        while let Some(frame) = self.source.decoder.next()? {
-            has_frames = true;
+        while let Some(frame) = self.input.next_frame()? {
             if frame.app == AppId::CONTROL {
                 self.take_control(&frame, heard)?;
             } else if frame.has(Flags::COMP) {
@@ -194,13 +310,6 @@ impl Reader {
                 heard.push(Heard::Frame(frame));
             }
         }
-        // The time of a frame runs from its first byte, and its first byte came no earlier than the last batch.
-        if has_frames || !self.source.is_inside_frame() {
-            self.frame_began = None;
-        }
-        if self.source.is_inside_frame() {
-            self.frame_began.get_or_insert(self.last_bytes);
-        }
         Ok(())
     }
 
@@ -208,7 +317,7 @@ impl Reader {
         match Control::parse(frame)? {
             // One that finds no room is lost: a flood of PING gets as many answers as fit, and costs nothing more.
             Control::Ping { nonce } => drop(self.outbox.control(&Control::Pong { nonce })),
-            Control::Pong { nonce } => self.outbox.pong(nonce, self.last_bytes),
+            Control::Pong { nonce } => self.outbox.pong(nonce, self.input.last_bytes()),
             Control::Credit { flow, bytes } => heard.push(Heard::Credit { flow, bytes }),
             Control::GoAway { code, last_corr, reason } => {
                 heard.push(Heard::GoAway(GoAway { code, last_corr, reason }));
@@ -237,7 +346,7 @@ impl Reader {
 
     /// Bytes of buffers that this half holds now.
     pub fn buffered_bytes(&self) -> usize {
-        self.source.decoder.capacity() + self.source.records.leftover_bytes()
+        self.input.buffered_bytes()
     }
 }
 
@@ -247,6 +356,8 @@ impl From<Dry> for Closed {
             Dry::End => Closed::Done,
             Dry::Tls(error) => Closed::Tls(Arc::new(error)),
             Dry::Io(error) => Closed::broken(error),
+            #[cfg(feature = "quic")]
+            Dry::NotAgreed(what) => Closed::NotAgreed(what),
         }
     }
 }

@@ -145,6 +145,34 @@ impl Scheduler {
         }
     }
 
+    /// [`Scheduler::take`] where each flow has its own way: frames of those flows whose way is free, with the flow of
+    /// each. No flow means the control frames. What has no free way keeps its place, and its room in the bounds.
+    pub fn take_free(
+        &mut self,
+        bytes: usize,
+        mut is_free: impl FnMut(Option<u64>) -> bool,
+        batch: &mut Vec<(Option<u64>, Frame)>,
+    ) {
+        if is_free(None) {
+            self.control_bytes = 0;
+            batch.extend(self.control.drain(..).map(|frame| (None, frame)));
+        }
+        let (mut taken, mut passed_over, mut frames) = (0, 0, VecDeque::new());
+        while taken < bytes
+            && passed_over < self.turns.len()
+            && let Some(&flow) = self.turns.front()
+        {
+            if is_free(Some(flow)) {
+                passed_over = 0;
+                taken += self.take_turn(bytes - taken, &mut frames);
+                batch.extend(frames.drain(..).map(|frame| (Some(flow), frame)));
+            } else {
+                passed_over += 1;
+                self.turns.rotate_left(1);
+            }
+        }
+    }
+
     /// The common case of one flow: its queue and the empty batch change places, which spares moving each frame while
     /// others wait for the lock.
     fn take_whole_queue(&mut self, bytes: usize, batch: &mut VecDeque<Frame>) -> bool {

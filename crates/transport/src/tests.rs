@@ -2,7 +2,7 @@
 
 mod closing;
 mod deadlines;
-mod harness;
+pub(crate) mod harness;
 mod hello;
 mod identity;
 mod pressure;

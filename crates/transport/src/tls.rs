@@ -113,10 +113,19 @@ impl ClientTls {
 
     /// Settings that accept exactly one node. They are made for each dial, because the pin is part of them.
     pub(crate) fn pinned_to(&self, node_id: NodeId) -> Result<Arc<ClientConfig>, rustls::Error> {
+        self.believing(self.pin_of(node_id))
+    }
+
+    pub(crate) fn pin_of(&self, node_id: NodeId) -> Arc<pin::OneNode> {
+        Arc::new(pin::OneNode::new(node_id, &self.provider))
+    }
+
+    /// [`ClientTls::pinned_to`] with a pin that somebody wants to ask afterwards.
+    pub(crate) fn believing(&self, pin: Arc<pin::OneNode>) -> Result<Arc<ClientConfig>, rustls::Error> {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(pin::OneNode::new(node_id, &self.provider)));
+            .with_custom_certificate_verifier(pin);
         let mut config = match &self.identity {
             Some(identity) => builder.with_client_auth_cert(vec![identity.0.clone()], identity.1.clone_key())?,
             None => builder.with_no_client_auth(),

@@ -20,11 +20,11 @@ use crate::records::{Outgoing, Records};
 use crate::timer::Timer;
 
 /// Bytes of frames taken from the outbox at once; a control frame that comes meanwhile waits for no more than this.
-const TURN_BYTES: usize = 128 * 1024;
+pub(crate) const TURN_BYTES: usize = 128 * 1024;
 /// Frames are copied together up to about this many bytes and then encrypted.
 const GATHER_BYTES: usize = 64 * 1024;
 /// A payload from this size on is encrypted from where it is: the copy would cost more than the record it shares.
-const LARGE_PAYLOAD_BYTES: usize = 16 * 1024;
+pub(crate) const LARGE_PAYLOAD_BYTES: usize = 16 * 1024;
 /// Memory that a thread keeps for the next turn at most; more was for a frame of unusual size.
 const SCRATCH_BYTES_KEPT: usize = 512 * 1024;
 /// Time after which the first PING goes out.
@@ -45,22 +45,43 @@ struct Scratch {
 
 /// The writing half of a session.
 pub struct Writer {
+    output: Output,
+    pace: Pace,
+    /// Whether it has said how the session ended.
+    is_over: bool,
+}
+
+/// What carries the frames to the other side, chosen when the session begins.
+pub(crate) enum Output {
+    /// One TCP connection with TLS.
+    Tls(TlsOutput),
+    /// The streams of a QUIC connection.
+    #[cfg(feature = "quic")]
+    Quic(crate::quic::Output),
+}
+
+/// What a writer goes by, whatever carries its frames: the queue, the deadlines, and when the next PING is due.
+pub(crate) struct Pace {
+    pub(crate) outbox: Outbox,
+    pub(crate) limits: Arc<SessionLimits>,
+    pub(crate) next_ping: Instant,
+    ping_number: u64,
+    /// Whether something was written since the last PING.
+    pub(crate) was_busy: bool,
+    pub(crate) timer: Timer,
+}
+
+/// TLS over one connection.
+pub(crate) struct TlsOutput {
     io: Box<dyn AsyncWrite + Send + Unpin>,
     records: Arc<Records>,
-    outbox: Outbox,
-    limits: Arc<SessionLimits>,
     batch: VecDeque<Frame>,
     /// Encrypted bytes that the socket has not taken, and how many of them it has taken since.
     blocked: Vec<u8>,
     written: usize,
     /// When the socket last took something, while it owes us.
     stalled_since: Option<Instant>,
-    next_ping: Instant,
-    ping_number: u64,
-    /// Whether something was written since the last PING.
-    was_busy: bool,
     phase: Phase,
-    timer: Timer,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,61 +91,98 @@ enum Phase {
     Ending,
     /// Only the end of the connection is left.
     ShuttingDown,
-    /// It has said how the session ended.
-    Over,
 }
 
 impl Writer {
-    pub(crate) fn new(
-        io: Box<dyn AsyncWrite + Send + Unpin>,
-        records: Arc<Records>,
-        outbox: Outbox,
-        limits: Arc<SessionLimits>,
-    ) -> Self {
-        // Soon, so that the time to the other side is known from the beginning.
-        let next_ping = clock::now() + FIRST_PING.min(ping_every(&limits));
-        Writer {
-            io,
-            records,
-            outbox,
-            limits,
-            batch: VecDeque::new(),
-            blocked: Vec::new(),
-            written: 0,
-            stalled_since: None,
-            next_ping,
-            ping_number: 0,
-            was_busy: false,
-            phase: Phase::Open,
-            timer: Timer::default(),
-        }
+    pub(crate) fn new(output: Output, outbox: Outbox, limits: Arc<SessionLimits>) -> Self {
+        Writer { output, pace: Pace::new(outbox, limits), is_over: false }
     }
 
     /// Writes until the session is over, and says how it ended. Dropping it before that ends the session at once.
     pub async fn run(mut self) -> Closed {
-        let closed = std::future::poll_fn(|context| self.poll_run(context)).await;
-        self.phase = Phase::Over;
+        let closed = std::future::poll_fn(|context| self.output.poll_run(&mut self.pace, context)).await;
+        self.is_over = true;
         // After an end in order the reader goes on until the other side is done too.
         if !matches!(closed, Closed::Done) {
-            self.outbox.end(&closed);
+            self.pace.outbox.end(&closed);
+            self.output.abandon();
         }
         closed
     }
+}
 
-    fn poll_run(&mut self, context: &mut Context<'_>) -> Poll<Closed> {
+impl Pace {
+    fn new(outbox: Outbox, limits: Arc<SessionLimits>) -> Self {
+        // Soon, so that the time to the other side is known from the beginning.
+        let next_ping = clock::now() + FIRST_PING.min(ping_every(&limits));
+        Pace { outbox, limits, next_ping, ping_number: 0, was_busy: false, timer: Timer::default() }
+    }
+
+    /// Queues a PING if one is due; true if the session has gone quiet, and may give its memory back.
+    pub(crate) fn ping_if_due(&mut self) -> bool {
+        let now = clock::now();
+        if now < self.next_ping {
+            return false;
+        }
+        self.next_ping = now + ping_every(&self.limits);
+        self.ping_number += 1;
+        self.outbox.ping(self.ping_number, now);
+        // A session that wrote nothing but PING since the last one is quiet.
+        let is_quiet = !std::mem::take(&mut self.was_busy);
+        if is_quiet {
+            self.outbox.shrink();
+        }
+        is_quiet
+    }
+}
+
+impl Output {
+    pub(crate) fn tls(io: Box<dyn AsyncWrite + Send + Unpin>, records: Arc<Records>) -> Self {
+        Output::Tls(TlsOutput {
+            io,
+            records,
+            batch: VecDeque::new(),
+            blocked: Vec::new(),
+            written: 0,
+            stalled_since: None,
+            phase: Phase::Open,
+        })
+    }
+
+    fn poll_run(&mut self, pace: &mut Pace, context: &mut Context<'_>) -> Poll<Closed> {
+        match self {
+            Output::Tls(output) => output.poll_run(pace, context),
+            #[cfg(feature = "quic")]
+            Output::Quic(output) => output.poll_run(pace, context),
+        }
+    }
+
+    /// The session did not end in order, and must not look as if it had.
+    fn abandon(&mut self) {
+        match self {
+            // The end of TLS was not said.
+            Output::Tls(_) => {}
+            #[cfg(feature = "quic")]
+            Output::Quic(output) => output.abandon(),
+        }
+    }
+}
+
+impl TlsOutput {
+    fn poll_run(&mut self, pace: &mut Pace, context: &mut Context<'_>) -> Poll<Closed> {
         loop {
             match self.poll_blocked(context) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Closed::broken(error)),
-                Poll::Pending => return self.poll_stalled(context),
+                Poll::Pending => return self.poll_stalled(pace, context),
             }
             let step = match self.phase {
-                Phase::Open => ready!(self.poll_turn(context)),
+                Phase::Open => ready!(self.poll_turn(pace, context)),
                 Phase::Ending => self.say_end(context),
-                Phase::ShuttingDown | Phase::Over => match Pin::new(&mut self.io).poll_shutdown(context) {
+                Phase::ShuttingDown => match Pin::new(&mut self.io).poll_shutdown(context) {
                     // Whether the other side hears the end of the connection is its own affair.
                     Poll::Ready(_) => return Poll::Ready(Closed::Done),
-                    Poll::Pending => return self.poll_stalled(context),
+                    Poll::Pending => return self.poll_stalled(pace, context),
                 },
             };
             if let Err(closed) = step {
@@ -134,14 +192,13 @@ impl Writer {
     }
 
     /// Takes what there is to write and writes it, as far as the socket goes.
-    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
-        let now = clock::now();
-        if now >= self.next_ping {
-            self.ping(now);
+    fn poll_turn(&mut self, pace: &mut Pace, context: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        if pace.ping_if_due() {
+            self.batch = VecDeque::new();
         }
-        match self.outbox.poll_work(context, TURN_BYTES, &mut self.batch) {
+        match pace.outbox.poll_work(context, TURN_BYTES, &mut self.batch) {
             Poll::Ready(Work::Write) => {
-                self.was_busy = true;
+                pace.was_busy = true;
                 Poll::Ready(self.write_batch(context))
             }
             Poll::Ready(Work::Finish) => {
@@ -149,18 +206,7 @@ impl Writer {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Work::Stop(closed)) => Poll::Ready(Err(closed)),
-            Poll::Pending => self.timer.poll(context, Deadline::at(self.next_ping)).map(Ok),
-        }
-    }
-
-    fn ping(&mut self, now: Instant) {
-        self.next_ping = now + ping_every(&self.limits);
-        self.ping_number += 1;
-        self.outbox.ping(self.ping_number, now);
-        // A session that wrote nothing but PING since the last one is quiet, and gives its memory back.
-        if !std::mem::take(&mut self.was_busy) {
-            self.batch = VecDeque::new();
-            self.outbox.shrink();
+            Poll::Pending => pace.timer.poll(context, Deadline::at(pace.next_ping)).map(Ok),
         }
     }
 
@@ -221,22 +267,23 @@ impl Writer {
     }
 
     /// The socket takes nothing: the time runs.
-    fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<Closed> {
+    fn poll_stalled(&mut self, pace: &mut Pace, context: &mut Context<'_>) -> Poll<Closed> {
         let since = *self.stalled_since.get_or_insert_with(clock::now);
-        if let Poll::Ready(closed) = self.outbox.poll_stop(context) {
+        if let Poll::Ready(closed) = pace.outbox.poll_stop(context) {
             return Poll::Ready(closed);
         }
-        let deadline = Deadline::at(since + self.limits.write_stall);
-        let deadline_or_drain = self.outbox.drain_by().map_or(deadline, |drain_by| drain_by.sooner(deadline));
-        ready!(self.timer.poll(context, deadline_or_drain));
+        let deadline = Deadline::at(since + pace.limits.write_stall);
+        let deadline_or_drain = pace.outbox.drain_by().map_or(deadline, |drain_by| drain_by.sooner(deadline));
+        ready!(pace.timer.poll(context, deadline_or_drain));
         Poll::Ready(Closed::Timeout(if deadline.has_passed() { "write" } else { "drain" }))
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.phase != Phase::Over {
-            self.outbox.end(&Closed::broken(io::ErrorKind::ConnectionAborted.into()));
+        if !self.is_over {
+            self.pace.outbox.end(&Closed::broken(io::ErrorKind::ConnectionAborted.into()));
+            self.output.abandon();
         }
     }
 }

@@ -59,7 +59,7 @@ async fn add(app: Arc<App>, bearer: Bearer, body: JsonText) -> HandlerResult {
     let PeerRequest { node_id, addr } = body.parse()?;
     let address = PeerAddress::new(node_id_of(&node_id)?, &addr)
         .map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, format!("addr: {error}")))?;
-    let addr = address.host_and_port();
+    let addr = address.address();
     app.overlay.add_peer(address)?;
     Ok((StatusCode::ACCEPTED, Json(PeerAdded { node_id, addr })).into_response())
 }

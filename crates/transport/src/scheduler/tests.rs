@@ -218,3 +218,25 @@ proptest! {
         prop_assert!(jain(&shares) >= 0.95, "{} of {shares:?}", jain(&shares));
     }
 }
+
+#[test]
+fn what_has_no_free_way_keeps_its_place_while_others_go() {
+    let mut scheduler = Scheduler::new(BOUNDS);
+    for number in 0..3 {
+        scheduler.push(1, frame(number, 100)).expect("room");
+        scheduler.push(2, frame(10 + number, 100)).expect("room");
+    }
+    scheduler.push_control(control(20)).expect("room");
+    let held = scheduler.bytes_of(1);
+    let mut batch = Vec::new();
+    scheduler.take_free(usize::MAX, |flow| flow == Some(2), &mut batch);
+    let taken: Vec<_> = batch.drain(..).map(|(flow, frame)| (flow, frame.corr)).collect();
+    assert_eq!(taken, [(Some(2), 10), (Some(2), 11), (Some(2), 12)]);
+    assert_eq!((scheduler.bytes(), scheduler.bytes_of(1), scheduler.frames()), (held, held, 3));
+    scheduler.take_free(usize::MAX, |_| false, &mut batch);
+    assert!(batch.is_empty() && !scheduler.is_empty());
+    scheduler.take_free(usize::MAX, |_| true, &mut batch);
+    let taken: Vec<_> = batch.drain(..).map(|(flow, frame)| (flow, frame.corr)).collect();
+    assert_eq!(taken, [(None, 20), (Some(1), 0), (Some(1), 1), (Some(1), 2)], "control frames first");
+    assert!(scheduler.is_empty());
+}

@@ -17,28 +17,28 @@ use crate::{
     accept_on, dial, dial_on,
 };
 
-pub(super) const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
-pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-pub(super) fn tls(post_quantum: PostQuantum) -> Tls {
+pub(crate) fn tls(post_quantum: PostQuantum) -> Tls {
     Tls::new(&NodeKey::generate().expect("a key"), post_quantum).expect("TLS")
 }
 
-pub(super) fn hello() -> Hello {
+pub(crate) fn hello() -> Hello {
     Hello::new(oap::FRAME_BYTES_MAX as u32, 64)
 }
 
-pub(super) fn frame(corr: u64, payload_bytes: usize) -> Frame {
+pub(crate) fn frame(corr: u64, payload_bytes: usize) -> Frame {
     Frame::event(AppId::GOSSIP, corr, Bytes::from(vec![corr as u8; payload_bytes]))
 }
 
 /// Runs both futures and gives back what both gave.
-pub(super) async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+pub(crate) async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
     tokio::join!(a, b)
 }
 
 /// The two sides, dialler first, over a pipe that holds this many bytes.
-pub(super) async fn pair_with(pipe_bytes: usize, limits: &SessionLimits) -> (Session, Session) {
+pub(crate) async fn pair_with(pipe_bytes: usize, limits: &SessionLimits) -> (Session, Session) {
     let (a, b) = tokio::io::duplex(pipe_bytes);
     let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
     let (a_read, a_write) = tokio::io::split(a);
@@ -49,12 +49,12 @@ pub(super) async fn pair_with(pipe_bytes: usize, limits: &SessionLimits) -> (Ses
     (dialled.expect("dialled"), accepted.expect("accepted"))
 }
 
-pub(super) async fn pair() -> (Session, Session) {
+pub(crate) async fn pair() -> (Session, Session) {
     pair_with(64 * 1024, &SessionLimits::default()).await
 }
 
 /// The two sides over TCP, with what each came to.
-pub(super) async fn over_tcp(
+pub(crate) async fn over_tcp(
     dialler: &Tls,
     node: &Tls,
     expected: &Tls,
@@ -62,7 +62,7 @@ pub(super) async fn over_tcp(
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let port = listener.local_addr().expect("bound").port();
     let limits = SessionLimits::default();
-    let address = PeerAddress { node_id: expected.node_id(), host: "127.0.0.1".into(), port };
+    let address = PeerAddress::new(expected.node_id(), &format!("127.0.0.1:{port}")).expect("an address");
     let accepting = async {
         let (tcp, _) = listener.accept().await.expect("accepted");
         accept(tcp, node, hello(), &limits).await
@@ -71,12 +71,12 @@ pub(super) async fn over_tcp(
 }
 
 /// Runs a writer beside the test; it ends with the set.
-pub(super) fn run(set: &mut JoinSet<Closed>, writer: crate::Writer) {
+pub(crate) fn run(set: &mut JoinSet<Closed>, writer: crate::Writer) {
     set.spawn(writer.run());
 }
 
 /// Reads until the session ends; all that was heard, and how it ended.
-pub(super) async fn hear_all(reader: &mut Reader) -> (Vec<Heard>, Closed) {
+pub(crate) async fn hear_all(reader: &mut Reader) -> (Vec<Heard>, Closed) {
     let mut heard = Vec::new();
     loop {
         if let Err(closed) = reader.next_batch(&mut heard).await {
@@ -86,7 +86,7 @@ pub(super) async fn hear_all(reader: &mut Reader) -> (Vec<Heard>, Closed) {
 }
 
 /// The numbers of the frames among what was heard.
-pub(super) fn numbers(heard: &[Heard]) -> Vec<u64> {
+pub(crate) fn numbers(heard: &[Heard]) -> Vec<u64> {
     let number = |heard: &Heard| match heard {
         Heard::Frame(frame) => Some(frame.corr),
         _ => None,
@@ -95,13 +95,13 @@ pub(super) fn numbers(heard: &[Heard]) -> Vec<u64> {
 }
 
 /// A side that has TLS and says what a test wants, byte by byte.
-pub(super) struct RawPeer {
+pub(crate) struct RawPeer {
     beginning: Beginning,
 }
 
 impl RawPeer {
     /// Dials over a pipe; the other end of it is to be accepted. TLS is done when this is.
-    pub(super) async fn dial(pipe: DuplexStream, node: &Tls, as_node: Option<&Tls>) -> Self {
+    pub(crate) async fn dial(pipe: DuplexStream, node: &Tls, as_node: Option<&Tls>) -> Self {
         let limits = SessionLimits { handshake_timeout: Duration::from_secs(3600), ..SessionLimits::default() };
         let anonymous = crate::tls::ClientTls::anonymous(PostQuantum::Hybrid);
         let client = as_node.map_or(&anonymous, Tls::client);
@@ -118,36 +118,36 @@ impl RawPeer {
     }
 
     /// Bytes inside TLS.
-    pub(super) async fn say(&mut self, plain: &[u8]) {
+    pub(crate) async fn say(&mut self, plain: &[u8]) {
         let sealed = self.sealed(plain);
         self.say_raw(&sealed).await;
     }
 
     /// The end of TLS, and not of the connection.
-    pub(super) async fn say_end(&mut self) {
+    pub(crate) async fn say_end(&mut self) {
         let mut out = Outgoing::default();
         self.beginning.records.seal_end(&mut out).expect("sealed");
         self.say_raw(out.filled()).await;
     }
 
     /// Bytes under TLS. The other side may be gone.
-    pub(super) async fn say_raw(&mut self, bytes: &[u8]) {
+    pub(crate) async fn say_raw(&mut self, bytes: &[u8]) {
         let _ = self.beginning.writer.write_all(bytes).await;
     }
 
-    pub(super) fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
+    pub(crate) fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
         let mut out = Outgoing::default();
         self.beginning.records.seal(plain, &mut out).expect("sealed");
         out.filled().to_vec()
     }
 
     /// Has the keys of this direction changed with what is said next.
-    pub(super) fn refresh_keys(&mut self) {
+    pub(crate) fn refresh_keys(&mut self) {
         self.beginning.records.refresh_keys();
     }
 
     /// The next frame of the other side that is no PING; nothing at its end.
-    pub(super) async fn hear(&mut self) -> Option<Frame> {
+    pub(crate) async fn hear(&mut self) -> Option<Frame> {
         loop {
             match self.beginning.source.decoder.next().expect("frames") {
                 Some(frame) if matches!(Control::parse(&frame), Ok(Control::Ping { .. })) => {}
@@ -159,7 +159,7 @@ impl RawPeer {
 }
 
 /// A node's side and a raw one that has said HELLO and heard it.
-pub(super) async fn raw_pair(pipe_bytes: usize, limits: &SessionLimits) -> (RawPeer, Session) {
+pub(crate) async fn raw_pair(pipe_bytes: usize, limits: &SessionLimits) -> (RawPeer, Session) {
     let (a, b) = tokio::io::duplex(pipe_bytes);
     let node = tls(PostQuantum::Hybrid);
     let (read, write) = tokio::io::split(b);
@@ -174,7 +174,7 @@ pub(super) async fn raw_pair(pipe_bytes: usize, limits: &SessionLimits) -> (RawP
 }
 
 /// What a node's side makes of a raw one.
-pub(super) async fn accept_raw<F: Future<Output = ()>>(
+pub(crate) async fn accept_raw<F: Future<Output = ()>>(
     as_node: Option<&Tls>,
     act: impl FnOnce(RawPeer) -> F,
 ) -> ConnectError {
@@ -189,6 +189,6 @@ pub(super) async fn accept_raw<F: Future<Output = ()>>(
 }
 
 /// Seconds since a moment, of the paused clock.
-pub(super) fn seconds_since(began: tokio::time::Instant) -> f64 {
+pub(crate) fn seconds_since(began: tokio::time::Instant) -> f64 {
     (clock::now() - began).as_secs_f64()
 }

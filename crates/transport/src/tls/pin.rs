@@ -1,7 +1,7 @@
 //! Which certificates are believed: those that carry an Ed25519 key, on the dialling side exactly one key.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
@@ -27,8 +27,10 @@ pub(crate) struct WrongPin {
 }
 
 /// The dialling side: the server has to be this node.
-pub(super) struct OneNode {
+pub(crate) struct OneNode {
     expected: NodeId,
+    /// Who was refused; errors of QUIC do not carry it.
+    refused: OnceLock<WrongPin>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -51,7 +53,13 @@ pub(crate) fn node_of(certificate: &CertificateDer<'_>, rest: &[CertificateDer<'
 
 impl OneNode {
     pub(super) fn new(expected: NodeId, provider: &CryptoProvider) -> Self {
-        OneNode { expected, algorithms: provider.signature_verification_algorithms }
+        OneNode { expected, refused: OnceLock::new(), algorithms: provider.signature_verification_algorithms }
+    }
+
+    /// The node that answered instead of the expected one, if another did.
+    #[cfg(feature = "quic")]
+    pub(crate) fn refused(&self) -> Option<WrongPin> {
+        self.refused.get().copied()
     }
 }
 
@@ -72,7 +80,7 @@ impl ServerCertVerifier for OneNode {
     ) -> Result<ServerCertVerified, Error> {
         let got = node_of(end_entity, intermediates)?;
         if got != self.expected {
-            let wrong = WrongPin { expected: self.expected, got };
+            let wrong = *self.refused.get_or_init(|| WrongPin { expected: self.expected, got });
             return Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(wrong)))));
         }
         Ok(ServerCertVerified::assertion())

@@ -109,7 +109,7 @@ fn show(peers: &Peers) -> String {
 
 /// Adds a peer.
 pub async fn connect(args: &ConnectArgs) -> Result<Report, Failure> {
-    let (node_id, addr) = (args.peer.node_id.to_string(), args.peer.host_and_port());
+    let (node_id, addr) = (args.peer.node_id.to_string(), args.peer.address());
     let answer = ApiClient::find(&args.node)?.post(PATH, &json!({"node_id": node_id, "addr": addr})).await?;
     let text = || format!("{} is being dialled; `macronode overlay peers` shows how it stands\n", args.peer);
     Ok(Report::clean(if args.node.json { answer.text() + "\n" } else { text() }))

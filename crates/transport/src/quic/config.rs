@@ -1,0 +1,75 @@
+//! What a connection may cost: streams, windows, and the time without a sign of life.
+
+use std::sync::Arc;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+
+use crate::closed::ConnectError;
+use crate::limits::SessionLimits;
+use crate::tls::{ClientTls, Tls, pin};
+
+/// Streams for the frames of flows that a side may open, beside its control stream. More flows share them.
+pub const LANES_MAX: usize = 16;
+
+/// Bytes of one stream that may wait to be read.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// Bytes of all streams that may wait to be read: enough for all of them, so that one that is not read, or misses a
+/// packet, takes no room from another.
+const CONNECTION_WINDOW_BYTES: u32 = (LANES_MAX as u32 + 1) * STREAM_WINDOW_BYTES;
+/// Bytes that may be on their way, what TCP has the kernel's buffer for.
+const SEND_WINDOW_BYTES: u64 = 1 << 20;
+/// Bytes of the first packets; 1,200 pass everywhere, and what more the path takes is found out.
+const INITIAL_MTU_BYTES: u16 = 1200;
+/// Beginnings of connections that may wait to be accepted, and bytes that they may have brought: each, and together.
+const INCOMING_MAX: usize = 1024;
+const INCOMING_BYTES_MAX: u64 = 64 * 1024;
+const INCOMING_BYTES_TOTAL_MAX: u64 = 4 << 20;
+
+/// The accepting side of a connection.
+pub(super) fn server(tls: &Tls, limits: &SessionLimits) -> Result<ServerConfig, ConnectError> {
+    let crypto = QuicServerConfig::try_from(tls.server()).map_err(|error| unfit(&error))?;
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config
+        .transport_config(Arc::new(transport(limits)))
+        // What counts by address is counted once, when the session begins.
+        .migration(false)
+        .max_incoming(INCOMING_MAX)
+        .incoming_buffer_size(INCOMING_BYTES_MAX)
+        .incoming_buffer_size_total(INCOMING_BYTES_TOTAL_MAX);
+    Ok(config)
+}
+
+/// The dialling side of a connection to one node.
+pub(super) fn client(
+    tls: &ClientTls,
+    expected: Arc<pin::OneNode>,
+    limits: &SessionLimits,
+) -> Result<ClientConfig, ConnectError> {
+    let crypto = QuicClientConfig::try_from(tls.believing(expected)?).map_err(|error| unfit(&error))?;
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport(limits)));
+    Ok(config)
+}
+
+fn transport(limits: &SessionLimits) -> TransportConfig {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(0))
+        .max_concurrent_uni_streams(VarInt::from_u32(LANES_MAX as u32 + 1))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
+        .send_window(SEND_WINDOW_BYTES)
+        // The scheduler has decided whose turn it is; cut up again, all frames would arrive as late as the last.
+        .send_fairness(false)
+        .datagram_receive_buffer_size(None)
+        .initial_mtu(INITIAL_MTU_BYTES)
+        // The session has its own deadline for silence, and says so; this one is for what is left behind.
+        .max_idle_timeout(IdleTimeout::try_from(limits.idle_timeout.saturating_mul(2)).ok());
+    config
+}
+
+/// The cipher that QUIC begins with is in every provider of ours.
+fn unfit(error: &quinn::crypto::rustls::NoInitialCipherSuite) -> ConnectError {
+    ConnectError::Tls(rustls::Error::General(error.to_string()))
+}
