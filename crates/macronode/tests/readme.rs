@@ -115,6 +115,21 @@ async fn the_three_nodes_of_the_readme_gossip_as_they_stand() {
 }
 
 #[tokio::test]
+async fn the_two_nodes_of_the_readme_publish_and_resolve_as_they_stand() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let heading = "## Publish and resolve, in four commands";
+    let shown = [commands("README.md", heading, 1), commands("README.md", heading, 2)].concat();
+    let [cluster, write, publish, resolve] = &shown[..] else { panic!("four commands: {shown:?}") };
+    let cluster = Running::start(folder.path(), cluster, "cluster.txt");
+    testkit::eventually("the nodes", async || cluster.said().contains("node-2").then_some(())).await;
+    run_in(folder.path(), write);
+    let published = run_in(folder.path(), publish);
+    let id = published.split_whitespace().find(|word| word.starts_with("b3:")).expect("the id").to_owned();
+    // Whoever asks before the nodes know each other is told so, and asks again.
+    testkit::eventually("the content", async || run_in(folder.path(), resolve).contains(&id).then_some(())).await;
+}
+
+#[tokio::test]
 async fn the_payouts_of_the_readme_come_out_as_they_stand() {
     let folder = tempfile::tempdir().expect("a folder");
     let shown = commands("README.md", "## From a CSV to verified payouts in five commands", 1);
