@@ -21,6 +21,8 @@ function element(name, attributes = {}, ...children) {
   return node;
 }
 
+const counted = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
+
 async function ask(path) {
   const headers = { accept: "application/json" };
   if (token) {
@@ -43,7 +45,7 @@ function lookup(one) {
     element("h3", {}, one.id),
     element("p", { class: "faint" },
       element("span", { class: OUTCOMES[one.outcome] ?? "" }, one.outcome),
-      ` at ${time} in ${one.took_ms.toFixed(1)} ms, ${one.found} records${left}`),
+      ` at ${time} in ${one.took_ms.toFixed(1)} ms, ${counted(one.found, "record")}${left}`),
     course(one));
 }
 
@@ -62,7 +64,8 @@ function show(stats, { lookups }) {
   document.title = `Lookups of ${short(stats.peer_id)}`;
   const open = stats.targets.filter((target) => target.breaker !== "closed").length;
   $("status").className = open > 0 ? "warn" : "";
-  $("status").textContent = `${stats.records} records, ${stats.cached} answers in memory, ${stats.flights} lookups under way`
+  $("status").textContent = `${counted(stats.records, "record")}, ${counted(stats.cached, "answer")} in memory, `
+    + `${counted(stats.flights, "lookup")} under way`
     + (open > 0 ? `; ${open} of ${stats.targets.length} targets left out` : "");
   $("courses").replaceChildren(...(lookups.length > 0 ? lookups.slice(0, DRAWN_MAX).map(lookup)
     : [element("p", { class: "faint" }, "None yet. Try macronode index resolve ID --fresh --trace.")]));
