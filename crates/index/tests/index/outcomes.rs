@@ -134,6 +134,31 @@ async fn a_lying_peer_cannot_make_a_wrong_record_win() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_store_holds_outlives_a_network_that_knows_nothing() {
+    let (owner, setup) = (new_key(), setup());
+    setup.script.peers(1..=3, &answers(5, Vec::new()));
+    setup
+        .run(|world| async move {
+            let record = name("app", content(1), &owner, 1);
+            let subject: Subject = format!("name:app@{}", record.owner).parse().expect("a name");
+            let mut watch = world.index.watch(&subject).expect("room");
+            assert_eq!(world.index.offer(vec![Record::Name(record.clone())]), Ok(1));
+            watch.next().await;
+            // The first answer has the network asked in the background; what comes of that is no reason to forget.
+            for _ in 0..4 {
+                let answer = world.index.resolve(TENANT, subject.clone(), ResolveOptions::default()).await;
+                assert_eq!(answer.expect("answered").name.as_ref(), Some(&record));
+                advance(ms(1_000)).await;
+            }
+            assert_ne!(world.script.asked(), 0, "the network was asked");
+            let fresh = ResolveOptions { fresh: true, ..ResolveOptions::default() };
+            let answer = world.index.resolve(TENANT, subject, fresh).await.expect("answered");
+            assert_eq!(answer.name, Some(record));
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_older_name_never_wins_over_a_newer_one() {
     let (owner, setup) = (new_key(), setup());
     let (old, new) = (name("app", content(1), &owner, 1), name("app", content(2), &owner, 2));
