@@ -309,7 +309,7 @@ pub struct LookupSummary {
     pub course: Arc<[AskView]>,
 }
 
-/// Whether the pool of resolvers is large enough: M >= ceil(lambda * E[service] / 0.7).
+/// Whether the pool of resolvers is large enough: `M >= ceil(lambda * E[service] / 0.7)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
     /// Lookups that came to the pool, in a second.
