@@ -11,7 +11,8 @@ use crate::stats::{Spread, ratios};
 /// Explanation of the rows, one line each.
 const NOTES: &str = "\
 - A client publishes at a node and other clients hear at the same node, each over a TLS session of its own; clients and \
-node share the cores. NATS is nats-server with TLS as it comes and async-nats, in the same shape.
+node share the cores. NATS is nats-server with TLS as it comes and async-nats, in the same shape. Our node \
+was started with `overlay.peer_inflight_frames = 16384` (512 by default), so that the window below fits.
 - A rate counts messages that every subscriber has heard. A window keeps the publisher at most 4,096 messages or 2 MiB \
 ahead of the slowest subscriber, for both systems: without one, a run measures how much each lets wait before it drops.
 - Latency is from a publication to its last subscriber with nothing else on the way.
