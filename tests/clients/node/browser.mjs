@@ -19,8 +19,21 @@ export async function withPage(work) {
   } finally {
     browser.process.kill('SIGKILL');
     await browser.ended;
-    rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+    await removed(profile);
   }
+}
+
+/** The browser's own children outlive it by a moment and still write into its profile. */
+async function removed(profile) {
+  for (let attempt = 0; attempt < 100; attempt += 1) {
+    try {
+      rmSync(profile, { recursive: true, force: true });
+      return;
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+  console.error(`${profile} is left behind`);
 }
 
 async function start(profile) {
