@@ -148,7 +148,7 @@ pub struct NameSetArgs {
     /// The content: b3:… or a CID
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Time after which the name stands for nothing [default: 24h]
+    /// Time after which the name stands for nothing [default: 48h]
     #[arg(long, value_name = "TIME")]
     pub ttl: Option<TimeSpan>,
     /// Which node.
