@@ -39,7 +39,7 @@ const STEPS: &[Step] = &[
     Step { name: "test", about: "every unit and black-box test", action: test },
     Step { name: "quic", about: "sessions over QUIC, which is not in an ordinary build", action: quic },
     Step { name: "doctest", about: "the examples in the documentation", action: doctest },
-    Step { name: "current-thread", about: "black-box tests on the one-thread runtime", action: test_current_thread },
+    Step { name: "current-thread", about: "suites that try the runtime, on one thread", action: test_current_thread },
     Step { name: "clients", about: "real SQS clients do a real job on a node", action: clients::check },
     Step { name: "loom", about: "the atomics under every interleaving", action: |s| s.run_tests(&loom()) },
     Step { name: "shuttle", about: "kernel, log and mailbox under random schedules", action: shuttle_tests },
@@ -93,9 +93,16 @@ fn doctest(session: &mut Session) -> Result<()> {
     session.run_line("cargo test --workspace --doc")
 }
 
+/// A sample: what one thread changes is who waits for whom, which these suites try hardest. `soak` runs all of them.
+const ONE_THREAD_SUITES: Tests = Tests::Suites(&["gates", "hostile", "index", "mailbox", "operations", "overlay"]);
+
 fn test_current_thread(session: &mut Session) -> Result<()> {
-    let command = test_command(session, Tests::BlackBox, "ci").env("MACRO_TEST_RUNTIME", "current");
-    session.run_tests(&command)
+    session.run_tests(&on_one_thread(test_command(session, ONE_THREAD_SUITES, "ci")))
+}
+
+/// The same tests with nodes on the one-thread runtime.
+pub fn on_one_thread(command: CommandLine) -> CommandLine {
+    command.env("MACRO_TEST_RUNTIME", "current")
 }
 
 /// Tests to run.
@@ -105,6 +112,8 @@ pub enum Tests {
     All,
     /// Those that run the binary.
     BlackBox,
+    /// Those that run the binary, in these files of its tests.
+    Suites(&'static [&'static str]),
     /// Those of these packages.
     Of(&'static [&'static str]),
 }
@@ -117,6 +126,10 @@ pub fn test_command(session: &Session, tests: Tests, profile: &str) -> CommandLi
         let filter = match tests {
             Tests::All => String::new(),
             Tests::BlackBox => " -E package(macronode)&kind(test)".to_owned(),
+            Tests::Suites(names) => {
+                let each: Vec<String> = names.iter().map(|name| format!("binary({name})")).collect();
+                format!(" -E package(macronode)&kind(test)&({})", each.join("|"))
+            }
             Tests::Of(packages) => {
                 let each: Vec<String> = packages.iter().map(|package| format!("package(={package})")).collect();
                 format!(" -E {}", each.join("|"))
@@ -128,6 +141,9 @@ pub fn test_command(session: &Session, tests: Tests, profile: &str) -> CommandLi
     let packages = match tests {
         Tests::All => "--workspace --tests".to_owned(),
         Tests::BlackBox => "-p macronode --test *".to_owned(),
+        Tests::Suites(names) => {
+            "-p macronode".to_owned() + &names.iter().map(|name| format!(" --test {name}")).collect::<String>()
+        }
         Tests::Of(packages) => packages.iter().map(|package| format!("-p {package} ")).collect::<String>() + "--tests",
     };
     CommandLine::new(&format!("cargo test {packages} --no-fail-fast -- --test-threads=1"))

@@ -31,6 +31,7 @@ const STEPS: &[Step] = &[
     Step { name: "sanitizers", about: "ThreadSanitizer over what has threads; Miri", action: sanitizers::whole },
     Step { name: "coverage", about: "lines and branches that the tests reach, by crate", action: coverage::check },
     Step { name: "node", about: "the black-box tests, longer", action: node },
+    Step { name: "current-thread", about: "all black-box tests on the one-thread runtime", action: current_thread },
     Step {
         name: "services",
         about: "the tests of the crates below the node that have a longer form",
@@ -67,6 +68,10 @@ fn shuttle(session: &mut Session) -> Result<()> {
 fn node(session: &mut Session) -> Result<()> {
     let command = ci::test_command(session, Tests::BlackBox, "soak").env("MACRO_SOAK", "1");
     session.run_tests(&command)
+}
+
+fn current_thread(session: &mut Session) -> Result<()> {
+    session.run_tests(&ci::on_one_thread(ci::test_command(session, Tests::BlackBox, "ci")))
 }
 
 /// All of their tests: which of them are longer is theirs to know.

@@ -145,7 +145,7 @@ const HELD: &[(&str, &[Holder])] = &[
             Test(REWARDER_POSTGRES, "a_node_killed_while_postgres_is_its_ledger_pays_everybody_once", Both),
         ],
     ),
-    ("runtimes", &[Step("current-thread", Ci), Bench(RUNTIMES, "macronode-bench kernel")]),
+    ("runtimes", &[Step("current-thread", Both), Bench(RUNTIMES, "macronode-bench kernel")]),
 ];
 
 /// Gates of services that are not on the list yet, each with its service.
