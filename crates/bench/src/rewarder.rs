@@ -65,6 +65,10 @@ pub struct Sample {
     pub sum: String,
     /// Peak resident memory of the process in MiB.
     pub peak_mib: f64,
+    /// The same of the process that booked the payouts, where that is part of the job: it has the sealed run and the
+    /// whole book in memory, which the cap of a run does not speak of.
+    #[serde(default)]
+    pub booking_peak_mib: f64,
 }
 
 /// All samples of one engine for one job on one epoch.
@@ -180,7 +184,7 @@ mod tests {
     use super::*;
 
     fn sample(sum: &str) -> Sample {
-        Sample { seconds: 1.0, actors: 2, sum: sum.to_owned(), peak_mib: 3.0 }
+        Sample { seconds: 1.0, actors: 2, sum: sum.to_owned(), peak_mib: 3.0, booking_peak_mib: 0.0 }
     }
 
     #[test]

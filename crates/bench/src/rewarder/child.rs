@@ -69,7 +69,7 @@ fn book(arguments: &ChildArgs) -> anyhow::Result<Sample> {
     let seconds = clock::now().duration_since(started).as_secs_f64();
     anyhow::ensure!(tallies == intents.tallies(), "the ledger has {tallies:?}");
     let sum = tallies.iter().map(|tally| tally.paid).sum::<u128>().to_string();
-    Ok(Sample { seconds, actors: booked, sum, peak_mib: own_peak_mib()? })
+    Ok(Sample { seconds, actors: booked, sum, peak_mib: own_peak_mib()?, booking_peak_mib: 0.0 })
 }
 
 fn own_peak_mib() -> anyhow::Result<f64> {
@@ -96,7 +96,7 @@ fn count(arguments: &ChildArgs) -> anyhow::Result<Sample> {
     };
     let seconds = clock::now().duration_since(started).as_secs_f64();
     let actors = read.totals.roster().len() as u64;
-    Ok(Sample { seconds, actors, sum: sum.to_string(), peak_mib: own_peak_mib()? })
+    Ok(Sample { seconds, actors, sum: sum.to_string(), peak_mib: own_peak_mib()?, booking_peak_mib: 0.0 })
 }
 
 /// Divides the pool; the sum of the amounts.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Job, MEMORY_BYTES, Outcome, Series};
+use super::{Job, MEMORY_BYTES, Outcome, Sample, Series};
 use crate::machine::Machine;
 use crate::report::{self, Row, Target};
 use crate::stats::{Spread, ratios};
@@ -45,18 +45,27 @@ pub fn rows(series: &[Series]) -> Vec<Row> {
                 meaning: "Rows a second, as a ratio round by round; above one is quicker than the peer.".to_owned(),
             }
         }));
-        let peak = own.samples.iter().map(|sample| sample.peak_mib).fold(0.0, f64::max);
-        rows.push(Row {
-            name: format!("memory, {}, {}", words(own.job), own.epoch),
-            ours: format!("{peak:.0} MiB"),
-            value: (peak > 0.0).then_some(peak),
-            peer: String::new(),
-            ratio: None,
-            target: Target::Below((MEMORY_BYTES >> 20) as f64, "MiB"),
-            meaning: "Peak resident memory of the whole process; the cap was 2 GiB.".to_owned(),
-        });
+        let cap = Target::Below((MEMORY_BYTES >> 20) as f64, "MiB");
+        let meaning = "Peak resident memory of the whole process; the cap was 2 GiB.";
+        rows.extend(memory(words(own.job), own, own.peak(|sample| sample.peak_mib), cap, meaning));
+        let meaning = "Peak resident memory of the process that books: the sealed run and a book of all payees.";
+        let booking = own.peak(|sample| sample.booking_peak_mib);
+        rows.extend(memory("booking the payouts", own, booking, Target::None, meaning));
     }
     rows
+}
+
+/// A row about memory; none where nothing was measured.
+fn memory(what: &str, own: &Series, peak: f64, target: Target, meaning: &str) -> Option<Row> {
+    (peak > 0.0).then(|| Row {
+        name: format!("memory, {what}, {}", own.epoch),
+        ours: format!("{peak:.0} MiB"),
+        value: Some(peak),
+        peer: String::new(),
+        ratio: None,
+        target,
+        meaning: meaning.to_owned(),
+    })
 }
 
 fn words(job: Job) -> &'static str {
@@ -78,11 +87,15 @@ impl Series {
         self.samples.iter().map(|sample| self.epoch.rows as f64 / sample.seconds).collect()
     }
 
+    fn peak(&self, of: impl Fn(&Sample) -> f64) -> f64 {
+        self.samples.iter().map(of).fold(0.0, f64::max)
+    }
+
     fn cells(&self) -> Vec<String> {
         let seconds: Vec<f64> = self.samples.iter().map(|sample| sample.seconds).collect();
         let spread = Spread::of(&seconds);
         let seconds = spread.map(|s| format!("{:.2} s ({:.2} to {:.2})", s.median, s.min, s.max));
-        let peak = self.samples.iter().map(|sample| sample.peak_mib).fold(0.0, f64::max);
+        let peak = self.peak(|sample| sample.peak_mib);
         vec![
             self.epoch.to_string(),
             words(self.job).to_owned(),
@@ -143,7 +156,7 @@ mod tests {
     fn the_page_has_ratios_memory_and_who_is_missing() {
         let epoch = Epoch { rows: 10_000_000, actors: 1_000_000 };
         let series = |job, engine: &str, seconds| {
-            let sample = Sample { seconds, actors: 1, sum: "1".to_owned(), peak_mib: 300.0 };
+            let sample = Sample { seconds, actors: 1, sum: "1".to_owned(), peak_mib: 300.0, booking_peak_mib: 0.0 };
             Series { epoch, job, engine: engine.to_owned(), samples: vec![sample] }
         };
         let series = vec![

@@ -78,7 +78,7 @@ impl PostgresPeer {
         let (actors, sum) = sums.split_once('|').context("two columns")?;
         let seconds = end.parse::<f64>()? - begin.parse::<f64>()?;
         // Its memory is that of many processes which share most of it.
-        Ok(Sample { seconds, actors: actors.parse()?, sum: sum.to_owned(), peak_mib: 0.0 })
+        Ok(Sample { seconds, actors: actors.parse()?, sum: sum.to_owned(), peak_mib: 0.0, booking_peak_mib: 0.0 })
     }
 
     fn load(&self, epoch: Epoch, folder: &Path) -> anyhow::Result<()> {
