@@ -12,6 +12,7 @@ const SIM_DHT: &str = "cargo run --release -p sim -- dht --long";
 const FUZZED: &[(&str, &[&str])] = &[
     ("crates/calculus/fuzz", &["policy"]),
     ("crates/gossip/fuzz", &["gossip_control"]),
+    ("crates/index/fuzz", &["dto"]),
     ("crates/mailbox/fuzz", &["record", "envelope", "receipt", "dto"]),
     ("crates/oap/fuzz", &["header", "stream", "hello", "zstd"]),
     ("crates/rewarder/fuzz", &["envelope", "manifest", "paid"]),

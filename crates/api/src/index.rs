@@ -207,3 +207,17 @@ fn subject_of(text: &str) -> Result<Subject, Problem> {
 fn content_of(field: &str, text: &str) -> Result<ContentId, Problem> {
     text.parse().map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, format!("{field}: {error}")))
 }
+
+/// Reads bytes as every body that a node with an index takes, as the fuzz target does; whatever they are, it returns.
+#[doc(hidden)]
+pub fn read_any_index_body(bytes: &[u8]) {
+    batch::read_any(bytes);
+    providers::read_any(bytes);
+    drop(serde_json::from_slice::<names::NameRequest>(bytes));
+    drop(serde_json::from_slice::<admin::AdminBody>(bytes));
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        drop(content_of("id", text));
+        let pairs = [("filter-addrs", text), ("filter-protocols", text)];
+        drop(filters::Filters::read(&pairs.map(|(name, value)| (name.to_owned(), value.to_owned()))));
+    }
+}

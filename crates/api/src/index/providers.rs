@@ -208,6 +208,14 @@ pub(super) const fn status(published: PublishOutcome) -> &'static str {
     }
 }
 
+/// A body as the route reads it, up to the record that the node would sign.
+pub(super) fn read_any(bytes: &[u8]) {
+    if let Ok(request) = serde_json::from_slice::<ProviderRequest>(bytes) {
+        drop(request.has_only_record());
+        drop(request.offer());
+    }
+}
+
 impl ProviderRequest {
     fn has_only_record(&self) -> Result<(), Error> {
         let is_alone = self.peer_id.is_none() && self.addrs.is_empty() && self.protocols.is_empty();
