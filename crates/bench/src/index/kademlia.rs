@@ -194,9 +194,15 @@ async fn live(
         else {
             continue;
         };
-        if let (QueryResult::StartProviding(result), true) = (result, step.last) {
-            result?;
-            placed.fetch_add(1, Ordering::Relaxed);
+        match (result, step.last) {
+            (QueryResult::StartProviding(Ok(_)), true) => {
+                placed.fetch_add(1, Ordering::Relaxed);
+            }
+            // A machine that is busy with all the others' connections; whoever started the network has a limit.
+            (QueryResult::StartProviding(Err(error)), true) => {
+                swarm.behaviour_mut().kad.start_providing(error.into_key()).context("the store is full")?;
+            }
+            _ => {}
         }
     }
 }

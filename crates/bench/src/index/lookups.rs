@@ -13,8 +13,11 @@ use crate::load::new_histogram;
 
 /// Time that nodes have to find each other, or that records have to find their places.
 pub const JOIN_WITHIN: Duration = Duration::from_secs(60);
-/// Numbers of the nodes in a network.
+/// Nodes of the networks, in a whole run and in a short one.
 pub const SIZES: [usize; 2] = [12, 100];
+pub const SIZES_QUICK: [usize; 2] = [12, 24];
+/// Lookups of a node that has joined before it is measured: it has met its neighbours then.
+const WARM_UP: u64 = 10;
 
 /// One lookup.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +66,11 @@ impl Plan {
 /// The content with this number.
 pub fn content(number: u64) -> ContentId {
     ContentId::of_bytes(&number.to_le_bytes())
+}
+
+/// What a node that has joined looks up first; nobody has it, so that all its neighbours are asked.
+pub fn warm_up() -> impl Iterator<Item = ContentId> {
+    (0..WARM_UP).map(|number| content(u64::MAX - number))
 }
 
 /// What is wrong with the network.
@@ -169,7 +177,7 @@ struct Networks {
 /// Measures networks of all sizes.
 pub async fn measure(options: &Options, absent: &mut Vec<Absent>) -> Vec<Series> {
     let mut all = Vec::new();
-    for nodes in SIZES.into_iter().filter(|nodes| *nodes <= options.nodes_max) {
+    for nodes in options.size.pick(SIZES_QUICK, SIZES).into_iter().filter(|nodes| *nodes <= options.nodes_max) {
         let plan = options.plan();
         eprintln!("a network of {nodes} nodes");
         let networks = Networks::start(options, nodes, &plan, absent).await;

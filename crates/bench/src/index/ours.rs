@@ -18,7 +18,7 @@ use svc_index::words::{Outcome, ProviderOffer, Resolution, ResolveOptions};
 use svc_index::{Index, IndexOptions, WeakIndex};
 use tokio::task::JoinSet;
 
-use super::lookups::{JOIN_WITHIN, Lookup, Plan, content};
+use super::lookups::{JOIN_WITHIN, Lookup, Plan, content, warm_up};
 use super::thread::{Hindered, Hindrance, NodeThread};
 
 /// Lookups of one node at once are few, and a hundred nodes share this process.
@@ -96,6 +96,10 @@ impl OurNetwork {
         let beta = (!hedged).then_some(0);
         let asker = start(self.nodes.len(), Setup { bootstrap, mode: Mode::Client, beta }).await?;
         until("the asker knows its neighbours", || asker.node.dht.peers().len() >= self.neighbours).await?;
+        for wanted in warm_up() {
+            let index = asker.node.index.clone();
+            asker.runtime().spawn(async move { look_up(&index, wanted, false).await }).await??;
+        }
         let _hindered = how.map(|how| self.hinder(which, how));
         let mut asking = JoinSet::new();
         let mut pace = tokio::time::interval(plan.every);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::hits::{Answerer, Side};
-use super::lookups::{Figures, Kind, SIZES, Series, TROUBLES, Trouble};
+use super::lookups::{Figures, Kind, SIZES, SIZES_QUICK, Series, TROUBLES, Trouble};
 use super::records::StoreFigures;
 use super::thread::Hindrance;
 use super::{IndexPart, Outcome};
@@ -30,8 +30,8 @@ clock; a request that waits for the one before counts from when it was due.
 - Networks: every node has a thread of its own, ours with the DHT and the index as the binary has them, Kademlia with the \
 swarm of libp2p, MemoryStore and default settings over TCP. Both keep a record at the 20 nearest nodes, which in a network of \
 12 are all. The nodes of Kademlia are told of all others, ours find each other through the first. In every measurement a \
-new node joins that keeps no records, knows nobody's speed and has no answers; then nodes are hindered, and then it looks \
-things up, one every 10 ms. Our lookups ask the network although a cache might know (`fresh`).
+new node joins that keeps no records and has no answers, and meets its neighbours: ours by ten lookups of something else, \
+Kademlia's by a connection with every node. Then nodes are hindered, and then it looks things up, one every 10 ms. Our lookups ask the network although a cache might know (`fresh`).
 - A black-holed node takes connections and never answers: its thread, or its process (SIGSTOP), stands still. A slow one \
 stands still for 150 ms, works for 5 ms, and so on.
 - Our lookup ends with the first verified record. Kademlia's tells of its first provider and goes on until the 20 \
@@ -66,7 +66,7 @@ impl Outcome {
         }
         let _ = writeln!(
             text,
-            "Medians over {} rounds in which all systems take turns (half as many with 100 nodes), {:.1} s for each \
+            "Medians over {} rounds in which all systems take turns (half as many in the larger network), {:.1} s for each \
              load after a warm-up; ratios are taken round by round.\n",
             self.rounds,
             self.time.as_secs_f64()
@@ -167,11 +167,15 @@ impl Outcome {
         self.series(kind, nodes, trouble).map_or_else(Vec::new, |series| series.rounds.iter().map(of).collect())
     }
 
+    fn sizes(&self) -> [usize; 2] {
+        if self.quick { SIZES_QUICK } else { SIZES }
+    }
+
     fn lookup_rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
         let is_gate =
             |nodes, trouble: Trouble| nodes == SIZES[0] && trouble.nodes == 1 && trouble.how == Some(Hindrance::Still);
-        for nodes in SIZES {
+        for nodes in self.sizes() {
             for trouble in TROUBLES {
                 let target =
                     if is_gate(nodes, trouble) { Target::Below(BLACK_HOLE_P99_MS, "ms") } else { Target::None };
@@ -184,7 +188,9 @@ impl Outcome {
                 }
             }
         }
-        rows.extend(SIZES.into_iter().flat_map(|nodes| [self.hedge_row(nodes, true), self.hedge_row(nodes, false)]));
+        rows.extend(
+            self.sizes().into_iter().flat_map(|nodes| [self.hedge_row(nodes, true), self.hedge_row(nodes, false)]),
+        );
         // A network that was left out is no row; one that failed is.
         rows.retain(|row| row.ours != missing() || row.is_met().is_some());
         rows

@@ -12,7 +12,7 @@ use serde_json::Value;
 use testkit::Client;
 use tokio::task::JoinSet;
 
-use super::lookups::{JOIN_WITHIN, Lookup, Plan, content};
+use super::lookups::{JOIN_WITHIN, Lookup, Plan, content, warm_up};
 use super::node::IndexNode;
 use super::thread::{Hindrance, SLOW_BY};
 
@@ -71,6 +71,9 @@ impl ProcessNetwork {
         let number = self.askers.fetch_add(1, Ordering::Relaxed);
         let asker = self.start_one(&format!("asker-{number}"), ASKER).await?;
         until("the asker knows all others", async || Ok(asker.peers().await? >= self.nodes.len())).await?;
+        for wanted in warm_up() {
+            look_up(asker.api, wanted, false).await?;
+        }
         let _stopped = how.map(|how| self.hinder(which, how));
         let mut asking = JoinSet::new();
         let mut pace = tokio::time::interval(plan.every);

@@ -58,7 +58,7 @@ impl<T: Send + 'static> NodeThread<T> {
             let _ = started.send(runtime.handle().clone());
             runtime.block_on(async {
                 tokio::select! {
-                    ended = life(ready) => eprintln!("*** a node of the bench ended: {ended:?}"),
+                    Err(error) = life(ready) => eprintln!("*** a node of the bench ended: {error:#}"),
                     _ = left => {}
                 }
             });
