@@ -82,8 +82,8 @@ impl Options {
     /// What is looked up in one measurement.
     fn plan(&self) -> Plan {
         Plan {
-            published: self.size.pick(20, 200),
-            unpublished: self.size.pick(5, 40),
+            published: self.size.pick(20, 120),
+            unpublished: self.size.pick(5, 30),
             every: Duration::from_millis(10),
             patience: Duration::from_secs(12),
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use ron_store::ContentId;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::ours::OurNetwork;
 use super::processes::ProcessNetwork;
@@ -83,11 +84,10 @@ pub struct Trouble {
 }
 
 /// The troubles that are measured.
-pub const TROUBLES: [Trouble; 5] = [
+pub const TROUBLES: [Trouble; 4] = [
     Trouble { nodes: 0, how: None },
     Trouble { nodes: 1, how: Some(Hindrance::Still) },
     Trouble { nodes: 3, how: Some(Hindrance::Still) },
-    Trouble { nodes: 1, how: Some(Hindrance::Slow) },
     Trouble { nodes: 3, how: Some(Hindrance::Slow) },
 ];
 
@@ -180,6 +180,10 @@ pub async fn measure(options: &Options, absent: &mut Vec<Absent>) -> Vec<Series>
     for nodes in options.size.pick(SIZES_QUICK, SIZES).into_iter().filter(|nodes| *nodes <= options.nodes_max) {
         let plan = options.plan();
         eprintln!("a network of {nodes} nodes");
+        if let Err(error) = raise_descriptors(nodes) {
+            super::not_measured(absent, &format!("networks of {nodes} nodes"), &error);
+            continue;
+        }
         let networks = Networks::start(options, nodes, &plan, absent).await;
         // A hundred nodes show the same in fewer rounds: each of their lookups asks more of them.
         let rounds = if nodes > 50 { options.rounds.div_ceil(2) } else { options.rounds };
@@ -191,6 +195,16 @@ pub async fn measure(options: &Options, absent: &mut Vec<Absent>) -> Vec<Series>
         }
     }
     all
+}
+
+/// All nodes are in this process, and a connection between two of them takes a descriptor at both.
+fn raise_descriptors(nodes: usize) -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    let needed = (nodes * nodes) as u64;
+    let may_have = limit.maximum.unwrap_or(u64::MAX);
+    anyhow::ensure!(may_have >= needed, "{needed} descriptors may be needed and {may_have} are allowed");
+    Ok(())
 }
 
 impl Networks {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Method;
 use ron_kernel::{Deadline, clock};
 use ron_store::ContentId;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use testkit::Client;
 use tokio::task::JoinSet;
@@ -32,8 +33,9 @@ pub struct ProcessNetwork {
 /// Processes that are hindered until this is dropped.
 struct Stopped<'a> {
     nodes: Vec<&'a IndexNode>,
+    is_over: Arc<Mutex<bool>>,
     /// Stops and lets go again, if they are slow.
-    stopping: JoinSet<()>,
+    _stopping: JoinSet<()>,
 }
 
 impl ProcessNetwork {
@@ -90,28 +92,36 @@ impl ProcessNetwork {
 
     fn hinder(&self, which: &[usize], how: Hindrance) -> Stopped<'_> {
         let nodes: Vec<&IndexNode> = which.iter().map(|number| &self.nodes[*number]).collect();
+        let is_over = Arc::new(Mutex::new(false));
         let mut stopping = JoinSet::new();
         for node in &nodes {
             node.signal(Signal::STOP);
-            if how == Hindrance::Slow {
-                let process = node.pid();
-                stopping.spawn(async move {
-                    while let Some(process) = process {
-                        tokio::time::sleep(SLOW_BY).await;
-                        let _ = rustix::process::kill_process(process, Signal::CONT);
-                        tokio::time::sleep(SLOW_WORKS).await;
-                        let _ = rustix::process::kill_process(process, Signal::STOP);
-                    }
-                });
+            if let (Hindrance::Slow, Some(process)) = (how, node.pid()) {
+                stopping.spawn(slow_down(process, Arc::clone(&is_over)));
             }
         }
-        Stopped { nodes, stopping }
+        Stopped { nodes, is_over, _stopping: stopping }
+    }
+}
+
+/// Lets a process work for a moment now and then, until it is over.
+async fn slow_down(process: Pid, is_over: Arc<Mutex<bool>>) {
+    loop {
+        tokio::time::sleep(SLOW_BY).await;
+        let _ = kill_process(process, Signal::CONT);
+        tokio::time::sleep(SLOW_WORKS).await;
+        // Under the lock, so that a process which was let go is not stopped once more.
+        let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_over {
+            return;
+        }
+        let _ = kill_process(process, Signal::STOP);
     }
 }
 
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
-        self.stopping.abort_all();
+        *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.nodes.iter().for_each(|node| node.signal(Signal::CONT));
     }
 }

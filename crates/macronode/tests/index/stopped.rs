@@ -11,7 +11,7 @@ use testkit::{Client, Pulse, alone, percentile};
 
 use crate::eventually;
 use crate::member::{Member, joined};
-use crate::node::{PEER, SERVICES, provide};
+use crate::node::{PEER, SERVICES, provide, resolve};
 
 const NODES: usize = 12;
 const IDS: u64 = 200;
@@ -83,7 +83,13 @@ async fn one_of_twelve_nodes_stands_still_and_no_lookup_waits_for_it() {
     let victim = nearest_to_most(&members);
     let victim_id = members[victim].id.parse::<ron_store::PublicKey>().expect("a key").peer_id().to_string();
     let asker = &members[NODES - 1];
-    assert!(dht_peers(asker).await.iter().any(|peer| peer["peer_id"] == victim_id.as_str()), "it is believed in");
+    // The victim is believed in: it answered a moment ago.
+    let mut unknown = IDS..;
+    eventually("a connection with every node", async || {
+        resolve(asker, &id(unknown.next().expect("endless")).to_string()).await;
+        dht_peers(asker).await.iter().all(|peer| peer["connections"].as_u64() > Some(0)).then_some(())
+    })
+    .await;
     let asker_api = asker.api();
     members[victim].process().signal(Signal::STOP);
 
