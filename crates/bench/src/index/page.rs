@@ -46,7 +46,9 @@ impl Outcome {
     /// The page as text for the terminal.
     pub fn plain(&self) -> String {
         let mut text = report::plain_table(&self.rows());
-        let _ = write!(text, "\n{}", report::markdown_lines(&self.lookup_lines()));
+        if !self.lookups.is_empty() {
+            let _ = write!(text, "\n{}", report::markdown_lines(&self.lookup_lines()));
+        }
         for (name, reason) in &self.absent {
             let _ = writeln!(text, "NOT MEASURED: {name}: {reason}");
         }
