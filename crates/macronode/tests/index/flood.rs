@@ -16,12 +16,12 @@ use crate::node::{ABC_B3, SERVICES, provide_abc};
 const FLOODER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 const OTHERS: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
 /// Questions of one address in a second.
-const SHARE: u64 = 300;
-const SETTINGS: &str = "[index]\nper_ip_per_second = 300\n";
-/// The flood: some ten times the share. It comes by the clock: what is tested is what it gets, not how many requests
+const SHARE: u64 = 150;
+const SETTINGS: &str = "[index]\nper_ip_per_second = 150\n";
+/// The flood: some seven times the share. It comes by the clock: what is tested is what it gets, not how many requests
 /// two cores can refuse in a second for a client that runs on them, too.
 const FLOOD_CONNECTIONS: u64 = 32;
-const FLOOD_EVERY: Duration = Duration::from_millis(10);
+const FLOOD_EVERY: Duration = Duration::from_millis(32);
 /// Questions of the others in one window, and windows in a round; of the windows the middle one counts.
 const WINDOW: usize = 100;
 const WINDOWS: usize = 7;
@@ -49,7 +49,7 @@ impl Flood {
                 for turn in 0_u64.. {
                     pace.tick().await;
                     // Another id each time, so that no answer is one that was given before.
-                    let id = ContentId::of_bytes(&(connection << 32 | turn).to_le_bytes());
+                    let id = ContentId::of_bytes(&((connection << 32) | turn).to_le_bytes());
                     let reply = client.request(Method::GET, &format!("/resolve/{id}"), &[], "").await;
                     match reply.expect("an answer").status {
                         429 => refused.fetch_add(1, Ordering::Relaxed),
