@@ -64,9 +64,16 @@ const CLIENTS: &[Client] = &[
     client(
         "helia",
         "Helia's client of delegated routing, and the IPNS library of its makers",
-        Packages::NpmWithNode,
+        Packages::NpmWithNode { folder: "helia" },
         "job.mjs",
         180,
+    ),
+    client(
+        "libp2p",
+        "a libp2p node in JavaScript that meets ours",
+        Packages::NpmWithNode { folder: "libp2p" },
+        "job.mjs",
+        120,
     ),
     client("rust", "the Rust SDK", Packages::Cargo, "", 120),
     client("readme", "the README's examples in four languages", Packages::All, "", 120),

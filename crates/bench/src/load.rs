@@ -19,6 +19,11 @@ use tokio::task::JoinSet;
 /// Latencies are kept up to this long.
 const LATENCY_MICROS_MAX: u64 = 60_000_000;
 
+/// Shortest wait between two requests of a connection: the runtime's timer has steps of a millisecond.
+const PACE_MIN: Duration = Duration::from_millis(4);
+/// Bounds of the connections of a paced load.
+const PACED_CONNECTIONS: (usize, usize) = (4, 200);
+
 /// The request every connection repeats.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -43,6 +48,11 @@ impl Shape {
     /// A load that sends GET requests for this path.
     pub fn get(path: &'static str) -> Shape {
         Shape { method: Method::GET, path: Uri::from_static(path), body: Bytes::new() }
+    }
+
+    /// A load that sends GET requests for a path that is known only now.
+    pub fn get_made(path: &str) -> anyhow::Result<Shape> {
+        Ok(Shape { method: Method::GET, path: path.parse()?, body: Bytes::new() })
     }
 
     /// A load that posts this JSON to this path.
@@ -81,6 +91,32 @@ pub async fn run(address: SocketAddr, connections: usize, shape: &Shape, time: D
     Ok(Measured { requests, requests_per_second: requests as f64 / time.as_secs_f64(), micros, least_share })
 }
 
+/// Runs a load of so many requests a second for `time`, over as many connections as that needs.
+pub async fn run_paced(
+    address: SocketAddr,
+    shape: &Shape,
+    per_second: f64,
+    time: Duration,
+) -> anyhow::Result<Histogram<u64>> {
+    anyhow::ensure!(per_second > 0.0, "a load of nothing");
+    let wanted = (per_second * PACE_MIN.as_secs_f64()).ceil() as usize;
+    let connections = wanted.clamp(PACED_CONNECTIONS.0, PACED_CONNECTIONS.1);
+    let interval = Duration::from_secs_f64(connections as f64 / per_second);
+    let barrier = Arc::new(Barrier::new(connections));
+    let mut loops = JoinSet::new();
+    for number in 0..connections {
+        // Spread over one interval, so that requests do not come all at once.
+        let offset = interval.mul_f64(number as f64 / connections as f64);
+        let (shape, barrier) = (shape.clone(), Arc::clone(&barrier));
+        loops.spawn(one_paced(address, shape, (offset, interval), time, barrier));
+    }
+    let mut micros = new_histogram()?;
+    while let Some(ended) = loops.join_next().await {
+        micros.add(ended.context("a load loop panicked")??)?;
+    }
+    Ok(micros)
+}
+
 /// A histogram of times in microseconds.
 pub fn new_histogram() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_max(LATENCY_MICROS_MAX, 3)?)
@@ -111,6 +147,42 @@ async fn one_connection(
         Ok(micros)
     };
     // Driven by the same task: a second one would only add wake-ups between the cores.
+    tokio::select! {
+        biased;
+        asked = asking => asked,
+        closed = connection => Err(anyhow::anyhow!("the server closed a connection: {closed:?}")),
+    }
+}
+
+async fn one_paced(
+    address: SocketAddr,
+    shape: Shape,
+    (offset, interval): (Duration, Duration),
+    time: Duration,
+    barrier: Arc<Barrier>,
+) -> anyhow::Result<Histogram<u64>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let host = HeaderValue::from_str(&address.to_string())?;
+    let asking = async {
+        exchange(&mut sender, shape.request(&host)).await?;
+        barrier.wait().await;
+        let mut micros = new_histogram()?;
+        let mut due = clock::now() + offset;
+        let end = due + time;
+        while due < end {
+            // One that waited for the answer before it counts from when it was due; one that the timer woke late does not.
+            let is_late = clock::now() > due;
+            tokio::time::sleep_until(due).await;
+            let since = if is_late { due } else { clock::now() };
+            exchange(&mut sender, shape.request(&host)).await?;
+            let ended = clock::now();
+            micros.saturating_record((ended - since).as_micros() as u64);
+            due += interval;
+        }
+        Ok(micros)
+    };
     tokio::select! {
         biased;
         asked = asking => asked,

@@ -1,6 +1,7 @@
 //! Measures this node beside its peers in one run, and writes what it found into the documentation.
 
 mod head;
+mod index;
 mod kernel;
 mod load;
 mod machine;
@@ -47,6 +48,14 @@ enum Command {
     Rewarder(RewarderArgs),
     /// The overlay: lanes through a node, sessions, handshakes, a stuck reader, beside NATS and bare loopback.
     Overlay(OverlayArgs),
+    /// The index: answers from memory, lookups among nodes that do not answer, millions of records.
+    Index(IndexArgs),
+    /// The store with so many records; prints what it came to.
+    #[command(hide = true)]
+    IndexStore(index::StoreArgs),
+    /// A copy of an answer of the index on bare axum; prints its port.
+    #[command(hide = true)]
+    ServeCopy(index::CopyArgs),
     /// One job of the page about reward runs; prints what it did.
     #[command(hide = true)]
     RewarderChild(rewarder::ChildArgs),
@@ -167,6 +176,26 @@ struct RewarderArgs {
     page: PageArgs,
 }
 
+#[derive(Args, Debug)]
+struct IndexArgs {
+    /// Measure Redis, Helia's routing server and libp2p's Kademlia too; those that are missing are installed
+    #[arg(long)]
+    peers: bool,
+    /// Measure one part only
+    #[arg(long, value_name = "NAME", conflicts_with = "write")]
+    only: Option<index::IndexPart>,
+    /// Provider records of the store; names are a tenth
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    records: Option<u64>,
+    /// Leave out networks of more nodes
+    #[arg(long, value_name = "COUNT", conflicts_with = "write", default_value_t = usize::MAX)]
+    nodes_max: usize,
+    #[command(flatten)]
+    cells: CellArgs,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Kernel(arguments) => measure_kernel(&arguments),
@@ -174,6 +203,9 @@ fn main() -> anyhow::Result<()> {
         Command::Sqs(arguments) => measure_sqs(arguments),
         Command::Rewarder(arguments) => measure_rewarder(arguments),
         Command::Overlay(arguments) => measure_overlay(arguments),
+        Command::Index(arguments) => measure_index(arguments),
+        Command::IndexStore(arguments) => index::run_store(&arguments),
+        Command::ServeCopy(arguments) => index::serve_copy(&arguments),
         Command::RewarderChild(arguments) => rewarder::run_child(&arguments),
         Command::ServeBare => servers::serve_bare(),
         Command::ServeLayers => servers::serve_layers(),
@@ -257,6 +289,29 @@ fn measure_overlay(arguments: OverlayArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn measure_index(arguments: IndexArgs) -> anyhow::Result<()> {
+    let size = size_of(arguments.page.quick)?;
+    let machine = machine::describe();
+    let seconds = arguments.cells.seconds.unwrap_or_else(|| size.pick(0.2, 1.5));
+    let options = index::Options {
+        size,
+        rounds: arguments.cells.rounds.unwrap_or_else(|| size.pick(1, 3)).max(1),
+        time: std::time::Duration::try_from_secs_f64(seconds)?,
+        only: arguments.only,
+        peers: arguments.peers,
+        records: arguments.records.unwrap_or_else(|| size.pick(100_000, 10_000_000)),
+        nodes_max: arguments.nodes_max,
+        node: arguments.cells.node.map_or_else(|| process::node_binary().map_err(|error| error.to_string()), Ok),
+        scratch: PathBuf::new(),
+    };
+    let outcome = index::measure(options)?;
+    println!("\n{machine}\n\n{}", outcome.plain());
+    if arguments.page.write {
+        head::write_page(&arguments.page.folder, "index", &outcome.markdown(&machine))?;
+    }
+    Ok(())
+}
+
 fn measure_rewarder(arguments: RewarderArgs) -> anyhow::Result<()> {
     let size = size_of(arguments.page.quick)?;
     let machine = machine::describe();
@@ -304,6 +359,9 @@ mod tests {
         let overlay = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "overlay"], more].concat());
         assert!(overlay(&["--peers", "--quick", "--only", "handshakes"]).is_ok());
         assert!(overlay(&["--write", "--only", "slow"]).is_err(), "a part must not replace the whole page");
+        let index = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "index"], more].concat());
+        assert!(index(&["--peers", "--quick", "--only", "lookups", "--records", "1000000"]).is_ok());
+        assert!(index(&["--write", "--only", "store"]).is_err(), "a part must not replace the whole page");
         let rewarder = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "rewarder"], more].concat());
         assert!(rewarder(&["--peers", "--quick", "--write"]).is_ok());
         assert!(rewarder(&["--write", "--rows-max", "1000000"]).is_err(), "a part must not replace the whole page");

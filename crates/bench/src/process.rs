@@ -21,8 +21,14 @@ pub struct Server {
 impl Server {
     /// Starts this binary with a hidden subcommand that prints its port.
     pub fn start(subcommand: &str) -> anyhow::Result<Server> {
+        Server::start_with(subcommand, &[])
+    }
+
+    /// The same with arguments.
+    pub fn start_with(subcommand: &str, arguments: &[&str]) -> anyhow::Result<Server> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg(subcommand)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -10,6 +10,8 @@ mod cli;
 mod cluster;
 #[path = "operations/cluster_process.rs"]
 mod cluster_process;
+#[path = "index/flood.rs"]
+mod flood;
 #[path = "overlay/member.rs"]
 #[allow(dead_code, reason = "shared with another suite, which needs all of it")]
 mod member;
@@ -26,6 +28,8 @@ mod refusals;
 mod restarts;
 #[path = "index/routing.rs"]
 mod routing;
+#[path = "index/stopped.rs"]
+mod stopped;
 #[path = "index/surface.rs"]
 mod surface;
 

@@ -1,6 +1,6 @@
 //! One keep-alive HTTP/1.1 connection, and what can go wrong on it told apart.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Request, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 /// No single request of a test waits longer than this.
@@ -81,6 +81,18 @@ impl Client {
     /// Connects.
     pub async fn connect(address: SocketAddr) -> anyhow::Result<Client> {
         let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await.context("connect")??;
+        Client::over(stream, address).await
+    }
+
+    /// Connects from one address of this machine; every address of 127/8 is one.
+    pub async fn connect_from(source: Ipv4Addr, address: SocketAddr) -> anyhow::Result<Client> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((source, 0).into())?;
+        let stream = tokio::time::timeout(PATIENCE, socket.connect(address)).await.context("connect")??;
+        Client::over(stream, address).await
+    }
+
+    async fn over(stream: TcpStream, address: SocketAddr) -> anyhow::Result<Client> {
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         let mut driver = JoinSet::new();

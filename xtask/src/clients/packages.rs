@@ -18,7 +18,10 @@ pub enum Packages {
     /// `package-lock.json`.
     Npm,
     /// Another `package-lock.json`, for scripts that need a newer Node than the machine may have: it pins that as well.
-    NpmWithNode,
+    NpmWithNode {
+        /// Folder of the scripts, and of what is installed in the cache.
+        folder: &'static str,
+    },
     /// `Cargo.lock` of the client's own workspace.
     Cargo,
     /// Those of all others, for the examples of the README.
@@ -63,7 +66,7 @@ impl Packages {
         match self {
             Packages::Python { environment, requirements } => python(folders, environment, requirements, script),
             Packages::Npm => npm(folders, script),
-            Packages::NpmWithNode => npm_with_node(folders, script),
+            Packages::NpmWithNode { folder } => npm_with_node(folders, folder, script),
             Packages::Cargo => cargo(folders),
             Packages::All => super::readme::ready(folders),
         }
@@ -107,17 +110,18 @@ fn npm(folders: &Folders, script: &str) -> Result<Command, Unready> {
 }
 
 /// The packages of Node are optional, because each is for one kind of machine: npm says nothing if none came.
-fn npm_with_node(folders: &Folders, script: &str) -> Result<Command, Unready> {
-    let sources = folders.sources.join("helia");
-    let home = folders.cache.join("helia");
+fn npm_with_node(folders: &Folders, folder: &str, script: &str) -> Result<Command, Unready> {
+    let sources = folders.sources.join(folder);
+    let home = folders.cache.join(folder);
     let node = home.join("node_modules/.bin/node");
     install(&home, &sources.join("package-lock.json"), || {
         npm_ci(&sources, &home)?;
         quietly(Command::new(&node).arg("--version")).context("the Node that package-lock.json pins")
     })?;
     copy(&sources, &home)?;
-    let shared = "harness.mjs";
-    std::fs::copy(folders.sources.join("node").join(shared), home.join(shared)).context(shared)?;
+    for (owner, shared) in [("node", "harness.mjs"), ("helia", "node.mjs")] {
+        std::fs::copy(folders.sources.join(owner).join(shared), home.join(shared)).context(shared)?;
+    }
     let mut command = Command::new(node);
     command.arg(script).current_dir(home);
     Ok(command)

@@ -116,9 +116,16 @@ const HELD: &[(&str, &[Holder])] = &[
         &[
             Test(INDEX_HEDGING, "an_alpha_peer_dropped_in_flight_a_beta_peer_wins_and_the_losers_are_cancelled", Ci),
             Test(INDEX_HEDGING, "a_lookup_that_nobody_waits_for_is_cancelled_at_its_targets", Ci),
+            Test(INDEX_STOPPED, "one_of_twelve_nodes_stands_still_and_no_lookup_waits_for_it", Ci),
         ],
     ),
-    ("index-flood", &[Test(INDEX_PRESSURE, "one_address_meets_its_cap_and_others_do_not", Ci)]),
+    (
+        "index-flood",
+        &[
+            Test(INDEX_PRESSURE, "one_address_meets_its_cap_and_others_do_not", Ci),
+            Test(INDEX_FLOOD, "a_flood_of_one_address_changes_little_for_others", Ci),
+        ],
+    ),
     ("mailbox-once", &[Test(MAILBOX_GATES, "many_producers_with_one_key_make_one_delivery", Ci)]),
     (
         "mailbox-visibility",
@@ -167,6 +174,8 @@ const REWARDER_SERVICE: &str = "crates/rewarder/src/service/tests.rs";
 const OVERLAY_STOPPED: &str = "crates/macronode/tests/overlay/stopped.rs";
 const INDEX_HEDGING: &str = "crates/index/tests/index/hedging.rs";
 const INDEX_PRESSURE: &str = "crates/index/tests/index/pressure.rs";
+const INDEX_FLOOD: &str = "crates/macronode/tests/index/flood.rs";
+const INDEX_STOPPED: &str = "crates/macronode/tests/index/stopped.rs";
 const SESSION_IDENTITY: &str = "crates/transport/src/tests/identity.rs";
 const SESSION_HELLO: &str = "crates/transport/src/tests/hello.rs";
 const KILL: &str = "crates/macronode/tests/mailbox/kill.rs";
