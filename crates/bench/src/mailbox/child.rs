@@ -101,7 +101,8 @@ impl Running {
         Ok(began.elapsed())
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // Not reaped yet, so the number is still its own.
             let _ = kill_process(pid, signal);
