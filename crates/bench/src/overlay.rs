@@ -151,9 +151,8 @@ impl Outcome {
             OverlayPart::Mailbox => mailbox::measure(node, scratch, each, &mut self.mailbox).await,
             OverlayPart::Stopped => stopped::measure(node, scratch, each, &mut self.stopped).await,
             OverlayPart::Idle => {
-                let (sessions, rest) =
-                    options.size.pick((1_000, Duration::from_millis(500)), (10_000, Duration::from_secs(3)));
-                self.idle = Some(idle::measure(node, scratch, sessions, rest).await?);
+                let sessions = options.size.pick(1_000, 10_000);
+                self.idle = Some(idle::measure(node, scratch, sessions).await?);
                 Ok(())
             }
         }

@@ -17,6 +17,8 @@ use crate::mailbox::scratch::Scratch;
 const BEGIN_AT_ONCE: usize = 32;
 /// Descriptors that a process needs beside those of its sessions.
 const OTHER_FILES: u64 = 500;
+/// Time before memory is read: what starting and handshakes took for a moment is given back by then.
+const REST: Duration = Duration::from_secs(3);
 
 /// What idle sessions cost.
 #[derive(Clone, Copy, Debug)]
@@ -39,22 +41,22 @@ pub struct HoldArgs {
 }
 
 /// Holds as many sessions as are asked for, or as this machine has descriptors for.
-pub async fn measure(binary: &Path, scratch: &Scratch, wanted: usize, rest: Duration) -> anyhow::Result<IdleFigures> {
+pub async fn measure(binary: &Path, scratch: &Scratch, wanted: usize) -> anyhow::Result<IdleFigures> {
     // The node and the process that holds the sessions inherit the limit.
     let sessions = wanted.min(usize::try_from(raise_file_limit()?.saturating_sub(OTHER_FILES))?);
     anyhow::ensure!(sessions > 0, "this machine allows too few open files");
     let folder = scratch.folder("idle")?;
     let node = LaneNodeOptions { binary, folder, config: CROWD.to_owned(), peer: None }.start().await?;
-    tokio::time::sleep(rest).await;
-    let before = node.rss_bytes()?;
+    tokio::time::sleep(REST).await;
+    let before = node.memory_bytes()?;
     eprintln!("{sessions} idle sessions");
     let holder = tokio::task::spawn_blocking({
         let (address, token_file) = (node.address.to_string(), node.token_file.clone());
         move || Holder::start(&address, &token_file, sessions)
     });
     let holder = holder.await.context("the thread panicked")??;
-    tokio::time::sleep(rest).await;
-    let grown = node.rss_bytes()?.saturating_sub(before);
+    tokio::time::sleep(REST).await;
+    let grown = node.memory_bytes()?.saturating_sub(before);
     // Each has a descriptor, so that sessions the node has ended do not count as cheap ones.
     anyhow::ensure!(node.open_files()? >= sessions, "not all sessions stood until the end");
     drop(holder);

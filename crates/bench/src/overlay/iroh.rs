@@ -1,7 +1,8 @@
 //! iroh-gossip, measured by a program of its own: its dependencies are many, and none of them is needed here.
 
+use std::io::Read;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -16,6 +17,7 @@ const PROGRAM: &str = "macronode-bench-iroh";
 /// How it gets there.
 const BUILD: &str = "cargo build --release --manifest-path crates/bench/iroh/Cargo.toml --target-dir target";
 const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The program that measures iroh-gossip.
 pub struct Iroh {
@@ -32,15 +34,40 @@ impl Iroh {
         Ok((name.trim().to_owned(), iroh))
     }
 
-    /// Runs it to its end; what it said.
+    /// Runs it to its end; what it said. A line or two fit the pipes, so nobody has to read along.
     async fn run(&self, arguments: &[String], within: Duration) -> anyhow::Result<String> {
-        let mut command = tokio::process::Command::new(&self.program);
-        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let output = Deadline::after(within).run("iroh-gossip", command.output()).await??;
-        let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "{}: {}", output.status, said.lines().last().unwrap_or_default());
-        Ok(String::from_utf8(output.stdout)?)
+        let mut command = Command::new(&self.program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (mut process, deadline) = (EndedOnDrop(command.spawn()?), Deadline::after(within));
+        let status = loop {
+            match process.0.try_wait()? {
+                Some(status) => break status,
+                None => tokio::time::sleep(LOOK_EVERY).await,
+            }
+            anyhow::ensure!(!deadline.has_passed(), "it did not end within {within:?}");
+        };
+        let said = read(process.0.stderr.take())?;
+        anyhow::ensure!(status.success(), "{status}: {}", said.lines().last().unwrap_or_default());
+        read(process.0.stdout.take())
     }
+}
+
+/// A process that does not outlive the wait for it.
+struct EndedOnDrop(Child);
+
+impl Drop for EndedOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn read(pipe: Option<impl Read>) -> anyhow::Result<String> {
+    let mut text = String::new();
+    if let Some(mut pipe) = pipe {
+        pipe.read_to_string(&mut text)?;
+    }
+    Ok(text)
 }
 
 impl Measured for Iroh {

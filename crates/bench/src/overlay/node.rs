@@ -91,9 +91,9 @@ impl LaneNode {
         self.process.signal(signal);
     }
 
-    /// Resident memory of its process, in bytes.
-    pub fn rss_bytes(&self) -> anyhow::Result<u64> {
-        let bytes = testkit::rss_bytes(self.process.pid());
+    /// Resident memory of its process without pages of its binary, in bytes.
+    pub fn memory_bytes(&self) -> anyhow::Result<u64> {
+        let bytes = testkit::anonymous_bytes(self.process.pid());
         anyhow::ensure!(bytes > 0, "the memory of the node cannot be read");
         Ok(bytes)
     }

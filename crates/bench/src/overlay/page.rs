@@ -32,7 +32,7 @@ keep-alive connections without TLS, as on the page about the mailbox. The engine
 messages of 4 KiB a second with everybody running, then the process is stopped (SIGSTOP), its way is filled until the hub \
 says busy, and the same is heard again; then it goes on (SIGCONT) and catches up before the next round.
 - Idle sessions are those of another process that holds a token and says nothing but PING; the limits of connections were \
-raised for them.
+raised for them. Memory is what is resident and belongs to no file: pages of a binary come and go.
 ";
 
 impl Outcome {

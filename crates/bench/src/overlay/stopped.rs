@@ -93,7 +93,7 @@ struct Star {
     heard: Vec<Arc<HeardAtLeaf>>,
     listening: JoinSet<anyhow::Result<()>>,
     /// Memory of the hub when everybody had joined.
-    rss_before: u64,
+    memory_before: u64,
 }
 
 /// What a subscriber at a leaf heard.
@@ -129,9 +129,9 @@ impl Star {
             heard.push(at_leaf);
         }
         let publisher = hub.client().await?.publisher(&lane).await?;
-        let mut star = Star { hub, leaves, publisher, heard, listening, rss_before: 0 };
+        let mut star = Star { hub, leaves, publisher, heard, listening, memory_before: 0 };
         star.until_all_hear().await?;
-        star.rss_before = star.hub.rss_bytes()?;
+        star.memory_before = star.hub.memory_bytes()?;
         Ok(star)
     }
 
@@ -143,17 +143,17 @@ impl Star {
         let during = async {
             self.fill_the_way_to(stopped).await?;
             let (times, busy) = self.publish_for(time, Some(stopped)).await?;
-            anyhow::Ok((times, busy, self.hub.rss_bytes()?))
+            anyhow::Ok((times, busy, self.hub.memory_bytes()?))
         };
         let during = during.await;
         self.leaves[0].signal(Signal::CONT);
-        let (times, busy, rss) = during?;
+        let (times, busy, memory) = during?;
         self.until_all_hear().await?;
         Ok(Round {
             running_ms: millis(&running, 0.99),
             stopped_ms: millis(&times, 0.99),
             busy,
-            grown_bytes: rss.saturating_sub(self.rss_before) as f64,
+            grown_bytes: memory.saturating_sub(self.memory_before) as f64,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Sessions that stand and say nothing: what each costs a node.
 
-use testkit::rss_bytes;
+use testkit::anonymous_bytes;
 
 use crate::member::{Member, network_with};
 
@@ -23,9 +23,9 @@ async fn begin(member: &Member, count: usize) -> Vec<oap_client::Client> {
 async fn an_idle_session_costs_little_memory() {
     let mut members = network_with(1, &[], SETTINGS).await;
     let before = begin(&members[0], BEFORE).await;
-    let rss_before = rss_bytes(members[0].process().id());
+    let held_before = anonymous_bytes(members[0].process().id());
     let clients = begin(&members[0], SESSIONS).await;
-    let grown = rss_bytes(members[0].process().id()).saturating_sub(rss_before);
+    let grown = anonymous_bytes(members[0].process().id()).saturating_sub(held_before);
     let each = grown / SESSIONS as u64;
     assert!(each <= BYTES_MAX, "{each} bytes for each of {SESSIONS} idle sessions");
     // They stand: each still answers.
