@@ -15,7 +15,7 @@ use super::systems::Measured;
 /// Name of the program, which lies beside this one.
 const PROGRAM: &str = "macronode-bench-iroh";
 /// How it gets there.
-const BUILD: &str = "cargo build --release --manifest-path crates/bench/iroh/Cargo.toml --target-dir target";
+pub const BUILD: &str = "cargo build --release --manifest-path crates/bench/iroh/Cargo.toml --target-dir target";
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

@@ -15,9 +15,10 @@ const NOTES: &str = "\
 node share the cores. NATS is nats-server with TLS as it comes and async-nats, in the same shape. Our node \
 was started with `overlay.peer_inflight_frames = 16384` (512 by default), so that the window below fits.
 - gossipsub is rust-libp2p's over TCP, noise and yamux, iroh-gossip is n0's over QUIC without relays and discovery. Both are \
-libraries without a server: publisher and subscribers are endpoints in one process, each subscriber connected with the \
-publisher, so that a message takes one hop where ours takes two. Settings are the defaults, with limits raised so that \
-64 KiB and the window fit; gossipsub signs each message by default, the others do not.
+libraries without a server: publisher and subscribers are endpoints in one process. With gossipsub each subscriber is connected with \
+the publisher, so that a message takes one hop where ours takes two; with iroh-gossip each has the neighbours it chooses, five at \
+most. Settings are the defaults, with limits raised so that 64 KiB and the window fit; gossipsub signs each message by \
+default, the others do not.
 - A rate counts messages that every subscriber has heard. A window keeps the publisher at most 4,096 messages or 2 MiB \
 ahead of the slowest subscriber, for all systems: without one, a run measures how much each lets wait before it drops.
 - Latency is from a publication to its last subscriber with nothing else on the way.
@@ -52,6 +53,9 @@ impl Outcome {
         let (peers, quick) = (if self.peers { " --peers" } else { "" }, if self.quick { " --quick" } else { "" });
         let features = if self.peers { " --features macronode-bench/peers" } else { "" };
         let _ = writeln!(text, "```sh\ncargo build --release -p macronode -p macronode-bench{features}");
+        if self.peers {
+            let _ = writeln!(text, "{}", super::iroh::BUILD);
+        }
         let _ = writeln!(text, "target/release/macronode-bench overlay{peers}{quick} --write\n```\n");
         if self.quick {
             let _ = writeln!(text, "This was a short run: the numbers are noisy.\n");
@@ -83,7 +87,7 @@ impl Outcome {
             }
         };
         let mut heading = vec!["subscribers".to_owned(), "payload".to_owned()];
-        heading.extend(systems().map(|id| self.system(id).map_or(id.name(), |lanes| &lanes.name).to_owned()));
+        heading.extend(systems().map(|id| self.full_name(id).to_owned()));
         let mut lines = vec![heading];
         for cell in CELLS {
             let mut line = vec![cell.subscribers.to_string(), size(cell.payload_bytes)];

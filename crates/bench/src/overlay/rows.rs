@@ -26,8 +26,13 @@ impl Outcome {
         rows
     }
 
-    pub(super) fn system(&self, id: SystemId) -> Option<&LaneFigures> {
+    fn system(&self, id: SystemId) -> Option<&LaneFigures> {
         self.lanes.iter().find(|lanes| lanes.id == id)
+    }
+
+    /// Name with its version, where it took part.
+    pub(super) fn full_name(&self, id: SystemId) -> &str {
+        self.system(id).map_or_else(|| id.name(), |lanes| &lanes.name)
     }
 
     pub(super) fn figures(&self, id: SystemId, cell: Cell) -> &Figures {
@@ -55,7 +60,6 @@ impl Outcome {
 
     fn rate_row(&self, cell: Cell, peer: SystemId, least: f64) -> Row {
         let (ours, theirs) = (self.figures(SystemId::Macronode, cell), self.figures(peer, cell));
-        let full_name = self.system(peer).map_or(peer.name(), |lanes| &lanes.name);
         Row {
             name: format!("messages, {cell}, against {}", peer.name()),
             ours: rate(&ours.rates),
@@ -67,7 +71,7 @@ impl Outcome {
             },
             ratio: ratios(&ours.rates, &theirs.rates),
             target: Target::RatioAtLeast(least),
-            meaning: format!("Messages a second that everybody heard, encrypted, against {full_name}."),
+            meaning: format!("Messages a second that everybody heard, encrypted, against {}.", self.full_name(peer)),
         }
     }
 
