@@ -35,7 +35,7 @@ use crate::process::run_until_interrupted;
 pub use self::idle::{HoldArgs, hold};
 
 /// Time that a part may take, however long its waits add up.
-const PART_WITHIN: Duration = Duration::from_mins(8);
+const PART_WITHIN: Duration = Duration::from_mins(20);
 
 /// One cell: subscribers and bytes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
