@@ -45,7 +45,7 @@ enum Command {
     Sqs(SqsArgs),
     /// Reward runs: adding usage up, dividing a pool, the whole job, beside DuckDB, Polars and pandas.
     Rewarder(RewarderArgs),
-    /// The overlay: lanes, sessions, handshakes, the mailbox over OAP/1, a stopped peer, beside its peers and bare loopback.
+    /// The overlay: lanes, sessions, the mailbox over OAP/1, a stopped peer, beside its peers and bare loopback.
     Overlay(OverlayArgs),
     /// One job of the page about reward runs; prints what it did.
     #[command(hide = true)]

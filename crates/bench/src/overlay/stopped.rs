@@ -21,11 +21,11 @@ use crate::mailbox::scratch::Scratch;
 /// Nodes around the hub; the first is stopped.
 pub const LEAVES: usize = 4;
 const PAYLOAD_BYTES: usize = 4096;
-/// A thousand messages a second: little for the machine, so that times say how long a message takes and not how long the
-/// queue for a core is.
+/// A thousand messages a second: little for the machine, so that times say how long a message takes and not how long it
+/// waits for a core.
 const EVERY: Duration = Duration::from_millis(1);
-/// Bytes of the messages that fill the way to the stopped node, and how many it takes at most: buffers of the kernel, the
-/// queue, and the credit of a lane.
+/// Bytes of the messages that fill the way to the stopped node, and how many it takes at most: buffers of the kernel,
+/// the queue, and the credit of a lane.
 const FILL_BYTES: usize = 64 * 1024;
 const FILL_MESSAGES_MAX: usize = 2_000;
 const PATIENCE: Duration = Duration::from_secs(60);
