@@ -1,12 +1,12 @@
 //! The mailbox beside its peers: who takes part, in which order everything is measured, and what comes of it.
 
 mod backlog;
-mod ceiling;
+pub mod ceiling;
 pub mod cell;
 mod chart;
 pub mod child;
 pub mod drive;
-mod engine;
+pub mod engine;
 mod goals;
 pub mod http;
 mod memory;

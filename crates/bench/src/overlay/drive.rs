@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hdrhistogram::Histogram;
-use ron_kernel::clock;
+use ron_kernel::{Deadline, clock};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -18,6 +18,8 @@ const WINDOW_BYTES: usize = 2 << 20;
 const WINDOW_MESSAGES: (u64, u64) = (16, 4096);
 /// Messages handed to a client at once.
 const PUBLISH_AT_ONCE: u64 = 256;
+/// Time that connecting and the last messages may take beside what is measured.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A system under test.
 pub trait Connect {
@@ -82,8 +84,12 @@ impl Progress {
     }
 }
 
-/// Measures one cell of a system over new connections.
+/// Measures one cell of a system over new connections. One that loses a message would be waited for in vain.
 pub async fn measure<S: Connect>(system: &S, cell: Cell, time: Duration) -> anyhow::Result<Figure> {
+    Deadline::after(4 * time + PATIENCE).run("measuring a cell", measure_cell(system, cell, time)).await?
+}
+
+async fn measure_cell<S: Connect>(system: &S, cell: Cell, time: Duration) -> anyhow::Result<Figure> {
     let payload = Bytes::from(vec![b'x'; cell.payload_bytes]);
     let (mut publishing, mut hearing) = system.connect(cell.subscribers).await?;
     let histogram = one_at_a_time(&mut publishing, &mut hearing, &payload, time / 2).await?;
