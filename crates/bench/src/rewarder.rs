@@ -9,6 +9,7 @@ mod page;
 mod peers;
 mod postgres;
 mod race;
+mod seal;
 
 use std::path::PathBuf;
 
@@ -112,6 +113,7 @@ pub fn measure(options: &Options) -> anyhow::Result<Outcome> {
         }
     }
     let mut rows = page::rows(&series);
+    rows.extend(seal::measure(&scratch)?);
     if options.peers {
         let (raced, missing) = race::measure(options.size, options.rounds, &scratch)?;
         rows.extend(raced);

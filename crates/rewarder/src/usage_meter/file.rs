@@ -9,8 +9,22 @@ pub const HEADER: &[u8] = b"actor,metric,quantity\n";
 /// Most digits of a quantity.
 const DIGITS_MAX: usize = 39;
 
-/// The rows of a book as a file, all given to one actor if it is named; and how many rows it has.
-pub fn write(book: &mut Book, as_actor: Option<&str>) -> (Vec<u8>, u64) {
+/// Bytes that are hashed at once: enough for all lanes of the processor, few enough to be in its cache still.
+const HASHED_BYTES: usize = 64 << 10;
+
+/// A usage file.
+#[derive(Debug)]
+pub struct UsageFile {
+    /// Its bytes.
+    pub text: Vec<u8>,
+    /// Rows in it.
+    pub rows: u64,
+    /// BLAKE3 of its bytes.
+    pub hash: [u8; 32],
+}
+
+/// The rows of a book as a file, all given to one actor if it is named.
+pub fn write(book: &mut Book, as_actor: Option<&str>) -> UsageFile {
     let mut file = FileWriter::new(book.rows());
     match as_actor {
         None => book.by_actor().for_each(|(actor, totals)| file.put(actor, totals)),
@@ -23,12 +37,15 @@ pub fn write(book: &mut Book, as_actor: Option<&str>) -> (Vec<u8>, u64) {
             file.put(actor, metrics.into_iter());
         }
     }
-    (file.text, file.rows)
+    file.finish()
 }
 
 struct FileWriter {
     text: Vec<u8>,
     rows: u64,
+    hasher: blake3::Hasher,
+    /// Bytes that the hasher has seen.
+    hashed: usize,
     /// The actor with its comma, as it stands before each of its metrics: looked at for quotes once.
     start: Vec<u8>,
 }
@@ -37,7 +54,7 @@ impl FileWriter {
     fn new(rows: usize) -> FileWriter {
         let mut text = Vec::with_capacity(HEADER.len() + rows * 64);
         text.extend_from_slice(HEADER);
-        FileWriter { text, rows: 0, start: Vec::new() }
+        FileWriter { text, rows: 0, hasher: blake3::Hasher::new(), hashed: 0, start: Vec::new() }
     }
 
     fn put<'a>(&mut self, actor: &str, totals: impl Iterator<Item = (&'a str, u128)>) {
@@ -52,6 +69,19 @@ impl FileWriter {
             self.text.push(b'\n');
             self.rows += 1;
         }
+        if self.text.len() - self.hashed >= HASHED_BYTES {
+            self.hash();
+        }
+    }
+
+    fn hash(&mut self) {
+        self.hasher.update(&self.text[self.hashed..]);
+        self.hashed = self.text.len();
+    }
+
+    fn finish(mut self) -> UsageFile {
+        self.hash();
+        UsageFile { hash: *self.hasher.finalize().as_bytes(), text: self.text, rows: self.rows }
     }
 }
 
@@ -141,7 +171,7 @@ mod tests {
         for actor in ["plain", "a,b", "say \"hi\"", "two\nlines", "", "ä@x"] {
             book.add(actor, "m.n", u64::MAX);
         }
-        let (text, rows) = write(&mut book, None);
+        let UsageFile { text, rows, .. } = write(&mut book, None);
         let max = u64::MAX;
         let expected = format!(
             "actor,metric,quantity\n\"\",m.n,{max}\n\"a,b\",m.n,{max}\nplain,m.n,{max}\n\"say \"\"hi\"\"\",m.n,{max}\n\
@@ -157,8 +187,18 @@ mod tests {
         for (actor, metric, amount) in [("a", "x", 1), ("b", "x", 2), ("b", "a", 4)] {
             book.add(actor, metric, amount);
         }
-        let (text, rows) = write(&mut book, Some("node-7"));
+        let UsageFile { text, rows, .. } = write(&mut book, Some("node-7"));
         assert_eq!(String::from_utf8(text).expect("text"), "actor,metric,quantity\nnode-7,a,4\nnode-7,x,3\n");
         assert_eq!(rows, 2);
+    }
+
+    #[test]
+    fn what_is_hashed_on_the_way_is_the_whole_file() {
+        for actors in [0, 1, 20_000] {
+            let mut book = Book::new();
+            (0..actors).for_each(|actor| book.add(&format!("tenant-{actor}"), "m.n", 17));
+            let file = write(&mut book, None);
+            assert_eq!(file.hash, *blake3::hash(&file.text).as_bytes(), "{} bytes", file.text.len());
+        }
     }
 }

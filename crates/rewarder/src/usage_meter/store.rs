@@ -11,7 +11,7 @@ use ron_kernel::Meter;
 use ron_log::{Class, Disk, Live, Log, LogError, LogOptions, Position, Recovery, Replayed};
 
 use super::book::{Book, FILE_BYTES_MAX, UsageRow};
-use super::file;
+use super::file::{self, UsageFile};
 use super::record::{self, Record, SealKind, UsageSeal};
 use crate::epoch::EpochId;
 
@@ -163,17 +163,17 @@ impl Store {
                 Err(UsageError::SealedOtherwise { epoch: epoch.to_owned(), sealed_as: seal.sealed.as_actor.clone() })
             };
         }
-        let (file, rows) = file::write(&mut self.book, as_actor);
+        let UsageFile { text, rows, hash } = file::write(&mut self.book, as_actor);
         let sealed = UsageSeal {
             epoch: epoch.to_owned(),
             as_actor: as_actor.map(str::to_owned),
             rows,
-            bytes: file.len() as u64,
-            hash: *blake3::hash(&file).as_bytes(),
+            bytes: text.len() as u64,
+            hash,
             number: self.seals.back().map_or(1, |last| last.sealed.number + 1),
         };
         let head = record::seal(SealKind::Sealed, &sealed);
-        let position = self.log.appender().append(Class::Settle, &head, &file)?;
+        let position = self.log.appender().append(Class::Settle, &head, &text)?;
         // From here on memory is ahead of the disk. A flush that fails ends the log for good: nothing is told then, and
         // the next start finds either the record or the rows.
         self.seals.push_back(Seal { sealed: sealed.clone(), position: Some(position) });

@@ -351,5 +351,5 @@ fn rows_beyond_the_bounds_are_added_together() {
     let rows = book.rows();
     (0..10).for_each(|extra| book.add(&format!("{extra:04000}"), "m", 1));
     assert_eq!(book.rows(), rows + 1, "the names of the rest are too long for the file");
-    assert!(file::write(&mut book, None).0.len() as u64 <= FILE_BYTES_MAX + 100);
+    assert!(file::write(&mut book, None).text.len() as u64 <= FILE_BYTES_MAX + 100);
 }
