@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "shared with the bench, which needs all of it")]
 mod drive;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -42,7 +43,18 @@ pub struct Cell {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // In one line, which the bench quotes.
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments == ["--version"] {
         println!("{NAME}");
