@@ -75,7 +75,7 @@ impl Measured for Iroh {
         Box::pin(async move {
             let numbers = [cell.subscribers as f64, cell.payload_bytes as f64, time.as_secs_f64()];
             let (arguments, within) = (numbers.map(|number| number.to_string()), 4 * time + PATIENCE);
-            // Now and then somebody does not join, or a subscriber is dropped: a second try shows whether it is the rule.
+            // Now and then somebody does not join, or is dropped: a second try shows whether that is the rule.
             match self.run(&arguments, within).await {
                 Ok(said) => figure(&said),
                 Err(_) => figure(&self.run(&arguments, within).await?),
