@@ -6,15 +6,16 @@
 #[allow(dead_code, reason = "shared with the bench, which needs all of it")]
 mod drive;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _};
 use iroh::address_lookup::memory::MemoryLookup;
-use iroh::endpoint::{RelayMode, presets};
+use iroh::endpoint::presets;
 use iroh::protocol::Router;
-use iroh::{Endpoint, EndpointId};
+use iroh::{Endpoint, EndpointAddr, EndpointId, RelayMode};
 use iroh_gossip::TopicId;
 use iroh_gossip::api::{Event, GossipReceiver, GossipSender, JoinOptions};
 use iroh_gossip::net::Gossip;
@@ -29,7 +30,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const NAME: &str = "iroh-gossip 0.101";
 /// Bytes of a message with its head at most; 4 KiB by default.
 const MESSAGE_BYTES_MAX: usize = 128 * 1024;
-/// Events that wait for a subscriber; 2,048 by default, which a full window exceeds.
+/// Events that wait for a subscriber at most; more than a full window.
 const EVENTS_MAX: usize = 16 * 1024;
 const JOINED_WITHIN: Duration = Duration::from_secs(10);
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
@@ -42,7 +43,18 @@ pub struct Cell {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // In one line, which the bench quotes.
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments == ["--version"] {
         println!("{NAME}");
@@ -94,7 +106,8 @@ impl Member {
             .address_lookup(known.clone())
             .bind()
             .await?;
-        known.add_endpoint_info(endpoint.addr());
+        let bound = endpoint.bound_sockets().into_iter();
+        known.add_endpoint_info(bound.fold(EndpointAddr::new(endpoint.id()), EndpointAddr::with_ip_addr));
         let gossip = Gossip::builder().max_message_size(MESSAGE_BYTES_MAX).spawn(endpoint.clone());
         let id = endpoint.id();
         let router = Router::builder(endpoint).accept(iroh_gossip::ALPN, gossip.clone()).spawn();
