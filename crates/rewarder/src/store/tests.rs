@@ -167,7 +167,10 @@ fn leftovers_are_spent_once_by_an_epoch_or_by_a_correction() {
     let store = Store::open(Arc::new(RamDisk::new())).expect("opened");
     let carries = |epoch: &str, from: &str| EpochRow { carried_from: Some(from.to_owned()), ..row(epoch) };
     let takes = |epoch: &str, of: &str| EpochRow { corrects: Some(of.to_owned()), takes_left_over: true, ..row(epoch) };
-    let is_spent = |result: Result<Arc<EpochRow>, StoreError>, by: &str| matches!(result, Err(StoreError::LeftOverSpent { into, .. }) if into == by);
+    let is_spent = |result: Result<Arc<EpochRow>, StoreError>, by: &str| match result {
+        Err(StoreError::LeftOverSpent { into, .. }) => into == by,
+        _ => false,
+    };
     for epoch in ["e1", "e2"] {
         store.seal(row(epoch)).expect("sealed");
         store.release(epoch, "ann").expect("released");
