@@ -142,6 +142,15 @@ fn epoch_of(text: &str) -> Result<EpochId, Problem> {
     text.parse::<EpochId>().map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
+/// Lines of one page of an answer.
+fn page_limit(asked: Option<u64>, default: u64, max: u64) -> Result<usize, Problem> {
+    let limit = asked.unwrap_or(default);
+    if (1..=max).contains(&limit) {
+        return Ok(limit as usize);
+    }
+    Err(Problem::schema(StatusCode::BAD_REQUEST, format!("limit: 1 to {max}, not {limit}")))
+}
+
 /// A quarantined epoch is told apart from one that is only in conflict with the request.
 const STATUSES: &[(Kind, u16)] = &[(Kind::Quarantine, StatusCode::UNPROCESSABLE_ENTITY.as_u16())];
 

@@ -14,6 +14,13 @@ pub struct Units(pub u128);
 #[error("`{0}` is not a whole number in decimal digits without sign or leading zero, below 2^128")]
 pub struct NotUnits(pub String);
 
+impl Units {
+    /// Whether it is nothing.
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+}
+
 impl FromStr for Units {
     type Err = NotUnits;
 

@@ -30,7 +30,7 @@ pub struct Options {
     /// being read have as much as one of the runs, and readers beyond it are told to come back.
     #[schemars(extend("x-setting" = process(size(64 * MIB, 1024 * GIB))))]
     pub memory_bytes: Size,
-    /// Disk that uploaded inputs may take; uploads beyond it are refused.
+    /// Disk that uploaded inputs may take, each counted as 16 KiB at least; uploads beyond it are refused.
     #[schemars(extend("x-setting" = live(size(MIB, 1024 * 1024 * GIB))))]
     pub inputs_bytes_max: Size,
     /// Disk that the artifacts of epochs may take; runs beyond it are refused until some are removed.

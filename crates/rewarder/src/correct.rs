@@ -6,7 +6,12 @@
 //!
 //! Corrections are a chain: a correction is itself a run that can be corrected. What was paid then is what was paid
 //! before it, plus what it paid, minus what it took back, so that whatever it carried can be taken back by the next.
+//!
+//! What a run left over is spent once: by the one epoch that carries it in, or by the one correction that is told to
+//! take it up. Every other correction leaves it alone, whether an epoch has carried it in by now or not, so that it can
+//! be told from the runs themselves that no unit is paid twice.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use ron_calculus::{AssetAllocation, Breach, Roster, Units};
@@ -30,12 +35,23 @@ pub struct Correction {
     pub run_key: RunKey,
     /// Its commitment.
     pub commitment: [u8; 32],
-    /// Most units that are taken back from one actor; none: whatever it was paid.
-    pub clawback_max: Option<Units>,
+    /// Bounds of the correction.
+    pub bounds: Bounds,
+    /// Units of each asset that runs of the chain left over and that belong to the epochs that carry them in.
+    pub reserved: BTreeMap<String, Units>,
     /// Who was in the chain up to it.
     pub roster: Roster,
     /// Assets that were paid, and what each actor has of them in the order of the roster.
     pub paid: PaidAmounts,
+}
+
+/// What a correction may take, and from whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Most units that are taken back from one actor; none: whatever it was paid.
+    pub clawback_max: Option<Units>,
+    /// What the corrected run left over is paid out too: no epoch has carried it in, and none may from now on.
+    pub takes_left_over: bool,
 }
 
 /// What a correction does.
@@ -53,17 +69,19 @@ pub struct Corrected {
 
 impl Correction {
     /// The correction of a run with this commitment; a breach if what was paid does not add up.
-    pub fn of(paid: &Computed, commitment: [u8; 32], clawback_max: Option<Units>) -> Result<Correction, Breach> {
+    pub fn of(paid: &Computed, commitment: [u8; 32], bounds: Bounds) -> Result<Correction, Breach> {
         let (roster, amounts) = paid_after(paid)?;
         let (epoch, run_key) = (paid.basis.epoch.clone(), *paid.order_key());
-        Ok(Correction { epoch, run_key, commitment, clawback_max, roster, paid: amounts })
+        let reserved = reserved_after(paid, bounds.takes_left_over)?;
+        Ok(Correction { epoch, run_key, commitment, bounds, reserved, roster, paid: amounts })
     }
 
     /// Whether both begin from the same run and from the same amounts.
     pub fn begins_as(&self, other: &Correction) -> bool {
         let same_run =
             (&self.epoch, &self.run_key, &self.commitment) == (&other.epoch, &other.run_key, &other.commitment);
-        same_run && self.roster == other.roster && self.paid == other.paid
+        let same_units = (&self.bounds, &self.reserved) == (&other.bounds, &other.reserved);
+        same_run && same_units && self.roster == other.roster && self.paid == other.paid
     }
 
     /// Facts for the manifest, without how it comes out.
@@ -72,7 +90,9 @@ impl Correction {
             epoch: self.epoch.clone(),
             run_key: b3(&self.run_key),
             commitment: b3(&self.commitment),
-            clawback_max: self.clawback_max,
+            clawback_max: self.bounds.clawback_max,
+            takes_left_over: self.bounds.takes_left_over,
+            reserved: self.reserved.clone(),
             assets: Vec::new(),
         }
     }
@@ -97,6 +117,7 @@ impl Correction {
 
     fn correct_asset(&self, places: &[Places], paid: &[u128], entitled: &AssetAllocation) -> Result<OneAsset, Breach> {
         let asset = &entitled.asset;
+        let available = self.available(entitled)?;
         let mut sums = Sums::default();
         let mut amounts = Vec::with_capacity(places.len());
         let mut take_back = Vec::with_capacity(places.len());
@@ -104,21 +125,51 @@ impl Correction {
             let before = place.0.and_then(|index| paid.get(index)).copied().unwrap_or(0);
             let now = place.1.map_or(0, |index| entitled.amounts[index]);
             let too_much = before.saturating_sub(now);
-            let taken = self.clawback_max.map_or(too_much, |most| too_much.min(most.0));
+            let taken = self.bounds.clawback_max.map_or(too_much, |most| too_much.min(most.0));
             let step = [now, before, now.saturating_sub(before), taken, too_much - taken];
             sums.add(step).ok_or_else(|| Breach::Overflow(format!("{asset}: a sum of the correction")))?;
             amounts.push(now.saturating_sub(before));
             take_back.push(taken);
         }
-        let facts = sums.facts(asset);
+        let mut facts = sums.facts(asset);
         let balanced = facts.paid_before.0.checked_add(facts.pay.0).and_then(|sum| sum.checked_sub(facts.take_back.0));
         if facts.entitled.0 != entitled.paid || balanced != facts.entitled.0.checked_add(facts.carried.0) {
             return Err(Breach::Conservation(format!("{asset}: the correction does not add up: {facts:?}")));
         }
+        // What is overpaid and not taken back is not there to be left over, and may be more than there was.
+        facts.left_over = Units((available - facts.entitled.0).saturating_sub(facts.carried.0));
         let (pool, paid) = (facts.pay.0, facts.pay.0);
         let pay = AssetAllocation { asset: asset.clone(), pool, paid, amounts };
         Ok(OneAsset { pay, take_back, facts })
     }
+
+    /// Units of the pool that are nobody else's; a breach if more of them are due.
+    fn available(&self, entitled: &AssetAllocation) -> Result<u128, Breach> {
+        let AssetAllocation { asset, pool, paid, .. } = entitled;
+        let reserved = self.reserved.get(asset).map_or(0, |units| units.0);
+        let short = || {
+            Breach::Conservation(format!(
+                "{asset}: {paid} units are due from a pool of {pool}, of which {reserved} were left over and belong to \
+                 the epoch that carries them in; give a larger pool, or have the correction take up what {} left over \
+                 (`--take-left-over`) if no epoch has carried it in",
+                self.epoch
+            ))
+        };
+        pool.checked_sub(reserved).filter(|available| available >= paid).ok_or_else(short)
+    }
+}
+
+/// Units of each asset that a run and those before it in its chain leave to epochs that carry them in.
+fn reserved_after(run: &Computed, is_last_taken: bool) -> Result<BTreeMap<String, Units>, Breach> {
+    let mut reserved = run.basis.correction.as_ref().map(|before| before.reserved.clone()).unwrap_or_default();
+    if !is_last_taken {
+        for (asset, left) in run.left_over() {
+            let units = reserved.entry(asset.clone()).or_default();
+            let sum = units.0.checked_add(left.0);
+            units.0 = sum.ok_or_else(|| Breach::Overflow(format!("{asset}: the sum of what was left over")))?;
+        }
+    }
+    Ok(reserved)
 }
 
 /// What everyone has once this run and all before it in its chain are settled.
@@ -165,7 +216,8 @@ impl Sums {
 
     fn facts(&self, asset: &str) -> CorrectedFacts {
         let [entitled, paid_before, pay, take_back, carried] = self.0.map(Units);
-        CorrectedFacts { asset: asset.to_owned(), entitled, paid_before, pay, take_back, carried }
+        let (asset, left_over) = (asset.to_owned(), Units(0));
+        CorrectedFacts { asset, entitled, paid_before, pay, take_back, carried, left_over }
     }
 }
 

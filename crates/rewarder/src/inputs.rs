@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ron_types::limits::rewarder::INPUT_BYTES_COUNTED_MIN as FILE_BYTES_MIN;
 use ron_types::{Error, Kind};
 
 use crate::folders::make_folder;
@@ -24,7 +25,7 @@ pub struct Inputs {
 
 #[derive(Debug, Default)]
 struct InputsState {
-    /// Bytes of finished files and of those being written.
+    /// Bytes that finished files and those being written count.
     bytes: u64,
     /// Number of the next unfinished file.
     next: u64,
@@ -48,7 +49,7 @@ impl Inputs {
             if path.extension().is_some_and(|ending| ending == UNFINISHED) {
                 fs::remove_file(path)?;
             } else {
-                bytes += entry.metadata()?.len();
+                bytes += counted(entry.metadata()?.len());
             }
         }
         Ok(Inputs { folder: Some(folder), state: Mutex::new(InputsState { bytes, ..InputsState::default() }) })
@@ -64,7 +65,7 @@ impl Inputs {
         self.folder.as_deref().ok_or_else(refused)
     }
 
-    /// Bytes of all inputs, finished or not.
+    /// Bytes that all inputs count, finished or not.
     pub fn bytes(&self) -> u64 {
         self.state().bytes
     }
@@ -89,7 +90,7 @@ impl Inputs {
         let folder = self.folder()?;
         let number = {
             let mut state = self.state();
-            if state.bytes.saturating_add(announced) > bytes_max {
+            if state.bytes.saturating_add(counted(announced)) > bytes_max {
                 return Err(full(bytes_max));
             }
             state.next += 1;
@@ -98,7 +99,10 @@ impl Inputs {
         let path = folder.join(format!("{}.{number}.{UNFINISHED}", file_name(&hash)));
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(|error| disk(&error))?;
-        Ok(Upload { inputs: Arc::clone(self), hash, path, file, hasher: blake3::Hasher::new(), bytes: 0, bytes_max })
+        let (inputs, hasher) = (Arc::clone(self), blake3::Hasher::new());
+        let mut upload = Upload { inputs, hash, path, file, hasher, bytes: 0, counted: 0, bytes_max };
+        upload.count(0)?;
+        Ok(upload)
     }
 
     /// Removes a file; false if it is not here, a conflict if a run that was accepted still needs it. Blocks.
@@ -111,7 +115,7 @@ impl Inputs {
             return Err(Error::new(Kind::Conflict, detail));
         }
         fs::remove_file(&path).map_err(|error| disk(&error))?;
-        state.bytes = state.bytes.saturating_sub(found.len());
+        state.bytes = state.bytes.saturating_sub(counted(found.len()));
         Ok(true)
     }
 }
@@ -151,25 +155,32 @@ pub struct Upload {
     path: PathBuf,
     file: File,
     hasher: blake3::Hasher,
-    /// Bytes written, all of them counted against the quota.
+    /// Bytes written.
     bytes: u64,
+    /// Bytes that it counts against the quota.
+    counted: u64,
     bytes_max: u64,
 }
 
 impl Upload {
     /// Writes and hashes the next bytes. Blocks.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        {
-            let mut state = self.inputs.state();
-            let after = state.bytes.saturating_add(bytes.len() as u64);
-            if after > self.bytes_max {
-                return Err(full(self.bytes_max));
-            }
-            state.bytes = after;
-        }
-        self.bytes += bytes.len() as u64;
+        let after = self.bytes + bytes.len() as u64;
+        self.count(after)?;
+        self.bytes = after;
         self.hasher.update(bytes);
         self.file.write_all(bytes).map_err(|error| disk(&error))
+    }
+
+    /// Counts so many bytes against the quota, if there is room for them.
+    fn count(&mut self, bytes: u64) -> Result<(), Error> {
+        let mut state = self.inputs.state();
+        let after = state.bytes.saturating_add(counted(bytes) - self.counted);
+        if after > self.bytes_max {
+            return Err(full(self.bytes_max));
+        }
+        (state.bytes, self.counted) = (after, counted(bytes));
+        Ok(())
     }
 
     /// Checks the hash, makes the file durable and gives it its name; returns its length. Blocks.
@@ -193,7 +204,7 @@ impl Upload {
         };
         let (placed, bytes) = (place(), self.bytes);
         if placed.map_err(|error| disk(&error))? {
-            self.bytes = 0;
+            self.counted = 0;
         }
         Ok(bytes)
     }
@@ -204,8 +215,13 @@ impl Drop for Upload {
         // Gone already if it was finished.
         let _ = fs::remove_file(&self.path);
         let mut state = self.inputs.state();
-        state.bytes = state.bytes.saturating_sub(self.bytes);
+        state.bytes = state.bytes.saturating_sub(self.counted);
     }
+}
+
+/// Bytes that a file of this length counts.
+fn counted(bytes: u64) -> u64 {
+    bytes.max(FILE_BYTES_MIN)
 }
 
 fn file_name(hash: &[u8; 32]) -> String {
@@ -253,27 +269,32 @@ mod tests {
     fn an_upload_is_kept_only_if_its_bytes_are_what_was_said() {
         let scratch = tempfile::tempdir().expect("a folder");
         let inputs = Arc::new(Inputs::open(scratch.path().to_owned()).expect("opened"));
-        let mut upload = inputs.begin(hash(b"ab"), 2, 10).expect("begun");
+        const MAX: u64 = 2 * FILE_BYTES_MIN;
+        let mut upload = inputs.begin(hash(b"ab"), 2, MAX).expect("begun");
         upload.write(b"a").expect("room");
         upload.write(b"b").expect("room");
         assert_eq!(upload.finish().expect("as said"), 2);
-        assert_eq!(inputs.bytes(), 2);
+        assert_eq!(inputs.bytes(), FILE_BYTES_MIN);
         assert_eq!(fs::read(inputs.path(&hash(b"ab")).expect("there")).expect("readable"), b"ab");
 
-        let mut wrong = inputs.begin(hash(b"xy"), 2, 10).expect("begun");
+        let mut wrong = inputs.begin(hash(b"xy"), 2, MAX).expect("begun");
         wrong.write(b"zz").expect("room");
         assert_eq!(wrong.finish().expect_err("not as said").kind, Kind::Integrity);
         assert!(inputs.path(&hash(b"xy")).is_none());
 
-        let mut large = inputs.begin(hash(b"123456789"), 0, 10).expect("begun");
-        assert_eq!(large.write(b"123456789").expect_err("over the quota").kind, Kind::FrameTooLarge);
+        let content = vec![b'x'; FILE_BYTES_MIN as usize];
+        let mut large = inputs.begin(hash(b"large"), 0, MAX).expect("begun");
+        large.write(&content).expect("the last byte of the quota");
+        assert_eq!(large.write(b"x").expect_err("over the quota").kind, Kind::FrameTooLarge);
+        assert_eq!(inputs.begin(hash(b"1"), 0, MAX).expect_err("an empty file counts too").kind, Kind::FrameTooLarge);
         drop(large);
-        assert_eq!(inputs.begin(hash(b"1"), 9, 10).expect_err("announced").kind, Kind::FrameTooLarge);
-        assert_eq!((inputs.bytes(), fs::read_dir(scratch.path()).expect("there").count()), (2, 1));
+        let announced = FILE_BYTES_MIN + 1;
+        assert_eq!(inputs.begin(hash(b"1"), announced, MAX).expect_err("announced").kind, Kind::FrameTooLarge);
+        assert_eq!((inputs.bytes(), fs::read_dir(scratch.path()).expect("there").count()), (FILE_BYTES_MIN, 1));
 
-        let mut twice = inputs.begin(hash(b"ab"), 2, 10).expect("begun");
+        let mut twice = inputs.begin(hash(b"ab"), 2, MAX).expect("begun");
         twice.write(b"ab").expect("room");
-        assert_eq!((twice.finish().expect("the same"), inputs.bytes()), (2, 2));
+        assert_eq!((twice.finish().expect("the same"), inputs.bytes()), (2, FILE_BYTES_MIN));
         assert!(inputs.remove(&hash(b"ab")).expect("removed") && !inputs.remove(&hash(b"ab")).expect("gone"));
         assert_eq!(inputs.bytes(), 0);
     }
@@ -283,7 +304,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a folder");
         let inputs = Arc::new(Inputs::open(scratch.path().to_owned()).expect("opened"));
         assert!(inputs.pin(&hash(b"ab")).is_none(), "it is not here");
-        let mut upload = inputs.begin(hash(b"ab"), 2, 10).expect("begun");
+        let mut upload = inputs.begin(hash(b"ab"), 2, 1 << 20).expect("begun");
         upload.write(b"ab").expect("room");
         upload.finish().expect("as said");
         let pins = [inputs.pin(&hash(b"ab")).expect("here"), inputs.pin(&hash(b"ab")).expect("here")];
@@ -302,7 +323,7 @@ mod tests {
         fs::write(&unfinished, "half").expect("written");
         fs::write(scratch.path().join(file_name(&hash(b"ab"))), "ab").expect("written");
         let inputs = Inputs::open(scratch.path().to_owned()).expect("opened");
-        assert_eq!((inputs.bytes(), unfinished.exists()), (2, false));
+        assert_eq!((inputs.bytes(), unfinished.exists()), (FILE_BYTES_MIN, false));
     }
 
     #[test]

@@ -379,6 +379,19 @@ impl Computed {
         }
     }
 
+    /// Units of each asset that are left over, for the next epoch to carry in; nothing in quarantine.
+    pub fn left_over(&self) -> BTreeMap<String, Units> {
+        let Ok(payouts) = &self.outcome else { return BTreeMap::new() };
+        let mut left: BTreeMap<String, Units> = match &payouts.corrected {
+            Some(corrected) => corrected.facts.iter().map(|facts| (facts.asset.clone(), facts.left_over)).collect(),
+            None => {
+                payouts.entitled.iter().map(|asset| (asset.asset.clone(), Units(asset.pool - asset.paid))).collect()
+            }
+        };
+        left.retain(|_, units| units.0 > 0);
+        left
+    }
+
     /// Key that equals are ordered by: the run's own, or the corrected run's.
     pub fn order_key(&self) -> &RunKey {
         self.basis.correction.as_ref().map_or(&self.run_key, |correction| &correction.run_key)

@@ -155,6 +155,12 @@ pub struct CorrectsFacts {
     pub commitment: String,
     /// Most units that are taken back from one actor; none: whatever it was paid.
     pub clawback_max: Option<Units>,
+    /// Whether it pays out what the corrected run left over, which no epoch may carry in then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_left_over: bool,
+    /// Units that it leaves alone: what it and the runs before it left over, for other epochs to carry in.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reserved: BTreeMap<String, Units>,
     /// How it comes out, by asset.
     pub assets: Vec<CorrectedFacts>,
 }
@@ -175,12 +181,26 @@ pub struct CorrectedFacts {
     pub take_back: Units,
     /// Units overpaid and not taken back: a correction of this one finds them as paid, and may take them back.
     pub carried: Units,
+    /// Units that are nobody's now, for the next epoch to carry in: the pool minus what is reserved, entitled and
+    /// carried.
+    #[serde(default, skip_serializing_if = "Units::is_zero")]
+    pub left_over: Units,
 }
 
 impl Manifest {
     /// The bytes of `run.json`.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CanonicalError> {
         to_canonical(self)
+    }
+
+    /// Units left over, for the next epoch to carry in.
+    pub fn left_over(&self) -> BTreeMap<String, Units> {
+        let mut left: BTreeMap<String, Units> = match &self.corrects {
+            Some(corrects) => corrects.assets.iter().map(|facts| (facts.asset.clone(), facts.left_over)).collect(),
+            None => self.assets.iter().map(|facts| (facts.asset.clone(), facts.delta)).collect(),
+        };
+        left.retain(|_, units| units.0 > 0);
+        left
     }
 
     /// Facts of one asset.

@@ -11,7 +11,7 @@ use ron_calculus::{AssetAllocation, Explanation, Policy, Question, Units, explai
 use ron_log::Disk;
 
 use crate::artifacts::{ALL, COMMITMENT, ENVELOPE, MANIFEST, PAID, POLICY, USAGE};
-use crate::correct::{Correction, read_paid};
+use crate::correct::{Bounds, Correction, read_paid};
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
 use crate::hashing::{b3, hex0x, parse_b3};
 use crate::job::{Basis, Computed, RunError, Unwatched, settle_without_roots};
@@ -245,7 +245,8 @@ impl SealedRun {
             epoch: facts.epoch.clone(),
             run_key: hash(&facts.run_key)?,
             commitment: hash(&facts.commitment)?,
-            clawback_max: facts.clawback_max,
+            bounds: Bounds { clawback_max: facts.clawback_max, takes_left_over: facts.takes_left_over },
+            reserved: facts.reserved.clone(),
             roster,
             paid,
         }))
@@ -274,8 +275,7 @@ impl SealedRun {
 
     /// Units left over, for the next epoch to carry in.
     pub fn left_over(&self) -> BTreeMap<String, Units> {
-        let open = self.manifest.assets.iter().filter(|facts| facts.delta.0 > 0);
-        open.map(|facts| (facts.asset.clone(), facts.delta)).collect()
+        self.manifest.left_over()
     }
 
     /// Every integer of one actor's amounts.

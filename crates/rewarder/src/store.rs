@@ -43,6 +43,14 @@ pub enum StoreError {
         /// Id of the correction that came first.
         by: String,
     },
+    /// Leftovers that were spent before.
+    #[error("what epoch {from} left over went into {into} already")]
+    LeftOverSpent {
+        /// Id of the epoch that left units over.
+        from: String,
+        /// Id of the epoch or the correction that has them.
+        into: String,
+    },
     /// Artifacts that something may still be paid from.
     #[error("epoch {0} is not over: its payouts follow from its artifacts")]
     Needed(String),
@@ -123,6 +131,34 @@ impl Rows {
     fn corrected_by(&self, corrected: &str, except: &str) -> Option<String> {
         let is_it = |row: &&Arc<EpochRow>| row.corrects.as_deref() == Some(corrected) && row.epoch != except;
         self.by_epoch.values().filter(is_it).find(|row| row.is_paying()).map(|row| row.epoch.clone())
+    }
+
+    /// The epoch that has carried in what this one left over.
+    fn carried_into(&self, from: &str) -> Option<String> {
+        let carries = |row: &&Arc<EpochRow>| row.carried_from.as_deref() == Some(from) && !row.is_dead();
+        self.by_epoch.values().find(carries).map(|row| row.epoch.clone())
+    }
+
+    /// The correction whose payouts have left, or may have, and that has what this epoch left over.
+    fn taken_up_by(&self, from: &str) -> Option<String> {
+        let takes = |row: &&Arc<EpochRow>| row.takes_left_over && row.corrects.as_deref() == Some(from);
+        self.by_epoch.values().filter(takes).find(|row| row.is_paying()).map(|row| row.epoch.clone())
+    }
+
+    /// Leftovers are spent once. Asked while no other row changes, because a run that carries them and a correction
+    /// that takes them up may both have been let in before either was sealed.
+    fn check_left_over(&self, row: &EpochRow) -> Result<(), StoreError> {
+        let spent = |from: &String, into: Option<String>| match into {
+            Some(into) => Err(StoreError::LeftOverSpent { from: from.clone(), into }),
+            None => Ok(()),
+        };
+        if let Some(from) = row.carried_from.as_ref().filter(|_| !row.is_dead()) {
+            spent(from, self.carried_into(from).or_else(|| self.taken_up_by(from)))?;
+        }
+        match row.corrects.as_ref().filter(|_| row.takes_left_over) {
+            Some(from) => spent(from, self.carried_into(from)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -228,9 +264,12 @@ impl Store {
 
     /// The epoch that has taken up the leftovers of this one.
     pub fn carried_into(&self, from: &str) -> Option<String> {
-        let rows = self.rows();
-        let found = rows.by_epoch.values().find(|row| row.carried_from.as_deref() == Some(from));
-        found.map(|row| row.epoch.clone())
+        self.rows().carried_into(from)
+    }
+
+    /// The correction that has taken up the leftovers of this epoch.
+    pub fn taken_up_by(&self, from: &str) -> Option<String> {
+        self.rows().taken_up_by(from)
     }
 
     /// The epoch of this policy that was settled last.
@@ -252,16 +291,20 @@ impl Store {
         if !self.has_room() {
             return Err(StoreError::TooMany);
         }
-        self.write(Class::Data, &SealRecord::Row(Box::new(row)))
+        let record = SealRecord::Row(Box::new(row.clone()));
+        self.write_if(Class::Data, &record, |rows| rows.check_left_over(&row))
     }
 
     /// Writes down that payouts may leave. An epoch has one correction: two would each pay the same difference.
     pub fn release(&self, epoch: &str, by: &str) -> Result<Arc<EpochRow>, StoreError> {
         let record = SealRecord::Released { epoch: epoch.to_owned(), by: by.to_owned() };
         self.write_if(Class::Settle, &record, |rows| {
-            let Some(corrected) = rows.by_epoch.get(epoch).and_then(|row| row.corrects.clone()) else { return Ok(()) };
-            let other = rows.corrected_by(&corrected, epoch);
-            other.map_or(Ok(()), |by| Err(StoreError::Corrected { corrected, by }))
+            let Some(row) = rows.by_epoch.get(epoch) else { return Ok(()) };
+            let Some(corrected) = row.corrects.clone() else { return Ok(()) };
+            if let Some(by) = rows.corrected_by(&corrected, epoch) {
+                return Err(StoreError::Corrected { corrected, by });
+            }
+            rows.check_left_over(row)
         })
     }
 

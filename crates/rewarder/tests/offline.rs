@@ -6,6 +6,8 @@ mod changes;
 mod crash;
 #[path = "offline/determinism.rs"]
 mod determinism;
+#[path = "offline/leftovers.rs"]
+mod leftovers;
 #[path = "offline/proofs.rs"]
 mod proofs;
 #[path = "offline/refusals.rs"]

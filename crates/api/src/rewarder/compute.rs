@@ -50,7 +50,7 @@ static CORRECT_EPOCH: Operation = Operation::post(
 )
 .allows(COMPUTE)
 .body::<CorrectBody>(
-    r#"{"commitment":"b3:…","signatures":{"payload":"…","payloadType":"application/vnd.macronode.reward-correction+json","signatures":[]}}"#,
+    r#"{"commitment":"b3:…","corrects":"2026-11","signatures":{"payload":"…","payloadType":"application/vnd.macronode.reward-correction+json","signatures":[]}}"#,
 )
 .answers::<EpochAnswer>()
 .accepted()
@@ -85,7 +85,7 @@ pub(super) struct ComputeBody {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, String>)]
     pools: BTreeMap<String, Units>,
-    /// The epoch whose leftovers are added to the pools; each epoch's are taken once.
+    /// The epoch whose leftovers are added to the pools; each epoch's are taken once, by callers with a right on it.
     carry_from: Option<String>,
     /// Milliseconds the run has; at most half of an epoch.
     #[schema(minimum = 1)]
@@ -104,7 +104,7 @@ pub(super) struct InputBody {
     b3: Option<String>,
     /// Path below the folder of inputs.
     path: Option<String>,
-    /// Epoch of the sealed usage.
+    /// Epoch of the sealed usage; the caller must have the right to compute it too.
     meter: Option<String>,
 }
 
@@ -114,6 +114,8 @@ pub(super) struct InputBody {
 pub(super) struct CorrectBody {
     /// Its commitment: the BLAKE3 hash of its `run.json`.
     commitment: String,
+    /// The epoch that it corrects, on which the caller must have the right as well.
+    corrects: String,
     /// The signatures under it, as `reward sign` writes them.
     #[schema(value_type = Option<Object>)]
     signatures: Option<RawJson>,
@@ -149,8 +151,21 @@ async fn compute(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
         return Err(too_large(bytes_max));
     }
     let request = crate::extract::parse::<ComputeBody>(&body.0)?.request(epoch.clone())?;
+    for other in others_named(&request) {
+        app.allow(&bearer, COMPUTE, other.as_str())?;
+    }
     let begun = app.rewarder.compute(request, call.deadline).await.map_err(told)?;
     begun_answer(&app, &epoch, begun, &call).await
+}
+
+/// Other epochs that a request draws on. Their leftovers are spent by it and their sealed usage is shown by its run, so
+/// that the caller must have a right on them too.
+fn others_named(request: &ComputeRequest) -> impl Iterator<Item = &EpochId> {
+    let metered = request.inputs.iter().filter_map(|input| match input {
+        InputRef::Meter(epoch) => Some(epoch),
+        InputRef::Upload(_) | InputRef::File { .. } => None,
+    });
+    request.carry_from.iter().chain(metered).filter(|other| **other != request.epoch)
 }
 
 async fn correct(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, body: Payload) -> HandlerResult {
@@ -160,10 +175,12 @@ async fn correct(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
     if body.0.len() > bytes_max {
         return Err(too_large(bytes_max));
     }
-    let CorrectBody { commitment, signatures, unsigned } = crate::extract::parse(&body.0)?;
-    let commitment = inputs::hash_of(&commitment)?;
+    let CorrectBody { commitment, corrects, signatures, unsigned } = crate::extract::parse(&body.0)?;
+    let (commitment, corrects) = (inputs::hash_of(&commitment)?, epoch_of(&corrects)?);
+    // It takes from those whom the other epoch has paid.
+    app.allow(&bearer, COMPUTE, corrects.as_str())?;
     let signatures = signatures.map(|signatures| signatures.0.into_bytes());
-    let request = CorrectionRequest { epoch: epoch.clone(), commitment, signatures, unsigned };
+    let request = CorrectionRequest { epoch: epoch.clone(), corrects, commitment, signatures, unsigned };
     let begun = app.rewarder.correct(request, call.deadline).await.map_err(told)?;
     begun_answer(&app, &epoch, begun, &call).await
 }

@@ -16,7 +16,7 @@ use svc_rewarder::service::{ArtifactReader, RewarderStats};
 use utoipa::ToSchema;
 
 use super::answers::{EpochAnswer, EpochSummary, SettlementAnswer, epoch_answer, settlement_answer};
-use super::{App, MaybeBearer, READ_DEADLINE, READERS, Routes, STATUSES, epoch_of, page, told};
+use super::{App, MaybeBearer, READ_DEADLINE, READERS, Routes, STATUSES, epoch_of, page, page_limit, told};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, Path, Query};
@@ -239,7 +239,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 async fn list(app: Arc<App>, bearer: Bearer, query: Query<EpochsQuery>) -> HandlerResult {
     // A list is for those who may read every epoch.
     app.allow(&bearer, READ, "")?;
-    let limit = limit_of(query.0.limit, PAGE_DEFAULT)?;
+    let limit = page_limit(query.0.limit, PAGE_DEFAULT, PAGE_MAX)?;
     let after = query.0.after.as_deref();
     let rows = match query.0.last_first {
         Some(true) => app.rewarder.list_back(after, limit)?,
@@ -290,7 +290,7 @@ async fn diff(
     let (epoch, other) = (epoch_of(&path.0.0)?, epoch_of(&path.0.1)?);
     app.allow(&bearer, READ, epoch.as_str())?;
     app.allow(&bearer, READ, other.as_str())?;
-    let limit = limit_of(query.0.limit, CHANGES_DEFAULT)?;
+    let limit = page_limit(query.0.limit, CHANGES_DEFAULT, PAGE_MAX)?;
     let found = app.rewarder.diff(&epoch, &other, limit, call.deadline).await.map_err(told)?;
     Ok(Json(found).into_response())
 }
@@ -353,12 +353,4 @@ async fn explain(app: Arc<App>, call: Call, bearer: MaybeBearer, path: Path<(Str
     let (epoch, actor) = (epoch_of(&path.0.0)?, path.0.1);
     app.allow_read(&bearer, &epoch)?;
     Ok(Json(app.rewarder.explain(&epoch, actor, call.deadline).await.map_err(told)?).into_response())
-}
-
-fn limit_of(limit: Option<u64>, default: u64) -> Result<usize, Problem> {
-    let limit = limit.unwrap_or(default);
-    if (1..=PAGE_MAX).contains(&limit) {
-        return Ok(limit as usize);
-    }
-    Err(Problem::schema(StatusCode::BAD_REQUEST, format!("limit: 1 to {PAGE_MAX}, not {limit}")))
 }

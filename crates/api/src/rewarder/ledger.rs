@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use svc_rewarder::capabilities::LEDGER;
 use utoipa::ToSchema;
 
-use super::{App, READ_DEADLINE, Routes};
+use super::{App, READ_DEADLINE, Routes, page_limit};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, Path, Query};
@@ -169,7 +169,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 async fn accounts(app: Arc<App>, call: Call, bearer: Bearer, query: Query<AccountsQuery>) -> HandlerResult {
     // All accounts are in it, so it is for those who may read every one.
     app.allow(&bearer, LEDGER, "")?;
-    let limit = limit_of(query.0.limit)?;
+    let limit = page_limit(query.0.limit, LINES_DEFAULT, LINES_MAX)?;
     let book = app.rewarder.book(call.deadline).await?;
     let asked = book.accounts(query.0.after.as_deref(), limit);
     let page = call.deadline.run("ledger_read", asked).await?.map_err(unavailable)?;
@@ -197,7 +197,7 @@ async fn statement(
 ) -> HandlerResult {
     let account = account.0;
     app.allow(&bearer, LEDGER, &account)?;
-    let limit = limit_of(query.0.limit)?;
+    let limit = page_limit(query.0.limit, LINES_DEFAULT, LINES_MAX)?;
     let book = app.rewarder.book(call.deadline).await?;
     let asked = book.statement(&account, query.0.from.as_deref(), limit);
     let page = call.deadline.run("ledger_read", asked).await?.map_err(told)?;
@@ -264,12 +264,4 @@ fn told(error: BookError) -> Problem {
         BookError::Damaged(_) => Error::new(Kind::Integrity, error.to_string()).into(),
         error => Error::new(Kind::Degraded, error.to_string()).into(),
     }
-}
-
-fn limit_of(limit: Option<u64>) -> Result<usize, Problem> {
-    let limit = limit.unwrap_or(LINES_DEFAULT);
-    if (1..=LINES_MAX).contains(&limit) {
-        return Ok(limit as usize);
-    }
-    Err(Problem::schema(StatusCode::BAD_REQUEST, format!("limit: 1 to {LINES_MAX}, not {limit}")))
 }

@@ -13,7 +13,7 @@ use svc_rewarder::hashing::b3;
 use svc_rewarder::usage_meter::UsageSeal;
 use utoipa::ToSchema;
 
-use super::{App, Routes, epoch_of};
+use super::{App, Routes, epoch_of, page_limit};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, JsonText, Path, Query};
@@ -127,11 +127,8 @@ async fn usage(app: Arc<App>, call: Call, bearer: Bearer, query: Query<UsageQuer
     // All tenants are in it, so it is for those who may read every epoch.
     app.allow(&bearer, READ, "")?;
     let UsageQuery { after, limit } = query.0;
-    let limit = limit.unwrap_or(ROWS_DEFAULT);
-    if !(1..=ROWS_MAX).contains(&limit) {
-        return Err(Error::schema(format!("limit: 1 to {ROWS_MAX}, not {limit}")).into());
-    }
-    let page = app.usage.page(after, limit as usize, call.deadline).await.map_err(Error::from)?;
+    let limit = page_limit(limit, ROWS_DEFAULT, ROWS_MAX)?;
+    let page = app.usage.page(after, limit, call.deadline).await.map_err(Error::from)?;
     let row =
         |(actor, metric, quantity): (String, String, u128)| UsageRow { actor, metric, quantity: quantity.to_string() };
     Ok(Json(UsageAnswer {

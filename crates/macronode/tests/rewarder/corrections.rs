@@ -83,9 +83,9 @@ async fn a_correction_is_signed_brought_and_paid_once_and_corrected_again() {
     // What is brought must be whole, and under its own signatures.
     let manifest = std::fs::read(here.join("fix-1/run.json")).expect("there");
     let commitment = blake3::hash(&manifest).to_hex().to_string();
-    let body = json!({"commitment": "00".repeat(32), "unsigned": true}).to_string();
+    let body = json!({"commitment": "00".repeat(32), "corrects": "e1", "unsigned": true}).to_string();
     assert_eq!(caller.ask(Method::POST, "/rewarder/epochs/fix-1/correct", body).await.status, 404);
-    let body = json!({"commitment": commitment, "unsigned": true}).to_string();
+    let body = json!({"commitment": commitment, "corrects": "e1", "unsigned": true}).to_string();
     assert_eq!(caller.ask(Method::POST, "/rewarder/epochs/other/correct", body).await.status, 400, "another epoch");
 
     reward(here, release).await.expect(0, &["fix-1 is released"]);
@@ -165,4 +165,53 @@ async fn a_correction_that_does_not_begin_from_what_was_paid_is_refused() {
     assert_eq!(balances(&caller).await, expected([("ann", "500000"), ("bob", "500000")]), "nobody was paid");
     let left = std::fs::read_dir(here.join("data/rewarder/epochs")).expect("there").count();
     assert_eq!(left, 2, "nothing of them was kept");
+}
+
+#[tokio::test]
+async fn what_an_epoch_left_over_is_paid_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    std::fs::write(here.join("node.toml"), crate::service::UNSIGNED).expect("written");
+    let node = Process::start(here, &here.join("data"), &["--config", "node.toml"]).await;
+    let caller = caller_of(&node);
+    // A cap of 100 leaves 800 of the 1000 units over.
+    let capped = |cap: &str| {
+        json!({"id": "demo", "ruleset": 1,
+               "assets": [{"asset": "RON", "pool": "1000", "cap": cap, "weights": {"usage": "1"}}]})
+    };
+    std::fs::write(here.join("raised.json"), capped("300").to_string()).expect("written");
+    let b3 = caller.upload("actor,quantity\nann,1\nbob,1\n").await;
+    let order = |from: Option<&str>| {
+        let mut order = json!({"inputs": [{"b3": b3}], "policy": capped("100"), "unsigned": true});
+        if let Some(from) = from {
+            order["carry_from"] = json!(from);
+        }
+        order
+    };
+    for (epoch, from) in [("e1", None), ("e2", Some("e1"))] {
+        assert_eq!(caller.compute(epoch, &order(from)).await.status, 202);
+        assert_eq!(caller.ended(epoch).await["state"], "settled");
+    }
+    let correct = |of: &str, epoch: &str, more: &str| {
+        format!("correct data/rewarder/epochs/{of} --epoch {epoch} --policy raised.json --unsigned --out {epoch}{more}")
+    };
+    // The units of e1 are in the pool of e2, so that its correction cannot have them.
+    let told = reward(here, &correct("e1", "fix-1", "")).await;
+    told.expect(70, &["600 units are due from a pool of 1000", "800 were left over", "nothing was written"]);
+    reward(here, &correct("e1", "fix-1", " --take-left-over")).await.expect(0, &[]);
+    let told = reward(here, "release fix-1 --unsigned --data-dir data").await;
+    told.expect(70, &["E_DUPLICATE", "what e1 left over was carried into e2"]);
+    // Nobody has carried those of e2: its correction takes up what it needs, and leaves the rest over.
+    reward(here, &correct("e2", "fix-2", " --take-left-over")).await.expect(0, &["left over", "1200"]);
+    reward(here, "release fix-2 --unsigned --data-dir data").await.expect(0, &["fix-2 is released"]);
+    assert_eq!(caller.ended("fix-2").await["state"], "settled");
+    assert_eq!(balances(&caller).await, expected([("ann", "400"), ("bob", "400")]));
+    let refused = caller.compute("e3", &order(Some("e2"))).await;
+    assert_eq!(refused.status, 409, "{}", refused.text());
+    assert!(refused.text().contains("taken up by its correction fix-2; carry from fix-2"), "{}", refused.text());
+    assert_eq!(caller.compute("e3", &order(Some("fix-2"))).await.status, 202);
+    let third = caller.ended("e3").await;
+    assert_eq!(third["state"], "settled", "{third}");
+    let manifest = caller.get("/rewarder/epochs/e3/artifacts/run.json").await.json().expect("JSON");
+    assert_eq!((&manifest["carry"]["RON"], &manifest["assets"][0]["pool"]), (&json!("1200"), &json!("2200")));
 }

@@ -21,6 +21,8 @@ const PAYEES: usize = 5_000;
 struct Books {
     booked: BTreeMap<String, Value>,
     is_refusing: bool,
+    /// Every payout is booked as one unit, and said to be there already.
+    is_lying: bool,
     batches: u64,
     duplicates: u64,
 }
@@ -38,6 +40,11 @@ async fn transfers(State(books): Shared, Json(batch): Json<Value>) -> Result<Jso
     let mut outcomes = Vec::new();
     for entry in batch["entries"].as_array().expect("entries") {
         let key = entry["key"].as_str().expect("a key").to_owned();
+        if books.is_lying {
+            books.booked.insert(key, json!([batch["run"], batch["asset"], batch["pot"], {"amount": "1"}]));
+            outcomes.push("duplicate");
+            continue;
+        }
         let content = json!([batch["run"], batch["asset"], batch["pot"], entry]);
         let outcome = match books.booked.get(&key) {
             None => "accepted",
@@ -60,25 +67,48 @@ async fn tally(State(books): Shared, Path(asked): Path<String>) -> Json<Value> {
     Json(json!({"assets": [{"asset": "RON", "count": count, "paid": paid, "taken_back": "0"}]}))
 }
 
-#[tokio::test]
-async fn an_epoch_that_its_ledger_refused_halfway_is_lifted_and_everybody_is_paid_once() {
-    let books = Arc::new(Mutex::new(Books::default()));
+/// A ledger that books these amounts, and a node that pays it.
+async fn node_of(
+    here: &std::path::Path,
+    books: &Arc<Mutex<Books>>,
+    server: &mut JoinSet<std::io::Result<()>>,
+) -> Process {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let routes = axum::Router::new()
         .route("/v1/transfers", post(transfers))
         .route("/v1/runs/{run}/tally", get(tally))
         .layer(axum::extract::DefaultBodyLimit::max(16 << 20))
-        .with_state(Arc::clone(&books));
-    let mut server = JoinSet::new();
+        .with_state(Arc::clone(books));
     server.spawn(async move { axum::serve(listener, routes).await });
-
-    let folder = tempfile::tempdir().expect("a folder");
-    let here = folder.path();
     std::fs::write(here.join("ledger.toml"), format!("base = \"http://{address}/v1\"\n")).expect("written");
     let config = format!("{UNSIGNED}ledger = \"http\"\nledger_settings = \"ledger.toml\"\n");
     std::fs::write(here.join("node.toml"), config).expect("written");
-    let node = Process::start(here, &here.join("data"), &["--config", "node.toml"]).await;
+    Process::start(here, &here.join("data"), &["--config", "node.toml"]).await
+}
+
+#[tokio::test]
+async fn a_ledger_that_calls_other_amounts_duplicates_is_found_out_by_its_own_sums() {
+    let books = Arc::new(Mutex::new(Books { is_lying: true, ..Books::default() }));
+    let (folder, mut server) = (tempfile::tempdir().expect("a folder"), JoinSet::new());
+    let node = node_of(folder.path(), &books, &mut server).await;
+    let caller = caller_of(&node);
+    let b3 = caller.upload("actor,quantity\nann,1\nbob,1\n").await;
+    assert_eq!(caller.compute("e1", &crate::service::body(&b3)).await.status, 202);
+    let epoch = caller.ended("e1").await;
+    assert_eq!(epoch["state"], "quarantined", "{epoch}");
+    let settlement = caller.get("/rewarder/epochs/e1/settlement").await.json().expect("JSON");
+    assert_eq!(settlement["quarantine"]["reason"], "intent", "{settlement}");
+    let asset = &settlement["reconciliation"]["assets"][0];
+    assert_eq!((&asset["expected_paid"], &asset["found_paid"]), (&json!("1000003"), &json!("2")), "{settlement}");
+}
+
+#[tokio::test]
+async fn an_epoch_that_its_ledger_refused_halfway_is_lifted_and_everybody_is_paid_once() {
+    let books = Arc::new(Mutex::new(Books::default()));
+    let (folder, mut server) = (tempfile::tempdir().expect("a folder"), JoinSet::new());
+    let here = folder.path();
+    let node = node_of(here, &books, &mut server).await;
     let caller = caller_of(&node);
     let b3 = caller.upload(&usage(PAYEES, 0)).await;
     let assets = json!([{"asset": "RON", "pool": "100000000", "weights": {"usage": "1"}}]);

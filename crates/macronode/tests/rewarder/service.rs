@@ -211,6 +211,20 @@ async fn tokens_allow_what_they_say_and_settled_epochs_may_be_public() {
     assert_eq!(bob.ask(Method::POST, "/rewarder/epochs/e3/release", "").await.status, 403, "who computes pays nobody");
     assert_eq!((bob.get("/rewarder/epochs/e3").await.status, bob.get("/ledger/accounts").await.status), (403, 403));
     assert_eq!(bob.get("/rewarder/stats").await.status, 403);
+    // Nor does a right on one epoch spend what another left over, read what was sealed for it, or correct it.
+    let drawn = |part: Value| {
+        let mut order = held.clone();
+        order.as_object_mut().expect("an object").extend(part.as_object().expect("an object").clone());
+        order
+    };
+    for part in [json!({"carry_from": "e1"}), json!({"inputs": [{"b3": b3}, {"meter": "e1"}]})] {
+        let refused = bob.compute("e3", &drawn(part)).await;
+        assert_eq!(refused.status, 403, "{}", refused.text());
+    }
+    let correction = json!({"commitment": b3, "corrects": "e1", "unsigned": true}).to_string();
+    assert_eq!(bob.ask(Method::POST, "/rewarder/epochs/e3/correct", correction).await.status, 403);
+    assert_eq!(bob.ask(Method::DELETE, "/rewarder/epochs/e3/artifacts", "").await.status, 403);
+    assert_eq!(bob.ask(Method::POST, "/rewarder/usage/seal", r#"{"epoch":"e1"}"#).await.status, 403);
 
     let released = operator.ask(Method::POST, "/rewarder/epochs/e1/release", "").await;
     assert_eq!((released.status, &released.json().expect("JSON")["released_by"]), (200, &json!("operator")));

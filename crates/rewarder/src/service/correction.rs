@@ -35,6 +35,8 @@ const DERIVED: [&str; 2] = [ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET];
 pub struct CorrectionRequest {
     /// Its epoch.
     pub epoch: EpochId,
+    /// The epoch that it corrects.
+    pub corrects: EpochId,
     /// Its commitment: the hash of its manifest.
     pub commitment: [u8; 32],
     /// The envelope with the signatures under it.
@@ -52,6 +54,9 @@ impl CorrectionRequest {
         let statement = CorrectionStatement::of(&run).ok_or_else(|| bad("the run corrects none"))?;
         if statement.epoch != self.epoch {
             return Err(bad(format!("its epoch is {}", statement.epoch)));
+        }
+        if let Some(facts) = run.manifest().corrects.as_ref().filter(|facts| facts.epoch != self.corrects) {
+            return Err(bad(format!("it corrects {}, not {}", facts.epoch, self.corrects)));
         }
         if run.manifest().status != RunStatus::Computed {
             return Err(bad("it is in quarantine, and pays nobody"));
@@ -94,7 +99,7 @@ impl CorrectionRequest {
 
 /// Whether a correction may be computed here: the run it corrects is paid, by this node, and no other correction pays
 /// the same difference.
-pub(crate) fn admit(store: &Store, run: &SealedRun) -> Result<(), Error> {
+pub(crate) fn admit(engine: &Engine, store: &Store, run: &SealedRun) -> Result<(), Error> {
     let Some(facts) = &run.manifest().corrects else { return Err(bad("the run corrects none")) };
     let corrected = facts.epoch.as_str();
     let row = store.get(corrected);
@@ -108,6 +113,12 @@ pub(crate) fn admit(store: &Store, run: &SealedRun) -> Result<(), Error> {
         let detail =
             format!("the correction: {corrected} is {}; what is settled can be corrected", row.status.as_str());
         return Err(conflict(detail));
+    }
+    if facts.takes_left_over
+        && let Some(into) = engine.carried_into(store, corrected)
+    {
+        let detail = format!("what {corrected} left over was carried into {into}, and cannot be taken up");
+        return Err(conflict(format!("the correction: {detail}")));
     }
     let other = store.corrected_by(corrected).filter(|by| *by != run.manifest().epoch.as_str());
     other.map_or(Ok(()), |by| {
@@ -129,7 +140,8 @@ pub(crate) fn compute(
     let row = store.get(claimed.epoch.as_str()).ok_or_else(|| refused("the epoch that it corrects is gone"))?;
     let before = expected(engine, &row, claimed).map_err(unreadable)?;
     if !claimed.begins_as(&before) {
-        return Err(refused(&format!("it does not begin from what {} and those before it have paid", row.epoch)));
+        let what = "have paid and left over";
+        return Err(refused(&format!("it does not begin from what {} and those before it {what}", row.epoch)));
     }
     settle(basis, engine.options.run_threads, watch, divide)
 }
@@ -138,7 +150,7 @@ pub(crate) fn compute(
 fn expected(engine: &Engine, row: &EpochRow, claimed: &Correction) -> Result<Correction, SealedError> {
     let run = open_run(engine, row)?;
     let loaded = run.load()?;
-    Correction::of(&loaded.computed, run.commitment(), claimed.clawback_max)
+    Correction::of(&loaded.computed, run.commitment(), claimed.bounds)
         .map_err(|breach| SealedError::Run(RunError::Order(breach.to_string())))
 }
 

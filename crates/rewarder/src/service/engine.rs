@@ -340,6 +340,15 @@ impl Engine {
         lock(&self.flights)
     }
 
+    /// The epoch that has carried in what this one left over, or is about to.
+    pub fn carried_into(&self, store: &Store, from: &str) -> Option<String> {
+        store.carried_into(from).or_else(|| {
+            let flights = self.flights();
+            let found = flights.values().find(|flight| flight.carried_from.as_deref() == Some(from));
+            found.map(|flight| flight.job.epoch.to_string())
+        })
+    }
+
     /// Makes a run one of those on their way.
     pub fn take_off(self: &Arc<Self>, flight: Flight) -> Ticket {
         let flight = Arc::new(flight);

@@ -271,7 +271,7 @@ impl Rewarder {
             let store = engine.store()?;
             let released = if lifts { store.lift(&epoch, &by) } else { store.release(&epoch, &by) };
             released.map_err(|error| {
-                let is_conflict = matches!(error, StoreError::Corrected { .. });
+                let is_conflict = matches!(error, StoreError::Corrected { .. } | StoreError::LeftOverSpent { .. });
                 Error::new(if is_conflict { Kind::Conflict } else { Kind::Degraded }, error.to_string())
             })
         });

@@ -17,7 +17,7 @@ use super::ledger_port::PayoutLedger;
 use super::request::Prepared;
 use super::{Receivers, make_engine};
 use crate::config::Options;
-use crate::correct::Correction;
+use crate::correct::{Bounds, Correction};
 use crate::epoch::EpochId;
 use crate::folders::Folders;
 use crate::inputs::Inputs;
@@ -303,7 +303,7 @@ pub fn computed(epoch: &str, policy: Policy, actors: u128, divide: Divide) -> Co
 
 /// A correction of a run: it should have had so many actors.
 pub fn corrected(epoch: &str, paid: &Computed, actors: u128) -> Computed {
-    let correction = Correction::of(paid, [7; 32], None).expect("it adds up");
+    let correction = Correction::of(paid, [7; 32], Bounds::default()).expect("it adds up");
     let basis = Basis { correction: Some(correction), ..basis(epoch, policy(""), actors) };
     settle(basis, 1, &Unwatched, ron_calculus::allocate).expect("computed")
 }

@@ -60,7 +60,7 @@ pub(crate) async fn schedule(engine: &Arc<Engine>, prepared: Prepared) -> Result
     }
     retention::check_room(engine)?;
     if let Some(run) = &prepared.correction {
-        correction::admit(store, run)?;
+        correction::admit(engine, store, run)?;
     }
     let carry = carry(engine, store, &prepared)?;
     let live = engine.live.get().value.clone();
@@ -111,16 +111,21 @@ fn carry(engine: &Engine, store: &Store, prepared: &Prepared) -> Result<Carry, E
     let from = from.as_str();
     let row = store.get(from).filter(|row| row.status != EpochStatus::Quarantined);
     let row = row.ok_or_else(|| Error::new(Kind::NotFound, format!("carry_from: no sealed epoch {from}")))?;
-    let in_flight = || {
-        let flights = engine.flights();
-        let found = flights.values().find(|flight| flight.carried_from.as_deref() == Some(from));
-        found.map(|flight| flight.job.epoch.to_string())
-    };
-    if let Some(into) = store.carried_into(from).or_else(in_flight) {
-        let detail = format!("carry_from: what {from} left over was carried into {into}");
-        return Err(Error::new(Kind::Conflict, detail));
+    let conflict = |detail: String| Err(Error::new(Kind::Conflict, format!("carry_from: {detail}")));
+    if row.corrects.is_some() && row.status != EpochStatus::Settled {
+        // What a correction leaves over is what it takes back, and that may fail.
+        return conflict(format!(
+            "{from} is a correction, and {}; its leftovers are there once it is settled",
+            row.status.as_str()
+        ));
     }
-    let left = row.totals.iter().map(|total| (total.asset.clone(), Units(total.pool.0.saturating_sub(total.paid.0))));
+    if let Some(into) = engine.carried_into(store, from) {
+        return conflict(format!("what {from} left over was carried into {into}"));
+    }
+    if let Some(by) = store.taken_up_by(from) {
+        return conflict(format!("what {from} left over was taken up by its correction {by}; carry from {by} instead"));
+    }
+    let left = row.totals.iter().map(|total| (total.asset.clone(), total.left_over()));
     let units = left.filter(|(_, units)| units.0 > 0).collect();
     Ok(Carry { units, commitment: Some(row.commitment.clone()) })
 }

@@ -1,5 +1,6 @@
 //! The artifact writer: recovers the seal log, writes artifacts, and then the one record that makes a run exist.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ron_calculus::Breach;
@@ -193,11 +194,13 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
         (None, Some(_)) => EpochStatus::Held,
         (None, None) => EpochStatus::Released,
     };
+    let freed = if manifest.corrects.is_some() { manifest.left_over() } else { BTreeMap::new() };
     let totals = manifest.assets.iter().map(|facts| AssetTotal {
         asset: facts.asset.clone(),
         pool: facts.pool,
         paid: facts.paid,
         payees: facts.payees,
+        freed: freed.get(&facts.asset).copied().unwrap_or_default(),
     });
     EpochRow {
         epoch: manifest.epoch.as_str().to_owned(),
@@ -216,6 +219,7 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
         released_by: (status == EpochStatus::Released).then(|| BY_POLICY.to_owned()),
         carried_from: flight.carried_from.clone().filter(|_| !manifest.carry.is_empty()),
         corrects: manifest.corrects.as_ref().map(|facts| facts.epoch.to_string()),
+        takes_left_over: manifest.corrects.as_ref().is_some_and(|facts| facts.takes_left_over),
         place: 0,
         sent: 0,
         settled_as: None,

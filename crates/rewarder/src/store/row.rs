@@ -99,6 +99,17 @@ pub struct AssetTotal {
     pub paid: Units,
     /// Actors with an amount above zero.
     pub payees: u64,
+    /// Units that a correction leaves over; of an ordinary run these are the pool minus what is paid.
+    #[serde(default, skip_serializing_if = "Units::is_zero")]
+    pub freed: Units,
+}
+
+impl AssetTotal {
+    /// Units that another epoch may carry in.
+    pub fn left_over(&self) -> Units {
+        // The pool of a correction is exactly what it pays.
+        Units(self.pool.0.saturating_sub(self.paid.0).saturating_add(self.freed.0))
+    }
 }
 
 /// One epoch that is sealed.
@@ -141,6 +152,9 @@ pub struct EpochRow {
     /// The epoch that it corrects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrects: Option<String>,
+    /// Whether it pays out what that epoch left over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_left_over: bool,
     /// Place among the payouts up to which the ledger has answered.
     pub place: u64,
     /// Payouts before that place.
@@ -251,6 +265,11 @@ impl EpochRow {
     /// Whether payouts of it have left, or may have.
     pub fn is_paying(&self) -> bool {
         matches!(self.status, EpochStatus::Released | EpochStatus::Settled) || self.is_liftable()
+    }
+
+    /// Whether it can never pay anything: what it carried in, or took up, is there still.
+    pub fn is_dead(&self) -> bool {
+        self.status == EpochStatus::Quarantined && !self.is_liftable()
     }
 
     /// Whether a person may lift its quarantine.

@@ -19,13 +19,20 @@ pub(crate) fn row(epoch: &str) -> EpochRow {
         rows: 3,
         actors: 2,
         intents: 2,
-        totals: vec![AssetTotal { asset: "RON".to_owned(), pool: Units(10), paid: Units(10), payees: 2 }],
+        totals: vec![AssetTotal {
+            asset: "RON".to_owned(),
+            pool: Units(10),
+            paid: Units(10),
+            payees: 2,
+            freed: Units(0),
+        }],
         status: EpochStatus::Held,
         held_because: None,
         is_payable: true,
         released_by: None,
         carried_from: None,
         corrects: None,
+        takes_left_over: false,
         place: 0,
         sent: 0,
         settled_as: None,
@@ -153,4 +160,43 @@ fn a_record_that_is_not_understood_keeps_the_store_shut() {
     log.flush().expect("flushed");
     drop(log);
     assert!(matches!(Store::open_with(disk, small()), Err(StoreError::Strange(1))));
+}
+
+#[test]
+fn leftovers_are_spent_once_by_an_epoch_or_by_a_correction() {
+    let store = Store::open(Arc::new(RamDisk::new())).expect("opened");
+    let carries = |epoch: &str, from: &str| EpochRow { carried_from: Some(from.to_owned()), ..row(epoch) };
+    let takes = |epoch: &str, of: &str| EpochRow { corrects: Some(of.to_owned()), takes_left_over: true, ..row(epoch) };
+    let is_spent = |result: Result<Arc<EpochRow>, StoreError>, by: &str| match result {
+        Err(StoreError::LeftOverSpent { into, .. }) => into == by,
+        _ => false,
+    };
+    for epoch in ["e1", "e2"] {
+        store.seal(row(epoch)).expect("sealed");
+        store.release(epoch, "ann").expect("released");
+        store.settle(epoch, json!({})).expect("settled");
+    }
+    // Both were let in before either was sealed. A correction has the units only once it is released.
+    store.seal(takes("fix-1", "e1")).expect("it may wait");
+    assert_eq!(store.taken_up_by("e1"), None);
+    store.seal(carries("next-1", "e1")).expect("sealed");
+    assert!(is_spent(store.release("fix-1", "ann"), "next-1"));
+    assert_eq!(store.get("fix-1").expect("there").status, EpochStatus::Held);
+    assert!(is_spent(store.seal(carries("another", "e1")), "next-1"));
+    assert!(is_spent(store.seal(takes("fix-again", "e1")), "next-1"));
+
+    store.seal(takes("fix-2", "e2")).expect("sealed");
+    store.release("fix-2", "ann").expect("released");
+    assert_eq!(store.taken_up_by("e2").as_deref(), Some("fix-2"));
+    assert!(is_spent(store.seal(carries("next-2", "e2")), "fix-2"));
+    assert!(store.get("next-2").is_none());
+
+    // A run that never pays anything has nothing in it: its inputs are computed anew under another name.
+    store.seal(row("e3")).expect("sealed");
+    let quarantine = Quarantine { reason: QuarantineReason::Conservation, detail: "wrong".to_owned() };
+    let dead = EpochRow { status: EpochStatus::Quarantined, quarantine: Some(quarantine), ..carries("broken", "e3") };
+    store.seal(dead).expect("sealed");
+    assert_eq!(store.carried_into("e3"), None);
+    store.seal(carries("mended", "e3")).expect("sealed");
+    assert_eq!(store.carried_into("e3").as_deref(), Some("mended"));
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ron_calculus::Units;
 use ron_ledger::Direction;
 use ron_log::{Disk, RamDisk};
-use svc_rewarder::correct::Correction;
+use svc_rewarder::correct::{Bounds, Correction};
 use svc_rewarder::diff::{ActorDiff, Cause, Side, diff};
 use svc_rewarder::job::{read, settle};
 use svc_rewarder::verify::verify;
@@ -71,12 +71,13 @@ fn a_cause_alone_is_named_alone() {
 /// A correction of a run by an order that says how it should have been.
 fn correction(paid: &Computed, job: &Job, clawback_max: Option<u128>) -> Computed {
     let mut basis = read(job, &Unwatched).expect("read");
-    basis.correction = Some(Correction::of(paid, [7; 32], clawback_max.map(Units)).expect("it adds up"));
+    let bounds = Bounds { clawback_max: clawback_max.map(Units), takes_left_over: false };
+    basis.correction = Some(Correction::of(paid, [7; 32], bounds).expect("it adds up"));
     settle(basis, 2, &Unwatched, ron_calculus::allocate).expect("settled")
 }
 
 /// What each actor has after all payouts of these runs.
-fn balances(runs: &[&Computed]) -> BTreeMap<(String, String), u128> {
+pub fn balances(runs: &[&Computed]) -> BTreeMap<(String, String), u128> {
     let mut balances = BTreeMap::new();
     for run in runs {
         let intents = Intents::of(run);

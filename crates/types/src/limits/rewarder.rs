@@ -24,6 +24,9 @@ pub const COMPUTE_WORKERS_MAX: usize = 64;
 pub const MEMORY_BYTES: usize = 2048 * MIB;
 /// Disk that uploaded inputs may take.
 pub const INPUTS_BYTES_MAX: usize = 64 * 1024 * MIB;
+/// Bytes that an uploaded input counts at least: file systems have about one file for so many, and a quota of bytes
+/// alone would let millions of empty ones in.
+pub const INPUT_BYTES_COUNTED_MIN: u64 = 16 << 10;
 /// Epochs whose artifacts a node keeps.
 pub const EPOCHS_MAX: usize = 100_000;
 /// Epochs that a node remembers, with or without artifacts: each is a small row in memory and in the seal log.

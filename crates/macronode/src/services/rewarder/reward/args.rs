@@ -232,6 +232,9 @@ pub struct CorrectArgs {
     /// Units of each asset that are taken back from one actor at most [default: whatever was overpaid]
     #[arg(long, value_name = "UNITS")]
     pub clawback_max: Option<Units>,
+    /// Also pay out what the run left over: no epoch has carried it in, and none will
+    #[arg(long)]
+    pub take_left_over: bool,
     /// Print the manifest as JSON
     #[arg(long)]
     pub json: bool,

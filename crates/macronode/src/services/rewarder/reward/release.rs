@@ -120,7 +120,8 @@ async fn bring(client: &mut ApiClient, args: &ReleaseArgs, run: &SealedRun) -> R
         client.put(&format!("/rewarder/inputs/{hash}"), Bytes::from(bytes), UPLOAD_MAX).await?;
     }
     let signatures = folder.join(SIGNATURES);
-    let mut body = json!({"commitment": commitment, "unsigned": args.unsigned});
+    let corrects = manifest.corrects.as_ref().map(|facts| facts.epoch.as_str());
+    let mut body = json!({"commitment": commitment, "corrects": corrects, "unsigned": args.unsigned});
     if signatures.is_file() {
         let bytes = document(&signatures, "signatures")?;
         let wrong = |error| refused(format!("the signatures {}: {error}", signatures.display()));

@@ -6,10 +6,10 @@ use std::path::Path;
 use ron_calculus::Units;
 use ron_log::Disk as _;
 use svc_rewarder::artifacts::{self, COMMITMENT, MANIFEST};
-use svc_rewarder::correct::Correction;
+use svc_rewarder::correct::{Bounds, Correction};
 use svc_rewarder::hashing::{b3, parse_b3};
 use svc_rewarder::job::{self, Basis};
-use svc_rewarder::manifest::CorrectsFacts;
+use svc_rewarder::manifest::{CorrectedFacts, CorrectsFacts};
 use svc_rewarder::{Computed, Cost, Folder, Job, Manifest, Seal, SealedRun, Watch, compute, plot};
 
 use super::args::{CorrectArgs, OrderArgs, RunArgs};
@@ -80,7 +80,8 @@ fn corrected_basis(args: &CorrectArgs, paid: &SealedRun, cost: &Cost, watch: &dy
         job::read(&job, watch).map_err(|error| not_made(&error))?
     };
     basis.epoch = args.epoch.clone();
-    let correction = Correction::of(before, paid.commitment(), args.clawback_max);
+    let bounds = Bounds { clawback_max: args.clawback_max, takes_left_over: args.take_left_over };
+    let correction = Correction::of(before, paid.commitment(), bounds);
     basis.correction = Some(correction.map_err(|breach| refused(breach.to_string()))?);
     Ok(basis)
 }
@@ -204,9 +205,10 @@ fn assets(manifest: &Manifest) -> String {
 
 fn corrections(manifest: &Manifest) -> String {
     let Some(corrects) = &manifest.corrects else { return String::new() };
-    let mut rows = vec![row(["asset", "entitled", "paid before", "pay", "take back", "carried"])];
+    let mut rows = vec![row(["asset", "entitled", "paid before", "pay", "take back", "carried", "left over"])];
     for facts in &corrects.assets {
-        let numbers = [facts.entitled, facts.paid_before, facts.pay, facts.take_back, facts.carried];
+        let CorrectedFacts { entitled, paid_before, pay, take_back, carried, left_over, .. } = *facts;
+        let numbers = [entitled, paid_before, pay, take_back, carried, left_over];
         rows.push([one_line(&facts.asset)].into_iter().chain(numbers.map(|units| units.to_string())).collect());
     }
     format!("corrects {}\n{}\n", corrects.epoch, table(0, &rows))
