@@ -70,6 +70,17 @@ impl Dht {
         async move { ask(&shared, target, question, budget).await }.boxed()
     }
 
+    /// The nodes nearest to a key, with where they are reached: those that are known where all are, else those that a
+    /// walk finds until the deadline.
+    pub fn closest(&self, key: Key, count: usize, by: Deadline) -> BoxFuture<'static, Vec<(PeerId, Vec<Multiaddr>)>> {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let nearest = walk::nearest(&shared, &key, count, by).await;
+            nearest.into_iter().map(|peer| (peer, shared.members.addrs_of(&peer))).collect()
+        }
+        .boxed()
+    }
+
     /// Gives a record to the nodes nearest to its key, in the background; refused with Busy when too many wait.
     pub fn keep(&self, record: Record) -> Result<(), Error> {
         self.shared.keep.offer(ToPlace { record, at: None })

@@ -70,7 +70,7 @@ impl Shared {
 
     /// The answer to an earlier request with the same key; Conflict if that one wanted something else.
     async fn remembered(&self, request: [u8; 32], body: [u8; 32]) -> Result<Option<AdminDone>, Error> {
-        let now_ms = clock::unix_millis();
+        let now_ms = self.unix_ms();
         let Some(answer) = self.read(move |store| store.remembered(&request, now_ms)).await? else { return Ok(None) };
         match answer.split_last_chunk::<1>() {
             Some((earlier, [changed])) if *earlier == body => {
@@ -99,7 +99,7 @@ impl Shared {
         let remember = keyed.map(|(request, body)| Change::Remember {
             request,
             answer: Bytes::from([&body[..], &[u8::from(changed)]].concat()),
-            until_ms: clock::unix_millis() + IDEMPOTENCY_WINDOW.as_millis() as u64,
+            until_ms: self.unix_ms() + IDEMPOTENCY_WINDOW.as_millis() as u64,
         });
         let changes: Vec<Change> = change.into_iter().chain(remember).collect();
         if !changes.is_empty() {
@@ -133,7 +133,7 @@ impl Shared {
             replayed = done.replayed,
             "an operator changed the index"
         );
-        self.events.publish(IndexEvent::Audited { action, subject, by, done, at_ms: clock::unix_millis() });
+        self.events.publish(IndexEvent::Audited { action, subject, by, done, at_ms: self.unix_ms() });
     }
 }
 

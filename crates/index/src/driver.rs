@@ -63,7 +63,7 @@ pub(crate) async fn drive(
         event = match drive.next().await {
             None => Event::Tick,
             Some((target, Ok(reply))) => {
-                let worth = judge.hear(reply.records, clock::unix_millis());
+                let worth = judge.hear(reply.records, shared.unix_ms());
                 if worth == Worth::Satisfactory {
                     found(judge);
                 }

@@ -126,7 +126,7 @@ impl Shared {
 
     /// What the store knows.
     async fn find_stored(&self, query: &Query) -> Result<Option<Finding>, Error> {
-        let now_ms = clock::unix_millis();
+        let now_ms = self.unix_ms();
         let what = known(self.stored_records(query, now_ms).await?, &self.targets, now_ms);
         if matches!(what, What::Nothing) {
             return Ok(None);
@@ -182,7 +182,9 @@ pub(crate) fn stored(store: &Store, question: &Question, now_ms: u64) -> Result<
         Question::Providers(key) => {
             store.providers(key, now_ms, PROVIDERS_MAX)?.into_iter().map(Record::Provider).collect()
         }
-        Question::Name { owner, label } => store.name(owner, label, now_ms)?.map(Record::Name).into_iter().collect(),
+        Question::Name { owner, label } => {
+            store.name_or_withdrawal(owner, label, now_ms)?.map(Record::Name).into_iter().collect()
+        }
         Question::Ipns(name) => store.ipns(name, now_ms)?.map(Record::Ipns).into_iter().collect(),
         Question::Peer(peer) => store.peer(peer, now_ms)?.map(Record::Peer).into_iter().collect(),
     })

@@ -49,7 +49,7 @@ async fn purge(shared: &Shared) {
     } else {
         shared.cache.tidy().await;
     }
-    let now_ms = clock::unix_millis();
+    let now_ms = shared.unix_ms();
     let expired = shared.blocking(move |store| store.expire(now_ms)).await;
     if let Ok(dropped @ 1..) = expired {
         tracing::debug!(dropped, "records that were over are dropped");

@@ -81,7 +81,8 @@ impl Judge {
             if is_better {
                 self.single = Some(record.clone());
             }
-            return true;
+            // That a name was taken back is worth keeping, but others may know better.
+            return !matches!(record, Record::Name(name) if name.withdraws());
         };
         let is_live = !provider.withdraws() && provider.expires_ms > now_ms;
         let by = (provider.peer, provider.signer);
@@ -128,6 +129,7 @@ pub(crate) fn known(records: Vec<Record>, targets: &Targets, now_ms: u64) -> Wha
     for record in records {
         match record {
             Record::Provider(record) => providers.push(record),
+            Record::Name(record) if record.withdraws() => {}
             Record::Name(record) => return What::Name(record),
             Record::Ipns(record) => return What::Ipns(record),
             Record::Peer(record) => return What::Peer(record),

@@ -129,6 +129,7 @@ impl Record {
     pub fn kept_until_ms(&self) -> u64 {
         match self {
             Record::Provider(record) => record.kept_until_ms(),
+            Record::Name(record) => record.kept_until_ms(),
             other => other.expires_ms(),
         }
     }

@@ -174,8 +174,8 @@ pub(super) struct LookupWords {
 pub(super) enum ChangeWords {
     /// Event `provider`: published, renewed or withdrawn.
     Provider { provider: ProviderWords, withdrawn: bool },
-    /// Event `name`.
-    Name { name: NameWords },
+    /// Event `name`: set, renewed or removed.
+    Name { name: NameWords, withdrawn: bool },
     /// Event `manifest`: the document itself came.
     Manifest { content: ContentWords },
     /// Event `missed`: so many changes came faster than they were read.
@@ -305,7 +305,9 @@ impl ChangeWords {
             Notice::Provider { record, withdrawn } => {
                 ChangeWords::Provider { provider: ProviderWords::of(record), withdrawn: *withdrawn }
             }
-            Notice::Name(record) => ChangeWords::Name { name: NameWords::of(record) },
+            Notice::Name(record) => {
+                ChangeWords::Name { name: NameWords::of(record), withdrawn: record.withdraws() }
+            }
             Notice::Manifest(content) => ChangeWords::Manifest { content: ContentWords::of(content) },
             Notice::Missed(missed) => ChangeWords::Missed { missed: *missed },
         }

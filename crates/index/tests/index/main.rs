@@ -5,4 +5,5 @@ mod life;
 mod outcomes;
 mod pressure;
 mod publishing;
+mod renewal;
 mod world;
