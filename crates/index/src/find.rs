@@ -127,7 +127,7 @@ impl Shared {
     /// What the store knows.
     async fn find_stored(&self, query: &Query) -> Result<Option<Finding>, Error> {
         let now_ms = self.unix_ms();
-        let what = known(self.stored_records(query, now_ms).await?, &self.targets, now_ms);
+        let what = known(self.stored_records(query, now_ms).await?, &self.ranking(), now_ms);
         if matches!(what, What::Nothing) {
             return Ok(None);
         }

@@ -74,12 +74,16 @@ impl Shared {
         offer: ProviderOffer,
         ttl_ms: u64,
     ) -> Result<ProviderRecord, Error> {
+        let peer = offer.peer.unwrap_or_else(|| self.node_peer());
+        // Where others are they say themselves; a withdrawal says nothing.
+        let is_own = peer == self.node_peer() && ttl_ms > 0;
         let issued_ms = self.unix_ms();
         let fields = ProviderFields {
             key: content.key(),
-            peer: offer.peer.unwrap_or_else(|| self.node_peer()),
+            peer,
             addrs: offer.addrs,
             protocols: offer.protocols,
+            region: self.region().filter(|_| is_own).map(|region| region.to_string()),
             sequence: self.next_sequence(0),
             issued_ms,
             expires_ms: issued_ms + ttl_ms,

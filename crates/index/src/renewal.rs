@@ -53,6 +53,7 @@ struct Own {
     peer: PeerId,
     /// Where it is reached now; none if it does not know.
     addrs: Vec<Multiaddr>,
+    region: Option<Arc<str>>,
 }
 
 /// Sweeps through what the node says, a part each second, and rests between sweeps. What fails is met again in the
@@ -91,7 +92,12 @@ async fn is_reached_somewhere(shared: &Shared) {
 
 /// Renews what is due in the next part of the sweep; gives where to go on.
 async fn turn(shared: &Shared, position: Position) -> Option<Position> {
-    let own = Own { key: shared.node_key(), peer: shared.node_peer(), addrs: (shared.options.own_addresses)() };
+    let own = Own {
+        key: shared.node_key(),
+        peer: shared.node_peer(),
+        addrs: (shared.options.own_addresses)(),
+        region: shared.region(),
+    };
     let now_ms = shared.unix_ms();
     // A store that fails is counted and told where it is read; the next sweep tries again.
     let Found { owed, next } = shared.read(move |store| look(store, &position, &own, now_ms)).await.ok()?;
@@ -184,6 +190,7 @@ fn is_provider_due(record: &ProviderRecord, provided: &Provided, own: &Own, now_
     let has_moved = !addrs.is_empty() && !is_same_set(addrs, &record.addrs);
     has_moved
         || provided.protocols != record.protocols
+        || own.region.as_deref() != record.region.as_deref()
         || is_due(&record.key, record.issued_ms, record.expires_ms, now_ms)
 }
 

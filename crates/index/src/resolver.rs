@@ -80,7 +80,7 @@ async fn look_up(shared: &Shared, job: Job) {
         judge.hear(records, now_ms);
     }
     let progress = |judge: &Judge| {
-        if let What::Providers(providers) = judge.what(&shared.targets, shared.unix_ms()) {
+        if let What::Providers(providers) = judge.what(&shared.ranking(), shared.unix_ms()) {
             leader.progress(providers);
         }
     };
@@ -105,7 +105,7 @@ async fn look_up(shared: &Shared, job: Job) {
 
 fn concluded(shared: &Shared, judge: &Judge, driven: &Driven) -> Finding {
     let (now, now_ms) = (clock::now(), shared.unix_ms());
-    let what = judge.what(&shared.targets, now_ms);
+    let what = judge.what(&shared.ranking(), now_ms);
     let outcome = outcome(&what, &driven.finished);
     Finding {
         expires_at: now + shared.fresh_for(&what, outcome, now_ms),

@@ -22,6 +22,7 @@ use crate::config::LiveOptions;
 use crate::contents::Contents;
 use crate::flights::Flights;
 use crate::ingest::Update;
+use crate::judge::Ranking;
 use crate::metrics::Counts;
 use crate::ports::{Network, Question, Upstream, UpstreamQuestion};
 use crate::prefetch::Refresh;
@@ -104,6 +105,16 @@ impl Shared {
     /// Milliseconds of the clock that lookups go by.
     pub fn now_ms(&self) -> u64 {
         self.kernel.now_ms()
+    }
+
+    /// What the order of providers depends on, as it is now.
+    pub fn ranking(&self) -> Ranking<'_> {
+        Ranking { targets: &self.targets, region: self.region() }
+    }
+
+    /// Region of this node; none if nobody said.
+    pub fn region(&self) -> Option<Arc<str>> {
+        self.live.get().value.region.clone()
     }
 
     /// Wall-clock time, which records are dated with.

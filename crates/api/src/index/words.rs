@@ -101,6 +101,9 @@ pub(super) struct ProviderWords {
     addrs: Vec<String>,
     /// How it can be fetched.
     protocols: Vec<String>,
+    /// Region it says it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<String>,
     /// The higher, the better: the sum of the terms.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
@@ -247,6 +250,7 @@ impl ProviderWords {
             peer_id: record.peer.to_string(),
             addrs: record.addrs.iter().map(ToString::to_string).collect(),
             protocols: record.protocols.clone(),
+            region: record.region.clone(),
             score: None,
             terms: None,
             sequence: record.sequence,

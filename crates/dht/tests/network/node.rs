@@ -202,6 +202,7 @@ pub fn provider_record(key: &NodeKey, content: Key) -> ProviderRecord {
         peer: PeerId::from(key.node_id()),
         addrs: vec!["/ip4/192.0.2.1/tcp/4001".parse().expect("an address")],
         protocols: vec!["transport-bitswap".to_owned()],
+        region: None,
         sequence: issued_ms,
         issued_ms,
         expires_ms: issued_ms + 3_600_000,

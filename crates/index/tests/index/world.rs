@@ -283,6 +283,7 @@ pub fn vouched(content: ContentId, peer: PeerId, key: &NodeKey, sequence: u64) -
         peer,
         addrs: vec!["/ip4/192.0.2.1/tcp/4001".parse().expect("an address")],
         protocols: Vec::new(),
+        region: None,
         sequence,
         issued_ms: now_ms,
         expires_ms: now_ms + HOUR_MS,

@@ -16,6 +16,8 @@ pub const ADDR_BYTES_MAX: usize = 128;
 pub const PROTOCOLS_MAX: usize = 8;
 /// Longest name of a protocol.
 pub const PROTOCOL_BYTES_MAX: usize = 64;
+/// Longest name of a region.
+pub const REGION_BYTES_MAX: usize = 32;
 /// Longest time that a record may last, and that any record of others is kept.
 pub const TTL_MAX: Duration = Duration::from_secs(48 * 3600);
 /// A record issued further in the future than this is refused: a clock may be off, but not by more.
