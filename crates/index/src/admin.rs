@@ -119,7 +119,7 @@ impl Shared {
     async fn reindex(&self, request: &AdminRequest) -> Result<(), Error> {
         let query = query(self, &request.subject);
         self.forget(&query).await;
-        self.refresh.offer(Refresh { query, shown: request.subject.to_string() })
+        self.refresh.offer(Refresh { query, shown: request.subject.to_string(), is_probe: false })
     }
 
     fn audit(&self, request: AdminRequest, done: AdminDone) {

@@ -54,6 +54,10 @@ pub struct Options {
     /// higher. Nodes of releases before this key cannot read records with a region.
     #[schemars(extend("x-setting" = live(word(records::REGION_BYTES_MAX))))]
     pub region: String,
+    /// Whether providers are asked, after an answer is given, for one random chunk of content they say they have: who
+    /// shows it ranks higher, who shows something else last. Nodes of releases before this key do not answer it.
+    #[schemars(extend("x-setting" = live(ValueKind::Switch)))]
+    pub possession_probe: bool,
     /// Lookups under way at once.
     #[schemars(extend("x-setting" = process(whole(1, 1024))))]
     pub resolvers: usize,
@@ -136,6 +140,8 @@ pub struct LiveOptions {
     pub access: Access,
     /// Region this node is in; none if nobody said.
     pub region: Option<Arc<str>>,
+    /// Whether providers are asked for a chunk of what they say they have.
+    pub possession_probe: bool,
     /// Longest time an answer is used without asking again.
     pub cache_ttl: Duration,
     /// Time for which it is remembered that nobody has something.
@@ -175,6 +181,7 @@ impl Default for Options {
             max_body_bytes: Size(records::MANIFEST_BYTES_MAX),
             access: Access::Public,
             region: String::new(),
+            possession_probe: false,
             resolvers: limits::RESOLVERS,
             cache_bytes: Size(limits::CACHE_BYTES),
             cache_ttl: TimeSpan::from_duration(limits::CACHE_TTL),
@@ -219,6 +226,7 @@ impl Options {
             body_bytes_max: self.max_body_bytes.bytes(),
             access: self.access,
             region: Some(self.region.as_str()).filter(|region| !region.is_empty()).map(Into::into),
+            possession_probe: self.possession_probe,
             cache_ttl: self.cache_ttl.duration(),
             absent_ttl: self.absent_ttl.duration(),
             unknown_ttl: self.unknown_ttl.duration(),

@@ -98,8 +98,9 @@ impl Shared {
                 Ok(Some(finding)) => {
                     let finding = Arc::new(finding);
                     self.cache.keep(&query, Arc::clone(&finding), epoch).await;
-                    leader.end(Ok(finding));
+                    leader.end(Ok(Arc::clone(&finding)));
                     self.upgrade_later(&query, shown);
+                    self.probe_later(&query, &finding, shown);
                     return Ok(());
                 }
                 Ok(None) => {}
@@ -146,7 +147,7 @@ impl Shared {
         };
         if is_foreign {
             // A full queue means that it is looked for when it is asked for next.
-            let _ = self.refresh.offer(Refresh { query: query.clone(), shown: shown.to_string() });
+            let _ = self.refresh.offer(Refresh { query: query.clone(), shown: shown.to_string(), is_probe: false });
         }
     }
 

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use ron_kernel::bus::BroadcastReceiver;
 use ron_kernel::{Deadline, clock};
 use ron_store::{
-    ContentId, IpnsRecord, Key, Name, NameRecord, PeerId, ProviderRecord, PublicKey, Record, RecordError, Subject,
+    ContentId, IpnsRecord, Key, Name, NameRecord, PeerId, Possession, ProviderRecord, PublicKey, Record, RecordError, Subject,
 };
 use ron_types::Error;
 use ron_types::limits::index::ANSWER_MARGIN;
 
 use crate::admission::QuestionSlot;
-use crate::config::LiveOptions;
+use crate::config::{Access, LiveOptions};
 use crate::find::{Answer, Asked, Begun, stored};
 use crate::ports::{NearPeer, Question, Reply};
 use crate::prefetch::query;
@@ -406,6 +406,20 @@ impl Index {
             Vec::new()
         });
         Reply { records, closer: Vec::new() }
+    }
+
+    /// Proof that this node keeps a document, for a peer that asks; none if it does not, or if only bearers of a token
+    /// may ask. Reads the store, which may block for a moment.
+    pub fn possession(&self, digest: &[u8; 32], draw: u64) -> Option<Possession> {
+        if self.live().access != Access::Public {
+            return None;
+        }
+        let bytes = self.shared.options.store.manifest(&ContentId::blake3(*digest));
+        let bytes = bytes.unwrap_or_else(|error| {
+            self.shared.store_failed(&error);
+            None
+        })?;
+        Some(Possession::of(&bytes, draw))
     }
 
     /// Records that a peer wants kept. Those that hold are queued for the store; gives how many, Busy if there is no

@@ -45,6 +45,7 @@ async fn purge(shared: &Shared) {
     if shared.options.is_amnesia {
         let entries = shared.cache.purge().await;
         shared.recent.clear();
+        shared.possessions.clear();
         shared.events.publish(IndexEvent::Purged { entries });
     } else {
         shared.cache.tidy().await;

@@ -9,6 +9,7 @@ use ron_types::limits::index::{CANDIDATES_MAX, PROVIDERS_MAX};
 use ron_types::limits::records::WIRE_RECORDS_MAX;
 
 use crate::ports::Question;
+use crate::possession::Possessions;
 use crate::query::What;
 use crate::targets::Targets;
 use crate::words::RankedProvider;
@@ -27,6 +28,7 @@ pub(crate) struct Judge {
 /// What the order of providers depends on beside their records.
 pub(crate) struct Ranking<'a> {
     pub targets: &'a Targets,
+    pub possessions: &'a Possessions,
     /// Region of this node; none if nobody said.
     pub region: Option<Arc<str>>,
 }
@@ -166,7 +168,7 @@ fn ranked(records: &[ProviderRecord], ranking: &Ranking<'_>, now_ms: u64) -> Wha
             same_region: ranking.is_same_region(record),
             breaker,
             vouched: !record.is_self_signed(),
-            possession: None,
+            possession: ranking.possessions.of(&record.key, &record.peer),
         }
     });
     let ranked = rank(facts.collect());

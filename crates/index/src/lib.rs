@@ -22,6 +22,7 @@ mod janitors;
 mod judge;
 mod metrics;
 pub mod ports;
+mod possession;
 mod prefetch;
 mod publish;
 mod query;
@@ -110,6 +111,7 @@ fn make(
         addresses: admission::Addresses::new(),
         under_way: admin::UnderWay::default(),
         contents: contents::Contents::default(),
+        possessions: possession::Possessions::default(),
         sequence: AtomicU64::new(0),
         seed: AtomicU64::new(seed),
     };

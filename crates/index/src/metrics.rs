@@ -44,6 +44,12 @@ pub const METRICS: &[MetricSpec] = &[
     metric("index_asks_total", "counter", &["kind"], "Questions to peers and routers: first ones, and hedges"),
     metric("index_forged_total", "counter", &[], "Replies whose records do not hold"),
     metric(
+        "index_probes_total",
+        "counter",
+        &["result"],
+        "Providers asked for a chunk of what they say they have: proven, failed, or unknown where none came",
+    ),
+    metric(
         "index_renewals_total",
         "counter",
         &["result"],
@@ -71,6 +77,8 @@ pub(crate) struct Counts {
     hits: Counter,
     misses: Counter,
     forged: Counter,
+    /// Probes of providers that proved, failed, and said nothing.
+    probes: [Counter; 3],
     /// Records renewed, and those that could not be.
     renewals: [Counter; 2],
     outcomes: [Counter; 4],
@@ -88,6 +96,7 @@ impl Counts {
             hits: Counter::default(),
             misses: Counter::default(),
             forged: Counter::default(),
+            probes: std::array::from_fn(|_| Counter::default()),
             renewals: std::array::from_fn(|_| Counter::default()),
             outcomes: std::array::from_fn(|_| Counter::default()),
             arrived: Counter::default(),
@@ -114,6 +123,16 @@ impl Counts {
 
     pub fn forged(&self) {
         self.forged.inc();
+    }
+
+    /// A provider was asked for a chunk.
+    pub fn probed(&self, is_proven: Option<bool>) {
+        let result = match is_proven {
+            Some(true) => 0,
+            Some(false) => 1,
+            None => 2,
+        };
+        self.probes[result].inc();
     }
 
     /// A record of this node was renewed, or could not be.
@@ -183,6 +202,10 @@ impl Collector for IndexMetrics {
         let (asks, hedges) = shared.targets.asked();
         let asks = [("first", asks), ("hedge", hedges)].map(|(kind, count)| (vec![("kind", kind)], count));
         scrape.counters("index_asks_total", &asks)?;
+        let [proven, lied, unknown] = &counts.probes;
+        let probes = [("proven", proven), ("failed", lied), ("unknown", unknown)];
+        let probes = probes.map(|(result, count)| (vec![("result", result)], count.get()));
+        scrape.counters("index_probes_total", &probes)?;
         let [renewed, failed] = &counts.renewals;
         let renewals = [("renewed", renewed), ("failed", failed)];
         let renewals = renewals.map(|(result, count)| (vec![("result", result)], count.get()));

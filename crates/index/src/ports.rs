@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ron_lookup::IpGroup;
-use ron_store::{ContentId, Key, Multiaddr, PeerId, Record};
+pub use ron_lookup::IpGroup;
+use ron_store::{ContentId, Key, Multiaddr, PeerId, Possession, Record};
 use ron_types::Error;
 
 pub use ron_store::wire::{AskError, Question, Reply};
@@ -26,6 +26,18 @@ pub trait Network: Send + Sync + 'static {
         let known = self.nearest(key, count).into_iter();
         let near = known.map(|peer| NearPeer { peer, addrs: Vec::new() }).collect();
         Box::pin(std::future::ready(near))
+    }
+
+    /// Asks a peer for proof that it keeps the content with this BLAKE3 digest, by the chunk that `draw` decides on;
+    /// none if the peer says that it does not.
+    fn prove(
+        &self,
+        _target: &PeerId,
+        _digest: [u8; 32],
+        _draw: u64,
+        _budget: Duration,
+    ) -> BoxFuture<'static, Result<Option<Possession>, AskError>> {
+        Box::pin(std::future::ready(Err(AskError::Unsupported)))
     }
 
     /// Places a record at the peers nearest to its key, in the background; Busy if too many wait for that already.

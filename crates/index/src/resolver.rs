@@ -99,6 +99,7 @@ async fn look_up(shared: &Shared, job: Job) {
     }
     remember(shared, &query, &finding);
     shared.cache.keep(&query, Arc::clone(&finding), epoch).await;
+    shared.probe_later(&query, &finding, &shown);
     tell(shared, shown, &finding, took);
     leader.end(Ok(finding));
 }

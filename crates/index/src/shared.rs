@@ -25,6 +25,7 @@ use crate::ingest::Update;
 use crate::judge::Ranking;
 use crate::metrics::Counts;
 use crate::ports::{Network, Question, Upstream, UpstreamQuestion};
+use crate::possession::Possessions;
 use crate::prefetch::Refresh;
 use crate::recent::Recent;
 use crate::resolver::Job;
@@ -85,6 +86,8 @@ pub(crate) struct Shared {
     pub under_way: UnderWay,
     /// Content that was asked for lately, by its key.
     pub contents: Contents,
+    /// What probes of providers came to.
+    pub possessions: Possessions,
     /// Last sequence number that this node signed something with.
     pub sequence: AtomicU64,
     /// Draws for what needs no secret: jitter, and the order of retries.
@@ -109,7 +112,7 @@ impl Shared {
 
     /// What the order of providers depends on, as it is now.
     pub fn ranking(&self) -> Ranking<'_> {
-        Ranking { targets: &self.targets, region: self.region() }
+        Ranking { targets: &self.targets, possessions: &self.possessions, region: self.region() }
     }
 
     /// Region of this node; none if nobody said.
@@ -136,9 +139,9 @@ impl Shared {
         }
     }
 
-    /// Remembers what content a key stands for, where there are routers that will be asked.
+    /// Remembers what content a key stands for, where routers or providers will be asked for it.
     pub fn note_content(&self, content: ContentId) {
-        if !self.options.upstreams.is_empty() {
+        if !self.options.upstreams.is_empty() || self.probes() {
             self.contents.note(content);
         }
     }

@@ -41,7 +41,8 @@ pub static WARMUP_PREFETCHER: TaskSpec = task(
     "warmup_prefetcher",
     "1",
     Phase::Intake,
-    "resolves the configured keys at the start, then what callers had answered from the store or want looked up anew",
+    "resolves the configured keys at the start, then what callers had answered from the store or want looked up anew; \
+     asks providers of what was found for a chunk of it, if the configuration says so",
 );
 /// Keeps alive what the node itself says.
 pub static RENEWER: TaskSpec = task(
@@ -105,7 +106,7 @@ pub static REFRESH: QueueSpec = QueueSpec {
     capacity: limits::index::REFRESH_CAPACITY,
     answer: "it is looked up again when somebody asks next",
     on_drain: Fate::Discarded,
-    ..queue("index_refresh", "callers", "warmup_prefetcher", Overflow::Coalesce)
+    ..queue("index_refresh", "callers, resolver", "warmup_prefetcher", Overflow::Coalesce)
 };
 
 /// What happens in the index, for observers. The contract calls it `events_tx`; the node has one queue of each name,

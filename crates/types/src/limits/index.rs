@@ -52,6 +52,12 @@ pub const INGEST_BATCH_MAX: usize = 256;
 pub const INGEST_WAITERS_MAX: usize = 1024;
 /// Time a publication has to be written.
 pub const INGEST_DEADLINE: Duration = Duration::from_secs(2);
+/// Providers of one answer that are asked for a chunk of what they say they have.
+pub const PROBES_PER_ANSWER_MAX: usize = 3;
+/// Time a provider has to show the chunk.
+pub const PROBE_TIME: Duration = Duration::from_secs(1);
+/// Time for which it is remembered what a provider showed.
+pub const POSSESSION_TTL: Duration = Duration::from_secs(600);
 /// Peers of an answer to who is nearest to a key.
 pub const CLOSEST_PEERS_MAX: usize = 20;
 /// Questions who is nearest to a key that are answered at once.
