@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use ron_kernel::clock;
 use ron_store::{Applied, Change};
 use ron_types::limits::index::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_WINDOW};
 use ron_types::{Error, Kind};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ron_types::limits::{index as limits, lookup, records};
 use ron_types::settings::{
-    DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS, ValueKind, choice, live, process, size, texts, time, whole, word,
+    DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS, ValueKind, choice, live, process, size, texts, time, whole,
+    word,
 };
 use ron_types::{Size, TimeSpan};
 use schemars::JsonSchema;

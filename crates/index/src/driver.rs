@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ron_kernel::{Deadline, clock};
+use ron_kernel::Deadline;
 use ron_lookup::{Action, AskEnd, Candidate, Conclusion, Event, Finished, Guards as _, HedgeLimits, Lookup, Verdict};
 use ron_store::PeerId;
 use ron_types::limits::lookup::{CLOSER_MAX, NEAREST};

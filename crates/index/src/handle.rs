@@ -8,7 +8,8 @@ use bytes::Bytes;
 use ron_kernel::bus::BroadcastReceiver;
 use ron_kernel::{Deadline, clock};
 use ron_store::{
-    ContentId, IpnsRecord, Key, Name, NameRecord, PeerId, Possession, ProviderRecord, PublicKey, Record, RecordError, Subject,
+    ContentId, IpnsRecord, Key, Name, NameRecord, PeerId, Possession, ProviderRecord, PublicKey, Record, RecordError,
+    Subject,
 };
 use ron_types::Error;
 use ron_types::limits::index::ANSWER_MARGIN;
@@ -322,7 +323,8 @@ impl Index {
         }))
     }
 
-    /// The peers of the network nearest to a key, nearest first, within the budget of a question; none without a network.
+    /// The peers of the network nearest to a key, nearest first, within the budget of a question; none where the node
+    /// has no network.
     pub async fn closest_peers(&self, tenant: &str, key: Key, max: usize) -> Vec<NearPeer> {
         self.count(tenant, RESOLVES, 1);
         let Some(network) = &self.shared.options.network else { return Vec::new() };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ron_kernel::coalesce::Coalesce;
-use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
+use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_store::{Applied, Change, ContentId, PeerId, PublicKey, Record};
 use ron_types::limits::index::{INGEST_BATCH_MAX, INGEST_DEADLINE, INGEST_WAITERS_MAX};
 use ron_types::{Error, Kind};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ron_kernel::{TaskContext, TaskResult, clock};
+use ron_kernel::{TaskContext, TaskResult};
 use ron_lookup::BreakerState;
 use ron_store::Store;
 use ron_types::limits::index::BREAKER_ROLL;

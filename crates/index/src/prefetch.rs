@@ -88,11 +88,8 @@ async fn subjects(shared: &Shared) -> Vec<Refresh> {
     };
     let pinned = shared.read(|store| store.pins(None, WARMUP_KEYS_MAX)).await.unwrap_or_default();
     let configured = shared.options.warmup_keys.iter().filter_map(read);
-    let refresh = |subject: Subject| Refresh {
-        query: query(shared, &subject),
-        shown: subject.to_string(),
-        is_probe: false,
-    };
+    let refresh =
+        |subject: Subject| Refresh { query: query(shared, &subject), shown: subject.to_string(), is_probe: false };
     configured.chain(pinned.into_iter().map(|(subject, _)| subject)).map(refresh).collect()
 }
 

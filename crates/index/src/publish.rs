@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_store::{
-    Applied, Change, ContentId, IpnsError, Multiaddr, NameRecord, PeerId, Provided, ProviderFields, ProviderRecord, Record,
-    RecordError, TTL_MAX_MS,
+    Applied, Change, ContentId, IpnsError, Multiaddr, NameRecord, PeerId, Provided, ProviderFields, ProviderRecord,
+    Record, RecordError, TTL_MAX_MS,
 };
 use ron_types::limits::index::{NAME_TTL, PROVIDER_TTL};
 use ron_types::limits::records::WIRE_RECORDS_MAX;

@@ -2,7 +2,8 @@
 
 use multiaddr::Multiaddr;
 use ron_types::limits::records::{
-    ADDR_BYTES_MAX, ADDRS_MAX, CLOCK_SKEW, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX, REGION_BYTES_MAX, TTL_MAX as TTL_MAX_DURATION,
+    ADDR_BYTES_MAX, ADDRS_MAX, CLOCK_SKEW, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX, REGION_BYTES_MAX,
+    TTL_MAX as TTL_MAX_DURATION,
 };
 
 use crate::bytes_io::{Malformed, Reader, put_bytes, put_number};

@@ -189,9 +189,7 @@ async fn remove(app: Arc<App>, asker: Asker, name: Path<String>) -> HandlerResul
 fn is_own(app: &App, name: &Name) -> Result<(), Error> {
     match name.owner().is_none_or(|owner| owner == app.index.node_key()) {
         true => Ok(()),
-        false => {
-            Err(Error::new(Kind::Forbidden, "the name belongs to another key; its owner must sign a record"))
-        }
+        false => Err(Error::new(Kind::Forbidden, "the name belongs to another key; its owner must sign a record")),
     }
 }
 

@@ -309,9 +309,7 @@ impl ChangeWords {
             Notice::Provider { record, withdrawn } => {
                 ChangeWords::Provider { provider: ProviderWords::of(record), withdrawn: *withdrawn }
             }
-            Notice::Name(record) => {
-                ChangeWords::Name { name: NameWords::of(record), withdrawn: record.withdraws() }
-            }
+            Notice::Name(record) => ChangeWords::Name { name: NameWords::of(record), withdrawn: record.withdraws() },
             Notice::Manifest(content) => ChangeWords::Manifest { content: ContentWords::of(content) },
             Notice::Missed(missed) => ChangeWords::Missed { missed: *missed },
         }

@@ -72,7 +72,9 @@ impl Inbound {
             return self.refuse(swarm, channel);
         };
         let budget = match &asking.request {
-            Request::Ask { budget_ms, .. } | Request::Prove { budget_ms, .. } => Duration::from_millis(u64::from(*budget_ms)),
+            Request::Ask { budget_ms, .. } | Request::Prove { budget_ms, .. } => {
+                Duration::from_millis(u64::from(*budget_ms))
+            }
             Request::Keep { .. } => limits::ASK_TIME_MAX,
         };
         let by = Deadline::after(budget.min(limits::ASK_TIME_MAX));

@@ -20,13 +20,13 @@ async fn providers_of_the_own_region_rank_higher() {
         let fields = ProviderFields { key: content, peer, addrs, protocols, region, sequence, issued_ms, expires_ms };
         ProviderRecord::sign(fields, &key).expect("within bounds")
     };
-    let records: Vec<Record> =
-        [Some("us"), None, Some("eu")].map(|region| Record::Provider(in_region(region))).into();
+    let records: Vec<Record> = [Some("us"), None, Some("eu")].map(|region| Record::Provider(in_region(region))).into();
     setup.script.peer(1, answers(10, records));
     setup
         .run(|world| async move {
             let answer = world.resolve(content(1)).await;
-            let order: Vec<_> = answer.providers.iter().map(|one| (one.record.region.as_deref(), one.terms.region)).collect();
+            let order: Vec<_> =
+                answer.providers.iter().map(|one| (one.record.region.as_deref(), one.terms.region)).collect();
             assert_eq!(order, [(Some("eu"), 0.10), (None, 0.05), (Some("us"), 0.0)]);
             let own = world.index.publish_provider(TENANT, &content(2), own_offer()).await.expect("room");
             assert_eq!(own.region.as_deref(), Some("eu"), "and the node says where it is");

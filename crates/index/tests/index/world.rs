@@ -9,7 +9,8 @@ use futures_util::future::BoxFuture;
 use ron_kernel::{Builder, ExitReport, KernelHandle, KernelOptions, Metrics, Snapshot, clock};
 use ron_policy::NodeState;
 use ron_store::{
-    Bounds, ContentId, Key, Multiaddr, NameRecord, PeerId, ProviderFields, ProviderRecord, Record, Store, Subject,
+    Bounds, ContentId, Key, Multiaddr, NameRecord, PeerId, Possession, ProviderFields, ProviderRecord, Record, Store,
+    Subject,
 };
 use ron_transport::NodeKey;
 use ron_types::Error;
@@ -41,6 +42,9 @@ pub struct Script {
     behaviours: Mutex<HashMap<PeerId, Behaviour>>,
     asked: Mutex<Vec<(PeerId, Question)>>,
     kept: Mutex<Vec<Record>>,
+    /// What peers show of content when they are asked for proof.
+    documents: Mutex<HashMap<PeerId, Vec<u8>>>,
+    proofs_asked: AtomicUsize,
     /// Whether nobody takes records.
     pub refuses: AtomicBool,
     /// Questions that were neither answered nor dropped.
@@ -98,6 +102,15 @@ impl Script {
         self.open.load(Ordering::SeqCst)
     }
 
+    /// From now on the peer shows chunks of these bytes as those of whatever it is asked for.
+    pub fn shows(&self, peer: PeerId, bytes: Vec<u8>) {
+        lock(&self.documents).insert(peer, bytes);
+    }
+
+    pub fn proofs_asked(&self) -> usize {
+        self.proofs_asked.load(Ordering::SeqCst)
+    }
+
     pub fn kept(&self) -> Vec<Record> {
         lock(&self.kept).clone()
     }
@@ -137,6 +150,25 @@ impl Network for Script {
                 Some(Behaviour::Silent) => std::future::pending().await,
                 None => Err(AskError::Unreachable),
             }
+        })
+    }
+
+    fn prove(
+        &self,
+        target: &PeerId,
+        _digest: [u8; 32],
+        draw: u64,
+        _budget: Duration,
+    ) -> BoxFuture<'static, Result<Option<Possession>, AskError>> {
+        self.proofs_asked.fetch_add(1, Ordering::SeqCst);
+        let shown = lock(&self.documents).get(target).map(|bytes| Possession::of(bytes, draw));
+        let silent = matches!(lock(&self.behaviours).get(target), Some(Behaviour::Silent));
+        Box::pin(async move {
+            if silent {
+                return std::future::pending().await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(shown)
         })
     }
 

@@ -91,7 +91,9 @@ async fn nothing_is_an_answer_and_nonsense_is_refused() {
     let nobody = get(&node, &format!("/dht/closest/peers/{unknown}"), &[]).await;
     assert_eq!((nobody.status, nobody.json().expect("JSON")), (200, json!({"Peers": []})));
     assert!(nobody.header("cache-control").starts_with("public, max-age=15, ") && is_open_to_pages(&nobody));
-    for path in ["/providers/nonsense", "/providers/b3:00", "/peers/nonsense", "/ipns/nonsense", "/dht/closest/peers/nonsense"] {
+    for path in
+        ["/providers/nonsense", "/providers/b3:00", "/peers/nonsense", "/ipns/nonsense", "/dht/closest/peers/nonsense"]
+    {
         let refused = get(&node, path, &[]).await;
         assert_eq!(refused.status, 422, "{path}: {}", refused.text());
         assert!(is_open_to_pages(&refused), "{path}");

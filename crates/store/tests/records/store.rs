@@ -200,7 +200,8 @@ fn pins_names_and_provided_content_are_listed_in_pages() {
     assert_eq!(apply(&store, Change::Withdraw(keys[0]), NOW_MS), Applied::Stored);
     assert_eq!(apply(&store, Change::Withdraw(keys[0]), NOW_MS), Applied::Same);
     assert_eq!(store.counts().provided, 2);
-    let names = [("a", 1), ("a/b", 2), ("b", 3)].map(|(label, value)| (label.to_owned(), ContentId::of_bytes(&[value])));
+    let names =
+        [("a", 1), ("a/b", 2), ("b", 3)].map(|(label, value)| (label.to_owned(), ContentId::of_bytes(&[value])));
     for (label, value) in names.clone() {
         assert_eq!(apply(&store, Change::KeepName { label: label.clone(), value }, NOW_MS), Applied::Stored);
         assert_eq!(apply(&store, Change::KeepName { label, value }, NOW_MS), Applied::Same);

@@ -5,13 +5,12 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use ron_kernel::{Deadline, clock};
-use ron_lookup::IpGroup;
 use ron_store::wire::{AskError, Question, Reply};
 use ron_store::{Key, PeerId, Possession, PublicKey, Record, Store};
 use ron_types::Error;
 use svc_dht::{Dht, Held, Records};
 use svc_index::WeakIndex;
-use svc_index::ports::{Network, NearPeer};
+use svc_index::ports::{IpGroup, NearPeer, Network};
 
 /// The DHT as the network of the index.
 pub struct DhtNetwork(pub Dht);
