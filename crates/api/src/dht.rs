@@ -6,14 +6,12 @@ mod words;
 
 use std::sync::Arc;
 
-use axum::handler::Handler;
 use ron_auth::{Action, Authority};
 use ron_transport::NodeKey;
 use ron_types::Error;
 use svc_dht::Dht;
 
 use crate::auth::Bearer;
-use crate::call::Call;
 use crate::operation::Operation;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
@@ -50,21 +48,7 @@ pub fn dht_routes(builder: ApiBuilder, dht: Dht, authority: Authority, key: Node
 }
 
 /// Collects routes that share one `App`.
-struct Routes {
-    builder: ApiBuilder,
-    app: Arc<App>,
-}
-
-impl Routes {
-    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
-    where
-        H: Handler<T, Call>,
-        T: 'static,
-    {
-        self.builder = self.builder.operation(operation, handler);
-        self
-    }
-}
+type Routes = crate::surface::Routes<App>;
 
 impl App {
     fn allow(&self, bearer: &Bearer, action: Action) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 mod admin;
 mod batch;
 mod caching;
+mod closest;
 mod cross_origin;
 mod encoding;
 mod filters;
@@ -23,12 +24,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use axum::handler::Handler;
 use http::StatusCode;
 use http::request::Parts;
 use ron_auth::{Action, Authority};
 use ron_kernel::KernelHandle;
-use ron_store::{ContentId, Multiaddr, Subject};
+use ron_store::{ContentId, Subject};
 use ron_types::{Error, Kind};
 use svc_index::capabilities::{ADMIN, READ};
 use svc_index::config::Access;
@@ -38,9 +38,8 @@ use crate::auth::Bearer;
 use crate::call::Call;
 use crate::operation::Operation;
 use crate::problem::Problem;
-use crate::recognition::{OptionalTokenRecognizer, Recognizer};
 use crate::route::{ApiBuilder, Peer};
-use crate::surface::{Surface, joined, operation_count};
+use crate::surface::{HasAuthority, Surface, joined, operation_count};
 
 /// The surface of the index.
 pub static SURFACE: Surface = Surface {
@@ -62,6 +61,7 @@ const GROUPS: &[&[&Operation]] = &[
     names::OPERATIONS,
     manifests::OPERATIONS,
     routing::OPERATIONS,
+    closest::OPERATIONS,
     ipns::OPERATIONS,
     admin::OPERATIONS,
     overview::OPERATIONS,
@@ -80,22 +80,13 @@ struct App {
     index: Index,
     authority: Authority,
     kernel: KernelHandle,
-    own_addresses: OwnAddresses,
 }
 
-/// Multiaddresses at which the node itself is reached, as they are now.
-pub type OwnAddresses = Arc<dyn Fn() -> Vec<Multiaddr> + Send + Sync>;
-
 /// Adds the routes of the index.
-pub fn index_routes(
-    builder: ApiBuilder,
-    index: Index,
-    authority: Authority,
-    own_addresses: OwnAddresses,
-) -> ApiBuilder {
+pub fn index_routes(builder: ApiBuilder, index: Index, authority: Authority) -> ApiBuilder {
     let kernel = builder.kernel().clone();
     let builder = builder.surface(&SURFACE).authority(&authority);
-    let app = Arc::new(App { index, authority, kernel, own_addresses });
+    let app = Arc::new(App { index, authority, kernel });
     let groups: [fn(Routes) -> Routes; GROUPS.len()] = [
         resolve::routes,
         batch::routes,
@@ -104,6 +95,7 @@ pub fn index_routes(
         names::routes,
         manifests::routes,
         routing::routes,
+        closest::routes,
         ipns::routes,
         admin::routes,
         overview::routes,
@@ -113,31 +105,11 @@ pub fn index_routes(
 }
 
 /// Collects routes that share one `App`.
-struct Routes {
-    builder: ApiBuilder,
-    app: Arc<App>,
-}
+type Routes = crate::surface::Routes<App>;
 
-impl Routes {
-    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
-    where
-        H: Handler<T, Call>,
-        T: 'static,
-    {
-        self.builder = self.builder.operation(operation, handler);
-        self
-    }
-
-    /// A route that some may ask without a token.
-    fn add_open<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
-    where
-        H: Handler<T, Call>,
-        T: 'static,
-    {
-        let recognizer: Arc<dyn Recognizer> =
-            Arc::new(OptionalTokenRecognizer { authority: self.app.authority.clone() });
-        self.builder = self.builder.operation_for(operation, recognizer, handler);
-        self
+impl HasAuthority for App {
+    fn authority(&self) -> &Authority {
+        &self.authority
     }
 }
 

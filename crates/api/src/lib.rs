@@ -39,6 +39,7 @@ mod surface;
 mod tls;
 mod tokens;
 mod upgrade;
+mod web_page;
 mod websocket;
 mod write_stall;
 
@@ -52,7 +53,7 @@ pub use error_format::{ErrorFormat, ErrorFormats, ProblemJson, RefusedRequest};
 pub use extract::{Json, JsonText, Path, Payload, Query};
 pub use frames::{echo_frames, overlay_frames};
 pub use handler::HandlerResult;
-pub use index::{OwnAddresses, SURFACE as INDEX_SURFACE, index_routes, read_any_index_body};
+pub use index::{SURFACE as INDEX_SURFACE, index_routes, read_any_index_body};
 pub use limits::HttpLimits;
 pub use mailbox::{SURFACE as MAILBOX_SURFACE, mailbox_frames, mailbox_routes, read_any_mailbox_body};
 pub use operation::Operation;

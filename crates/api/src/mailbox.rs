@@ -18,7 +18,6 @@ mod topics;
 
 use std::sync::Arc;
 
-use axum::handler::Handler;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderName, HeaderValue, StatusCode};
 use ron_auth::{Action, Authority, Subject};
@@ -29,7 +28,6 @@ use svc_mailbox::Mailbox;
 use svc_mailbox::capabilities::ADMIN;
 
 use crate::auth::Bearer;
-use crate::call::Call;
 use crate::extract::Json;
 use crate::operation::Operation;
 use crate::route::ApiBuilder;
@@ -122,21 +120,7 @@ pub fn mailbox_routes(builder: ApiBuilder, mailbox: Mailbox, authority: Authorit
 }
 
 /// Collects routes that share one `App`.
-struct Routes {
-    builder: ApiBuilder,
-    app: Arc<App>,
-}
-
-impl Routes {
-    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
-    where
-        H: Handler<T, Call>,
-        T: 'static,
-    {
-        self.builder = self.builder.operation(operation, handler);
-        self
-    }
-}
+type Routes = crate::surface::Routes<App>;
 
 impl App {
     fn allow(&self, bearer: &Bearer, action: Action, topic: &str) -> Result<Arc<Subject>, Error> {

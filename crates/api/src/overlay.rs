@@ -11,7 +11,6 @@ mod words;
 
 use std::sync::Arc;
 
-use axum::handler::Handler;
 use http::StatusCode;
 use ron_auth::{Action, Authority, Subject};
 use ron_kernel::KernelHandle;
@@ -21,7 +20,6 @@ use svc_overlay::capabilities::ADMIN;
 use svc_overlay::{LaneName, Overlay};
 
 use crate::auth::Bearer;
-use crate::call::Call;
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::route::ApiBuilder;
@@ -62,21 +60,7 @@ pub fn overlay_routes(builder: ApiBuilder, overlay: Overlay, authority: Authorit
 }
 
 /// Collects routes that share one `App`.
-struct Routes {
-    builder: ApiBuilder,
-    app: Arc<App>,
-}
-
-impl Routes {
-    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
-    where
-        H: Handler<T, Call>,
-        T: 'static,
-    {
-        self.builder = self.builder.operation(operation, handler);
-        self
-    }
-}
+type Routes = crate::surface::Routes<App>;
 
 impl App {
     fn allow(&self, bearer: &Bearer, action: Action, lane: &LaneName) -> Result<Arc<Subject>, Error> {

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
-use axum::handler::Handler;
 use http::StatusCode;
 use http::header;
 use http::request::Parts;
@@ -26,12 +25,10 @@ use svc_rewarder::usage_meter::UsageMeter;
 use svc_rewarder::{EpochId, Rewarder};
 
 use crate::auth::Bearer;
-use crate::call::Call;
 use crate::operation::Operation;
 use crate::problem::Problem;
-use crate::recognition::{OptionalTokenRecognizer, Recognizer};
 use crate::route::ApiBuilder;
-use crate::surface::{Surface, joined, operation_count};
+use crate::surface::{HasAuthority, Surface, joined, operation_count};
 
 /// The surface of the rewarder.
 pub static SURFACE: Surface = Surface {
@@ -76,31 +73,11 @@ pub fn rewarder_routes(builder: ApiBuilder, rewarder: Rewarder, authority: Autho
 }
 
 /// Collects routes that share one `App`.
-struct Routes {
-    builder: ApiBuilder,
-    app: Arc<App>,
-}
+type Routes = crate::surface::Routes<App>;
 
-impl Routes {
-    fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
-    where
-        H: Handler<T, Call>,
-        T: 'static,
-    {
-        self.builder = self.builder.operation(operation, handler);
-        self
-    }
-
-    /// A route that some may ask without a token.
-    fn add_open<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
-    where
-        H: Handler<T, Call>,
-        T: 'static,
-    {
-        let recognizer: Arc<dyn Recognizer> =
-            Arc::new(OptionalTokenRecognizer { authority: self.app.authority.clone() });
-        self.builder = self.builder.operation_for(operation, recognizer, handler);
-        self
+impl HasAuthority for App {
+    fn authority(&self) -> &Authority {
+        &self.authority
     }
 }
 

@@ -1,6 +1,14 @@
 //! What a service offers over HTTP, as one value: its operations, and the words that group them.
 
+use std::sync::Arc;
+
+use axum::handler::Handler;
+use ron_auth::Authority;
+
+use crate::call::Call;
 use crate::operation::Operation;
+use crate::recognition::{OptionalTokenRecognizer, Recognizer};
+use crate::route::ApiBuilder;
 
 /// The service name of what belongs to the node and to no service of it.
 pub(crate) const NODE: &str = "node";
@@ -86,4 +94,40 @@ pub const fn joined<const N: usize>(groups: &[&[&'static Operation]]) -> [&'stat
     }
     assert!(filled == N, "N is operation_count(groups)");
     all
+}
+
+/// Collects the routes of a surface, whose handlers share one application.
+pub(crate) struct Routes<A> {
+    pub builder: ApiBuilder,
+    pub app: Arc<A>,
+}
+
+/// An application that knows whose tokens count.
+pub(crate) trait HasAuthority {
+    fn authority(&self) -> &Authority;
+}
+
+impl<A> Routes<A> {
+    /// A route that only bearers of a token may ask.
+    pub(crate) fn add<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    where
+        H: Handler<T, Call>,
+        T: 'static,
+    {
+        self.builder = self.builder.operation(operation, handler);
+        self
+    }
+
+    /// A route that some may ask without a token.
+    pub(crate) fn add_open<H, T>(mut self, operation: &'static Operation, handler: H) -> Self
+    where
+        A: HasAuthority,
+        H: Handler<T, Call>,
+        T: 'static,
+    {
+        let recognizer: Arc<dyn Recognizer> =
+            Arc::new(OptionalTokenRecognizer { authority: self.app.authority().clone() });
+        self.builder = self.builder.operation_for(operation, recognizer, handler);
+        self
+    }
 }

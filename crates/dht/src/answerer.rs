@@ -63,6 +63,10 @@ fn answer(shared: &Shared, asked: Asked) -> Option<Answering> {
     let answer = match request {
         Request::Ask { question, .. } => Answer::Reply(reply(shared, &question, &peer)),
         Request::Keep { records } => keep(shared, records, &peer),
+        Request::Prove { digest, draw, .. } => {
+            let proof = shared.records.get().and_then(|records| records.possession(&digest, draw));
+            Answer::Possession(proof.map(Box::new))
+        }
     };
     Some(Answering { channel, answer })
 }

@@ -9,7 +9,7 @@ use ron_kernel::bus::BroadcastReceiver;
 use ron_kernel::{Deadline, clock};
 use ron_lookup::IpGroup;
 use ron_store::wire::{Answer, AskError, Question, Reply, Request};
-use ron_store::{Key, Multiaddr, PeerId, Record, RecordError};
+use ron_store::{Key, Multiaddr, PeerId, Possession, Record, RecordError};
 use ron_types::Error;
 use ron_types::limits::dht as limits;
 use tokio::sync::oneshot;
@@ -68,6 +68,30 @@ impl Dht {
     ) -> BoxFuture<'static, Result<Reply, AskError>> {
         let (shared, target) = (Arc::clone(&self.shared), *target);
         async move { ask(&shared, target, question, budget).await }.boxed()
+    }
+
+    /// Asks a known node for proof that it keeps the content with this BLAKE3 digest; none if it says that it does not.
+    /// The caller looks whether the proof holds.
+    pub fn prove(
+        &self,
+        target: &PeerId,
+        digest: [u8; 32],
+        draw: u64,
+        budget: Duration,
+    ) -> BoxFuture<'static, Result<Option<Possession>, AskError>> {
+        let (shared, target) = (Arc::clone(&self.shared), *target);
+        async move { prove(&shared, target, digest, draw, budget).await }.boxed()
+    }
+
+    /// The nodes nearest to a key, with where they are reached: those that are known where all are, else those that a
+    /// walk finds until the deadline.
+    pub fn closest(&self, key: Key, count: usize, by: Deadline) -> BoxFuture<'static, Vec<(PeerId, Vec<Multiaddr>)>> {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            let nearest = walk::nearest(&shared, &key, count, by).await;
+            nearest.into_iter().map(|peer| (peer, shared.members.addrs_of(&peer))).collect()
+        }
+        .boxed()
     }
 
     /// Gives a record to the nodes nearest to its key, in the background; refused with Busy when too many wait.
@@ -136,7 +160,30 @@ pub(crate) async fn ask(
             shared.counts.asks.busy.inc();
             Err(reason)
         }
-        Answer::Kept { .. } => {
+        Answer::Kept { .. } | Answer::Possession(_) => {
+            shared.counts.refused.garbage.inc();
+            Err(AskError::Malformed)
+        }
+    }
+}
+
+async fn prove(
+    shared: &Arc<Shared>,
+    target: PeerId,
+    digest: [u8; 32],
+    draw: u64,
+    budget: Duration,
+) -> Result<Option<Possession>, AskError> {
+    // Addresses out of a provider record may be those of somebody who knows nothing of it: nobody is dialled for that.
+    if !shared.members.is_reachable(&target) {
+        return Err(AskError::Unreachable);
+    }
+    let budget = budget.min(limits::ASK_TIME_MAX);
+    let budget_ms = u32::try_from(budget.as_millis()).unwrap_or(u32::MAX);
+    match send(shared, target, Request::Prove { digest, draw, budget_ms }, budget).await? {
+        Answer::Possession(proof) => Ok(proof.map(|proof| *proof)),
+        Answer::Refused(reason) => Err(reason),
+        Answer::Kept { .. } | Answer::Reply(_) => {
             shared.counts.refused.garbage.inc();
             Err(AskError::Malformed)
         }

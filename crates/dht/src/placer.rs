@@ -8,7 +8,7 @@ use ron_kernel::queue::QueueReceiver;
 use ron_kernel::retry::RetryLimits;
 use ron_kernel::scope::Children;
 use ron_kernel::{Deadline, TaskContext, TaskResult};
-use ron_store::wire::{Answer, AskError, Question, Request};
+use ron_store::wire::{Answer, AskError, Request};
 use ron_store::{Key, PeerId, Record};
 use ron_types::limits::dht as limits;
 use tokio::sync::Semaphore;
@@ -71,7 +71,8 @@ async fn by_peer(shared: &Arc<Shared>, batch: Vec<ToPlace>) -> BTreeMap<PeerId, 
             (Some(peers), _) => peers,
             (None, Some((last, peers))) if *last == key => peers.clone(),
             (None, _) => {
-                let peers = nearest(shared, &key).await;
+                let by = Deadline::after(WALK_TIME);
+                let peers = walk::nearest(shared, &key, shared.replication(), by).await;
                 walked = Some((key, peers.clone()));
                 peers
             }
@@ -81,21 +82,6 @@ async fn by_peer(shared: &Arc<Shared>, batch: Vec<ToPlace>) -> BTreeMap<PeerId, 
         }
     }
     by_peer
-}
-
-/// The nearest nodes: those that are known where all are, else those that a walk finds.
-async fn nearest(shared: &Arc<Shared>, key: &Key) -> Vec<PeerId> {
-    let replication = shared.replication();
-    if !shared.members.is_complete(shared.now_ms()) {
-        let mut beside = *key;
-        // Its neighbour has the same nearest nodes and no records, so that every node says whom it knows.
-        beside.0[31] ^= 1;
-        let trace = walk::walk(shared, Question::Providers(beside), Deadline::after(WALK_TIME)).await;
-        if !trace.nearest.is_empty() {
-            return trace.nearest.into_iter().take(replication).collect();
-        }
-    }
-    shared.members.nearest(key, replication)
 }
 
 /// Offers records to a node, again if it was busy or away for a moment: keeping a record twice is keeping it.

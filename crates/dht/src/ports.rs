@@ -3,12 +3,16 @@
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use ron_store::wire::{Question, Reply};
-use ron_store::{Key, Record};
+use ron_store::{Key, Possession, Record};
 
 /// Keeps the records that this node answers with. Calls may read the disk: they run where waiting is allowed.
 pub trait Records: Send + Sync + 'static {
     /// What is known about a question; the DHT adds the nodes nearer to it.
     fn answer(&self, question: &Question, now_ms: u64) -> Reply;
+
+    /// Proof that the content with this BLAKE3 digest is kept here, by the chunk that `draw` decides on; none if it is
+    /// not, or is not for everybody.
+    fn possession(&self, digest: &[u8; 32], draw: u64) -> Option<Possession>;
 
     /// Takes records that another node wants kept, or that an answer brought; their signatures hold. Returns how many
     /// were taken: fewer means that there was no room for the others, or that newer ones are held.

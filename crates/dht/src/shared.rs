@@ -104,6 +104,8 @@ pub(crate) struct ToPlace {
     pub at: Option<Vec<PeerId>>,
 }
 
+/// Bytes of a proof of possession, about.
+const POSSESSION_BYTES: usize = 3 * 1024;
 /// What a record takes in memory, about: a provider record with two addresses.
 const RECORD_BYTES: usize = 512;
 
@@ -123,6 +125,7 @@ impl Payload for Answering {
     fn bytes(&self) -> usize {
         match &self.answer {
             Answer::Reply(Reply { records, closer }) => records.len() * RECORD_BYTES + closer.len() * 48,
+            Answer::Possession(Some(_)) => POSSESSION_BYTES,
             _ => 0,
         }
     }

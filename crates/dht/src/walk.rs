@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use ron_kernel::{Deadline, clock};
 use ron_lookup::{Action, Admission, Candidate, Conclusion, Event, Guards, HedgeLimits, Lookup, Verdict, shared_bits};
 use ron_store::wire::{AskError, Question, Reply};
-use ron_store::{PeerId, Record};
+use ron_store::{Key, PeerId, Record};
 
 use crate::handle;
 use crate::shared::Shared;
@@ -101,6 +101,20 @@ pub(crate) async fn walk(shared: &Arc<Shared>, question: Question, by: Deadline)
     trace.nearest = lookup.nearest_answered(nearest);
     draw(&mut trace, &lookup, &mut said);
     trace
+}
+
+/// The nodes nearest to a key: those that are known where all are, else those that a walk finds.
+pub(crate) async fn nearest(shared: &Arc<Shared>, key: &Key, count: usize, by: Deadline) -> Vec<PeerId> {
+    if !shared.members.is_complete(shared.now_ms()) {
+        let mut beside = *key;
+        // Its neighbour has the same nearest nodes and no records, so that every node says whom it knows.
+        beside.0[31] ^= 1;
+        let trace = walk(shared, Question::Providers(beside), by).await;
+        if !trace.nearest.is_empty() {
+            return trace.nearest.into_iter().take(count).collect();
+        }
+    }
+    shared.members.nearest(key, count)
 }
 
 fn millis_since(started: tokio::time::Instant) -> u64 {

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use ron_kernel::clock;
 use ron_store::{Applied, Change};
 use ron_types::limits::index::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_WINDOW};
 use ron_types::{Error, Kind};
@@ -70,7 +69,7 @@ impl Shared {
 
     /// The answer to an earlier request with the same key; Conflict if that one wanted something else.
     async fn remembered(&self, request: [u8; 32], body: [u8; 32]) -> Result<Option<AdminDone>, Error> {
-        let now_ms = clock::unix_millis();
+        let now_ms = self.unix_ms();
         let Some(answer) = self.read(move |store| store.remembered(&request, now_ms)).await? else { return Ok(None) };
         match answer.split_last_chunk::<1>() {
             Some((earlier, [changed])) if *earlier == body => {
@@ -99,7 +98,7 @@ impl Shared {
         let remember = keyed.map(|(request, body)| Change::Remember {
             request,
             answer: Bytes::from([&body[..], &[u8::from(changed)]].concat()),
-            until_ms: clock::unix_millis() + IDEMPOTENCY_WINDOW.as_millis() as u64,
+            until_ms: self.unix_ms() + IDEMPOTENCY_WINDOW.as_millis() as u64,
         });
         let changes: Vec<Change> = change.into_iter().chain(remember).collect();
         if !changes.is_empty() {
@@ -119,7 +118,7 @@ impl Shared {
     async fn reindex(&self, request: &AdminRequest) -> Result<(), Error> {
         let query = query(self, &request.subject);
         self.forget(&query).await;
-        self.refresh.offer(Refresh { query, shown: request.subject.to_string() })
+        self.refresh.offer(Refresh { query, shown: request.subject.to_string(), is_probe: false })
     }
 
     fn audit(&self, request: AdminRequest, done: AdminDone) {
@@ -133,7 +132,7 @@ impl Shared {
             replayed = done.replayed,
             "an operator changed the index"
         );
-        self.events.publish(IndexEvent::Audited { action, subject, by, done, at_ms: clock::unix_millis() });
+        self.events.publish(IndexEvent::Audited { action, subject, by, done, at_ms: self.unix_ms() });
     }
 }
 

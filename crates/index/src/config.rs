@@ -1,10 +1,12 @@
 //! The index's section of the configuration: every key once, with its meaning, bounds and reload class.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ron_types::limits::{index as limits, lookup, records};
 use ron_types::settings::{
     DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS, ValueKind, choice, live, process, size, texts, time, whole,
+    word,
 };
 use ron_types::{Size, TimeSpan};
 use schemars::JsonSchema;
@@ -49,6 +51,14 @@ pub struct Options {
     /// Who may resolve: everybody, or bearers of a token with `index:read`.
     #[schemars(extend("x-setting" = live(choice(&["public", "token"]))))]
     pub access: Access,
+    /// Region this node is in, as its operators call it: said in what it provides, and providers of the same one rank
+    /// higher. Nodes of releases before this key cannot read records with a region.
+    #[schemars(extend("x-setting" = live(word(records::REGION_BYTES_MAX))))]
+    pub region: String,
+    /// Whether providers are asked, after an answer is given, for one random chunk of content they say they have: who
+    /// shows it ranks higher, who shows something else last. Nodes of releases before this key do not answer it.
+    #[schemars(extend("x-setting" = live(ValueKind::Switch)))]
+    pub possession_probe: bool,
     /// Lookups under way at once.
     #[schemars(extend("x-setting" = process(whole(1, 1024))))]
     pub resolvers: usize,
@@ -129,6 +139,10 @@ pub struct LiveOptions {
     pub body_bytes_max: usize,
     /// Who may resolve.
     pub access: Access,
+    /// Region this node is in; none if nobody said.
+    pub region: Option<Arc<str>>,
+    /// Whether providers are asked for a chunk of what they say they have.
+    pub possession_probe: bool,
     /// Longest time an answer is used without asking again.
     pub cache_ttl: Duration,
     /// Time for which it is remembered that nobody has something.
@@ -167,6 +181,8 @@ impl Default for Options {
             per_ip_per_second: 0,
             max_body_bytes: Size(records::MANIFEST_BYTES_MAX),
             access: Access::Public,
+            region: String::new(),
+            possession_probe: false,
             resolvers: limits::RESOLVERS,
             cache_bytes: Size(limits::CACHE_BYTES),
             cache_ttl: TimeSpan::from_duration(limits::CACHE_TTL),
@@ -210,6 +226,8 @@ impl Options {
             per_ip_per_second: self.per_ip_per_second,
             body_bytes_max: self.max_body_bytes.bytes(),
             access: self.access,
+            region: Some(self.region.as_str()).filter(|region| !region.is_empty()).map(Into::into),
+            possession_probe: self.possession_probe,
             cache_ttl: self.cache_ttl.duration(),
             absent_ttl: self.absent_ttl.duration(),
             unknown_ttl: self.unknown_ttl.duration(),

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ron_kernel::{Deadline, clock};
+use ron_kernel::Deadline;
 use ron_lookup::{Action, AskEnd, Candidate, Conclusion, Event, Finished, Guards as _, HedgeLimits, Lookup, Verdict};
 use ron_store::PeerId;
 use ron_types::limits::lookup::{CLOSER_MAX, NEAREST};
@@ -63,7 +63,7 @@ pub(crate) async fn drive(
         event = match drive.next().await {
             None => Event::Tick,
             Some((target, Ok(reply))) => {
-                let worth = judge.hear(reply.records, clock::unix_millis());
+                let worth = judge.hear(reply.records, shared.unix_ms());
                 if worth == Worth::Satisfactory {
                     found(judge);
                 }

@@ -98,8 +98,9 @@ impl Shared {
                 Ok(Some(finding)) => {
                     let finding = Arc::new(finding);
                     self.cache.keep(&query, Arc::clone(&finding), epoch).await;
-                    leader.end(Ok(finding));
+                    leader.end(Ok(Arc::clone(&finding)));
                     self.upgrade_later(&query, shown);
+                    self.probe_later(&query, &finding, shown);
                     return Ok(());
                 }
                 Ok(None) => {}
@@ -126,8 +127,8 @@ impl Shared {
 
     /// What the store knows.
     async fn find_stored(&self, query: &Query) -> Result<Option<Finding>, Error> {
-        let now_ms = clock::unix_millis();
-        let what = known(self.stored_records(query, now_ms).await?, &self.targets, now_ms);
+        let now_ms = self.unix_ms();
+        let what = known(self.stored_records(query, now_ms).await?, &self.ranking(), now_ms);
         if matches!(what, What::Nothing) {
             return Ok(None);
         }
@@ -146,7 +147,7 @@ impl Shared {
         };
         if is_foreign {
             // A full queue means that it is looked for when it is asked for next.
-            let _ = self.refresh.offer(Refresh { query: query.clone(), shown: shown.to_string() });
+            let _ = self.refresh.offer(Refresh { query: query.clone(), shown: shown.to_string(), is_probe: false });
         }
     }
 
@@ -182,7 +183,9 @@ pub(crate) fn stored(store: &Store, question: &Question, now_ms: u64) -> Result<
         Question::Providers(key) => {
             store.providers(key, now_ms, PROVIDERS_MAX)?.into_iter().map(Record::Provider).collect()
         }
-        Question::Name { owner, label } => store.name(owner, label, now_ms)?.map(Record::Name).into_iter().collect(),
+        Question::Name { owner, label } => {
+            store.name_or_withdrawal(owner, label, now_ms)?.map(Record::Name).into_iter().collect()
+        }
         Question::Ipns(name) => store.ipns(name, now_ms)?.map(Record::Ipns).into_iter().collect(),
         Question::Peer(peer) => store.peer(peer, now_ms)?.map(Record::Peer).into_iter().collect(),
     })

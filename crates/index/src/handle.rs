@@ -8,14 +8,16 @@ use bytes::Bytes;
 use ron_kernel::bus::BroadcastReceiver;
 use ron_kernel::{Deadline, clock};
 use ron_store::{
-    ContentId, IpnsRecord, Name, NameRecord, PeerId, ProviderRecord, PublicKey, Record, RecordError, Subject,
+    ContentId, IpnsRecord, Key, Name, NameRecord, PeerId, Possession, ProviderRecord, PublicKey, Record, RecordError,
+    Subject,
 };
 use ron_types::Error;
+use ron_types::limits::index::ANSWER_MARGIN;
 
 use crate::admission::QuestionSlot;
-use crate::config::LiveOptions;
+use crate::config::{Access, LiveOptions};
 use crate::find::{Answer, Asked, Begun, stored};
-use crate::ports::{Question, Reply};
+use crate::ports::{NearPeer, Question, Reply};
 use crate::prefetch::query;
 use crate::publish::refused;
 use crate::query::{Breadth, Query, What};
@@ -254,7 +256,8 @@ impl Index {
         self.shared.read(move |store| store.manifest(&id)).await
     }
 
-    /// Points a name of this node's namespace somewhere from now on; 48 h where no time is given.
+    /// Points a name of this node's namespace somewhere from now on: for this time, or where none is given until it is
+    /// pointed elsewhere or removed.
     pub async fn name_set(
         &self,
         tenant: &str,
@@ -263,6 +266,13 @@ impl Index {
         ttl: Option<Duration>,
     ) -> Result<NameRecord, Error> {
         let record = self.shared.name_set(label, value, ttl).await?;
+        self.count(tenant, PUBLICATIONS, 1);
+        Ok(record)
+    }
+
+    /// Lets a name of this node's namespace stand for nothing from now on.
+    pub async fn name_remove(&self, tenant: &str, label: &str) -> Result<NameRecord, Error> {
+        let record = self.shared.name_remove(label).await?;
         self.count(tenant, PUBLICATIONS, 1);
         Ok(record)
     }
@@ -285,7 +295,7 @@ impl Index {
         max: usize,
     ) -> Result<Vec<NameRecord>, Error> {
         let owner = owner.unwrap_or_else(|| self.node_key());
-        let (after, now_ms) = (after.map(str::to_owned), clock::unix_millis());
+        let (after, now_ms) = (after.map(str::to_owned), self.shared.unix_ms());
         self.shared.read(move |store| store.names(&owner, after.as_deref(), max, now_ms)).await
     }
 
@@ -311,6 +321,18 @@ impl Index {
             What::Peer(record) => Some(record.clone()),
             _ => None,
         }))
+    }
+
+    /// The peers of the network nearest to a key, nearest first, within the budget of a question; none where the node
+    /// has no network.
+    pub async fn closest_peers(&self, tenant: &str, key: Key, max: usize) -> Vec<NearPeer> {
+        self.count(tenant, RESOLVES, 1);
+        let Some(network) = &self.shared.options.network else { return Vec::new() };
+        let budget = self.shared.deadline(&ResolveOptions::default()).remaining().saturating_sub(ANSWER_MARGIN);
+        let mut near = network.closest(&key, max, budget).await;
+        near.sort_by_key(|near| near.peer.key().distance(&key));
+        near.truncate(max);
+        near
     }
 
     async fn find_single(
@@ -386,6 +408,20 @@ impl Index {
             Vec::new()
         });
         Reply { records, closer: Vec::new() }
+    }
+
+    /// Proof that this node keeps a document, for a peer that asks; none if it does not, or if only bearers of a token
+    /// may ask. Reads the store, which may block for a moment.
+    pub fn possession(&self, digest: &[u8; 32], draw: u64) -> Option<Possession> {
+        if self.live().access != Access::Public {
+            return None;
+        }
+        let bytes = self.shared.options.store.manifest(&ContentId::blake3(*digest));
+        let bytes = bytes.unwrap_or_else(|error| {
+            self.shared.store_failed(&error);
+            None
+        })?;
+        Some(Possession::of(&bytes, draw))
     }
 
     /// Records that a peer wants kept. Those that hold are queued for the store; gives how many, Busy if there is no

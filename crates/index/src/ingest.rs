@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ron_kernel::coalesce::Coalesce;
-use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
+use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_store::{Applied, Change, ContentId, PeerId, PublicKey, Record};
 use ron_types::limits::index::{INGEST_BATCH_MAX, INGEST_DEADLINE, INGEST_WAITERS_MAX};
 use ron_types::{Error, Kind};
@@ -61,6 +61,12 @@ impl Update {
         Update { key, changes, place: false, waiters: Vec::new() }
     }
 
+    /// Keeps a newer record of what this node goes on saying. It coalesces with nothing: taking the place of a
+    /// withdrawal that waits would undo it.
+    pub fn renewal(record: Record) -> Self {
+        Update { place: true, ..Update::single(vec![Change::Renew(record)]) }
+    }
+
     /// Keeps a document.
     pub fn manifest(content: ContentId, bytes: bytes::Bytes) -> Self {
         let changes = vec![Change::Manifest { content, bytes }];
@@ -75,7 +81,7 @@ impl Update {
 
     fn record(&self) -> Option<&Record> {
         match self.changes.first() {
-            Some(Change::Put(record)) => Some(record),
+            Some(Change::Put(record) | Change::Renew(record)) => Some(record),
             _ => None,
         }
     }
@@ -152,7 +158,7 @@ fn with_more(shared: &Shared, first: Update) -> Vec<Update> {
 /// Writes one batch in one transaction, on a thread that may block, and tells everybody concerned.
 async fn write(shared: &Shared, batch: Vec<Update>) {
     let changes: Vec<Change> = batch.iter().flat_map(|update| update.changes.iter().cloned()).collect();
-    let now_ms = clock::unix_millis();
+    let now_ms = shared.unix_ms();
     let applied = match shared.blocking(move |store| store.apply(&changes, now_ms)).await {
         Ok(applied) => applied,
         Err(error) => return refuse(batch, &error),
@@ -189,7 +195,7 @@ fn refuse(batch: Vec<Update>, error: &Error) {
 /// Something new is stored: answers from before are forgotten, watchers told, the network asked to keep it.
 async fn stored(shared: &Shared, update: &Update) {
     match update.changes.first() {
-        Some(Change::Put(record)) => {
+        Some(Change::Put(record) | Change::Renew(record)) => {
             let (query, notice) = concerned(record);
             shared.forget(&query).await;
             if let Some(notice) = notice {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ron_kernel::{TaskContext, TaskResult, clock};
+use ron_kernel::{TaskContext, TaskResult};
 use ron_lookup::BreakerState;
 use ron_store::Store;
 use ron_types::limits::index::BREAKER_ROLL;
@@ -45,11 +45,12 @@ async fn purge(shared: &Shared) {
     if shared.options.is_amnesia {
         let entries = shared.cache.purge().await;
         shared.recent.clear();
+        shared.possessions.clear();
         shared.events.publish(IndexEvent::Purged { entries });
     } else {
         shared.cache.tidy().await;
     }
-    let now_ms = clock::unix_millis();
+    let now_ms = shared.unix_ms();
     let expired = shared.blocking(move |store| store.expire(now_ms)).await;
     if let Ok(dropped @ 1..) = expired {
         tracing::debug!(dropped, "records that were over are dropped");

@@ -1,6 +1,7 @@
 //! What of the replies holds: records are verified, are about what was asked, and the better of two wins.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use ron_lookup::{ProviderFacts, rank};
 use ron_store::{PeerId, ProviderRecord, PublicKey, Record};
@@ -8,6 +9,7 @@ use ron_types::limits::index::{CANDIDATES_MAX, PROVIDERS_MAX};
 use ron_types::limits::records::WIRE_RECORDS_MAX;
 
 use crate::ports::Question;
+use crate::possession::Possessions;
 use crate::query::What;
 use crate::targets::Targets;
 use crate::words::RankedProvider;
@@ -21,6 +23,22 @@ pub(crate) struct Judge {
     single: Option<Record>,
     /// Encodings that were verified: several targets keep the same record, and a signature costs fifty microseconds.
     verified: HashSet<Vec<u8>>,
+}
+
+/// What the order of providers depends on beside their records.
+pub(crate) struct Ranking<'a> {
+    pub targets: &'a Targets,
+    pub possessions: &'a Possessions,
+    /// Region of this node; none if nobody said.
+    pub region: Option<Arc<str>>,
+}
+
+impl Ranking<'_> {
+    /// What a provider says of itself; what others say of its region is hearsay.
+    fn is_same_region(&self, record: &ProviderRecord) -> Option<bool> {
+        let said = record.region.as_deref().filter(|_| record.is_self_signed())?;
+        Some(self.region.as_deref()? == said)
+    }
 }
 
 /// What one reply is worth.
@@ -81,7 +99,8 @@ impl Judge {
             if is_better {
                 self.single = Some(record.clone());
             }
-            return true;
+            // That a name was taken back is worth keeping, but others may know better.
+            return !matches!(record, Record::Name(name) if name.withdraws());
         };
         let is_live = !provider.withdraws() && provider.expires_ms > now_ms;
         let by = (provider.peer, provider.signer);
@@ -94,9 +113,9 @@ impl Judge {
     }
 
     /// What was found, ranked.
-    pub fn what(&self, targets: &Targets, now_ms: u64) -> What {
+    pub fn what(&self, ranking: &Ranking<'_>, now_ms: u64) -> What {
         let live = self.live(now_ms).into_iter().map(Record::Provider);
-        known(self.single.iter().cloned().chain(live).collect(), targets, now_ms)
+        known(self.single.iter().cloned().chain(live).collect(), ranking, now_ms)
     }
 
     /// Providers that have the content now. What a peer says of itself counts, and not what others say of it.
@@ -123,32 +142,33 @@ fn supersedes(one: &ProviderRecord, other: &ProviderRecord) -> bool {
 }
 
 /// What records come to that are known to hold: the one there is, or all providers in order.
-pub(crate) fn known(records: Vec<Record>, targets: &Targets, now_ms: u64) -> What {
+pub(crate) fn known(records: Vec<Record>, ranking: &Ranking<'_>, now_ms: u64) -> What {
     let mut providers = Vec::with_capacity(records.len());
     for record in records {
         match record {
             Record::Provider(record) => providers.push(record),
+            Record::Name(record) if record.withdraws() => {}
             Record::Name(record) => return What::Name(record),
             Record::Ipns(record) => return What::Ipns(record),
             Record::Peer(record) => return What::Peer(record),
         }
     }
-    ranked(&providers, targets, now_ms)
+    ranked(&providers, ranking, now_ms)
 }
 
 /// Providers in order, best first.
-fn ranked(records: &[ProviderRecord], targets: &Targets, now_ms: u64) -> What {
+fn ranked(records: &[ProviderRecord], ranking: &Ranking<'_>, now_ms: u64) -> What {
     let facts = records.iter().enumerate().map(|(place, record)| {
-        let (experience, breaker) = targets.standing(&record.peer);
+        let (experience, breaker) = ranking.targets.standing(&record.peer);
         ProviderFacts {
             provider: (record.peer, record.signer, place),
             experience,
             age_ms: now_ms.saturating_sub(record.issued_ms),
             lifetime_ms: record.expires_ms.saturating_sub(record.issued_ms),
-            same_region: None,
+            same_region: ranking.is_same_region(record),
             breaker,
             vouched: !record.is_self_signed(),
-            possession: None,
+            possession: ranking.possessions.of(&record.key, &record.peer),
         }
     });
     let ranked = rank(facts.collect());

@@ -3,7 +3,8 @@
 //! In order of flow: a question finds its answer in the cache, or the first of those who ask the same leads: it reads
 //! the store, and where that knows nothing queues one lookup. A resolver drives the lookup ([`ron_lookup::Lookup`]
 //! decides, without I/O) over the [`ports`], verifies what comes, ranks and caches it, and all who wait get it. What is
-//! published is checked under a gate, coalesced, and written in batches by one task.
+//! published is checked under a gate, coalesced, and written in batches by one task. What the node itself provides or
+//! names is signed anew before it ends.
 
 mod admin;
 mod admission;
@@ -21,10 +22,12 @@ mod janitors;
 mod judge;
 mod metrics;
 pub mod ports;
+mod possession;
 mod prefetch;
 mod publish;
 mod query;
 mod recent;
+mod renewal;
 mod resolver;
 mod shared;
 pub mod specs;
@@ -43,7 +46,7 @@ use ron_kernel::{Builder, Snapshot};
 pub use admission::QuestionSlot;
 pub use handle::{Index, WeakIndex};
 pub use metrics::METRICS;
-pub use shared::IndexOptions;
+pub use shared::{IndexOptions, OwnAddresses, WallClock};
 pub use stream::ProviderStream;
 pub use watchers::Watch;
 
@@ -57,7 +60,7 @@ pub fn install(builder: &mut Builder, options: IndexOptions, live: Snapshot<Live
     let resolvers = u16::try_from(options.resolvers.max(1)).unwrap_or(u16::MAX);
     let (shared, jobs) = make(builder, options, live);
     builder.handle().metrics().register_collector(Box::new(IndexMetrics { shared: Arc::downgrade(&shared) }));
-    let [resolver, cache, breaker, prefetch, ingester] = [(); 5].map(|()| Arc::clone(&shared));
+    let [resolver, cache, breaker, prefetch, renewer, ingester] = [(); 6].map(|()| Arc::clone(&shared));
     builder
         .service(&specs::INDEX)
         .task(&specs::RESOLVER, resolvers, move |context| {
@@ -66,6 +69,7 @@ pub fn install(builder: &mut Builder, options: IndexOptions, live: Snapshot<Live
         .task(&specs::CACHE_JANITOR, 1, move |context| janitors::cache_janitor(context, Arc::clone(&cache)))
         .task(&specs::BREAKER_JANITOR, 1, move |context| janitors::breaker_janitor(context, Arc::clone(&breaker)))
         .task(&specs::WARMUP_PREFETCHER, 1, move |context| prefetch::warmup_prefetcher(context, Arc::clone(&prefetch)))
+        .task(&specs::RENEWER, 1, move |context| renewal::renewer(context, Arc::clone(&renewer)))
         .task(&specs::INGESTER, 1, move |context| ingest::index_ingester(context, Arc::clone(&ingester)));
     Index { shared }
 }
@@ -107,6 +111,7 @@ fn make(
         addresses: admission::Addresses::new(),
         under_way: admin::UnderWay::default(),
         contents: contents::Contents::default(),
+        possessions: possession::Possessions::default(),
         sequence: AtomicU64::new(0),
         seed: AtomicU64::new(seed),
     };

@@ -43,6 +43,18 @@ pub const METRICS: &[MetricSpec] = &[
     metric("index_lookups_total", "counter", &["outcome"], "Lookups among peers and routers, by how they ended"),
     metric("index_asks_total", "counter", &["kind"], "Questions to peers and routers: first ones, and hedges"),
     metric("index_forged_total", "counter", &[], "Replies whose records do not hold"),
+    metric(
+        "index_probes_total",
+        "counter",
+        &["result"],
+        "Providers asked for a chunk of what they say they have: proven, failed, or unknown where none came",
+    ),
+    metric(
+        "index_renewals_total",
+        "counter",
+        &["result"],
+        "Records of this node that were to be signed anew: renewed, or failed and tried again a minute later",
+    ),
     metric("index_cache_bytes", "gauge", &[], "Bytes of answers in memory, about"),
     metric("index_records", "gauge", &[], "Records in the store"),
     metric("index_workers_wanted", "gauge", &[], "Resolvers that the load of the last minute asks for"),
@@ -65,6 +77,10 @@ pub(crate) struct Counts {
     hits: Counter,
     misses: Counter,
     forged: Counter,
+    /// Probes of providers that proved, failed, and said nothing.
+    probes: [Counter; 3],
+    /// Records renewed, and those that could not be.
+    renewals: [Counter; 2],
     outcomes: [Counter; 4],
     arrived: Counter,
     served: Counter,
@@ -80,6 +96,8 @@ impl Counts {
             hits: Counter::default(),
             misses: Counter::default(),
             forged: Counter::default(),
+            probes: std::array::from_fn(|_| Counter::default()),
+            renewals: std::array::from_fn(|_| Counter::default()),
             outcomes: std::array::from_fn(|_| Counter::default()),
             arrived: Counter::default(),
             served: Counter::default(),
@@ -105,6 +123,21 @@ impl Counts {
 
     pub fn forged(&self) {
         self.forged.inc();
+    }
+
+    /// A provider was asked for a chunk.
+    pub fn probed(&self, is_proven: Option<bool>) {
+        let result = match is_proven {
+            Some(true) => 0,
+            Some(false) => 1,
+            None => 2,
+        };
+        self.probes[result].inc();
+    }
+
+    /// A record of this node was renewed, or could not be.
+    pub fn renewed(&self, is_done: bool) {
+        self.renewals[usize::from(!is_done)].inc();
     }
 
     /// A lookup came to the pool.
@@ -169,6 +202,14 @@ impl Collector for IndexMetrics {
         let (asks, hedges) = shared.targets.asked();
         let asks = [("first", asks), ("hedge", hedges)].map(|(kind, count)| (vec![("kind", kind)], count));
         scrape.counters("index_asks_total", &asks)?;
+        let [proven, lied, unknown] = &counts.probes;
+        let probes = [("proven", proven), ("failed", lied), ("unknown", unknown)];
+        let probes = probes.map(|(result, count)| (vec![("result", result)], count.get()));
+        scrape.counters("index_probes_total", &probes)?;
+        let [renewed, failed] = &counts.renewals;
+        let renewals = [("renewed", renewed), ("failed", failed)];
+        let renewals = renewals.map(|(result, count)| (vec![("result", result)], count.get()));
+        scrape.counters("index_renewals_total", &renewals)?;
         scrape.gauge("index_cache_bytes", shared.cache.size().1 as f64)?;
         scrape.gauge("index_records", shared.options.store.count() as f64)?;
         let capacity = shared.load.capacity(counts.sums(), shared.options.resolvers);

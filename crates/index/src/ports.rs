@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use ron_lookup::IpGroup;
-use ron_store::{ContentId, Key, PeerId, Record};
+pub use ron_lookup::IpGroup;
+use ron_store::{ContentId, Key, Multiaddr, PeerId, Possession, Record};
 use ron_types::Error;
 
 pub use ron_store::wire::{AskError, Question, Reply};
@@ -20,6 +20,26 @@ pub trait Network: Send + Sync + 'static {
     fn ask(&self, target: &PeerId, question: Question, budget: Duration)
     -> BoxFuture<'static, Result<Reply, AskError>>;
 
+    /// Peers nearest to a key that can be found out within `budget`, with where they are reached. Here those that are
+    /// known; a network that does not know everybody asks on.
+    fn closest(&self, key: &Key, count: usize, _budget: Duration) -> BoxFuture<'static, Vec<NearPeer>> {
+        let known = self.nearest(key, count).into_iter();
+        let near = known.map(|peer| NearPeer { peer, addrs: Vec::new() }).collect();
+        Box::pin(std::future::ready(near))
+    }
+
+    /// Asks a peer for proof that it keeps the content with this BLAKE3 digest, by the chunk that `draw` decides on;
+    /// none if the peer says that it does not.
+    fn prove(
+        &self,
+        _target: &PeerId,
+        _digest: [u8; 32],
+        _draw: u64,
+        _budget: Duration,
+    ) -> BoxFuture<'static, Result<Option<Possession>, AskError>> {
+        Box::pin(std::future::ready(Err(AskError::Unsupported)))
+    }
+
     /// Places a record at the peers nearest to its key, in the background; Busy if too many wait for that already.
     fn keep(&self, record: Record) -> Result<(), Error>;
 
@@ -31,6 +51,15 @@ pub trait Network: Send + Sync + 'static {
 
     /// Whether every peer of the network is known: then the nearest known peers are the nearest there are.
     fn complete(&self) -> bool;
+}
+
+/// A peer near a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NearPeer {
+    /// The peer.
+    pub peer: PeerId,
+    /// Where it is reached; none if nobody said.
+    pub addrs: Vec<Multiaddr>,
 }
 
 /// A router of somebody else's network, asked like a peer.

@@ -17,11 +17,14 @@ use crate::shared::Shared;
 /// Interval at which it is asked whether the network knows somebody.
 const NETWORK_ASKED_EVERY: Duration = Duration::from_millis(250);
 
-/// A question to be looked up again among all targets, not only until the first answer.
+/// A question to be looked up again among all targets, not only until the first answer; or one whose providers are to
+/// be probed.
 pub(crate) struct Refresh {
     pub query: Query,
     /// What it is about, for people.
     pub shown: String,
+    /// Whether nothing is to be looked up, and only the providers that are known be asked for proof.
+    pub is_probe: bool,
 }
 
 impl Coalesce for Refresh {
@@ -32,7 +35,8 @@ impl Coalesce for Refresh {
     }
 
     fn absorb(&mut self, newer: Self) {
-        *self = newer;
+        // A lookup ends with a probe, so it does for both.
+        *self = Refresh { is_probe: self.is_probe && newer.is_probe, ..newer };
     }
 }
 
@@ -84,7 +88,8 @@ async fn subjects(shared: &Shared) -> Vec<Refresh> {
     };
     let pinned = shared.read(|store| store.pins(None, WARMUP_KEYS_MAX)).await.unwrap_or_default();
     let configured = shared.options.warmup_keys.iter().filter_map(read);
-    let refresh = |subject: Subject| Refresh { query: query(shared, &subject), shown: subject.to_string() };
+    let refresh =
+        |subject: Subject| Refresh { query: query(shared, &subject), shown: subject.to_string(), is_probe: false };
     configured.chain(pinned.into_iter().map(|(subject, _)| subject)).map(refresh).collect()
 }
 
@@ -101,6 +106,9 @@ pub(crate) fn query(shared: &Shared, subject: &Subject) -> Query {
 
 /// `again` asks all targets past cache and store; else the usual way is taken.
 async fn look_again(shared: &Shared, refresh: Refresh, again: bool) {
+    if refresh.is_probe {
+        return shared.probe(&refresh.query).await;
+    }
     let asked = Asked {
         query: refresh.query,
         shown: &refresh.shown,

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ron_kernel::clock;
 use ron_store::{
-    Applied, Change, ContentId, IpnsError, NameRecord, PeerId, Provided, ProviderFields, ProviderRecord, Record,
-    RecordError, TTL_MAX_MS,
+    Applied, Change, ContentId, IpnsError, Multiaddr, NameRecord, PeerId, Provided, ProviderFields, ProviderRecord,
+    Record, RecordError, TTL_MAX_MS,
 };
 use ron_types::limits::index::{NAME_TTL, PROVIDER_TTL};
 use ron_types::limits::records::WIRE_RECORDS_MAX;
@@ -16,38 +15,75 @@ use crate::ingest::{Update, published};
 use crate::shared::Shared;
 use crate::words::{ProviderOffer, PublishOutcome};
 
+/// Times a withdrawal is signed. A renewal that was signed a moment later may be written a moment before it; after
+/// the first try nothing is renewed any more, so the second one stands.
+const WITHDRAW_TRIES: usize = 2;
+
 impl Shared {
     /// Signs and keeps a provider that an operator named.
     pub async fn publish_provider(&self, content: &ContentId, offer: ProviderOffer) -> Result<ProviderRecord, Error> {
         let ttl_ms = ttl_ms(offer.ttl.unwrap_or(PROVIDER_TTL))?;
-        let provided =
-            Provided { content: *content, addrs: offer.addrs.clone(), protocols: offer.protocols.clone(), ttl_ms };
-        let record = self.sign_provider(content, &offer, ttl_ms)?;
+        let is_own = offer.peer.is_none_or(|peer| peer == self.node_peer());
+        let record = {
+            let _permit = self.gate.try_acquire(1)?;
+            let addrs = if is_own { self.addrs_now(&offer.addrs) } else { offer.addrs.clone() };
+            self.sign_provider(content, ProviderOffer { addrs, ..offer.clone() }, ttl_ms)?
+        };
         let update = Update::of_record(Record::Provider(record.clone()), true);
-        // What this node itself has it goes on saying until it is withdrawn.
-        let is_own = record.peer == self.node_peer();
-        let update = if is_own { update.and(Change::Provide(provided)) } else { update };
+        let update = match (is_own, offer.ttl) {
+            // What this node itself has it goes on saying until it is withdrawn, unless an end was named.
+            (true, None) => {
+                let ProviderOffer { addrs, protocols, .. } = offer;
+                update.and(Change::Provide(Provided { content: *content, addrs, protocols, ttl_ms }))
+            }
+            (true, Some(_)) => update.and(Change::Withdraw(content.key())),
+            (false, _) => update,
+        };
         self.write_own(update, record).await
+    }
+
+    /// Where something of this node can be had: at these addresses, or where the node is reached now.
+    pub fn addrs_now(&self, addrs: &[Multiaddr]) -> Vec<Multiaddr> {
+        if addrs.is_empty() { (self.options.own_addresses)() } else { addrs.to_vec() }
     }
 
     /// Takes back what this node said of a provider.
     pub async fn withdraw_provider(&self, content: &ContentId, peer: Option<PeerId>) -> Result<ProviderRecord, Error> {
         let offer = ProviderOffer { peer, addrs: Vec::new(), protocols: Vec::new(), ttl: None };
-        let record = self.sign_provider(content, &offer, 0)?;
-        let update = Update::of_record(Record::Provider(record.clone()), true);
-        let is_own = record.peer == self.node_peer();
-        let update = if is_own { update.and(Change::Withdraw(content.key())) } else { update };
-        self.write_own(update, record).await
+        let mut tries = 0;
+        loop {
+            let record = {
+                let _permit = self.gate.try_acquire(1)?;
+                self.sign_provider(content, offer.clone(), 0)?
+            };
+            let update = Update::of_record(Record::Provider(record.clone()), true);
+            let is_own = record.peer == self.node_peer();
+            let update = if is_own { update.and(Change::Withdraw(content.key())) } else { update };
+            tries += 1;
+            match self.write_own(update, record).await {
+                Err(error) if error.kind == Kind::Conflict && tries < WITHDRAW_TRIES => {}
+                withdrawn => return withdrawn,
+            }
+        }
     }
 
-    fn sign_provider(&self, content: &ContentId, offer: &ProviderOffer, ttl_ms: u64) -> Result<ProviderRecord, Error> {
-        let _permit = self.gate.try_acquire(1)?;
-        let issued_ms = clock::unix_millis();
+    /// Signs a provider record of now, with a number above all that this node used.
+    pub fn sign_provider(
+        &self,
+        content: &ContentId,
+        offer: ProviderOffer,
+        ttl_ms: u64,
+    ) -> Result<ProviderRecord, Error> {
+        let peer = offer.peer.unwrap_or_else(|| self.node_peer());
+        // Where others are they say themselves; a withdrawal says nothing.
+        let is_own = peer == self.node_peer() && ttl_ms > 0;
+        let issued_ms = self.unix_ms();
         let fields = ProviderFields {
             key: content.key(),
-            peer: offer.peer.unwrap_or_else(|| self.node_peer()),
-            addrs: offer.addrs.clone(),
-            protocols: offer.protocols.clone(),
+            peer,
+            addrs: offer.addrs,
+            protocols: offer.protocols,
+            region: self.region().filter(|_| is_own).map(|region| region.to_string()),
             sequence: self.next_sequence(0),
             issued_ms,
             expires_ms: issued_ms + ttl_ms,
@@ -58,16 +94,43 @@ impl Shared {
     /// Points a name of this node somewhere.
     pub async fn name_set(&self, label: &str, value: ContentId, ttl: Option<Duration>) -> Result<NameRecord, Error> {
         let ttl_ms = ttl_ms(ttl.unwrap_or(NAME_TTL))?;
-        let (owner, asked) = (self.node_key(), label.to_owned());
-        let now_ms = clock::unix_millis();
-        let known = self.read(move |store| store.name(&owner, &asked, now_ms)).await?;
-        let record = {
-            let _permit = self.gate.try_acquire(1)?;
-            let sequence = self.next_sequence(known.map_or(0, |record| record.sequence));
-            let signed = NameRecord::sign(label, value, sequence, now_ms, now_ms + ttl_ms, &self.options.key);
-            signed.map_err(|error| refused(&error))?
+        let record = self.sign_known_name(label, value, ttl_ms).await?;
+        // As with providers: a name without a named end stands until it is taken back.
+        let change = match ttl {
+            None => Change::KeepName { label: label.to_owned(), value },
+            Some(_) => Change::DropName(label.to_owned()),
         };
-        self.write_own(Update::of_record(Record::Name(record.clone()), true), record).await
+        self.write_own(Update::of_record(Record::Name(record.clone()), true).and(change), record).await
+    }
+
+    /// Lets a name of this node stand for nothing.
+    pub async fn name_remove(&self, label: &str) -> Result<NameRecord, Error> {
+        let mut tries = 0;
+        loop {
+            let record = self.sign_known_name(label, ContentId::of_bytes(&[]), 0).await?;
+            let update = Update::of_record(Record::Name(record.clone()), true);
+            tries += 1;
+            match self.write_own(update.and(Change::DropName(label.to_owned())), record).await {
+                Err(error) if error.kind == Kind::Conflict && tries < WITHDRAW_TRIES => {}
+                removed => return removed,
+            }
+        }
+    }
+
+    /// Signs a record of a name with a number above that of the one that is known.
+    async fn sign_known_name(&self, label: &str, value: ContentId, ttl_ms: u64) -> Result<NameRecord, Error> {
+        let (owner, asked, now_ms) = (self.node_key(), label.to_owned(), self.unix_ms());
+        let known = self.read(move |store| store.name_or_withdrawal(&owner, &asked, now_ms)).await?;
+        let _permit = self.gate.try_acquire(1)?;
+        self.sign_name(label, value, known.map_or(0, |record| record.sequence), ttl_ms)
+    }
+
+    /// Signs a record of now about a name of this node, with a number above `known`.
+    pub fn sign_name(&self, label: &str, value: ContentId, known: u64, ttl_ms: u64) -> Result<NameRecord, Error> {
+        let now_ms = self.unix_ms();
+        let sequence = self.next_sequence(known);
+        let signed = NameRecord::sign(label, value, sequence, now_ms, now_ms + ttl_ms, &self.options.key);
+        signed.map_err(|error| refused(&error))
     }
 
     /// Writes what this node signed just now; nothing newer of it can be known.
@@ -82,7 +145,7 @@ impl Shared {
     pub async fn publish_record(&self, record: Record) -> Result<PublishOutcome, Error> {
         {
             let _permit = self.gate.try_acquire(1)?;
-            record.verify(clock::unix_millis()).map_err(|error| refused(&error))?;
+            record.verify(self.unix_ms()).map_err(|error| refused(&error))?;
         }
         published(self.ingest(Update::of_record(record, true)).await?)
     }
@@ -105,7 +168,7 @@ impl Shared {
     /// Records that a peer wants kept: those that hold are queued.
     pub fn offer(&self, records: Vec<Record>) -> Result<usize, Error> {
         let _permit = self.gate.try_acquire(1)?;
-        let now_ms = clock::unix_millis();
+        let now_ms = self.unix_ms();
         let mut taken = 0;
         for record in records.into_iter().take(WIRE_RECORDS_MAX) {
             if record.verify(now_ms).is_err() {

@@ -75,12 +75,12 @@ async fn look_up(shared: &Shared, job: Job) {
     let began = clock::now();
     let mut judge = Judge::new(query.question());
     // What the store holds is heard first: a network that knows nothing, or something older, takes nothing of it back.
-    let now_ms = clock::unix_millis();
+    let now_ms = shared.unix_ms();
     if let Ok(records) = shared.stored_records(&query, now_ms).await {
         judge.hear(records, now_ms);
     }
     let progress = |judge: &Judge| {
-        if let What::Providers(providers) = judge.what(&shared.targets, clock::unix_millis()) {
+        if let What::Providers(providers) = judge.what(&shared.ranking(), shared.unix_ms()) {
             leader.progress(providers);
         }
     };
@@ -99,13 +99,14 @@ async fn look_up(shared: &Shared, job: Job) {
     }
     remember(shared, &query, &finding);
     shared.cache.keep(&query, Arc::clone(&finding), epoch).await;
+    shared.probe_later(&query, &finding, &shown);
     tell(shared, shown, &finding, took);
     leader.end(Ok(finding));
 }
 
 fn concluded(shared: &Shared, judge: &Judge, driven: &Driven) -> Finding {
-    let (now, now_ms) = (clock::now(), clock::unix_millis());
-    let what = judge.what(&shared.targets, now_ms);
+    let (now, now_ms) = (clock::now(), shared.unix_ms());
+    let what = judge.what(&shared.ranking(), now_ms);
     let outcome = outcome(&what, &driven.finished);
     Finding {
         expires_at: now + shared.fresh_for(&what, outcome, now_ms),
@@ -148,7 +149,7 @@ fn tell(shared: &Shared, subject: String, finding: &Finding, took: Duration) {
         outcome: finding.outcome,
         open_targets: finding.open_targets,
         found: finding.count(),
-        at_ms: clock::unix_millis(),
+        at_ms: shared.unix_ms(),
         took,
         course: Arc::clone(&finding.course),
     });

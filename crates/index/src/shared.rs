@@ -9,7 +9,7 @@ use ron_kernel::coalesce::Coalescing;
 use ron_kernel::gate::Gate;
 use ron_kernel::queue::QueueSender;
 use ron_kernel::{KernelHandle, Snapshot, clock};
-use ron_store::{ContentId, PeerId, PublicKey, Signer as _, Store, StoreError};
+use ron_store::{ContentId, Multiaddr, PeerId, PublicKey, Signer as _, Store, StoreError};
 use ron_transport::NodeKey;
 use ron_types::{Error, Kind};
 use tokio::time::Instant;
@@ -22,14 +22,22 @@ use crate::config::LiveOptions;
 use crate::contents::Contents;
 use crate::flights::Flights;
 use crate::ingest::Update;
+use crate::judge::Ranking;
 use crate::metrics::Counts;
 use crate::ports::{Network, Question, Upstream, UpstreamQuestion};
+use crate::possession::Possessions;
 use crate::prefetch::Refresh;
 use crate::recent::Recent;
 use crate::resolver::Job;
 use crate::targets::Targets;
 use crate::watchers::Watchers;
 use crate::words::IndexEvent;
+
+/// Multiaddresses at which the node itself is reached, as they are now.
+pub type OwnAddresses = Arc<dyn Fn() -> Vec<Multiaddr> + Send + Sync>;
+
+/// Reads the wall clock. A parameter, so that the days that records last pass in a test.
+pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// What is fixed while the node runs.
 pub struct IndexOptions {
@@ -41,6 +49,10 @@ pub struct IndexOptions {
     pub upstreams: Vec<Arc<dyn Upstream>>,
     /// Identity of the node, which signs what it publishes.
     pub key: NodeKey,
+    /// Where the node itself is reached, as it is now: what it provides is to be had there.
+    pub own_addresses: OwnAddresses,
+    /// Wall-clock time in Unix milliseconds, which records are dated with.
+    pub wall_clock: WallClock,
     /// Whether nothing is kept on disk.
     pub is_amnesia: bool,
     /// Lookups under way at once.
@@ -74,6 +86,8 @@ pub(crate) struct Shared {
     pub under_way: UnderWay,
     /// Content that was asked for lately, by its key.
     pub contents: Contents,
+    /// What probes of providers came to.
+    pub possessions: Possessions,
     /// Last sequence number that this node signed something with.
     pub sequence: AtomicU64,
     /// Draws for what needs no secret: jitter, and the order of retries.
@@ -96,6 +110,21 @@ impl Shared {
         self.kernel.now_ms()
     }
 
+    /// What the order of providers depends on, as it is now.
+    pub fn ranking(&self) -> Ranking<'_> {
+        Ranking { targets: &self.targets, possessions: &self.possessions, region: self.region() }
+    }
+
+    /// Region of this node; none if nobody said.
+    pub fn region(&self) -> Option<Arc<str>> {
+        self.live.get().value.region.clone()
+    }
+
+    /// Wall-clock time, which records are dated with.
+    pub fn unix_ms(&self) -> u64 {
+        (self.options.wall_clock)()
+    }
+
     /// The instant of a time of [`Shared::now_ms`].
     pub fn instant_of(&self, at_ms: u64) -> Instant {
         clock::now() + Duration::from_millis(at_ms.saturating_sub(self.now_ms()))
@@ -110,9 +139,9 @@ impl Shared {
         }
     }
 
-    /// Remembers what content a key stands for, where there are routers that will be asked.
+    /// Remembers what content a key stands for, where routers or providers will be asked for it.
     pub fn note_content(&self, content: ContentId) {
-        if !self.options.upstreams.is_empty() {
+        if !self.options.upstreams.is_empty() || self.probes() {
             self.contents.note(content);
         }
     }
@@ -124,7 +153,7 @@ impl Shared {
 
     /// A sequence number above all that this node used: the time, so that a node that lost its store goes on above.
     pub fn next_sequence(&self, known: u64) -> u64 {
-        let at_least = clock::unix_millis().max(known.saturating_add(1));
+        let at_least = self.unix_ms().max(known.saturating_add(1));
         let next = |last: u64| Some(at_least.max(last.saturating_add(1)));
         let last = self.sequence.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_default();
         at_least.max(last.saturating_add(1))

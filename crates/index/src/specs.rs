@@ -41,7 +41,15 @@ pub static WARMUP_PREFETCHER: TaskSpec = task(
     "warmup_prefetcher",
     "1",
     Phase::Intake,
-    "resolves the configured keys at the start, then what callers had answered from the store or want looked up anew",
+    "resolves the configured keys at the start, then what callers had answered from the store or want looked up anew; \
+     asks providers of what was found for a chunk of it, if the configuration says so",
+);
+/// Keeps alive what the node itself says.
+pub static RENEWER: TaskSpec = task(
+    "renewer",
+    "1",
+    Phase::Intake,
+    "signs what this node provides and its own names anew before their records end, a few each second, until withdrawn",
 );
 /// Writes to the store.
 pub static INGESTER: TaskSpec = task(
@@ -57,7 +65,7 @@ pub static INDEX: ServiceSpec = ServiceSpec {
     required: true,
     depends_on: &["dht"],
     law: RestartLaw { jitter_ms: (100, 500), cap_ms: 5_000, then: Escalation::Degraded, ..RestartLaw::MACRONODE },
-    tasks: &[&RESOLVER, &CACHE_JANITOR, &BREAKER_JANITOR, &WARMUP_PREFETCHER, &INGESTER],
+    tasks: &[&RESOLVER, &CACHE_JANITOR, &BREAKER_JANITOR, &WARMUP_PREFETCHER, &RENEWER, &INGESTER],
     does: "a name or a hash to a manifest and ranked providers, by hedged lookups",
 };
 
@@ -90,7 +98,7 @@ pub static INGEST: QueueSpec = QueueSpec {
     owner: "macronode",
     capacity: limits::INDEX_INGEST_CAPACITY,
     answer: "newest update of a key wins",
-    ..queue("index_ingest", "callers, resolver, dht", "index_ingester", Overflow::Coalesce)
+    ..queue("index_ingest", "callers, resolver, renewer, dht", "index_ingester", Overflow::Coalesce)
 };
 
 /// Subjects to be looked up again when there is time.
@@ -98,7 +106,7 @@ pub static REFRESH: QueueSpec = QueueSpec {
     capacity: limits::index::REFRESH_CAPACITY,
     answer: "it is looked up again when somebody asks next",
     on_drain: Fate::Discarded,
-    ..queue("index_refresh", "callers", "warmup_prefetcher", Overflow::Coalesce)
+    ..queue("index_refresh", "callers, resolver", "warmup_prefetcher", Overflow::Coalesce)
 };
 
 /// What happens in the index, for observers. The contract calls it `events_tx`; the node has one queue of each name,

@@ -177,11 +177,12 @@ pub type NameAnswer = Single<NameRecord>;
 pub struct ProviderOffer {
     /// The provider; none for this node itself.
     pub peer: Option<PeerId>,
-    /// Where it is reached.
+    /// Where it is reached; none, for this node itself, means wherever it is reached then.
     pub addrs: Vec<Multiaddr>,
     /// Protocols it speaks.
     pub protocols: Vec<String>,
-    /// Time for which the record holds; 24 h where nobody says.
+    /// Time after which the record ends. Where nobody says, 24 h, and a record of this node itself is renewed until it
+    /// is withdrawn.
     pub ttl: Option<Duration>,
 }
 
@@ -206,7 +207,7 @@ pub enum Notice {
         /// Whether it has the content no more.
         withdrawn: bool,
     },
-    /// The name leads somewhere from now on.
+    /// The name leads somewhere from now on, or was taken back.
     Name(NameRecord),
     /// The document itself is here.
     Manifest(ContentId),

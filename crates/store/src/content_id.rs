@@ -52,6 +52,11 @@ impl ContentId {
         ContentId { codec: CODEC_RAW, hash }
     }
 
+    /// The BLAKE3 digest, if that is its hash.
+    pub fn blake3_digest(&self) -> Option<[u8; 32]> {
+        if self.hash.code() == HASH_BLAKE3 { self.hash.digest().try_into().ok() } else { None }
+    }
+
     /// The id in a CID's binary form, of version 0 or 1.
     pub fn from_cid_bytes(bytes: &[u8]) -> Result<Self, NotAContentId> {
         if bytes.len() > CID_BYTES_MAX {

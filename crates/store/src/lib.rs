@@ -6,6 +6,7 @@ mod ipns;
 mod key;
 mod name;
 mod peer;
+mod possession;
 mod records;
 mod store;
 pub mod wire;
@@ -16,6 +17,7 @@ pub use key::{Distance, Key, NotAKey};
 pub use multiaddr::{self, Multiaddr};
 pub use name::{Name, NotAName, NotASubject, Subject};
 pub use peer::{NotAPeerId, NotAPublicKey, PeerId, PublicKey, Signer};
+pub use possession::Possession;
 pub use records::{
     CLOCK_SKEW_MS, NameRecord, PeerRecord, ProviderFields, ProviderRecord, Record, RecordError, RecordKind, TTL_MAX_MS,
 };

@@ -2,7 +2,8 @@
 
 use multiaddr::Multiaddr;
 use ron_types::limits::records::{
-    ADDR_BYTES_MAX, ADDRS_MAX, CLOCK_SKEW, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX, TTL_MAX as TTL_MAX_DURATION,
+    ADDR_BYTES_MAX, ADDRS_MAX, CLOCK_SKEW, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX, REGION_BYTES_MAX,
+    TTL_MAX as TTL_MAX_DURATION,
 };
 
 use crate::bytes_io::{Malformed, Reader, put_bytes, put_number};
@@ -64,6 +65,9 @@ pub enum RecordError {
     /// There are too many protocols, or one is empty, too long or not plain ASCII.
     #[error("a record has at most {PROTOCOLS_MAX} protocols of 1 to {PROTOCOL_BYTES_MAX} printable ASCII characters")]
     Protocols,
+    /// The region is none.
+    #[error("a region is 1 to {REGION_BYTES_MAX} lower-case letters, digits and hyphens")]
+    Region,
     /// The label is none.
     #[error("the record has no valid label")]
     Label,
@@ -129,6 +133,7 @@ impl Record {
     pub fn kept_until_ms(&self) -> u64 {
         match self {
             Record::Provider(record) => record.kept_until_ms(),
+            Record::Name(record) => record.kept_until_ms(),
             other => other.expires_ms(),
         }
     }

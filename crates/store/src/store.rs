@@ -74,6 +74,17 @@ pub enum Change {
     Provide(Provided),
     /// Stops telling others that this node has the content at a key.
     Withdraw(Key),
+    /// Keeps a name of this node standing for content.
+    KeepName {
+        /// Label in the node's own namespace.
+        label: String,
+        /// What it stands for.
+        value: ContentId,
+    },
+    /// Lets a name of this node end with its record.
+    DropName(String),
+    /// Keeps a newer record of what this node provides or names, if it still does when this is applied.
+    Renew(Record),
     /// Keeps a manifest.
     Manifest {
         /// Id of the manifest.
@@ -122,6 +133,8 @@ pub struct Counts {
     pub others: usize,
     /// Keys that this node provides.
     pub provided: usize,
+    /// Names of its own that this node keeps standing.
+    pub named: usize,
     /// Manifests.
     pub manifests: usize,
     /// Bytes of all manifests.
@@ -161,8 +174,18 @@ impl Store {
         self.read(|state| state.providers(key, now_ms, max))
     }
 
-    /// Live record of a name.
+    /// Live record of a name that stands for something.
     pub fn name(&self, owner: &PublicKey, label: &str, now_ms: u64) -> Result<Option<NameRecord>, StoreError> {
+        Ok(self.name_or_withdrawal(owner, label, now_ms)?.filter(|record| !record.withdraws()))
+    }
+
+    /// Newest record of a name, also if it takes the name back: others must hear of that.
+    pub fn name_or_withdrawal(
+        &self,
+        owner: &PublicKey,
+        label: &str,
+        now_ms: u64,
+    ) -> Result<Option<NameRecord>, StoreError> {
         let record = self.read(|state| state.other(RecordKind::Name, &Key::of_owned_label(owner, label), now_ms))?;
         Ok(record.and_then(|record| if let Record::Name(record) = record { Some(record) } else { None }))
     }
@@ -225,6 +248,11 @@ impl Store {
     /// What this node provides, in order of keys, after `after`.
     pub fn provided(&self, after: Option<Key>, max: usize) -> Result<Vec<(Key, Provided)>, StoreError> {
         self.read(|state| state.provided(after, max))
+    }
+
+    /// Names that this node keeps standing, and for what, in order of labels, after `after`.
+    pub fn named(&self, after: Option<&str>, max: usize) -> Result<Vec<(String, ContentId)>, StoreError> {
+        self.read(|state| state.named(after, max))
     }
 
     /// Records that are not over, withdrawals too, with keys from `from` to `to`, both included, in order of keys. It

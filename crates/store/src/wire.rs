@@ -7,6 +7,7 @@
 //! |---|---|
 //! | 1 ask | budget in ms, question |
 //! | 2 keep | count, then records with their lengths |
+//! | 3 prove | budget in ms, BLAKE3 digest 32, number that draws a chunk |
 //!
 //! | question | after its number |
 //! |---|---|
@@ -19,13 +20,14 @@
 //! | 1 reply | count, records with their lengths, count, ids of closer peers |
 //! | 2 kept | records that are now kept, records that are not |
 //! | 3 refused | reason 1 |
+//! | 4 possession | 0, or 1 and then length, chunk drawn, hashes beside its way, last chunk, hashes beside its way |
 
 use ron_types::limits::records::{CLOSER_MAX, LABEL_BYTES_MAX, WIRE_RECORDS_MAX};
 
 use crate::bytes_io::{Malformed, Reader, put_bytes, put_number};
 use crate::name::is_label;
 use crate::peer::PEER_ID_BYTES_MAX;
-use crate::{Key, PeerId, PublicKey, Record};
+use crate::{Key, PeerId, Possession, PublicKey, Record};
 
 pub use ron_types::limits::records::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 
@@ -95,6 +97,15 @@ pub enum Request {
         /// Milliseconds that the asker waits.
         budget_ms: u32,
     },
+    /// The peer is to show a chunk of content that it keeps.
+    Prove {
+        /// BLAKE3 digest of the content.
+        digest: [u8; 32],
+        /// Decides which chunk.
+        draw: u64,
+        /// Milliseconds that the asker waits.
+        budget_ms: u32,
+    },
     /// Records that the peer is to keep.
     Keep {
         /// At most [`WIRE_RECORDS_MAX`].
@@ -114,6 +125,8 @@ pub enum Answer {
         /// Records that are not kept: not valid, too far away, or no room.
         refused: u32,
     },
+    /// To content to be proved; none if the peer does not keep it, which is no lie: it may be had from it elsewhere.
+    Possession(Option<Box<Possession>>),
     /// To any request: no.
     Refused(AskError),
 }
@@ -217,6 +230,12 @@ impl Request {
                 put_number(&mut bytes, u64::from(*budget_ms));
                 question.put(&mut bytes);
             }
+            Request::Prove { digest, draw, budget_ms } => {
+                bytes.push(3);
+                put_number(&mut bytes, u64::from(*budget_ms));
+                bytes.extend_from_slice(digest);
+                put_number(&mut bytes, *draw);
+            }
             Request::Keep { records } => {
                 bytes.push(2);
                 put_number(&mut bytes, records.len() as u64);
@@ -245,6 +264,10 @@ impl Request {
                 }
                 Request::Keep { records }
             }
+            3 => {
+                let budget_ms = take_u32(&mut reader)?;
+                Request::Prove { digest: reader.array()?, draw: reader.number()?, budget_ms }
+            }
             _ => return Err(WireError),
         };
         reader.end()?;
@@ -265,6 +288,10 @@ impl Answer {
                 put_number(&mut bytes, u64::from(*refused));
             }
             Answer::Refused(reason) => bytes.extend_from_slice(&[3, reason.number()]),
+            Answer::Possession(proof) => {
+                bytes.extend_from_slice(&[4, u8::from(proof.is_some())]);
+                proof.iter().for_each(|proof| proof.put(&mut bytes));
+            }
         }
         bytes
     }
@@ -278,6 +305,11 @@ impl Answer {
         let answer = match reader.byte()? {
             1 => Answer::Reply(Reply::take(&mut reader)?),
             2 => Answer::Kept { kept: take_u32(&mut reader)?, refused: take_u32(&mut reader)? },
+            4 => Answer::Possession(match reader.byte()? {
+                0 => None,
+                1 => Some(Box::new(Possession::take(&mut reader)?)),
+                _ => return Err(WireError),
+            }),
             3 => Answer::Refused(AskError::from_number(reader.byte()?).ok_or(WireError)?),
             _ => return Err(WireError),
         };

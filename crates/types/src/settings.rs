@@ -103,6 +103,11 @@ pub enum ValueKind {
         /// Maximum number of lanes.
         count_max: usize,
     },
+    /// A word of lower-case letters, digits and hyphens, or nothing.
+    Word {
+        /// Maximum bytes.
+        bytes_max: usize,
+    },
     /// Texts that a service reads itself.
     Texts {
         /// Maximum number of texts.
@@ -160,6 +165,11 @@ pub fn lane_words(words: &[&str], count_max: usize) -> ValueKind {
 /// A list of up to so many texts, each of up to so many bytes.
 pub fn texts(count_max: usize, bytes_max: usize) -> ValueKind {
     ValueKind::Texts { count_max, bytes_max }
+}
+
+/// A word of up to so many bytes, or nothing.
+pub fn word(bytes_max: usize) -> ValueKind {
+    ValueKind::Word { bytes_max }
 }
 
 /// One of these words.

@@ -100,6 +100,7 @@ async fn provide(app: Arc<App>, bearer: Bearer, id: Path<String>, body: JsonText
         peer: app.dht.peer_id(),
         addrs,
         protocols: Vec::new(),
+        region: None,
         sequence: now_ms,
         issued_ms: now_ms,
         expires_ms: now_ms + ttl_ms,

@@ -10,6 +10,9 @@ const WORDS_MAX: usize = 64;
 /// Word that stands for providers of which nothing is known.
 const UNKNOWN: &str = "unknown";
 
+/// Protocol of addresses that stand for those in a record of the DNS.
+const DNSADDR: &str = "dnsaddr";
+
 /// The filters of one request; nothing in a list means that nothing is filtered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Filters {
@@ -71,7 +74,9 @@ impl Filters {
 
     fn wants_addr(&self, addr: &Multiaddr) -> bool {
         let has = |names: &[String]| addr.protocol_stack().any(|protocol| names.iter().any(|name| name == protocol));
-        !has(&self.without) && (self.with.is_empty() || has(&self.with))
+        // What stands behind such a name is in the DNS, which is not asked: it is unknown here, and said to be.
+        let is_unknown = || self.takes_unknown_addrs && addr.protocol_stack().any(|protocol| protocol == DNSADDR);
+        !has(&self.without) && (self.with.is_empty() || has(&self.with) || is_unknown())
     }
 }
 
@@ -116,6 +121,23 @@ mod tests {
         ] {
             let expected = expected.map(|addrs| addrs.iter().map(|addr| (*addr).to_owned()).collect::<Vec<_>>());
             assert_eq!(shown(&filters(words, ""), &all, &[]), expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_the_dns_is_itself_and_unknown_and_nothing_else() {
+        const NAMED: &str = "/dnsaddr/bootstrap.libp2p.io";
+        for (words, expected) in [
+            ("", true),
+            ("dnsaddr", true),
+            ("unknown", true),
+            ("tcp,unknown", true),
+            ("tcp", false),
+            ("!ip6", true),
+            ("!dnsaddr", false),
+            ("unknown,!dnsaddr", false),
+        ] {
+            assert_eq!(shown(&filters(words, ""), &[NAMED], &[]).is_some(), expected, "{words}");
         }
     }
 

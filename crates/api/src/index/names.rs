@@ -40,6 +40,15 @@ static PUT_NAME: Operation = Operation::put(
 .answers::<PutNameAnswer>()
 .errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::Integrity]);
 
+static DELETE_NAME: Operation = Operation::delete(
+    "/names/{name}",
+    "names",
+    "lets a name of this node stand for nothing, and renews it no more; other nodes are told",
+)
+.needs("`index:name`")
+.answers::<PutNameAnswer>()
+.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::Conflict]);
+
 static WATCH_NAME: Operation = Operation::get(
     "/names/{name}/watch",
     "names",
@@ -65,7 +74,7 @@ pub(super) struct GetNameAnswer {
 pub(super) struct NameRequest {
     /// The content: `b3:…` or a CID.
     value: Option<String>,
-    /// Seconds until the name stands for nothing; two days at most.
+    /// Seconds until the name stands for nothing, at most two days. Not given: it is renewed until it is removed.
     #[schema(minimum = 1, maximum = 172_800)]
     ttl_s: Option<u64>,
     /// A record that the owner of the name has signed, in base64.
@@ -79,15 +88,19 @@ pub(super) struct PutNameAnswer {
     name: NameWords,
     /// `stored`; `same`: it was known; `older`: a newer one is known and stays.
     status: &'static str,
+    /// Whether the node signs it anew before it ends, until it is removed.
+    #[serde(rename = "renewed")]
+    is_renewed: bool,
 }
 
-pub(super) const OPERATIONS: &[&Operation] = &[&GET_NAME, &PUT_NAME, &WATCH_NAME];
+pub(super) const OPERATIONS: &[&Operation] = &[&GET_NAME, &PUT_NAME, &DELETE_NAME, &WATCH_NAME];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
         .add_open(&GET_NAME, with!(app, get(asker, headers, name, query)))
         .add_open(&PUT_NAME, with!(app, put(asker, name, body)))
+        .add_open(&DELETE_NAME, with!(app, remove(asker, name)))
         .add_open(&WATCH_NAME, with!(app, watch_name(asker, name)))
 }
 
@@ -141,14 +154,11 @@ async fn put(app: Arc<App>, asker: Asker, name: Path<String>, body: JsonText) ->
     match (value, record_b64) {
         (Some(value), None) => {
             let admitted = app.allow(&asker, NAME, &name.to_string())?;
-            if name.owner().is_some_and(|owner| owner != app.index.node_key()) {
-                let detail = "the name belongs to another key; its owner must sign a record";
-                return Err(Error::new(Kind::Forbidden, detail).into());
-            }
+            is_own(&app, &name)?;
             let value = content_of("value", &value)?;
             let ttl = ttl_s.map(Duration::from_secs);
             let record = app.index.name_set(&admitted.tenant, name.label(), value, ttl).await?;
-            Ok(answer(&record, PublishOutcome::Stored))
+            Ok(answer(&record, PublishOutcome::Stored, ttl.is_none()))
         }
         (None, Some(text)) if ttl_s.is_none() => put_signed(&app, &asker, &name, &text).await,
         _ => Err(Error::schema("either `value`, perhaps with `ttl_s`, or `record_b64` alone is asked for").into()),
@@ -164,11 +174,27 @@ async fn put_signed(app: &App, asker: &Asker, name: &Name, text: &str) -> Handle
         return Err(Problem::schema(StatusCode::BAD_REQUEST, "record_b64: the record is about another name"));
     }
     let published = app.index.publish_record(&admitted.tenant, Record::Name(record.clone())).await?;
-    Ok(answer(&record, published))
+    Ok(answer(&record, published, false))
 }
 
-fn answer(record: &NameRecord, published: PublishOutcome) -> Response {
-    Json(PutNameAnswer { name: NameWords::of(record), status: status(published) }).into_response()
+async fn remove(app: Arc<App>, asker: Asker, name: Path<String>) -> HandlerResult {
+    let name = name_of(&name.0)?;
+    let admitted = app.allow(&asker, NAME, &name.to_string())?;
+    is_own(&app, &name)?;
+    let record = app.index.name_remove(&admitted.tenant, name.label()).await?;
+    Ok(answer(&record, PublishOutcome::Stored, false))
+}
+
+/// The node signs for names of its own namespace alone.
+fn is_own(app: &App, name: &Name) -> Result<(), Error> {
+    match name.owner().is_none_or(|owner| owner == app.index.node_key()) {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Forbidden, "the name belongs to another key; its owner must sign a record")),
+    }
+}
+
+fn answer(record: &NameRecord, published: PublishOutcome, is_renewed: bool) -> Response {
+    Json(PutNameAnswer { name: NameWords::of(record), status: status(published), is_renewed }).into_response()
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]

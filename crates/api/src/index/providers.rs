@@ -51,6 +51,24 @@ static PUBLISH_PROVIDER: Operation = Operation::post(
 .answers::<ProviderAnswer>()
 .errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::Integrity]);
 
+static WITHDRAW_PROVIDER: Operation = Operation::delete(
+    "/providers/{cid}",
+    "lookups",
+    "takes back what this node said of a provider, and renews it no more; other nodes are told",
+)
+.needs("`index:publish`")
+.query::<WithdrawQuery>()
+.answers::<ProviderAnswer>()
+.errors(&[Kind::Unauthenticated, Kind::Forbidden, Kind::Conflict]);
+
+/// Of whom the word is taken back.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct WithdrawQuery {
+    /// Peer id of the provider; this node if not given.
+    peer_id: Option<String>,
+}
+
 /// Who has the content, and how the node knows.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ProvidersAnswer {
@@ -78,7 +96,8 @@ pub(super) struct ProviderRequest {
     /// Protocols by which it can be fetched.
     #[schema(max_items = 8)]
     protocols: Vec<String>,
-    /// Seconds until the record ends; a day if not given, at most two.
+    /// Seconds until the record ends, at most two days. Not given: this node's own record is renewed until it is
+    /// withdrawn, one about another peer ends after a day.
     #[schema(minimum = 1, maximum = 172_800)]
     ttl_s: Option<u64>,
     /// A record that the provider has signed, in base64.
@@ -92,17 +111,21 @@ pub(super) struct ProviderAnswer {
     content: ContentWords,
     /// `stored`; `same`: it was known; `older`: a newer one is known and stays.
     status: &'static str,
+    /// Whether the node signs it anew before it ends, until it is withdrawn.
+    #[serde(rename = "renewed")]
+    is_renewed: bool,
     /// The record as it stands.
     provider: ProviderWords,
 }
 
-pub(super) const OPERATIONS: &[&Operation] = &[&PROVIDERS, &PUBLISH_PROVIDER];
+pub(super) const OPERATIONS: &[&Operation] = &[&PROVIDERS, &PUBLISH_PROVIDER, &WITHDRAW_PROVIDER];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
         .add_open(&PROVIDERS, with!(app, providers(asker, headers, cid, query)))
         .add_open(&PUBLISH_PROVIDER, with!(app, publish(asker, cid, body)))
+        .add_open(&WITHDRAW_PROVIDER, with!(app, withdraw(asker, cid, query)))
 }
 
 async fn providers(
@@ -169,12 +192,10 @@ async fn publish(app: Arc<App>, asker: Asker, cid: Path<String>, body: JsonText)
         None => {
             // Asked before anything of the body is looked at closely.
             let admitted = app.allow(&asker, PUBLISH, &content.to_string())?;
-            let mut offer = request.offer()?;
-            if offer.addrs.is_empty() && offer.peer.is_none_or(|peer| peer == app.index.node_peer()) {
-                offer.addrs = (app.own_addresses)();
-            }
+            let offer = request.offer()?;
+            let is_renewed = offer.ttl.is_none() && offer.peer.is_none_or(|peer| peer == app.index.node_peer());
             let record = app.index.publish_provider(&admitted.tenant, &content, offer).await?;
-            Ok(answer(&content, PublishOutcome::Stored, &record))
+            Ok(answer(&content, PublishOutcome::Stored, &record, is_renewed))
         }
     }
 }
@@ -191,13 +212,21 @@ async fn publish_signed(app: &App, asker: &Asker, content: &ContentId, text: &st
         app.allow(asker, PUBLISH, &content.to_string())?;
     }
     let published = app.index.publish_record(&admitted.tenant, Record::Provider(record.clone())).await?;
-    Ok(answer(content, published, &record))
+    Ok(answer(content, published, &record, false))
 }
 
-fn answer(content: &ContentId, published: PublishOutcome, record: &ProviderRecord) -> Response {
-    let status = status(published);
-    Json(ProviderAnswer { content: ContentWords::of(content), status, provider: ProviderWords::of(record) })
-        .into_response()
+fn answer(content: &ContentId, published: PublishOutcome, record: &ProviderRecord, is_renewed: bool) -> Response {
+    let (content, provider) = (ContentWords::of(content), ProviderWords::of(record));
+    Json(ProviderAnswer { content, status: status(published), is_renewed, provider }).into_response()
+}
+
+async fn withdraw(app: Arc<App>, asker: Asker, cid: Path<String>, query: Query<WithdrawQuery>) -> HandlerResult {
+    let content = content_of("cid", &cid.0)?;
+    let admitted = app.allow(&asker, PUBLISH, &content.to_string())?;
+    let peer = query.0.peer_id.as_deref().map(str::parse::<PeerId>).transpose();
+    let peer = peer.map_err(|error| Problem::schema(StatusCode::BAD_REQUEST, format!("peer_id: {error}")))?;
+    let record = app.index.withdraw_provider(&admitted.tenant, &content, peer).await?;
+    Ok(answer(&content, PublishOutcome::Stored, &record, false))
 }
 
 pub(super) const fn status(published: PublishOutcome) -> &'static str {

@@ -75,7 +75,7 @@ static PUT_PROVIDERS: Operation = Operation::put(
 /// Filters (IPIP-484), with commas between their words.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "the description; what else a query has is not ours, and left alone")]
-struct FilterQuery {
+pub(super) struct FilterQuery {
     /// Protocols of addresses; `!` before one shows only addresses without it, `unknown` shows providers without any.
     #[serde(rename = "filter-addrs")]
     filter_addrs: Option<String>,
@@ -87,7 +87,7 @@ struct FilterQuery {
 /// One record of an answer, as the specification has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct PeerWords {
+pub(super) struct PeerWords {
     schema: &'static str,
     #[serde(rename = "ID")]
     id: String,
@@ -99,7 +99,7 @@ struct PeerWords {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-enum Envelope {
+pub(super) enum Envelope {
     Providers(Vec<PeerWords>),
     Peers(Vec<PeerWords>),
 }
@@ -177,14 +177,19 @@ fn options() -> ResolveOptions {
 }
 
 /// A record as the caller wants to see it; none if it does not.
-fn words(filters: &Filters, peer: &PeerId, addrs: Vec<Multiaddr>, protocols: Vec<String>) -> Option<PeerWords> {
+pub(super) fn words(
+    filters: &Filters,
+    peer: &PeerId,
+    addrs: Vec<Multiaddr>,
+    protocols: Vec<String>,
+) -> Option<PeerWords> {
     let addrs = filters.apply(addrs, &protocols)?;
     let addrs = addrs.iter().map(ToString::to_string).collect();
     // In base58: clients drop records whose id is written as a CID.
     Some(PeerWords { schema: "peer", id: peer.to_string(), addrs, protocols })
 }
 
-fn document(envelope: Envelope, negotiated: Negotiated) -> Response {
+pub(super) fn document(envelope: Envelope, negotiated: Negotiated) -> Response {
     let (Envelope::Providers(records) | Envelope::Peers(records)) = &envelope;
     let has_records = !records.is_empty();
     let text = serde_json::to_vec(&envelope).expect("strings can be written");
@@ -198,7 +203,7 @@ fn document(envelope: Envelope, negotiated: Negotiated) -> Response {
 }
 
 /// Lines as they become known. The first is waited for, because the headers say whether there is any.
-async fn streamed<S>(shown: S, admitted: Admitted, negotiated: Negotiated) -> Response
+pub(super) async fn streamed<S>(shown: S, admitted: Admitted, negotiated: Negotiated) -> Response
 where
     S: Stream<Item = PeerWords> + Send + Unpin + 'static,
 {

@@ -101,6 +101,9 @@ pub(super) struct ProviderWords {
     addrs: Vec<String>,
     /// How it can be fetched.
     protocols: Vec<String>,
+    /// Region it says it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<String>,
     /// The higher, the better: the sum of the terms.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
@@ -174,8 +177,8 @@ pub(super) struct LookupWords {
 pub(super) enum ChangeWords {
     /// Event `provider`: published, renewed or withdrawn.
     Provider { provider: ProviderWords, withdrawn: bool },
-    /// Event `name`.
-    Name { name: NameWords },
+    /// Event `name`: set, renewed or removed.
+    Name { name: NameWords, withdrawn: bool },
     /// Event `manifest`: the document itself came.
     Manifest { content: ContentWords },
     /// Event `missed`: so many changes came faster than they were read.
@@ -247,6 +250,7 @@ impl ProviderWords {
             peer_id: record.peer.to_string(),
             addrs: record.addrs.iter().map(ToString::to_string).collect(),
             protocols: record.protocols.clone(),
+            region: record.region.clone(),
             score: None,
             terms: None,
             sequence: record.sequence,
@@ -305,7 +309,7 @@ impl ChangeWords {
             Notice::Provider { record, withdrawn } => {
                 ChangeWords::Provider { provider: ProviderWords::of(record), withdrawn: *withdrawn }
             }
-            Notice::Name(record) => ChangeWords::Name { name: NameWords::of(record) },
+            Notice::Name(record) => ChangeWords::Name { name: NameWords::of(record), withdrawn: record.withdraws() },
             Notice::Manifest(content) => ChangeWords::Manifest { content: ContentWords::of(content) },
             Notice::Missed(missed) => ChangeWords::Missed { missed: *missed },
         }

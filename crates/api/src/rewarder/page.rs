@@ -1,12 +1,10 @@
-//! The page that a payee opens in a browser. It holds no data: what it shows it asks for like any other caller, with
-//! the reader's own token.
+//! The page that a payee opens in a browser.
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, HeaderValue, header};
-use ron_types::{Error, Kind};
+use ron_types::Kind;
 use svc_rewarder::distribution::AssetDistribution;
 use utoipa::ToSchema;
 
@@ -15,6 +13,7 @@ use crate::call::Call;
 use crate::extract::{Json, Path};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
+use crate::web_page::{SCRIPT, STYLE, WebPage};
 
 static PAGE_FILE: Operation =
     Operation::get("/rewarder/page/{file}", "payees", "a script or style sheet of the page of an epoch")
@@ -42,24 +41,18 @@ pub(super) struct DistributionAnswer {
     assets: Vec<AssetDistribution>,
 }
 
-const HTML: &str = include_str!("page/page.html");
-
-/// Files of the page by name. Scripts are served, not written into the page, so that its policy can forbid all others.
-const FILES: &[(&str, &str, &str)] = &[
-    ("page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
-    ("page.mjs", SCRIPT, include_str!("page/page.mjs")),
-    ("plot.mjs", SCRIPT, include_str!("page/plot.mjs")),
-    ("explain.mjs", SCRIPT, include_str!("page/explain.mjs")),
-    ("verify.mjs", SCRIPT, include_str!("page/verify.mjs")),
-    ("blake3.mjs", SCRIPT, include_str!("page/blake3.mjs")),
-    ("keccak.mjs", SCRIPT, include_str!("page/keccak.mjs")),
-];
-
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-
-/// The page runs its own files, asks its own node, and nothing else: an id that is markup stays text twice over.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
-    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+static FILES: WebPage = WebPage {
+    html: include_str!("page/page.html"),
+    files: &[
+        ("page.css", STYLE, include_str!("page/page.css")),
+        ("page.mjs", SCRIPT, include_str!("page/page.mjs")),
+        ("plot.mjs", SCRIPT, include_str!("page/plot.mjs")),
+        ("explain.mjs", SCRIPT, include_str!("page/explain.mjs")),
+        ("verify.mjs", SCRIPT, include_str!("page/verify.mjs")),
+        ("blake3.mjs", SCRIPT, include_str!("page/blake3.mjs")),
+        ("keccak.mjs", SCRIPT, include_str!("page/keccak.mjs")),
+    ],
+};
 
 pub(super) const OPERATIONS: &[&Operation] = &[&PAGE_FILE, &DISTRIBUTION];
 
@@ -76,27 +69,13 @@ async fn distribution(app: Arc<App>, call: Call, bearer: MaybeBearer, epoch: Pat
 }
 
 async fn file(name: Path<String>) -> HandlerResult {
-    let found = FILES.iter().find(|(file, ..)| *file == name.0);
-    let (_, media_type, text) = found.ok_or_else(|| Error::new(Kind::NotFound, "the page has no such file"))?;
-    Ok(answer(text, media_type))
+    FILES.file(&name.0)
 }
 
 /// The page itself.
 pub(super) fn html() -> Response {
-    let mut response = answer(HTML, "text/html; charset=utf-8");
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert(header::VARY, HeaderValue::from_static("accept"));
-    response
-}
-
-fn answer(text: &'static str, media_type: &'static str) -> Response {
-    let mut response = Response::new(Body::from(text));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let mut response = FILES.page();
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     response
 }
 

@@ -176,6 +176,7 @@ fn provider(number: u64) -> ProviderRecord {
         peer: signer(number).peer_id(),
         addrs: vec![addr("/ip4/192.0.2.17/tcp/4001"), addr("/ip4/192.0.2.17/udp/4001/quic-v1")],
         protocols: vec!["transport-bitswap".to_owned()],
+        region: None,
         sequence: NOW_MS,
         issued_ms: NOW_MS,
         expires_ms: NOW_MS + number % HOURS * HOUR_MS + 1 + number % HOUR_MS,

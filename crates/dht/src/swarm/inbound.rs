@@ -72,7 +72,9 @@ impl Inbound {
             return self.refuse(swarm, channel);
         };
         let budget = match &asking.request {
-            Request::Ask { budget_ms, .. } => Duration::from_millis(u64::from(*budget_ms)),
+            Request::Ask { budget_ms, .. } | Request::Prove { budget_ms, .. } => {
+                Duration::from_millis(u64::from(*budget_ms))
+            }
             Request::Keep { .. } => limits::ASK_TIME_MAX,
         };
         let by = Deadline::after(budget.min(limits::ASK_TIME_MAX));
@@ -94,6 +96,8 @@ impl Inbound {
         }
         let records = match request {
             Request::Ask { .. } => 0,
+            // All of a document is hashed for it.
+            Request::Prove { .. } => limits::PROOF_COSTS_RECORDS,
             Request::Keep { records } => records.len() as u64,
         };
         let has_tokens = quota.asks.take(1, per_second, now)

@@ -12,7 +12,7 @@ use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
 use ron_kernel::{Builder, Deadline, KernelHandle, KernelOptions, Metrics, Snapshot, clock};
 use ron_store::wire::{Question, Reply};
-use ron_store::{Key, PeerId, ProviderFields, ProviderRecord, Record};
+use ron_store::{Key, PeerId, Possession, ProviderFields, ProviderRecord, Record};
 use ron_transport::{NodeKey, PeerAddress};
 use svc_dht::config::LiveOptions;
 use svc_dht::{Dht, DhtOptions, Gossip, Held, Records};
@@ -22,6 +22,8 @@ use tokio::sync::watch;
 #[derive(Default)]
 pub struct MemoryRecords {
     pub kept: Mutex<BTreeMap<Key, Vec<Record>>>,
+    /// Documents that this node keeps, by their digest.
+    pub documents: BTreeMap<[u8; 32], Vec<u8>>,
     /// Whether the records count as this node's own.
     pub are_own: bool,
 }
@@ -50,6 +52,10 @@ impl Records for MemoryRecords {
         let of_key = kept.get(&question.key()).cloned().unwrap_or_default();
         let records = of_key.into_iter().filter(|record| question.is_answered_by(record)).collect();
         Reply { records, closer: Vec::new() }
+    }
+
+    fn possession(&self, digest: &[u8; 32], draw: u64) -> Option<Possession> {
+        self.documents.get(digest).map(|bytes| Possession::of(bytes, draw))
     }
 
     fn offer(&self, records: Vec<Record>) -> usize {
@@ -202,6 +208,7 @@ pub fn provider_record(key: &NodeKey, content: Key) -> ProviderRecord {
         peer: PeerId::from(key.node_id()),
         addrs: vec!["/ip4/192.0.2.1/tcp/4001".parse().expect("an address")],
         protocols: vec!["transport-bitswap".to_owned()],
+        region: None,
         sequence: issued_ms,
         issued_ms,
         expires_ms: issued_ms + 3_600_000,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ron_store::wire::Question;
-use ron_store::{Key, Record};
+use ron_store::{ContentId, Key, PeerId, Record};
+use svc_dht::AskError;
 use svc_dht::config::{LiveOptions, Mode};
 use svc_dht::words::Source;
 
@@ -181,4 +182,28 @@ async fn a_restarted_swarm_comes_back_with_its_peers() {
     let after = eventually(|| second.dht.listen_addrs(), |addrs| addrs.len() == 2 && *addrs != before).await;
     assert_ne!(after, before, "a free port is another one");
     second.ask(&first.peer(), Key([1; 32])).await.expect("answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_proves_what_it_keeps_and_nobody_else_does() {
+    let kept: Vec<u8> = (0..9_000_u32).map(|at| at as u8).collect();
+    let digest = *ContentId::of_bytes(&kept).blake3_digest().as_ref().expect("a BLAKE3 id");
+    let first = TestNode::start(Setup::default()).await;
+    let second = TestNode::joining(&first).await;
+    let documents = [(digest, kept)].into();
+    let records = MemoryRecords { documents, ..MemoryRecords::default() };
+    let third = TestNode::start(Setup { records, ..Setup::joining(&[&first]) }).await;
+    second.knows(2).await;
+    let ask = async |peer: &PeerId, draw| second.dht.prove(peer, digest, draw, Duration::from_secs(5)).await;
+    for draw in [0, 3, 8, u64::MAX] {
+        let proof = ask(&third.peer(), draw).await.expect("an answer").expect("it keeps it");
+        assert!(proof.proves(&digest, draw) && !proof.proves(&[0; 32], draw));
+    }
+    assert_eq!(ask(&first.peer(), 1).await, Ok(None), "it says that it does not");
+    // Somebody whom the network does not know is not dialled for it.
+    let stranger = PeerId::of_ed25519(&[9; 32]);
+    assert_eq!(ask(&stranger, 1).await, Err(AskError::Unreachable));
+    for node in [third, second, first] {
+        assert_eq!(node.stop().await, 0);
+    }
 }

@@ -3,6 +3,8 @@
 mod hedging;
 mod life;
 mod outcomes;
+mod possession;
 mod pressure;
 mod publishing;
+mod renewal;
 mod world;

@@ -1,12 +1,46 @@
 //! Honest outcomes, and for how long each is remembered.
 
-use ron_store::{Record, Subject};
+use ron_store::{ProviderFields, ProviderRecord, Record, Subject};
 use ron_types::Kind;
 use svc_index::ports::AskError;
-use svc_index::words::{Outcome, ResolveOptions, Source};
+use svc_index::words::{Outcome, ProviderOffer, ResolveOptions, Source};
 use tokio::time::advance;
 
 use crate::world::{Behaviour, Router, TENANT, answers, content, ms, name, new_key, provider, setup, vouched};
+
+#[tokio::test(start_paused = true)]
+async fn providers_of_the_own_region_rank_higher() {
+    let mut setup = setup();
+    setup.options.region = "eu".to_owned();
+    let in_region = |region: Option<&str>| {
+        let key = new_key();
+        let ProviderRecord { key: content, peer, addrs, protocols, sequence, issued_ms, expires_ms, .. } =
+            provider(content(1), &key, 1);
+        let region = region.map(str::to_owned);
+        let fields = ProviderFields { key: content, peer, addrs, protocols, region, sequence, issued_ms, expires_ms };
+        ProviderRecord::sign(fields, &key).expect("within bounds")
+    };
+    let records: Vec<Record> = [Some("us"), None, Some("eu")].map(|region| Record::Provider(in_region(region))).into();
+    setup.script.peer(1, answers(10, records));
+    setup
+        .run(|world| async move {
+            let answer = world.resolve(content(1)).await;
+            let order: Vec<_> =
+                answer.providers.iter().map(|one| (one.record.region.as_deref(), one.terms.region)).collect();
+            assert_eq!(order, [(Some("eu"), 0.10), (None, 0.05), (Some("us"), 0.0)]);
+            let own = world.index.publish_provider(TENANT, &content(2), own_offer()).await.expect("room");
+            assert_eq!(own.region.as_deref(), Some("eu"), "and the node says where it is");
+            let vouched = ProviderOffer { peer: Some(new_key().node_id().into()), ..own_offer() };
+            let vouched = world.index.publish_provider(TENANT, &content(2), vouched).await.expect("room");
+            assert_eq!(vouched.region, None, "but not where others are");
+        })
+        .await;
+}
+
+fn own_offer() -> ProviderOffer {
+    let addrs = vec!["/ip4/192.0.2.1/tcp/4001".parse().expect("an address")];
+    ProviderOffer { peer: None, addrs, protocols: Vec::new(), ttl: None }
+}
 
 #[tokio::test(start_paused = true)]
 async fn what_is_found_says_where_it_comes_from_and_how_old_it_is() {

@@ -1,23 +1,28 @@
 //! A node with nothing but the index, and a scripted network around it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use ron_kernel::{Builder, ExitReport, KernelHandle, KernelOptions, Metrics, Snapshot, clock};
 use ron_policy::NodeState;
-use ron_store::{Bounds, ContentId, Key, NameRecord, PeerId, ProviderFields, ProviderRecord, Record, Store, Subject};
+use ron_store::{
+    Bounds, ContentId, Key, Multiaddr, NameRecord, PeerId, Possession, ProviderFields, ProviderRecord, Record, Store,
+    Subject,
+};
 use ron_transport::NodeKey;
 use ron_types::Error;
 use svc_index::config::{LiveOptions, Options};
 use svc_index::ports::{AskError, Network, Question, Reply, Upstream, UpstreamQuestion};
 use svc_index::words::{Resolution, ResolveOptions};
-use svc_index::{Index, IndexOptions};
+use svc_index::{Index, IndexOptions, WallClock};
 
 pub const HOUR_MS: u64 = 3_600_000;
 pub const TENANT: &str = "tester";
+/// Where the node of a test says to be reached.
+pub const OWN_ADDR: &str = "/ip4/192.0.2.9/tcp/4001";
 
 /// How a peer behaves.
 #[derive(Clone)]
@@ -37,6 +42,11 @@ pub struct Script {
     behaviours: Mutex<HashMap<PeerId, Behaviour>>,
     asked: Mutex<Vec<(PeerId, Question)>>,
     kept: Mutex<Vec<Record>>,
+    /// What peers show of content when they are asked for proof.
+    documents: Mutex<HashMap<PeerId, Vec<u8>>>,
+    proofs_asked: AtomicUsize,
+    /// Whether nobody takes records.
+    pub refuses: AtomicBool,
     /// Questions that were neither answered nor dropped.
     open: Arc<AtomicUsize>,
     is_complete: bool,
@@ -92,6 +102,15 @@ impl Script {
         self.open.load(Ordering::SeqCst)
     }
 
+    /// From now on the peer shows chunks of these bytes as those of whatever it is asked for.
+    pub fn shows(&self, peer: PeerId, bytes: Vec<u8>) {
+        lock(&self.documents).insert(peer, bytes);
+    }
+
+    pub fn proofs_asked(&self) -> usize {
+        self.proofs_asked.load(Ordering::SeqCst)
+    }
+
     pub fn kept(&self) -> Vec<Record> {
         lock(&self.kept).clone()
     }
@@ -134,7 +153,29 @@ impl Network for Script {
         })
     }
 
+    fn prove(
+        &self,
+        target: &PeerId,
+        _digest: [u8; 32],
+        draw: u64,
+        _budget: Duration,
+    ) -> BoxFuture<'static, Result<Option<Possession>, AskError>> {
+        self.proofs_asked.fetch_add(1, Ordering::SeqCst);
+        let shown = lock(&self.documents).get(target).map(|bytes| Possession::of(bytes, draw));
+        let silent = matches!(lock(&self.behaviours).get(target), Some(Behaviour::Silent));
+        Box::pin(async move {
+            if silent {
+                return std::future::pending().await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(shown)
+        })
+    }
+
     fn keep(&self, record: Record) -> Result<(), Error> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(Error::busy("the network"));
+        }
         lock(&self.kept).push(record);
         Ok(())
     }
@@ -169,15 +210,26 @@ pub struct Setup {
     pub resolvers: usize,
     pub key: NodeKey,
     pub store: Store,
+    pub wall_clock: WallClock,
+    /// Where the node is reached.
+    pub addrs: Arc<Mutex<Vec<Multiaddr>>>,
     pub is_amnesia: bool,
 }
 
 /// The running node.
 pub struct World {
     pub index: Index,
+    pub addrs: Arc<Mutex<Vec<Multiaddr>>>,
     pub script: Arc<Script>,
     pub live: Snapshot<LiveOptions>,
     pub kernel: KernelHandle,
+}
+
+/// A wall clock that shows this time now, and then goes so many times as fast as the clock of the runtime: records last
+/// for days, and the tasks of a node have something to do each second.
+pub fn wall_clock(from_ms: u64, speed: u64) -> WallClock {
+    let began = clock::now();
+    Arc::new(move || from_ms + began.elapsed().as_millis() as u64 * speed)
 }
 
 pub fn setup() -> Setup {
@@ -189,6 +241,8 @@ pub fn setup() -> Setup {
         resolvers: 8,
         key: NodeKey::generate().expect("randomness"),
         store: Store::in_memory(bounds).expect("memory"),
+        wall_clock: wall_clock(clock::unix_millis(), 1),
+        addrs: Arc::new(Mutex::new(vec![OWN_ADDR.parse().expect("an address")])),
         is_amnesia: true,
     }
 }
@@ -203,6 +257,11 @@ impl Setup {
             network: Some(Arc::clone(&self.script) as Arc<dyn Network>),
             upstreams: self.upstreams,
             key: self.key,
+            own_addresses: {
+                let addrs = Arc::clone(&self.addrs);
+                Arc::new(move || lock(&addrs).clone())
+            },
+            wall_clock: self.wall_clock,
             is_amnesia: self.is_amnesia,
             resolvers: self.resolvers,
             cache_bytes: self.options.cache_bytes.bytes(),
@@ -211,7 +270,7 @@ impl Setup {
         };
         let index = svc_index::install(&mut builder, options, live.clone());
         let kernel = builder.build().expect("a valid plan");
-        let world = World { index, script: self.script, live, kernel: kernel.handle() };
+        let world = World { index, addrs: self.addrs, script: self.script, live, kernel: kernel.handle() };
         let handle = kernel.handle();
         let script = async {
             let mut status = handle.watch_status();
@@ -256,6 +315,7 @@ pub fn vouched(content: ContentId, peer: PeerId, key: &NodeKey, sequence: u64) -
         peer,
         addrs: vec!["/ip4/192.0.2.1/tcp/4001".parse().expect("an address")],
         protocols: Vec::new(),
+        region: None,
         sequence,
         issued_ms: now_ms,
         expires_ms: now_ms + HOUR_MS,

@@ -47,6 +47,7 @@ impl Checks for ValueKind {
             ValueKind::Window { .. } => "a window of milliseconds",
             ValueKind::Filter => "a log filter",
             ValueKind::Digits { .. } => "a text of digits",
+            ValueKind::Word { .. } => "a word",
             ValueKind::Origin => "an address of the web",
             ValueKind::Nodes { .. } => "a list of nodes",
             ValueKind::LaneWords { .. } => "a list of lanes",
@@ -73,6 +74,9 @@ impl Checks for ValueKind {
             }
             ValueKind::Digits { count } => {
                 format!("{count} digits in quotation marks, such as \"{}\"", "0".repeat(*count))
+            }
+            ValueKind::Word { bytes_max } => {
+                format!("up to {bytes_max} lower-case letters, digits and hyphens, or \"\" for none")
             }
             ValueKind::Origin => "http:// or https:// with a host and perhaps a port, and no path".to_owned(),
             ValueKind::Nodes { count_max } => {
@@ -112,7 +116,7 @@ impl Checks for ValueKind {
             | ValueKind::Path
             | ValueKind::Choice(_)
             | ValueKind::Filter => Value::String(text.to_owned()),
-            ValueKind::Digits { .. } | ValueKind::Origin => Value::String(text.to_owned()),
+            ValueKind::Digits { .. } | ValueKind::Word { .. } | ValueKind::Origin => Value::String(text.to_owned()),
         }
     }
 
@@ -139,6 +143,7 @@ impl Checks for ValueKind {
             ValueKind::Window { max_ms } => inside(is_window(value, *max_ms)?),
             ValueKind::Filter => inside(is_filter(text(value)?)),
             ValueKind::Digits { count } => inside(is_digits(text(value)?, *count)),
+            ValueKind::Word { bytes_max } => inside(is_word(text(value)?, *bytes_max)),
             ValueKind::Origin => inside(is_origin(text(value)?)),
             ValueKind::Nodes { count_max } => {
                 let nodes = value.as_array().ok_or(Fault::WrongType)?.iter().map(text);
@@ -197,6 +202,11 @@ fn is_window(value: &Value, max_ms: u64) -> Result<bool, Fault> {
     let [low, high] = ends.as_slice() else { return Err(Fault::WrongType) };
     let fit = whole_in(low, 1, max_ms)? && whole_in(high, 1, max_ms)?;
     Ok(fit && low.as_integer() < high.as_integer())
+}
+
+fn is_word(text: &str, bytes_max: usize) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    text.len() <= bytes_max && text.bytes().all(is_allowed)
 }
 
 fn is_digits(text: &str, count: usize) -> bool {

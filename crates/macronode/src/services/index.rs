@@ -8,17 +8,18 @@ mod upstream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ron_api::{INDEX_SURFACE, OwnAddresses, Surface};
+use ron_api::{INDEX_SURFACE, Surface};
 use ron_auth::Capabilities;
+use ron_kernel::clock;
 use ron_kernel::metrics::MetricSpec;
 use ron_kernel::spec::{GateSpec, QueueSpec, ServiceSpec};
-use ron_store::{Bounds, Store};
-use ron_types::limits::records::{ADDRS_MAX, STORE_CACHE_BYTES};
+use ron_store::Store;
+use ron_types::limits::records::ADDRS_MAX;
 use svc_dht::Dht;
 use svc_index::capabilities::CAPABILITIES;
 use svc_index::config::Options;
 use svc_index::ports::{Network, Upstream};
-use svc_index::{IndexOptions, specs};
+use svc_index::{IndexOptions, OwnAddresses, specs};
 
 use self::ports::{DhtNetwork, IndexRecords};
 use self::upstream::{Router, system_trust};
@@ -101,6 +102,8 @@ impl Service for Index {
             network,
             upstreams: upstreams(options, node)?,
             key: node.key.clone(),
+            own_addresses: own_addresses(dht.clone()),
+            wall_clock: Arc::new(clock::unix_millis),
             is_amnesia,
             resolvers: options.resolvers,
             cache_bytes: options.cache_bytes.bytes(),
@@ -108,12 +111,11 @@ impl Service for Index {
             ingest_permits: config.value.permits_of(&specs::INGEST_GATE),
         };
         let index = svc_index::install(node.builder, fixed, live);
-        let own_addresses = own_addresses(dht.clone());
         if let Some(dht) = dht {
             dht.serve(Arc::new(IndexRecords { index: index.downgrade(), store, own: node.key.node_id().into() }));
         }
         let authority = node.authority.clone();
-        let routes: Routes = Box::new(move |plane| ron_api::index_routes(plane, index, authority, own_addresses));
+        let routes: Routes = Box::new(move |plane| ron_api::index_routes(plane, index, authority));
         Ok(routes.into())
     }
 }
@@ -123,23 +125,14 @@ fn own_addresses(dht: Option<Dht>) -> OwnAddresses {
     Arc::new(move || dht.iter().flat_map(Dht::listen_addrs).take(ADDRS_MAX).collect())
 }
 
-/// Bounds of the store, as configured.
-fn bounds(options: &Options) -> Bounds {
-    Bounds {
-        records_max: options.records_max,
-        manifests_bytes_max: options.manifests_bytes_max.bytes(),
-        cache_bytes: STORE_CACHE_BYTES,
-    }
-}
-
 fn open_store(folder: Option<PathBuf>, options: &Options) -> Result<Store, Failure> {
     let Some(folder) = folder else {
-        return Store::in_memory(bounds(options)).map_err(|error| Failure::new(Code::CannotStart, error.to_string()));
+        return Store::in_memory(options.bounds()).map_err(|error| Failure::new(Code::CannotStart, error.to_string()));
     };
     let unusable =
         |error: &dyn std::fmt::Display| Failure::new(Code::DataDirUnusable, format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(&folder).map_err(|error| unusable(&error))?;
-    let opened = Store::open(&folder.join(STORE_FILE), bounds(options)).map_err(|error| unusable(&error))?;
+    let opened = Store::open(&folder.join(STORE_FILE), options.bounds()).map_err(|error| unusable(&error))?;
     if let Some(lost) = opened.lost {
         tracing::error!("the records of the index were damaged and are begun anew: {lost}");
     }
@@ -172,6 +165,8 @@ mod tests {
             "index publish f --name n --addr /ip4/1.2.3.4/tcp/1 --addr /ip4/1.2.3.4/udp/1 --ttl 1h --protocol p",
             "index pin b3:00 --key k",
             "index unpin b3:00",
+            "index unprovide b3:00 --peer 12D3 --json",
+            "index name remove a",
             "index watch name:a --count 2",
             "index name set a b3:00 --ttl 1h --json",
             "index name get a",

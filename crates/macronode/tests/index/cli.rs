@@ -51,6 +51,9 @@ async fn a_file_is_published_resolved_and_pinned_by_commands_alone() {
     on(&node, &["index", "reindex", ABC_B3]).await.expect(0, &["reindex"]);
     on(&node, &["index", "capacity"]).await.expect(0, &["resolvers", "enough"]);
     assert!(json_of(&on(&node, &["index", "capacity", "--json"]).await)["workers"].is_number());
+    on(&node, &["index", "unprovide", ABC_B3]).await.expect(0, &["no longer said to be at 12D3KooW"]);
+    on(&node, &["index", "name", "remove", "site"]).await.expect(0, &["name:site@", "stands for nothing"]);
+    on(&node, &["index", "name", "get", "site"]).await.expect(70, &["MN0019"]);
     on(&node, &["top", "--once"]).await.expect(0, &["lookup", "bits"]);
 }
 

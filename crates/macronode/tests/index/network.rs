@@ -96,3 +96,47 @@ async fn a_walk_shows_who_keeps_a_record() {
     assert_eq!(walk["records"][0]["about"], record["about"], "{walk}");
     assert_eq!(walk["hops"].as_array().map(Vec::len), Some(1), "{walk}");
 }
+
+#[tokio::test]
+async fn what_one_node_withdraws_the_other_finds_no_more() {
+    let nodes = pair().await;
+    let own = crate::node::provide(&nodes[0], ABC_B3, &json!({})).await;
+    assert_eq!(own["renewed"], true, "no end was named: {own}");
+    let set = nodes[0].ask(Method::PUT, "/names/site", &json!({"value": ABC_B3})).await.json().expect("JSON");
+    assert_eq!(set["renewed"], true, "{set}");
+    let brief = nodes[0].ask(Method::PUT, "/names/brief", &json!({"value": ABC_B3, "ttl_s": 60})).await;
+    assert_eq!(brief.json().expect("JSON")["renewed"], false);
+    let name = format!("name:site%40{}", nodes[0].id);
+    found(&nodes[1], &name).await;
+    found(&nodes[1], ABC_B3).await;
+    for path in [format!("/providers/{ABC_B3}"), "/names/site".to_owned()] {
+        let gone = nodes[0].ask(Method::DELETE, &path, &Value::Null).await;
+        assert_eq!(gone.status, 200, "{path}: {}", gone.text());
+        assert_eq!(gone.json().expect("JSON")["renewed"], false);
+    }
+    for id in [name.as_str(), ABC_B3] {
+        eventually("the withdrawal at the other node", async || {
+            let answer = resolve(&nodes[1], &format!("{id}?fresh=true")).await;
+            (answer["outcome"] != "found").then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn the_nearest_peers_are_told_with_where_they_are() {
+    let nodes = pair().await;
+    let stats = nodes[1].ask(Method::GET, "/index/stats", &Value::Null).await.json().expect("JSON");
+    let path = format!("/routing/v1/dht/closest/peers/{ABC_CID}");
+    let ask = async |query: &str, accept: &str| {
+        crate::node::open(&nodes[0], Method::GET, &format!("{path}{query}"), &[("accept", accept)], "").await
+    };
+    let document = ask("", "application/json").await.json().expect("JSON");
+    let peers = document["Peers"].as_array().expect("a list");
+    assert_eq!((peers.len(), &peers[0]["ID"]), (1, &stats["peer_id"]), "all but the one that is asked: {document}");
+    assert!(!peers[0]["Addrs"].as_array().expect("addresses").is_empty(), "{document}");
+    let lines = ask("", "application/x-ndjson").await.text();
+    assert_eq!(lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<Value>>(), *peers);
+    let filtered = ask("?filter-addrs=webtransport", "application/json").await.json().expect("JSON");
+    assert_eq!(filtered, json!({"Peers": []}));
+}

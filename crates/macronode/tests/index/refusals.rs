@@ -27,6 +27,9 @@ async fn bodies_and_ids_are_read_strictly() {
         (Method::PUT, "/names/Site", json!({"value": ABC_B3})),
         (Method::PUT, "/names/site", json!({"value": ABC_B3, "sequence": 7})),
         (Method::PUT, "/names/site", json!({})),
+        (Method::DELETE, "/names/Site", Value::Null),
+        (Method::DELETE, "/providers/nonsense", Value::Null),
+        (Method::DELETE, &format!("{provider}?peer_id=nobody"), Value::Null),
         (Method::POST, "/admin/pin", json!({"id": "nonsense"})),
         (Method::POST, "/admin/pin", json!({"id": "name:a", "x": 1})),
         (Method::POST, "/resolve:batch", json!({"ids": []})),
@@ -76,12 +79,16 @@ async fn changes_need_a_right_and_a_signed_record_none() {
     assert_eq!(open(&node, Method::POST, "/admin/pin", &[JSON], r#"{"id":"name:a"}"#).await.status, 401);
     assert_eq!(open(&node, Method::GET, "/index/lookups", &[], "").await.status, 401);
     assert_eq!(open(&node, Method::PUT, &format!("/manifests/{ABC_B3}"), &[], "abc").await.status, 401);
+    assert_eq!(open(&node, Method::DELETE, &provider, &[], "").await.status, 401);
+    assert_eq!(open(&node, Method::DELETE, "/names/site", &[], "").await.status, 401);
     let namer = node.mint(&["index:name:name:site"], None).await;
     let as_namer = [("authorization", namer.as_str()), JSON];
     assert_eq!(open(&node, Method::POST, &provider, &as_namer, body).await.status, 403);
     assert_eq!(open(&node, Method::PUT, "/names/other", &as_namer, name.clone()).await.status, 403);
     let set = open(&node, Method::PUT, "/names/site", &as_namer, name).await;
     assert_eq!(set.status, 200, "{}", set.text());
+    assert_eq!(open(&node, Method::DELETE, &provider, &as_namer, "").await.status, 403);
+    assert_eq!(open(&node, Method::DELETE, "/names/other", &as_namer, "").await.status, 403);
     // A record that its owner signed needs no token; one that was changed is no record of the owner.
     let record = set.json().expect("JSON")["record_b64"].as_str().expect("a record").to_owned();
     let signed = |record: &str| json!({"record_b64": record}).to_string();

@@ -88,7 +88,12 @@ async fn nothing_is_an_answer_and_nonsense_is_refused() {
     assert!(lines.header("cache-control").starts_with("public, max-age=15, "));
     let nowhere = get(&node, &format!("/peers/{PEER}"), &[]).await;
     assert_eq!((nowhere.status, nowhere.json().expect("JSON")), (200, json!({"Peers": []})));
-    for path in ["/providers/nonsense", "/providers/b3:00", "/peers/nonsense", "/ipns/nonsense"] {
+    let nobody = get(&node, &format!("/dht/closest/peers/{unknown}"), &[]).await;
+    assert_eq!((nobody.status, nobody.json().expect("JSON")), (200, json!({"Peers": []})));
+    assert!(nobody.header("cache-control").starts_with("public, max-age=15, ") && is_open_to_pages(&nobody));
+    for path in
+        ["/providers/nonsense", "/providers/b3:00", "/peers/nonsense", "/ipns/nonsense", "/dht/closest/peers/nonsense"]
+    {
         let refused = get(&node, path, &[]).await;
         assert_eq!(refused.status, 422, "{path}: {}", refused.text());
         assert!(is_open_to_pages(&refused), "{path}");
@@ -108,6 +113,7 @@ async fn pages_of_others_may_ask_here_and_nowhere_else() {
     for (path, methods) in [
         (format!("/routing/v1/providers/{ABC_CID}"), "GET, OPTIONS"),
         (format!("/routing/v1/peers/{PEER}"), "GET, OPTIONS"),
+        (format!("/routing/v1/dht/closest/peers/{PEER}"), "GET, OPTIONS"),
         (format!("/routing/v1/ipns/{PEER}"), "GET, PUT, OPTIONS"),
     ] {
         let preflight = open(&node, Method::OPTIONS, &path, &page, "").await;

@@ -121,7 +121,7 @@ async fn what_is_said_of_the_node_itself_is_found_by_its_name() {
     assert_eq!(resolve(&node, ABC_B3).await["providers"][0]["peer_id"], stats["peer_id"]);
     let page = open(&node, Method::GET, "/index", &[], "").await;
     assert!(page.status == 200 && page.header("content-security-policy").starts_with("default-src 'none'"));
-    for file in ["page.mjs", "course.mjs", "page.css"] {
+    for file in ["page.mjs", "course.mjs", "live.mjs", "page.css", "frame.css"] {
         assert_eq!(open(&node, Method::GET, &format!("/index/page/{file}"), &[], "").await.status, 200, "{file}");
     }
     let capacity = open(&node, Method::GET, "/index/capacity", &[("authorization", &bearer)], "").await;

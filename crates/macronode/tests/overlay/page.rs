@@ -46,9 +46,12 @@ async fn the_page_holds_no_data_and_runs_no_script_but_its_own() {
     let policy = page.header("content-security-policy");
     assert!(policy.starts_with("default-src 'none'; script-src 'self'") && !policy.contains("unsafe"), "{policy}");
     assert!(!page.text().contains(&member.id), "it knows the node");
-    for (file, media_type) in
-        [("page.mjs", "text/javascript"), ("mesh.mjs", "text/javascript"), ("page.css", "text/css")]
-    {
+    for (file, media_type) in [
+        ("page.mjs", "text/javascript"),
+        ("mesh.mjs", "text/javascript"),
+        ("live.mjs", "text/javascript"),
+        ("frame.css", "text/css"),
+    ] {
         let reply = get(&member, &format!("/overlay/page/{file}")).await;
         assert!(reply.status == 200 && reply.header("content-type").starts_with(media_type), "{file}");
     }

@@ -2,7 +2,7 @@
 
 use ron_types::limits::records::LABEL_BYTES_MAX;
 
-use super::{RecordError, SIGNATURE_BYTES, lifetime_ms, signed_bytes};
+use super::{RecordError, SIGNATURE_BYTES, TTL_MAX_MS, lifetime_ms, signed_bytes};
 use crate::bytes_io::{Reader, put_bytes, put_number};
 use crate::content_id::CID_BYTES_MAX;
 use crate::name::is_label;
@@ -23,7 +23,7 @@ pub struct NameRecord {
     pub sequence: u64,
     /// Unix milliseconds at which it was signed.
     pub issued_ms: u64,
-    /// Unix milliseconds at which it is over.
+    /// Unix milliseconds at which it is over; that of `issued_ms` takes the name back.
     pub expires_ms: u64,
     /// Ed25519 signature over all of the above.
     pub signature: [u8; SIGNATURE_BYTES],
@@ -54,6 +54,16 @@ impl NameRecord {
     /// Position of the name in the key space.
     pub fn key(&self) -> Key {
         Key::of_owned_label(&self.owner, &self.label)
+    }
+
+    /// Whether it takes back what earlier records said: the name stands for nothing from then on.
+    pub fn withdraws(&self) -> bool {
+        self.expires_ms == self.issued_ms
+    }
+
+    /// Unix milliseconds until which a node keeps it: a withdrawal outlasts all that it can withdraw.
+    pub fn kept_until_ms(&self) -> u64 {
+        if self.withdraws() { self.issued_ms.saturating_add(TTL_MAX_MS) } else { self.expires_ms }
     }
 
     /// Whether it keeps its bounds and is signed by its owner. Time is for [`crate::Record::verify`] to judge.

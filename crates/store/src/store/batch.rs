@@ -12,10 +12,11 @@ use super::tables::{
     self, ExpiringRow, KIND_REMEMBERED, OtherRow, ProviderRow, Providers, expiring_row, hour_name, hour_of, kind_row,
     split_end, with_end,
 };
-use super::{Applied, Bounds, Change, Counts, Provided, StoreError};
-use crate::{ContentId, Key, Record, Subject, TTL_MAX_MS};
+use super::{Applied, Bounds, Change, Counts, StoreError};
+use crate::{ContentId, Record, Subject, TTL_MAX_MS};
 
 mod expire;
+mod kept;
 mod others;
 mod providers;
 
@@ -41,6 +42,7 @@ pub(super) struct Batch<'a> {
     expiring: Rows<'a, ExpiringRow, ()>,
     labels: Rows<'a, [u8], ()>,
     provided: Rows<'a, [u8; 32], &'static [u8]>,
+    named: Table<'a, &'static str, &'static [u8]>,
     manifests: Rows<'a, [u8], &'static [u8]>,
     pins: Table<'a, &'static str, u64>,
     remembered: Rows<'a, [u8; 32], &'static [u8]>,
@@ -72,6 +74,7 @@ impl<'a> Batch<'a> {
             expiring: transaction.open_table(tables::EXPIRING)?,
             labels: transaction.open_table(tables::LABELS)?,
             provided: transaction.open_table(tables::PROVIDED)?,
+            named: transaction.open_table(tables::NAMED)?,
             manifests: transaction.open_table(tables::MANIFESTS)?,
             pins: transaction.open_table(tables::PINS)?,
             remembered: transaction.open_table(tables::REMEMBERED)?,
@@ -90,6 +93,9 @@ impl<'a> Batch<'a> {
             Change::Put(record) => self.put_other(record),
             Change::Provide(provided) => self.provide(provided),
             Change::Withdraw(key) => self.withdraw(key),
+            Change::KeepName { label, value } => self.keep_name(label, value),
+            Change::DropName(label) => self.drop_name(label),
+            Change::Renew(record) => self.renew(record),
             Change::Manifest { content, bytes } => self.put_manifest(content, bytes),
             Change::Forget(content) => self.forget(content),
             Change::Pin(subject) => self.pin(subject),
@@ -114,30 +120,6 @@ impl<'a> Batch<'a> {
                 Ok(entry.insert(self.transaction.open_table(Providers::new(&hour_name(hour)))?))
             }
         }
-    }
-
-    fn provide(&mut self, provided: &Provided) -> Result<Applied, StoreError> {
-        let (key, value) = (provided.content.key(), provided.encode());
-        if Provided::decode(&value).is_err() {
-            return Ok(Applied::Refused);
-        }
-        let old = self.provided.get(&key.0)?.map(|old| old.value() == value);
-        match old {
-            Some(true) => return Ok(Applied::Same),
-            Some(false) => {}
-            None if self.counts.provided >= PINS_MAX => return Ok(Applied::Full),
-            None => self.counts.provided += 1,
-        }
-        self.provided.insert(&key.0, value.as_slice())?;
-        Ok(Applied::Stored)
-    }
-
-    fn withdraw(&mut self, key: &Key) -> Result<Applied, StoreError> {
-        if self.provided.remove(&key.0)?.is_none() {
-            return Ok(Applied::Same);
-        }
-        self.counts.provided -= 1;
-        Ok(Applied::Stored)
     }
 
     fn put_manifest(&mut self, content: &ContentId, bytes: &[u8]) -> Result<Applied, StoreError> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use redb::backends::InMemoryBackend;
-use redb::{Builder, Database, DatabaseError, ReadableTable as _, WriteTransaction};
+use redb::{Builder, Database, DatabaseError, ReadableTable as _, TableHandle as _, WriteTransaction};
 
 use super::snapshot::Snapshot;
 use super::{Bounds, Inner, Store, StoreError, StoreOpened, guarded, tables};
@@ -50,6 +50,7 @@ pub(super) fn make_tables(transaction: &WriteTransaction) -> Result<(), StoreErr
     transaction.open_table(tables::EXPIRING)?;
     transaction.open_table(tables::LABELS)?;
     transaction.open_table(tables::PROVIDED)?;
+    transaction.open_table(tables::NAMED)?;
     transaction.open_table(tables::MANIFESTS)?;
     transaction.open_table(tables::PINS)?;
     transaction.open_table(tables::REMEMBERED)?;
@@ -71,7 +72,12 @@ fn store_of(database: Database, path: Option<PathBuf>, bounds: Bounds) -> Result
     transaction.set_quick_repair(true);
     let layout = transaction.open_table(tables::META)?.get(tables::META_LAYOUT)?.map(|layout| layout.value());
     match layout {
-        Some(tables::LAYOUT) => transaction.abort()?,
+        Some(tables::LAYOUT) if has_table(&transaction, tables::NAMED.name())? => transaction.abort()?,
+        // A file from before names were kept standing has all tables but one.
+        Some(tables::LAYOUT) => {
+            make_tables(&transaction)?;
+            transaction.commit()?;
+        }
         Some(other) => return Err(StoreError::Damaged(format!("its layout is {other}, not {}", tables::LAYOUT))),
         None if transaction.list_tables()?.count() > 1 => {
             return Err(StoreError::Damaged("it has tables and no layout".to_owned()));
@@ -83,6 +89,10 @@ fn store_of(database: Database, path: Option<PathBuf>, bounds: Bounds) -> Result
     }
     let snapshot = ArcSwap::from_pointee(Snapshot::take(&database, None)?);
     Ok(Store { inner: Arc::new(Inner { database, path, bounds, writer: Mutex::new(()), snapshot }) })
+}
+
+fn has_table(transaction: &WriteTransaction, name: &str) -> Result<bool, StoreError> {
+    Ok(transaction.list_tables()?.any(|table| table.name() == name))
 }
 
 /// Renames the file to the first name with a number that is free, and drops the note about it.

@@ -23,6 +23,7 @@ pub(super) struct Snapshot {
     others: ReadOnlyTable<&'static OtherRow, &'static [u8]>,
     labels: ReadOnlyTable<&'static [u8], ()>,
     provided: ReadOnlyTable<&'static [u8; 32], &'static [u8]>,
+    named: ReadOnlyTable<&'static str, &'static [u8]>,
     manifests: ReadOnlyTable<&'static [u8], &'static [u8]>,
     pins: ReadOnlyTable<&'static str, u64>,
     remembered: ReadOnlyTable<&'static [u8; 32], &'static [u8]>,
@@ -43,6 +44,7 @@ impl Snapshot {
         let manifests_bytes = transaction.open_table(tables::META)?.get(tables::META_MANIFESTS_BYTES)?;
         let others = transaction.open_table(tables::OTHERS)?;
         let provided = transaction.open_table(tables::PROVIDED)?;
+        let named = transaction.open_table(tables::NAMED)?;
         let manifests = transaction.open_table(tables::MANIFESTS)?;
         let pins = transaction.open_table(tables::PINS)?;
         let remembered = transaction.open_table(tables::REMEMBERED)?;
@@ -50,6 +52,7 @@ impl Snapshot {
             providers: providers as usize,
             others: others.len()? as usize,
             provided: provided.len()? as usize,
+            named: named.len()? as usize,
             manifests: manifests.len()? as usize,
             manifests_bytes: manifests_bytes.map_or(0, |bytes| bytes.value()) as usize,
             pins: pins.len()? as usize,
@@ -58,7 +61,7 @@ impl Snapshot {
         let unlearned = hours.iter().map(|(hour, _)| *hour);
         let masks = masks.unwrap_or_else(|| Arc::new(Masks::new(counts.providers, unlearned)));
         let labels = transaction.open_table(tables::LABELS)?;
-        Ok(Snapshot { hours, masks, counts, others, labels, provided, manifests, pins, remembered })
+        Ok(Snapshot { hours, masks, counts, others, labels, provided, named, manifests, pins, remembered })
     }
 
     pub(super) fn providers(&self, key: &Key, now_ms: u64, max: usize) -> Result<Vec<ProviderRecord>, StoreError> {
@@ -114,8 +117,9 @@ impl Snapshot {
             let label = row.value().get(32..).and_then(|label| std::str::from_utf8(label).ok());
             let label = label.ok_or_else(|| StoreError::Damaged("a row is no label".to_owned()))?;
             let key = Key::of_owned_label(owner, label);
-            if let Some(Record::Name(record)) = self.other(RecordKind::Name, &key, now_ms)? {
-                records.push(record);
+            match self.other(RecordKind::Name, &key, now_ms)? {
+                Some(Record::Name(record)) if !record.withdraws() => records.push(record),
+                _ => {}
             }
         }
         Ok(records)
@@ -160,6 +164,18 @@ impl Snapshot {
             if after != Some(Key(*key.value())) {
                 found.push((Key(*key.value()), Provided::decode(value.value()).map_err(damaged)?));
             }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn named(&self, after: Option<&str>, max: usize) -> Result<Vec<(String, ContentId)>, StoreError> {
+        let mut found = Vec::new();
+        // A label has no zero byte, so the first row behind that of `after` is the next one.
+        let first = after.map(|label| format!("{label}\0")).unwrap_or_default();
+        for row in self.named.range::<&str>(first.as_str()..)?.take(max) {
+            let (label, value) = row?;
+            let value = ContentId::from_cid_bytes(value.value()).map_err(damaged)?;
+            found.push((label.value().to_owned(), value));
         }
         Ok(found)
     }

@@ -36,6 +36,8 @@ pub(super) const EXPIRING: TableDefinition<'static, &ExpiringRow, ()> = TableDef
 pub(super) const LABELS: TableDefinition<'static, &[u8], ()> = TableDefinition::new("labels");
 /// What this node provides, by key.
 pub(super) const PROVIDED: ById = TableDefinition::new("provided");
+/// Names of its own that this node keeps standing: label to content.
+pub(super) const NAMED: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("named");
 /// Manifests by multihash.
 pub(super) const MANIFESTS: ByBytes = TableDefinition::new("manifests");
 /// Texts of pinned subjects, with the Unix milliseconds of when they were pinned.

@@ -102,6 +102,7 @@ fn record() -> impl Strategy<Value = Record> {
                 peer: public_key(peer).peer_id(),
                 addrs,
                 protocols: vec![],
+                region: None,
                 sequence,
                 issued_ms,
                 expires_ms: if is_withdrawal { issued_ms } else { issued_ms + (ttl_h * HOUR_MS / 2).min(TTL_MAX_MS) },

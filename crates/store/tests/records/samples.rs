@@ -1,6 +1,7 @@
 //! Keys and records to test with.
 
 use proptest::collection::vec;
+use proptest::option::of;
 use proptest::prelude::*;
 use ron_store::{
     ContentId, IpnsRecord, Key, Multiaddr, NameRecord, PeerRecord, ProviderFields, ProviderRecord, PublicKey, Record,
@@ -41,12 +42,12 @@ pub fn label() -> impl Strategy<Value = String> {
 }
 
 pub fn provider() -> impl Strategy<Value = ProviderRecord> {
-    let said = (vec(addr(), 0..=8), vec("[!-~]{1,64}", 0..=8), any::<u64>(), 1..=TTL_MAX_MS);
-    (any::<[u8; 32]>(), any::<bool>(), said).prop_map(|(key, vouched, (addrs, protocols, sequence, ttl_ms))| {
+    let said = (vec(addr(), 0..=8), vec("[!-~]{1,64}", 0..=8), any::<u64>(), 1..=TTL_MAX_MS, of("[a-z0-9-]{1,32}"));
+    (any::<[u8; 32]>(), any::<bool>(), said).prop_map(|(key, vouched, (addrs, protocols, sequence, ttl_ms, region))| {
         let peer = if vouched { "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N" } else { "" };
         let peer = peer.parse().unwrap_or_else(|_| public_key(1).peer_id());
         let (issued_ms, expires_ms) = (NOW_MS, NOW_MS + ttl_ms);
-        let fields = ProviderFields { key: Key(key), peer, addrs, protocols, sequence, issued_ms, expires_ms };
+        let fields = ProviderFields { key: Key(key), peer, addrs, protocols, region, sequence, issued_ms, expires_ms };
         ProviderRecord::sign(fields, &signer(1)).expect("a record within its bounds")
     })
 }

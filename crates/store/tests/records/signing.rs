@@ -15,6 +15,7 @@ fn fields() -> ProviderFields {
         peer: public_key(1).peer_id(),
         addrs: vec!["/ip4/192.0.2.17/tcp/4001".parse().expect("an address")],
         protocols: vec!["transport-bitswap".to_owned()],
+        region: None,
         sequence: 1,
         issued_ms: NOW_MS,
         expires_ms: NOW_MS + 1_000,
@@ -43,6 +44,9 @@ fn bounds_hold_when_signing_and_when_verifying() {
     assert_eq!(sign(|fields| fields.protocols = vec!["a".to_owned(); 9]), Err(RecordError::Protocols));
     assert_eq!(sign(|fields| fields.protocols = vec!["a b".to_owned()]), Err(RecordError::Protocols));
     assert_eq!(sign(|fields| fields.protocols = vec!["a".repeat(65)]), Err(RecordError::Protocols));
+    for region in ["", "Europe", "eu_west", &"a".repeat(33)] {
+        assert_eq!(sign(|fields| fields.region = Some(region.to_owned())), Err(RecordError::Region), "{region}");
+    }
     assert_eq!(sign(|fields| fields.expires_ms = NOW_MS - 1), Err(RecordError::Lifetime));
     assert_eq!(sign(|fields| fields.expires_ms = NOW_MS + TTL_MAX_MS + 1), Err(RecordError::Lifetime));
     assert_eq!(
@@ -52,6 +56,22 @@ fn bounds_hold_when_signing_and_when_verifying() {
     let mut record = sign(|_| {}).expect("a record");
     record.addrs = vec![addr; 9];
     assert_eq!(record.verify(), Err(RecordError::Addresses));
+}
+
+#[test]
+fn a_region_is_signed_and_a_record_without_one_has_its_old_form() {
+    let plain = sign(|_| {}).expect("a record");
+    let placed = sign(|fields| fields.region = Some("eu-west".to_owned())).expect("a record");
+    assert_eq!(plain.encode()[64], 0, "the key, the signer, then what stands in the record");
+    assert_eq!(placed.encode().len(), plain.encode().len() + 1 + "eu-west".len());
+    let read = ProviderRecord::decode(&placed.encode()).expect("its own form");
+    assert_eq!((read.region.as_deref(), read.verify()), (Some("eu-west"), Ok(())));
+    let moved = ProviderRecord { region: Some("eu-east".to_owned()), ..placed };
+    assert_eq!(moved.verify(), Err(RecordError::Signature));
+    assert_eq!(ProviderRecord { region: None, ..moved }.verify(), Err(RecordError::Signature));
+    let mut unknown_form = plain.encode();
+    unknown_form[64] = 4;
+    assert_eq!(ProviderRecord::decode(&unknown_form), Err(RecordError::Malformed));
 }
 
 #[test]

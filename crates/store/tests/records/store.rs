@@ -33,6 +33,7 @@ fn provider(key: u8, peer: u16, signer: u16) -> ProviderRecord {
         peer: key_of(peer).peer_id(),
         addrs: vec!["/ip4/192.0.2.17/tcp/4001".parse::<Multiaddr>().expect("an address")],
         protocols: vec![],
+        region: None,
         sequence: 1,
         issued_ms: NOW_MS,
         expires_ms: NOW_MS + HOUR_MS,
@@ -199,8 +200,69 @@ fn pins_names_and_provided_content_are_listed_in_pages() {
     assert_eq!(apply(&store, Change::Withdraw(keys[0]), NOW_MS), Applied::Stored);
     assert_eq!(apply(&store, Change::Withdraw(keys[0]), NOW_MS), Applied::Same);
     assert_eq!(store.counts().provided, 2);
+    let names =
+        [("a", 1), ("a/b", 2), ("b", 3)].map(|(label, value)| (label.to_owned(), ContentId::of_bytes(&[value])));
+    for (label, value) in names.clone() {
+        assert_eq!(apply(&store, Change::KeepName { label: label.clone(), value }, NOW_MS), Applied::Stored);
+        assert_eq!(apply(&store, Change::KeepName { label, value }, NOW_MS), Applied::Same);
+    }
+    assert_eq!(store.named(None, 10).expect("names"), names);
+    assert_eq!(store.named(Some("a"), 1).expect("names"), names[1..2]);
+    assert_eq!(apply(&store, Change::DropName("a".to_owned()), NOW_MS), Applied::Stored);
+    assert_eq!(apply(&store, Change::DropName("a".to_owned()), NOW_MS), Applied::Same);
+    let wrong = Change::KeepName { label: "No".to_owned(), value: names[0].1 };
+    assert_eq!((apply(&store, wrong, NOW_MS), store.counts().named), (Applied::Refused, 2));
     let endless = Provided { ttl_ms: u64::MAX, ..provided(9) };
     assert_eq!(apply(&store, Change::Provide(endless), NOW_MS), Applied::Refused);
+}
+
+#[test]
+fn only_what_the_node_still_says_is_renewed() {
+    let store = memory();
+    let content = ContentId::of_bytes(b"abc");
+    let record = |sequence| ProviderRecord { key: content.key(), sequence, ..provider(1, 1, 1) };
+    let renew = |sequence| Change::Renew(Record::Provider(record(sequence)));
+    assert_eq!(apply(&store, renew(1), NOW_MS), Applied::Refused, "nobody said so");
+    let provided = Provided { content, addrs: vec![], protocols: vec![], ttl_ms: HOUR_MS };
+    apply(&store, Change::Provide(provided), NOW_MS);
+    assert_eq!(apply(&store, renew(2), NOW_MS), Applied::Stored);
+    assert_eq!(apply(&store, renew(1), NOW_MS), Applied::Older);
+    apply(&store, Change::Withdraw(content.key()), NOW_MS);
+    assert_eq!(apply(&store, renew(3), NOW_MS), Applied::Refused, "signed before the withdrawal was written");
+
+    let name = |value: &[u8], sequence| {
+        let value = ContentId::of_bytes(value);
+        let record = NameRecord::sign("app", value, sequence, NOW_MS, NOW_MS + HOUR_MS, &signer(1));
+        Change::Renew(Record::Name(record.expect("within bounds")))
+    };
+    assert_eq!(apply(&store, name(b"one", 1), NOW_MS), Applied::Refused);
+    let value = ContentId::of_bytes(b"one");
+    apply(&store, Change::KeepName { label: "app".to_owned(), value }, NOW_MS);
+    assert_eq!(apply(&store, name(b"one", 1), NOW_MS), Applied::Stored);
+    assert_eq!(apply(&store, name(b"two", 2), NOW_MS), Applied::Refused, "it stands for something else");
+}
+
+#[test]
+fn a_name_that_was_taken_back_stands_for_nothing_and_older_records_do_not_return() {
+    let store = memory();
+    let owner = public_key(1);
+    let record = |sequence, ttl_ms| {
+        let record = NameRecord::sign("app", ContentId::of_bytes(b"x"), sequence, NOW_MS, NOW_MS + ttl_ms, &signer(1));
+        record.expect("within bounds")
+    };
+    let put = |record: NameRecord, now_ms| apply(&store, Change::Put(Record::Name(record)), now_ms);
+    assert_eq!(put(record(1, HOUR_MS), NOW_MS), Applied::Stored);
+    let withdrawal = record(2, 0);
+    assert!(withdrawal.withdraws() && Record::Name(withdrawal.clone()).verify(NOW_MS + HOUR_MS).is_ok());
+    assert_eq!(put(withdrawal.clone(), NOW_MS), Applied::Stored);
+    assert_eq!(put(record(1, HOUR_MS), NOW_MS + 1), Applied::Older);
+    assert_eq!(store.name(&owner, "app", NOW_MS).expect("an answer"), None);
+    assert_eq!(store.names(&owner, None, 10, NOW_MS).expect("an answer"), []);
+    assert_eq!(store.name_or_withdrawal(&owner, "app", NOW_MS).expect("an answer"), Some(withdrawal.clone()));
+    let (from, to) = (Key([0; 32]), Key([255; 32]));
+    let handed_on = store.records_in(from, to, 10, NOW_MS).expect("records");
+    assert_eq!(handed_on, [Record::Name(withdrawal)], "other nodes hear of it");
+    assert_eq!(store.records_in(from, to, 10, NOW_MS + TTL_MAX_MS).expect("records"), [], "until nothing older lives");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ron_store::wire::{ANSWER_BYTES_MAX, Answer, AskError, Question, REQUEST_BYTES_MAX, Reply, Request};
-use ron_store::{IpnsRecord, Key, PeerId, PublicKey, Record};
+use ron_store::{IpnsRecord, Key, PeerId, Possession, PublicKey, Record};
 
 use crate::samples::{IpnsParts, label, peer, public_key, record};
 
@@ -35,6 +35,9 @@ fn answer() -> impl Strategy<Value = Answer> {
             .prop_map(|(records, closer)| Answer::Reply(Reply { records, closer })),
         (any::<u32>(), any::<u32>()).prop_map(|(kept, refused)| Answer::Kept { kept, refused }),
         prop::sample::select(errors).prop_map(Answer::Refused),
+        (vec(any::<u8>(), 0..9000), any::<u64>())
+            .prop_map(|(content, draw)| Answer::Possession(Some(Box::new(Possession::of(&content, draw))))),
+        Just(Answer::Possession(None)),
     ]
 }
 
@@ -59,7 +62,7 @@ fn requests_to_keep_are_as_few_as_can_be() {
     let requests = Request::to_keep(vec![large(); 20]);
     let kept = requests.iter().map(|request| match request {
         Request::Keep { records } => records.len(),
-        Request::Ask { .. } => 0,
+        Request::Ask { .. } | Request::Prove { .. } => 0,
     });
     assert_eq!(kept.collect::<Vec<_>>(), [6, 6, 6, 2]);
     assert!(requests.iter().all(|request| request.encode().is_ok_and(|bytes| bytes.len() <= REQUEST_BYTES_MAX)));
@@ -85,8 +88,10 @@ proptest! {
         question in question(),
         budget_ms in any::<u32>(),
         records in vec(record(), 1..8),
+        (digest, draw) in any::<([u8; 32], u64)>(),
     ) {
-        for request in [Request::Ask { question, budget_ms }, Request::Keep { records }] {
+        let prove = Request::Prove { digest, draw, budget_ms };
+        for request in [Request::Ask { question, budget_ms }, Request::Keep { records }, prove] {
             let bytes = request.encode().expect("within the bounds");
             prop_assert_eq!(Request::decode(&bytes), Ok(request));
             prop_assert!(Request::decode(&bytes[..bytes.len() - 1]).is_err());

@@ -36,6 +36,8 @@ pub const ASKS_PER_PEER_PER_SECOND: u64 = 1000;
 pub const ASKS_PER_PEER_WAITING_MAX: usize = 48;
 /// Records that one node may offer in a second, sustained: each costs a signature.
 pub const OFFERED_PER_PEER_PER_SECOND: u64 = 4096;
+/// A proof of possession costs as much as this many offered records: a mebibyte is hashed for it.
+pub const PROOF_COSTS_RECORDS: u64 = 64;
 /// Questions of other nodes that wait for an answer.
 pub const ASKED_CAPACITY: usize = 512;
 /// Bytes of the offers among them.

@@ -52,6 +52,16 @@ pub const INGEST_BATCH_MAX: usize = 256;
 pub const INGEST_WAITERS_MAX: usize = 1024;
 /// Time a publication has to be written.
 pub const INGEST_DEADLINE: Duration = Duration::from_secs(2);
+/// Providers of one answer that are asked for a chunk of what they say they have.
+pub const PROBES_PER_ANSWER_MAX: usize = 3;
+/// Time a provider has to show the chunk.
+pub const PROBE_TIME: Duration = Duration::from_secs(1);
+/// Time for which it is remembered what a provider showed.
+pub const POSSESSION_TTL: Duration = Duration::from_secs(600);
+/// Peers of an answer to who is nearest to a key.
+pub const CLOSEST_PEERS_MAX: usize = 20;
+/// Questions who is nearest to a key that are answered at once.
+pub const CLOSEST_AT_ONCE_MAX: usize = 32;
 /// Lookups that the live page can draw.
 pub const RECENT_MAX: usize = 64;
 /// Seconds over which the load of the resolvers is averaged.
@@ -66,6 +76,12 @@ pub const ADDRESSES_MAX: usize = 65_536;
 pub const IDEMPOTENCY_WINDOW: Duration = Duration::from_secs(24 * 3600);
 /// Longest idempotency key, in bytes.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+/// Records of this node that are signed anew in a second.
+pub const RENEWALS_PER_SECOND: usize = 128;
+/// Records of this node of which it is looked in a second whether they end soon.
+pub const RENEWALS_LOOKED_AT_PER_SECOND: usize = 512;
+/// Pause after all that this node says was looked at.
+pub const RENEWAL_PAUSE: Duration = Duration::from_secs(60);
 /// Time a provider record holds where nobody says.
 pub const PROVIDER_TTL: Duration = Duration::from_secs(24 * 3600);
 /// Time a name holds where nobody says.
@@ -73,4 +89,10 @@ pub const NAME_TTL: Duration = super::records::TTL_MAX;
 
 const _: () = assert!(ANSWER_MARGIN.as_millis() <= 50, "the deadline holds within 50 ms");
 const _: () = assert!(UNKNOWN_TTL.as_millis() < ABSENT_TTL.as_millis(), "not to know is worth less than to know");
+// What the node says itself is renewed at the latest with 3/8 of its life left.
+const RENEWED_IN_S: usize = PROVIDER_TTL.as_secs() as usize * 3 / 8;
+const SAID_MAX: usize = 2 * super::records::PINS_MAX;
+const _: () = assert!(SAID_MAX / RENEWALS_PER_SECOND < RENEWED_IN_S, "all that a node says can be renewed in time");
+const _: () = assert!(SAID_MAX / RENEWALS_LOOKED_AT_PER_SECOND < RENEWED_IN_S / 2, "and is looked at in time");
+const _: () = assert!(2 * RENEWALS_PER_SECOND <= super::INDEX_INGEST_CAPACITY, "and leaves room for callers");
 const _: () = assert!(INGEST_BATCH_MAX >= super::INDEX_INGEST_CAPACITY, "a drain writes what waits in one go");

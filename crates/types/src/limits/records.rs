@@ -16,6 +16,8 @@ pub const ADDR_BYTES_MAX: usize = 128;
 pub const PROTOCOLS_MAX: usize = 8;
 /// Longest name of a protocol.
 pub const PROTOCOL_BYTES_MAX: usize = 64;
+/// Longest name of a region.
+pub const REGION_BYTES_MAX: usize = 32;
 /// Longest time that a record may last, and that any record of others is kept.
 pub const TTL_MAX: Duration = Duration::from_secs(48 * 3600);
 /// A record issued further in the future than this is refused: a clock may be off, but not by more.
@@ -28,6 +30,8 @@ pub const PROVIDERS_PER_KEY_MAX: usize = 64;
 pub const RECORDS_MAX: usize = 10_000_000;
 /// Largest manifest.
 pub const MANIFEST_BYTES_MAX: usize = MIB;
+/// Hashes between a chunk of 1 KiB of the largest manifest and its root.
+pub const POSSESSION_DEPTH_MAX: usize = 10;
 /// Bytes of all manifests that the store keeps unless told otherwise.
 pub const MANIFESTS_BYTES_MAX: usize = 1024 * MIB;
 /// Pins that the store keeps, and keys that the node itself provides.
@@ -47,6 +51,7 @@ pub const WIRE_RECORDS_MAX: usize = 64;
 /// Closer peers named in one answer of the index protocol.
 pub const CLOSER_MAX: usize = 20;
 
+const _: () = assert!(MANIFEST_BYTES_MAX <= 1024 << POSSESSION_DEPTH_MAX, "every chunk of a manifest can be proved");
 const _: () = assert!(IPNS_BYTES_MAX * 2 < REQUEST_BYTES_MAX, "any one record fits into a request");
 const _: () = assert!(MANIFEST_BYTES_MAX <= super::BODY_BYTES_MAX, "a manifest can be sent in one request");
 const _: () = assert!(PROVIDERS_PER_KEY_MAX <= WIRE_RECORDS_MAX, "all providers of a key fit into one answer");

@@ -1,36 +1,7 @@
 // The mesh around one node, looked at every second.
-//
-// Everything the node answers is text to this page: it is put into the document as text, never as markup.
 
+import { $, ask, element, live } from "./live.mjs";
 import { linkOf, mesh, short } from "./mesh.mjs";
-
-const $ = (id) => document.getElementById(id);
-const LOOK_EVERY_MS = 1000;
-
-/** The token lives here and nowhere else. */
-let token = "";
-/** The timer of the next look, so that there is one at most. */
-let timer;
-
-function element(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
-  Object.entries(attributes).forEach(([key, value]) => node.setAttribute(key, value));
-  node.append(...children.flat());
-  return node;
-}
-
-async function look() {
-  const headers = { accept: "application/json" };
-  if (token) {
-    headers.authorization = `Bearer ${token}`;
-  }
-  const response = await fetch("/overlay/peers", { headers, credentials: "omit", cache: "no-store", redirect: "error" });
-  const body = await response.json().catch(() => ({}));
-  if (!response.ok) {
-    throw Object.assign(new Error(body.detail ?? `The node answers ${response.status}.`), { status: response.status });
-  }
-  return body;
-}
 
 /** Keeps the chosen lane while it exists. */
 function showLanes(peers) {
@@ -91,41 +62,7 @@ function show({ node_id: nodeId, listen, peers }) {
   $("drawing").replaceChildren(mesh(nodeId, peers, lane));
   $("table").replaceChildren(peers.length > 0 ? table(peers, lane)
     : element("p", { class: "faint" }, "No peers. Add one with macronode overlay connect NODEID@HOST:PORT."));
-  $("access").hidden = true;
-  $("mesh").hidden = $("peers").hidden = false;
 }
 
-async function turn() {
-  clearTimeout(timer);
-  try {
-    show(await look());
-  } catch (error) {
-    $("status").className = "bad";
-    $("status").textContent = error.status === undefined ? "The node does not answer." : error.message;
-    if (error.status === 401 || error.status === 403) {
-      // Asked for a token once; without a new one there is nothing to try again.
-      $("access").hidden = false;
-      $("mesh").hidden = $("peers").hidden = true;
-      return;
-    }
-  }
-  timer = setTimeout(turn, LOOK_EVERY_MS);
-}
-
-$("token-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  token = $("token").value.trim();
-  $("token").value = "";
-  turn();
-});
+const turn = live(async () => show(await ask("/overlay/peers")), ["mesh", "peers"]);
 $("lane").addEventListener("change", turn);
-
-// A link may bring the token behind its hash, which browsers send to nobody; it does not stay in the address.
-const given = new URLSearchParams(location.hash.slice(1)).get("token");
-if (given) {
-  token = given;
-  history.replaceState(null, "", location.pathname);
-  turn();
-} else {
-  $("token").focus();
-}

@@ -233,16 +233,16 @@ fn browsers_get_the_page_and_programs_the_data() {
 
 #[test]
 fn the_page_asks_for_files_that_exist_and_for_nothing_elsewhere() {
-    let texts = FILES.iter().map(|(.., text)| *text).chain([HTML]);
+    let texts = FILES.files.iter().map(|(.., text)| *text).chain([FILES.html]);
     for text in texts {
         for (at, _) in text.match_indices("/rewarder/page/").chain(text.match_indices("from \"./")) {
             let name = text[at..].split('"').find(|part| part.contains('.')).unwrap_or_default();
             let name = name.rsplit('/').next().unwrap_or_default();
-            assert!(FILES.iter().any(|(file, ..)| *file == name), "{name}");
+            assert!(FILES.files.iter().any(|(file, ..)| *file == name), "{name}");
         }
         for markup in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "localStorage"] {
             assert!(!text.contains(markup), "{markup}");
         }
     }
-    assert!(!HTML.contains("<script>") && !HTML.contains("<style") && !HTML.contains("http"));
+    assert!(!FILES.html.contains("<script>") && !FILES.html.contains("<style") && !FILES.html.contains("http"));
 }

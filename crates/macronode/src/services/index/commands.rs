@@ -24,12 +24,14 @@ pub fn index(command: &IndexCommand) -> Result<Report, Failure> {
         IndexCommand::Resolve(args) => wait(resolve::resolve(args)),
         IndexCommand::Providers(args) => wait(resolve::providers(args)),
         IndexCommand::Publish(args) => wait(publish::publish(args)),
+        IndexCommand::Unprovide(args) => wait(publish::unprovide(args)),
         IndexCommand::Pin(args) => wait(changes::pin(args)),
         IndexCommand::Unpin(args) => wait(changes::unpin(args)),
         IndexCommand::Reindex(args) => wait(changes::reindex(args)),
         IndexCommand::Watch(args) => wait(watch::watch(args)),
         IndexCommand::Name(NameCommand::Set(args)) => wait(names::set(args)),
         IndexCommand::Name(NameCommand::Get(args)) => wait(names::get(args)),
+        IndexCommand::Name(NameCommand::Remove(args)) => wait(names::remove(args)),
         IndexCommand::Capacity(node) => wait(changes::capacity(node)),
     }
 }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use ron_kernel::clock;
+use ron_kernel::{Deadline, clock};
 use ron_store::wire::{AskError, Question, Reply};
-use ron_store::{Key, PeerId, PublicKey, Record, Store};
+use ron_store::{Key, PeerId, Possession, PublicKey, Record, Store};
 use ron_types::Error;
 use svc_dht::{Dht, Held, Records};
 use svc_index::WeakIndex;
-use svc_index::ports::Network;
+use svc_index::ports::{IpGroup, NearPeer, Network};
 
 /// The DHT as the network of the index.
 pub struct DhtNetwork(pub Dht);
@@ -28,8 +29,27 @@ impl Network for DhtNetwork {
         self.0.ask(target, question, budget)
     }
 
+    fn closest(&self, key: &Key, count: usize, budget: Duration) -> BoxFuture<'static, Vec<NearPeer>> {
+        let closest = self.0.closest(*key, count, Deadline::after(budget));
+        closest.map(|found| found.into_iter().map(|(peer, addrs)| NearPeer { peer, addrs }).collect()).boxed()
+    }
+
+    fn prove(
+        &self,
+        target: &PeerId,
+        digest: [u8; 32],
+        draw: u64,
+        budget: Duration,
+    ) -> BoxFuture<'static, Result<Option<Possession>, AskError>> {
+        self.0.prove(target, digest, draw, budget)
+    }
+
     fn keep(&self, record: Record) -> Result<(), Error> {
         self.0.keep(record)
+    }
+
+    fn group(&self, peer: &PeerId) -> Option<IpGroup> {
+        self.0.ip_group(peer)
     }
 
     fn complete(&self) -> bool {
@@ -51,6 +71,10 @@ pub struct IndexRecords {
 impl Records for IndexRecords {
     fn answer(&self, question: &Question, now_ms: u64) -> Reply {
         self.index.upgrade().map_or_else(Reply::default, |index| index.answer(question, now_ms))
+    }
+
+    fn possession(&self, digest: &[u8; 32], draw: u64) -> Option<Possession> {
+        self.index.upgrade()?.possession(digest, draw)
     }
 
     fn offer(&self, records: Vec<Record>) -> usize {

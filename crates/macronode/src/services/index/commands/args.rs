@@ -16,13 +16,15 @@ pub enum IndexCommand {
     Providers(ProvidersArgs),
     /// Make a file known: its id, who has it, and perhaps a name for it.
     Publish(PublishArgs),
+    /// Take back that this node has some content, and renew it no more.
+    Unprovide(UnprovideArgs),
     /// Keep what is known of an id.
     Pin(SubjectArgs),
     /// Let what is known of an id go again.
     Unpin(SubjectArgs),
     /// Show what changes about an id, one line for each change, until Ctrl-C.
     Watch(WatchArgs),
-    /// Set a name, or see what it stands for.
+    /// Set or remove a name, or see what it stands for.
     #[command(subcommand)]
     Name(NameCommand),
     /// Compare the resolvers the node has with those it needs.
@@ -38,6 +40,8 @@ pub enum NameCommand {
     Set(NameSetArgs),
     /// See what a name stands for.
     Get(NameGetArgs),
+    /// Let a name of the node stand for nothing.
+    Remove(NameGetArgs),
 }
 
 /// What to resolve.
@@ -89,9 +93,23 @@ pub struct PublishArgs {
     /// A protocol by which it can be fetched; may be repeated
     #[arg(long, value_name = "PROTOCOL")]
     pub protocol: Vec<String>,
-    /// Time after which the record ends [default: 24h]
+    /// Time after which the record ends [default: the node renews it until `index unprovide`]
     #[arg(long, value_name = "TIME")]
     pub ttl: Option<TimeSpan>,
+    /// Which node.
+    #[command(flatten)]
+    pub node: ApiArgs,
+}
+
+/// What the node has no more.
+#[derive(Args, Debug)]
+pub struct UnprovideArgs {
+    /// The content: b3:… or a CID
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// The provider that the node vouched for [default: the node itself]
+    #[arg(long, value_name = "PEER")]
+    pub peer: Option<String>,
     /// Which node.
     #[command(flatten)]
     pub node: ApiArgs,
@@ -148,7 +166,7 @@ pub struct NameSetArgs {
     /// The content: b3:… or a CID
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Time after which the name stands for nothing [default: 48h]
+    /// Time after which the name stands for nothing [default: the node renews it until `index name remove`]
     #[arg(long, value_name = "TIME")]
     pub ttl: Option<TimeSpan>,
     /// Which node.
@@ -156,7 +174,7 @@ pub struct NameSetArgs {
     pub node: ApiArgs,
 }
 
-/// Which name to see.
+/// Which name to see or to remove.
 #[derive(Args, Debug)]
 pub struct NameGetArgs {
     /// The name, with or without name: before it

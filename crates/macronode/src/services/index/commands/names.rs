@@ -1,4 +1,4 @@
-//! `macronode index name set` and `name get`.
+//! `macronode index name set`, `name get` and `name remove`.
 
 use http::Method;
 use serde::Deserialize;
@@ -49,6 +49,19 @@ pub async fn put(
 pub async fn get(args: &NameGetArgs) -> Result<Report, Failure> {
     let answer = ApiClient::find(&args.node)?.get(&path_of(&args.name)).await?;
     shown(&args.name, &answer, args.node.json)
+}
+
+/// Lets a name stand for nothing.
+pub async fn remove(args: &NameGetArgs) -> Result<Report, Failure> {
+    let path = path_of(&args.name);
+    let mut client = ApiClient::find(&args.node)?;
+    let answer = client.ask(Method::DELETE, &path, None, PATIENCE).await?;
+    let answer = client.accepted(&path, answer)?;
+    if args.node.json {
+        return Ok(Report::clean(answer.text() + "\n"));
+    }
+    let removed: Named = answer.read(&path)?;
+    Ok(Report::clean(format!("{} stands for nothing\n", one_line(&removed.name))))
 }
 
 fn path_of(name: &str) -> String {

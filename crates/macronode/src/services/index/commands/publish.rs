@@ -1,4 +1,4 @@
-//! `macronode index publish`: a file's id, who has it, and perhaps a name for it.
+//! `macronode index publish` and `unprovide`: a file's id, who has it, and perhaps a name for it; and taking that back.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,12 +10,12 @@ use ron_store::ContentId;
 use ron_types::limits::records::MANIFEST_BYTES_MAX;
 use serde_json::{Value, json};
 
-use super::args::PublishArgs;
+use super::args::{PublishArgs, UnprovideArgs};
 use super::names;
 use crate::client::{ApiClient, PATIENCE};
 use crate::commands::Report;
 use crate::commands::table::{row, table};
-use crate::commands::text::{bytes, segment};
+use crate::commands::text::{bytes, one_line, segment};
 use crate::errors::{Code, Failure};
 
 /// Bytes read at once.
@@ -58,10 +58,27 @@ pub async fn publish(args: &PublishArgs) -> Result<Report, Failure> {
     let kept = if is_kept { "kept by the node" } else { "not kept by the node: too large to be a manifest" };
     rows.push(row(["content", &format!("{}, {kept}", bytes(hashed.bytes))]));
     rows.push(row(["provider", provider["provider"]["peer_id"].as_str().unwrap_or("?")]));
+    let until = if provider["renewed"] == true { "renewed until `index unprovide`" } else { "ends by itself" };
+    rows.push(row(["record", until]));
     if let Some(name) = &name {
         rows.push(row(["name", name["name"].as_str().unwrap_or("?")]));
     }
     Ok(Report::clean(table(0, &rows)))
+}
+
+/// Takes back that somebody has some content.
+pub async fn unprovide(args: &UnprovideArgs) -> Result<Report, Failure> {
+    let query = args.peer.as_ref().map(|peer| format!("?peer_id={}", segment(peer))).unwrap_or_default();
+    let path = format!("/providers/{}{query}", segment(&args.id));
+    let mut client = ApiClient::find(&args.node)?;
+    let answer = client.ask(Method::DELETE, &path, None, PATIENCE).await?;
+    let answer = client.accepted(&path, answer)?;
+    if args.node.json {
+        return Ok(Report::clean(answer.text() + "\n"));
+    }
+    let withdrawn: Value = answer.read(&path)?;
+    let peer = one_line(withdrawn["provider"]["peer_id"].as_str().unwrap_or("?"));
+    Ok(Report::clean(format!("{} is no longer said to be at {peer}\n", one_line(&args.id))))
 }
 
 fn provider(args: &PublishArgs) -> Value {

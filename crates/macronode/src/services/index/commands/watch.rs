@@ -66,6 +66,7 @@ fn line(event: &str, data: &Value) -> String {
                 _ => format!("provider {who} {}\n", addrs.iter().map(text).collect::<Vec<_>>().join(" ")),
             }
         }
+        "name" if data["withdrawn"] == true => "name stands for nothing any more\n".to_owned(),
         "name" => format!("name stands for {}, number {}\n", text(&data["name"]["value"]), data["name"]["sequence"]),
         "manifest" => format!("manifest {} came\n", text(&data["content"]["cid"])),
         // What is no change is told apart from one by the mark.
@@ -90,6 +91,8 @@ mod tests {
         assert_eq!(shown(false, &frame("ready", json!({"id": "name:a"})), &mut left), "# watching name:a\n");
         let name = frame("name", json!({"name": {"value": "b3:0", "sequence": 4}}));
         assert_eq!(shown(false, &name, &mut left), "name stands for b3:0, number 4\n");
+        let removed = json!({"name": {"value": "b3:0", "sequence": 5}, "withdrawn": true});
+        assert_eq!(line("name", &removed), "name stands for nothing any more\n");
         let provider = json!({"provider": {"peer_id": "12D3", "addrs": ["/ip4/1.2.3.4"]}, "withdrawn": false});
         assert_eq!(shown(false, &frame("provider", provider), &mut left), "provider 12D3 /ip4/1.2.3.4\n");
         assert_eq!((shown(false, &name, &mut left).as_str(), left), ("", 0), "no more than was asked for");

@@ -158,6 +158,7 @@ pub(super) fn vouched(words: PeerWords, content: &ContentId, key: &NodeKey, now_
         peer,
         addrs,
         protocols,
+        region: None,
         sequence: now_ms,
         issued_ms: now_ms,
         expires_ms: now_ms + TTL_MS,
