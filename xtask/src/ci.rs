@@ -81,12 +81,14 @@ fn test(session: &mut Session) -> Result<()> {
     session.run_tests(&command)
 }
 
-/// The crate alone: with another feature everything above it would be built again.
+/// The crates that know QUIC, and the binary for the one suite that joins nodes over it.
 fn quic(session: &mut Session) -> Result<()> {
-    session.run_line("cargo clippy -p ron-transport --features quic --all-targets -- -D warnings")?;
+    let known = "-p ron-transport -p svc-overlay --features ron-transport/quic,svc-overlay/quic";
+    session.run_line(&format!("cargo clippy {known} --all-targets -- -D warnings"))?;
     let has_nextest = CommandLine::new("cargo nextest --version").is_ok(&session.root);
     let runner = if has_nextest { "cargo nextest run --profile ci" } else { "cargo test" };
-    session.run_tests(&CommandLine::new(&format!("{runner} -p ron-transport --features quic")))
+    session.run_tests(&CommandLine::new(&format!("{runner} {known}")))?;
+    session.run_tests(&CommandLine::new(&format!("{runner} -p macronode --features quic --test overlay quic::")))
 }
 
 fn doctest(session: &mut Session) -> Result<()> {

@@ -4,16 +4,17 @@ use crate::core::Core;
 use crate::error::LogError;
 use crate::frame::RECORD_OVERHEAD;
 use crate::gather::Gather;
+use crate::lone::LoneCommit;
 use crate::model::{Class, Lsn, Position, Shortage};
 use crate::table::Added;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 /// Holds the log for appending; keep it short. Dropping it wakes the writer.
 ///
 /// While it lives, only [`crate::Log::release`], [`crate::Log::durable`] and [`crate::Log::watch`] may be called on the
 /// same thread: the rest needs what it holds.
 pub struct Appender<'a> {
-    core: &'a Core,
+    core: &'a Arc<Core>,
     /// `None` only while dropping.
     gather: Option<MutexGuard<'a, Gather>>,
     /// Sums over the records appended to `segment` that are not yet in the table.
@@ -25,7 +26,7 @@ pub struct Appender<'a> {
 }
 
 impl<'a> Appender<'a> {
-    pub(crate) fn new(core: &'a Core) -> Appender<'a> {
+    pub(crate) fn new(core: &'a Arc<Core>) -> Appender<'a> {
         let gather = core.gather();
         let segment = gather.tail().segment;
         let first_lsn = gather.tail().lsn + 1;
@@ -77,6 +78,34 @@ impl<'a> Appender<'a> {
         Lsn(self.gather.as_ref().map_or(0, |gather| gather.tail().lsn))
     }
 
+    /// Lets the log go as a drop does, except that nobody is woken for a record that is alone: the caller owes its
+    /// commit. Never so unless [`crate::Log::let_callers_commit`] allows it.
+    pub fn finish(mut self) -> Option<LoneCommit> {
+        self.let_go(true).then(|| LoneCommit::new(self.core))
+    }
+
+    /// Lets the log go and wakes the writer if there is something for it; true if that was left to the caller.
+    fn let_go(&mut self, caller_commits: bool) -> bool {
+        self.settle();
+        let Some(mut gather) = self.gather.take() else { return false };
+        let (mut sleeps, mut is_left) = (false, false);
+        if self.has_appended {
+            gather.note_appender();
+            is_left = caller_commits && gather.is_lone();
+            sleeps = gather.writer_sleeps;
+        }
+        // The lock is let go before the wake-up, so that the writer does not wake only to wait for it.
+        drop(gather);
+        if sleeps && !is_left {
+            self.core.work.notify_one();
+        }
+        // Upkeep asks the disk again: space may have become free since appends were last refused.
+        if self.found_no_room {
+            self.core.want_upkeep();
+        }
+        is_left
+    }
+
     /// Counts what was appended in the table, before anybody else can see it there.
     fn settle(&mut self) {
         let added = std::mem::take(&mut self.added);
@@ -88,15 +117,6 @@ impl<'a> Appender<'a> {
 
 impl Drop for Appender<'_> {
     fn drop(&mut self) {
-        self.settle();
-        // The lock is let go before the wake-up, so that the writer does not wake only to wait for it.
-        let sleeps = self.gather.take().is_some_and(|gather| gather.writer_sleeps);
-        if self.has_appended && sleeps {
-            self.core.work.notify_one();
-        }
-        // Upkeep asks the disk again: space may have become free since appends were last refused.
-        if self.found_no_room {
-            self.core.want_upkeep();
-        }
+        self.let_go(false);
     }
 }

@@ -9,6 +9,7 @@ use crate::table::Table;
 use crate::watch::Published;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use tokio::sync::watch;
 
 /// Gives the disk back when the log goes.
@@ -158,6 +159,17 @@ impl Core {
         let file = opened.map_err(|error| LogError::io("opening a segment", &error))?;
         table.keep_open(segment, Arc::clone(&file));
         Ok(file)
+    }
+}
+
+/// Fails the log if a thread panics while it commits or keeps the log up, so that no caller waits for what is dead.
+pub struct FailOnPanic<'a>(pub &'a Core);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(LogError::failed("committing", &io::Error::other("a thread of the log panicked")));
+        }
     }
 }
 

@@ -3,8 +3,10 @@
 
 use crate::error::LogError;
 use crate::frame::{self, FrameAddress, MARK_LEN, RECORD_OVERHEAD, SEGMENT_HEADER_LEN};
+use crate::lone::RecentGroups;
 use crate::model::{Class, LogOptions, Position, Shortage};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes by which a copy may be longer than the data it copies.
 pub const COPY_GROWTH_MAX: u32 = 256;
@@ -93,6 +95,8 @@ pub struct Gather {
     /// Whether the writer thread sleeps; an appender that sees it set wakes the writer.
     pub writer_sleeps: bool,
     pub stopping: bool,
+    /// Whether the next record may be left to its caller.
+    pub recent: RecentGroups,
     failed: Option<LogError>,
 }
 
@@ -115,6 +119,7 @@ impl Gather {
             available: u64::MAX,
             writer_sleeps: false,
             stopping: false,
+            recent: RecentGroups::default(),
             failed: None,
         }
     }
@@ -319,6 +324,19 @@ impl Gather {
         self.bytes += MARK_LEN as usize;
     }
 
+    /// Notes that an appender which added records lets the log go.
+    pub fn note_appender(&mut self) {
+        self.recent.note_appender(self.in_flight.is_some());
+    }
+
+    /// Whether what is gathered is one caller's alone and quickly committed: the writer sleeps, and the segment that
+    /// the records go to is in use, so that none has to be made.
+    pub fn is_lone(&self) -> bool {
+        let is_free = self.writer_sleeps && !self.stopping && self.in_flight.is_none() && self.failed.is_none();
+        let is_in_use = self.parts.len() == 1 && self.tail.segment == self.durable_segment;
+        is_free && is_in_use && self.recent.is_lone(self.bytes)
+    }
+
     /// Everything gathered, to be written part after part: each synced before the next is written. `None` if there is
     /// nothing, or a group is still in flight.
     pub fn take(&mut self) -> Result<Option<Arc<Group>>, LogError> {
@@ -338,13 +356,16 @@ impl Gather {
         }
         let group = Arc::new(Group { parts, last_lsn: synced, bytes: self.bytes });
         self.bytes = 0;
+        self.recent.note_taken();
         self.in_flight = Some(Arc::clone(&group));
         Ok(Some(group))
     }
 
-    /// Notes that the whole group is durable. Its buffers are used again unless a reader still holds them.
-    pub fn committed(&mut self, group: Arc<Group>) -> u64 {
+    /// Notes that the whole group is durable, after this time. Its buffers are used again unless a reader still holds
+    /// them.
+    pub fn committed(&mut self, group: Arc<Group>, sync_time: Duration) -> u64 {
         self.in_flight = None;
+        self.recent.note_synced(sync_time);
         self.commits += 1;
         self.durable = group.last_lsn;
         if let Some(last) = group.parts.last() {

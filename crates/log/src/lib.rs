@@ -13,6 +13,7 @@ mod error;
 mod frame;
 mod gather;
 mod log;
+mod lone;
 mod manifest;
 mod model;
 mod reclaim;
@@ -33,6 +34,7 @@ pub use disk::{DESCRIPTORS_RESERVED, Disk, DiskFile, Durability, RamDisk, RealDi
 pub use error::LogError;
 pub use gather::COPY_GROWTH_MAX;
 pub use log::Log;
+pub use lone::LoneCommit;
 pub use model::{
     Class, Damage, DamagedRecord, LogOptions, Lsn, Position, Record, Recovery, Replayed, SegmentFindings, SegmentSpan,
     Shortage, StretchFinding, Usage,

@@ -104,6 +104,12 @@ impl Log {
         WriterThread::start(Arc::clone(&self.core))
     }
 
+    /// Lets callers commit a record that is alone ([`Appender::finish`]). Only where their threads may wait for the disk:
+    /// a runtime needs another thread meanwhile.
+    pub fn let_callers_commit(&self, is_allowed: bool) {
+        self.core.gather().recent.is_allowed = is_allowed;
+    }
+
     /// Reads a record, durable or not, and checks it.
     pub fn read(&self, position: Position) -> Result<Record, LogError> {
         let bytes = self.bytes_of(position, |file, buffer| file.read_at(u64::from(position.offset), buffer))?;

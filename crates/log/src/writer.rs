@@ -1,6 +1,6 @@
 //! The threads of a log: one commits when the disk is free, one makes segments and sidecars.
 
-use crate::core::Core;
+use crate::core::{Core, FailOnPanic};
 use crate::disk::Durability;
 use crate::error::LogError;
 use crate::model::Lsn;
@@ -79,17 +79,6 @@ fn spawn(name: &str, core: &Arc<Core>, run: fn(&Core)) -> io::Result<JoinHandle<
 fn join(thread: Option<JoinHandle<()>>) {
     // A thread that panicked has failed the log; there is no more to say here.
     let _ = thread.map(JoinHandle::join);
-}
-
-/// Fails the log if its thread panics, so that no caller waits for a writer that is dead.
-struct FailOnPanic<'a>(&'a Core);
-
-impl Drop for FailOnPanic<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.fail(LogError::failed("committing", &io::Error::other("a thread of the log panicked")));
-        }
-    }
 }
 
 fn write(core: &Core) {

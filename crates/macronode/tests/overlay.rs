@@ -27,6 +27,9 @@ mod peers;
 #[path = "operations/process.rs"]
 #[allow(dead_code, reason = "shared with another suite, which needs all of it")]
 mod process;
+#[cfg(feature = "quic")]
+#[path = "overlay/quic.rs"]
+mod quic;
 #[path = "overlay/restarts.rs"]
 mod restarts;
 #[path = "overlay/settings.rs"]

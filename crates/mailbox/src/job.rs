@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ron_kernel::queue::Payload;
-use ron_log::{Appender, Class, Log, LogError, Lsn, Position};
+use ron_log::{Appender, Class, Log, LogError, LoneCommit, Lsn, Position};
 use ron_types::limits::mailbox::{KEY_BYTES_MAX, REASON_BYTES_MAX};
 use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
@@ -146,6 +146,11 @@ impl<'a> LogJournal<'a> {
     /// The last record's number, if this turn wrote any.
     pub fn written(&self) -> Option<Lsn> {
         self.wrote.then(|| self.appender.lsn())
+    }
+
+    /// Lets the log go; its writer commits, or the caller if it offers to and its records are alone.
+    pub fn finish(self, settles: bool) -> Option<LoneCommit> {
+        if settles { self.appender.finish() } else { None }
     }
 }
 

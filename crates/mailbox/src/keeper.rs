@@ -10,6 +10,7 @@ use bytes::Bytes;
 use ron_kernel::{Deadline, TaskContext, TaskError, TaskResult};
 use ron_log::{Log, LogError, Position, Shortage};
 use ron_types::Error;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::engine::{Engine, Opened, lock, log_error};
 use crate::events::Event;
@@ -37,6 +38,7 @@ pub(crate) async fn log_keeper(context: TaskContext, engine: Arc<Engine>) -> Tas
     }
     let opened = engine.opened()?;
     let writer = opened.log.start_writer().map_err(|error| TaskError::Failed(format!("log writer: {error}")))?;
+    opened.log.let_callers_commit(has_another_thread());
     context.ready().await;
     let stopped = tokio::select! {
         biased;
@@ -57,6 +59,12 @@ pub(crate) async fn log_keeper(context: TaskContext, engine: Arc<Engine>) -> Tas
         Ok(Ok(Err(error))) => Err(TaskError::Fatal { code: FAILED_DISK, detail: error.to_string() }),
         Ok(Err(_)) | Err(_) => Err(TaskError::Failed("the log was not sealed in time".to_owned())),
     }
+}
+
+/// A caller that waits for the disk takes a thread of the runtime with it: others must have one meanwhile.
+fn has_another_thread() -> bool {
+    let runtime = Handle::current();
+    runtime.runtime_flavor() == RuntimeFlavor::MultiThread && runtime.metrics().num_workers() > 1
 }
 
 async fn recover(engine: Arc<Engine>) -> TaskResult {

@@ -31,6 +31,7 @@ use crate::receipt::Receipt;
 use crate::reprocessor::dlq_reprocessor;
 use crate::scanner::visibility_scanner;
 use crate::scrub::ScrubView;
+use crate::slot::settle;
 use crate::topics::Topic;
 use crate::types::{MessageId, Millis, PartKey, TopicName};
 use crate::worker::shard_worker;
@@ -283,9 +284,9 @@ impl Mailbox {
         F: FnOnce(&mut Turn<'_>) -> R + Send + 'static,
     {
         let (work, answer) = ShardCall::new(bytes, work);
-        let asked = self.engine.ask(index, Job::Do(work));
+        let asked = self.engine.ask_and_settle(index, Job::Do(work));
         async move {
-            asked?;
+            settle(asked?).await;
             deadline.run("mailbox", answer).await?.map_err(|_| lost())
         }
     }

@@ -5,15 +5,17 @@
 //! 2. The turn ([`ShardSlot::turn`]) changes the pure state at once and appends a record for each change.
 //! 3. The reply waits ([`PendingReplies`]) until the log has made the records it depends on durable.
 //! 4. The reply leaves ([`ShardHandle::send_replies`]): at once if nothing had to be written, otherwise by the worker,
-//!    which watches the log.
+//!    which watches the log. A caller that is alone syncs its record itself ([`LoneTurn`]) and takes its reply along.
 
+mod lone_turn;
 mod pending_replies;
 
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::{Arc, MutexGuard, TryLockError};
 
-use ron_log::{Durability, Lsn};
+use ron_log::{Durability, LoneCommit, Lsn};
 use ron_types::Error;
 
+pub(crate) use lone_turn::{LoneTurn, settle};
 pub(crate) use pending_replies::{PendingReplies, Reply};
 
 use crate::engine::{Engine, Opened, ShardHandle, SharedShard, lock};
@@ -42,38 +44,68 @@ pub(crate) struct TurnEnvironment<'a> {
     pub index: usize,
     pub engine: &'a Engine,
     pub opened: &'a Opened,
+    /// Whether the one who runs the turn commits a record that is alone.
+    pub settles: bool,
+}
+
+/// What a turn came to.
+pub(crate) struct Turned {
+    /// Replies that may be sent at once.
+    pub replies: Vec<Reply>,
+    /// The commit of the turn's records, if it is owed by the one who ran the turn.
+    pub owed: Option<LoneCommit>,
 }
 
 impl Engine {
     /// Has a job done on a turn of its shard: here and now if the slot is free, by the worker otherwise. Busy if the
     /// worker's queue is full.
     pub fn ask(&self, index: usize, job: Job) -> Result<(), Error> {
-        match self.try_run(index, job)? {
-            None => Ok(()),
-            Some(job) => self.shards[index].jobs.offer(job),
+        self.run_or_queue(index, job, false).map(drop)
+    }
+
+    /// The same for a caller that is ready to wait for the disk on its own thread: what it is given, it must
+    /// [`settle`] once it has asked for everything it wants.
+    pub fn ask_and_settle(self: &Arc<Self>, index: usize, job: Job) -> Result<Option<LoneTurn>, Error> {
+        let owed = self.run_or_queue(index, job, true)?;
+        Ok(owed.map(|commit| LoneTurn::new(Arc::clone(self), index, commit)))
+    }
+
+    fn run_or_queue(&self, index: usize, job: Job, settles: bool) -> Result<Option<LoneCommit>, Error> {
+        match self.try_run(index, job, settles)? {
+            Tried::Ran(owed) => Ok(owed),
+            Tried::Taken(job) => self.shards[index].jobs.offer(job).map(|()| None),
         }
     }
 
     /// Runs the job's turn on this thread. Gives the job back if the slot is taken, if no worker lives that would send
     /// the reply later, or if as many replies wait as may.
-    fn try_run(&self, index: usize, job: Job) -> Result<Option<Job>, Error> {
+    fn try_run(&self, index: usize, job: Job, settles: bool) -> Result<Tried, Error> {
         let opened = self.opened()?;
         let handle = &self.shards[index];
-        let Some(mut slot) = handle.shared.try_take() else { return Ok(Some(job)) };
+        let Some(mut slot) = handle.shared.try_take() else { return Ok(Tried::Taken(job)) };
         if !slot.pending.is_attended || !slot.pending.has_room(self) {
-            return Ok(Some(job));
+            return Ok(Tried::Taken(job));
         }
         let waited_before = slot.pending.any_wait_for_log();
-        let replies = slot.turn(TurnEnvironment { index, engine: self, opened }, Some(job), false, || None);
+        let environment = TurnEnvironment { index, engine: self, opened, settles };
+        let Turned { replies, owed } = slot.turn(environment, Some(job), false, || None);
         let wait_now = slot.pending.any_wait_for_log();
         drop(slot);
-        // The worker watches the log only while replies wait for it: it must hear of the first.
-        if wait_now && !waited_before {
+        // The worker watches the log only while replies wait for it: it must hear of the first. Of one whose commit is
+        // owed it hears later, should the reply then still wait.
+        if wait_now && !waited_before && owed.is_none() {
             handle.shared.reply_waits.notify_one();
         }
         handle.send_replies(replies);
-        Ok(None)
+        Ok(Tried::Ran(owed))
     }
+}
+
+/// What became of a job that wanted its turn at once.
+enum Tried {
+    Ran(Option<LoneCommit>),
+    /// The slot is taken; here is the job.
+    Taken(Job),
 }
 
 impl SharedShard {
@@ -114,16 +146,17 @@ impl ShardSlot {
         self.shard = Some(shard);
     }
 
-    /// One turn: what is due if `tick`, a job, and the jobs behind it, under one hold of the log. Returns the replies
-    /// that may be sent at once.
+    /// One turn: what is due if `tick`, a job, and the jobs behind it, under one hold of the log.
     pub fn turn(
         &mut self,
         environment: TurnEnvironment<'_>,
         first: Option<Job>,
         tick: bool,
         next: impl FnMut() -> Option<Job>,
-    ) -> Vec<Reply> {
-        let ShardSlot { shard: Some(shard), pending } = self else { return Vec::new() };
+    ) -> Turned {
+        let ShardSlot { shard: Some(shard), pending } = self else {
+            return Turned { replies: Vec::new(), owed: None };
+        };
         let TurnEnvironment { engine, opened, .. } = environment;
         // With another routing, partitions have come whose records other shards wrote: replies depend on those, too.
         let routing = engine.routing.get().version;
@@ -131,7 +164,7 @@ impl ShardSlot {
             pending.last_lsn = opened.log.appender().lsn();
         }
         let mut released = std::mem::take(&mut pending.released);
-        let written = write_turn(environment, shard, pending, &mut released, (first, tick), next);
+        let (written, owed) = write_turn(environment, shard, pending, &mut released, (first, tick), next);
         // After the turn, because the turn holds the log's lock and releasing takes it again.
         opened.log.release_all(released.drain(..));
         pending.released = released;
@@ -141,11 +174,12 @@ impl ShardSlot {
         // A log in memory has no writer thread: whoever wrote last says that it is as safe as it gets.
         let in_memory = opened.log.durability() == Durability::Ram;
         let durable = if in_memory { opened.log.settle_in_memory().unwrap_or_default() } else { opened.log.durable() };
-        pending.replies_after_turn(durable)
+        Turned { replies: pending.replies_after_turn(durable), owed }
     }
 }
 
-/// The part of a turn that holds the log's lock; the number of the last record, if any was written.
+/// The part of a turn that holds the log's lock; the number of the last record, if any was written, and the commit that
+/// is owed for it.
 fn write_turn(
     environment: TurnEnvironment<'_>,
     shard: &mut Shard,
@@ -153,8 +187,8 @@ fn write_turn(
     released: &mut Vec<ron_log::Position>,
     (first, tick): (Option<Job>, bool),
     mut next: impl FnMut() -> Option<Job>,
-) -> Option<Lsn> {
-    let TurnEnvironment { engine, opened, index } = environment;
+) -> (Option<Lsn>, Option<LoneCommit>) {
+    let TurnEnvironment { engine, opened, index, settles } = environment;
     let now = opened.clock.now();
     let mut settings_seen = std::mem::take(&mut pending.settings_seen);
     let mut journal = LogJournal::new(&opened.log, released);
@@ -177,7 +211,7 @@ fn write_turn(
     if !moved.is_empty() {
         engine.hand_over(written.unwrap_or(pending.last_lsn), moved);
     }
-    drop(journal);
+    let owed = journal.finish(settles);
     pending.settings_seen = settings_seen;
-    written
+    (written, owed)
 }

@@ -29,7 +29,7 @@ pub(crate) async fn shard_worker(
     }
     context.ready().await;
     let mut durable = opened.log.watch();
-    let worker = Worker::attend(TurnEnvironment { index, engine: &engine, opened })?;
+    let worker = Worker::attend(TurnEnvironment { index, engine: &engine, opened, settles: false })?;
     let mut stopping = pin!(context.stopping());
     let mut heartbeat = pin!(context.heartbeat());
     // What the last life left undone.
@@ -81,7 +81,7 @@ impl<'a> Worker<'a> {
     }
 
     fn turn(&self, first: Option<Job>, tick: bool, jobs: &mut QueueReceiver<Job>) -> TaskResult {
-        self.send(|slot| slot.turn(self.environment, first, tick, || jobs.try_recv()))
+        self.send(|slot| slot.turn(self.environment, first, tick, || jobs.try_recv()).replies)
     }
 
     /// Sends the replies that `take` finds at the slot, once the slot is free again: a receiver that wakes up may

@@ -24,6 +24,8 @@ mod events;
 mod gate;
 #[path = "engine/group_queues.rs"]
 mod group_queues;
+#[path = "engine/lone.rs"]
+mod lone;
 #[path = "engine/moves.rs"]
 mod moves;
 #[path = "engine/scrub.rs"]

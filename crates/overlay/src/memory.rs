@@ -8,9 +8,10 @@ use ron_types::limits::overlay as limits;
 
 use crate::config::{EngineOptions, LiveOptions};
 
-/// Bytes that a session may hold beside its outbox and frames: what a read gave, and what was encrypted and not taken.
+/// Bytes that a session over TCP may hold beside its outbox and frames: what a read gave, and what was encrypted and not
+/// taken.
 const SESSION_BYTES: usize = 256 * 1024;
-/// Frames that a session may hold in part: one that arrives, in a buffer that grows by doubling, and one being written.
+/// Frames that a session over TCP may hold in part: one that arrives, in a buffer that grows by doubling, and one being written.
 const SESSION_FRAMES: usize = 3;
 
 /// What a node is used for: what can only be held for a peer that is there costs nothing without it.
@@ -20,14 +21,20 @@ pub struct Use {
     pub engines: usize,
     /// Peers with a session.
     pub peers: usize,
+    /// Peers among them whose session is over QUIC; there are none in a build without it.
+    pub quic_peers: usize,
     /// Subscriptions over HTTP.
     pub subscriptions: usize,
 }
 
 impl Use {
-    /// As much as a node allows.
-    pub const MOST: Use =
-        Use { engines: limits::ENGINES, peers: limits::PEERS_MAX, subscriptions: limits::SUBSCRIPTIONS_MAX };
+    /// As much as a node allows, over TCP.
+    pub const MOST: Use = Use {
+        engines: limits::ENGINES,
+        peers: limits::PEERS_MAX,
+        quic_peers: 0,
+        subscriptions: limits::SUBSCRIPTIONS_MAX,
+    };
 }
 
 /// The bounds of each core, as the node's configuration has them.
@@ -55,10 +62,24 @@ pub fn bytes_max(options: &LiveOptions, usage: Use) -> usize {
     let engines = usage.engines * (core.memory_bytes_max() + limits::INGRESS_BYTES_MAX);
     let frame_bytes_max = options.frames.frame_bytes_max;
     let outbox = egress_bytes_max(options.egress_bytes_max, usage.peers).max(frame_bytes_max);
-    let peers = usage.peers * (outbox + SESSION_FRAMES * frame_bytes_max + SESSION_BYTES);
+    let over_tcp = SESSION_FRAMES * frame_bytes_max + SESSION_BYTES;
+    let quic_peers = usage.quic_peers.min(usage.peers);
+    let sessions = (usage.peers - quic_peers) * over_tcp + quic_peers * quic_session_bytes(over_tcp, frame_bytes_max);
+    let peers = usage.peers * outbox + sessions;
     // A subscriber below its part may grow to it although the others have taken all there is.
     let subscribers = (usage.subscriptions * limits::SUBSCRIBER_BYTES_MAX).min(2 * limits::SUBSCRIBERS_BYTES_MAX);
     engines + peers + subscribers
+}
+
+/// Bytes that a session over QUIC may hold beside its outbox.
+#[cfg(feature = "quic")]
+fn quic_session_bytes(_over_tcp: usize, frame_bytes_max: usize) -> usize {
+    ron_transport::quic::session_bytes_max(frame_bytes_max)
+}
+
+#[cfg(not(feature = "quic"))]
+fn quic_session_bytes(over_tcp: usize, _frame_bytes_max: usize) -> usize {
+    over_tcp
 }
 
 #[cfg(test)]
@@ -79,8 +100,16 @@ mod tests {
     fn the_page_says_what_the_formula_gives() {
         let page = include_str!("../../../docs/overlay.md");
         let options = live(&Options::default());
-        let small = Use { engines: limits::ENGINES, peers: 8, subscriptions: 16 };
-        for (what, usage) in [("8 peers and 16 subscriptions", small), ("as much as a node allows", Use::MOST)] {
+        let small = Use { engines: limits::ENGINES, peers: 8, quic_peers: 0, subscriptions: 16 };
+        let over_quic = |usage: Use| Use { quic_peers: usage.peers, ..usage };
+        let rows = [
+            ("8 peers and 16 subscriptions", small),
+            ("as much as a node allows", Use::MOST),
+            #[cfg(feature = "quic")]
+            ("as much as a node allows, over QUIC", over_quic(Use::MOST)),
+        ];
+        assert!(bytes_max(&options, over_quic(small)) >= bytes_max(&options, small));
+        for (what, usage) in rows {
             let said = format!("| {what} | {} MiB |", bytes_max(&options, usage).div_ceil(MIB));
             assert!(page.contains(&said), "docs/overlay.md does not say: {said}");
         }
@@ -89,7 +118,7 @@ mod tests {
     #[test]
     fn settings_and_use_count() {
         let bytes = |options: &Options, usage| bytes_max(&live(options), usage);
-        let (options, one) = (Options::default(), Use { engines: 1, peers: 1, subscriptions: 1 });
+        let (options, one) = (Options::default(), Use { engines: 1, peers: 1, quic_peers: 0, subscriptions: 1 });
         let larger = Options { ring_bytes: ron_types::Size(limits::RING_BYTES + MIB), ..Options::default() };
         assert_eq!(bytes(&larger, one) - bytes(&options, one), MIB);
         assert_eq!(bytes(&larger, Use { engines: 4, ..one }) - bytes(&options, Use { engines: 4, ..one }), 4 * MIB);

@@ -28,7 +28,7 @@ mod output;
 #[cfg(test)]
 mod tests;
 
-pub use config::LANES_MAX;
+pub use config::{LANES_MAX, session_bytes_max};
 pub(crate) use input::Input;
 pub(crate) use output::Output;
 

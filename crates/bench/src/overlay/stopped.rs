@@ -75,7 +75,10 @@ pub async fn measure(
 fn formula_bytes() -> usize {
     let (read_timeout, write_timeout) = (Duration::from_secs(5), Duration::from_secs(5));
     let frames = FrameLimits { frame_bytes_max: oap::FRAME_BYTES_MAX, read_timeout, write_timeout };
-    memory::bytes_max(&Options::default().live(frames), Use { engines: 1, peers: LEAVES, subscriptions: 0 })
+    memory::bytes_max(
+        &Options::default().live(frames),
+        Use { engines: 1, peers: LEAVES, quic_peers: 0, subscriptions: 0 },
+    )
 }
 
 struct Round {

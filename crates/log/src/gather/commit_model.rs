@@ -1,6 +1,7 @@
-//! The commit path under random schedules: many append, two commit, and nobody is answered early or never.
+//! The commit path under random schedules: many append, a writer, a flush and callers whose record is alone commit, and
+//! nobody is answered early or never.
 //!
-//! The gathering is the real one; the locks, the sleep of the writer and its waking are as in `append` and `writer`.
+//! The gathering is the real one; the locks, the sleep of the writer and its waking are as in `append`, `lone` and `writer`.
 
 use super::{Gather, Tail};
 use crate::frame::SEGMENT_HEADER_LEN;
@@ -8,9 +9,14 @@ use crate::model::{Class, LogOptions};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Arc, Condvar, Mutex};
 use shuttle::thread;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 const PRODUCERS: u64 = 3;
 const RECORDS: u64 = 2;
+
+/// Records left to their callers, over all schedules; no part of the model.
+static LONE_COMMITS: AtomicUsize = AtomicUsize::new(0);
 
 struct Core {
     committing: Mutex<()>,
@@ -32,9 +38,11 @@ impl Core {
             ..LogOptions::default()
         };
         let tail = Tail { segment: 1, offset: SEGMENT_HEADER_LEN, segment_bytes: 1024, lsn: 0, chain: 0 };
+        let mut gather = Gather::new(7, options, tail, 0);
+        gather.recent.is_allowed = true;
         Core {
             committing: Mutex::new(()),
-            gather: Mutex::new(Gather::new(7, options, tail, 0)),
+            gather: Mutex::new(gather),
             work: Condvar::new(),
             synced: AtomicU64::new(0),
             durable: Mutex::new(0),
@@ -42,20 +50,44 @@ impl Core {
         }
     }
 
-    /// Appends and wakes the writer if it sleeps, as dropping an appender does.
-    fn append(&self) -> u64 {
+    /// Appends and wakes the writer if it sleeps, as dropping an appender does; or commits a record that is alone, as
+    /// its caller does if `settles`, and gives that up as a caller that goes away does otherwise.
+    fn append(&self, settles: bool) -> u64 {
         let mut gather = self.gather.lock().unwrap();
+        gather.recent.pretend_lone();
         gather.append(Class::Data, b"head", &[1; 150]).unwrap();
-        let (lsn, sleeps) = (gather.tail().lsn, gather.writer_sleeps);
+        gather.note_appender();
+        let (lsn, sleeps, is_lone) = (gather.tail().lsn, gather.writer_sleeps, gather.is_lone());
         drop(gather);
-        if sleeps {
+        if is_lone {
+            LONE_COMMITS.fetch_add(1, Relaxed);
+            self.settle(settles);
+        } else if sleeps {
             self.work.notify_one();
         }
         lsn
     }
 
+    /// As `LoneCommit` does.
+    fn settle(&self, commits: bool) {
+        if let (true, Ok(_committing)) = (commits, self.committing.try_lock()) {
+            let is_lone = self.gather.lock().unwrap().is_lone();
+            if is_lone {
+                self.commit_holding();
+            }
+        }
+        let is_owed = !self.gather.lock().unwrap().is_empty();
+        if is_owed {
+            self.work.notify_one();
+        }
+    }
+
     fn commit(&self) {
         let _committing = self.committing.lock().unwrap();
+        self.commit_holding();
+    }
+
+    fn commit_holding(&self) {
         let taken = self.gather.lock().unwrap().take().unwrap();
         let Some(group) = taken else { return };
         // The write and the sync of each part; others run meanwhile.
@@ -63,7 +95,7 @@ impl Core {
             thread::yield_now();
         }
         self.synced.store(group.last_lsn, Ordering::SeqCst);
-        let durable = self.gather.lock().unwrap().committed(group);
+        let durable = self.gather.lock().unwrap().committed(group, Duration::ZERO);
         let mut published = self.durable.lock().unwrap();
         assert!(durable > *published, "what is durable only grows");
         *published = durable;
@@ -117,9 +149,11 @@ fn every_record_is_answered_once_its_group_is_synced_and_not_before() {
                 })
             };
             let producers: Vec<_> = (0..PRODUCERS)
-                .map(|_| {
+                .map(|producer| {
                     let core = Arc::clone(&core);
-                    thread::spawn(move || (0..RECORDS).for_each(|_| core.answered(core.append())))
+                    // One of them never keeps what it offered.
+                    let append = move || core.answered(core.append(producer > 0));
+                    thread::spawn(move || (0..RECORDS).for_each(|_| append()))
                 })
                 .collect();
             // Somebody else may ask for a commit at any time.
@@ -136,4 +170,5 @@ fn every_record_is_answered_once_its_group_is_synced_and_not_before() {
         },
         iterations(),
     );
+    assert!(LONE_COMMITS.load(Relaxed) > 0, "no schedule left a record to its caller");
 }

@@ -19,7 +19,7 @@ fn gather(options: LogOptions) -> Gather {
 
 fn commit(gather: &mut Gather) -> u64 {
     let group = gather.take().unwrap().expect("something was gathered");
-    gather.committed(group)
+    gather.committed(group, Duration::ZERO)
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn positions_are_final_and_records_readable_at_every_stage() {
     let second = gather.append(Class::Data, b"h", b"two").unwrap();
     assert_eq!(second.offset, first.offset + first.len + MARK_LEN, "the next group starts with its own mark");
     assert!(gather.find(first).is_some() && gather.find(second).is_some());
-    assert_eq!(gather.committed(group), 1);
+    assert_eq!(gather.committed(group, Duration::ZERO), 1);
     assert!(gather.find(first).is_none() && gather.find(second).is_some());
     assert_eq!(commit(&mut gather), 2);
     assert_eq!(gather.gathered_bytes(), 0);
@@ -48,7 +48,7 @@ fn a_record_never_spans_segments() {
     let group = gather.take().unwrap().unwrap();
     assert_eq!(group.parts.len(), 10, "two records to a segment");
     assert!(group.parts.iter().skip(1).all(|part| part.offset == SEGMENT_HEADER_LEN));
-    gather.committed(group);
+    gather.committed(group, Duration::ZERO);
     assert_eq!(gather.durable_segment(), 10);
 }
 
@@ -59,7 +59,7 @@ fn the_mark_of_a_group_says_what_is_durable_when_it_is_written() {
     let first = gather.take().unwrap().unwrap();
     // Gathered while record 1 is on its way to the disk, but written after it is there.
     gather.append(Class::Data, b"", b"2").unwrap();
-    gather.committed(first);
+    gather.committed(first, Duration::ZERO);
     let second = gather.take().unwrap().unwrap();
     let part = &second.parts[0];
     let place = FrameAddress { seed: 7, segment: part.segment, offset: part.offset };

@@ -7,6 +7,7 @@ mod damage;
 mod failing;
 mod files;
 mod limits;
+mod lone;
 mod model;
 mod threads;
 mod workload;

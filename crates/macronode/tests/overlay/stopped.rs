@@ -26,12 +26,12 @@ const SETTINGS: &str = "[overlay]\nring_bytes = \"8 MiB\"\npeer_egress_bytes = \
 /// Nodes around the hub, the first of which is stopped.
 const LEAVES: usize = 3;
 
-/// Memory that one lane among these peers may cost, by the node's own formula.
-fn cost_max() -> u64 {
+/// Memory that one lane among so many peers may cost, some of them over QUIC, by the node's own formula.
+pub fn cost_max(peers: usize, quic_peers: usize) -> u64 {
     let options = Options { ring_bytes: Size(8 << 20), peer_egress_bytes: Size(2 << 20), ..Options::default() };
     let (read_timeout, write_timeout) = (Duration::from_secs(5), Duration::from_secs(5));
     let live = options.live(FrameLimits { frame_bytes_max: 1 << 20, read_timeout, write_timeout });
-    memory::bytes_max(&live, Use { engines: 1, peers: LEAVES, subscriptions: 0 }) as u64
+    memory::bytes_max(&live, Use { engines: 1, peers, quic_peers, subscriptions: 0 }) as u64
 }
 
 fn outcome_for<'a>(answer: &'a serde_json::Value, id: &str) -> Option<&'a str> {
@@ -113,8 +113,13 @@ async fn others_do_not_wait_for_a_stopped_peer_and_it_is_told_as_busy() {
         healthy.hear_the_next().await;
     }
     let grown = rss_bytes(star[0].process().id()).saturating_sub(before);
-    assert!((MESSAGES_BEYOND * PAYLOAD_BYTES) as u64 > cost_max(), "a leak would show");
-    assert!(grown < cost_max(), "{} MiB of {} for a peer that reads nothing", grown / MIB, cost_max() / MIB);
+    assert!((MESSAGES_BEYOND * PAYLOAD_BYTES) as u64 > cost_max(LEAVES, 0), "a leak would show");
+    assert!(
+        grown < cost_max(LEAVES, 0),
+        "{} MiB of {} for a peer that reads nothing",
+        grown / MIB,
+        cost_max(LEAVES, 0) / MIB
+    );
 
     star[1].process().signal(Signal::CONT);
     star[0].wait_connected(&stopped).await;

@@ -16,6 +16,7 @@ use crate::engine::log_error;
 use crate::envelope::{Envelope, hash_chain};
 use crate::job::{Job, PendingReceive, Turn};
 use crate::receipt::Receipt;
+use crate::slot::settle;
 use crate::topics::Topic;
 use crate::types::{Attempt, Content, Dead, DeadReason, Leased, MessageId, Millis, PartKey, Seq, TopicName};
 
@@ -116,7 +117,7 @@ impl Mailbox {
         bounds::check_visibility(visibility_ms, self.engine.live.get().value.visibility_min)
     }
 
-    fn ask(&self, part: PartKey, receive: &Receive, waits: bool) -> Result<oneshot::Receiver<Leases>, Error> {
+    async fn ask(&self, part: PartKey, receive: &Receive, waits: bool) -> Result<oneshot::Receiver<Leases>, Error> {
         let (reply, answer) = oneshot::channel();
         let pending = PendingReceive {
             part,
@@ -127,7 +128,9 @@ impl Mailbox {
             waits,
             reply,
         };
-        self.operation(|| self.engine.ask(self.engine.route(part)?, Job::Recv(Box::new(pending))))?;
+        let ask = || self.engine.ask_and_settle(self.engine.route(part)?, Job::Recv(Box::new(pending)));
+        let asked = self.operation(ask)?;
+        settle(asked).await;
         Ok(answer)
     }
 
@@ -141,7 +144,7 @@ impl Mailbox {
     ) -> Result<Vec<Leased>, Error> {
         loop {
             let waits = !wait.has_passed();
-            let answer = self.ask(part, receive, waits)?;
+            let answer = self.ask(part, receive, waits).await?;
             let leased = match waits {
                 true => answer_until(answer, wait, self.engine.draining()).await,
                 false => deadline.run("recv", answer).await?.ok(),
@@ -170,7 +173,7 @@ impl Mailbox {
         let start = crate::random::draw() as usize % parts.len();
         parts.rotate_left(start);
         for part in &parts {
-            let answer = self.ask(*part, receive, false)?;
+            let answer = self.ask(*part, receive, false).await?;
             let leased = deadline.run("recv", answer).await?.map_err(|_| super::lost())??;
             if !leased.is_empty() {
                 return Ok(leased);

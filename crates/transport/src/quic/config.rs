@@ -8,6 +8,9 @@ use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use crate::closed::ConnectError;
 use crate::limits::SessionLimits;
 use crate::tls::{ClientTls, Tls, pin};
+use crate::writer::TURN_BYTES;
+
+use super::input::{READ_BYTES, UNFINISHED_FRAMES_MOST};
 
 /// Streams for the frames of flows that a side may open, beside its control stream. More flows share them.
 pub const LANES_MAX: usize = 16;
@@ -25,6 +28,16 @@ const INITIAL_MTU_BYTES: u16 = 1200;
 const INCOMING_MAX: usize = 1024;
 const INCOMING_BYTES_MAX: u64 = 64 * 1024;
 const INCOMING_BYTES_TOTAL_MAX: u64 = 4 << 20;
+
+/// Bytes that a session over QUIC may hold beside its outbox, with frames up to this size: what waits in the windows of
+/// its streams, what is on its way, frames that are not whole, and what its streams were given and have not taken.
+pub const fn session_bytes_max(frame_bytes_max: usize) -> usize {
+    let turn = if frame_bytes_max > TURN_BYTES { frame_bytes_max } else { TURN_BYTES };
+    let reading = CONNECTION_WINDOW_BYTES as usize + UNFINISHED_FRAMES_MOST * frame_bytes_max;
+    // The control stream has small frames, a turn of them at most.
+    let writing = SEND_WINDOW_BYTES as usize + LANES_MAX * turn + TURN_BYTES;
+    reading + writing + READ_BYTES
+}
 
 /// The accepting side of a connection.
 pub(super) fn server(tls: &Tls, limits: &SessionLimits) -> Result<ServerConfig, ConnectError> {

@@ -16,9 +16,12 @@ use crate::connect::FIRST_FRAME_BYTES_MAX;
 use crate::reader::{Dry, note_frame};
 
 /// Bytes read from one stream before the next has its turn.
-const READ_BYTES: usize = 64 * 1024;
+pub(super) const READ_BYTES: usize = 64 * 1024;
 /// Largest frames' worth of bytes in frames that are not whole yet; beyond that only the oldest of them is read on.
 const UNFINISHED_FRAMES_MAX: usize = 2;
+/// What the buffers of those frames come to: up to that bound, and then the one that is read on, whose buffer grows by
+/// doubling; one more for what the last read of each stream brought.
+pub(super) const UNFINISHED_FRAMES_MOST: usize = UNFINISHED_FRAMES_MAX + 2 + 1;
 
 type Accepting = Pin<Box<dyn Future<Output = Result<RecvStream, ConnectionError>> + Send>>;
 
