@@ -88,7 +88,9 @@ fn quic(session: &mut Session) -> Result<()> {
     let has_nextest = CommandLine::new("cargo nextest --version").is_ok(&session.root);
     let runner = if has_nextest { "cargo nextest run --profile ci" } else { "cargo test" };
     session.run_tests(&CommandLine::new(&format!("{runner} {known}")))?;
-    session.run_tests(&CommandLine::new(&format!("{runner} -p macronode --features quic --test overlay quic::")))
+    // Of the whole workspace, so that only what has the feature is built again, and of its tests only this suite.
+    let node = "--workspace --features macronode/quic --test overlay quic::";
+    session.run_tests(&CommandLine::new(&format!("{runner} {node}")))
 }
 
 fn doctest(session: &mut Session) -> Result<()> {
