@@ -10,13 +10,15 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use oap_client::{Client, PeerAddress};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::node::{CROWD, LaneNodeOptions};
+use super::node::{CROWD, LaneNode, LaneNodeOptions};
 use crate::mailbox::scratch::Scratch;
 
 /// Sessions that begin at once.
 const BEGIN_AT_ONCE: usize = 32;
 /// Descriptors that a process needs beside those of its sessions.
-const OTHER_FILES: u64 = 500;
+const OTHER_FILES: u64 = 1_000;
+/// Sessions before those that are counted.
+const SESSIONS_BEFORE: usize = 500;
 /// Time before memory is read: what starting and handshakes took for a moment is given back by then.
 const REST: Duration = Duration::from_secs(3);
 
@@ -47,20 +49,24 @@ pub async fn measure(binary: &Path, scratch: &Scratch, wanted: usize) -> anyhow:
     anyhow::ensure!(sessions > 0, "this machine allows too few open files");
     let folder = scratch.folder("idle")?;
     let node = LaneNodeOptions { binary, folder, config: CROWD.to_owned(), peer: None }.start().await?;
+    // The first ones make the allocator give back what starting took; without them growth would hide in that.
+    let _first = hold_in_process(&node, SESSIONS_BEFORE.min(sessions)).await?;
     tokio::time::sleep(REST).await;
     let before = node.memory_bytes()?;
     eprintln!("{sessions} idle sessions");
-    let holder = tokio::task::spawn_blocking({
-        let (address, token_file) = (node.address.to_string(), node.token_file.clone());
-        move || Holder::start(&address, &token_file, sessions)
-    });
-    let holder = holder.await.context("the thread panicked")??;
+    let holder = hold_in_process(&node, sessions).await?;
     tokio::time::sleep(REST).await;
     let grown = node.memory_bytes()?.saturating_sub(before);
     // Each has a descriptor, so that sessions the node has ended do not count as cheap ones.
     anyhow::ensure!(node.open_files()? >= sessions, "not all sessions stood until the end");
     drop(holder);
     Ok(IdleFigures { sessions, bytes_each: grown as f64 / sessions as f64 })
+}
+
+async fn hold_in_process(node: &LaneNode, sessions: usize) -> anyhow::Result<Holder> {
+    let (address, token_file) = (node.address.to_string(), node.token_file.clone());
+    let started = tokio::task::spawn_blocking(move || Holder::start(&address, &token_file, sessions));
+    started.await.context("the thread panicked")?
 }
 
 /// Raises the limit of open files to what the system allows; the limit.
