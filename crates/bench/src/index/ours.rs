@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
 use ron_kernel::{Builder, Deadline, KernelOptions, Metrics, Snapshot, clock};
-use ron_lookup::AskEnd;
+use ron_lookup::{AskEnd, IpGroup};
 use ron_store::wire::{AskError, Question, Reply};
-use ron_store::{Bounds, ContentId, Key, PeerId, Record, Store, Subject};
+use ron_store::{Bounds, ContentId, Key, PeerId, Possession, Record, Store, Subject};
 use ron_transport::{NodeKey, PeerAddress};
 use svc_dht::config::{LiveOptions as DhtLive, Mode};
 use svc_dht::{Dht, DhtOptions, Held, Records};
@@ -154,6 +154,8 @@ async fn live(setup: Setup, ready: tokio::sync::oneshot::Sender<OurNode>) -> any
         cache_bytes: CACHE_BYTES,
         warmup_keys: Vec::new(),
         ingest_permits: 2,
+        own_addresses: Arc::new(Vec::new),
+        wall_clock: Arc::new(clock::unix_millis),
     };
     let config = IndexConfig::default();
     let config = IndexConfig { beta: setup.beta.unwrap_or(config.beta), ..config };
@@ -209,6 +211,10 @@ impl Network for DhtNetwork {
         self.0.keep(record)
     }
 
+    fn group(&self, peer: &PeerId) -> Option<IpGroup> {
+        self.0.ip_group(peer)
+    }
+
     fn complete(&self) -> bool {
         self.0.complete()
     }
@@ -223,6 +229,10 @@ struct IndexRecords {
 impl Records for IndexRecords {
     fn answer(&self, question: &Question, now_ms: u64) -> Reply {
         self.index.upgrade().map_or_else(Reply::default, |index| index.answer(question, now_ms))
+    }
+
+    fn possession(&self, digest: &[u8; 32], draw: u64) -> Option<Possession> {
+        self.index.upgrade()?.possession(digest, draw)
     }
 
     fn offer(&self, records: Vec<Record>) -> usize {
