@@ -172,7 +172,8 @@ async fn one_paced(
         let mut due = clock::now() + offset;
         let end = due + time;
         while due < end {
-            // One that waited for the answer before it counts from when it was due; one that the timer woke late does not.
+            // One that waited for the answer before it counts from when it was due; one that the timer woke late does
+            // not.
             let is_late = clock::now() > due;
             tokio::time::sleep_until(due).await;
             let since = if is_late { due } else { clock::now() };
