@@ -104,8 +104,8 @@ impl Log {
         WriterThread::start(Arc::clone(&self.core))
     }
 
-    /// Lets callers commit a record that is alone ([`Appender::finish`]). Only where their threads may wait for the disk:
-    /// a runtime needs another thread meanwhile.
+    /// Lets callers commit a record that is alone ([`Appender::finish`]). Only where their threads may wait for the
+    /// disk: a runtime needs another thread meanwhile.
     pub fn let_callers_commit(&self, is_allowed: bool) {
         self.core.gather().recent.is_allowed = is_allowed;
     }

@@ -8,10 +8,11 @@ use ron_types::limits::overlay as limits;
 
 use crate::config::{EngineOptions, LiveOptions};
 
-/// Bytes that a session over TCP may hold beside its outbox and frames: what a read gave, and what was encrypted and not
-/// taken.
+/// Bytes that a session over TCP may hold beside its outbox and frames: what a read gave, and what was encrypted and
+/// not taken.
 const SESSION_BYTES: usize = 256 * 1024;
-/// Frames that a session over TCP may hold in part: one that arrives, in a buffer that grows by doubling, and one being written.
+/// Frames that a session over TCP may hold in part: one that arrives, in a buffer that grows by doubling, and one being
+/// written.
 const SESSION_FRAMES: usize = 3;
 
 /// What a node is used for: what can only be held for a peer that is there costs nothing without it.

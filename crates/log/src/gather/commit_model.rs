@@ -1,7 +1,8 @@
 //! The commit path under random schedules: many append, a writer, a flush and callers whose record is alone commit, and
 //! nobody is answered early or never.
 //!
-//! The gathering is the real one; the locks, the sleep of the writer and its waking are as in `append`, `lone` and `writer`.
+//! The gathering is the real one; the locks, the sleep of the writer and its waking are as in `append`, `lone` and
+//! `writer`.
 
 use super::{Gather, Tail};
 use crate::frame::SEGMENT_HEADER_LEN;
