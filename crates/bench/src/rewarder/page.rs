@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Job, MEMORY_BYTES, Outcome, Sample, Series};
+use super::{Job, MEMORY_BYTES, Outcome, ROUNDS_ROWS_MAX, Sample, Series};
 use crate::machine::Machine;
 use crate::report::{self, Row, Target};
 use crate::stats::{Spread, ratios};
@@ -133,7 +133,11 @@ impl Outcome {
         if self.size.pick(true, false) {
             let _ = writeln!(text, "This was a short run: the numbers are noisy.\n");
         }
-        let _ = writeln!(text, "Medians over {} rounds in which all engines take turns.\n", self.rounds);
+        let (rounds, large) = (self.rounds, ROUNDS_ROWS_MAX / 1_000_000);
+        let _ = writeln!(
+            text,
+            "Medians over {rounds} rounds in which all engines take turns; epochs of more than {large} million rows once.\n"
+        );
         let _ = write!(text, "## Targets\n\n{}", report::markdown_table(&self.rows));
         text.push_str(&report::meanings(&self.rows));
         let _ = write!(text, "\n## Figures\n\n{}", report::markdown_lines(&self.lines()));
