@@ -16,7 +16,7 @@ use crate::mailbox::scratch::Scratch;
 /// Sessions that begin at once.
 const BEGIN_AT_ONCE: usize = 32;
 /// Descriptors that a process needs beside those of its sessions.
-const OTHER_FILES: u64 = 1_000;
+const OTHER_FILES: u64 = 2_000;
 /// Sessions before those that are counted.
 const SESSIONS_BEFORE: usize = 500;
 /// Time before memory is read: what starting and handshakes took for a moment is given back by then.
@@ -44,8 +44,11 @@ pub struct HoldArgs {
 
 /// Holds as many sessions as are asked for, or as this machine has descriptors for.
 pub async fn measure(binary: &Path, scratch: &Scratch, wanted: usize) -> anyhow::Result<IdleFigures> {
-    // The node and the process that holds the sessions inherit the limit.
-    let sessions = wanted.min(usize::try_from(raise_file_limit()?.saturating_sub(OTHER_FILES))?);
+    // The node and the process that holds the sessions inherit the limit. A node divides it among its listeners and
+    // keeps some of each share for those it refuses: a quarter is what one of them has for sure.
+    let needed = 4 * ((wanted + SESSIONS_BEFORE) as u64 + OTHER_FILES);
+    let allowed = raise_file_limit(needed)? / 4;
+    let sessions = wanted.min(usize::try_from(allowed.saturating_sub(OTHER_FILES))?.saturating_sub(SESSIONS_BEFORE));
     anyhow::ensure!(sessions > 0, "this machine allows too few open files");
     let folder = scratch.folder("idle")?;
     let node = LaneNodeOptions { binary, folder, config: CROWD.to_owned(), peer: None }.start().await?;
@@ -69,9 +72,13 @@ async fn hold_in_process(node: &LaneNode, sessions: usize) -> anyhow::Result<Hol
     started.await.context("the thread panicked")?
 }
 
-/// Raises the limit of open files to what the system allows; the limit.
-fn raise_file_limit() -> anyhow::Result<u64> {
+/// Raises the limit of open files to what is needed, or to what the system allows this user; the limit.
+fn raise_file_limit(needed: u64) -> anyhow::Result<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let enough = Rlimit { current: Some(needed), maximum: maximum.map(|maximum| maximum.max(needed)) };
+    if setrlimit(Resource::Nofile, enough).is_ok() {
+        return Ok(needed);
+    }
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).context("the limit of open files")?;
     Ok(maximum.or(current).unwrap_or(u64::MAX))
 }
