@@ -338,7 +338,7 @@ fn store_rows(figures: Option<&StoreFigures>) -> Vec<Row> {
             |figures| figures.resolve_at_once.p99,
             5.0,
             "ms",
-            "The same while nothing of the file is in memory yet.",
+            "The same while the store itself has nothing of the file in memory yet; the system may have it.",
         ),
         row(
             "name from the store, p99",
