@@ -45,6 +45,9 @@ impl Bucket {
 
     fn fill(&mut self, rate: Rate, now: Micros) {
         let passed = now.saturating_sub(self.filled_at);
+        if passed == 0 {
+            return; // the common case of a batch, without a division
+        }
         let came = u128::from(passed) * u128::from(rate.per_second) / u128::from(SECOND);
         if came == 0 {
             return;

@@ -10,6 +10,7 @@ use crate::origin::ORIGIN_BYTES;
 use crate::peers::PEER_BYTES;
 use crate::recall::RECALL_ENTRY_BYTES;
 use crate::shell::SlowConsumer;
+use crate::wire::ENTRIES_MAX;
 
 const MIB: usize = 1 << 20;
 const MILLISECOND: Micros = 1000;
@@ -19,11 +20,11 @@ const MILLISECOND: Micros = 1000;
 pub struct CoreConfig {
     /// Peers connected at once.
     pub peers_max: usize,
-    /// Lanes held at once; a quiet one is forgotten for a new one.
+    /// Lanes held at once; for a new one the quietest of whoever has most is forgotten.
     pub lanes_max: usize,
-    /// Origins of one lane held at once; the quietest is forgotten for a new one.
+    /// Origins of one lane held at once; likewise.
     pub origins_per_lane_max: usize,
-    /// Origins of all lanes together.
+    /// Origins of all lanes together; likewise.
     pub origins_max: usize,
     /// Bytes of the ring of one lane, what holds the messages included.
     pub ring_bytes_per_lane: usize,
@@ -51,7 +52,7 @@ pub struct CoreConfig {
     pub gap_after: Micros,
     /// Time between two summaries to a random peer, for what no session break has shown.
     pub summary_every: Micros,
-    /// A lane or origin without a message for this time may be forgotten.
+    /// A lane that this node did not publish in for this time is its own no longer, unless somebody here hears it.
     pub quiet_after: Micros,
     /// Time that a forgotten origin's last number is remembered at least, so that its messages are not taken twice.
     pub remember_for: Micros,
@@ -110,8 +111,9 @@ impl CoreConfig {
     pub fn memory_bytes_max(&self) -> usize {
         let messages = self.ring_bytes_max + self.waiting_bytes_max + self.partial_bytes_max;
         let lanes = self.lanes_max * (LANE_BYTES + self.peers_max * LINK_BYTES);
-        // This node is an origin in each lane, whatever the bound.
-        let origins = (self.origins_max + self.lanes_max) * ORIGIN_BYTES;
+        // This node is an origin in each lane, whatever the bound; and one message may bring as many as a list has
+        // entries before the turn is over and the bound is kept.
+        let origins = (self.origins_max + self.lanes_max + ENTRIES_MAX) * ORIGIN_BYTES;
         let remembered = 2 * self.remembered_max * RECALL_ENTRY_BYTES;
         messages + lanes + origins + remembered + self.peers_max * PEER_BYTES + SERVES_MAX * SERVE_BYTES
     }

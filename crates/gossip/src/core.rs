@@ -11,6 +11,7 @@ use crate::peers::{Peers, Session};
 use crate::recall::Recall;
 use crate::ring::RingEntry;
 use crate::rng::Rng;
+use crate::shares::{self, Opener};
 use crate::shell::{Misbehaviour, PublishError, Published, Shell};
 use crate::turn::{Shared, Totals, Turn};
 use crate::wire::{Body, Message};
@@ -58,8 +59,6 @@ pub struct Trace {
 /// A message of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The id of the message.
-    pub msg_id: MsgId,
     /// Life of the publisher.
     pub epoch: u64,
     /// Number of the message.
@@ -73,7 +72,6 @@ pub struct Held {
 /// A message of the ring, before its content is put together.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldMessage<'a> {
-    pub(crate) lane: &'a LaneName,
     /// Number of its arrival in its lane.
     pub arrival: u64,
     /// Publisher; none if it is forgotten.
@@ -119,6 +117,7 @@ impl Core {
             started_at: None,
             peers: Peers::default(),
             totals: Totals::default(),
+            partial_shares: HashMap::new(),
             counts: Counts::default(),
             rng: Rng::new(seed),
             recall: Recall::default(),
@@ -160,7 +159,7 @@ impl Core {
     ) -> Result<(), Misbehaviour> {
         self.shared.started_at.get_or_insert(now);
         let session = self.shared.peers.session(peer).ok_or(Misbehaviour::UnknownPeer)?;
-        let Some(at) = self.lane_of(now, session, &message)? else { return Ok(()) };
+        let Some(at) = self.lane_of(now, session, &message, shell)? else { return Ok(()) };
         let Some(lane) = &mut self.lanes[at] else { return Ok(()) };
         let outcome = lane.receive(&mut Turn { now, shared: &mut self.shared, shell }, session, message);
         self.next_at = self.next_at.min(lane.due());
@@ -169,7 +168,13 @@ impl Core {
     }
 
     /// The lane of a message; only messages that say that something exists open one.
-    fn lane_of(&mut self, now: Micros, session: Session, message: &Message) -> Result<Option<usize>, Misbehaviour> {
+    fn lane_of<S: Shell>(
+        &mut self,
+        now: Micros,
+        session: Session,
+        message: &Message,
+        shell: &S,
+    ) -> Result<Option<usize>, Misbehaviour> {
         if let Some(at) = self.by_name.get(&message.lane) {
             return Ok(Some(*at as usize));
         }
@@ -182,25 +187,20 @@ impl Core {
             return Ok(None);
         }
         let rate = self.shared.config.openings;
-        let pays = self.shared.peers.get_mut(session).is_some_and(|peer| peer.openings.take(rate, now, 1).is_ok());
-        let at = if pays { self.open_lane(now, message.lane, session) } else { None };
-        match at {
+        let opener = self.shared.peers.pay_opening(session, rate, now);
+        match opener.and_then(|opener| self.open_lane(now, message.lane, Some(opener), shell)) {
             Some(at) => Ok(Some(at)),
             None => Err(self.shared.offence(now, session, Misbehaviour::TooManyOpenings)),
         }
     }
 
-    /// Opens a lane. Where there is no room, the quietest goes: one that was quiet for long, or, where one peer brought
-    /// three quarters of all lanes, one of its own.
-    fn open_lane(&mut self, now: Micros, name: LaneName, opener: Session) -> Option<usize> {
+    /// Opens a lane; where there is no room, another goes.
+    fn open_lane<S: Shell>(&mut self, now: Micros, name: LaneName, opener: Opener, shell: &S) -> Option<usize> {
         if self.by_name.len() >= self.shared.config.lanes_max {
-            let quiet_after = self.shared.config.quiet_after;
-            let is_quiet = |lane: &Lane| now.saturating_sub(lane.used_at) >= quiet_after;
-            let of_opener = self.lanes.iter().flatten().filter(|lane| lane.opened_by == opener).count();
-            let may_replace_own = opener != Session::NONE && of_opener * 4 >= self.by_name.len() * 3;
-            let may_go = |lane: &&Lane| is_quiet(lane) || (may_replace_own && lane.opened_by == opener);
-            let quietest = self.lanes.iter().flatten().filter(may_go).min_by_key(|lane| lane.used_at)?.name;
-            self.forget_lane(now, &quietest);
+            // What is waited for here is this node's own wish, whoever brings it.
+            let newcomer = opener.filter(|_| !shell.is_heard(&name));
+            let goes = self.lane_to_forget(now, newcomer, shell)?;
+            self.forget_lane(now, &goes);
         }
         let lane = Lane::new(&mut self.shared, now, name, opener);
         self.next_at = self.next_at.min(lane.due());
@@ -211,6 +211,23 @@ impl Core {
         }
         self.by_name.insert(name, at as u32);
         Some(at)
+    }
+
+    /// The lane that goes for one of the newcomer's: the quietest of whoever has most. A lane that this node hears, or
+    /// published in of late, is its own, whoever was first; its own never go for a peer's, and those with subscribers
+    /// last.
+    fn lane_to_forget<S: Shell>(&self, now: Micros, newcomer: Opener, shell: &S) -> Option<LaneName> {
+        let quiet_after = self.shared.config.quiet_after;
+        let seen = self.lanes.iter().flatten().map(|lane| {
+            let is_heard = shell.is_heard(&lane.name);
+            let is_own = is_heard || lane.is_published(now, quiet_after);
+            (lane, is_heard, is_own, if is_own { None } else { lane.opened_by })
+        });
+        let may_go: Vec<_> = seen.filter(|(_, _, is_own, _)| newcomer.is_none() || !is_own).collect();
+        let largest = shares::largest(may_go.iter().map(|(.., opener)| *opener), newcomer)?;
+        let of_it = may_go.into_iter().filter(|(.., opener)| *opener == largest.opener);
+        let (lane, ..) = of_it.min_by_key(|(lane, is_heard, ..)| (*is_heard, lane.used_at))?;
+        Some(lane.name)
     }
 
     fn forget_lane(&mut self, now: Micros, name: &LaneName) {
@@ -237,7 +254,7 @@ impl Core {
         let at = match self.by_name.get(lane) {
             Some(at) => *at as usize,
             None => self
-                .open_lane(now, *lane, Session::NONE)
+                .open_lane(now, *lane, None, shell)
                 .ok_or(PublishError::TooManyLanes { max: self.shared.config.lanes_max })?,
         };
         let Some(lane) = &mut self.lanes[at] else {
@@ -281,6 +298,7 @@ impl Core {
         while self.shared.totals.ring_bytes > self.shared.config.ring_bytes_max {
             self.trim_largest();
         }
+        while self.shared.totals.origins > self.shared.config.origins_max && self.trim_origins(now) {}
         while let Some((peer, why)) = self.shared.doomed.pop() {
             self.peer_down(now, &peer, shell);
             shell.disconnect(&peer, why);
@@ -292,6 +310,27 @@ impl Core {
         let Some(lane) = self.lanes.iter_mut().flatten().max_by_key(|lane| lane.ring_bytes()) else { return };
         let goal = lane.ring_bytes() - lane.ring_bytes() / 16;
         while lane.ring_bytes() >= goal.max(1) && lane.evict(&mut self.shared) > 0 {}
+    }
+
+    /// Forgets the quietest origins of the peer that brought most of them; false if there are none. Several at once,
+    /// since the search looks at every origin, but not more than what that peer has over an equal share.
+    fn trim_origins(&mut self, now: Micros) -> bool {
+        let bound = self.shared.config.origins_max;
+        let lanes = || self.lanes.iter().enumerate().filter_map(|(lane, state)| Some((lane, state.as_ref()?)));
+        let origins = || lanes().flat_map(|(lane, state)| state.foreign().map(move |(at, origin)| (lane, at, origin)));
+        let Some(largest) = shares::largest(origins().map(|(_, _, origin)| origin.opened_by), None) else {
+            return false;
+        };
+        let of_it = origins().filter(|(_, _, origin)| origin.opened_by == largest.opener);
+        let mut by_use: Vec<_> = of_it.map(|(lane, at, origin)| (origin.used_at, lane, at)).collect();
+        by_use.sort_unstable();
+        let goes = largest.entries.saturating_sub(bound / largest.openers).min(bound / 64).max(1);
+        for (_, lane, at) in by_use.into_iter().take(goes) {
+            if let Some(lane) = &mut self.lanes[lane] {
+                lane.forget_origin(&mut self.shared, now, at);
+            }
+        }
+        true
     }
 
     /// Messages of an origin's current epoch that the ring still holds, from a number on.

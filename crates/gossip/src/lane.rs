@@ -19,6 +19,7 @@ use crate::names::{LaneName, Micros, MsgId, Origin};
 use crate::origin::{Origins, Waiting};
 use crate::peers::Session;
 use crate::ring::{Ring, RingEntry, Stored};
+use crate::shares::Opener;
 use crate::shell::{Delivered, Outcomes, Published, SendOutcome, Shell, SlowConsumer};
 use crate::turn::{Shared, Turn};
 use crate::wire::{self, Key, Message};
@@ -26,6 +27,7 @@ use news::News;
 use partial::Partial;
 use tree::Tree;
 
+pub(crate) use partial::PARTIAL_OVERHEAD_BYTES;
 pub(crate) use table::LANE_BYTES;
 
 /// One lane.
@@ -56,7 +58,9 @@ pub(crate) struct Lane {
     summary_at: Micros,
     pub(crate) used_at: Micros,
     /// Who brought the first news of the lane.
-    pub(crate) opened_by: Session,
+    pub(crate) opened_by: Opener,
+    /// When this node last published in it.
+    published_at: Option<Micros>,
     due: Micros,
 }
 
@@ -65,12 +69,10 @@ struct Next {
     origin: u32,
     seq: u64,
     message: Waiting,
-    /// Its id, where it was computed already: hashing is most of what a small message costs.
-    msg_id: Option<MsgId>,
 }
 
 impl Lane {
-    pub(crate) fn new(shared: &mut Shared, now: Micros, name: LaneName, opened_by: Session) -> Self {
+    pub(crate) fn new(shared: &mut Shared, now: Micros, name: LaneName, opened_by: Opener) -> Self {
         let config = &shared.config;
         let mut lane = Lane {
             name,
@@ -91,6 +93,7 @@ impl Lane {
             summary_at: now.saturating_add(config.summary_every),
             used_at: now,
             opened_by,
+            published_at: None,
             due: Micros::MAX,
         };
         lane.wake(lane.summary_at);
@@ -102,6 +105,11 @@ impl Lane {
         }
         sessions.into_iter().for_each(|session| lane.join(shared, now, session));
         lane
+    }
+
+    /// Whether this node published in the lane of late.
+    pub(crate) fn is_published(&self, now: Micros, quiet_after: Micros) -> bool {
+        self.published_at.is_some_and(|at| now.saturating_sub(at) < quiet_after)
     }
 
     /// When something is due in this lane.
@@ -193,31 +201,35 @@ impl Lane {
     /// Publishes an own message.
     pub(crate) fn publish<S: Shell>(&mut self, turn: &mut Turn<'_, S>, payload: &Bytes) -> Result<Published, Micros> {
         self.frames.take(turn.shared.config.lane_frames, turn.now, 1)?;
+        self.published_at = Some(turn.now);
         let at = self.own_origin(turn);
         let (epoch, seq) = self.origins.get(at).map_or((0, 0), |origin| (origin.epoch, origin.next));
         let key = Key { origin: turn.shared.me, epoch, seq };
         let stored = Stored::publish(&self.name, &key, payload);
-        let msg_id = id_of(&self.name, &key, &stored, payload);
+        let hashes = stored.hashes().cloned();
         let mut outcomes = Outcomes::default();
         let message = Waiting { stored, hops: 0, from: Session::NONE, push: true };
-        self.append(turn, Next { origin: at, seq, message, msg_id: Some(msg_id) }, Some(&mut outcomes));
+        self.append(turn, Next { origin: at, seq, message }, Some(&mut outcomes));
         turn.shared.counts.published += 1;
-        Ok(Published { msg_id, epoch, seq, outcomes })
+        Ok(Published { epoch, seq, outcomes, hashes })
     }
 
     /// Puts the next message of an origin into the ring, hands it to the node and sends it on. Messages leave in the
     /// order of the ring, so a hole is mended once, where it arose, and not again at every node behind.
     fn append<S: Shell>(&mut self, turn: &mut Turn<'_, S>, next: Next, outcomes: Option<&mut Outcomes>) {
-        let Next { origin: at, seq, message: Waiting { stored, hops, from, push }, msg_id } = next;
+        let Next { origin: at, seq, message: Waiting { stored, hops, from, push } } = next;
+        if !self.partials.is_empty() {
+            // It came another way, or the order begins after it: what else came of it is of no use.
+            self.drop_partials(turn, |partial| partial.origin == at && partial.seq <= seq);
+        }
         let Some(origin) = self.origins.get_mut(at) else { return };
         let (epoch, arrival) = (origin.epoch, self.ring.tip());
         (origin.next, origin.started, origin.used_at) = (seq + 1, true, turn.now);
         origin.held.push_back((seq, arrival));
         self.used_at = turn.now;
         let way_before = self.tree.lead(turn.now, (origin.id, at), from);
-        let (payload, hashes) = (stored.payload(), stored.hashes());
-        let (lane, payload, origin) = (&self.name, &payload, &origin.id);
-        let delivered = Delivered { lane, origin, epoch, seq, hops, payload, arrival, hashes, known_id: msg_id };
+        let (lane, origin) = (&self.name, &origin.id);
+        let delivered = Delivered { lane, origin, epoch, seq, hops, arrival, stored: &stored };
         turn.shell.deliver(&self.name, delivered);
         turn.shared.counts.delivered += 1;
         let entry = RingEntry { origin: at, hops, epoch, seq, from, duplicates: 0, stored };
@@ -352,7 +364,7 @@ impl Lane {
     fn held_at(&self, arrival: u64) -> Option<HeldMessage<'_>> {
         let entry = self.ring.get(arrival)?;
         let origin = self.origins.get(entry.origin).map(|origin| origin.id);
-        Some(HeldMessage { lane: &self.name, arrival, origin, entry })
+        Some(HeldMessage { arrival, origin, entry })
     }
 
     /// Arrival that the next message will have.
@@ -365,7 +377,7 @@ impl Lane {
         let (entry, origin) = self.ring.iter().find_map(|entry| {
             let origin = self.origins.get(entry.origin)?.id;
             let key = Key { origin, epoch: entry.epoch, seq: entry.seq };
-            (id_of(&self.name, &key, &entry.stored, &entry.stored.payload()) == *id).then_some((entry, origin))
+            (entry.stored.msg_id(&self.name, &key) == *id).then_some((entry, origin))
         })?;
         let peers = |eager: bool| {
             let links = self.links.iter().filter(move |link| link.is_up() && link.eager == eager);
@@ -385,6 +397,17 @@ impl Lane {
     }
 }
 
+#[cfg(test)]
+impl Lane {
+    pub(crate) fn origins_for_test(&self) -> impl Iterator<Item = (u32, &crate::origin::OriginState)> {
+        self.origins.iter()
+    }
+
+    pub(crate) fn partials_for_test(&self) -> &[Partial] {
+        &self.partials
+    }
+}
+
 impl HeldMessage<'_> {
     /// Bytes of the content.
     pub fn payload_bytes(&self) -> usize {
@@ -401,19 +424,9 @@ impl HeldMessage<'_> {
         self.entry.epoch
     }
 
-    /// The message with its content, which is put together if it travelled in chunks; none if its origin is forgotten.
-    pub fn read(&self) -> Option<Held> {
+    /// The message with its content, which is put together if it travelled in chunks.
+    pub fn read(&self) -> Held {
         let RingEntry { epoch, seq, hops, stored, .. } = self.entry;
-        let key = Key { origin: self.origin?, epoch: *epoch, seq: *seq };
-        let payload = stored.payload();
-        let msg_id = id_of(self.lane, &key, stored, &payload);
-        Some(Held { msg_id, epoch: *epoch, seq: *seq, hops: *hops, payload })
-    }
-}
-
-fn id_of(lane: &LaneName, key: &Key, stored: &Stored, payload: &[u8]) -> MsgId {
-    match stored.hashes() {
-        [] => crate::names::msg_id(&key.origin, key.epoch, lane, key.seq, payload),
-        hashes => crate::names::msg_id_of_chunks(&key.origin, key.epoch, lane, key.seq, hashes),
+        Held { epoch: *epoch, seq: *seq, hops: *hops, payload: stored.payload() }
     }
 }

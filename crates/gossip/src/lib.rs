@@ -16,13 +16,14 @@ mod peers;
 mod recall;
 mod ring;
 mod rng;
+mod shares;
 mod shell;
 mod turn;
 pub mod wire;
 
 pub use config::CoreConfig;
 pub use core::{Core, Counts, Held, HeldMessage, Link, Trace};
-pub use names::{InvalidId, InvalidLane, LaneName, Micros, MsgId, Origin, Peer, msg_id, msg_id_of_chunks};
+pub use names::{InvalidId, InvalidLane, LaneName, Micros, MsgId, Origin, Peer, msg_id};
 pub use shell::{
     Delivered, DisconnectReason, Misbehaviour, Outcomes, PublishError, Published, SendOutcome, Shell, SlowConsumer,
 };
@@ -33,6 +34,9 @@ pub const LANE_NAME_BYTES_MAX: usize = 80;
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Messages beyond this size travel in chunks of it.
 pub const CHUNK_BYTES: usize = 64 << 10;
+/// Content from this size on is handed out as a slice of the ring's copy, smaller content as a copy of its own: what
+/// makes bytes shareable is an allocation, which would stay in the ring for as long as the message does.
+pub const SHARED_BYTES_MIN: usize = 512;
 /// Most chunks of a message.
 pub const CHUNKS_MAX: usize = MESSAGE_BYTES_MAX / CHUNK_BYTES;
 /// Peers that a message is pushed to in a lane; the others get digests.

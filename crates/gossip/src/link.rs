@@ -130,6 +130,8 @@ pub(crate) struct LinkState {
     pub(crate) pruned_at: Option<Micros>,
     /// The last time the peer said that it pushes to as many as it may.
     pub(crate) refused_at: Option<Micros>,
+    /// When the peer may be told again that an origin has begun a later life.
+    pub(crate) tell_epoch_at: Micros,
     pub(crate) serves: VecDeque<Serve>,
 }
 
@@ -157,6 +159,7 @@ impl LinkState {
             summary_reply: false,
             pruned_at: None,
             refused_at: None,
+            tell_epoch_at: 0,
             serves: VecDeque::new(),
         }
     }

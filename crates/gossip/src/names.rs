@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::LANE_NAME_BYTES_MAX;
+use crate::{CHUNK_BYTES, LANE_NAME_BYTES_MAX};
 
 /// Monotonic time in microseconds; where it begins is the caller's choice.
 pub type Micros = u64;
@@ -96,6 +96,11 @@ impl LaneName {
         std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
+    /// Whether the lane is for what nodes tell each other of themselves: its name begins with an underscore.
+    pub fn is_reserved(&self) -> bool {
+        self.as_bytes().first() == Some(&b'_')
+    }
+
     /// A stable number of the lane: the flow of its frames in an outbox, and what picks its engine. Never the number of
     /// the flow of control messages.
     pub fn flow(&self) -> u64 {
@@ -162,14 +167,18 @@ const ID_KEY_CHUNKS: &[u8; 32] = b"macronode overlay 1, chunked msg";
 /// Content up to here is hashed from one buffer on the stack: half the cost of the incremental hasher at 64 B.
 const ID_STACK_BYTES: usize = 512;
 
-/// The id of a message that travels whole.
+/// The id of a message. It follows from what the message says of itself, so it is sent nowhere and computed by whoever
+/// wants it: at 1 KiB the hash was the largest part of what a node did with a message.
 pub fn msg_id(origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, payload: &[u8]) -> MsgId {
-    id(ID_KEY_WHOLE, origin, epoch, lane, seq, payload)
+    if payload.len() <= CHUNK_BYTES {
+        return id(ID_KEY_WHOLE, origin, epoch, lane, seq, payload);
+    }
+    let hashes: Vec<u8> = payload.chunks(CHUNK_BYTES).flat_map(|chunk| *blake3::hash(chunk).as_bytes()).collect();
+    msg_id_of_chunks(origin, epoch, lane, seq, &hashes)
 }
 
-/// The id of a message that travels in chunks: over the list of the chunks' hashes, so that it is known before the
-/// content is.
-pub fn msg_id_of_chunks(origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, hashes: &[u8]) -> MsgId {
+/// The id of a message that travels in chunks, because it is larger than one: over the list of the chunks' hashes.
+pub(crate) fn msg_id_of_chunks(origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, hashes: &[u8]) -> MsgId {
     id(ID_KEY_CHUNKS, origin, epoch, lane, seq, blake3::hash(hashes).as_bytes())
 }
 
@@ -210,6 +219,9 @@ mod tests {
         }
         for bad in ["", "a b", "ä", "a/b", &"x".repeat(81)] {
             assert_eq!(LaneName::new(bad), Err(InvalidLane), "{bad}");
+        }
+        for (name, is_reserved) in [("_", true), ("_dht", true), ("dht", false), ("a_", false), ("-_", false)] {
+            assert_eq!(LaneName::new(name).map(|lane| lane.is_reserved()), Ok(is_reserved), "{name}");
         }
     }
 

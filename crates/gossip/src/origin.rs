@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use crate::names::{Micros, Origin};
 use crate::peers::Session;
 use crate::ring::Stored;
+use crate::shares::Opener;
 
 /// Claims kept of one origin.
 pub(crate) const CLAIMS_MAX: usize = 4;
@@ -61,6 +62,24 @@ impl Asked {
     }
 }
 
+/// A message in chunks that a peer sent and this node had no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) session: Session,
+    pub(crate) epoch: u64,
+    pub(crate) seq: u64,
+    /// Bytes of the message.
+    pub(crate) size: usize,
+    pub(crate) at: Micros,
+}
+
+impl LeftOut {
+    /// Whether it is why an answer brought nothing.
+    pub(crate) fn excuses(&self, asked: &Asked) -> bool {
+        self.at >= asked.at && asked.covers(self.session, self.epoch, self.seq)
+    }
+}
+
 /// The search for messages that exist and are not here.
 #[derive(Debug)]
 pub(crate) struct Repair {
@@ -73,11 +92,21 @@ pub(crate) struct Repair {
     pub(crate) blind: Vec<Session>,
     /// Whether a push should have brought it: then the tree is mended too.
     pub(crate) is_live: bool,
+    /// The last answer that there was no room for.
+    pub(crate) left_out: Option<LeftOut>,
 }
 
 impl Repair {
     pub(crate) fn new(now: Micros) -> Self {
-        Repair { claims: Vec::new(), asked: None, due: Micros::MAX, since: now, blind: Vec::new(), is_live: false }
+        Repair {
+            claims: Vec::new(),
+            asked: None,
+            due: Micros::MAX,
+            since: now,
+            blind: Vec::new(),
+            is_live: false,
+            left_out: None,
+        }
     }
 
     /// Notes a claim. A peer has one for each origin; where there is no room, the worst goes.
@@ -118,11 +147,11 @@ pub(crate) struct OriginState {
     pub(crate) last_asked: Option<Asked>,
     pub(crate) used_at: Micros,
     /// Who brought the first news of it.
-    pub(crate) opened_by: Session,
+    pub(crate) opened_by: Opener,
 }
 
 impl OriginState {
-    pub(crate) fn new(id: Origin, epoch: u64, next: u64, now: Micros, opened_by: Session) -> Self {
+    pub(crate) fn new(id: Origin, epoch: u64, next: u64, now: Micros, opened_by: Opener) -> Self {
         OriginState {
             id,
             epoch,

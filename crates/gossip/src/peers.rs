@@ -1,8 +1,10 @@
 //! The peers of an engine: who is connected, and what was counted against whom.
 
+use std::collections::VecDeque;
+
 use hashbrown::HashMap;
 
-use crate::budget::Bucket;
+use crate::budget::{Bucket, Rate};
 use crate::config::CoreConfig;
 use crate::names::{Micros, Peer};
 
@@ -35,7 +37,7 @@ pub(crate) struct PeerState {
     strikes: u32,
     struck_at: Micros,
     silent_at: Option<Micros>,
-    pub(crate) openings: Bucket,
+    openings: Bucket,
 }
 
 /// The peers by place and by name.
@@ -44,10 +46,13 @@ pub(crate) struct Peers {
     slots: Vec<Option<PeerState>>,
     generations: Vec<u16>,
     by_id: HashMap<Peer, u16>,
+    /// What peers that left had left of their openings, those that left last at the end: coming back gives none.
+    left: VecDeque<(Peer, Bucket)>,
 }
 
-/// Bytes of memory of one peer, tables included.
-pub(crate) const PEER_BYTES: usize = std::mem::size_of::<Option<PeerState>>() + 2 + 3 * 40;
+/// Bytes of memory of one peer, tables included; there may be as many that have left.
+pub(crate) const PEER_BYTES: usize =
+    std::mem::size_of::<Option<PeerState>>() + 2 + 3 * 40 + 2 * std::mem::size_of::<(Peer, Bucket)>();
 
 impl Peers {
     /// Takes a peer in; nothing if it is here or there is no room.
@@ -62,7 +67,8 @@ impl Peers {
         }
         self.generations[slot] = self.generations[slot].wrapping_add(1);
         let session = Session { slot: slot as u16, generation: self.generations[slot] };
-        let openings = Bucket::full(config.openings, now);
+        let before = self.left.iter().position(|(left, _)| *left == id).and_then(|at| self.left.remove(at));
+        let openings = before.map_or_else(|| Bucket::full(config.openings, now), |(_, openings)| openings);
         let (strikes, struck_at, silent_at) = (0, now, None);
         self.slots[slot] = Some(PeerState { id, session, strikes, struck_at, silent_at, openings });
         self.by_id.insert(id, slot as u16);
@@ -71,7 +77,13 @@ impl Peers {
 
     pub(crate) fn leave(&mut self, id: &Peer) -> Option<Session> {
         let slot = self.by_id.remove(id)?;
-        self.slots[usize::from(slot)].take().map(|peer| peer.session)
+        let peer = self.slots[usize::from(slot)].take()?;
+        // As many as there were places at once; who left first has got most of its openings back meanwhile.
+        if self.left.len() >= self.slots.len() {
+            self.left.pop_front();
+        }
+        self.left.push_back((peer.id, peer.openings));
+        Some(peer.session)
     }
 
     pub(crate) fn session(&self, id: &Peer) -> Option<Session> {
@@ -90,6 +102,12 @@ impl Peers {
 
     pub(crate) fn id(&self, session: Session) -> Option<Peer> {
         self.get(session).map(|peer| peer.id)
+    }
+
+    /// Takes one of a peer's openings; the peer if it has one left.
+    pub(crate) fn pay_opening(&mut self, session: Session, rate: Rate, now: Micros) -> Option<Peer> {
+        let peer = self.get_mut(session)?;
+        peer.openings.take(rate, now, 1).is_ok().then_some(peer.id)
     }
 
     /// Sessions that are up, by place.
@@ -150,6 +168,24 @@ mod tests {
         let third = peers.join(0, Peer([3; 32]), &config).unwrap();
         assert_eq!(third.slot(), first.slot());
         assert_eq!((peers.id(first), peers.id(third)), (None, Some(Peer([3; 32]))));
+    }
+
+    #[test]
+    fn coming_back_gives_no_openings() {
+        let config = CoreConfig { openings: Rate { per_second: 1, burst: 2 }, ..CoreConfig::default() };
+        let mut peers = Peers::default();
+        let open = |peers: &mut Peers, now, session| peers.pay_opening(session, config.openings, now);
+        let session = peers.join(0, Peer([1; 32]), &config).unwrap();
+        assert!(open(&mut peers, 0, session).is_some() && open(&mut peers, 0, session).is_some());
+        peers.leave(&Peer([1; 32]));
+        let session = peers.join(0, Peer([1; 32]), &config).unwrap();
+        assert!(open(&mut peers, 0, session).is_none());
+        assert!(open(&mut peers, 1_000_000, session).is_some(), "time does");
+        for number in 2..10 {
+            peers.join(0, Peer([number; 32]), &config).unwrap();
+            peers.leave(&Peer([number; 32]));
+        }
+        assert!(peers.left.len() <= 2, "bounded by the places");
     }
 
     #[test]

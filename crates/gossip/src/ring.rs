@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::CHUNK_BYTES;
-use crate::names::LaneName;
+use crate::names::{self, LaneName, MsgId};
 use crate::peers::Session;
 use crate::wire::{self, HASH_BYTES, Key};
+use crate::{CHUNK_BYTES, SHARED_BYTES_MIN};
 
 /// Content of a message in the form it goes over links: encoded once, shared by ring, outboxes and subscribers.
 #[derive(Clone, Debug)]
@@ -79,10 +79,13 @@ impl Stored {
         }
     }
 
-    /// The content. Whole ones share the ring's copy; chunks are put together in a new one, which the ring does not
-    /// keep.
+    /// The content. Large ones that travelled whole share the ring's copy; chunks are put together in a new one, which
+    /// the ring does not keep.
     pub(crate) fn payload(&self) -> Bytes {
         match self {
+            Stored::Whole { message, head } if message.len() - head < SHARED_BYTES_MIN => {
+                Bytes::copy_from_slice(&message[*head..])
+            }
             Stored::Whole { message, head } => message.slice(*head..),
             Stored::Chunked(chunked) => chunked.payload(),
         }
@@ -96,11 +99,20 @@ impl Stored {
         }
     }
 
-    /// Hashes of the chunks; empty for a whole message.
-    pub(crate) fn hashes(&self) -> &[u8] {
+    /// Hashes of the chunks of a message in chunks.
+    pub(crate) fn hashes(&self) -> Option<&Bytes> {
         match self {
-            Stored::Whole { .. } => &[],
-            Stored::Chunked(chunked) => &chunked.hashes,
+            Stored::Whole { .. } => None,
+            Stored::Chunked(chunked) => Some(&chunked.hashes),
+        }
+    }
+
+    /// The id of the message.
+    pub(crate) fn msg_id(&self, lane: &LaneName, key: &Key) -> MsgId {
+        let Key { origin, epoch, seq } = key;
+        match self {
+            Stored::Whole { message, head } => names::msg_id(origin, *epoch, lane, *seq, &message[*head..]),
+            Stored::Chunked(chunked) => names::msg_id_of_chunks(origin, *epoch, lane, *seq, &chunked.hashes),
         }
     }
 }

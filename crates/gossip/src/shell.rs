@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::names::{LaneName, MsgId, Origin, Peer};
+use crate::names::{self, LaneName, MsgId, Origin, Peer};
+use crate::ring::Stored;
+use crate::wire::Key;
 
 /// The world of one engine: sessions to peers, and local subscribers. No method may wait.
 pub trait Shell {
@@ -14,6 +16,11 @@ pub trait Shell {
     /// may. A peer over its budget is not slow: the lane's policy for slow ones does not apply.
     fn may_send(&mut self, _peer: &Peer) -> Result<(), u32> {
         Ok(())
+    }
+
+    /// Whether somebody here hears a lane. Asked when a lane has to go for another.
+    fn is_heard(&self, _lane: &LaneName) -> bool {
+        false
     }
 
     /// Drops the oldest queued frames of a flow until so many bytes are free; the answer is how many bytes were. Asked
@@ -79,40 +86,52 @@ pub struct Delivered<'a> {
     pub seq: u64,
     /// Links the message came over; 0 for an own publication.
     pub hops: u8,
-    /// Content. A slice of the ring's copy if it travelled whole.
-    pub payload: &'a Bytes,
     /// Number of its arrival in this lane's ring; see [`crate::Core::arrived`].
     pub arrival: u64,
-    /// Hashes of the chunks, one after the other; empty if the message travelled whole.
-    pub(crate) hashes: &'a [u8],
-    /// The id, where it was computed already.
-    pub(crate) known_id: Option<MsgId>,
+    pub(crate) stored: &'a Stored,
 }
 
 impl Delivered<'_> {
-    /// The id: computed when somebody asks, since a node that only relays has no use for it.
+    /// The content: put together or copied when somebody asks, since a node that only relays has no use for it. A slice
+    /// of the ring's copy if it travelled whole and has [`crate::SHARED_BYTES_MIN`] bytes.
+    pub fn payload(&self) -> Bytes {
+        self.stored.payload()
+    }
+
+    /// Bytes of the content.
+    pub fn payload_bytes(&self) -> usize {
+        self.stored.payload_bytes()
+    }
+
+    /// The id: computed when somebody asks, like the content.
     pub fn msg_id(&self) -> MsgId {
-        if let Some(known) = self.known_id {
-            return known;
-        }
-        match self.hashes {
-            [] => crate::names::msg_id(self.origin, self.epoch, self.lane, self.seq, self.payload),
-            hashes => crate::names::msg_id_of_chunks(self.origin, self.epoch, self.lane, self.seq, hashes),
-        }
+        let key = Key { origin: *self.origin, epoch: self.epoch, seq: self.seq };
+        self.stored.msg_id(self.lane, &key)
     }
 }
 
 /// What a publisher learns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// The id of the message.
-    pub msg_id: MsgId,
     /// The epoch of this node.
     pub epoch: u64,
     /// Number of the message in this lane.
     pub seq: u64,
     /// What became of it for each peer it is pushed to; the other peers get a digest and ask.
     pub outcomes: Outcomes,
+    /// Hashes of its chunks, if it travels in chunks: they are what its id is made of.
+    pub(crate) hashes: Option<Bytes>,
+}
+
+impl Published {
+    /// The id of the message: computed when somebody asks. Content that travels in chunks was hashed when it was cut,
+    /// and is not read again.
+    pub fn msg_id(&self, origin: &Origin, lane: &LaneName, payload: &[u8]) -> MsgId {
+        match &self.hashes {
+            Some(hashes) => names::msg_id_of_chunks(origin, self.epoch, lane, self.seq, hashes),
+            None => names::msg_id(origin, self.epoch, lane, self.seq, payload),
+        }
+    }
 }
 
 /// Outcomes by peer, held in place: there are never more than the fan-out.
@@ -158,7 +177,7 @@ pub enum PublishError {
         /// When to try again, in milliseconds.
         retry_after_ms: u32,
     },
-    /// There are as many lanes as there may be, and none was quiet for long enough to be forgotten.
+    /// There are as many lanes as there may be, and none of them may go.
     #[error("there are {max} lanes in this engine, and all are in use")]
     TooManyLanes {
         /// Number of lanes of one engine.

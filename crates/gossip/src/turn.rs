@@ -1,7 +1,10 @@
 //! What the lanes of an engine share, and one turn of it: a moment, and the world.
 
+use hashbrown::HashMap;
+
 use crate::config::CoreConfig;
 use crate::core::Counts;
+use crate::lane::PARTIAL_OVERHEAD_BYTES;
 use crate::names::{Micros, Origin, Peer};
 use crate::peers::{Peers, Session};
 use crate::recall::Recall;
@@ -12,6 +15,9 @@ use crate::shell::{DisconnectReason, Misbehaviour};
 const EPOCH_AHEAD_MAX_MS: u64 = 24 * 3600 * 1000;
 /// Strikes for what no honest peer sends.
 const STRIKES_INVALID: u32 = 16;
+
+/// One peer may have this part of the room for messages that are not whole: what it never completes keeps nobody out.
+const PARTIAL_SHARES: usize = 4;
 
 /// Sums over all lanes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +39,9 @@ pub(crate) struct Shared {
     pub(crate) started_at: Option<Micros>,
     pub(crate) peers: Peers,
     pub(crate) totals: Totals,
+    /// Announced bytes of the messages in chunks that are not whole, by who sent the head: by peer and not by session,
+    /// so that a new session is no new share.
+    pub(crate) partial_shares: HashMap<Peer, usize>,
     pub(crate) counts: Counts,
     pub(crate) rng: Rng,
     pub(crate) recall: Recall,
@@ -52,6 +61,34 @@ impl Shared {
     pub(crate) fn check_epoch(&self, now: Micros, epoch: u64) -> Result<(), Misbehaviour> {
         let latest = self.wall_ms(now).saturating_add(EPOCH_AHEAD_MAX_MS);
         if epoch == 0 || epoch > latest { Err(Misbehaviour::EpochAhead) } else { Ok(()) }
+    }
+
+    /// Whether a peer may begin a message of this size in chunks. One at a time it always may, if there is room.
+    pub(crate) fn has_partial_room(&self, peer: &Peer, size: usize) -> bool {
+        let share = self.partial_shares.get(peer).copied().unwrap_or(0);
+        let fits_share = share == 0 || share + size <= self.config.partial_bytes_max / PARTIAL_SHARES;
+        fits_share && self.totals.partial_bytes + size + PARTIAL_OVERHEAD_BYTES <= self.config.partial_bytes_max
+    }
+
+    /// Takes room for a message in chunks; false if there is none for this peer.
+    pub(crate) fn reserve_partial(&mut self, peer: Peer, size: usize) -> bool {
+        if !self.has_partial_room(&peer, size) {
+            return false;
+        }
+        self.totals.partial_bytes += size + PARTIAL_OVERHEAD_BYTES;
+        *self.partial_shares.entry(peer).or_default() += size;
+        true
+    }
+
+    /// Gives the room back.
+    pub(crate) fn release_partial(&mut self, peer: &Peer, size: usize) {
+        self.totals.partial_bytes -= size + PARTIAL_OVERHEAD_BYTES;
+        if let Some(share) = self.partial_shares.get_mut(peer) {
+            *share -= size;
+            if *share == 0 {
+                self.partial_shares.remove(peer);
+            }
+        }
     }
 
     /// Counts an offence against a peer.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Buf as _, Bytes, BytesMut};
 use oap::status::Status;
 use oap::{AppId, Flags, Frame};
+use ron_gossip::{LaneName, MsgId, Origin};
 use ron_transport::NodeId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -61,8 +62,6 @@ pub enum Event {
 /// A message of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Hash over origin, epoch, lane, number and payload.
-    pub msg_id: [u8; 16],
     /// Node it was published at.
     pub origin: NodeId,
     /// Epoch of that node.
@@ -73,6 +72,14 @@ pub struct Message {
     pub hops: u8,
     /// What was published.
     pub payload: Bytes,
+}
+
+impl Message {
+    /// Id of the message, as the node shows it elsewhere: a hash over origin, epoch, lane, number and payload. It is
+    /// computed by each call; nobody who does not want it pays for it.
+    pub fn msg_id(&self, lane: &LaneName) -> MsgId {
+        ron_gossip::msg_id(&Origin(*self.origin.as_bytes()), self.epoch, lane, self.seq, &self.payload)
+    }
 }
 
 /// What became of a publication.
@@ -430,7 +437,7 @@ fn event_of(mut payload: Bytes) -> Result<Option<Event>, Error> {
     const SHORT: Error = Error::Protocol("an event that is shorter than its kind");
     let kind = payload.try_get_u8().map_err(|_| SHORT)?;
     let needed = match kind {
-        kind::MESSAGE => 16 + 32 + 8 + 8 + 1,
+        kind::MESSAGE => 32 + 8 + 8 + 1,
         kind::GAP => 32 + 8 + 8 + 8,
         kind::LAGGED => 8,
         kind::EPOCH => 32 + 8,
@@ -441,11 +448,9 @@ fn event_of(mut payload: Bytes) -> Result<Option<Event>, Error> {
     }
     Ok(Some(match kind {
         kind::MESSAGE => {
-            let mut msg_id = [0; 16];
-            payload.copy_to_slice(&mut msg_id);
             let (origin, epoch, seq) = (origin_of(&mut payload), payload.get_u64(), payload.get_u64());
             let hops = payload.get_u8();
-            Event::Message(Message { msg_id, origin, epoch, seq, hops, payload })
+            Event::Message(Message { origin, epoch, seq, hops, payload })
         }
         kind::GAP => Event::Gap {
             origin: origin_of(&mut payload),
@@ -462,4 +467,27 @@ fn origin_of(payload: &mut Bytes) -> NodeId {
     let mut id = [0; 32];
     payload.copy_to_slice(&mut id);
     NodeId::from_bytes(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VECTORS: &str = include_str!("../../oap/vectors/msg-ids.json");
+
+    /// The ids were computed by another implementation, from the rule in docs/oap-1.md.
+    #[test]
+    fn ids_are_what_the_vectors_say() {
+        let rows: Vec<serde_json::Value> = serde_json::from_str(VECTORS).expect("a list");
+        for row in &rows {
+            let text = |name: &str| row[name].as_str().expect("text");
+            let number = |name: &str| row[name].as_u64().expect("a number");
+            let payload = Bytes::from(vec![number("payload_byte") as u8; number("payload_bytes") as usize]);
+            let origin = text("origin").parse().expect("a node id");
+            let message = Message { origin, epoch: number("epoch"), seq: number("seq"), hops: 0, payload };
+            let lane = text("lane").parse().expect("a lane");
+            assert_eq!(message.msg_id(&lane).to_string(), text("msg_id"), "{row}");
+        }
+        assert!(rows.iter().any(|row| row["payload_bytes"].as_u64() > Some(65_536)), "one is in chunks");
+    }
 }

@@ -32,4 +32,5 @@ pub use client::{Client, Options};
 pub use error::{Error, Refusal};
 pub use lanes::{Event, Message, PeerOutcome, Published, Publisher, Since, Subscription};
 pub use mailbox::{Mailbox, OutgoingMessage, Received, Sent};
+pub use ron_gossip::{LaneName, MsgId};
 pub use ron_transport::{ConnectError, NodeId, PeerAddress, PostQuantum, SessionFacts, SessionLimits};

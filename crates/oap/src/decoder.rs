@@ -39,6 +39,11 @@ impl Decoder {
 
     /// The buffer to append what is read to; it has room.
     pub fn buffer(&mut self) -> &mut BytesMut {
+        self.buffer_for(0)
+    }
+
+    /// The same with room for so many bytes, which have arrived elsewhere.
+    pub fn buffer_for(&mut self, arrived: usize) -> &mut BytesMut {
         self.learn();
         // After a burst the large buffer goes once reads have stayed small: most connections are quiet mostly.
         if self.unread.is_empty() && self.unread.capacity() > self.read_bytes * 4 {
@@ -47,8 +52,9 @@ impl Decoder {
         let room = self.unread.capacity() - self.unread.len();
         // What is left of a buffer is used up to a quarter: payloads that are still held somewhere would make each
         // reservation a new allocation, and one for each read is too many.
-        if room < self.read_bytes / 4 {
-            self.unread.reserve(self.read_bytes);
+        if room < arrived.max(self.read_bytes / 4) {
+            // Both in one step: a second reservation would copy all of the first, still without content.
+            self.unread.reserve(arrived.max(self.read_bytes));
         }
         let room = self.unread.capacity() - self.unread.len();
         self.lent = Some((self.unread.len(), room));
@@ -90,7 +96,7 @@ impl Decoder {
         // An empty slice would keep the buffer alive for nothing.
         let payload = if rest.is_empty() { Bytes::new() } else { rest.freeze() };
         let Header { flags, code, app, tenant, corr, .. } = *header;
-        Frame { flags, code, app, tenant, corr, cap, payload }
+        Frame { flags, code, app, tenant, corr, cap, payload, tail: None }
     }
 
     /// Fits the room of the next read to what the last one brought.

@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::header::Header;
-use crate::{AppId, Flags, FrameError, HEADER_BYTES};
+use crate::{AppId, Flags, FrameError, HEADER_BYTES, put_in_steps};
 
 /// A frame. Its capability and payload are slices of what was read, and keep that buffer (64 KiB as a rule) alive:
 /// what is kept for long is copied.
@@ -25,6 +25,9 @@ pub struct Frame {
     pub cap: Bytes,
     /// What is said.
     pub payload: Bytes,
+    /// What is said after `payload`, sent from where it lies: so a large message that others hold too gets a head of
+    /// its own without being copied behind it. None in a frame that was read.
+    pub tail: Option<Box<Bytes>>,
 }
 
 impl Frame {
@@ -64,7 +67,13 @@ impl Frame {
     }
 
     fn new(flags: Flags, code: u16, app: AppId, corr: u64, payload: Bytes) -> Frame {
-        Frame { flags, code, app, tenant: 0, corr, cap: Bytes::new(), payload }
+        Frame { flags, code, app, tenant: 0, corr, cap: Bytes::new(), payload, tail: None }
+    }
+
+    /// The same with more to say after its payload.
+    #[must_use]
+    pub fn followed_by(self, tail: Bytes) -> Frame {
+        Frame { tail: Some(Box::new(tail)), ..self }
     }
 
     /// The same with a capability, which needs START.
@@ -86,7 +95,8 @@ impl Frame {
 
     /// Bytes of the whole frame on the wire.
     pub fn encoded_len(&self) -> usize {
-        HEADER_BYTES + self.cap.len() + self.payload.len()
+        let tail_len = self.tail.as_ref().map_or(0, |tail| tail.len());
+        HEADER_BYTES + self.cap.len() + self.payload.len() + tail_len
     }
 
     /// The rules a decoder with this bound would hold the frame to. A frame made by this side is checked before it is
@@ -102,16 +112,24 @@ impl Frame {
         self.header().check()
     }
 
-    /// Writes header and capability; the payload follows as it is, so that a large one need not be copied.
+    /// The last piece of what is said: the tail, or the payload where there is none.
+    pub fn last_piece(&self) -> &Bytes {
+        self.tail.as_deref().unwrap_or(&self.payload)
+    }
+
+    /// Writes everything before the last piece; that follows as it is, so that a large one need not be copied.
     pub fn put_head(&self, out: &mut impl BufMut) {
         self.header().put(out);
         out.put_slice(&self.cap);
+        if self.tail.is_some() {
+            out.put_slice(&self.payload);
+        }
     }
 
     /// Writes the whole frame.
     pub fn encode(&self, out: &mut impl BufMut) {
         self.put_head(out);
-        out.put_slice(&self.payload);
+        put_in_steps(out, self.last_piece());
     }
 
     /// The whole frame as bytes of its own.
@@ -130,8 +148,9 @@ impl Frame {
 impl fmt::Debug for Frame {
     /// Without the capability, which is a secret, and without the payload, which is somebody's.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Frame { flags, code, app, tenant, corr, cap, payload } = self;
+        let Frame { flags, code, app, tenant, corr, cap, .. } = self;
+        let said = self.encoded_len() - HEADER_BYTES - cap.len();
         write!(f, "Frame({flags} {app:?} #{corr} code {code} tenant {tenant:x} ")?;
-        write!(f, "cap {} B payload {} B)", cap.len(), payload.len())
+        write!(f, "cap {} B payload {said} B)", cap.len())
     }
 }

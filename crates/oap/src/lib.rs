@@ -14,6 +14,7 @@ mod frame;
 mod header;
 mod hello;
 pub mod status;
+mod steps;
 mod streams;
 
 pub use app::AppId;
@@ -23,6 +24,7 @@ pub use error::FrameError;
 pub use flags::Flags;
 pub use frame::Frame;
 pub use hello::{Agreed, FEATURE_ZSTD, HELLO_BYTES_MAX, Hello, HelloError, INFLIGHT_MAX, negotiate};
+pub use steps::put_in_steps;
 pub use streams::{Step, StreamError, Streams};
 
 /// Bytes of the fixed header of a frame.

@@ -1,6 +1,7 @@
 //! Connections with peers: who is let in, who is dialled, and what one session's life is.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ron_kernel::queue::QueueReceiver;
@@ -29,6 +30,10 @@ const LASTING: Duration = Duration::from_secs(10);
 const WAITS_MAX: u32 = 16;
 /// Sessions that are being refused at once; more are cut without a word.
 const REFUSALS_MAX: usize = 64;
+
+/// Bytes of the largest frame of gossip. Over a session with less, what a peer asks for could not be sent, and it would
+/// take its neighbour for one that does not answer.
+const FRAME_BYTES_MIN: usize = oap::HEADER_BYTES + ron_gossip::wire::ENCODED_BYTES_MAX;
 
 /// The task: takes sessions that other nodes opened and lets in whom this node accepts.
 pub(crate) async fn listener(
@@ -63,15 +68,32 @@ fn accepts(shared: &Shared, session: &Session) -> Result<(), Error> {
     let Remote::Node(node_id) = session.facts.remote else {
         return Err(Error::new(Kind::Unauthenticated, "peers show a node's certificate"));
     };
-    let is_any = match shared.live.get().value.accept {
-        Accept::Any => true,
-        Accept::Listed => false,
-        Accept::Auto => is_loopback(shared.options.listen),
-    };
-    if is_any || shared.peers.is_wanted(node_id) {
+    if accepts_any(shared) || shared.peers.is_wanted(node_id) {
         return Ok(());
     }
     Err(Error::new(Kind::Forbidden, "this node takes sessions of the nodes in its list alone (overlay.accept)"))
+}
+
+/// Whether nodes that are in no list may be peers.
+fn accepts_any(shared: &Shared) -> bool {
+    match shared.live.get().value.accept {
+        Accept::Any => true,
+        Accept::Listed => false,
+        Accept::Auto => is_loopback(shared.options.listen),
+    }
+}
+
+fn configure(shared: &Shared) {
+    shared.peers.configure(&shared.live.get().value.peers, accepts_any(shared));
+}
+
+fn fits_gossip(session: &Session) -> Result<(), Error> {
+    let agreed = session.facts.agreed.max_frame;
+    if agreed >= FRAME_BYTES_MIN {
+        return Ok(());
+    }
+    let what = format!("frames of {agreed} bytes were agreed on; nodes need {FRAME_BYTES_MIN} (oap.max_frame_bytes)");
+    Err(Error::new(Kind::FrameTooLarge, what))
 }
 
 /// Says why, for a moment, then cuts the connection.
@@ -88,16 +110,14 @@ pub(crate) async fn conn_supervisor(
 ) -> TaskResult {
     let metrics = context.kernel().metrics();
     let mut connections = Children::new("overlay_connection", 2 * limits::PEERS_MAX, metrics);
-    let mut dialled: Vec<NodeId> = Vec::new();
+    let diallers = Diallers::default();
     let mut settings = shared.live.watch();
     context.ready().await;
-    shared.peers.configure(&shared.live.get().value.peers);
+    configure(&shared);
     loop {
-        dialled.retain(|node_id| shared.peers.is_wanted(*node_id));
         for address in shared.peers.wanted() {
-            if !dialled.contains(&address.node_id) {
-                dialled.push(address.node_id);
-                connections.spawn(keep_dialled(context.clone(), Arc::clone(&shared), address.node_id));
+            if let Some(dialler) = diallers.begin(&shared, address.node_id) {
+                connections.spawn(keep_dialled(context.clone(), dialler));
             }
         }
         tokio::select! {
@@ -112,7 +132,7 @@ pub(crate) async fn conn_supervisor(
                     drop(held);
                 });
             }
-            _ = settings.changed() => shared.peers.configure(&shared.live.get().value.peers),
+            _ = settings.changed() => configure(&shared),
             () = shared.peers.changed() => {}
         }
     }
@@ -120,8 +140,40 @@ pub(crate) async fn conn_supervisor(
     Ok(())
 }
 
+/// Peers that somebody dials. One that is removed and named again may still have its first dialler, which then goes on.
+#[derive(Clone, Default)]
+struct Diallers(Arc<Mutex<HashSet<NodeId>>>);
+
+/// The only one who dials a peer, until it is dropped.
+struct Dialler {
+    shared: Arc<Shared>,
+    node_id: NodeId,
+    among: Diallers,
+}
+
+impl Diallers {
+    /// The dialler of a peer that has none.
+    fn begin(&self, shared: &Arc<Shared>, node_id: NodeId) -> Option<Dialler> {
+        let is_new = self.lock().insert(node_id);
+        is_new.then(|| Dialler { shared: Arc::clone(shared), node_id, among: self.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<NodeId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Dialler {
+    fn drop(&mut self) {
+        self.among.lock().remove(&self.node_id);
+        // The peer may have been named again after this one looked for the last time.
+        self.shared.peers.tell();
+    }
+}
+
 /// Dials a peer for as long as it is wanted, with growing, jittered waits; whoever is lost is dialled again, for ever.
-async fn keep_dialled(context: TaskContext, shared: Arc<Shared>, node_id: NodeId) {
+async fn keep_dialled(context: TaskContext, dialler: Dialler) {
+    let (shared, node_id) = (&dialler.shared, dialler.node_id);
     let waits = RetryLimits { first_wait: limits::REDIAL_JITTER, cap: limits::REDIAL_CAP, tries_max: u32::MAX };
     let mut failures = 0_u32;
     while shared.peers.is_wanted(node_id) && !context.is_stopping() {
@@ -143,7 +195,7 @@ async fn keep_dialled(context: TaskContext, shared: Arc<Shared>, node_id: NodeId
         match dialled {
             Ok(session) => {
                 let since = ron_kernel::clock::now();
-                live_through(context.clone(), Arc::clone(&shared), session).await;
+                live_through(context.clone(), Arc::clone(shared), session).await;
                 failures = if since.elapsed() > LASTING { 0 } else { failures + 1 };
             }
             Err(error) => {
@@ -155,8 +207,21 @@ async fn keep_dialled(context: TaskContext, shared: Arc<Shared>, node_id: NodeId
         shared.peers.note_dialing(node_id, Dialing::Waiting);
         tokio::select! {
             () = context.stopping() => return,
+            () = unwanted(shared, node_id) => return,
             () = tokio::time::sleep(waits.wait(failures.clamp(1, WAITS_MAX))) => {}
         }
+    }
+}
+
+/// Resolves once the peer is not wanted.
+async fn unwanted(shared: &Shared, node_id: NodeId) {
+    loop {
+        // Asked for before the look, so that a change between the look and the wait is not missed.
+        let changed = shared.peers.changed();
+        if !shared.peers.is_wanted(node_id) {
+            return;
+        }
+        changed.await;
     }
 }
 
@@ -170,6 +235,11 @@ fn tell_of_failure(peer: &str, error: &ConnectError, failures: u32) {
 
 /// One session from its entry into the table to its end.
 async fn live_through(context: TaskContext, shared: Arc<Shared>, session: Session) {
+    if let Err(error) = fits_gossip(&session) {
+        shared.counts.frames_too_small();
+        tracing::warn!(remote = ?session.facts.remote, address = %session.facts.address, %error, "no session of nodes");
+        return refuse(session, error).await;
+    }
     let egress_bytes_max = shared.live.get().value.egress_bytes_max;
     let link = match shared.peers.enter(&session.facts, &session.outbox, egress_bytes_max) {
         Ok(link) => link,

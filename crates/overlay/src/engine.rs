@@ -20,6 +20,7 @@ use ron_transport::NodeId;
 use ron_types::Error;
 use tokio::sync::oneshot;
 
+pub(crate) use catch_up::CATCH_UP_BYTES;
 pub(crate) use life::gossip_engine;
 pub(crate) use ports::EnginePorts;
 pub use publishing::{OutcomeCallback, PublishStream, StreamMessage};

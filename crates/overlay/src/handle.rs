@@ -44,6 +44,7 @@ impl Overlay {
 
     /// Publishes a message for this tenant. It is taken or refused at once; nobody waits for a slow peer.
     pub async fn publish(&self, tenant: &str, lane: LaneName, payload: Bytes) -> Result<Published, Error> {
+        check_lane(&lane)?;
         check_size(payload.len())?;
         let bytes = payload.len() as u64;
         let published = self.shared.engines.publish(lane, payload, Deadline::after(ANSWER_TIME)).await?;
@@ -60,6 +61,9 @@ impl Overlay {
         stream: &PublishStream,
         messages: Vec<StreamMessage>,
     ) -> Result<(), (Vec<StreamMessage>, Error)> {
+        if let Err(reserved) = check_lane(&lane) {
+            return Err((messages, reserved));
+        }
         if let Some(large) = messages.iter().find_map(|message| check_size(message.payload.len()).err()) {
             return Err((messages, large));
         }
@@ -74,7 +78,7 @@ impl Overlay {
         self.shared.engines.fence(lane, Deadline::after(ANSWER_TIME)).await
     }
 
-    /// Publishes a message of the node itself, which is counted for no tenant.
+    /// Publishes a message of the node itself, which is counted for no tenant. The only way onto a reserved lane.
     pub fn announce(&self, lane: LaneName, payload: Bytes) -> Result<(), Error> {
         check_size(payload.len())?;
         let message = StreamMessage { payload, outcome: None };
@@ -178,6 +182,15 @@ impl Overlay {
     pub fn count_failed_handshake(&self, error: &ConnectError) {
         self.shared.counts.handshake_failed(error);
     }
+}
+
+/// Refuses lanes that are the node's own, whatever a token says: what is told there, nodes believe of each other.
+pub fn check_lane(lane: &LaneName) -> Result<(), Error> {
+    if !lane.is_reserved() {
+        return Ok(());
+    }
+    let detail = format!("lane {lane}: lanes whose names begin with an underscore are published on by the node alone");
+    Err(Error::new(Kind::Forbidden, detail))
 }
 
 fn check_size(bytes: usize) -> Result<(), Error> {

@@ -25,11 +25,11 @@ use std::sync::Arc;
 use ron_kernel::{Builder, Snapshot};
 
 pub use engine::{OutcomeCallback, PublishStream, StreamMessage, Trace};
-pub use handle::Overlay;
+pub use handle::{Overlay, check_lane};
 pub use metrics::METRICS;
-pub use ron_gossip::{LaneName, MsgId};
+pub use ron_gossip::{LaneName, MsgId, SHARED_BYTES_MIN};
 pub use shared::OverlayOptions;
-pub use subscription::{Subscriber, Subscription};
+pub use subscription::{Made, Subscriber, Subscription};
 
 use crate::config::LiveOptions;
 use crate::engine::EnginePorts;

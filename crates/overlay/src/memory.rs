@@ -7,6 +7,7 @@ use ron_gossip::budget::Rate;
 use ron_types::limits::overlay as limits;
 
 use crate::config::{EngineOptions, LiveOptions};
+use crate::engine::CATCH_UP_BYTES;
 
 /// Bytes that a session over TCP may hold beside its outbox and frames: what a read gave, and what was encrypted and
 /// not taken.
@@ -69,7 +70,7 @@ pub fn bytes_max(options: &LiveOptions, usage: Use) -> usize {
     let peers = usage.peers * outbox + sessions;
     // A subscriber below its part may grow to it although the others have taken all there is.
     let subscribers = (usage.subscriptions * limits::SUBSCRIBER_BYTES_MAX).min(2 * limits::SUBSCRIBERS_BYTES_MAX);
-    engines + peers + subscribers
+    engines + peers + subscribers + usage.subscriptions * CATCH_UP_BYTES
 }
 
 /// Bytes that a session over QUIC may hold beside its outbox.

@@ -34,7 +34,7 @@ pub const METRICS: &[MetricSpec] = &[
         "handshake_refusals_total",
         "counter",
         &["reason"],
-        "Sessions that did not begin: timeout, pin, post_quantum, refused, hello, tls or io",
+        "Sessions that did not begin: timeout, pin, post_quantum, refused, hello, frames, tls or io",
     ),
     metric("overlay_peers", "gauge", &[], "Peers with a session now"),
     metric("overlay_gaps_total", "counter", &[], "Ranges of messages that nobody could give any more"),
@@ -134,6 +134,11 @@ impl Counts {
             self.handshake_timeouts.inc();
         }
         count_one(&self.refusals, reason_of(error));
+    }
+
+    /// A session was refused because the frames agreed on do not hold a message of gossip.
+    pub fn frames_too_small(&self) {
+        count_one(&self.refusals, "frames");
     }
 
     pub fn read_ended(&self, closed: &Closed) {

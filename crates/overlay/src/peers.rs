@@ -87,17 +87,18 @@ impl Peers {
         self.0.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has everybody who waits for a change look again.
+    pub fn tell(&self) {
+        self.0.changed.notify_waiters();
+    }
+
     /// Resolves at the next change after the call; the caller looks again.
     pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.0.changed.notified()
     }
 
-    fn tell(&self) {
-        self.0.changed.notify_waiters();
-    }
-
     /// Wants the peers of the configuration, and no longer those that it named before.
-    pub fn configure(&self, addresses: &[PeerAddress]) {
+    pub fn configure(&self, addresses: &[PeerAddress], accepts_any: bool) {
         let mut rows = self.rows();
         for row in rows.values_mut() {
             row.wanted = row.wanted.take().filter(|wanted| !wanted.is_configured);
@@ -106,7 +107,7 @@ impl Peers {
             let wanted = Wanted { address: address.clone(), is_configured: true };
             rows.entry(address.node_id).or_default().wanted = Some(wanted);
         }
-        end_unwanted(&mut rows);
+        end_unwanted(&mut rows, accepts_any);
         drop(rows);
         self.tell();
     }
@@ -268,11 +269,12 @@ fn share_out(rows: &BTreeMap<NodeId, Row>) {
     links().for_each(|link| link.outbox.set_bytes_max(memory::egress_bytes_max(link.egress_bytes_max, count)));
 }
 
-/// Sessions of peers that only the configuration wanted, and that this node opened, end with the wish.
-fn end_unwanted(rows: &mut BTreeMap<NodeId, Row>) {
+/// Sessions of peers that only the configuration wanted, and that this node opened, end with the wish; those that
+/// others opened end where they would not be taken in any more.
+fn end_unwanted(rows: &mut BTreeMap<NodeId, Row>, accepts_any: bool) {
     rows.retain(|_, row| {
         let Some(link) = row.link.as_ref() else { return row.wanted.is_some() };
-        if row.wanted.is_none() && link.facts.direction == Direction::Out {
+        if row.wanted.is_none() && (link.facts.direction == Direction::Out || !accepts_any) {
             link.ending.notify_one();
         }
         true

@@ -1,6 +1,5 @@
 //! Subscribers: what an engine gives items to, and the bounded inbox most of them are.
 
-use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +18,7 @@ use crate::words::Item;
 pub trait Subscriber: Send {
     /// Gives an item. What every subscriber of a kind makes of it alike, such as its encoding, is made once and kept in
     /// `made`.
-    fn give(&mut self, lane: &LaneName, item: &Item, made: &OnceCell<Bytes>);
+    fn give(&mut self, lane: &LaneName, item: &Item, made: &mut Made);
 
     /// Whether so many bytes of replayed payload can be given without loss, with room to spare for what arrives next.
     /// Where not, the context's task is woken when that may have changed; nobody is woken for a listener that is gone.
@@ -30,6 +29,26 @@ pub trait Subscriber: Send {
 
     /// Says that no more items come for the moment: the time to wake the other side, once for many items.
     fn flush(&mut self);
+}
+
+/// What subscribers of a kind make of one item alike.
+#[derive(Debug)]
+pub struct Made {
+    bytes: Option<Bytes>,
+    is_shared: bool,
+}
+
+impl Made {
+    /// For an item that goes to so many subscribers.
+    pub fn for_subscribers(count: usize) -> Made {
+        Made { bytes: None, is_shared: count > 1 }
+    }
+
+    /// What was made of the item, or is made now. Nothing is kept for a subscriber who is alone: to share bytes is one
+    /// more allocation, which the thread that sends them then has to free.
+    pub fn get(&mut self, make: impl FnOnce() -> Bytes) -> Bytes {
+        if self.is_shared { self.bytes.get_or_insert_with(make).clone() } else { make() }
+    }
 }
 
 /// The reading end of a subscription. Dropping it ends the subscription.
@@ -198,7 +217,7 @@ impl Drop for Subscription {
 }
 
 impl Subscriber for InboxWriter {
-    fn give(&mut self, _lane: &LaneName, item: &Item, _made: &OnceCell<Bytes>) {
+    fn give(&mut self, _lane: &LaneName, item: &Item, _made: &mut Made) {
         let mut waiting = self.inbox.lock();
         if !waiting.is_closed {
             waiting.put(item, &self.inbox.pool);
@@ -235,7 +254,6 @@ impl Drop for InboxWriter {
 
 #[cfg(test)]
 mod tests {
-    use ron_gossip::MsgId;
     use ron_transport::NodeKey;
 
     use super::*;
@@ -243,7 +261,6 @@ mod tests {
 
     fn message(seq: u64, bytes: usize) -> Item {
         Item::Message(Message {
-            msg_id: MsgId([0; 16]),
             origin: NodeKey::generate().expect("randomness").node_id(),
             epoch: 1,
             seq,
@@ -260,7 +277,7 @@ mod tests {
     async fn a_slow_reader_loses_the_oldest_and_is_told_before_the_rest() {
         let (mut writer, mut reader) = inbox(&Arc::default());
         for seq in 1..=SUBSCRIBER_ITEMS_MAX as u64 + 3 {
-            writer.give(&lane(), &message(seq, 1), &OnceCell::new());
+            writer.give(&lane(), &message(seq, 1), &mut Made::for_subscribers(1));
         }
         writer.flush();
         assert_eq!(reader.next().await, Some(Item::Lagged { dropped: 3 }));
@@ -272,7 +289,7 @@ mod tests {
     async fn bytes_are_bounded_as_well() {
         let (mut writer, mut reader) = inbox(&Arc::default());
         for seq in 1..=5 {
-            writer.give(&lane(), &message(seq, SUBSCRIBER_BYTES_MAX / 4 - 1024), &OnceCell::new());
+            writer.give(&lane(), &message(seq, SUBSCRIBER_BYTES_MAX / 4 - 1024), &mut Made::for_subscribers(1));
         }
         assert_eq!(reader.next().await, Some(Item::Lagged { dropped: 1 }));
     }
@@ -285,7 +302,8 @@ mod tests {
         let mut ends: Vec<_> = slots.iter().map(|_| inbox(&pool)).collect();
         let half = SUBSCRIBER_BYTES_MAX / 4 - 1024;
         for seq in 1..=3 {
-            ends.iter_mut().for_each(|(writer, _)| writer.give(&lane(), &message(seq, half), &OnceCell::new()));
+            ends.iter_mut()
+                .for_each(|(writer, _)| writer.give(&lane(), &message(seq, half), &mut Made::for_subscribers(1)));
         }
         assert!(pool.bytes.load(Ordering::Relaxed) <= SUBSCRIBERS_BYTES_MAX, "the last made room");
         let (_, last) = ends.last_mut().expect("there is one");
@@ -306,7 +324,7 @@ mod tests {
         drop(reader);
         assert!(writer.is_gone());
         let (mut writer, mut reader) = inbox(&Arc::default());
-        writer.give(&lane(), &message(1, 1), &OnceCell::new());
+        writer.give(&lane(), &message(1, 1), &mut Made::for_subscribers(1));
         drop(writer);
         assert!(reader.next().await.is_some(), "what was given before the end is still read");
         assert_eq!(reader.next().await, None);

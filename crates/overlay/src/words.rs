@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ron_gossip::{LaneName, MsgId};
+use ron_gossip::{LaneName, MsgId, Origin};
 use ron_transport::{Direction, NodeId};
 
 /// A message that the node took.
@@ -85,8 +85,6 @@ pub enum Item {
 /// A message as it arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Name of the message.
-    pub msg_id: MsgId,
     /// Who published it.
     pub origin: NodeId,
     /// Life of the origin.
@@ -97,6 +95,13 @@ pub struct Message {
     pub hops: u8,
     /// Its bytes.
     pub payload: Bytes,
+}
+
+impl Message {
+    /// Name of the message, computed here: only those who show it need it.
+    pub fn msg_id(&self, lane: &LaneName) -> MsgId {
+        ron_gossip::msg_id(&Origin(*self.origin.as_bytes()), self.epoch, lane, self.seq, &self.payload)
+    }
 }
 
 /// How a peer stands.

@@ -57,7 +57,7 @@ impl Endpoint {
     pub fn from_socket(socket: std::net::UdpSocket, tls: &Tls) -> io::Result<Self> {
         let server = config::server(tls, &SessionLimits::default()).map_err(io::Error::other)?;
         let runtime = Arc::new(quinn::TokioRuntime);
-        let inner = quinn::Endpoint::new(quinn::EndpointConfig::default(), Some(server), socket, runtime)?;
+        let inner = quinn::Endpoint::new(config::endpoint(tls), Some(server), socket, runtime)?;
         Ok(Endpoint { inner, tls: tls.clone() })
     }
 
@@ -65,7 +65,7 @@ impl Endpoint {
     #[cfg(test)]
     fn on(socket: Arc<dyn quinn::AsyncUdpSocket>, tls: &Tls) -> Self {
         let server = config::server(tls, &SessionLimits::default()).expect("settings");
-        let (config, runtime) = (quinn::EndpointConfig::default(), Arc::new(quinn::TokioRuntime));
+        let (config, runtime) = (config::endpoint(tls), Arc::new(quinn::TokioRuntime));
         let inner = quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime);
         Endpoint { inner: inner.expect("an endpoint"), tls: tls.clone() }
     }

@@ -104,9 +104,8 @@ impl Source {
             if count == 0 {
                 return Poll::Ready(Err(self.end()));
             }
-            let plain = self.decoder.buffer();
             // Room for what has arrived and nothing else: whatever a header promises, only bytes that are here cost.
-            plain.reserve(count);
+            let plain = self.decoder.buffer_for(count);
             self.last_bytes = clock::now();
             let opened = self.records.open(&mut scratch[..HEADROOM_BYTES + count], HEADROOM_BYTES, plain);
             Poll::Ready(opened.map_err(Dry::Tls))

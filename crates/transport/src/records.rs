@@ -41,9 +41,14 @@ pub(crate) enum Side {
 /// Bytes for the connection. The buffer keeps its length between uses, so that it is not zeroed each time.
 #[derive(Default)]
 pub(crate) struct Outgoing {
+    /// Behind [`UNUSED_BYTES`].
     bytes: Vec<u8>,
     filled: usize,
 }
+
+/// Bytes before those for the connection: rustls copies records there from the beginning of a page, and must not copy
+/// them to nearly the same place of another (ADR 18).
+const UNUSED_BYTES: usize = 2048;
 
 /// What a call of rustls is for.
 enum Want<'a> {
@@ -244,7 +249,7 @@ fn handle<Data>(
             match traffic.next_record() {
                 Some(Ok(record)) => {
                     discard += record.discard;
-                    plain.extend_from_slice(record.payload);
+                    oap::put_in_steps(plain, record.payload);
                 }
                 Some(Err(error)) => break Err(error),
                 None => break Ok(Progress::Again),
@@ -296,7 +301,7 @@ enum Filled {
 impl Outgoing {
     /// The bytes to be written.
     pub(crate) fn filled(&self) -> &[u8] {
-        &self.bytes[..self.filled]
+        self.bytes.get(UNUSED_BYTES..UNUSED_BYTES + self.filled).unwrap_or_default()
     }
 
     /// Forgets the bytes, keeps the memory.
@@ -311,19 +316,24 @@ impl Outgoing {
 
     fn extend(&mut self, more: &[u8]) {
         self.reserve(more.len());
-        self.bytes[self.filled..self.filled + more.len()].copy_from_slice(more);
+        self.free()[..more.len()].copy_from_slice(more);
         self.filled += more.len();
     }
 
     fn reserve(&mut self, room: usize) {
-        if self.bytes.len() - self.filled < room {
-            self.bytes.resize(self.filled + room, 0);
+        let needed = UNUSED_BYTES + self.filled + room;
+        if self.bytes.len() < needed {
+            self.bytes.resize(needed, 0);
         }
+    }
+
+    fn free(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(UNUSED_BYTES + self.filled..).unwrap_or_default()
     }
 
     fn fill_with(&mut self, mut attempt: impl FnMut(&mut [u8]) -> Filled) -> Result<Progress, Error> {
         loop {
-            match attempt(&mut self.bytes[self.filled..]) {
+            match attempt(self.free()) {
                 Filled::Done(written) => {
                     self.filled += written?;
                     return Ok(Progress::Again);

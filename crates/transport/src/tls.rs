@@ -45,6 +45,8 @@ pub struct Tls {
     server: Arc<ServerConfig>,
     client: ClientTls,
     node_id: NodeId,
+    #[cfg(feature = "quic")]
+    reset_key: Arc<::aws_lc_rs::hmac::Key>,
 }
 
 /// The dialling side: with the certificate of a node, or with none.
@@ -74,7 +76,19 @@ impl Tls {
         server.session_storage = Arc::new(NoServerSessionStorage {});
         let identity = Some(Arc::new((certificate, private)));
         let client = ClientTls { provider, post_quantum, identity };
-        Ok(Tls { server: Arc::new(server), client, node_id: key.node_id() })
+        Ok(Tls {
+            server: Arc::new(server),
+            client,
+            node_id: key.node_id(),
+            #[cfg(feature = "quic")]
+            reset_key: Arc::new(reset_key(key)?),
+        })
+    }
+
+    /// Key of the words with which a node that has forgotten a QUIC connection tells the other side so.
+    #[cfg(feature = "quic")]
+    pub(crate) fn reset_key(&self) -> Arc<::aws_lc_rs::hmac::Key> {
+        Arc::clone(&self.reset_key)
     }
 
     /// The node whose key it has.
@@ -145,6 +159,14 @@ fn provider(post_quantum: PostQuantum) -> CryptoProvider {
         PostQuantum::Off => &[aws_lc_rs::kx_group::X25519],
     };
     CryptoProvider { kx_groups: groups.to_vec(), ..aws_lc_rs::default_provider() }
+}
+
+/// Follows from the node's key, so that a node still has it after a crash, which is when it is needed.
+#[cfg(feature = "quic")]
+fn reset_key(key: &NodeKey) -> Result<::aws_lc_rs::hmac::Key, KeyError> {
+    use ::aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
+    let secret = sign(&Key::new(HMAC_SHA256, &key.to_pkcs8()?), b"macronode: resets of QUIC connections");
+    Ok(Key::new(HMAC_SHA256, secret.as_ref()))
 }
 
 /// The certificate only carries the key; nothing else in it is ever looked at.

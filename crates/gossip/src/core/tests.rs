@@ -1,7 +1,10 @@
 //! One core under a recording world.
 
 mod bounds;
+mod chunks;
 mod order;
+mod property;
+mod shares;
 mod slow;
 
 use bytes::Bytes;
@@ -9,7 +12,7 @@ use bytes::Bytes;
 use super::*;
 use crate::CHUNK_BYTES;
 use crate::shell::{Delivered, DisconnectReason, SendOutcome};
-use crate::wire::{Data, Entries, Entry, Key};
+use crate::wire::{Chunk, ChunkHead, Data, Entries, Entry, Key};
 
 const EPOCH: u64 = 1_700_000_000_000;
 const MS: Micros = 1000;
@@ -25,6 +28,8 @@ struct World {
     /// Peer whose outbox is full.
     full: Option<Peer>,
     shed: usize,
+    /// Lanes that somebody here hears.
+    heard: Vec<LaneName>,
 }
 
 impl Shell for World {
@@ -34,6 +39,10 @@ impl Shell for World {
         }
         self.sent.push((*peer, flow, Message::decode(message).expect("a core sends what decodes")));
         SendOutcome::Sent
+    }
+
+    fn is_heard(&self, lane: &LaneName) -> bool {
+        self.heard.contains(lane)
     }
 
     fn shed_oldest(&mut self, _peer: &Peer, _flow: u64, bytes: usize) -> usize {
@@ -48,8 +57,9 @@ impl Shell for World {
 
     fn deliver(&mut self, lane: &LaneName, message: Delivered<'_>) {
         assert_eq!(lane, message.lane);
-        let Delivered { origin, epoch, seq, hops, payload, .. } = message;
-        self.delivered.push((*origin, epoch, seq, hops, message.msg_id(), payload.clone()));
+        let Delivered { origin, epoch, seq, hops, .. } = message;
+        assert_eq!(message.payload().len(), message.payload_bytes());
+        self.delivered.push((*origin, epoch, seq, hops, message.msg_id(), message.payload()));
     }
 
     fn gap(&mut self, _lane: &LaneName, _origin: &Origin, epoch: u64, from: u64, to: u64) {
@@ -110,6 +120,15 @@ fn data(of: u8, seq: u64) -> Body {
 fn digest(of: u8, first: u64, last: u64) -> Body {
     let entry = Entry { origin: origin(of), epoch: EPOCH + 1, first, last };
     Body::Digest { no_push: false, entries: Entries::pack([entry]) }
+}
+
+/// The parts of a large message, as a peer would send them.
+fn parts(key: Key, payload: &[u8]) -> (ChunkHead, Vec<Chunk>) {
+    let hashes: Vec<u8> = payload.chunks(CHUNK_BYTES).flat_map(|chunk| *blake3::hash(chunk).as_bytes()).collect();
+    let head = ChunkHead { key, hops: 1, size: payload.len() as u32, hashes: Bytes::from(hashes) };
+    let chunk =
+        |(index, content): (usize, &[u8])| Chunk { key, index: index as u16, bytes: Bytes::copy_from_slice(content) };
+    (head, payload.chunks(CHUNK_BYTES).enumerate().map(chunk).collect())
 }
 
 impl Core {

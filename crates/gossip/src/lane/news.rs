@@ -59,6 +59,11 @@ impl News {
         self.ranges.len() >= RANGES_MAX
     }
 
+    /// Leaves out what was new of an origin.
+    pub(super) fn forget(&mut self, origin: u32) {
+        self.ranges.retain(|range| range.origin != origin);
+    }
+
     fn take(&mut self) -> Vec<Range> {
         self.due = Micros::MAX;
         let kept = Vec::with_capacity(self.ranges.len());

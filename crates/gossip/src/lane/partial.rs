@@ -7,12 +7,12 @@ use bytes::Bytes;
 use crate::lane::Lane;
 use crate::lane::push::{retry_at, send_data};
 use crate::link::Half;
-use crate::names::Micros;
-use crate::origin::{Claim, Waiting};
+use crate::names::{Micros, Peer};
+use crate::origin::{Claim, LeftOut, Waiting};
 use crate::peers::Session;
 use crate::ring::{Chunked, Stored};
 use crate::shell::{Misbehaviour, SendOutcome, Shell};
-use crate::turn::Turn;
+use crate::turn::{Shared, Turn};
 use crate::wire::{self, Body, Chunk, ChunkHead, HASH_BYTES};
 
 /// A message that is not whole yet.
@@ -31,6 +31,10 @@ pub(crate) struct Partial {
     missing: usize,
     /// Who sends it; nobody once that peer has left.
     pub(crate) from: Session,
+    /// Who sent the head, and so says what the chunks are.
+    head_from: Session,
+    /// Whose share of the room it takes.
+    charged_to: Peer,
     /// When the last chunk came.
     pub(crate) updated_at: Micros,
 }
@@ -40,6 +44,12 @@ pub(crate) const PARTIAL_OVERHEAD_BYTES: usize =
     2 * std::mem::size_of::<Partial>() + crate::CHUNKS_MAX * (2 * HASH_BYTES + 32 + 160) + 256;
 
 impl Partial {
+    /// Gives its room back.
+    pub(crate) fn release(&self, shared: &mut Shared) {
+        shared.release_partial(&self.charged_to, self.head.size as usize);
+    }
+
+    #[cfg(test)]
     pub(crate) fn reserved_bytes(&self) -> usize {
         self.head.size as usize + PARTIAL_OVERHEAD_BYTES
     }
@@ -47,6 +57,14 @@ impl Partial {
     /// Message `position` of those that make up this one, if it is here.
     fn part(&self, position: usize) -> Option<&Bytes> {
         if position == 0 { Some(&self.encoded) } else { self.chunks.get(position - 1)?.as_ref() }
+    }
+
+    /// Whether a chunk is the one that the head announced.
+    fn announces(&self, chunk: &Chunk) -> bool {
+        let index = usize::from(chunk.index);
+        let expected = self.head.hashes.get(index * HASH_BYTES..(index + 1) * HASH_BYTES);
+        chunk.bytes.len() == self.head.chunk_bytes(index)
+            && expected.is_some_and(|expected| blake3::hash(&chunk.bytes).as_bytes() == expected)
     }
 
     pub(crate) fn first_missing(&self) -> u16 {
@@ -85,16 +103,24 @@ impl Lane {
                 let first = known.from;
                 turn.shared.counts.duplicates += 1;
                 self.on_second_copy(turn, session, first);
-            } else {
-                known.from = session;
+                return Ok(());
+            }
+            if (known.head.size, &known.head.hashes) == (head.size, &head.hashes) {
+                (known.from, known.head_from) = (session, session);
+                return Ok(());
+            }
+            // Another content under the same number: what does not grow gives way to what does.
+            self.drop_partials(turn, |partial| (partial.origin, partial.seq) == (at, seq));
+        }
+        let Some(charged_to) = turn.shared.peers.id(session) else { return Ok(()) };
+        let size = head.size as usize;
+        if !turn.shared.reserve_partial(charged_to, size) {
+            // Asked for later, when there is room; that it does not come now is not the peer's fault.
+            if let Some(repair) = self.origins.get_mut(at).and_then(|origin| origin.repair.as_mut()) {
+                repair.left_out = Some(LeftOut { session, epoch, seq, size, at: turn.now });
             }
             return Ok(());
         }
-        let bytes = head.size as usize + PARTIAL_OVERHEAD_BYTES;
-        if turn.shared.totals.partial_bytes + bytes > turn.shared.config.partial_bytes_max {
-            return Ok(()); // asked for later, when there is room
-        }
-        turn.shared.totals.partial_bytes += bytes;
         let hops = head.hops.clamp(1, turn.shared.config.hops_max.max(1));
         // The hashes outlive the buffer they were read into.
         let hashes = Bytes::copy_from_slice(&head.hashes);
@@ -112,6 +138,8 @@ impl Lane {
             missing: head.chunks(),
             head,
             from: session,
+            head_from: session,
+            charged_to,
             updated_at: turn.now,
         });
         if push && hops < turn.shared.config.hops_max {
@@ -169,23 +197,26 @@ impl Lane {
             return Ok(());
         };
         let index = usize::from(chunk.index);
-        let Some(place) = partial.chunks.get_mut(index) else {
-            return Err(turn.shared.offence(turn.now, session, Misbehaviour::WrongChunk));
-        };
-        if place.is_some() {
+        if partial.chunks.get(index).is_some_and(Option::is_some) {
             turn.shared.counts.duplicates += 1;
             return Ok(());
         }
-        let expected = &partial.head.hashes[index * HASH_BYTES..(index + 1) * HASH_BYTES];
-        if chunk.bytes.len() != partial.head.chunk_bytes(index) || blake3::hash(&chunk.bytes).as_bytes() != expected {
-            return Err(turn.shared.offence(turn.now, session, Misbehaviour::WrongChunk));
+        if !partial.announces(&chunk) {
+            return self.on_wrong_chunk(turn, session, (at, seq));
         }
+        let Some(place) = partial.chunks.get_mut(index) else { return Ok(()) };
         let (encoded, chunk_head) = wire::encode_chunk(&name, &chunk.key, chunk.index, &chunk.bytes);
         *place = Some(encoded);
         partial.chunk_head = chunk_head;
         partial.missing -= 1;
         partial.updated_at = turn.now;
         let is_whole = partial.missing == 0;
+        if let Some(repair) = self.origins.get_mut(at).and_then(|origin| origin.repair.as_mut())
+            && let Some(asked) = repair.asked.as_mut().filter(|asked| asked.covers(session, epoch, seq))
+        {
+            // A large answer may take longer than an answer has time: each part of it counts.
+            (asked.at, repair.since) = (turn.now, turn.now);
+        }
         for place in 0..self.eager.len() {
             let slot = usize::from(self.eager[place]);
             if self.links[slot].half.is_some_and(|it| (it.origin, it.epoch, it.seq) == (at, epoch, seq))
@@ -200,13 +231,34 @@ impl Lane {
         Ok(())
     }
 
+    /// A chunk is not what the head announced. Who sent that head lied. Of anybody else it may be the truth, and the
+    /// head the lie: whoever was asked for the rest makes this node begin again, with a head of its own.
+    fn on_wrong_chunk<S: Shell>(
+        &mut self,
+        turn: &mut Turn<'_, S>,
+        session: Session,
+        (at, seq): (u32, u64),
+    ) -> Result<(), Misbehaviour> {
+        let is_it = |partial: &Partial| (partial.origin, partial.seq) == (at, seq);
+        let partial = self.partials.iter().find(|partial| is_it(partial));
+        let (head_from, from) = partial.map_or((Session::NONE, Session::NONE), |it| (it.head_from, it.from));
+        if head_from == session {
+            return Err(turn.shared.offence(turn.now, session, Misbehaviour::WrongChunk));
+        }
+        turn.shared.counts.duplicates += 1;
+        if from == session {
+            self.drop_partials(turn, is_it);
+        }
+        Ok(())
+    }
+
     /// All chunks are here: from now on it is a message like any other.
     fn complete<S: Shell>(&mut self, turn: &mut Turn<'_, S>, at: u32, epoch: u64, seq: u64) {
         let Some(place) = self.partials.iter().position(|it| (it.origin, it.epoch, it.seq) == (at, epoch, seq)) else {
             return;
         };
         let partial = self.partials.swap_remove(place);
-        turn.shared.totals.partial_bytes -= partial.reserved_bytes();
+        partial.release(turn.shared);
         let Partial { hops, push, head, encoded, chunks, chunk_head, from, .. } = partial;
         let chunks = chunks.into_iter().flatten().collect();
         let stored = Stored::Chunked(Arc::new(Chunked { head: encoded, hashes: head.hashes, chunks, chunk_head }));
@@ -223,7 +275,7 @@ impl Lane {
         for place in (0..self.partials.len()).rev() {
             if goes(&self.partials[place]) {
                 let partial = self.partials.swap_remove(place);
-                turn.shared.totals.partial_bytes -= partial.reserved_bytes();
+                partial.release(turn.shared);
                 let stale = |half: &Half| partial.is_of(half);
                 self.links.iter_mut().filter(|link| link.half.as_ref().is_some_and(stale)).for_each(|link| {
                     link.half = None;

@@ -150,8 +150,12 @@ impl Lane {
 
     fn on_duplicate<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session, at: u32, key: &Key) {
         turn.shared.counts.duplicates += 1;
+        if self.origins.get(at).is_some_and(|origin| key.epoch < origin.epoch) {
+            // Not a copy of anything: the link is not given up for it.
+            return self.tell_epoch(turn, session, at);
+        }
         let Some(origin) = self.origins.get_mut(at) else { return };
-        let arrival = if key.epoch == origin.epoch { origin.arrival(key.seq) } else { None };
+        let arrival = origin.arrival(key.seq);
         let asked = origin.last_asked.filter(|asked| turn.now.saturating_sub(asked.at) < ANSWER_WITHIN);
         let is_answer = asked.is_some_and(|asked| asked.covers(session, key.epoch, key.seq));
         // Push and answer both came: the push had only been late. Each question counts once.
@@ -169,9 +173,14 @@ impl Lane {
         }
     }
 
-    /// Takes a message that is new: next in its order, or kept until it is.
+    /// Takes a message: next in its order, or kept until it is. One in chunks was new when its head came, and need not
+    /// be when its last chunk does.
     pub(super) fn take<S: Shell>(&mut self, turn: &mut Turn<'_, S>, at: u32, seq: u64, message: Waiting) {
         let Some(origin) = self.origins.get_mut(at) else { return };
+        if origin.knows(seq) {
+            turn.shared.counts.duplicates += 1;
+            return;
+        }
         origin.used_at = turn.now;
         if let Some(repair) = &mut origin.repair
             && let Some(asked) = &mut repair.asked
@@ -180,12 +189,15 @@ impl Lane {
             (asked.at, repair.since) = (turn.now, turn.now);
             turn.shared.counts.repaired += 1;
             // Where this node was not there before, an origin begins with the oldest message that somebody holds.
-            if !origin.started && asked.from == seq {
-                origin.next = origin.next.max(seq);
+            if !origin.started && asked.from == seq && seq > origin.next {
+                origin.next = seq;
+                let behind = origin.waiting.split_off(&seq);
+                let passed: usize = std::mem::replace(&mut origin.waiting, behind).values().map(Waiting::bytes).sum();
+                turn.shared.totals.waiting_bytes -= passed;
             }
         }
         if seq == origin.next {
-            self.append(turn, Next { origin: at, seq, message, msg_id: None }, None);
+            self.append(turn, Next { origin: at, seq, message }, None);
             self.drain(turn, at);
         } else {
             self.keep_waiting(turn, at, seq, message);
@@ -202,7 +214,7 @@ impl Lane {
             }
             let Some(message) = origin.waiting.remove(&seq) else { return };
             turn.shared.totals.waiting_bytes -= message.bytes();
-            self.append(turn, Next { origin: at, seq, message, msg_id: None }, None);
+            self.append(turn, Next { origin: at, seq, message }, None);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::lane::Lane;
 use crate::names::Micros;
-use crate::origin::{Asked, BLIND_ASKS_MAX, Claim, Repair};
+use crate::origin::{Asked, BLIND_ASKS_MAX, Claim, LeftOut, Repair};
 use crate::peers::Session;
 use crate::shell::{Misbehaviour, SendOutcome, Shell};
 use crate::turn::Turn;
@@ -103,7 +103,11 @@ impl Lane {
             }
         };
         let Some(origin) = self.origins.get(at) else { return Ok(()) };
-        if entry.epoch < origin.epoch || (entry.epoch == origin.epoch && entry.last < origin.next) {
+        if entry.epoch < origin.epoch {
+            self.tell_epoch(turn, session, at);
+            return Ok(());
+        }
+        if entry.epoch == origin.epoch && entry.last < origin.next {
             return Ok(());
         }
         if entry.epoch > origin.epoch {
@@ -128,13 +132,14 @@ impl Lane {
         let is_full = origin.waiting.len() >= waiting_max;
         let Some(repair) = &mut origin.repair else { return };
         let is_asked = |asked: &Asked| (asked.session, asked.epoch, asked.from) == (session, answer.epoch, answer.from);
-        if !repair.asked.as_ref().is_some_and(is_asked) {
-            return;
-        }
+        let Some(asked) = repair.asked.filter(is_asked) else { return };
+        let is_left_out = repair.left_out.is_some_and(|left_out| left_out.excuses(&asked));
         repair.asked = None;
         repair.due = turn.now;
         let mut is_untrue = false;
-        if answer.through < answer.from {
+        if is_left_out && !has_it {
+            repair.due = turn.now.saturating_add(timeout / 2); // it was sent, and there was no room
+        } else if answer.through < answer.from {
             repair.due = turn.now.saturating_add(timeout / 2); // the peer is busy
         } else if answer.missing_to >= answer.from {
             let claimed = |claim: &Claim| claim.session == session && claim.first <= answer.from;
@@ -195,6 +200,9 @@ impl Lane {
             repair.asked = None;
         } else if turn.now >= asked.at.saturating_add(timeout) {
             repair.asked = None;
+            if repair.left_out.is_some_and(|left_out| left_out.excuses(&asked)) {
+                return;
+            }
             repair.claims.retain(|claim| claim.session != asked.session);
             turn.shared.was_silent(turn.now, asked.session);
             if !turn.shared.is_in_good_standing(turn.now, asked.session) {
@@ -225,6 +233,13 @@ impl Lane {
             return Plan::Wait(partial.updated_at.saturating_add(timeout));
         }
         if let Some((session, from, last)) = choose(turn, &repair.claims, epoch, next, behind) {
+            let is_that = |it: &LeftOut| (it.session, it.epoch, it.seq) == (session, epoch, from);
+            if let Some(LeftOut { size, .. }) = repair.left_out.filter(is_that)
+                && let Some(peer) = turn.shared.peers.id(session)
+                && !turn.shared.has_partial_room(&peer, size)
+            {
+                return Plan::Wait(turn.now.saturating_add(timeout / 2)); // it would only come for nothing
+            }
             let to = behind.map_or(last, |behind| last.min(behind - 1)).max(from);
             return Plan::Ask { session, epoch, from, to, blind: false };
         }

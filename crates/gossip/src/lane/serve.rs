@@ -7,12 +7,15 @@ use crate::names::Micros;
 use crate::peers::Session;
 use crate::shell::{SendOutcome, Shell};
 use crate::turn::Turn;
-use crate::wire::{Answer, Body, Want};
+use crate::wire::{Answer, Body, ENTRIES_MAX, Entries, Entry, Want};
 
 /// Messages in one answer.
 const ANSWER_MESSAGES_MAX: usize = 256;
 /// Bytes in one answer; the message that crosses it is the last.
 const ANSWER_BYTES_MAX: usize = 512 << 10;
+
+/// A peer is told at most once in this time, in one lane, that an origin has begun a later life.
+const TELL_EPOCH_EVERY: Micros = 100_000;
 
 /// What became of one step of an answer.
 enum Step {
@@ -132,6 +135,22 @@ impl Lane {
         }
     }
 
+    /// A peer says something of a life of an origin that is over. Without a word an origin whose clock was set back
+    /// would go on in vain: it learns which life is known here, and begins one after it. A peer in between is told only
+    /// of what is held, since it will ask for it; from then on it tells the origin.
+    pub(super) fn tell_epoch<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session, at: u32) {
+        let Some(origin) = self.origins.get(at) else { return };
+        let is_itself = turn.shared.peers.id(session).is_some_and(|peer| peer.0 == origin.id.0);
+        let reached = origin.next.saturating_sub(1).max(1);
+        let range = origin.range().or_else(|| is_itself.then_some((reached, reached)));
+        let Some((first, last)) = range else { return };
+        let entry = Entry { origin: origin.id, epoch: origin.epoch, first, last };
+        let Some(link) = self.link_mut(session).filter(|link| link.tell_epoch_at <= turn.now) else { return };
+        link.tell_epoch_at = turn.now.saturating_add(TELL_EPOCH_EVERY);
+        let message = self.encode(Body::Summary { reply: false, entries: Entries::pack([entry]) });
+        self.send_control(turn, session, self.flow, message);
+    }
+
     /// Sends the summaries that are due, and picks a random peer for the next one.
     pub(super) fn send_summaries<S: Shell>(&mut self, turn: &mut Turn<'_, S>) {
         if self.summary_at <= turn.now {
@@ -159,11 +178,10 @@ impl Lane {
         let (session, reply) = (self.links[slot].session, self.links[slot].summary_reply);
         (self.links[slot].summary_at, self.links[slot].summary_reply) = (Micros::MAX, false);
         let held = self.origins.iter().filter_map(|(_, origin)| Some((origin, origin.range()?)));
-        let entries: Vec<crate::wire::Entry> = held
-            .map(|(origin, (first, last))| crate::wire::Entry { origin: origin.id, epoch: origin.epoch, first, last })
-            .collect();
-        for (at, part) in entries.chunks(crate::wire::ENTRIES_MAX).enumerate() {
-            let entries = crate::wire::Entries::pack(part.iter().copied());
+        let entries: Vec<Entry> =
+            held.map(|(origin, (first, last))| Entry { origin: origin.id, epoch: origin.epoch, first, last }).collect();
+        for (at, part) in entries.chunks(ENTRIES_MAX).enumerate() {
+            let entries = Entries::pack(part.iter().copied());
             let message = self.encode(Body::Summary { reply: reply && at == 0, entries });
             if let SendOutcome::Busy { retry_after_ms } = self.send_control(turn, session, self.flow, message) {
                 let again = retry_at(turn.now, retry_after_ms);

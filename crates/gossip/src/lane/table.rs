@@ -8,6 +8,7 @@ use crate::origin::{ORIGIN_BYTES, OriginState};
 use crate::peers::Session;
 use crate::recall::Reached;
 use crate::ring::NO_ORIGIN;
+use crate::shares::{self, Opener};
 use crate::shell::{Misbehaviour, Shell};
 use crate::turn::{Shared, Turn};
 
@@ -22,7 +23,7 @@ impl Lane {
             return at;
         }
         let epoch = turn.shared.wall_ms(turn.now);
-        let mut state = OriginState::new(turn.shared.me, epoch, 1, turn.now, Session::NONE);
+        let mut state = OriginState::new(turn.shared.me, epoch, 1, turn.now, None);
         state.started = true;
         turn.shared.totals.origins += 1;
         let at = self.origins.insert(state);
@@ -59,11 +60,11 @@ impl Lane {
         id: crate::Origin,
     ) -> Result<u32, Misbehaviour> {
         let (now, rate) = (turn.now, turn.shared.config.openings);
-        let pays = turn.shared.peers.get_mut(session).is_some_and(|peer| peer.openings.take(rate, now, 1).is_ok());
-        if !pays || !self.make_room(turn, session) {
+        let opener = turn.shared.peers.pay_opening(session, rate, now);
+        if opener.is_none() || !self.make_room(turn, opener) {
             return Err(turn.shared.offence(now, session, Misbehaviour::TooManyOpenings));
         }
-        let mut state = OriginState::new(id, 0, 1, now, session);
+        let mut state = OriginState::new(id, 0, 1, now, opener);
         if let Some(Reached { epoch, next }) = turn.shared.recall.recall(&(self.flow, id)) {
             (state.epoch, state.next, state.started) = (epoch, next, true);
         }
@@ -71,32 +72,35 @@ impl Lane {
         Ok(self.origins.insert(state))
     }
 
-    /// Room for one more origin: a quiet one is forgotten, or, where one peer brought three quarters of them, the
-    /// quietest of its own. So nobody can crowd out what others bring.
-    fn make_room<S: Shell>(&mut self, turn: &mut Turn<'_, S>, opener: Session) -> bool {
-        let config = &turn.shared.config;
-        let max = config.origins_per_lane_max;
-        if self.origins.len() < max && turn.shared.totals.origins < config.origins_max {
+    /// Room for one more origin of this lane. The bound over all lanes is kept at the end of the turn, where all of
+    /// them are looked at.
+    fn make_room<S: Shell>(&mut self, turn: &mut Turn<'_, S>, newcomer: Opener) -> bool {
+        if self.origins.len() < turn.shared.config.origins_per_lane_max {
             return true;
         }
-        let of_opener = self.origins.iter().filter(|(_, origin)| origin.opened_by == opener).count();
-        let may_replace_own = of_opener * 4 >= self.origins.len() * 3;
-        let (now, quiet_after) = (turn.now, config.quiet_after);
-        let may_go = |origin: &OriginState| {
-            now.saturating_sub(origin.used_at) >= quiet_after || (may_replace_own && origin.opened_by == opener)
-        };
-        let candidates = self.origins.iter().filter(|(at, origin)| Some(*at) != self.own && may_go(origin));
-        let Some(quietest) = candidates.min_by_key(|(_, origin)| origin.used_at).map(|(at, _)| at) else {
-            return false;
-        };
+        let openers = self.foreign().map(|(_, origin)| origin.opened_by);
+        let Some(largest) = shares::largest(openers, newcomer) else { return false };
+        let of_it = self.foreign().filter(|(_, origin)| origin.opened_by == largest.opener);
+        let Some(quietest) = of_it.min_by_key(|(_, origin)| origin.used_at).map(|(at, _)| at) else { return false };
         self.forget_origin(turn.shared, turn.now, quietest);
         true
     }
 
+    /// The origins that peers brought.
+    pub(crate) fn foreign(&self) -> impl Iterator<Item = (u32, &OriginState)> {
+        self.origins.iter().filter(|(at, _)| Some(*at) != self.own)
+    }
+
     /// Forgets an origin but for how far it had got. What the ring holds of it stays until its turn to go.
-    fn forget_origin(&mut self, shared: &mut Shared, now: Micros, at: u32) {
+    pub(crate) fn forget_origin(&mut self, shared: &mut Shared, now: Micros, at: u32) {
         let Some(origin) = self.origins.remove(at) else { return };
         self.tree.forget(at);
+        // Its place may be another's soon, whose news and half-sent messages these are not.
+        self.fresh.forget(at);
+        self.history.forget(at);
+        self.links.iter_mut().filter(|link| link.half.is_some_and(|half| half.origin == at)).for_each(|link| {
+            link.half = None;
+        });
         for (_, arrival) in &origin.held {
             if let Some(entry) = self.ring.get_mut(*arrival) {
                 entry.origin = NO_ORIGIN;
@@ -113,7 +117,7 @@ impl Lane {
         let (of_it, others) = std::mem::take(&mut self.partials).into_iter().partition(|it| it.origin == at);
         self.partials = others;
         let freed: Vec<super::Partial> = of_it;
-        shared.totals.partial_bytes -= freed.iter().map(super::Partial::reserved_bytes).sum::<usize>();
+        freed.iter().for_each(|partial| partial.release(shared));
         if origin.epoch > 0 && origin.id != shared.me {
             let (max, age) = (shared.config.remembered_max, shared.config.remember_for);
             let reached = Reached { epoch: origin.epoch, next: origin.next };

@@ -7,6 +7,15 @@ fn lane() -> LaneName {
     LaneName::new("presence").unwrap()
 }
 
+#[test]
+fn the_largest_message_has_the_largest_size() {
+    let lane = LaneName::new(&"x".repeat(LANE_NAME_BYTES_MAX)).unwrap();
+    let payload = vec![0; CHUNK_BYTES];
+    let (data, _) = encode_data(&lane, &key(1), 1, &payload);
+    let (chunk, _) = encode_chunk(&lane, &key(1), 0, &payload);
+    assert_eq!(data.len().max(chunk.len()), ENCODED_BYTES_MAX);
+}
+
 fn key(seq: u64) -> Key {
     Key { origin: Origin([9; 32]), epoch: 5, seq }
 }

@@ -124,7 +124,6 @@ impl Node {
         let lane = &self.publishers[&frame.corr];
         let mut event = BytesMut::new();
         event.put_u8(1);
-        event.put_slice(&[1; 16]);
         event.put_slice(&[9; 32]);
         event.put_u64(5);
         event.put_u64(self.seq);

@@ -59,7 +59,8 @@ prop_compose! {
         let flags = Flags::from_bits(1 << way | others << 3).expect("known bits");
         let cap = if flags.contains(Flags::START) { cap } else { Vec::new() };
         let code = if flags.contains(Flags::RESP) { code } else { 0 };
-        Frame { flags, code, app: AppId(app), tenant, corr, cap: cap.into(), payload: payload.into() }
+        let (cap, payload) = (cap.into(), payload.into());
+        Frame { flags, code, app: AppId(app), tenant, corr, cap, payload, tail: None }
     }
 }
 
@@ -233,4 +234,34 @@ fn what_this_side_would_send_is_held_to_the_same_rules() {
     frame.put_head(&mut head);
     head.put_slice(&frame.payload);
     assert_eq!(head, frame.to_bytes());
+}
+
+#[test]
+fn what_lies_in_two_places_is_one_payload_on_the_wire() {
+    let whole = Frame::open(AppId::LANES, 1, "head and body").with_cap("cap");
+    let apart = Frame::open(AppId::LANES, 1, "head ").with_cap("cap").followed_by(Bytes::from_static(b"and body"));
+    assert_eq!((apart.to_bytes(), apart.encoded_len()), (whole.to_bytes(), whole.encoded_len()));
+    let mut head = BytesMut::new();
+    apart.put_head(&mut head);
+    head.put_slice(apart.last_piece());
+    assert_eq!(head, whole.to_bytes());
+    let mut decoder = Decoder::new(FRAME_BYTES_MAX);
+    read(&mut decoder, &apart.to_bytes());
+    assert_eq!(decoder.next(), Ok(Some(whole)));
+    let max = FRAME_BYTES_MAX - HEADER_BYTES;
+    let of_two = |tail: usize| Frame::event(AppId::ECHO, 1, "ab").followed_by(vec![0; tail].into());
+    assert_eq!(of_two(max - 2).check(FRAME_BYTES_MAX), Ok(()));
+    assert_eq!(of_two(max - 1).check(FRAME_BYTES_MAX).map_err(|error| error.name()), Err("too_large"));
+}
+
+#[test]
+fn what_has_arrived_elsewhere_finds_room_in_one_step() {
+    for arrived in [1, READ_BYTES / 2, 2 * READ_BYTES, 5 * READ_BYTES] {
+        let mut decoder = Decoder::new(FRAME_BYTES_MAX);
+        let buffer = decoder.buffer_for(arrived);
+        let (room, place) = (buffer.capacity(), buffer.as_ptr());
+        assert!((arrived..=arrived.max(READ_BYTES_MIN)).contains(&room), "{room} for {arrived}");
+        buffer.put_bytes(0, arrived);
+        assert_eq!(buffer.as_ptr(), place, "it is not moved");
+    }
 }

@@ -68,6 +68,7 @@ fn decode_one(bytes: &[u8], frame_bytes_max: usize) -> Result<Option<(Frame, usi
         corr: number(&bytes[30..38]) as u64,
         cap: bytes[38..38 + cap_len].to_vec().into(),
         payload: bytes[38 + cap_len..len].to_vec().into(),
+        tail: None,
     };
     Ok(Some((frame, len)))
 }

@@ -50,6 +50,7 @@ fn frame(row: &Value) -> Frame {
         corr: u64::from_str_radix(text(row, "corr"), 16).expect("hex digits"),
         cap: hex(text(row, "cap")).into(),
         payload: hex(text(row, "payload")).into(),
+        tail: None,
     }
 }
 

@@ -4,22 +4,20 @@
 //! the gaps and epochs that were told meanwhile in their places. So the ring is the only buffer: what it lets go before
 //! the subscriber took it is told, as a gap where the numbers are known and as lagged where they are not.
 
-use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::task::Context;
 
-use ron_gossip::{Core, HeldMessage, LaneName, Origin};
+use ron_gossip::{Core, Held, HeldMessage, LaneName, Origin};
 use ron_transport::NodeId;
+use ron_types::limits::overlay::{STARTING_POINTS_MAX, SUBSCRIBER_NOTICES_MAX};
 
-use crate::subscription::Subscriber;
+use crate::subscription::{Made, Subscriber};
 use crate::words::{Item, Message};
 
 /// Items that one subscriber is given in one turn of its engine, so that a long replay holds up nobody else.
 const ITEMS_PER_TURN: usize = 64;
 /// Bytes after which a turn ends likewise.
 const BYTES_PER_TURN: usize = 1 << 20;
-/// Gaps and epochs that wait for their place; a subscriber that is behind by more is told as lagged.
-const NOTICES_MAX: usize = 1024;
 
 /// What one turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +40,10 @@ struct Range {
     next: u64,
     last: u64,
 }
+
+/// Bytes that one subscriber's way may hold. Both lists grow by doubling, and end at a power of two.
+pub(crate) const CATCH_UP_BYTES: usize = STARTING_POINTS_MAX.next_power_of_two() * size_of::<Range>()
+    + SUBSCRIBER_NOTICES_MAX.next_power_of_two() * size_of::<(u64, Item)>();
 
 /// How far a subscriber has got.
 #[derive(Debug)]
@@ -85,7 +87,7 @@ impl CatchUp {
 
     /// A gap or an epoch was told.
     pub(super) fn note(&mut self, item: Item) {
-        if self.notices.len() >= NOTICES_MAX {
+        if self.notices.len() >= SUBSCRIBER_NOTICES_MAX {
             self.notices.pop_front();
             self.lost += 1;
         }
@@ -116,7 +118,7 @@ impl CatchUp {
                 break if items > 0 { Progress::Some } else { Progress::None };
             }
             (items, bytes) = (items + 1, bytes + size);
-            let mut give = |item: &Item| subscriber.give(lane, item, &OnceCell::new());
+            let mut give = |item: &Item| subscriber.give(lane, item, &mut Made::for_subscribers(1));
             if self.lost > 0 {
                 // Told before what comes after it; this round gives nothing else, so that it needs no further room.
                 give(&Item::Lagged { dropped: std::mem::take(&mut self.lost) });
@@ -129,9 +131,7 @@ impl CatchUp {
                 }
                 Next::Message(origin, held) => {
                     let place = (held.arrival, held.seq());
-                    if let Some(message) = message_of(origin, held) {
-                        give(&Item::Message(message));
-                    }
+                    give(&Item::Message(message_of(origin, held)));
                     self.passed(place);
                 }
                 Next::Nothing => {}
@@ -215,10 +215,9 @@ impl CatchUp {
     }
 }
 
-fn message_of(origin: NodeId, held: HeldMessage<'_>) -> Option<Message> {
-    let held = held.read()?;
-    let (msg_id, epoch, seq, hops, payload) = (held.msg_id, held.epoch, held.seq, held.hops, held.payload);
-    Some(Message { msg_id, origin, epoch, seq, hops, payload })
+fn message_of(origin: NodeId, held: HeldMessage<'_>) -> Message {
+    let Held { epoch, seq, hops, payload } = held.read();
+    Message { origin, epoch, seq, hops, payload }
 }
 
 #[cfg(test)]

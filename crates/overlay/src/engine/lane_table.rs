@@ -1,15 +1,13 @@
 //! The subscribers of an engine, by lane.
 
-use std::cell::OnceCell;
-use std::collections::HashMap;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use hashbrown::HashMap;
 use ron_gossip::{Core, LaneName};
 use ron_transport::NodeId;
 
 use super::catch_up::{CatchUp, Progress};
-use crate::subscription::{Subscriber, SubscriberSlot};
+use crate::subscription::{Made, Subscriber, SubscriberSlot};
 use crate::words::Item;
 
 /// Who hears which lane.
@@ -95,10 +93,10 @@ impl LaneTable {
         });
     }
 
-    fn give_each(&mut self, lane: &LaneName, give: impl Fn(&mut Listener, &OnceCell<Bytes>)) {
+    fn give_each(&mut self, lane: &LaneName, give: impl Fn(&mut Listener, &mut Made)) {
         let Some(listeners) = self.lanes.get_mut(lane) else { return };
-        let made = OnceCell::new();
-        listeners.iter_mut().for_each(|listener| give(listener, &made));
+        let mut made = Made::for_subscribers(listeners.len());
+        listeners.iter_mut().for_each(|listener| give(listener, &mut made));
         if self.touched.last() != Some(lane) {
             self.touched.push(*lane);
         }

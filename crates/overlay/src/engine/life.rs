@@ -114,14 +114,19 @@ impl<'a> Engine<'a> {
         self.started.elapsed().as_micros() as u64
     }
 
-    /// Calls the core with the node around it.
+    /// Calls the core at this moment, with the node around it.
     fn with_core<T>(&mut self, call: impl FnOnce(&mut Core, u64, &mut EngineShell<'_>) -> T) -> T {
         let now = self.now();
+        self.with_shell(|core, shell| call(core, now, shell))
+    }
+
+    /// The same for a caller who knows the time: what one read brought comes at one moment.
+    fn with_shell<T>(&mut self, call: impl FnOnce(&mut Core, &mut EngineShell<'_>) -> T) -> T {
         let (me, counts) = (self.shared.options.node_id, &self.shared.counts);
         let (links, lanes) = (&self.links, &mut self.lanes);
         let peer_bytes_per_second = self.peer_bytes_per_second;
         let mut shell = EngineShell { me, links, lanes, counts, peer_bytes_per_second, is_publishing: false };
-        call(&mut self.core, now, &mut shell)
+        call(&mut self.core, &mut shell)
     }
 
     fn tick(&mut self) -> Instant {
@@ -171,13 +176,14 @@ impl<'a> Engine<'a> {
     fn perform(&mut self, work: Work) {
         match work {
             Work::Frames(Batch { link, frames }) => {
-                let peer = peer_of(&link);
+                let (peer, now) = (peer_of(&link), self.now());
                 for frame in frames {
-                    self.hear(&link, &peer, frame.payload);
+                    self.hear(now, &link, &peer, frame.payload);
                 }
             }
             Work::Publish { lane, payload, outcome } => {
-                let _ = outcome.send(self.publish(lane, &payload));
+                let published = self.publish(self.now(), &lane, &payload);
+                let _ = outcome.send(published.map(|published| self.words_of(&lane, &payload, &published)));
             }
             Work::Stream { lane, stream, messages } => self.publish_all(lane, &stream, messages),
             Work::Fence(done) => {
@@ -186,10 +192,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn hear(&mut self, link: &Link, peer: &Peer, payload: Bytes) {
+    fn hear(&mut self, now: u64, link: &Link, peer: &Peer, payload: Bytes) {
         match GossipMessage::decode(payload) {
             Ok(message) => {
-                let heard = self.with_core(|core, now, shell| core.receive(now, peer, message, shell));
+                let heard = self.with_shell(|core, shell| core.receive(now, peer, message, shell));
                 if let Err(misbehaviour) = heard {
                     self.shared.counts.misbehaved(link, &misbehaviour);
                 }
@@ -204,11 +210,13 @@ impl<'a> Engine<'a> {
 
     /// A message that is refused without anybody to tell ends its stream: a publisher must not take it for published.
     fn publish_all(&mut self, lane: LaneName, stream: &PublishStream, messages: Vec<StreamMessage>) {
-        let mut refusal = stream.refusal();
+        let (mut refusal, now) = (stream.refusal(), self.now());
         for StreamMessage { payload, outcome } in messages {
-            let published = refusal.clone().map_or_else(|| self.publish(lane, &payload), Err);
+            let published = refusal.clone().map_or_else(|| self.publish(now, &lane, &payload), Err);
             match (outcome, published) {
-                (Some(tell), published) => tell(published),
+                (Some(tell), published) => {
+                    tell(published.map(|published| self.words_of(&lane, &payload, &published)));
+                }
                 (None, Ok(_)) => {}
                 (None, Err(error)) => {
                     stream.refuse(error);
@@ -218,10 +226,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn publish(&mut self, lane: LaneName, payload: &Bytes) -> Result<Published, Error> {
-        let published = self.with_core(|core, now, shell| {
+    fn publish(&mut self, now: u64, lane: &LaneName, payload: &Bytes) -> Result<ron_gossip::Published, Error> {
+        let published = self.with_shell(|core, shell| {
             shell.is_publishing = true;
-            core.publish(now, &lane, payload, shell)
+            core.publish(now, lane, payload, shell)
         });
         let published = published.map_err(refusal)?;
         for (peer, outcome) in published.outcomes.iter() {
@@ -229,7 +237,14 @@ impl<'a> Engine<'a> {
                 count_busy(link, &self.shared.counts);
             }
         }
+        Ok(published)
+    }
+
+    /// What became of a publication, for whoever asked to be told.
+    fn words_of(&self, lane: &LaneName, payload: &[u8], published: &ron_gossip::Published) -> Published {
         let origin = self.shared.options.node_id;
+        let ron_gossip::Published { epoch, seq, outcomes, .. } = published;
+        let msg_id = published.msg_id(&Origin(*origin.as_bytes()), lane, payload);
         let outcome_of = |(peer, outcome): (Peer, SendOutcome)| PeerOutcome {
             node_id: NodeId::from_bytes(peer.0),
             outcome: match outcome {
@@ -241,11 +256,11 @@ impl<'a> Engine<'a> {
                 SendOutcome::NotReady => Outcome::NotReady,
             },
         };
-        let mut peers: Vec<PeerOutcome> = published.outcomes.iter().map(outcome_of).collect();
+        let mut peers: Vec<PeerOutcome> = outcomes.iter().map(outcome_of).collect();
         if peers.is_empty() {
             peers.push(PeerOutcome { node_id: origin, outcome: Outcome::NoPeers });
         }
-        Ok(Published { msg_id: published.msg_id, origin, epoch: published.epoch, seq: published.seq, peers })
+        Published { msg_id, origin, epoch: *epoch, seq: *seq, peers }
     }
 
     /// What the ring holds of the asked-for numbers comes first, as fast as the subscriber takes it; from then on it

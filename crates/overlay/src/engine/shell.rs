@@ -68,6 +68,10 @@ impl Shell for EngineShell<'_> {
         })
     }
 
+    fn is_heard(&self, lane: &LaneName) -> bool {
+        self.lanes.is_heard(lane)
+    }
+
     fn shed_oldest(&mut self, peer: &Peer, flow: u64, bytes: usize) -> usize {
         let (frames, bytes) = self.links.get(peer).map_or((0, 0), |link| link.outbox.shed_oldest(flow, bytes));
         if frames > 0 {
@@ -85,18 +89,17 @@ impl Shell for EngineShell<'_> {
     }
 
     fn deliver(&mut self, lane: &LaneName, delivered: Delivered<'_>) {
-        // The id is a hash: nobody who is not there needs it.
+        // The content may have to be copied: nobody who is not there needs it.
         if !self.lanes.is_heard(lane) {
             return;
         }
         let origin = NodeId::from_bytes(delivered.origin.0);
         let message = Message {
-            msg_id: delivered.msg_id(),
             origin,
             epoch: delivered.epoch,
             seq: delivered.seq,
             hops: delivered.hops,
-            payload: delivered.payload.clone(),
+            payload: delivered.payload(),
         };
         self.lanes.give_message(lane, &Item::Message(message), origin == self.me, delivered.arrival);
     }

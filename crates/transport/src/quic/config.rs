@@ -1,9 +1,15 @@
 //! What a connection may cost: streams, windows, and the time without a sign of life.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn::crypto::{CryptoError, HmacKey};
+use quinn::{
+    ClientConfig, ConnectionId, ConnectionIdGenerator, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig,
+    VarInt,
+};
 
 use crate::closed::ConnectError;
 use crate::limits::SessionLimits;
@@ -37,6 +43,55 @@ pub const fn session_bytes_max(frame_bytes_max: usize) -> usize {
     // The control stream has small frames, a turn of them at most.
     let writing = SEND_WINDOW_BYTES as usize + LANES_MAX * turn + TURN_BYTES;
     reading + writing + READ_BYTES
+}
+
+/// Bytes of the ids of connections.
+const ID_BYTES: usize = 8;
+
+/// What both sides share. A node that was killed and is back tells those who still write to it that it has forgotten
+/// them, and they dial again; without that they would wait for the end of their idle time.
+pub(super) fn endpoint(tls: &Tls) -> EndpointConfig {
+    let mut config = EndpointConfig::new(Arc::new(ResetKey(tls.reset_key())));
+    config.cid_generator(|| Box::new(RandomIds));
+    config
+}
+
+/// quinn takes keys of one library only, and which one depends on who else in the build uses it.
+struct ResetKey(Arc<hmac::Key>);
+
+impl HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature: &mut [u8]) {
+        signature.copy_from_slice(hmac::sign(&self.0, data).as_ref());
+    }
+
+    fn signature_len(&self) -> usize {
+        hmac::HMAC_SHA256.digest_algorithm().output_len()
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        hmac::verify(&self.0, data, signature).map_err(|_| CryptoError)
+    }
+}
+
+/// Ids that say nothing. Those of quinn carry a mark by which a node knows the ids of its own life, and is silent to
+/// all others.
+struct RandomIds;
+
+impl ConnectionIdGenerator for RandomIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id = [0; ID_BYTES];
+        // Without randomness there is no TLS either; until then a number will do.
+        let _ = aws_lc_rs::rand::fill(&mut id);
+        ConnectionId::new(&id)
+    }
+
+    fn cid_len(&self) -> usize {
+        ID_BYTES
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// The accepting side of a connection.

@@ -211,12 +211,12 @@ impl Lane {
 
     /// Small frames are copied together; large payloads go as they are.
     fn gather(&mut self, frame: Frame) {
-        if frame.payload.len() < LARGE_PAYLOAD_BYTES {
+        if frame.last_piece().len() < LARGE_PAYLOAD_BYTES {
             frame.encode(&mut self.gathered);
         } else {
             frame.put_head(&mut self.gathered);
             self.close_gathered();
-            self.owed.push_back(frame.payload);
+            self.owed.push_back(frame.last_piece().clone());
         }
     }
 

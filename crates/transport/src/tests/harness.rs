@@ -32,6 +32,13 @@ pub(crate) fn frame(corr: u64, payload_bytes: usize) -> Frame {
     Frame::event(AppId::GOSSIP, corr, Bytes::from(vec![corr as u8; payload_bytes]))
 }
 
+/// The same frame, with its payload in two pieces.
+pub(crate) fn frame_of_two(corr: u64, payload_bytes: usize, first: usize) -> Frame {
+    let Frame { mut payload, .. } = frame(corr, payload_bytes);
+    let head = payload.split_to(first.min(payload_bytes));
+    Frame::event(AppId::GOSSIP, corr, head).followed_by(payload)
+}
+
 /// Runs both futures and gives back what both gave.
 pub(crate) async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
     tokio::join!(a, b)

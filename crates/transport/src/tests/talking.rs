@@ -19,7 +19,8 @@ async fn frames_of_all_sizes_arrive_whole_and_in_the_order_of_their_flow() {
     let sending = async {
         for corr in 0..300u64 {
             let size = sizes[corr as usize % sizes.len()];
-            dialled.outbox.send(corr % 16, frame(corr, size)).await.expect("sent");
+            let said = if corr % 2 == 0 { frame(corr, size) } else { frame_of_two(corr, size, 66) };
+            dialled.outbox.send(corr % 16, said).await.expect("sent");
         }
     };
     let hearing = async {

@@ -10,6 +10,8 @@ pub const REPLICATION: usize = 20;
 pub const REPLICATION_MAX: usize = 64;
 /// Nodes a node knows at once.
 pub const PEERS_MAX: usize = 4096;
+/// Of these, at most one in so many is known by its announcement alone: whoever relays announcements can make them up.
+pub const UNMET_ONE_IN: usize = 4;
 /// Nodes that were named by others and not met yet, whose addresses are remembered.
 pub const CANDIDATES_MAX: usize = 4096;
 /// Addresses remembered of one node.

@@ -58,6 +58,8 @@ pub const PROBES_PER_ANSWER_MAX: usize = 3;
 pub const PROBE_TIME: Duration = Duration::from_secs(1);
 /// Time for which it is remembered what a provider showed.
 pub const POSSESSION_TTL: Duration = Duration::from_secs(600);
+/// Time for which a provider that could not be asked is left alone: it may only have been slow.
+pub const POSSESSION_UNKNOWN_TTL: Duration = Duration::from_secs(10);
 /// Peers of an answer to who is nearest to a key.
 pub const CLOSEST_PEERS_MAX: usize = 20;
 /// Questions who is nearest to a key that are answered at once.

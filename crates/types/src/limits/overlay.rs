@@ -41,6 +41,10 @@ pub const SUBSCRIBERS_BYTES_MAX: usize = 128 * MIB;
 pub const SUBSCRIBER_ITEMS_MAX: usize = 4096;
 /// Bytes that wait for one subscriber.
 pub const SUBSCRIBER_BYTES_MAX: usize = 8 * MIB;
+/// Origins that a subscription may begin from.
+pub const STARTING_POINTS_MAX: usize = 256;
+/// Gaps and epochs that wait for a subscriber that is behind; beyond them it is told as lagged.
+pub const SUBSCRIBER_NOTICES_MAX: usize = 128;
 /// Largest payload of one message.
 pub const PAYLOAD_BYTES_MAX: usize = 4 * MIB;
 /// Longest name of a lane, in bytes.

@@ -27,7 +27,15 @@ pub const IPNS_BYTES_MAX: usize = 10 * 1024;
 /// Provider records kept for one key.
 pub const PROVIDERS_PER_KEY_MAX: usize = 64;
 /// Records of all kinds that the store keeps unless told otherwise.
-pub const RECORDS_MAX: usize = 10_000_000;
+pub const RECORDS_MAX: usize = 11_000_000;
+/// Bytes of all records that the store keeps on disk unless told otherwise: their rows and values, not the pages around
+/// them. A count alone is no bound, as an IPNS record may have sixty times the bytes of a provider record.
+pub const RECORDS_BYTES_MAX: usize = 4096 * MIB;
+/// The same where the store is memory alone.
+pub const RECORDS_BYTES_IN_MEMORY_MAX: usize = 128 * MIB;
+/// One of so many records, and of so many bytes of records, is room for what this node itself publishes: strangers who
+/// fill the store do not silence its operator.
+pub const RECORDS_RESERVE_SHARE: usize = 16;
 /// Largest manifest.
 pub const MANIFEST_BYTES_MAX: usize = MIB;
 /// Hashes between a chunk of 1 KiB of the largest manifest and its root.
@@ -51,6 +59,15 @@ pub const WIRE_RECORDS_MAX: usize = 64;
 /// Closer peers named in one answer of the index protocol.
 pub const CLOSER_MAX: usize = 20;
 
+/// Provider records of strangers that the store is made for, and the bytes of one with its row.
+const STRANGERS_RECORDS: usize = 10_000_000;
+const SMALL_RECORD_BYTES: usize = 256;
+
+const _: () = assert!(RECORDS_MAX - RECORDS_MAX / RECORDS_RESERVE_SHARE >= STRANGERS_RECORDS, "beside the reserve");
+const _: () = assert!(
+    RECORDS_BYTES_MAX - RECORDS_BYTES_MAX / RECORDS_RESERVE_SHARE >= STRANGERS_RECORDS * SMALL_RECORD_BYTES,
+    "small records are bounded by their number, not by their bytes"
+);
 const _: () = assert!(MANIFEST_BYTES_MAX <= 1024 << POSSESSION_DEPTH_MAX, "every chunk of a manifest can be proved");
 const _: () = assert!(IPNS_BYTES_MAX * 2 < REQUEST_BYTES_MAX, "any one record fits into a request");
 const _: () = assert!(MANIFEST_BYTES_MAX <= super::BODY_BYTES_MAX, "a manifest can be sent in one request");

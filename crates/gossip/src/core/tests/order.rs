@@ -1,7 +1,7 @@
 //! Once, in order, relayed, asked for, told as lost.
 
 use super::*;
-use crate::wire::{Answer, Chunk, ChunkHead, Want};
+use crate::wire::{Answer, Want};
 
 #[test]
 fn a_lane_without_peers_is_a_lane() {
@@ -9,14 +9,10 @@ fn a_lane_without_peers_is_a_lane() {
     for seq in 1..=3u64 {
         let published = core.publish(MS, &lane(), &Bytes::from(format!("{seq}")), &mut world).unwrap();
         assert_eq!((published.seq, published.outcomes.iter().count()), (seq, 0));
-        assert_eq!(published.msg_id, world.delivered.last().unwrap().4);
     }
     assert_eq!(world.seqs(), [1, 2, 3]);
-    let replayed: Vec<_> = core
-        .replay(&lane(), &origin(0xee), 2)
-        .filter_map(|held| held.read())
-        .map(|held| (held.seq, held.payload))
-        .collect();
+    let replayed: Vec<_> =
+        core.replay(&lane(), &origin(0xee), 2).map(|held| held.read()).map(|held| (held.seq, held.payload)).collect();
     assert_eq!(replayed, [(2, Bytes::from("2")), (3, Bytes::from("3"))]);
     assert_eq!(core.replay(&lane(), &origin(1), 1).count(), 0);
     let too_large = core.publish(MS, &lane(), &Bytes::from(vec![0; MESSAGE_BYTES_MAX + 1]), &mut world);
@@ -140,6 +136,84 @@ fn a_node_whose_clock_went_back_begins_anew_above_its_past() {
     assert_eq!((published.epoch, published.seq), (EPOCH + 5001, 1));
 }
 
+/// Summaries among what was sent: what each says of an origin.
+fn summaries(bodies: &[Body]) -> Vec<Entry> {
+    let entries = bodies.iter().filter_map(|body| match body {
+        Body::Summary { entries, .. } => Some(entries.iter().collect::<Vec<_>>()),
+        _ => None,
+    });
+    entries.flatten().collect()
+}
+
+#[test]
+fn who_goes_on_with_a_life_that_is_over_is_told_so_now_and_then() {
+    let (mut core, mut world) = core_with(CoreConfig::default(), 9);
+    let known = Key { origin: origin(9), epoch: EPOCH + 5000, seq: 1 };
+    let message = Body::Data(Data { key: known, hops: 1, payload: Bytes::new() });
+    core.hear(0, peer(1), message, &mut world).unwrap();
+    world.sent.clear();
+    let entry = Entry { origin: origin(9), epoch: EPOCH + 5000, first: 1, last: 1 };
+    for seq in 1..=5 {
+        core.hear(MS, peer(9), data(9, seq), &mut world).unwrap();
+        core.hear(MS, peer(2), digest(9, seq, seq), &mut world).unwrap();
+    }
+    assert_eq!(summaries(&world.take(peer(9))), [entry], "once, however much comes");
+    assert_eq!(summaries(&world.take(peer(2))), [entry], "a digest is word of that life as well");
+    core.hear(102 * MS, peer(9), data(9, 6), &mut world).unwrap();
+    assert_eq!(summaries(&world.take(peer(9))), [entry]);
+    assert_eq!(world.seqs(), [1]);
+}
+
+#[test]
+fn a_clock_that_went_back_silences_nobody_even_if_its_past_is_held_nowhere() {
+    // Peer 2 brought the last life of this node to the far one, then something else that took its place in the ring.
+    let config = CoreConfig { ring_messages_per_lane: 1, ..CoreConfig::default() };
+    let (mut far, mut there) = (Core::new(config, origin(1), EPOCH, 2), World::default());
+    [2, 3, 0xee].iter().for_each(|number| assert!(far.peer_up(0, peer(*number), &mut there)));
+    let past = Key { origin: origin(0xee), epoch: EPOCH + 5000, seq: 1 };
+    let message = |key| Body::Data(Data { key, hops: 1, payload: Bytes::new() });
+    far.hear(0, peer(2), message(past), &mut there).unwrap();
+    far.hear(0, peer(2), data(9, 1), &mut there).unwrap();
+    assert_eq!(far.last_held(&lane(), &origin(0xee)), None);
+    there.sent.clear();
+
+    let (mut core, mut world) = core_with(CoreConfig::default(), 1);
+    let lost = core.publish(MS, &lane(), &Bytes::from_static(b"lost"), &mut world).unwrap();
+    // To the far node, and what it says back.
+    let mut exchange = |core: &mut Core, world: &mut World, now| {
+        for body in world.take(peer(1)) {
+            far.hear(now, peer(0xee), body, &mut there).unwrap();
+        }
+        for body in there.take(peer(0xee)) {
+            core.hear(now, peer(1), body, world).unwrap();
+        }
+        there.delivered.last().map(|(_, epoch, _, _, _, payload)| (*epoch, payload.clone())).unwrap()
+    };
+    exchange(&mut core, &mut world, 2 * MS);
+    let again = core.publish(3 * MS, &lane(), &Bytes::from_static(b"heard"), &mut world).unwrap();
+    assert!(again.epoch > past.epoch && lost.epoch < past.epoch);
+    assert_eq!(exchange(&mut core, &mut world, 4 * MS), (again.epoch, Bytes::from_static(b"heard")));
+    // A peer in between, who would ask for it, is told of nothing that is not held.
+    far.hear(5 * MS, peer(2), data(9, 2), &mut there).unwrap();
+    there.sent.clear();
+    far.hear(6 * MS, peer(3), message(past), &mut there).unwrap();
+    assert_eq!(summaries(&there.take(peer(3))), []);
+}
+
+#[test]
+fn the_id_of_a_large_publication_does_not_read_it_again() {
+    let (mut core, mut world) = core_with(CoreConfig::default(), 0);
+    let me = origin(0xee);
+    for size in [10, CHUNK_BYTES, CHUNK_BYTES + 1, MESSAGE_BYTES_MAX] {
+        let payload = Bytes::from(vec![3; size]);
+        let published = core.publish(MS, &lane(), &payload, &mut world).unwrap();
+        let id = crate::msg_id(&me, published.epoch, &lane(), published.seq, &payload);
+        assert_eq!(published.msg_id(&me, &lane(), &payload), id, "{size}");
+        let is_unread = published.msg_id(&me, &lane(), &[]) == id;
+        assert_eq!(is_unread, size > CHUNK_BYTES, "{size}");
+    }
+}
+
 #[test]
 fn peers_exchange_what_they_hold_and_answer_questions() {
     let (mut core, mut world) = core_with(CoreConfig { ring_messages_per_lane: 4, ..CoreConfig::default() }, 0);
@@ -176,58 +250,6 @@ fn a_joiner_begins_with_what_is_held_and_is_told_no_gap() {
     assert_eq!((world.seqs(), world.gaps.len()), (vec![50, 51], 0));
 }
 
-/// The parts of a large message, as a peer would send them.
-fn parts(payload: &[u8]) -> (ChunkHead, Vec<Chunk>) {
-    let hashes: Vec<u8> = payload.chunks(CHUNK_BYTES).flat_map(|chunk| *blake3::hash(chunk).as_bytes()).collect();
-    let head = ChunkHead { key: key(9, 1), hops: 1, size: payload.len() as u32, hashes: Bytes::from(hashes) };
-    let chunk = |(index, content): (usize, &[u8])| Chunk {
-        key: key(9, 1),
-        index: index as u16,
-        bytes: Bytes::copy_from_slice(content),
-    };
-    (head, payload.chunks(CHUNK_BYTES).enumerate().map(chunk).collect())
-}
-
-#[test]
-fn a_large_message_goes_on_before_it_is_whole() {
-    let payload: Vec<u8> = (0..2 * CHUNK_BYTES + 5).map(|at| at as u8).collect();
-    let (head, chunks) = parts(&payload);
-    let (mut core, mut world) = core_with(CoreConfig::default(), 2);
-    core.hear(0, peer(1), Body::ChunkHead(head.clone()), &mut world).unwrap();
-    core.hear(0, peer(1), Body::Chunk(chunks[0].clone()), &mut world).unwrap();
-    let onwards = world.take(peer(2));
-    assert!(matches!(&onwards[..], [Body::ChunkHead(ChunkHead { hops: 2, .. }), Body::Chunk(_)]), "{onwards:?}");
-    assert_eq!(world.delivered.len(), 0);
-    core.hear(0, peer(1), Body::Chunk(chunks[2].clone()), &mut world).unwrap();
-    core.hear(0, peer(1), Body::Chunk(chunks[1].clone()), &mut world).unwrap();
-    assert_eq!(world.take(peer(2)), [Body::Chunk(chunks[1].clone()), Body::Chunk(chunks[2].clone())]);
-    let (_, _, _, _, id, delivered) = &world.delivered[0];
-    assert_eq!(delivered, &payload);
-    assert_eq!(*id, crate::msg_id_of_chunks(&origin(9), EPOCH + 1, &lane(), 1, &head.hashes));
-    assert_eq!(core.shared.totals.partial_bytes, 0);
-}
-
-#[test]
-fn a_large_message_whose_sender_dies_goes_on_from_another() {
-    let payload = vec![7; 3 * CHUNK_BYTES];
-    let (head, chunks) = parts(&payload);
-    let (mut core, mut world) = core_with(CoreConfig::default(), 3);
-    core.hear(0, peer(1), Body::ChunkHead(head), &mut world).unwrap();
-    core.hear(0, peer(1), Body::Chunk(chunks[0].clone()), &mut world).unwrap();
-    core.hear(0, peer(2), digest(9, 1, 1), &mut world).unwrap();
-    core.peer_down(MS, &peer(1), &mut world);
-    world.sent.clear();
-    core.wait_until(1000 * MS, &mut world);
-    let asked = world.take(peer(2));
-    let want = Want { origin: origin(9), epoch: EPOCH + 1, from: 1, to: 1, chunk: 1 };
-    assert!(asked.contains(&Body::Graft(want)) || asked.contains(&Body::Pull(want)), "{asked:?}");
-    for chunk in &chunks[1..] {
-        core.hear(1001 * MS, peer(2), Body::Chunk(chunk.clone()), &mut world).unwrap();
-    }
-    assert_eq!(world.delivered.len(), 1);
-    assert_eq!(world.delivered[0].5, payload);
-}
-
 #[test]
 fn own_large_messages_arrive_whole_at_another_core() {
     let payload = Bytes::from((0..2_500_000).map(|at| (at / 7) as u8).collect::<Vec<u8>>());
@@ -239,7 +261,8 @@ fn own_large_messages_arrive_whole_at_another_core() {
     for (_, _, message) in world.sent {
         receiver.receive(0, &peer(0xee), message, &mut far).unwrap();
     }
-    assert_eq!((far.delivered[0].4, &far.delivered[0].5), (published.msg_id, &payload));
-    let held: Vec<_> = receiver.replay(&lane(), &origin(0xee), 1).filter_map(|held| held.read()).collect();
-    assert_eq!((held[0].msg_id, &held[0].payload), (published.msg_id, &payload));
+    let msg_id = crate::msg_id(&origin(0xee), published.epoch, &lane(), published.seq, &payload);
+    assert_eq!((far.delivered[0].4, &far.delivered[0].5), (msg_id, &payload));
+    let held: Vec<_> = receiver.replay(&lane(), &origin(0xee), 1).map(|held| held.read()).collect();
+    assert_eq!((held[0].seq, &held[0].payload), (published.seq, &payload));
 }

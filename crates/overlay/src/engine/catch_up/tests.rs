@@ -40,9 +40,9 @@ impl Shell for Table<'_> {
     fn disconnect(&mut self, _: &Peer, _: DisconnectReason) {}
 
     fn deliver(&mut self, lane: &LaneName, delivered: Delivered<'_>) {
-        let Delivered { epoch, seq, hops, arrival, payload, .. } = delivered;
-        let (msg_id, origin) = (delivered.msg_id(), NodeId::from_bytes(delivered.origin.0));
-        let message = Message { msg_id, origin, epoch, seq, hops, payload: payload.clone() };
+        let Delivered { epoch, seq, hops, arrival, .. } = delivered;
+        let origin = NodeId::from_bytes(delivered.origin.0);
+        let message = Message { origin, epoch, seq, hops, payload: delivered.payload() };
         self.0.give_message(lane, &Item::Message(message), origin == me(), arrival);
     }
 

@@ -7,7 +7,9 @@ use quinn::{Connection, RecvStream, SendStream};
 
 use super::network::Network;
 use crate::quic::{Endpoint, config, dial_from};
-pub(super) use crate::tests::harness::{SECOND, both, frame, hear_all, hello, numbers, run, seconds_since, tls};
+pub(super) use crate::tests::harness::{
+    SECOND, both, frame, frame_of_two, hear_all, hello, numbers, run, seconds_since, tls,
+};
 use crate::tls::ClientTls;
 use crate::{ConnectError, PostQuantum, Session, SessionLimits, Tls};
 

@@ -27,7 +27,8 @@ async fn frames_of_all_sizes_arrive_over_udp_in_the_order_of_their_flow() {
     let sending = async {
         for corr in 0..count {
             let size = sizes[corr as usize % sizes.len()];
-            dialled.outbox.send(corr % flows, frame(corr, size)).await.expect("sent");
+            let said = if corr % 2 == 0 { frame(corr, size) } else { frame_of_two(corr, size, 66) };
+            dialled.outbox.send(corr % flows, said).await.expect("sent");
         }
     };
     let hearing = async {

@@ -1,5 +1,5 @@
 //! What the core itself costs for a message of 64 bytes: published with and without peers, received and relayed.
-//! `cargo run --release -p ron-gossip --example speed`.
+//! `cargo run --release -p ron-gossip --example gossip_speed`.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ impl Shell for World {
     }
     fn disconnect(&mut self, _peer: &Peer, _why: DisconnectReason) {}
     fn deliver(&mut self, _lane: &LaneName, message: Delivered<'_>) {
-        self.delivered += message.payload.len() as u64 / 64;
+        self.delivered += message.payload_bytes() as u64 / 64;
     }
     fn gap(&mut self, _lane: &LaneName, _origin: &Origin, _epoch: u64, _from: u64, _to: u64) {}
     fn new_epoch(&mut self, _lane: &LaneName, _origin: &Origin, _epoch: u64) {}
