@@ -35,7 +35,7 @@ use tokio::sync::Notify;
 
 pub use handle::Dht;
 pub use metrics::METRICS;
-pub use ports::{Gossip, Held, Records};
+pub use ports::{Announcement, Gossip, Held, Records};
 pub use ron_store::wire::{AskError, Question, Reply};
 pub use shared::DhtOptions;
 

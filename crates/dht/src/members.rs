@@ -1,7 +1,9 @@
 //! The nodes that this one knows: which of them keep records, where they are, how they answer.
 //!
 //! A node enters the table when it was met (a connection proved its id) or when it announced itself on the overlay with
-//! a signed record. Nodes that others merely name are candidates: they can be asked, and nothing is placed with them.
+//! a signed record. Announcements cost nothing to make up, so nodes that are known by theirs alone are few, and make
+//! room for nodes that were met. Nodes that others merely name are candidates: they can be asked, and nothing is placed
+//! with them.
 
 mod candidates;
 
@@ -76,11 +78,24 @@ pub(crate) enum Entry {
     Known,
     /// It is not taken in.
     Refused,
+    /// It was known by its announcement alone, and where it was met now there is no place for it.
+    Forgotten,
+}
+
+/// A node that was met or announced.
+struct Arrival<'a> {
+    peer: PeerId,
+    addrs: Vec<Multiaddr>,
+    /// Addresses that decide on its network: reached if it was met, else claimed.
+    ips: &'a [IpAddr],
+    source: Source,
+    is_met: bool,
 }
 
 impl Members {
     pub fn new(own: PeerId, peers_max: usize) -> Self {
-        let limits = TableLimits { peers_max, ..TableLimits::default() };
+        let unmet_max = peers_max / limits::UNMET_ONE_IN;
+        let limits = TableLimits { peers_max, unmet_max, ..TableLimits::default() };
         let inner = Inner {
             table: PeerTable::new(own.key().0, limits),
             facts: HashMap::new(),
@@ -185,10 +200,11 @@ impl Members {
         let reached = inner.connections.get(&peer).and_then(|connected| connected.reached);
         let ips: Vec<IpAddr> = reached.map_or_else(|| addrs.iter().filter_map(ip_of).collect(), |ip| vec![ip]);
         let source = inner.candidates.source_of(&peer).unwrap_or(Source::Met);
-        inner.enter(self.own, peer, addrs, &ips, source, now_ms)
+        inner.enter(self.own, Arrival { peer, addrs, ips: &ips, source, is_met: true }, now_ms)
     }
 
-    /// A node announced itself; the signature of its record holds.
+    /// A node announced itself; the signature of its record holds. Nobody has been there: until the node is met, it is
+    /// known as one that may be made up.
     pub fn announced(&self, record: PeerRecord, now_ms: u64) -> Entry {
         let mut inner = self.lock();
         let addrs = dialable(&record.addrs, inner.with_loopback);
@@ -202,7 +218,8 @@ impl Members {
             // Somebody says again what the node said before; where it is now, it said since.
             return Entry::Known;
         }
-        let entry = inner.enter(self.own, peer, addrs, &ips, Source::Overlay, now_ms);
+        let arrival = Arrival { peer, addrs, ips: &ips, source: Source::Overlay, is_met: false };
+        let entry = inner.enter(self.own, arrival, now_ms);
         if let Some(facts) = inner.facts.get_mut(&peer) {
             facts.is_announced = true;
             facts.keep_record(record);
@@ -343,7 +360,7 @@ impl Members {
         views
     }
 
-    /// The nodes worth writing down, if they changed since this was last asked: those that answer first.
+    /// The nodes worth writing down, if they changed since this was last asked: those first that were met and answer.
     pub fn to_save(&self) -> Option<Vec<(PeerId, Vec<Multiaddr>)>> {
         let mut inner = self.lock();
         if !std::mem::take(&mut inner.is_changed) || inner.facts.is_empty() {
@@ -351,7 +368,8 @@ impl Members {
         }
         let mut known: Vec<(&PeerId, &Facts)> =
             inner.facts.iter().filter(|(_, facts)| !facts.addrs.is_empty()).collect();
-        known.sort_by_key(|(peer, facts)| (facts.failures, facts.since_ms, **peer));
+        let is_unmet = |peer: &PeerId| !inner.table.is_met(peer, &peer.key().0);
+        known.sort_by_cached_key(|(peer, facts)| (is_unmet(peer), facts.failures, facts.since_ms, **peer));
         known.truncate(limits::PEERS_SAVED_MAX);
         Some(known.into_iter().map(|(peer, facts)| (*peer, facts.addrs.clone())).collect())
     }
@@ -367,19 +385,15 @@ impl Inner {
         self.distrusted.get(peer).is_some_and(|until_ms| *until_ms > now_ms)
     }
 
-    fn enter(
-        &mut self,
-        own: PeerId,
-        peer: PeerId,
-        addrs: Vec<Multiaddr>,
-        ips: &[IpAddr],
-        source: Source,
-        now_ms: u64,
-    ) -> Entry {
+    fn enter(&mut self, own: PeerId, arrival: Arrival<'_>, now_ms: u64) -> Entry {
+        let Arrival { peer, addrs, ips, source, is_met } = arrival;
         if peer == own || self.is_distrusted(&peer, now_ms) {
             return Entry::Refused;
         }
-        let inserted = self.table.insert(peer, peer.key().0, ips);
+        let inserted = match is_met {
+            true => self.table.insert(peer, peer.key().0, ips),
+            false => self.table.insert_unmet(peer, peer.key().0, ips),
+        };
         match inserted {
             Inserted::New => {
                 self.candidates.remove(&peer);
@@ -399,6 +413,12 @@ impl Inner {
                 self.is_changed = true;
                 self.forget_pushed_out();
                 Entry::New
+            }
+            // It claimed another network than it is in, and there it would not have been taken.
+            Inserted::GroupFull if self.facts.contains_key(&peer) && !self.table.contains(&peer, &peer.key().0) => {
+                self.remove(&peer);
+                self.has_refused = true;
+                Entry::Forgotten
             }
             Inserted::Known | Inserted::GroupFull if self.facts.contains_key(&peer) => {
                 if let Some(facts) = self.facts.get_mut(&peer)

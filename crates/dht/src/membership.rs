@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use ron_kernel::retry::RetryLimits;
@@ -16,6 +15,7 @@ use tokio::sync::oneshot;
 use crate::convert::both_transports;
 use crate::members::Entry;
 use crate::peers_file;
+use crate::ports::Announcement;
 use crate::shared::{Order, Shared};
 use crate::swarm::renew_own_record;
 use crate::words::{DhtEvent, Source};
@@ -163,7 +163,7 @@ async fn resolve(address: &PeerAddress, by: Deadline) -> Vec<Multiaddr> {
     }
 }
 
-fn listen(shared: &Shared) -> BoxStream<'static, Bytes> {
+fn listen(shared: &Shared) -> BoxStream<'static, Announcement> {
     let Some(gossip) = &shared.options.gossip else { return stream::pending().boxed() };
     shared.members.hears(Some(shared.now_ms()));
     gossip.announcements()
@@ -177,15 +177,21 @@ fn tell(shared: &Shared) {
 }
 
 /// A node announced itself, or somebody says so: the signature tells.
-fn hear(shared: &Shared, announcement: &[u8]) {
-    if announcement.len() > ANNOUNCEMENT_BYTES_MAX {
+fn hear(shared: &Shared, announcement: &Announcement) {
+    if announcement.content.len() > ANNOUNCEMENT_BYTES_MAX {
         shared.counts.refused.oversized.inc();
         return;
     }
-    let Ok(Record::Peer(record)) = Record::decode(announcement) else {
+    let Ok(Record::Peer(record)) = Record::decode(&announcement.content) else {
         shared.counts.refused.garbage.inc();
         return;
     };
+    // Every node speaks for itself, and nobody has a reason to announce another. A member of the overlay can forge its
+    // origin as well; what that leads to is bounded by how many nodes are known that nobody has met.
+    if record.peer != announcement.origin {
+        shared.counts.refused.forged.inc();
+        return;
+    }
     let now_ms = shared.now_ms();
     if record.peer == shared.own {
         return;
@@ -200,7 +206,7 @@ fn hear(shared: &Shared, announcement: &[u8]) {
     }
     let peer = record.peer;
     match shared.members.announced(record, now_ms) {
-        Entry::Refused => drop(shared.counts.peers_refused.inc()),
+        Entry::Refused | Entry::Forgotten => drop(shared.counts.peers_refused.inc()),
         entry => {
             let _ = shared.orders.offer(Order::Enter { peer, addrs: shared.members.addrs_of(&peer) });
             if entry == Entry::New {

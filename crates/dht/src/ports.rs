@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use ron_store::wire::{Question, Reply};
-use ron_store::{Key, Possession, Record};
+use ron_store::{Key, PeerId, Possession, Record};
 
 /// Keeps the records that this node answers with. Calls may read the disk: they run where waiting is allowed.
 pub trait Records: Send + Sync + 'static {
@@ -38,5 +38,14 @@ pub trait Gossip: Send + Sync + 'static {
     fn announce(&self, announcement: Bytes);
 
     /// What others announce from now on. The stream ends with the overlay.
-    fn announcements(&self) -> BoxStream<'static, Bytes>;
+    fn announcements(&self) -> BoxStream<'static, Announcement>;
+}
+
+/// What a node of the overlay announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// The node it is said to come from. The overlay takes its members' word for that.
+    pub origin: PeerId,
+    /// What it said.
+    pub content: Bytes,
 }

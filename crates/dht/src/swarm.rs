@@ -303,6 +303,10 @@ impl Network {
         let now_ms = self.shared.now_ms();
         match self.shared.members.met(peer, &info.listen_addrs, now_ms) {
             Entry::Refused => drop(self.shared.counts.peers_refused.inc()),
+            Entry::Forgotten => {
+                self.shared.counts.peers_refused.inc();
+                self.forget(&peer);
+            }
             entry => {
                 let addrs = self.shared.members.addrs_of(&peer);
                 self.enter(peer_id, &addrs);

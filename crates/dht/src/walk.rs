@@ -103,18 +103,30 @@ pub(crate) async fn walk(shared: &Arc<Shared>, question: Question, by: Deadline)
     trace
 }
 
-/// The nodes nearest to a key: those that are known where all are, else those that a walk finds.
+/// The nodes nearest to a key: those that are known where all are, else those that a walk finds. Where fewer answered
+/// than are wanted, known ones follow: a record is offered more than once to a node that is busy for a moment, and if
+/// nobody offered it, it would have fewer copies until the next sweep.
 pub(crate) async fn nearest(shared: &Arc<Shared>, key: &Key, count: usize, by: Deadline) -> Vec<PeerId> {
     if !shared.members.is_complete(shared.now_ms()) {
         let mut beside = *key;
         // Its neighbour has the same nearest nodes and no records, so that every node says whom it knows.
         beside.0[31] ^= 1;
         let trace = walk(shared, Question::Providers(beside), by).await;
-        if !trace.nearest.is_empty() {
-            return trace.nearest.into_iter().take(count).collect();
-        }
+        return filled_up(trace.nearest, shared.members.nearest(key, count), count);
     }
     shared.members.nearest(key, count)
+}
+
+/// The first `count` of those that answered, then of the others that are known.
+fn filled_up(answered: Vec<PeerId>, known: Vec<PeerId>, count: usize) -> Vec<PeerId> {
+    let mut nearest = answered;
+    for peer in known {
+        if !nearest.contains(&peer) {
+            nearest.push(peer);
+        }
+    }
+    nearest.truncate(count);
+    nearest
 }
 
 fn millis_since(started: tokio::time::Instant) -> u64 {

@@ -83,9 +83,13 @@ pub struct Options {
     /// Routers asked beside the peers: addresses of their `/routing/v1`.
     #[schemars(extend("x-setting" = process(texts(limits::UPSTREAMS_MAX, limits::UPSTREAM_BYTES_MAX))))]
     pub upstreams: Vec<String>,
-    /// Records that the store keeps; more are refused.
+    /// Records that the store keeps; more are refused. One in sixteen is for what the node itself publishes.
     #[schemars(extend("x-setting" = process(whole(1_000, 1_000_000_000))))]
     pub records_max: usize,
+    /// Bytes of all records together; more are refused. One in sixteen is for what the node itself publishes. The file,
+    /// or in amnesia mode memory, takes up to about three times as much. 0 means 4GiB, or 128MiB in amnesia mode.
+    #[schemars(extend("x-setting" = process(size(0, 1024 * GIB))))]
+    pub records_bytes_max: Size,
     /// Disk, or in amnesia mode memory, for documents; more are refused.
     #[schemars(extend("x-setting" = process(size(MIB, 1024 * GIB))))]
     pub manifests_bytes_max: Size,
@@ -192,6 +196,7 @@ impl Default for Options {
             warmup_keys: Vec::new(),
             upstreams: Vec::new(),
             records_max: records::RECORDS_MAX,
+            records_bytes_max: Size(0),
             manifests_bytes_max: Size(records::MANIFESTS_BYTES_MAX),
             store_cache_bytes: Size(records::STORE_CACHE_BYTES),
             error_window_s: lookup::BREAKER_WINDOW.as_secs(),
@@ -203,10 +208,15 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Bounds of the store.
-    pub fn bounds(&self) -> ron_store::Bounds {
+    /// Bounds of the store, which is memory alone in amnesia mode.
+    pub fn bounds(&self, is_amnesia: bool) -> ron_store::Bounds {
         ron_store::Bounds {
             records_max: self.records_max,
+            records_bytes_max: match self.records_bytes_max.bytes() {
+                0 if is_amnesia => records::RECORDS_BYTES_IN_MEMORY_MAX,
+                0 => records::RECORDS_BYTES_MAX,
+                bytes => bytes,
+            },
             manifests_bytes_max: self.manifests_bytes_max.bytes(),
             cache_bytes: self.store_cache_bytes.bytes(),
         }

@@ -34,6 +34,11 @@ impl Contents {
         known.young.get(key).or_else(|| known.old.get(key)).copied()
     }
 
+    /// Forgets them all.
+    pub fn clear(&self) {
+        *self.lock() = Generations::default();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Generations> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,5 +57,7 @@ mod tests {
         assert_eq!(contents.at(&id(2 * GENERATION_MAX).key()), Some(id(2 * GENERATION_MAX)));
         assert_eq!(contents.at(&id(GENERATION_MAX).key()), Some(id(GENERATION_MAX)));
         assert_eq!(contents.at(&id(0).key()), None);
+        contents.clear();
+        assert_eq!(contents.at(&id(2 * GENERATION_MAX).key()), None);
     }
 }

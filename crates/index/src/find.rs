@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ron_kernel::{Deadline, clock};
 use ron_store::{Record, Store, StoreError};
-use ron_types::Error;
 use ron_types::limits::index::PROVIDERS_MAX;
+use ron_types::{Error, Kind};
 
 use crate::flights::{FlightKey, Leader, Waited, Waiter};
 use crate::judge::known;
@@ -16,6 +16,11 @@ use crate::query::{Breadth, Finding, Query, What};
 use crate::resolver::Job;
 use crate::shared::Shared;
 use crate::words::{Outcome, ResolveOptions, Source};
+
+/// Times that one caller joins or begins the lookup of its question. Who leads reads the store in its own request, and
+/// may leave before that is done; those who joined then lead or join anew. Bounded, because the next leader may leave,
+/// too.
+const JOINS_MAX: usize = 4;
 
 /// What a question is about, as it is shown to people.
 pub(crate) type Shown = dyn std::fmt::Display + Send + Sync;
@@ -51,12 +56,26 @@ impl Shared {
 
     /// Answers a question by its deadline.
     pub async fn find(&self, asked: Asked<'_>) -> Result<Answer, Error> {
-        let deadline = asked.deadline;
+        let mut joins = 1;
+        loop {
+            match self.find_once(&asked).await {
+                Err(error) if self.may_join_again(&error, joins) => joins += 1,
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Whether a lookup that ended like this was given up by somebody else, who left, while this caller still waits.
+    pub fn may_join_again(&self, error: &Error, joins: usize) -> bool {
+        error.kind == Kind::Canceled && joins < JOINS_MAX && !self.kernel.is_draining()
+    }
+
+    async fn find_once(&self, asked: &Asked<'_>) -> Result<Answer, Error> {
         let mut waiter = match self.begin(asked).await? {
             Begun::Known(answer) => return Ok(answer),
             Begun::UnderWay(waiter) => waiter,
         };
-        match waiter.end(deadline).await {
+        match waiter.end(asked.deadline).await {
             Waited::Ended(Ok(finding)) => Ok(Answer { source: finding.source, finding }),
             Waited::Ended(Err(error)) => Err(error),
             Waited::TimedOut(partial) => {
@@ -72,7 +91,7 @@ impl Shared {
     }
 
     /// Answers a question from the cache or the store, or joins or begins its lookup.
-    pub async fn begin(&self, asked: Asked<'_>) -> Result<Begun, Error> {
+    pub async fn begin(&self, asked: &Asked<'_>) -> Result<Begun, Error> {
         if !asked.fresh {
             if let Some(finding) = self.cache.get(&asked.query).await {
                 self.counts.hit();
@@ -80,7 +99,7 @@ impl Shared {
             }
             self.counts.missed();
         }
-        let key = FlightKey { query: asked.query, breadth: asked.breadth, fresh: asked.fresh };
+        let key = FlightKey { query: asked.query.clone(), breadth: asked.breadth, fresh: asked.fresh };
         let (waiter, leader) = self.flights.join(key);
         let Some(leader) = leader else { return Ok(Begun::UnderWay(waiter)) };
         self.lead(leader, asked.shown).await?;

@@ -23,7 +23,7 @@ use crate::publish::refused;
 use crate::query::{Breadth, Query, What};
 use crate::shared::Shared;
 use crate::specs::SERVICE;
-use crate::stream::ProviderStream;
+use crate::stream::{ProviderStream, Search};
 use crate::watchers::Watch;
 use crate::words::{
     AdminDone, AdminRequest, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, ManifestView, NameAnswer,
@@ -63,6 +63,11 @@ impl Index {
     /// What a reload may change, as it is now.
     pub fn live(&self) -> LiveOptions {
         self.shared.live.get().value.clone()
+    }
+
+    /// Who may resolve, as it is now.
+    pub fn access(&self) -> Access {
+        self.shared.live.get().value.access
     }
 
     /// Key of this node: the owner of names that name none.
@@ -202,11 +207,10 @@ impl Index {
         self.count(tenant, RESOLVES, 1);
         let deadline = self.shared.deadline(&options);
         self.shared.note_content(content);
-        let query = Query::Providers(content.key());
-        let asked = Asked { query, shown: &content, breadth: Breadth::Wide, fresh: options.fresh, deadline };
-        Ok(match self.shared.begin(asked).await? {
+        let search = Search { shared: Arc::clone(&self.shared), content, fresh: options.fresh, deadline };
+        Ok(match search.begin().await? {
             Begun::Known(answer) => ProviderStream::of(&answer.finding, options.max),
-            Begun::UnderWay(waiter) => ProviderStream::under_way(waiter, deadline, options.max),
+            Begun::UnderWay(waiter) => ProviderStream::under_way(waiter, search, options.max),
         })
     }
 
@@ -413,7 +417,7 @@ impl Index {
     /// Proof that this node keeps a document, for a peer that asks; none if it does not, or if only bearers of a token
     /// may ask. Reads the store, which may block for a moment.
     pub fn possession(&self, digest: &[u8; 32], draw: u64) -> Option<Possession> {
-        if self.live().access != Access::Public {
+        if self.access() != Access::Public {
             return None;
         }
         let bytes = self.shared.options.store.manifest(&ContentId::blake3(*digest));

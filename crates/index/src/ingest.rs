@@ -17,7 +17,7 @@ use crate::words::{Notice, PublishOutcome};
 /// Changes that belong together, and who wants to know what became of them.
 pub(crate) struct Update {
     key: UpdateKey,
-    /// The first one decides what the callers are told.
+    /// The first one decides what the callers are told, and whether the others are done.
     changes: Vec<Change>,
     /// Whether the network is to keep the record of the first one.
     place: bool,
@@ -42,16 +42,26 @@ pub(crate) enum UpdateKey {
     Single(u64),
 }
 
-impl Update {
-    /// Keeps a record, which was verified; `place` says whether the network is to keep it too.
-    pub fn of_record(record: Record, place: bool) -> Self {
-        let key = match &record {
+impl UpdateKey {
+    fn of(record: &Record) -> Self {
+        match record {
             Record::Provider(record) => UpdateKey::Provider(record.key, record.peer, record.signer),
             Record::Name(record) => UpdateKey::Name(record.owner, record.label.clone()),
             Record::Peer(record) => UpdateKey::Peer(record.peer),
             Record::Ipns(record) => UpdateKey::Ipns(*record.name()),
-        };
-        Update { key, changes: vec![Change::Put(record)], place, waiters: Vec::new() }
+        }
+    }
+}
+
+impl Update {
+    /// Keeps a record, which was verified; `place` says whether the network is to keep it too.
+    pub fn of_record(record: Record, place: bool) -> Self {
+        Update { key: UpdateKey::of(&record), changes: vec![Change::Put(record)], place, waiters: Vec::new() }
+    }
+
+    /// Keeps a record that this node signed just now, here and in the network.
+    pub fn of_own(record: Record) -> Self {
+        Update { key: UpdateKey::of(&record), changes: vec![Change::PutOwn(record)], place: true, waiters: Vec::new() }
     }
 
     /// Makes changes that coalesce with no others.
@@ -81,7 +91,7 @@ impl Update {
 
     fn record(&self) -> Option<&Record> {
         match self.changes.first() {
-            Some(Change::Put(record) | Change::Renew(record)) => Some(record),
+            Some(Change::Put(record) | Change::PutOwn(record) | Change::Renew(record)) => Some(record),
             _ => None,
         }
     }
@@ -107,7 +117,7 @@ impl Coalesce for Update {
             let _ = refused.told.send(Err(Error::busy("the list of those who wait for one update")));
         }
         let is_newer = match (self.record(), changes.first()) {
-            (Some(known), Some(Change::Put(record))) => record.supersedes(known),
+            (Some(known), Some(Change::Put(record) | Change::PutOwn(record))) => record.supersedes(known),
             _ => true,
         };
         if is_newer {
@@ -157,20 +167,19 @@ fn with_more(shared: &Shared, first: Update) -> Vec<Update> {
 
 /// Writes one batch in one transaction, on a thread that may block, and tells everybody concerned.
 async fn write(shared: &Shared, batch: Vec<Update>) {
-    let changes: Vec<Change> = batch.iter().flat_map(|update| update.changes.iter().cloned()).collect();
+    let updates: Vec<Vec<Change>> = batch.iter().map(|update| update.changes.clone()).collect();
     let now_ms = shared.unix_ms();
-    let applied = match shared.blocking(move |store| store.apply(&changes, now_ms)).await {
+    let applied = match shared.blocking(move |store| store.apply_updates(&updates, now_ms)).await {
         Ok(applied) => applied,
         Err(error) => return refuse(batch, &error),
     };
-    let mut applied = applied.into_iter();
-    for update in batch {
-        let of_first = applied.next().unwrap_or(Applied::Refused);
-        let rest: Vec<(Change, Applied)> = update.changes.iter().skip(1).cloned().zip(applied.by_ref()).collect();
+    for (update, applied) in batch.into_iter().zip(applied) {
+        let of_first = applied.first().copied().unwrap_or(Applied::Refused);
         if of_first == Applied::Stored {
             stored(shared, &update).await;
         }
-        for (change, applied) in rest.iter().filter(|(_, applied)| *applied == Applied::Full) {
+        let rest = update.changes.iter().zip(&applied).skip(1);
+        for (change, applied) in rest.filter(|(_, applied)| **applied == Applied::Full) {
             tracing::warn!(?change, ?applied, "the store has no room for what belongs to an update");
         }
         answer(update, of_first);
@@ -195,7 +204,7 @@ fn refuse(batch: Vec<Update>, error: &Error) {
 /// Something new is stored: answers from before are forgotten, watchers told, the network asked to keep it.
 async fn stored(shared: &Shared, update: &Update) {
     match update.changes.first() {
-        Some(Change::Put(record) | Change::Renew(record)) => {
+        Some(Change::Put(record) | Change::PutOwn(record) | Change::Renew(record)) => {
             let (query, notice) = concerned(record);
             shared.forget(&query).await;
             if let Some(notice) = notice {

@@ -57,6 +57,7 @@ pub const METRICS: &[MetricSpec] = &[
     ),
     metric("index_cache_bytes", "gauge", &[], "Bytes of answers in memory, about"),
     metric("index_records", "gauge", &[], "Records in the store"),
+    metric("index_records_bytes", "gauge", &[], "Bytes of the records in the store"),
     metric("index_workers_wanted", "gauge", &[], "Resolvers that the load of the last minute asks for"),
 ];
 
@@ -212,6 +213,7 @@ impl Collector for IndexMetrics {
         scrape.counters("index_renewals_total", &renewals)?;
         scrape.gauge("index_cache_bytes", shared.cache.size().1 as f64)?;
         scrape.gauge("index_records", shared.options.store.count() as f64)?;
+        scrape.gauge("index_records_bytes", shared.options.store.counts().records_bytes as f64)?;
         let capacity = shared.load.capacity(counts.sums(), shared.options.resolvers);
         scrape.gauge("index_workers_wanted", capacity.workers_wanted as f64)?;
         breakers(&shared, &mut scrape)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use futures_util::future::join_all;
 use ron_kernel::{Deadline, clock};
 use ron_store::{Key, PeerId, Record};
-use ron_types::limits::index::{POSSESSION_TTL, PROBE_TIME, PROBES_PER_ANSWER_MAX};
+use ron_types::limits::index::{POSSESSION_TTL, POSSESSION_UNKNOWN_TTL, PROBE_TIME, PROBES_PER_ANSWER_MAX};
 use tokio::time::Instant;
 
 use crate::judge::known;
@@ -53,7 +53,8 @@ impl Possessions {
         if known.young.len() >= GENERATION_MAX {
             known.old = std::mem::take(&mut known.young);
         }
-        known.young.insert((key, peer), Verdict { is_proven, until: clock::now() + POSSESSION_TTL });
+        let lasts = if is_proven.is_some() { POSSESSION_TTL } else { POSSESSION_UNKNOWN_TTL };
+        known.young.insert((key, peer), Verdict { is_proven, until: clock::now() + lasts });
     }
 
     /// Forgets everything.
@@ -82,7 +83,6 @@ impl Shared {
 
     /// Probes the best providers of a remembered answer, and puts them into the order that follows from it.
     pub async fn probe(&self, query: &Query) {
-        let epoch = self.cache.epoch(query);
         let (Some(finding), Query::Providers(key)) = (self.cache.get(query).await, query) else { return };
         let digest = self.contents.at(key).and_then(|content| content.blake3_digest());
         let (Some(digest), Some(network)) = (digest, &self.options.network) else { return };
@@ -98,11 +98,19 @@ impl Shared {
             };
             self.counts.probed(is_proven);
             self.possessions.note(*key, peer, is_proven);
-            is_proven
         });
-        let verdicts = join_all(probes).await;
-        if verdicts.into_iter().any(|verdict| verdict.is_some()) {
-            self.cache.keep(query, Arc::new(self.ranked_anew(&finding)), epoch).await;
+        join_all(probes).await;
+        self.rank_anew(query).await;
+    }
+
+    /// Puts the answer that is remembered now, perhaps a newer one than was probed, into the order that follows from
+    /// what its providers showed. A lookup that ended meanwhile may have ranked them before they showed it.
+    async fn rank_anew(&self, query: &Query) {
+        let epoch = self.cache.epoch(query);
+        let Some(finding) = self.cache.get(query).await else { return };
+        let ranked = self.ranked_anew(&finding);
+        if shown(&ranked) != shown(&finding) {
+            self.cache.keep(query, Arc::new(ranked), epoch).await;
         }
     }
 
@@ -133,6 +141,11 @@ impl Shared {
             manifest: OnceLock::new(),
         }
     }
+}
+
+/// Who provides, best first, and what their score has for possession.
+fn shown(finding: &Finding) -> Vec<(PeerId, f64)> {
+    finding.providers().iter().map(|provider| (provider.record.peer, provider.terms.possession)).collect()
 }
 
 /// A number that nobody can guess: whoever has a part of the content must not know which chunk will be asked for.

@@ -29,7 +29,7 @@ impl Shared {
             let addrs = if is_own { self.addrs_now(&offer.addrs) } else { offer.addrs.clone() };
             self.sign_provider(content, ProviderOffer { addrs, ..offer.clone() }, ttl_ms)?
         };
-        let update = Update::of_record(Record::Provider(record.clone()), true);
+        let update = Update::of_own(Record::Provider(record.clone()));
         let update = match (is_own, offer.ttl) {
             // What this node itself has it goes on saying until it is withdrawn, unless an end was named.
             (true, None) => {
@@ -56,7 +56,7 @@ impl Shared {
                 let _permit = self.gate.try_acquire(1)?;
                 self.sign_provider(content, offer.clone(), 0)?
             };
-            let update = Update::of_record(Record::Provider(record.clone()), true);
+            let update = Update::of_own(Record::Provider(record.clone()));
             let is_own = record.peer == self.node_peer();
             let update = if is_own { update.and(Change::Withdraw(content.key())) } else { update };
             tries += 1;
@@ -100,7 +100,7 @@ impl Shared {
             None => Change::KeepName { label: label.to_owned(), value },
             Some(_) => Change::DropName(label.to_owned()),
         };
-        self.write_own(Update::of_record(Record::Name(record.clone()), true).and(change), record).await
+        self.write_own(Update::of_own(Record::Name(record.clone())).and(change), record).await
     }
 
     /// Lets a name of this node stand for nothing.
@@ -108,7 +108,7 @@ impl Shared {
         let mut tries = 0;
         loop {
             let record = self.sign_known_name(label, ContentId::of_bytes(&[]), 0).await?;
-            let update = Update::of_record(Record::Name(record.clone()), true);
+            let update = Update::of_own(Record::Name(record.clone()));
             tries += 1;
             match self.write_own(update.and(Change::DropName(label.to_owned())), record).await {
                 Err(error) if error.kind == Kind::Conflict && tries < WITHDRAW_TRIES => {}

@@ -3,12 +3,11 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use ron_store::{IpnsRecord, Key, Name, NameRecord, PeerId, PeerRecord, PublicKey};
 use tokio::time::Instant;
 
 use crate::ports::Question;
-use crate::words::{AskView, ManifestView, Outcome, RankedProvider, Source};
+use crate::words::{AskView, MadeAnswer, ManifestView, Outcome, RankedProvider, Source};
 
 /// A question, as the key of its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +49,7 @@ pub(crate) struct Finding {
     /// Until when it may be used without asking again.
     pub expires_at: Instant,
     /// Place for a surface's encoding of it.
-    pub made: Arc<OnceLock<Bytes>>,
+    pub made: Arc<OnceLock<MadeAnswer>>,
     /// The document that the content is, once somebody looked for it.
     pub manifest: OnceLock<Option<ManifestView>>,
 }

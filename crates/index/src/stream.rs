@@ -4,11 +4,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ron_kernel::Deadline;
-use ron_store::{PeerId, PublicKey};
+use ron_store::{ContentId, PeerId, PublicKey};
 use ron_types::Error;
 
-use crate::flights::Waiter;
-use crate::query::Finding;
+use crate::find::{Asked, Begun};
+use crate::flights::{Progress, Waiter};
+use crate::query::{Breadth, Finding, Query};
+use crate::shared::Shared;
 use crate::words::{Outcome, RankedProvider};
 
 /// A search for providers under way.
@@ -24,9 +26,31 @@ pub struct ProviderStream {
 
 enum State {
     /// A lookup goes on.
-    UnderWay { waiter: Waiter, deadline: Deadline },
+    UnderWay {
+        waiter: Waiter,
+        search: Search,
+        /// Lookups that were joined or begun so far.
+        joins: usize,
+    },
     /// Nothing more comes.
     Ended,
+}
+
+/// What is searched for, so that the search can go on when whoever led its lookup has left.
+pub(crate) struct Search {
+    pub shared: Arc<Shared>,
+    pub content: ContentId,
+    pub fresh: bool,
+    pub deadline: Deadline,
+}
+
+impl Search {
+    /// Answers from the cache or the store, or joins or begins the lookup.
+    pub async fn begin(&self) -> Result<Begun, Error> {
+        let query = Query::Providers(self.content.key());
+        let (breadth, fresh, deadline) = (Breadth::Wide, self.fresh, self.deadline);
+        self.shared.begin(&Asked { query, shown: &self.content, breadth, fresh, deadline }).await
+    }
 }
 
 impl ProviderStream {
@@ -39,8 +63,8 @@ impl ProviderStream {
     }
 
     /// A stream of what a lookup finds until the deadline.
-    pub(crate) fn under_way(waiter: Waiter, deadline: Deadline, max: usize) -> Self {
-        ProviderStream::new(State::UnderWay { waiter, deadline }, max)
+    pub(crate) fn under_way(waiter: Waiter, search: Search, max: usize) -> Self {
+        ProviderStream::new(State::UnderWay { waiter, search, joins: 1 }, max)
     }
 
     fn new(state: State, max: usize) -> Self {
@@ -59,8 +83,24 @@ impl ProviderStream {
                 self.left -= 1;
                 return Ok(Some(provider));
             }
-            let State::UnderWay { waiter, deadline } = &mut self.state else { return Ok(None) };
-            let progress = waiter.changed(*deadline).await;
+            let State::UnderWay { waiter, search, joins } = &mut self.state else { return Ok(None) };
+            let progress = waiter.changed(search.deadline).await;
+            let broken_off = progress.as_ref().and_then(|progress| progress.end.as_ref()?.as_ref().err());
+            if broken_off.is_some_and(|error| search.shared.may_join_again(error, *joins)) {
+                // Dropped in the middle of this, the stream finds the same end again the next time.
+                match search.begin().await {
+                    Ok(Begun::UnderWay(next)) => (*waiter, *joins) = (next, *joins + 1),
+                    Ok(Begun::Known(answer)) => {
+                        self.take(&answer.finding.providers());
+                        self.end(answer.finding.outcome);
+                    }
+                    Err(error) => {
+                        self.end(Outcome::Unknown);
+                        return Err(error);
+                    }
+                }
+                continue;
+            }
             self.advance(progress)?;
         }
     }
@@ -70,7 +110,7 @@ impl ProviderStream {
         self.outcome.filter(|_| self.ready.is_empty())
     }
 
-    fn advance(&mut self, progress: Option<crate::flights::Progress>) -> Result<(), Error> {
+    fn advance(&mut self, progress: Option<Progress>) -> Result<(), Error> {
         let Some(progress) = progress else {
             self.end(if self.sent.is_empty() { Outcome::Unknown } else { Outcome::Found });
             return Ok(());

@@ -106,7 +106,16 @@ pub struct Resolution {
     pub took: Duration,
     /// Place for the encoding of a cached answer: all answers made from the same cached entry share it. It holds what
     /// does not change with age, time taken or the number of providers asked for.
-    pub made: Arc<OnceLock<Bytes>>,
+    pub made: Arc<OnceLock<MadeAnswer>>,
+}
+
+/// A surface's encoding of an answer.
+#[derive(Clone, Debug)]
+pub struct MadeAnswer {
+    /// The id it names: ids that differ in their codec alone share a cached entry, but not their text.
+    pub subject: Subject,
+    /// The encoding.
+    pub bytes: Bytes,
 }
 
 /// A document that this node keeps. Its bytes were verified against the id before this was said.

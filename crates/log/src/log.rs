@@ -187,6 +187,7 @@ impl Log {
             segments: u32::try_from(table.iter().len()).unwrap_or(u32::MAX),
             gathered_bytes: gather.gathered_bytes() as u64,
             syncs: gather.commits(),
+            caller_syncs: gather.recent.caller_commits,
             records: table.iter().map(|segment| segment.records).sum(),
             appended: gather.appended(),
         }

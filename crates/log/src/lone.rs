@@ -25,6 +25,8 @@ pub struct RecentGroups {
     lone_in_a_row: u32,
     /// Time that the last group took to be written and synced.
     sync_time: Duration,
+    /// Groups that a caller committed, since the log was opened.
+    pub caller_commits: u64,
 }
 
 impl RecentGroups {
@@ -87,7 +89,9 @@ impl LoneCommit {
         if !core.gather().is_lone() {
             return None;
         }
-        core.commit_holding(&committing).ok()
+        let committed = core.commit_holding(&committing).ok()?;
+        core.gather().recent.caller_commits += 1;
+        Some(committed)
     }
 }
 

@@ -220,6 +220,8 @@ pub struct Usage {
     pub gathered_bytes: u64,
     /// Group commits since the log was opened.
     pub syncs: u64,
+    /// Those among them that a caller made, because it was alone.
+    pub caller_syncs: u64,
     /// Records the log holds.
     pub records: u64,
     /// Records appended since the log was opened.

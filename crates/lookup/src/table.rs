@@ -13,6 +13,8 @@ use crate::space::{Position, bit, distance, shared_bits};
 pub struct TableLimits {
     /// Peers in all; nearer ones push out the furthest.
     pub peers_max: usize,
+    /// Peers among them that nobody has met: more claim to be there and are refused.
+    pub unmet_max: usize,
     /// Peers that share a prefix of the same length with the node; `usize::MAX` where membership is complete.
     pub bucket_max: usize,
     /// Peers of one network of addresses in all.
@@ -27,6 +29,7 @@ impl Default for TableLimits {
     fn default() -> Self {
         TableLimits {
             peers_max: limits::TABLE_PEERS_MAX,
+            unmet_max: limits::TABLE_UNMET_MAX,
             bucket_max: usize::MAX,
             group_peers_max: limits::TABLE_GROUP_PEERS_MAX,
             group_bucket_max: limits::TABLE_GROUP_BUCKET_MAX,
@@ -51,11 +54,12 @@ pub enum Inserted {
     New,
     /// It was in the table; its addresses are the new ones now.
     Known,
-    /// Refused: its network of addresses has all its places.
+    /// Refused: its network of addresses has all its places. A peer that was met before stays with its old addresses;
+    /// one that had only claimed to be elsewhere is out of the table now.
     GroupFull,
     /// Refused: its bucket has all its places, and none of them is known to fail.
     BucketFull,
-    /// Refused: the table is full of nearer peers.
+    /// Refused: the table is full of nearer peers, or has no place for one that nobody has met.
     TableFull,
 }
 
@@ -66,7 +70,14 @@ pub struct PeerTable<T> {
     limits: TableLimits,
     /// Sorted by position: the peers nearest to any key lie in a few runs.
     peers: Vec<Peer<T>>,
-    groups: BTreeMap<IpGroup, usize>,
+    groups: BTreeMap<IpGroup, GroupCount>,
+}
+
+/// Peers of one network of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct GroupCount {
+    met: usize,
+    unmet: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -74,6 +85,8 @@ struct Peer<T> {
     position: Position,
     target: T,
     groups: Vec<IpGroup>,
+    /// Whether it was met where it is said to be; else it is only claimed to be there.
+    is_met: bool,
     is_failing: bool,
 }
 
@@ -100,34 +113,66 @@ impl<T: LookupTarget> PeerTable<T> {
         PeerTable { own, limits, peers: Vec::new(), groups: BTreeMap::new() }
     }
 
-    /// Offers a peer with the addresses it was *reached* at; claimed ones would let it choose its group.
+    /// Offers a peer that was met, with the addresses it was *reached* at; claimed ones would let it choose its group.
     pub fn insert(&mut self, target: T, position: Position, addresses: &[IpAddr]) -> Inserted {
         let groups = self.groups_of(addresses);
-        let place = self.find(&target, &position);
-        if let Ok(index) = place {
-            let old = self.peers.remove(index);
-            self.uncount(&old.groups);
-            // Moving into a full network is refused like arriving from it; the old addresses stay.
-            let fits = self.group_has_room(&groups, &position);
-            let groups = if fits { groups } else { old.groups };
-            self.put(Peer { position, target, groups, is_failing: false });
+        if let Ok(index) = self.find(&target, &position) {
+            let old = self.take(index);
+            // Moving into a full network is refused like arriving from it; the old addresses stay if it was met there.
+            let fits = self.group_has_room(&groups, &position, true);
+            if fits || old.is_met {
+                let groups = if fits { groups } else { old.groups };
+                self.put(Peer { position, target, groups, is_met: true, is_failing: false });
+            }
             return if fits { Inserted::Known } else { Inserted::GroupFull };
         }
-        if !self.group_has_room(&groups, &position) {
+        if !self.group_has_room(&groups, &position, true) {
             return Inserted::GroupFull;
         }
         if let Err(refused) = self.make_room(&position) {
             return refused;
         }
-        self.put(Peer { position, target, groups, is_failing: false });
+        self.put(Peer { position, target, groups, is_met: true, is_failing: false });
         Inserted::New
+    }
+
+    /// Offers a peer that nobody has met, with the addresses it claims. Claims cost nothing, so such peers are few,
+    /// never push anybody out, take no place from peers that were met, and change nothing about one that was.
+    pub fn insert_unmet(&mut self, target: T, position: Position, claimed: &[IpAddr]) -> Inserted {
+        let groups = self.groups_of(claimed);
+        if let Ok(index) = self.find(&target, &position) {
+            if self.peers[index].is_met {
+                return Inserted::Known;
+            }
+            let old = self.take(index);
+            let fits = self.group_has_room(&groups, &position, false);
+            let groups = if fits { groups } else { old.groups };
+            self.put(Peer { groups, ..old });
+            return Inserted::Known;
+        }
+        if !self.group_has_room(&groups, &position, false) {
+            return Inserted::GroupFull;
+        }
+        let unmet = self.peers.iter().filter(|peer| !peer.is_met).count();
+        if self.peers.len() >= self.limits.peers_max || unmet >= self.limits.unmet_max {
+            return Inserted::TableFull;
+        }
+        if self.bucket(&position).len() >= self.limits.bucket_max {
+            return Inserted::BucketFull;
+        }
+        self.put(Peer { position, target, groups, is_met: false, is_failing: false });
+        Inserted::New
+    }
+
+    /// Whether a peer is in the table and was met.
+    pub fn is_met(&self, target: &T, position: &Position) -> bool {
+        self.find(target, position).is_ok_and(|index| self.peers[index].is_met)
     }
 
     /// Removes a peer; whether it was there.
     pub fn remove(&mut self, target: &T, position: &Position) -> bool {
         let Ok(index) = self.find(target, position) else { return false };
-        let old = self.peers.remove(index);
-        self.uncount(&old.groups);
+        self.take(index);
         true
     }
 
@@ -176,22 +221,24 @@ impl<T: LookupTarget> PeerTable<T> {
 
     fn put(&mut self, peer: Peer<T>) {
         for group in &peer.groups {
-            *self.groups.entry(*group).or_default() += 1;
+            *self.groups.entry(*group).or_default().of(peer.is_met) += 1;
         }
         if let Err(index) = self.find(&peer.target, &peer.position) {
             self.peers.insert(index, peer);
         }
     }
 
-    fn uncount(&mut self, groups: &[IpGroup]) {
-        for group in groups {
+    fn take(&mut self, index: usize) -> Peer<T> {
+        let peer = self.peers.remove(index);
+        for group in &peer.groups {
             if let Some(count) = self.groups.get_mut(group) {
-                *count -= 1;
-                if *count == 0 {
+                *count.of(peer.is_met) -= 1;
+                if *count == GroupCount::default() {
                     self.groups.remove(group);
                 }
             }
         }
+        peer
     }
 
     fn groups_of(&self, addresses: &[IpAddr]) -> Vec<IpGroup> {
@@ -202,10 +249,14 @@ impl<T: LookupTarget> PeerTable<T> {
         groups
     }
 
-    fn group_has_room(&self, groups: &[IpGroup], position: &Position) -> bool {
+    /// Whether these networks have a place for one more. To a peer that was met only others that were met count, so
+    /// that nobody is kept out by claims to be of its network.
+    fn group_has_room(&self, groups: &[IpGroup], position: &Position, is_met: bool) -> bool {
         groups.iter().all(|group| {
-            let in_all = self.groups.get(group).copied().unwrap_or(0);
-            let in_bucket = || self.bucket(position).iter().filter(|peer| peer.groups.contains(group)).count();
+            let count = self.groups.get(group).copied().unwrap_or_default();
+            let in_all = if is_met { count.met } else { count.met + count.unmet };
+            let counts = |peer: &&Peer<T>| (peer.is_met || !is_met) && peer.groups.contains(group);
+            let in_bucket = || self.bucket(position).iter().filter(counts).count();
             in_all < self.limits.group_peers_max && (in_all == 0 || in_bucket() < self.limits.group_bucket_max)
         })
     }
@@ -219,23 +270,32 @@ impl<T: LookupTarget> PeerTable<T> {
         &self.peers[from..to]
     }
 
+    /// Makes room for a peer that was met. Those that were not go first, wherever they claim to be.
     fn make_room(&mut self, position: &Position) -> Result<(), Inserted> {
         let bucket = self.bucket(position);
         if bucket.len() >= self.limits.bucket_max {
-            let failing = bucket.iter().find(|peer| peer.is_failing);
+            let dispensable =
+                bucket.iter().filter(|peer| peer.is_failing || !peer.is_met).min_by_key(|peer| peer.is_met);
             let (target, position) =
-                failing.map(|peer| (peer.target.clone(), peer.position)).ok_or(Inserted::BucketFull)?;
+                dispensable.map(|peer| (peer.target.clone(), peer.position)).ok_or(Inserted::BucketFull)?;
             self.remove(&target, &position);
         }
         if self.peers.len() >= self.limits.peers_max {
             let own = self.own;
-            let furthest = self.peers.iter().max_by_key(|peer| distance(&own, &peer.position));
-            let furthest = furthest.filter(|peer| distance(&own, &peer.position) > distance(&own, position));
+            let furthest = self.peers.iter().max_by_key(|peer| (!peer.is_met, distance(&own, &peer.position)));
+            let furthest =
+                furthest.filter(|peer| !peer.is_met || distance(&own, &peer.position) > distance(&own, position));
             let (target, position) =
                 furthest.map(|peer| (peer.target.clone(), peer.position)).ok_or(Inserted::TableFull)?;
             self.remove(&target, &position);
         }
         Ok(())
+    }
+}
+
+impl GroupCount {
+    fn of(&mut self, is_met: bool) -> &mut usize {
+        if is_met { &mut self.met } else { &mut self.unmet }
     }
 }
 

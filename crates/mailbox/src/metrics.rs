@@ -77,6 +77,12 @@ pub const METRICS: &[MetricSpec] = &[
         "1 while the log has no room for data: its quota is used up, or its device is full",
     ),
     metric("log_syncs_total", "counter", &[], "Commits to the disk"),
+    metric(
+        "log_caller_syncs_total",
+        "counter",
+        &[],
+        "Commits to the disk by a caller that was alone, without the log's thread",
+    ),
     metric("log_records_total", "counter", &[], "Records written"),
     metric("log_failed", "gauge", &[], "1 once the log has failed and takes nothing more"),
     metric("log_scrub_bytes_total", "counter", &[], "Bytes of the log read and checked"),
@@ -286,6 +292,7 @@ fn write_log(scrape: &mut Scrape<'_, '_>, engine: &Engine) -> fmt::Result {
         .map(|of| (vec![("reason", of.as_str())], f64::from(u8::from(usage.shortage == Some(of)))));
     scrape.gauges("log_full", &full)?;
     scrape.counters("log_syncs_total", &[(vec![], usage.syncs)])?;
+    scrape.counters("log_caller_syncs_total", &[(vec![], usage.caller_syncs)])?;
     scrape.counters("log_records_total", &[(vec![], usage.appended)])?;
     scrape.gauges("log_failed", &[(vec![], f64::from(u8::from(opened.log.failed().is_some())))])?;
     write_scrub(scrape, &engine.scrubber.view())

@@ -138,6 +138,15 @@ impl Record {
         }
     }
 
+    /// Whether it takes back what earlier records said.
+    pub fn withdraws(&self) -> bool {
+        match self {
+            Record::Provider(record) => record.withdraws(),
+            Record::Name(record) => record.withdraws(),
+            Record::Peer(_) | Record::Ipns(_) => false,
+        }
+    }
+
     /// Number by which a later record of the same thing is told from an earlier one.
     pub fn sequence(&self) -> u64 {
         match self {

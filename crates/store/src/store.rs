@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use redb::Database;
-use ron_types::limits::records::{MANIFESTS_BYTES_MAX, RECORDS_MAX, STORE_CACHE_BYTES};
+use ron_types::limits::records::{MANIFESTS_BYTES_MAX, RECORDS_BYTES_MAX, RECORDS_MAX, STORE_CACHE_BYTES};
 
 use crate::{
     ContentId, IpnsRecord, Key, NameRecord, PeerId, PeerRecord, ProviderRecord, PublicKey, Record, RecordKind, Subject,
@@ -18,6 +18,7 @@ mod error;
 mod masks;
 mod open;
 mod provided;
+mod record_bytes;
 mod snapshot;
 mod tables;
 
@@ -46,11 +47,13 @@ struct Inner {
     snapshot: ArcSwap<Snapshot>,
 }
 
-/// Bounds of a store.
+/// Bounds of a store. A sixteenth of the records and of their bytes is room for what this node itself publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Records of all kinds together.
     pub records_max: usize,
+    /// Bytes of all records together: their rows and values.
+    pub records_bytes_max: usize,
     /// Bytes of all manifests together.
     pub manifests_bytes_max: usize,
     /// Memory for pages of the file.
@@ -70,6 +73,8 @@ pub struct StoreOpened {
 pub enum Change {
     /// Keeps a record, which the caller has verified.
     Put(Record),
+    /// Keeps a record that this node itself signed; it may use the room that strangers may not.
+    PutOwn(Record),
     /// Keeps telling others that this node has content.
     Provide(Provided),
     /// Stops telling others that this node has the content at a key.
@@ -131,6 +136,8 @@ pub struct Counts {
     pub providers: usize,
     /// Name, peer and IPNS records.
     pub others: usize,
+    /// Bytes of all records: their rows and values.
+    pub records_bytes: usize,
     /// Keys that this node provides.
     pub provided: usize,
     /// Names of its own that this node keeps standing.
@@ -162,6 +169,14 @@ impl Store {
     /// before, on as many threads as they like.
     pub fn apply(&self, batch: &[Change], now_ms: u64) -> Result<Vec<Applied>, StoreError> {
         self.write(now_ms, batch.len(), |open| batch.iter().map(|change| open.apply(change)).collect())
+    }
+
+    /// Applies updates in one transaction, and says what became of each change. The first change of an update decides:
+    /// where it is refused, the others are left out, or they would outlast what the caller is told. Those of a
+    /// withdrawal are done anyway: a full store must not go on saying what its operator takes back.
+    pub fn apply_updates(&self, updates: &[Vec<Change>], now_ms: u64) -> Result<Vec<Vec<Applied>>, StoreError> {
+        let added_max = updates.iter().map(Vec::len).sum();
+        self.write(now_ms, added_max, |open| updates.iter().map(|update| open.apply_update(update)).collect())
     }
 
     /// Drops what was over before the hour of `now_ms`, whole tables at a time, and says how many records that were.
@@ -339,11 +354,13 @@ impl Store {
             bounds: self.inner.bounds,
             now_ms,
             counts: before.counts,
+            bytes: before.bytes.clone(),
             masks: masks.clone(),
             hours: hours.clone(),
         };
         let mut batch = Batch::new(&transaction, base)?;
         let result = write(&mut batch)?;
+        batch.write_bytes(&before.bytes)?;
         let (is_changed, hours_now) = (batch.is_changed, std::mem::take(&mut batch.hours));
         drop(batch);
         if !is_changed {
@@ -382,6 +399,11 @@ fn guarded<T>(action: impl FnOnce() -> Result<T, StoreError>) -> Result<T, Store
 
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { records_max: RECORDS_MAX, manifests_bytes_max: MANIFESTS_BYTES_MAX, cache_bytes: STORE_CACHE_BYTES }
+        Bounds {
+            records_max: RECORDS_MAX,
+            records_bytes_max: RECORDS_BYTES_MAX,
+            manifests_bytes_max: MANIFESTS_BYTES_MAX,
+            cache_bytes: STORE_CACHE_BYTES,
+        }
     }
 }

@@ -115,6 +115,53 @@ fn what_a_node_said_before_does_not_move_it_back() {
     assert_eq!(members.record_of(&id, NOW_MS + 1000), None, "it is over");
 }
 
+fn announce(members: &Members, ip: [u8; 4]) -> (PeerId, Entry) {
+    let key = NodeKey::generate().expect("randomness");
+    let record = PeerRecord::sign(vec![addr(ip)], 1, NOW_MS + 1000, &key).expect("in bounds");
+    (PeerId::from(key.node_id()), members.announced(record, NOW_MS))
+}
+
+#[test]
+fn announcements_are_few_and_push_nobody_out_that_was_met() {
+    let members = Members::new(peer(0), 64);
+    for number in 1..=60 {
+        meet(&members, number, [10, 0, 0, number as u8]);
+    }
+    // Some of these are nearer than all that were met.
+    let made_up: Vec<(PeerId, Entry)> = (0..500).map(|_| announce(&members, [10, 1, 0, 1])).collect();
+    assert_eq!(made_up.iter().filter(|(_, entry)| *entry == Entry::New).count(), 4, "as many as there was room for");
+    let known: Vec<PeerId> = members.views().iter().map(|view| view.peer).collect();
+    assert!((1..=60).all(|number| known.contains(&peer(number))));
+    // Who was met next takes their places, wherever it is.
+    for number in 61..=64 {
+        assert_eq!(meet(&members, number, [10, 0, 0, number as u8]), Entry::New);
+    }
+    assert!(members.views().iter().all(|view| !made_up.iter().any(|(peer, _)| *peer == view.peer)));
+    // An empty table does not fill with them either.
+    let empty = Members::new(peer(0), 64);
+    assert_eq!((0..500).filter(|_| announce(&empty, [10, 1, 0, 1]).1 == Entry::New).count(), 64 / limits::UNMET_ONE_IN);
+    // Those that were met are written down first.
+    meet(&empty, 1, [10, 0, 0, 1]);
+    assert_eq!(empty.to_save().expect("it changed")[0].0, peer(1));
+}
+
+#[test]
+fn a_network_of_addresses_is_where_a_node_is_met_and_not_what_it_announces() {
+    let members = members();
+    for number in 1..1000 {
+        meet(&members, number, [203, 0, number as u8, 1]);
+    }
+    // It says to be elsewhere, and it is met where there is no place: half of all nodes share no bit with this one.
+    let is_far = |peer: &PeerId| shared_bits(&members.own.key().0, &peer.key().0) == 0;
+    let mut announced = std::iter::repeat_with(|| announce(&members, [198, 51, 100, 1]));
+    let (sly, entry) = announced.find(|(peer, _)| is_far(peer)).expect("there is no end of them");
+    assert_eq!(entry, Entry::New);
+    let known = members.len() - 1;
+    members.connection_opened(sly, Some(IpAddr::from([203, 0, 7, 7])));
+    assert_eq!(members.met(sly, &[addr([198, 51, 100, 1])], NOW_MS), Entry::Forgotten);
+    assert_eq!((members.len(), members.views().len()), (known, known));
+}
+
 #[test]
 fn membership_is_complete_when_everybody_was_named() {
     let members = members();

@@ -3,15 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use ron_kernel::clock;
 use ron_store::wire::{Answer, AskError, Question, Reply, Request};
-use ron_store::{Key, Record};
+use ron_store::{Key, PeerId, PeerRecord, Record};
 use ron_transport::NodeKey;
-use ron_types::limits::dht::ASKS_PER_PEER_AT_ONCE_MAX;
+use ron_types::limits::dht::{ASKS_PER_PEER_AT_ONCE_MAX, UNMET_ONE_IN};
+use svc_dht::config::LiveOptions;
 
 use crate::hostile::{Hostile, framed};
-use crate::node::{Setup, TestNode, eventually, provider_record};
+use crate::node::{Bus, Setup, TestNode, eventually, provider_record};
 
 const KEY: Key = Key([5; 32]);
 
@@ -46,6 +48,38 @@ async fn dropping_questions_ends_them_and_frees_their_places() {
     silent.answer_all();
     eventually(|| node.refused("garbage"), |count| *count == 1.0).await;
     assert_eq!(node.metric("dht_asks_total{outcome=\"answered\"}"), 0.0);
+}
+
+/// What a node that is not there would announce.
+fn made_up() -> (PeerId, Bytes) {
+    let key = NodeKey::generate().expect("randomness");
+    let (addrs, now_ms) = (vec!["/ip4/127.0.0.1/tcp/9".parse().expect("an address")], clock::unix_millis());
+    let record = PeerRecord::sign(addrs, now_ms, now_ms + 3_600_000, &key).expect("within bounds");
+    (PeerId::from(key.node_id()), Record::Peer(record).encode().into())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn announcements_for_others_are_refused_and_made_up_nodes_are_few() {
+    let bus = Bus::new();
+    let live = LiveOptions { peers_max: 64, ..LiveOptions::default() };
+    let node = TestNode::start(Setup { gossip: Some(bus.clone()), live, ..Setup::default() }).await;
+    let honest = TestNode::start(Setup { gossip: Some(bus.clone()), ..Setup::joining(&[&node]) }).await;
+    node.knows(1).await;
+    // A member announces others in its own name.
+    for _ in 0..100 {
+        bus.say(honest.peer(), made_up().1);
+    }
+    eventually(|| node.refused("forged"), |count| *count == 100.0).await;
+    assert_eq!(node.dht.peers().len(), 1);
+    // It makes up their origins as well.
+    for _ in 0..100 {
+        let (origin, content) = made_up();
+        bus.say(origin, content);
+    }
+    let seen = || (node.dht.peers().len(), node.metric("dht_peers_refused_total") as usize);
+    let (known, _) = eventually(seen, |(known, refused)| known + refused > 100).await;
+    assert!(known <= 1 + 64 / UNMET_ONE_IN, "{known} nodes are known");
+    assert!(node.dht.peers().iter().any(|peer| peer.peer == honest.peer()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

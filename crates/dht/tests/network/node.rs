@@ -15,8 +15,8 @@ use ron_store::wire::{Question, Reply};
 use ron_store::{Key, PeerId, Possession, ProviderFields, ProviderRecord, Record};
 use ron_transport::{NodeKey, PeerAddress};
 use svc_dht::config::LiveOptions;
-use svc_dht::{Dht, DhtOptions, Gossip, Held, Records};
-use tokio::sync::watch;
+use svc_dht::{Announcement, Dht, DhtOptions, Gossip, Held, Records};
+use tokio::sync::{oneshot, watch};
 
 /// Records in memory, each once.
 #[derive(Default)]
@@ -39,6 +39,20 @@ impl MemoryRecords {
 
     pub fn has(&self, record: &Record) -> bool {
         self.kept.lock().expect("not poisoned").get(&record.key()).is_some_and(|of_key| of_key.contains(record))
+    }
+
+    /// Keeps this node from answering until the result is dropped: connections stand, and requests wait.
+    pub async fn stall(self: &Arc<Self>) -> oneshot::Sender<()> {
+        let ((held, is_held), (release, released)) = (oneshot::channel(), oneshot::channel());
+        let records = Arc::clone(self);
+        std::thread::spawn(move || {
+            let _kept = records.kept.lock().expect("not poisoned");
+            held.send(()).expect("somebody waits for it");
+            // Ends with an error when the other side is dropped, which is what it waits for.
+            let _: Result<(), _> = released.blocking_recv();
+        });
+        is_held.await.expect("the thread runs");
+        release
     }
 
     pub fn count(&self) -> usize {
@@ -74,22 +88,33 @@ impl Records for MemoryRecords {
 /// The overlay of a test: everybody hears everything.
 #[derive(Clone)]
 pub struct Bus {
-    said: watch::Sender<Vec<Bytes>>,
+    said: watch::Sender<Vec<Announcement>>,
 }
 
 impl Bus {
     pub fn new() -> Self {
         Bus { said: watch::Sender::new(Vec::new()) }
     }
+
+    /// Says this as if it came from that node.
+    pub fn say(&self, origin: PeerId, content: Bytes) {
+        self.said.send_modify(|said| said.push(Announcement { origin, content }));
+    }
 }
 
-impl Gossip for Bus {
+/// A bus, as one node uses it.
+struct OnBus {
+    bus: Bus,
+    own: PeerId,
+}
+
+impl Gossip for OnBus {
     fn announce(&self, announcement: Bytes) {
-        self.said.send_modify(|said| said.push(announcement));
+        self.bus.say(self.own, announcement);
     }
 
-    fn announcements(&self) -> BoxStream<'static, Bytes> {
-        let heard = (self.said.subscribe(), 0);
+    fn announcements(&self) -> BoxStream<'static, Announcement> {
+        let heard = (self.bus.said.subscribe(), 0);
         futures_util::stream::unfold(heard, |(mut said, next)| async move {
             let announcement = said.wait_for(|said| said.len() > next).await.ok()?[next].clone();
             Some((announcement, (said, next + 1)))
@@ -129,7 +154,8 @@ impl TestNode {
     pub async fn start(setup: Setup) -> TestNode {
         let key = setup.key.unwrap_or_else(|| NodeKey::generate().expect("randomness"));
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
-        let gossip = setup.gossip.map(|bus| Arc::new(bus) as Arc<dyn Gossip>);
+        let own = PeerId::from(key.node_id());
+        let gossip = setup.gossip.map(|bus| Arc::new(OnBus { bus, own }) as Arc<dyn Gossip>);
         let options = DhtOptions { key: key.clone(), peers_file: setup.peers_file, gossip };
         let dht = svc_dht::install(&mut builder, options, Snapshot::new(setup.live));
         let records = Arc::new(setup.records);

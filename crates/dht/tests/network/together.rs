@@ -78,6 +78,29 @@ async fn twelve_nodes_know_all_of_them_and_a_walk_converges() {
     assert_eq!(trace.nearest, nodes[3].dht.nearest(&trace.key, 20));
 }
 
+/// More nodes than keep a record, so that a walk has to find those that do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_busy_during_the_walk_are_given_their_copies_all_the_same() {
+    let mut nodes = vec![TestNode::start(Setup::default()).await];
+    for _ in 1..23 {
+        nodes.push(TestNode::joining(&nodes[0]).await);
+    }
+    nodes[0].knows(22).await;
+    let (publisher, others) = nodes.split_first().expect("there are nodes");
+    let (busy, prompt) = others.split_at(5);
+    let record = publisher.provides(Key([5; 32]));
+    let mut stalled = Vec::new();
+    for node in busy {
+        stalled.push(node.records.stall().await);
+    }
+    publisher.dht.keep(record.clone()).expect("there is room");
+    let holders = |among: &[TestNode]| among.iter().filter(|node| node.records.has(&record)).count();
+    // The walk is over once anybody has it. All that could answer it are fewer than shall keep the record.
+    eventually(|| holders(prompt), |count| *count > 0).await;
+    drop(stalled);
+    eventually(|| holders(others), |count| *count == ron_types::limits::dht::REPLICATION).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_says_where_nearer_nodes_are() {
     let first = TestNode::start(Setup::default()).await;
@@ -156,7 +179,7 @@ async fn nodes_of_the_overlay_are_known_without_a_list() {
     first.ask(&second.peer(), Key([1; 32])).await.expect("answered");
     // Somebody else's word for it is not enough.
     let Record::Provider(provider) = first.provides(Key([1; 32])) else { unreachable!("it is one") };
-    svc_dht::Gossip::announce(&bus, Record::Provider(provider).encode().into());
+    bus.say(first.peer(), Record::Provider(provider).encode().into());
     eventually(|| second.refused("garbage"), |count| *count == 1.0).await;
 }
 

@@ -7,4 +7,5 @@ mod possession;
 mod pressure;
 mod publishing;
 mod renewal;
+mod room;
 mod world;

@@ -104,6 +104,27 @@ async fn a_few_are_asked_for_a_while_and_nobody_unless_it_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_was_too_slow_once_is_asked_again_soon() {
+    let (setup, peers, content) = with_providers(1);
+    setup.script.shows(peers[0], document());
+    setup.script.set(peers[0], Behaviour::Silent);
+    setup
+        .run(|world| async move {
+            let fresh = ResolveOptions { fresh: true, ..ResolveOptions::default() };
+            world.resolve(content).await;
+            assert_eq!(verdicts(&world.probed(content, 1).await.providers, &peers), [0.05]);
+            world.script.set(peers[0], answers(10, Vec::new()));
+            world.resolve_with(content, fresh).await;
+            tokio::time::sleep(ms(2_000)).await;
+            assert_eq!(world.script.proofs_asked(), 1, "but not at once");
+            tokio::time::sleep(ms(10_000)).await;
+            world.resolve_with(content, fresh).await;
+            assert_eq!(verdicts(&world.probed(content, 2).await.providers, &peers), [0.10]);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn documents_are_proved_to_peers_unless_they_are_for_some_alone() {
     let mut setup = setup();
     setup.options.access = svc_index::config::Access::Public;

@@ -1,12 +1,16 @@
 //! Single flight, bounded queues and the share of one address.
 
+use std::task::Poll;
+
 use futures_util::future::join_all;
+use futures_util::poll;
 use ron_store::{Record, Subject};
 use ron_types::Kind;
 use ron_types::limits::index::WORK_CAPACITY;
 use svc_index::words::{Outcome, ResolveOptions};
+use tokio::sync::oneshot;
 
-use crate::world::{Behaviour, TENANT, answers, content, ms, new_key, provider, setup};
+use crate::world::{Behaviour, Setup, TENANT, World, answers, content, ms, new_key, provider, setup};
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_misses_of_one_key_are_one_lookup() {
@@ -22,6 +26,87 @@ async fn a_thousand_misses_of_one_key_are_one_lookup() {
             assert!(scrape.contains("index_cache_misses_total 1000\n"), "{scrape}");
         })
         .await;
+}
+
+/// Runs a node whose store is read on the only thread that may block, with that thread held up until the result of
+/// `hold_store` is dropped: whoever leads a lookup waits for the store for certain.
+fn run_with_one_blocking_thread<F: Future<Output = ()>>(setup: Setup, test: impl FnOnce(World) -> F) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).max_blocking_threads(1).build().expect("a runtime");
+    runtime.block_on(Setup { is_amnesia: false, ..setup }.run(test));
+}
+
+fn hold_store() -> oneshot::Sender<()> {
+    let (release, released) = oneshot::channel();
+    // Ends with an error when the other side is dropped, which is what it waits for.
+    tokio::task::spawn_blocking(move || released.blocking_recv());
+    release
+}
+
+#[test]
+fn who_leads_a_lookup_may_leave_and_the_others_are_answered() {
+    let setup = setup();
+    let peer = setup.script.peer(1, answers(40, vec![Record::Provider(provider(content(1), &new_key(), 1))]));
+    run_with_one_blocking_thread(setup, |world| async move {
+        let held = hold_store();
+        let resolve = || Box::pin(world.resolve(content(1)));
+        // Two leaders leave, one after the other, before the store has answered them.
+        let (mut first, mut second, mut third) = (resolve(), resolve(), resolve());
+        for caller in [&mut first, &mut second, &mut third] {
+            assert!(poll!(caller).is_pending());
+        }
+        drop(first);
+        assert!(poll!(&mut second).is_pending(), "it leads now");
+        assert!(poll!(&mut third).is_pending(), "it joins that");
+        drop(second);
+        drop(held);
+        assert_eq!(third.await.outcome, Outcome::Found);
+        assert_eq!(world.script.asked_of(&peer), 1);
+    });
+}
+
+#[test]
+fn a_stream_goes_on_when_the_leader_of_its_lookup_leaves() {
+    let setup = setup();
+    setup.script.peer(1, answers(40, vec![Record::Provider(provider(content(1), &new_key(), 1))]));
+    run_with_one_blocking_thread(setup, |world| async move {
+        let held = hold_store();
+        let search = || Box::pin(world.index.providers_stream(TENANT, content(1), ResolveOptions::default()));
+        let mut first = search();
+        assert!(poll!(&mut first).is_pending());
+        let mut second = search().await.expect("it joins the first");
+        drop(first);
+        drop(held);
+        assert!(second.next().await.expect("it goes on").is_some());
+        assert!(second.next().await.expect("it ends").is_none());
+        assert_eq!(second.outcome(), Some(Outcome::Found));
+    });
+}
+
+#[test]
+fn a_caller_does_not_begin_anew_for_ever() {
+    run_with_one_blocking_thread(setup(), |world| async move {
+        let _held = hold_store();
+        let index = &world.index;
+        let resolve = || Box::pin(index.resolve(TENANT, Subject::Content(content(1)), ResolveOptions::default()));
+        let mut leader = resolve();
+        assert!(poll!(&mut leader).is_pending());
+        let mut patient = resolve();
+        assert!(poll!(&mut patient).is_pending());
+        let mut left = 0;
+        let ended = loop {
+            // Somebody else is quicker to lead each time, and leaves as well.
+            let mut next = resolve();
+            drop(leader);
+            assert!(poll!(&mut next).is_pending());
+            left += 1;
+            match poll!(&mut patient) {
+                Poll::Ready(ended) => break ended,
+                Poll::Pending => leader = next,
+            }
+        };
+        assert_eq!((ended.map(drop).map_err(|error| error.kind), left), (Err(Kind::Canceled), 4));
+    });
 }
 
 #[tokio::test(start_paused = true)]

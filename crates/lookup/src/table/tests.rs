@@ -37,20 +37,30 @@ proptest! {
     }
 
     #[test]
-    fn counts_follow_the_peers(ops in proptest::collection::vec((0u64..40, 0u8..4, any::<bool>()), 0..200)) {
-        let limits = TableLimits { group_peers_max: 5, group_bucket_max: 3, peers_max: 20, ..TableLimits::default() };
+    fn counts_follow_the_peers(ops in proptest::collection::vec((0u64..40, 0u8..4, 0u8..3), 0..200)) {
+        let groups = TableLimits { group_peers_max: 5, group_bucket_max: 3, ..TableLimits::default() };
+        let limits = TableLimits { peers_max: 20, unmet_max: 6, ..groups };
         let mut table = PeerTable::new(position(u64::MAX), limits);
-        for (peer, network, is_insert) in ops {
-            if is_insert {
-                table.insert(peer, position(peer), &[ip(&format!("8.{network}.0.{peer}"))]);
-            } else {
-                table.remove(&peer, &position(peer));
+        for (peer, network, op) in ops {
+            let addresses = [ip(&format!("8.{network}.0.{peer}"))];
+            let met: Vec<u64> = table.peers.iter().filter(|peer| peer.is_met).map(|peer| peer.target).collect();
+            match op {
+                0 => drop(table.remove(&peer, &position(peer))),
+                1 => drop(table.insert(peer, position(peer), &addresses)),
+                _ => {
+                    table.insert_unmet(peer, position(peer), &addresses);
+                    let all_stay = met.iter().all(|peer| table.is_met(peer, &position(*peer)));
+                    prop_assert!(all_stay, "a claim pushes nobody out");
+                }
             }
             prop_assert!(table.len() <= 20);
-            let mut counted: BTreeMap<IpGroup, usize> = BTreeMap::new();
-            table.peers.iter().flat_map(|peer| &peer.groups).for_each(|group| *counted.entry(*group).or_default() += 1);
+            let mut counted: BTreeMap<IpGroup, GroupCount> = BTreeMap::new();
+            for peer in &table.peers {
+                peer.groups.iter().for_each(|group| *counted.entry(*group).or_default().of(peer.is_met) += 1);
+            }
             prop_assert_eq!(&counted, &table.groups);
-            prop_assert!(counted.values().all(|count| *count <= 5));
+            prop_assert!(counted.values().all(|count| count.met <= 5 && count.unmet <= 5));
+            prop_assert!(table.peers.iter().filter(|peer| !peer.is_met).count() <= 6);
             prop_assert!(table.peers.windows(2).all(|pair| pair[0].position < pair[1].position));
         }
     }
@@ -85,6 +95,62 @@ fn a_peer_cannot_move_into_a_full_network() {
     assert_eq!(table.insert(3, position(3), &[ip("198.51.1.3")]), Inserted::GroupFull, "2 kept its place");
     assert!(table.remove(&2, &position(2)) && !table.remove(&2, &position(2)));
     assert_eq!(table.insert(3, position(3), &[ip("198.51.1.3")]), Inserted::New);
+}
+
+#[test]
+fn claims_are_few_and_take_nobodys_place() {
+    let own = position(u64::MAX);
+    let limits = TableLimits { peers_max: 16, unmet_max: 4, ..TableLimits::default() };
+    let claim = |table: &mut PeerTable<u64>, peers: std::ops::Range<u64>| {
+        peers.filter(|peer| table.insert_unmet(*peer, position(*peer), &[]) == Inserted::New).count()
+    };
+    // However near they claim to be, no more than a few come in, and none where it is full.
+    let mut table = filled(limits, 14);
+    let met: Vec<u64> = (0..14).collect();
+    assert_eq!(claim(&mut table, 100..1000), 2);
+    assert!(met.iter().all(|peer| table.is_met(peer, &position(*peer))));
+    assert_eq!(claim(&mut filled(limits, 3), 100..1000), 4);
+    // Those that were met come in at their cost first, even the furthest, and then by distance.
+    let mut by_distance: Vec<u64> = (1000..1500).collect();
+    by_distance.sort_by_key(|peer| distance(&own, &position(*peer)));
+    let (nearest, furthest) = (by_distance[0], by_distance[499]);
+    assert_eq!(table.insert(furthest, position(furthest), &[]), Inserted::New);
+    assert_eq!(table.insert(nearest, position(nearest), &[]), Inserted::New);
+    assert_eq!(table.iter().filter(|(peer, at)| !table.is_met(peer, at)).count(), 0);
+    assert!(
+        table.contains(&furthest, &position(furthest)) && met.iter().all(|peer| table.contains(peer, &position(*peer)))
+    );
+    // One that is met is no longer a claim, and a claim makes it none again.
+    let mut table = filled(limits, 3);
+    assert_eq!(claim(&mut table, 100..200), 4);
+    let claimed = table.iter().find(|(peer, _)| **peer >= 100).map(|(peer, _)| *peer).expect("one of them");
+    assert_eq!(table.insert(claimed, position(claimed), &[]), Inserted::Known);
+    assert_eq!(table.insert_unmet(claimed, position(claimed), &[]), Inserted::Known);
+    assert!(table.is_met(&claimed, &position(claimed)));
+    assert_eq!(claim(&mut table, 200..300), 1);
+}
+
+#[test]
+fn a_claimed_network_is_not_the_one_it_is_met_in() {
+    let limits = TableLimits { group_peers_max: 2, ..TableLimits::default() };
+    let mut table = PeerTable::new(position(u64::MAX), limits);
+    let [here, there] = [[ip("203.0.1.1")], [ip("198.51.1.1")]];
+    // Claims fill a network for other claims, and for nobody who is really there.
+    for peer in [1, 2] {
+        assert_eq!(table.insert_unmet(peer, position(peer), &here), Inserted::New);
+    }
+    assert_eq!(table.insert_unmet(3, position(3), &here), Inserted::GroupFull);
+    for peer in [4, 5] {
+        assert_eq!(table.insert(peer, position(peer), &here), Inserted::New);
+    }
+    assert_eq!(table.insert(6, position(6), &here), Inserted::GroupFull, "those who were met have their bound");
+    // Whoever claims to be elsewhere and is met in a full network is out.
+    assert_eq!(table.insert_unmet(7, position(7), &there), Inserted::New);
+    assert_eq!(table.insert(7, position(7), &here), Inserted::GroupFull);
+    assert!(!table.contains(&7, &position(7)));
+    // And whoever was met cannot claim its way out of its network.
+    assert_eq!(table.insert_unmet(4, position(4), &there), Inserted::Known);
+    assert_eq!(table.insert(6, position(6), &here), Inserted::GroupFull);
 }
 
 #[test]

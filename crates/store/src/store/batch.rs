@@ -5,9 +5,12 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use redb::{ReadableTable as _, Table, WriteTransaction};
-use ron_types::limits::records::{MANIFEST_BYTES_MAX, PINS_MAX, REMEMBERED_BYTES_MAX, REMEMBERED_MAX};
+use ron_types::limits::records::{
+    MANIFEST_BYTES_MAX, PINS_MAX, RECORDS_RESERVE_SHARE, REMEMBERED_BYTES_MAX, REMEMBERED_MAX,
+};
 
 use super::masks::Masks;
+use super::record_bytes::RecordBytes;
 use super::tables::{
     self, ExpiringRow, KIND_REMEMBERED, OtherRow, ProviderRow, Providers, expiring_row, hour_name, hour_of, kind_row,
     split_end, with_end,
@@ -32,6 +35,7 @@ pub(super) struct Batch<'a> {
     /// Whether there is something to commit.
     pub(super) is_changed: bool,
     counts: Counts,
+    bytes: RecordBytes,
     masks: Arc<Masks>,
     /// Hours that have a table.
     pub(super) hours: Vec<u32>,
@@ -53,19 +57,21 @@ pub(super) struct Base {
     pub(super) bounds: Bounds,
     pub(super) now_ms: u64,
     pub(super) counts: Counts,
+    pub(super) bytes: RecordBytes,
     pub(super) masks: Arc<Masks>,
     pub(super) hours: Vec<u32>,
 }
 
 impl<'a> Batch<'a> {
     pub(super) fn new(transaction: &'a WriteTransaction, base: Base) -> Result<Self, StoreError> {
-        let Base { bounds, now_ms, counts, masks, hours } = base;
+        let Base { bounds, now_ms, counts, bytes, masks, hours } = base;
         Ok(Batch {
             transaction,
             bounds,
             now_ms,
             is_changed: false,
             counts,
+            bytes,
             masks,
             hours,
             open_hours: BTreeMap::new(),
@@ -87,10 +93,22 @@ impl<'a> Batch<'a> {
         Ok(applied)
     }
 
+    pub(super) fn apply_update(&mut self, update: &[Change]) -> Result<Vec<Applied>, StoreError> {
+        let Some((first, rest)) = update.split_first() else { return Ok(Vec::new()) };
+        let of_first = self.apply(first)?;
+        let is_withdrawal = matches!(first, Change::Put(record) | Change::PutOwn(record) if record.withdraws());
+        let is_done = is_withdrawal || matches!(of_first, Applied::Stored | Applied::Same);
+        let mut applied = vec![of_first];
+        for change in rest {
+            applied.push(if is_done { self.apply(change)? } else { Applied::Refused });
+        }
+        Ok(applied)
+    }
+
     fn apply_one(&mut self, change: &Change) -> Result<Applied, StoreError> {
         match change {
-            Change::Put(Record::Provider(record)) => self.put_provider(record),
-            Change::Put(record) => self.put_other(record),
+            Change::Put(record) => self.put(record, false),
+            Change::PutOwn(record) => self.put(record, true),
             Change::Provide(provided) => self.provide(provided),
             Change::Withdraw(key) => self.withdraw(key),
             Change::KeepName { label, value } => self.keep_name(label, value),
@@ -104,9 +122,29 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Whether one record more is too many.
-    fn is_full(&self) -> bool {
-        self.counts.providers + self.counts.others >= self.bounds.records_max
+    /// Writes down the bytes of records, once for the whole batch.
+    pub(super) fn write_bytes(&mut self, before: &RecordBytes) -> Result<(), StoreError> {
+        self.bytes.write_changes(before, &mut self.meta)
+    }
+
+    /// Keeps a record; one of this node's own may use all room there is.
+    fn put(&mut self, record: &Record, is_own: bool) -> Result<Applied, StoreError> {
+        match record {
+            Record::Provider(record) => self.put_provider(record, is_own),
+            record => self.put_other(record, is_own),
+        }
+    }
+
+    /// Whether there is room for a record of so many bytes, if it takes the place of one of so many.
+    fn has_room(&self, bytes: usize, replaced: Option<usize>, is_own: bool) -> bool {
+        let max = |all: usize| if is_own { all } else { all - all / RECORDS_RESERVE_SHARE };
+        let records = self.counts.providers + self.counts.others;
+        let is_within_count = replaced.is_some() || records < max(self.bounds.records_max);
+        let freed = replaced.unwrap_or_default();
+        // What does not grow stays welcome in a full store: records are renewed, and withdrawn, as long as they last.
+        let grows_beyond =
+            bytes > freed && self.bytes.total().saturating_sub(freed) + bytes > max(self.bounds.records_bytes_max);
+        is_within_count && !grows_beyond
     }
 
     /// The table of an hour, which is made if there is none.

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use redb::backends::InMemoryBackend;
 use redb::{Builder, Database, DatabaseError, ReadableTable as _, TableHandle as _, WriteTransaction};
 
+use super::record_bytes::RecordBytes;
 use super::snapshot::Snapshot;
 use super::{Bounds, Inner, Store, StoreError, StoreOpened, guarded, tables};
 
@@ -43,7 +44,7 @@ pub(super) fn mark_damaged(path: &Path, why: &str) {
     let _ = std::fs::write(mark_of(path), why);
 }
 
-/// Makes the tables that are always there, and writes down how they are laid out.
+/// Makes the tables that are always there, and writes down how they are laid out and how many bytes are in them.
 pub(super) fn make_tables(transaction: &WriteTransaction) -> Result<(), StoreError> {
     transaction.open_table(tables::META)?.insert(tables::META_LAYOUT, tables::LAYOUT)?;
     transaction.open_table(tables::OTHERS)?;
@@ -54,6 +55,7 @@ pub(super) fn make_tables(transaction: &WriteTransaction) -> Result<(), StoreErr
     transaction.open_table(tables::MANIFESTS)?;
     transaction.open_table(tables::PINS)?;
     transaction.open_table(tables::REMEMBERED)?;
+    RecordBytes::write_missing(transaction)?;
     Ok(())
 }
 
@@ -72,7 +74,13 @@ fn store_of(database: Database, path: Option<PathBuf>, bounds: Bounds) -> Result
     transaction.set_quick_repair(true);
     let layout = transaction.open_table(tables::META)?.get(tables::META_LAYOUT)?.map(|layout| layout.value());
     match layout {
-        Some(tables::LAYOUT) if has_table(&transaction, tables::NAMED.name())? => transaction.abort()?,
+        Some(tables::LAYOUT) if has_table(&transaction, tables::NAMED.name())? => {
+            // In a file from before bytes of records were counted, every row is looked at once.
+            match RecordBytes::write_missing(&transaction)? {
+                true => transaction.commit()?,
+                false => transaction.abort()?,
+            }
+        }
         // A file from before names were kept standing has all tables but one.
         Some(tables::LAYOUT) => {
             make_tables(&transaction)?;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase as _, ReadableTableMetadata as _, TableHandle as _};
 
 use super::masks::Masks;
+use super::record_bytes::RecordBytes;
 use super::tables::{self, OtherRow, ProviderRow, Providers, other_row, provider_rows, split_end};
 use super::{Counts, Provided, StoreError};
 use crate::{ContentId, Key, NameRecord, ProviderRecord, PublicKey, Record, RecordKind, Subject};
@@ -20,6 +21,7 @@ pub(super) struct Snapshot {
     pub(super) hours: Vec<(u32, ProviderTable)>,
     pub(super) masks: Arc<Masks>,
     pub(super) counts: Counts,
+    pub(super) bytes: RecordBytes,
     others: ReadOnlyTable<&'static OtherRow, &'static [u8]>,
     labels: ReadOnlyTable<&'static [u8], ()>,
     provided: ReadOnlyTable<&'static [u8; 32], &'static [u8]>,
@@ -41,7 +43,10 @@ impl Snapshot {
         }
         hours.sort_by_key(|(hour, _)| *hour);
         let providers = hours.iter().try_fold(0, |sum, (_, table)| Ok::<_, StoreError>(sum + table.len()?))?;
-        let manifests_bytes = transaction.open_table(tables::META)?.get(tables::META_MANIFESTS_BYTES)?;
+        let meta = transaction.open_table(tables::META)?;
+        let manifests_bytes = meta.get(tables::META_MANIFESTS_BYTES)?;
+        let bytes = RecordBytes::read(&meta, hours.iter().map(|(hour, _)| *hour))?;
+        let bytes = bytes.ok_or_else(|| StoreError::Damaged("the bytes of a table are not written down".to_owned()))?;
         let others = transaction.open_table(tables::OTHERS)?;
         let provided = transaction.open_table(tables::PROVIDED)?;
         let named = transaction.open_table(tables::NAMED)?;
@@ -51,6 +56,7 @@ impl Snapshot {
         let counts = Counts {
             providers: providers as usize,
             others: others.len()? as usize,
+            records_bytes: bytes.total(),
             provided: provided.len()? as usize,
             named: named.len()? as usize,
             manifests: manifests.len()? as usize,
@@ -61,7 +67,7 @@ impl Snapshot {
         let unlearned = hours.iter().map(|(hour, _)| *hour);
         let masks = masks.unwrap_or_else(|| Arc::new(Masks::new(counts.providers, unlearned)));
         let labels = transaction.open_table(tables::LABELS)?;
-        Ok(Snapshot { hours, masks, counts, others, labels, provided, named, manifests, pins, remembered })
+        Ok(Snapshot { hours, masks, counts, bytes, others, labels, provided, named, manifests, pins, remembered })
     }
 
     pub(super) fn providers(&self, key: &Key, now_ms: u64, max: usize) -> Result<Vec<ProviderRecord>, StoreError> {

@@ -19,13 +19,16 @@ pub(super) type ProviderRow = [u8; PROVIDER_ROW_BYTES];
 pub(super) type Providers<'a> = TableDefinition<'a, &'static ProviderRow, &'static [u8]>;
 
 /// Kind of the record, then its key.
-pub(super) type OtherRow = [u8; 33];
+pub(super) const OTHER_ROW_BYTES: usize = 33;
+pub(super) type OtherRow = [u8; OTHER_ROW_BYTES];
 /// Hour in which something is over, big-endian, then its row.
 pub(super) type ExpiringRow = [u8; 37];
 
 type ById = TableDefinition<'static, &'static [u8; 32], &'static [u8]>;
 type ByBytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
+/// The layout, the bytes of all manifests, and the bytes of the records in `OTHERS` and in each table of provider
+/// records, by the name of the table.
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 /// Name, peer and IPNS records: eight bytes of when each is over, then the record.
 pub(super) const OTHERS: TableDefinition<'static, &OtherRow, &[u8]> = TableDefinition::new("others");

@@ -3,7 +3,9 @@
 mod ids;
 mod ipns;
 mod model;
+mod older_files;
 mod precedence;
+mod room;
 mod samples;
 mod signing;
 mod store;

@@ -12,6 +12,16 @@ use ron_transport::NodeKey;
 /// Unix milliseconds at which the tests take place.
 pub const NOW_MS: u64 = 1_800_000_000_000;
 
+/// Bytes that a record takes in the store: those of its row and of its value.
+pub fn row_and_value_bytes(record: &Record) -> usize {
+    match record {
+        // The row begins with the key, which the value therefore leaves out, and ends with sixteen bytes of a hash.
+        Record::Provider(record) => record.encode().len() + 16,
+        // The row is the kind and the key; before the value stands when it is over.
+        other => 33 + 8 + other.encode().len(),
+    }
+}
+
 /// The key of a number, always the same.
 pub fn signer(number: u8) -> NodeKey {
     let head = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";

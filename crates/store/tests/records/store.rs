@@ -8,7 +8,7 @@ use ron_store::{
     ProviderRecord, PublicKey, Record, Store, Subject, TTL_MAX_MS,
 };
 
-use crate::samples::{IpnsParts, NOW_MS, public_key, signer};
+use crate::samples::{IpnsParts, NOW_MS, public_key, row_and_value_bytes, signer};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -116,6 +116,8 @@ fn a_key_has_64_providers_and_those_who_speak_for_themselves_stay() {
         assert_eq!(put(&store, provider(1, peer, peer), NOW_MS), Applied::Stored, "{peer} speaks for itself");
     }
     assert_eq!(store.count(), 64);
+    let held: usize = (200..264).map(|peer| row_and_value_bytes(&Record::Provider(provider(1, peer, peer)))).sum();
+    assert_eq!(store.counts().records_bytes, held, "who is pushed out gives bytes back");
     assert_eq!(put(&store, provider(1, 264, 264), NOW_MS), Applied::Full);
     let newer = ProviderRecord { sequence: 2, ..provider(1, 200, 200) };
     assert_eq!(put(&store, newer, NOW_MS), Applied::Stored, "one that is there can be renewed");

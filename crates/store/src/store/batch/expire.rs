@@ -3,6 +3,7 @@
 use redb::{ReadableTable as _, ReadableTableMetadata as _};
 
 use super::super::StoreError;
+use super::super::record_bytes::other_bytes;
 use super::super::snapshot::damaged;
 use super::super::tables::{
     self, ExpiringRow, KIND_REMEMBERED, Providers, expiring_row, hour_name, hour_of, split_end,
@@ -26,6 +27,7 @@ impl Batch<'_> {
             let rows = table.len()? as usize;
             self.transaction.delete_table(table)?;
             self.counts.providers -= rows.min(self.counts.providers);
+            self.bytes.drop_hour(hour);
             dropped += rows;
         }
         Ok(dropped)
@@ -55,11 +57,15 @@ impl Batch<'_> {
             self.counts.remembered -= usize::from(was_there);
             return Ok(());
         }
-        let record = match self.others.remove(row)? {
-            Some(value) => Record::decode(split_end(value.value())?.1).map_err(damaged)?,
+        let (record, bytes) = match self.others.remove(row)? {
+            Some(value) => {
+                let value = value.value();
+                (Record::decode(split_end(value)?.1).map_err(damaged)?, other_bytes(value))
+            }
             None => return Ok(()),
         };
         self.counts.others -= 1;
+        self.bytes.remove_other(bytes);
         if let Record::Name(name) = record {
             self.labels.remove(tables::label_row(&name.owner.0, &name.label).as_slice())?;
         }

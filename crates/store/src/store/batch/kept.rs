@@ -64,11 +64,7 @@ impl Batch<'_> {
             Record::Name(record) => self.named_value(&record.label)? == Some(record.value),
             Record::Peer(_) | Record::Ipns(_) => false,
         };
-        match record {
-            _ if !is_kept => Ok(Applied::Refused),
-            Record::Provider(record) => self.put_provider(record),
-            record => self.put_other(record),
-        }
+        if is_kept { self.put(record, true) } else { Ok(Applied::Refused) }
     }
 
     fn named_value(&self, label: &str) -> Result<Option<ContentId>, StoreError> {

@@ -3,6 +3,7 @@
 use redb::ReadableTable as _;
 use ron_types::limits::records::PROVIDERS_PER_KEY_MAX;
 
+use super::super::record_bytes::provider_bytes;
 use super::super::snapshot::damaged;
 use super::super::tables::{ProviderRow, hour_of, provider_row, provider_rows};
 use super::super::{Applied, StoreError};
@@ -13,33 +14,51 @@ use crate::{CLOCK_SKEW_MS, ProviderRecord, Record, TTL_MAX_MS};
 type Place = (u32, ProviderRow);
 
 impl Batch<'_> {
-    pub(super) fn put_provider(&mut self, record: &ProviderRecord) -> Result<Applied, StoreError> {
+    pub(super) fn put_provider(&mut self, record: &ProviderRecord, is_own: bool) -> Result<Applied, StoreError> {
         let until_ms = record.kept_until_ms();
         if until_ms <= self.now_ms || until_ms > self.now_ms.saturating_add(TTL_MAX_MS + CLOCK_SKEW_MS) {
             return Ok(Applied::Refused);
         }
         let row = provider_row(record);
         let places = self.places(record)?;
-        let old = places.iter().find(|(_, other)| *other == row);
-        if let Some((hour, _)) = old {
-            if let Some(answer) = self.compare(record, *hour, &row)? {
-                return Ok(answer);
-            }
-            self.hour(*hour)?.remove(&row)?;
-        } else if places.len() >= PROVIDERS_PER_KEY_MAX {
-            let Some((hour, other)) = self.weakest(record, &places)? else { return Ok(Applied::Full) };
-            self.hour(hour)?.remove(&other)?;
-        } else if self.is_full() {
-            return Ok(Applied::Full);
-        } else {
-            self.counts.providers += 1;
-        }
-        let hour = hour_of(until_ms);
+        let old = places.iter().find(|(_, other)| *other == row).copied();
+        let replaced = match old {
+            Some((hour, _)) => match self.compare(record, hour, &row)? {
+                Some(answer) => return Ok(answer),
+                None => old,
+            },
+            None if places.len() < PROVIDERS_PER_KEY_MAX => None,
+            None => match self.weakest(record, &places)? {
+                None => return Ok(Applied::Full),
+                weakest => weakest,
+            },
+        };
         let mut value = Vec::with_capacity(256);
         record.encode_at_key(&mut value);
+        let bytes = provider_bytes(&value);
+        let replaced_bytes = replaced.map(|place| self.bytes_at(place)).transpose()?;
+        if !self.has_room(bytes, replaced_bytes, is_own) {
+            return Ok(Applied::Full);
+        }
+        match replaced {
+            None => self.counts.providers += 1,
+            Some(place) => self.remove_provider(place)?,
+        }
+        let hour = hour_of(until_ms);
         self.hour(hour)?.insert(&row, value.as_slice())?;
+        self.bytes.add_provider(hour, bytes);
         self.masks.note(&record.key, hour);
         Ok(Applied::Stored)
+    }
+
+    fn bytes_at(&mut self, (hour, row): Place) -> Result<usize, StoreError> {
+        Ok(self.hour(hour)?.get(&row)?.map_or(0, |value| provider_bytes(value.value())))
+    }
+
+    fn remove_provider(&mut self, (hour, row): Place) -> Result<(), StoreError> {
+        let removed = self.hour(hour)?.remove(&row)?.map_or(0, |value| provider_bytes(value.value()));
+        self.bytes.remove_provider(hour, removed);
+        Ok(())
     }
 
     /// All rows of the record's key.
