@@ -53,12 +53,16 @@ impl JsonText {
     }
 }
 
-impl FromRequest<Call> for JsonText {
-    type Rejection = Problem;
-
-    fn from_request(request: Request, call: &Call) -> impl Future<Output = Result<Self, Problem>> + Send {
+impl JsonText {
+    /// Reads a body of at most so many bytes, for a surface whose bodies are smaller than those of the plane.
+    pub(crate) fn read_up_to(
+        request: Request,
+        call: &Call,
+        body_bytes_max: usize,
+    ) -> impl Future<Output = Result<Self, Problem>> + Send + use<> {
         let says_json = is_json(request.headers());
-        let reading = body::begin(request, call).map(|(_, reading)| reading);
+        let body_bytes_max = body_bytes_max.min(call.limits.body_bytes_max);
+        let reading = body::begin(request, call).and_then(|(_, reading)| reading.up_to(body_bytes_max));
         async move {
             let content = reading?.whole().await?;
             // Without content there is nothing whose type could be wrong.
@@ -67,6 +71,14 @@ impl FromRequest<Call> for JsonText {
             }
             Ok(JsonText(content))
         }
+    }
+}
+
+impl FromRequest<Call> for JsonText {
+    type Rejection = Problem;
+
+    fn from_request(request: Request, call: &Call) -> impl Future<Output = Result<Self, Problem>> + Send {
+        JsonText::read_up_to(request, call, usize::MAX)
     }
 }
 

@@ -310,6 +310,11 @@ impl Origin {
             response = self.problem(&problem, shared);
         }
         response.headers_mut().insert(CORR_ID_HEADER, self.corr_id.header_value());
+        // Said with the answer and not left to the connection, which hears of a drain a moment later: its client would
+        // send the next request to a node that refuses it. What takes the connection over says so in the same header.
+        if shared.entrance.is_closed() && self.version < Version::HTTP_2 {
+            response.headers_mut().entry(header::CONNECTION).or_insert(HeaderValue::from_static("close"));
+        }
         response
     }
 

@@ -23,7 +23,7 @@ mod words;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Request};
 use http::StatusCode;
 use http::request::Parts;
 use ron_auth::{Action, Authority};
@@ -36,6 +36,7 @@ use svc_index::{Index, QuestionSlot};
 
 use crate::auth::Bearer;
 use crate::call::Call;
+use crate::extract::JsonText;
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::route::{ApiBuilder, Peer};
@@ -80,13 +81,15 @@ struct App {
     index: Index,
     authority: Authority,
     kernel: KernelHandle,
+    /// [`ANYONE`], shared by all questions without a token.
+    anyone: Arc<str>,
 }
 
 /// Adds the routes of the index.
 pub fn index_routes(builder: ApiBuilder, index: Index, authority: Authority) -> ApiBuilder {
     let kernel = builder.kernel().clone();
     let builder = builder.surface(&SURFACE).authority(&authority);
-    let app = Arc::new(App { index, authority, kernel });
+    let app = Arc::new(App { index, authority, kernel, anyone: ANYONE.into() });
     let groups: [fn(Routes) -> Routes; GROUPS.len()] = [
         resolve::routes,
         batch::routes,
@@ -131,33 +134,42 @@ impl FromRequestParts<Call> for Asker {
 struct Admitted {
     /// Whom it is counted for.
     tenant: Arc<str>,
+    /// Who could have asked when it was let in.
+    access: Access,
     /// Share of the questions that its address may have under way; none for other requests.
     _slot: Option<QuestionSlot>,
 }
 
 impl App {
+    /// Reads a JSON body, which is no longer than the index takes: much of it may come from anybody.
+    async fn read(&self, call: &Call, request: Request) -> Result<JsonText, Problem> {
+        JsonText::read_up_to(request, call, self.index.live().body_bytes_max).await
+    }
+
     /// Lets a question in: by its token where the node asks for one, and as far as its address has questions left.
     fn admit(&self, asker: &Asker, resource: &str) -> Result<Admitted, Error> {
-        let tenant = match (&asker.call.bearer, self.index.live().access) {
+        let access = self.index.access();
+        let tenant = match (&asker.call.bearer, access) {
             (Some(bearer), Access::Token) => Arc::clone(&bearer.allow(&self.authority, READ, resource)?.name),
-            (Some(bearer), Access::Public) => bearer.subject().unwrap_or_else(|| ANYONE.into()),
-            (None, Access::Public) => ANYONE.into(),
+            (Some(bearer), Access::Public) => bearer.subject().unwrap_or_else(|| Arc::clone(&self.anyone)),
+            (None, Access::Public) => Arc::clone(&self.anyone),
             (None, Access::Token) => return Err(no_token()),
         };
-        Ok(Admitted { tenant, _slot: Some(self.index.admit(asker.address)?) })
+        Ok(Admitted { tenant, access, _slot: Some(self.index.admit(asker.address)?) })
     }
 
     /// Whom a signed record is counted for: the record says itself who may publish it.
     fn publisher(&self, asker: &Asker) -> Result<Admitted, Error> {
-        let tenant = asker.call.bearer.as_ref().and_then(Bearer::subject).unwrap_or_else(|| ANYONE.into());
-        Ok(Admitted { tenant, _slot: Some(self.index.admit(asker.address)?) })
+        let subject = asker.call.bearer.as_ref().and_then(Bearer::subject);
+        let tenant = subject.unwrap_or_else(|| Arc::clone(&self.anyone));
+        Ok(Admitted { tenant, access: self.index.access(), _slot: Some(self.index.admit(asker.address)?) })
     }
 
     /// The bearer, who may do this in the node's name.
     fn allow(&self, asker: &Asker, action: Action, resource: &str) -> Result<Admitted, Error> {
         let bearer = asker.call.bearer.as_ref().ok_or_else(no_token)?;
         let subject = bearer.allow(&self.authority, action, resource)?;
-        Ok(Admitted { tenant: Arc::clone(&subject.name), _slot: None })
+        Ok(Admitted { tenant: Arc::clone(&subject.name), access: self.index.access(), _slot: None })
     }
 
     /// The bearer may look after the index.

@@ -15,6 +15,7 @@ mod processes;
 mod records;
 mod thread;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,8 +54,8 @@ pub struct Options {
     pub peers: bool,
     /// Provider records of the store.
     pub records: u64,
-    /// Leave out networks of more nodes.
-    pub nodes_max: usize,
+    /// Numbers of nodes of the networks that are measured.
+    pub nodes: RangeInclusive<usize>,
     /// Path of the node's binary, or why there is none.
     pub node: Result<PathBuf, String>,
     /// Folder for everything that is written.

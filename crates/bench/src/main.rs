@@ -190,6 +190,9 @@ struct IndexArgs {
     /// Provider records of the store; names are a tenth
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     records: Option<u64>,
+    /// Leave out networks of fewer nodes
+    #[arg(long, value_name = "COUNT", conflicts_with = "write", default_value_t = 0)]
+    nodes_min: usize,
     /// Leave out networks of more nodes
     #[arg(long, value_name = "COUNT", conflicts_with = "write", default_value_t = usize::MAX)]
     nodes_max: usize,
@@ -304,7 +307,7 @@ fn measure_index(arguments: IndexArgs) -> anyhow::Result<()> {
         only: arguments.only,
         peers: arguments.peers,
         records: arguments.records.unwrap_or_else(|| size.pick(100_000, 10_000_000)),
-        nodes_max: arguments.nodes_max,
+        nodes: arguments.nodes_min..=arguments.nodes_max,
         node: arguments.cells.node.map_or_else(|| process::node_binary().map_err(|error| error.to_string()), Ok),
         scratch: PathBuf::new(),
     };

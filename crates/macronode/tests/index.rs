@@ -19,6 +19,8 @@ mod member;
 mod network;
 #[path = "index/node.rs"]
 mod node;
+#[path = "index/possession.rs"]
+mod possession;
 #[path = "operations/process.rs"]
 #[allow(dead_code, reason = "shared with another suite, which needs all of it")]
 mod process;
@@ -32,5 +34,7 @@ mod routing;
 mod stopped;
 #[path = "index/surface.rs"]
 mod surface;
+#[path = "index/upstream.rs"]
+mod upstream;
 
 use testkit::{ask, eventually};

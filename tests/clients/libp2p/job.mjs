@@ -46,11 +46,14 @@ async function withNode(action) {
   }
 }
 
-/** What the node says of itself, once identify has heard it. */
+/**
+ * What the node says of itself, once identify has heard it. Protocols alone do not tell that: the peer store also notes
+ * those of streams that were opened before.
+ */
 function identified(other, id) {
   return eventually(async () => {
     const peer = await other.peerStore.get(id).catch(() => undefined);
-    return peer?.protocols.length > 0 ? peer : undefined;
+    return peer?.metadata.has('AgentVersion') ? peer : undefined;
   }, 'what our node says of itself');
 }
 

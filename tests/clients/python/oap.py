@@ -36,6 +36,16 @@ class GoneAway(Exception):
         self.code, self.last_corr, self.reason = code, last_corr, reason
 
 
+def msg_id(lane, message):
+    """The id of a message of a lane, as the node shows it over HTTP; `message` is what `Client.event` gives."""
+    key, said, name = b"macronode overlay 1, whole   msg", message["payload"], lane.encode()
+    if len(said) > 65536:
+        chunks = (said[at : at + 65536] for at in range(0, len(said), 65536))
+        key, said = b"macronode overlay 1, chunked msg", blake3(b"".join(blake3(chunk).digest() for chunk in chunks)).digest()
+    head = bytes.fromhex(message["origin"]) + struct.pack(">QB", message["epoch"], len(name)) + name
+    return blake3(head + struct.pack(">QI", message["seq"], len(said)) + said, key=key).hexdigest(16)
+
+
 def encode(flags, app, corr, payload=b"", cap=b"", code=0, tenant=0):
     """The bytes of a frame."""
     length = HEADER.size + len(cap) + len(payload)
@@ -259,9 +269,8 @@ class Client:
         kind, rest = ("ready", "message", "gap", "lagged", "epoch")[payload[0]], payload[1:]
         if kind != "message":
             return kind, rest
-        msg_id, origin, epoch, seq, hops = struct.unpack_from(">16s32sQQB", rest)
-        names = {"msg_id": msg_id.hex(), "origin": origin.hex(), "epoch": epoch, "seq": seq, "hops": hops}
-        return kind, dict(names, payload=rest[65:])
+        origin, epoch, seq, hops = struct.unpack_from(">32sQQB", rest)
+        return kind, {"origin": origin.hex(), "epoch": epoch, "seq": seq, "hops": hops, "payload": rest[49:]}
 
     def publishing(self, lane):
         """Opens a stream of messages; its number. Parts of it are sent by `ask` with this number."""

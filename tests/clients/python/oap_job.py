@@ -179,7 +179,8 @@ def what_is_published_is_heard_once_and_in_order():
     same([message["seq"] for message in messages], list(range(1, 301)))
     same({message["origin"] for message in messages}, {NODE_ID})
     single = json.loads(publisher.answer(publisher.ask(oap.LANES, json.dumps({"publish": lane}).encode() + b"\nlast"))[1])
-    same((subscriber.event(heard)[1]["payload"], single["seq"]), (b"last", 301))
+    last = subscriber.event(heard)[1]
+    same((last["payload"], single["seq"], single["msg_id"]), (b"last", 301, oap.msg_id(lane, last)))
     deaf.ask(oap.LANES, b"", oap.REQ | oap.END, unheard)
     same((deaf.answer(unheard)[0], len(deaf.events[unheard])), (200, 0))
     late = session()
@@ -200,10 +201,12 @@ def a_large_message_comes_in_parts():
     headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/octet-stream"}
     with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=20) as answer:
         same(answer.status, 202)
+        published = json.load(answer)
     kind, message = client.event(heard)
     while kind != "message":
         kind, message = client.event(heard)
     assert message["payload"] == body, f"{len(message['payload'])} bytes"
+    same(oap.msg_id(lane, message), published["msg_id"])
 
 
 @check

@@ -2,8 +2,7 @@
 //!
 //! A stream opens with JSON that says what it is: `{"publish":LANE}` or `{"subscribe":LANE,"from":[...],"own":bool}`.
 
-use std::cell::OnceCell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
@@ -13,12 +12,13 @@ use oap::{AppId, Flags, Frame, status};
 use ron_auth::{Authority, Identified, Subject};
 use ron_kernel::{Deadline, retry};
 use ron_transport::{NodeId, Outbox};
+use ron_types::limits::overlay::STARTING_POINTS_MAX;
 use ron_types::{Error, Kind};
 use serde::Deserialize;
 use std::time::Duration;
 use svc_overlay::capabilities::{PUBLISH, SUBSCRIBE};
-use svc_overlay::words::{Item, Published};
-use svc_overlay::{LaneName, Overlay, PublishStream, StreamMessage, Subscriber};
+use svc_overlay::words::{Item, Message, Published};
+use svc_overlay::{LaneName, Made, Overlay, PublishStream, SHARED_BYTES_MIN, StreamMessage, Subscriber, check_lane};
 use tokio::sync::oneshot;
 
 use super::{Answer, Caller, FrameStream, FrameSurface, Reply, Stream};
@@ -33,12 +33,10 @@ mod kind {
     pub(super) const EPOCH: u8 = 4;
 }
 
-/// Bytes of an event of a message before its payload: kind, id, origin, epoch, number, hops.
-const MESSAGE_HEAD_BYTES: usize = 1 + 16 + 32 + 8 + 8 + 1;
+/// Bytes of an event of a message before its payload: kind, origin, epoch, number, hops.
+const MESSAGE_HEAD_BYTES: usize = 1 + 32 + 8 + 8 + 1;
 /// Largest opening payload.
 const OPENING_BYTES_MAX: usize = 64 * 1024;
-/// Origins that a subscription may begin from.
-const FROM_MAX: usize = 1024;
 /// Time in which an engine must have taken messages, or the stream ends.
 const HAND_OVER_TIME: Duration = Duration::from_secs(2);
 /// Wait before messages that an engine had no room for are offered again.
@@ -163,6 +161,7 @@ async fn open(
     match purpose_of(&first.payload)? {
         Purpose::Publish(lane) => {
             let subject = authority.allows(&bearer, PUBLISH, lane.as_str(), None)?;
+            check_lane(&lane)?;
             let (corr, taken) = (first.corr, Vec::new());
             let (stream, refused) = PublishStream::new();
             let refused = Some(refused);
@@ -173,7 +172,7 @@ async fn open(
             let (stream, (over, ended)) = (Arc::new(()), oneshot::channel());
             let right = Right { authority, bearer, lane };
             let mut subscriber = FrameSubscriber::new(first.corr, outbox, &stream, right, over);
-            subscriber.push(ready(&overlay));
+            subscriber.push(ready(&overlay), Bytes::new());
             overlay.subscribe_with(lane, from, own, Box::new(subscriber)).await?;
             Ok(Box::new(Hearing { _stream: stream, ended: Some(ended) }))
         }
@@ -188,8 +187,12 @@ fn purpose_of(json: &[u8]) -> Result<Purpose, Error> {
     let lane_of = |name: &str| name.parse::<LaneName>().map_err(|error| schema(&error.to_string()));
     match (opening.publish, opening.subscribe) {
         (Some(lane), None) => Ok(Purpose::Publish(lane_of(&lane)?)),
-        (None, Some(lane)) if opening.from.len() <= FROM_MAX => {
-            let from = opening.from.iter().map(|text| starting_point(text)).collect::<Result<_, _>>()?;
+        (None, Some(lane)) if opening.from.len() <= STARTING_POINTS_MAX => {
+            let from = opening.from.iter().map(|text| starting_point(text)).collect::<Result<Vec<_>, _>>()?;
+            let origins: HashSet<NodeId> = from.iter().map(|(origin, _)| *origin).collect();
+            if origins.len() < from.len() {
+                return Err(schema("from: each origin may be named once"));
+            }
             Ok(Purpose::Subscribe { lane: lane_of(&lane)?, from, own: opening.own })
         }
         (None, Some(_)) => Err(schema("too many origins to begin from")),
@@ -353,19 +356,20 @@ impl FrameSubscriber {
     }
 
     /// An event that is larger than a frame goes out in parts: the first has START, the last END.
-    fn push(&mut self, mut payload: Bytes) {
+    fn push(&mut self, mut head: Bytes, mut body: Bytes) {
         let part_bytes_max = self.part_bytes_max();
         self.waiting_events += 1;
-        if payload.len() <= part_bytes_max {
-            return self.waiting.push_back(Frame::event(AppId::LANES, self.corr, payload));
+        if head.len() + body.len() <= part_bytes_max {
+            return self.waiting.push_back(event(self.corr, head, body));
         }
         let mut flags = Flags::EVENT | Flags::START;
-        while !payload.is_empty() {
-            let part = payload.split_to(payload.len().min(part_bytes_max));
-            if payload.is_empty() {
+        while !(head.is_empty() && body.is_empty()) {
+            let first = head.split_to(head.len().min(part_bytes_max));
+            let second = body.split_to(body.len().min(part_bytes_max - first.len()));
+            if head.is_empty() && body.is_empty() {
                 flags = flags | Flags::END;
             }
-            self.waiting.push_back(Frame::event(AppId::LANES, self.corr, part).with_flags(flags));
+            self.waiting.push_back(event(self.corr, first, second).with_flags(flags));
             flags = Flags::EVENT;
         }
     }
@@ -387,10 +391,15 @@ impl FrameSubscriber {
 }
 
 impl Subscriber for FrameSubscriber {
-    fn give(&mut self, _lane: &LaneName, item: &Item, made: &OnceCell<Bytes>) {
+    fn give(&mut self, _lane: &LaneName, item: &Item, made: &mut Made) {
         match item {
             Item::Lagged { dropped } => self.dropped += dropped,
-            item => self.push(made.get_or_init(|| event_of(item)).clone()),
+            // Sent from where the ring holds it, behind a head of its own.
+            Item::Message(message) if message.payload.len() >= SHARED_BYTES_MIN => {
+                let head = made.get(|| head_of(message, MESSAGE_HEAD_BYTES).freeze());
+                self.push(head, message.payload.clone());
+            }
+            item => self.push(made.get(|| event_of(item)), Bytes::new()),
         }
     }
 
@@ -437,17 +446,31 @@ fn ready(overlay: &Overlay) -> Bytes {
     payload.freeze()
 }
 
+/// An event of two pieces, of which either may be empty.
+fn event(corr: u64, first: Bytes, second: Bytes) -> Frame {
+    match (first.is_empty(), second.is_empty()) {
+        (_, true) => Frame::event(AppId::LANES, corr, first),
+        (true, false) => Frame::event(AppId::LANES, corr, second),
+        (false, false) => Frame::event(AppId::LANES, corr, first).followed_by(second),
+    }
+}
+
+/// The event of a message up to its payload, in a buffer of so many bytes.
+fn head_of(message: &Message, capacity: usize) -> BytesMut {
+    let mut head = BytesMut::with_capacity(capacity);
+    head.put_u8(kind::MESSAGE);
+    head.put_slice(message.origin.as_bytes());
+    head.put_u64(message.epoch);
+    head.put_u64(message.seq);
+    head.put_u8(message.hops);
+    head
+}
+
 fn event_of(item: &Item) -> Bytes {
     let mut payload = BytesMut::new();
     match item {
         Item::Message(message) => {
-            payload.reserve(MESSAGE_HEAD_BYTES + message.payload.len());
-            payload.put_u8(kind::MESSAGE);
-            payload.put_slice(&message.msg_id.0);
-            payload.put_slice(message.origin.as_bytes());
-            payload.put_u64(message.epoch);
-            payload.put_u64(message.seq);
-            payload.put_u8(message.hops);
+            payload = head_of(message, MESSAGE_HEAD_BYTES + message.payload.len());
             payload.put_slice(&message.payload);
         }
         Item::Gap { origin, epoch, from, to } => {

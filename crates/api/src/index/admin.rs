@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::Request;
 use axum::response::IntoResponse as _;
 use http::{HeaderMap, HeaderName};
 use ron_types::limits::index::IDEMPOTENCY_KEY_BYTES_MAX;
@@ -13,7 +14,8 @@ use utoipa::ToSchema;
 
 use super::{App, Routes, subject_of};
 use crate::auth::Bearer;
-use crate::extract::{Json, JsonText};
+use crate::call::Call;
+use crate::extract::Json;
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
@@ -76,34 +78,28 @@ pub(super) const OPERATIONS: &[&Operation] = &[&PIN, &UNPIN, &REINDEX];
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
-        .add(&PIN, with!(app, pin(bearer, headers, body)))
-        .add(&UNPIN, with!(app, unpin(bearer, headers, body)))
-        .add(&REINDEX, with!(app, reindex(bearer, headers, body)))
+        .add(&PIN, with!(app, pin(call, bearer, request)))
+        .add(&UNPIN, with!(app, unpin(call, bearer, request)))
+        .add(&REINDEX, with!(app, reindex(call, bearer, request)))
 }
 
-async fn pin(app: Arc<App>, bearer: Bearer, headers: HeaderMap, body: JsonText) -> HandlerResult {
-    administer(&app, &bearer, &headers, &body, AdminAction::Pin).await
+async fn pin(app: Arc<App>, call: Call, bearer: Bearer, request: Request) -> HandlerResult {
+    administer(&app, &call, &bearer, request, AdminAction::Pin).await
 }
 
-async fn unpin(app: Arc<App>, bearer: Bearer, headers: HeaderMap, body: JsonText) -> HandlerResult {
-    administer(&app, &bearer, &headers, &body, AdminAction::Unpin).await
+async fn unpin(app: Arc<App>, call: Call, bearer: Bearer, request: Request) -> HandlerResult {
+    administer(&app, &call, &bearer, request, AdminAction::Unpin).await
 }
 
-async fn reindex(app: Arc<App>, bearer: Bearer, headers: HeaderMap, body: JsonText) -> HandlerResult {
-    administer(&app, &bearer, &headers, &body, AdminAction::Reindex).await
+async fn reindex(app: Arc<App>, call: Call, bearer: Bearer, request: Request) -> HandlerResult {
+    administer(&app, &call, &bearer, request, AdminAction::Reindex).await
 }
 
-async fn administer(
-    app: &App,
-    bearer: &Bearer,
-    headers: &HeaderMap,
-    body: &JsonText,
-    action: AdminAction,
-) -> HandlerResult {
-    let AdminBody { id } = body.parse()?;
+async fn administer(app: &App, call: &Call, bearer: &Bearer, request: Request, action: AdminAction) -> HandlerResult {
+    let idempotency_key = key_of(request.headers())?;
+    let AdminBody { id } = app.read(call, request).await?.parse()?;
     let subject = subject_of(&id)?;
     let by = app.allow_admin(bearer, &subject.to_string())?;
-    let idempotency_key = key_of(headers)?;
     let id = subject.to_string();
     let request = AdminRequest { action, subject, by: by.as_ref().to_owned(), idempotency_key };
     let done = app.index.administer(request).await?;
@@ -133,6 +129,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::extract::JsonText;
 
     #[test]
     fn a_key_is_read_strictly() {

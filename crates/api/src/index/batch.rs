@@ -1,22 +1,23 @@
 //! Many ids at once: a line for each, in the order in which they are found out.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::extract::Request;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, stream};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use ron_store::Subject;
 use ron_types::Error;
 use serde::{Deserialize, Serialize};
-use svc_index::words::ResolveOptions;
+use svc_index::words::{Resolution, ResolveOptions};
 use utoipa::ToSchema;
 
 use super::lines::{self, LineLimits};
 use super::resolve::ResolveQuery;
 use super::words::ResolveAnswer;
 use super::{Admitted, App, Asker, READERS, Routes, WHOLE_NODE, negotiation, subject_of};
-use crate::extract::JsonText;
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -82,24 +83,25 @@ pub(super) const OPERATIONS: &[&Operation] = &[&BATCH];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
-    routes.add_open(&BATCH, with!(app, batch(asker, headers, body)))
+    routes.add_open(&BATCH, with!(app, batch(asker, request)))
 }
 
-#[expect(clippy::unused_async, reason = "a handler")]
-async fn batch(app: Arc<App>, asker: Asker, headers: HeaderMap, body: JsonText) -> HandlerResult {
+async fn batch(app: Arc<App>, asker: Asker, request: Request) -> HandlerResult {
+    // Whoever has no question left is told so before anything is read. Each id then is a question of its own.
+    let Admitted { tenant, .. } = app.admit(&asker, WHOLE_NODE)?;
+    let takes_gzip = negotiation::takes_gzip(request.headers());
+    let body = app.read(&asker.call, request).await?;
     let ResolveBatchRequest { ids, max, fresh } = body.parse()?;
     let query = ResolveQuery::new(Some(max.unwrap_or(PROVIDERS_DEFAULT)), fresh);
     let options = query.options()?;
-    let admitted = Arc::new(app.admit(&asker, WHOLE_NODE)?);
     let asked = read(ids)?;
-    let answers = answers(app, admitted, asked, options);
+    let answers = answers(app, Batcher { tenant, address: asker.address }, asked, options);
     let limits = LineLimits { lines_max: BATCH_MAX, bytes_max: LINES_BYTES_MAX };
-    let mut response = lines::response(Box::pin(answers), limits, negotiation::takes_gzip(&headers));
+    let mut response = lines::response(Box::pin(answers), limits, takes_gzip);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
-/// Every id with what it names. One that names nothing refuses the batch: its caller has made a mistake.
 /// A body as the route reads it, up to the first question.
 pub(super) fn read_any(bytes: &[u8]) {
     if let Ok(request) = serde_json::from_slice::<ResolveBatchRequest>(bytes) {
@@ -107,6 +109,7 @@ pub(super) fn read_any(bytes: &[u8]) {
     }
 }
 
+/// Every id with what it names. One that names nothing refuses the batch: its caller has made a mistake.
 fn read(ids: Vec<String>) -> Result<VecDeque<(String, Subject)>, Problem> {
     if !(1..=BATCH_MAX).contains(&ids.len()) {
         let detail = format!("ids: 1 to {BATCH_MAX}, not {}", ids.len());
@@ -122,16 +125,31 @@ fn read(ids: Vec<String>) -> Result<VecDeque<(String, Subject)>, Problem> {
     Ok(asked)
 }
 
+/// Whose questions the ids of a batch are.
+struct Batcher {
+    tenant: Arc<str>,
+    address: IpAddr,
+}
+
+impl Batcher {
+    /// Asks one id, if the address has a question left: a batch is no way around what single questions are held to.
+    async fn ask(&self, app: &App, subject: Subject, options: ResolveOptions) -> Result<Resolution, Error> {
+        let _slot = app.index.admit(self.address)?;
+        app.index.resolve(&self.tenant, subject, options).await
+    }
+}
+
 /// The answers as they come. A few are asked for at once, so that one caller's batch does not fill the queue.
 fn answers(
     app: Arc<App>,
-    admitted: Arc<Admitted>,
+    batcher: Batcher,
     mut waiting: VecDeque<(String, Subject)>,
     options: ResolveOptions,
 ) -> impl futures_util::Stream<Item = BatchLine> + Send {
+    let batcher = Arc::new(batcher);
     let ask = move |(asked, subject): (String, Subject)| {
-        let (app, admitted) = (Arc::clone(&app), Arc::clone(&admitted));
-        async move { line(asked, app.index.resolve(&admitted.tenant, subject, options).await, options.max) }
+        let (app, batcher) = (Arc::clone(&app), Arc::clone(&batcher));
+        async move { line(asked, batcher.ask(&app, subject, options).await, options.max) }
     };
     let first = waiting.drain(..waiting.len().min(BATCH_AT_ONCE)).map(&ask).collect::<FuturesUnordered<_>>();
     stream::unfold((first, waiting, ask), |(mut under_way, mut waiting, ask)| async move {
@@ -141,7 +159,7 @@ fn answers(
     })
 }
 
-fn line(asked: String, resolved: Result<svc_index::words::Resolution, Error>, max: usize) -> BatchLine {
+fn line(asked: String, resolved: Result<Resolution, Error>, max: usize) -> BatchLine {
     match resolved {
         Ok(resolution) => BatchLine::Answer { asked, answer: Box::new(ResolveAnswer::of(&resolution, max)) },
         Err(error) => BatchLine::Refused { asked, code: error.kind.code(), detail: error.detail.into_owned() },

@@ -1,34 +1,52 @@
 //! How long others may keep an answer of the routing API.
 
+use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
+use axum::extract::FromRequestParts;
 use axum::response::Response;
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ron_kernel::clock;
+use svc_index::config::Access;
 
 /// Answers with records: fresh for five minutes. Relay addresses of peers change within hours, so that an old answer
 /// may be shown while a new one is fetched for ten minutes only, and for two days if the node cannot be reached.
-const WITH_RECORDS: HeaderValue =
-    HeaderValue::from_static("public, max-age=300, stale-while-revalidate=600, stale-if-error=172800");
+const WITH_RECORDS: &str = "max-age=300, stale-while-revalidate=600, stale-if-error=172800";
 /// Answers without records: somebody may publish at any moment.
-const WITHOUT_RECORDS: HeaderValue =
-    HeaderValue::from_static("public, max-age=15, stale-while-revalidate=60, stale-if-error=3600");
+const WITHOUT_RECORDS: &str = "max-age=15, stale-while-revalidate=60, stale-if-error=3600";
 /// An answer depends on what its caller can read.
 const VARY: HeaderValue = HeaderValue::from_static("Accept, Accept-Encoding");
 
 /// Life of an IPNS record that names none.
 const IPNS_TTL_DEFAULT: Duration = Duration::from_secs(60);
 
+/// Who may keep an answer, and for how long. A cache between caller and node gives what is `public` to everybody, also
+/// to those without a token; where one is asked for, only the caller's own cache may keep it.
+pub(super) fn life(access: Access, how_long: impl std::fmt::Display) -> HeaderValue {
+    let keeper = match access {
+        Access::Public => "public",
+        Access::Token => "private",
+    };
+    HeaderValue::try_from(format!("{keeper}, {how_long}")).expect("words and numbers")
+}
+
 /// Says how long an answer with or without records may be kept.
-pub(super) fn add_records(headers: &mut HeaderMap, has_records: bool) {
-    let life = if has_records { WITH_RECORDS } else { WITHOUT_RECORDS };
-    headers.insert(header::CACHE_CONTROL, life);
+pub(super) fn add_records(headers: &mut HeaderMap, access: Access, has_records: bool) {
+    let how_long = if has_records { WITH_RECORDS } else { WITHOUT_RECORDS };
+    headers.insert(header::CACHE_CONTROL, life(access, how_long));
     headers.insert(header::VARY, VARY);
     add_time(headers, header::LAST_MODIFIED, clock::unix_millis());
 }
 
 /// Says how long an IPNS record may be kept: as long as it says itself, never beyond its end.
-pub(super) fn add_ipns(headers: &mut HeaderMap, ttl: Option<Duration>, valid_until_ms: u64, now_ms: u64) {
+pub(super) fn add_ipns(
+    headers: &mut HeaderMap,
+    access: Access,
+    ttl: Option<Duration>,
+    valid_until_ms: u64,
+    now_ms: u64,
+) {
     headers.insert(header::VARY, VARY);
     add_time(headers, header::LAST_MODIFIED, now_ms);
     let left = Duration::from_millis(valid_until_ms.saturating_sub(now_ms)).as_secs();
@@ -38,8 +56,8 @@ pub(super) fn add_ipns(headers: &mut HeaderMap, ttl: Option<Duration>, valid_unt
     }
     let fresh = ttl.unwrap_or(IPNS_TTL_DEFAULT).as_secs().min(left);
     let stale = left - fresh;
-    let text = format!("public, max-age={fresh}, stale-while-revalidate={stale}, stale-if-error={stale}");
-    headers.extend(HeaderValue::try_from(text).ok().map(|value| (header::CACHE_CONTROL, value)));
+    let how_long = format_args!("max-age={fresh}, stale-while-revalidate={stale}, stale-if-error={stale}");
+    headers.insert(header::CACHE_CONTROL, life(access, how_long));
     add_time(headers, header::EXPIRES, valid_until_ms);
 }
 
@@ -54,6 +72,26 @@ fn add_time(headers: &mut HeaderMap, name: HeaderName, at_ms: u64) {
 /// Names the bytes of an answer by their digest.
 pub(super) fn add_etag(headers: &mut HeaderMap, etag: &str) {
     headers.extend(HeaderValue::try_from(etag).ok().map(|value| (header::ETAG, value)));
+}
+
+/// Headers of a request that say which answers its caller has. Few requests have any, and nobody asks for a copy of the
+/// others.
+pub(super) struct HeldTags(HeaderMap);
+
+impl HeldTags {
+    /// Whether the caller has the answer with this tag already.
+    pub(super) fn has(&self, etag: &str) -> bool {
+        is_known(&self.0, etag)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for HeldTags {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        let values = parts.headers.get_all(header::IF_NONE_MATCH).iter();
+        Ok(HeldTags(values.map(|value| (header::IF_NONE_MATCH, value.clone())).collect()))
+    }
 }
 
 /// Whether the caller has the answer with this tag already.
@@ -82,7 +120,7 @@ mod tests {
     fn ipns(ttl: Option<u64>, left_ms: i64) -> (String, Option<String>) {
         let mut headers = HeaderMap::new();
         let until = NOW_MS.saturating_add_signed(left_ms);
-        add_ipns(&mut headers, ttl.map(Duration::from_secs), until, NOW_MS);
+        add_ipns(&mut headers, Access::Public, ttl.map(Duration::from_secs), until, NOW_MS);
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         assert_eq!(text(header::VARY).as_deref(), Some("Accept, Accept-Encoding"));
         assert!(text(header::LAST_MODIFIED).is_some());
@@ -100,7 +138,7 @@ mod tests {
         assert_eq!(ipns(Some(300), -5), ("no-store".to_owned(), None));
         // A record may claim to be valid for ever; a date cannot.
         let mut headers = HeaderMap::new();
-        add_ipns(&mut headers, None, u64::MAX, NOW_MS);
+        add_ipns(&mut headers, Access::Public, None, u64::MAX, NOW_MS);
         assert_eq!(headers.get(header::EXPIRES).expect("a date"), "Fri, 31 Dec 9999 23:59:59 GMT");
     }
 
@@ -108,11 +146,27 @@ mod tests {
     fn an_answer_without_records_is_soon_asked_for_again() {
         let life = |has_records| {
             let mut headers = HeaderMap::new();
-            add_records(&mut headers, has_records);
+            add_records(&mut headers, Access::Public, has_records);
             headers[header::CACHE_CONTROL].to_str().expect("text").to_owned()
         };
         assert!(life(true).contains("max-age=300,"));
         assert!(life(false).contains("max-age=15,"));
+    }
+
+    #[test]
+    fn where_a_token_is_asked_for_no_cache_between_keeps_an_answer() {
+        assert_eq!(life(Access::Public, "max-age=5"), "public, max-age=5");
+        assert_eq!(life(Access::Token, "max-age=5"), "private, max-age=5");
+    }
+
+    #[tokio::test]
+    async fn of_the_headers_of_a_request_only_all_held_tags_are_kept() {
+        let request = http::Request::get("/").header("accept", "*/*");
+        let request = request.header("if-none-match", "\"a\"").header("if-none-match", "\"b\", \"c\"");
+        let (mut parts, ()) = request.body(()).expect("a request").into_parts();
+        let Ok(held) = HeldTags::from_request_parts(&mut parts, &()).await;
+        assert_eq!(held.0.len(), 2);
+        assert!(held.has("\"a\"") && held.has("\"c\"") && !held.has("\"d\""));
     }
 
     #[test]

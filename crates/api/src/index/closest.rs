@@ -63,7 +63,7 @@ async fn closest(
     let shown = found.into_iter().filter_map(|near| words(&filters, &near.peer, near.addrs, Vec::new()));
     let shown: Vec<_> = shown.collect();
     match negotiated.form {
-        Form::Json => Ok(document(Envelope::Peers(shown), negotiated)),
+        Form::Json => Ok(document(Envelope::Peers(shown), &admitted, negotiated)),
         Form::Ndjson => Ok(streamed(stream::iter(shown), admitted, negotiated).await),
     }
 }

@@ -15,7 +15,7 @@ use svc_index::words::ResolveOptions;
 
 use super::cross_origin::{PUT_ERRORS, PageMethods};
 use super::routing::unreadable;
-use super::{App, Asker, READERS, Routes, caching, cross_origin, negotiation};
+use super::{Admitted, App, Asker, READERS, Routes, caching, cross_origin, negotiation};
 use crate::body;
 use crate::call::Call;
 use crate::extract::Path;
@@ -71,29 +71,30 @@ async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, name: Path<String>
     let admitted = app.admit(&asker, &name.to_string())?;
     let found = app.index.ipns_get(&admitted.tenant, name, ResolveOptions::default()).await?;
     Ok(match &found.record {
-        Some(record) => answer(&headers, record, clock::unix_millis()),
-        None => nothing(),
+        Some(record) => answer(&headers, &admitted, record, clock::unix_millis()),
+        None => nothing(&admitted),
     })
 }
 
-fn answer(asked: &HeaderMap, record: &IpnsRecord, now_ms: u64) -> Response {
+fn answer(asked: &HeaderMap, admitted: &Admitted, record: &IpnsRecord, now_ms: u64) -> Response {
     let bytes = record.bytes().clone();
     let etag = format!("\"{}\"", &blake3::hash(&bytes).to_hex()[..32]);
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(IPNS_RECORD));
-    caching::add_ipns(headers, record.ttl_ns().map(Duration::from_nanos), record.validity_ms(), now_ms);
+    let ttl = record.ttl_ns().map(Duration::from_nanos);
+    caching::add_ipns(headers, admitted.access, ttl, record.validity_ms(), now_ms);
     caching::add_etag(headers, &etag);
     cross_origin::add(headers, PageMethods::ReadAndPut);
     if caching::is_known(asked, &etag) { caching::not_modified(response) } else { response }
 }
 
 /// Clients take an answer of another type for a miss.
-fn nothing() -> Response {
+fn nothing(admitted: &Admitted) -> Response {
     let mut response = Response::new(Body::from("no record of this name is known\n"));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    caching::add_records(headers, false);
+    caching::add_records(headers, admitted.access, false);
     cross_origin::add(headers, PageMethods::ReadAndPut);
     response
 }

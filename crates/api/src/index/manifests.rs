@@ -21,7 +21,7 @@ use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
 /// What has this name never changes.
-const FOREVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+const FOREVER: &str = "max-age=31536000, immutable";
 
 static GET_MANIFEST: Operation =
     Operation::get("/manifests/{id}", "manifests", "the bytes of a document that this node keeps, verified")
@@ -60,7 +60,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 
 async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, id: Path<String>) -> HandlerResult {
     let id = content_of("id", &id.0)?;
-    let _admitted = app.admit(&asker, &id.to_string())?;
+    let admitted = app.admit(&asker, &id.to_string())?;
     let found = app.index.manifest(&id).await?;
     let bytes = found.ok_or_else(|| Error::new(Kind::NotFound, "this node keeps no such document"))?;
     let etag = format!("\"{id}\"");
@@ -70,7 +70,7 @@ async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, id: Path<String>) 
     // Anybody may have written it: a browser is to show none of it as a page of this node.
     answer.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
-    answer.insert(header::CACHE_CONTROL, FOREVER);
+    answer.insert(header::CACHE_CONTROL, caching::life(admitted.access, FOREVER));
     caching::add_etag(answer, &etag);
     Ok(if caching::is_known(&headers, &etag) { caching::not_modified(response) } else { response })
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, StatusCode, header};
 use ron_store::{Name, NameRecord, Record, Subject};
@@ -17,7 +18,7 @@ use super::providers::{RECORD_BYTES_MAX, status};
 use super::resolve::ResolveQuery;
 use super::words::{ChangeWords, NameWords};
 use super::{App, Asker, READERS, Routes, caching, content_of, watch};
-use crate::extract::{Json, JsonText, Path, Query};
+use crate::extract::{Json, Path, Query};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -99,7 +100,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
         .add_open(&GET_NAME, with!(app, get(asker, headers, name, query)))
-        .add_open(&PUT_NAME, with!(app, put(asker, name, body)))
+        .add_open(&PUT_NAME, with!(app, put(asker, name, request)))
         .add_open(&DELETE_NAME, with!(app, remove(asker, name)))
         .add_open(&WATCH_NAME, with!(app, watch_name(asker, name)))
 }
@@ -127,8 +128,8 @@ async fn get(
     let answer =
         GetNameAnswer { name: NameWords::of(record), source: found.source.as_str(), age_ms: age_ms(found.age) };
     let mut response = Json(answer).into_response();
-    let life = format!("public, max-age={}", found.fresh_for.as_secs());
-    response.headers_mut().extend(life.parse().ok().map(|life| (header::CACHE_CONTROL, life)));
+    let life = caching::life(admitted.access, format_args!("max-age={}", found.fresh_for.as_secs()));
+    response.headers_mut().insert(header::CACHE_CONTROL, life);
     caching::add_etag(response.headers_mut(), &etag);
     Ok(if caching::is_known(&headers, &etag) { caching::not_modified(response) } else { response })
 }
@@ -148,8 +149,9 @@ fn missing(found: &NameAnswer) -> Error {
     }
 }
 
-async fn put(app: Arc<App>, asker: Asker, name: Path<String>, body: JsonText) -> HandlerResult {
+async fn put(app: Arc<App>, asker: Asker, name: Path<String>, request: Request) -> HandlerResult {
     let name = name_of(&name.0)?;
+    let body = app.read(&asker.call, request).await?;
     let NameRequest { value, ttl_s, record_b64 } = body.parse()?;
     match (value, record_b64) {
         (Some(value), None) => {
@@ -206,6 +208,7 @@ async fn watch_name(app: Arc<App>, asker: Asker, name: Path<String>) -> HandlerR
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extract::JsonText;
 
     #[test]
     fn a_name_is_written_with_or_without_its_word() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -20,7 +21,7 @@ use super::negotiation::{Form, Negotiated};
 use super::resolve::ResolveQuery;
 use super::words::{ContentWords, ProviderWords};
 use super::{App, Asker, READERS, Routes, content_of};
-use crate::extract::{Json, JsonText, Path, Query};
+use crate::extract::{Json, Path, Query};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -124,7 +125,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
     routes
         .add_open(&PROVIDERS, with!(app, providers(asker, headers, cid, query)))
-        .add_open(&PUBLISH_PROVIDER, with!(app, publish(asker, cid, body)))
+        .add_open(&PUBLISH_PROVIDER, with!(app, publish(asker, cid, request)))
         .add_open(&WITHDRAW_PROVIDER, with!(app, withdraw(asker, cid, query)))
 }
 
@@ -181,8 +182,9 @@ pub(super) async fn provider_items(
     Ok(stream::iter(first).chain(rest))
 }
 
-async fn publish(app: Arc<App>, asker: Asker, cid: Path<String>, body: JsonText) -> HandlerResult {
+async fn publish(app: Arc<App>, asker: Asker, cid: Path<String>, request: Request) -> HandlerResult {
     let content = content_of("cid", &cid.0)?;
+    let body = app.read(&asker.call, request).await?;
     let request: ProviderRequest = body.parse()?;
     match request.record_b64.as_deref() {
         Some(text) => {
@@ -270,6 +272,7 @@ impl ProviderRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extract::JsonText;
 
     #[test]
     fn a_body_is_read_strictly() {

@@ -6,14 +6,15 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, header};
-use ron_store::Subject;
+use http::{HeaderValue, header};
 use ron_types::Error;
 use ron_types::limits::index::PROVIDERS_MAX;
 use serde::Deserialize;
-use svc_index::words::{Outcome, Resolution, ResolveOptions};
+use svc_index::config::Access;
+use svc_index::words::{MadeAnswer, Outcome, Resolution, ResolveOptions};
 use utoipa::ToSchema;
 
+use super::caching::HeldTags;
 use super::negotiation::JSON;
 use super::words::{Circumstances, Finding, ResolveAnswer};
 use super::{App, Asker, READERS, Routes, caching, subject_of};
@@ -66,13 +67,13 @@ pub(super) const OPERATIONS: &[&Operation] = &[&RESOLVE];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
-    routes.add_open(&RESOLVE, with!(app, resolve(asker, headers, id, query)))
+    routes.add_open(&RESOLVE, with!(app, resolve(asker, held, id, query)))
 }
 
 async fn resolve(
     app: Arc<App>,
     asker: Asker,
-    headers: HeaderMap,
+    held: HeldTags,
     id: Path<String>,
     query: Query<ResolveQuery>,
 ) -> HandlerResult {
@@ -84,9 +85,9 @@ async fn resolve(
     let mut response = Response::default();
     let answer = response.headers_mut();
     answer.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
-    caching::add_etag(answer, made.etag());
-    answer.extend(life(&resolution).map(|life| (header::CACHE_CONTROL, life)));
-    if caching::is_known(&headers, made.etag()) {
+    answer.insert(header::ETAG, made.etag_value());
+    answer.insert(header::CACHE_CONTROL, life(admitted.access, &resolution));
+    if held.has(made.etag()) {
         return Ok(caching::not_modified(response));
     }
     *response.body_mut() = Body::from(made.body(&resolution));
@@ -94,12 +95,12 @@ async fn resolve(
 }
 
 /// How long the answer may be kept by others: as long as the node itself would use it.
-fn life(resolution: &Resolution) -> Option<HeaderValue> {
+fn life(access: Access, resolution: &Resolution) -> HeaderValue {
     let is_certain = matches!(resolution.outcome, Outcome::Found | Outcome::Absent);
     let seconds = resolution.fresh_for.as_secs();
     match is_certain && seconds > 0 {
-        true => HeaderValue::try_from(format!("public, max-age={seconds}")).ok(),
-        false => Some(HeaderValue::from_static("no-store")),
+        true => caching::life(access, format_args!("max-age={seconds}")),
+        false => HeaderValue::from_static("no-store"),
     }
 }
 
@@ -115,14 +116,11 @@ impl Made {
         if max <= resolution.providers.len() {
             return Made::new(resolution, max);
         }
-        let shared = Made(resolution.made.get_or_init(|| Made::new(resolution, max).0).clone());
+        let subject = &resolution.subject;
+        let make = || MadeAnswer { subject: subject.clone(), bytes: Made::new(resolution, max).0 };
+        let shared = resolution.made.get_or_init(make);
         // Ids that differ in their codec alone share an entry of the cache, but not their name.
-        if shared.is_about(&resolution.subject) { shared } else { Made::new(resolution, max) }
-    }
-
-    fn is_about(&self, subject: &Subject) -> bool {
-        let written = format!("{{\"id\":\"{subject}\",");
-        self.0[ETAG_BYTES..].starts_with(written.as_bytes())
+        if shared.subject == *subject { Made(shared.bytes.clone()) } else { Made::new(resolution, max) }
     }
 
     fn new(resolution: &Resolution, max: usize) -> Self {
@@ -136,6 +134,11 @@ impl Made {
 
     fn etag(&self) -> &str {
         std::str::from_utf8(&self.0[..ETAG_BYTES]).expect("hexadecimal digits")
+    }
+
+    /// The tag as a header, in the same memory.
+    fn etag_value(&self) -> HeaderValue {
+        HeaderValue::from_maybe_shared(self.0.slice(..ETAG_BYTES)).expect("hexadecimal digits")
     }
 
     /// The whole answer: circumstances first, then the finding, as one object.

@@ -11,6 +11,7 @@ use ron_store::{ContentId, Multiaddr, PeerId, Subject};
 use ron_types::Kind;
 use ron_types::limits::index::PROVIDERS_MAX;
 use serde::{Deserialize, Serialize};
+use svc_index::config::Access;
 use svc_index::words::ResolveOptions;
 use utoipa::ToSchema;
 
@@ -137,7 +138,7 @@ async fn providers(
                 let words = words(&filters, &record.peer, record.addrs.clone(), record.protocols.clone())?;
                 seen.insert(record.peer).then_some(words)
             });
-            Ok(document(Envelope::Providers(shown.take(JSON_RECORDS_MAX).collect()), negotiated))
+            Ok(document(Envelope::Providers(shown.take(JSON_RECORDS_MAX).collect()), &admitted, negotiated))
         }
         Form::Ndjson => {
             let found = app.index.providers_stream(&admitted.tenant, content, options()).await?;
@@ -167,7 +168,7 @@ async fn peers(
     let found = app.index.peer(&admitted.tenant, peer, options()).await?;
     let shown = found.record.and_then(|record| words(&filters, &record.peer, record.addrs, Vec::new()));
     match negotiated.form {
-        Form::Json => Ok(document(Envelope::Peers(shown.into_iter().collect()), negotiated)),
+        Form::Json => Ok(document(Envelope::Peers(shown.into_iter().collect()), &admitted, negotiated)),
         Form::Ndjson => Ok(streamed(stream::iter(shown), admitted, negotiated).await),
     }
 }
@@ -189,7 +190,7 @@ pub(super) fn words(
     Some(PeerWords { schema: "peer", id: peer.to_string(), addrs, protocols })
 }
 
-pub(super) fn document(envelope: Envelope, negotiated: Negotiated) -> Response {
+pub(super) fn document(envelope: Envelope, admitted: &Admitted, negotiated: Negotiated) -> Response {
     let (Envelope::Providers(records) | Envelope::Peers(records)) = &envelope;
     let has_records = !records.is_empty();
     let text = serde_json::to_vec(&envelope).expect("strings can be written");
@@ -197,7 +198,7 @@ pub(super) fn document(envelope: Envelope, negotiated: Negotiated) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(Form::Json.media_type()));
     let body = lines::whole(headers, text, negotiated.is_gzip);
-    add_headers(headers, has_records);
+    add_headers(headers, admitted.access, has_records);
     *response.body_mut() = Body::from(body);
     response
 }
@@ -210,7 +211,7 @@ where
     // Asked again after its end where there is no first.
     let mut shown = shown.fuse();
     let first = shown.next().await;
-    let has_records = first.is_some();
+    let (has_records, access) = (first.is_some(), admitted.access);
     let all = stream::iter(first).chain(shown).map(move |words| {
         // The address of the caller has a question less until the last line is sent.
         let _held = &admitted;
@@ -218,12 +219,12 @@ where
     });
     let limits = LineLimits { lines_max: NDJSON_RECORDS_MAX, bytes_max: LINES_BYTES_MAX };
     let mut response = lines::response(Box::pin(all), limits, negotiated.is_gzip);
-    add_headers(response.headers_mut(), has_records);
+    add_headers(response.headers_mut(), access, has_records);
     response
 }
 
-fn add_headers(headers: &mut HeaderMap, has_records: bool) {
-    caching::add_records(headers, has_records);
+fn add_headers(headers: &mut HeaderMap, access: Access, has_records: bool) {
+    caching::add_records(headers, access, has_records);
     cross_origin::add(headers, PageMethods::Read);
 }
 
@@ -265,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn headers_tell_whether_there_is_anything() {
         let negotiated = Negotiated { form: Form::Ndjson, is_gzip: false };
-        let admitted = || Admitted { tenant: "x".into(), _slot: None };
+        let admitted = || Admitted { tenant: "x".into(), access: Access::Public, _slot: None };
         for (records, life) in [(vec![shown(&[], &[])], "max-age=300"), (Vec::new(), "max-age=15")] {
             let count = records.len();
             // As searches are: it must not be asked again after its end.

@@ -152,7 +152,7 @@ impl Feed {
 
     /// Whether the reader may still read, now that settings and tokens may have changed.
     fn may_read(&self) -> bool {
-        match (&self.asker.call.bearer, self.app.index.live().access) {
+        match (&self.asker.call.bearer, self.app.index.access()) {
             (_, Access::Public) => true,
             (None, Access::Token) => false,
             (Some(bearer), Access::Token) => bearer.allow(&self.app.authority, READ, &self.resource).is_ok(),

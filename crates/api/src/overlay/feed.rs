@@ -22,7 +22,7 @@ use crate::call::Call;
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(15);
 /// Pause between two checks of the token, which may expire or be revoked while the subscription is open.
 pub(super) const RECHECK_EVERY: Duration = Duration::from_secs(5);
-/// Origins that one subscription may name a number of.
+/// Origins that one subscription may name a number of: a query string is short.
 const ORIGINS_MAX: usize = 64;
 
 /// The query string of a subscription, read and checked.

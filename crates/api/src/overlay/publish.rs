@@ -9,6 +9,7 @@ use http::StatusCode;
 use ron_types::Kind;
 use ron_types::limits::overlay::PAYLOAD_BYTES_MAX;
 use svc_overlay::capabilities::PUBLISH;
+use svc_overlay::check_lane;
 
 use super::words::{PublishAnswer, PublishRequest};
 use super::{App, Routes, lane_of};
@@ -27,7 +28,8 @@ static PUBLISH_MESSAGE: Operation = Operation::post(
     "/overlay/lanes/{lane}/publish",
     "lanes",
     "publishes a message of at most 4 MiB: as JSON, or its bytes as they are under any other media type. The answer \
-     says what became of it at each peer; nobody waits for a slow one",
+     says what became of it at each peer; nobody waits for a slow one. Lanes whose names begin with an underscore are \
+     the node's own: publishing on them is refused with 403",
 )
 .allows(PUBLISH)
 .takes_stream()
@@ -46,6 +48,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 async fn publish(app: Arc<App>, call: Call, bearer: Bearer, lane: Path<String>, request: Request) -> HandlerResult {
     let lane = lane_of(&lane.0)?;
     let subject = app.allow(&bearer, PUBLISH, &lane)?;
+    check_lane(&lane)?;
     let payload = read(request, &call).await?;
     let published = app.overlay.publish(&subject.name, lane, payload).await?;
     Ok((StatusCode::ACCEPTED, Json(PublishAnswer::new(&lane, &published))).into_response())

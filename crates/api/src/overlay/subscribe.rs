@@ -11,6 +11,7 @@ use futures_util::stream;
 use http::{HeaderName, HeaderValue, header};
 use serde::Deserialize;
 use svc_overlay::capabilities::{PUBLISH, SUBSCRIBE};
+use svc_overlay::check_lane;
 use svc_overlay::words::Item;
 use utoipa::ToSchema;
 
@@ -80,7 +81,7 @@ async fn subscribe(
     let feed = Feed::open(Arc::clone(&app), &call, bearer, lane, asked).await?;
     let Some(websocket) = websocket else { return Ok(EventStream { feed, stage: Stage::Opening }.response()) };
     // Whoever may not publish has nothing long to say.
-    let may_publish = app.allow(&feed.bearer, PUBLISH, &lane).is_ok();
+    let may_publish = check_lane(&lane).is_ok() && app.allow(&feed.bearer, PUBLISH, &lane).is_ok();
     let message_bytes_max = if may_publish { socket::PUBLISH_BYTES_MAX } else { socket::OTHER_BYTES_MAX };
     Ok(websocket.open(&call, message_bytes_max, |socket| socket::run(feed, socket)))
 }

@@ -2,7 +2,7 @@
 
 use ron_transport::{Direction, NodeId};
 use serde::{Deserialize, Serialize, Serializer};
-use svc_overlay::words::{Item, Message, Outcome, PeerOutcome, PeerView, Published};
+use svc_overlay::words::{Item, Outcome, PeerOutcome, PeerView, Published};
 use svc_overlay::{LaneName, MsgId, Trace};
 use utoipa::ToSchema;
 
@@ -242,14 +242,14 @@ struct TypedEvent<'a> {
 impl<'a> EventWords<'a> {
     pub(super) fn of(lane: &'a LaneName, item: Item) -> Self {
         match item {
-            Item::Message(Message { msg_id, origin, epoch, seq, hops, payload }) => EventWords::Message {
-                msg_id: Hex(msg_id),
-                origin: Hex(origin),
+            Item::Message(message) => EventWords::Message {
+                msg_id: Hex(message.msg_id(lane)),
+                origin: Hex(message.origin),
                 lane: lane.as_str(),
-                epoch,
-                seq,
-                payload_b64: Base64(payload),
-                hops,
+                epoch: message.epoch,
+                seq: message.seq,
+                payload_b64: Base64(message.payload),
+                hops: message.hops,
             },
             Item::Gap { origin, epoch, from, to } => EventWords::Gap { origin: Hex(origin), epoch, from, to },
             Item::Epoch { origin, epoch } => EventWords::Epoch { origin: Hex(origin), epoch },
@@ -359,6 +359,7 @@ mod tests {
 
     use bytes::Bytes;
     use serde_json::{Value, json};
+    use svc_overlay::words::Message;
 
     use super::*;
 
@@ -369,21 +370,16 @@ mod tests {
     #[test]
     fn an_event_is_written_for_streams_and_for_sockets() {
         let lane = LaneName::new("chat").expect("a name");
-        let message = Message {
-            msg_id: MsgId([0xab; 16]),
-            origin: node(1),
-            epoch: 9,
-            seq: 3,
-            hops: 2,
-            payload: Bytes::from_static(b"hi"),
-        };
+        let payload = Bytes::from_static(b"hi");
+        let message = Message { origin: node(1), epoch: 9, seq: 3, hops: 2, payload };
+        let msg_id = message.msg_id(&lane).to_string();
         let event = EventWords::of(&lane, Item::Message(message));
         let mut text = Vec::new();
         event.append_to(&mut text);
         let text = String::from_utf8(text).expect("text");
         let data = text.strip_prefix("event: message\ndata: ").and_then(|text| text.strip_suffix("\n\n"));
         let mut expected = json!({
-            "msg_id": "ab".repeat(16), "origin": "01".repeat(32), "lane": "chat", "epoch": 9, "seq": 3,
+            "msg_id": msg_id, "origin": "01".repeat(32), "lane": "chat", "epoch": 9, "seq": 3,
             "payload_b64": "aGk=", "hops": 2,
         });
         assert_eq!(serde_json::from_str::<Value>(data.expect(&text)).expect("JSON"), expected);

@@ -177,7 +177,7 @@ struct Networks {
 /// Measures networks of all sizes.
 pub async fn measure(options: &Options, absent: &mut Vec<Absent>) -> Vec<Series> {
     let mut all = Vec::new();
-    for nodes in options.size.pick(SIZES_QUICK, SIZES).into_iter().filter(|nodes| *nodes <= options.nodes_max) {
+    for nodes in options.size.pick(SIZES_QUICK, SIZES).into_iter().filter(|nodes| options.nodes.contains(nodes)) {
         let plan = options.plan();
         eprintln!("a network of {nodes} nodes");
         if let Err(error) = raise_descriptors(nodes) {

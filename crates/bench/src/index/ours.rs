@@ -76,7 +76,9 @@ impl OurNetwork {
         }
         let copies = self.neighbours.min(ron_types::limits::dht::REPLICATION);
         let stored = || self.nodes.iter().map(|node| node.node.store.count()).sum::<usize>();
-        until("every record has its copies", || stored() >= count as usize * copies).await
+        let wanted = count as usize * copies;
+        let placed = until("every record has its copies", || stored() >= wanted).await;
+        placed.with_context(|| format!("{} of {wanted} copies", stored()))
     }
 
     /// Hinders these nodes until the result is dropped.

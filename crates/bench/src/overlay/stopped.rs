@@ -207,35 +207,44 @@ impl Star {
         self.heard.iter().skip(1).map(|heard| &**heard)
     }
 
-    async fn until_others_heard(&mut self, seq: u64) -> anyhow::Result<()> {
-        self.until_heard(1, seq).await
-    }
-
-    /// Publishes until every node is a peer that takes messages and has heard the newest one.
+    /// Publishes until every node is a peer that takes messages and its subscriber has heard one of these. Not every
+    /// one is heard at the node that was stopped: while it catches up, its subscriber may be told that it lags.
     async fn until_all_hear(&mut self) -> anyhow::Result<()> {
-        let deadline = Deadline::after(PATIENCE);
+        let (deadline, mut first_sent_to_all) = (Deadline::after(PATIENCE), None);
         loop {
             let published = self.publisher.publish_acked(Bytes::from_static(&[0; 8])).await?;
             let sent = published.peers.iter().filter(|peer| peer.outcome == "sent").count();
             if sent == LEAVES {
-                return self.until_heard(0, published.seq).await;
+                first_sent_to_all.get_or_insert(published.seq);
             }
-            anyhow::ensure!(!deadline.has_passed(), "not everybody is a peer: {:?}", published.peers);
+            if first_sent_to_all.is_some_and(|seq| self.all_heard(0, seq)) {
+                return Ok(());
+            }
+            self.check_listeners()?;
+            anyhow::ensure!(!deadline.has_passed(), "not everybody hears what goes to {:?}", published.peers);
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Waits until the leaves from this one on have heard this number.
-    async fn until_heard(&mut self, from: usize, seq: u64) -> anyhow::Result<()> {
+    /// Waits until the leaves that ran all the time have heard this number.
+    async fn until_others_heard(&mut self, seq: u64) -> anyhow::Result<()> {
         let deadline = Deadline::after(PATIENCE);
-        while self.heard[from..].iter().any(|heard| heard.newest.load(Ordering::Acquire) < seq) {
-            if let Some(ended) = self.listening.try_join_next() {
-                ended??;
-            }
+        while !self.all_heard(1, seq) {
+            self.check_listeners()?;
             anyhow::ensure!(!deadline.has_passed(), "not everybody heard number {seq}");
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(())
+    }
+
+    /// Listeners go on for ever; one that ended says why.
+    fn check_listeners(&mut self) -> anyhow::Result<()> {
+        self.listening.try_join_next().map_or(Ok(()), |ended| ended?)
+    }
+
+    /// Whether the leaves from this one on have heard this number or a later one.
+    fn all_heard(&self, from: usize, seq: u64) -> bool {
+        self.heard[from..].iter().all(|heard| heard.newest.load(Ordering::Acquire) >= seq)
     }
 }
 

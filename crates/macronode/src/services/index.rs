@@ -127,12 +127,13 @@ fn own_addresses(dht: Option<Dht>) -> OwnAddresses {
 
 fn open_store(folder: Option<PathBuf>, options: &Options) -> Result<Store, Failure> {
     let Some(folder) = folder else {
-        return Store::in_memory(options.bounds()).map_err(|error| Failure::new(Code::CannotStart, error.to_string()));
+        let store = Store::in_memory(options.bounds(true));
+        return store.map_err(|error| Failure::new(Code::CannotStart, error.to_string()));
     };
     let unusable =
         |error: &dyn std::fmt::Display| Failure::new(Code::DataDirUnusable, format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(&folder).map_err(|error| unusable(&error))?;
-    let opened = Store::open(&folder.join(STORE_FILE), options.bounds()).map_err(|error| unusable(&error))?;
+    let opened = Store::open(&folder.join(STORE_FILE), options.bounds(false)).map_err(|error| unusable(&error))?;
     if let Some(lost) = opened.lost {
         tracing::error!("the records of the index were damaged and are begun anew: {lost}");
     }

@@ -21,7 +21,7 @@ impl Runs {
     fn words(self) -> &'static str {
         match self {
             Ci => "CI",
-            Both => "CI and soak",
+            Both => "CI, and more in the soak",
             Soak => "soak",
         }
     }

@@ -5,9 +5,11 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::Method;
+use ron_store::ContentId;
 use serde_json::{Value, json};
 
-use crate::node::{ABC_B3, PEER, alone, open, provide_abc};
+use crate::member::Member;
+use crate::node::{ABC_B3, ABC_CID, PEER, SERVICES, alone, open, provide_abc};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
@@ -56,12 +58,23 @@ async fn large_bodies_and_bombs_are_refused_before_they_are_read() {
     let path = format!("/manifests/{ABC_B3}");
     let large = open(&node, Method::PUT, &path, &[token], vec![b'a'; 2 * 1024 * 1024]).await;
     assert_eq!(large.status, 413, "{}", large.text());
+    // From anybody, too: JSON of the index is no longer than its documents.
+    let provider = format!("/providers/{ABC_B3}");
+    for (method, path) in [
+        (Method::POST, "/resolve:batch"),
+        (Method::POST, provider.as_str()),
+        (Method::PUT, "/names/site"),
+        (Method::POST, "/admin/pin"),
+    ] {
+        let text = format!("{{\"ids\":[]{}}}", " ".repeat(1024 * 1024));
+        let large = open(&node, method.clone(), path, &[token, JSON], text).await;
+        assert_eq!(large.status, 413, "{method} {path}: {}", large.text());
+    }
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(&vec![0; 1024 * 1024 - 1]).expect("a vector grows");
     let bomb = encoder.finish().expect("a vector grows");
     let refused = open(&node, Method::PUT, &path, &[token, ("content-encoding", "gzip")], bomb.clone()).await;
     assert_eq!(refused.status, 413, "{}", refused.text());
-    let provider = format!("/providers/{ABC_B3}");
     let refused = open(&node, Method::POST, &provider, &[token, JSON, ("content-encoding", "gzip")], bomb).await;
     assert_eq!(refused.status, 413, "{}", refused.text());
     let other = open(&node, Method::PUT, &path, &[token], "abd").await;
@@ -103,6 +116,44 @@ async fn changes_need_a_right_and_a_signed_record_none() {
     let forged = String::from_utf8(forged).expect("text");
     let refused = open(&node, Method::PUT, "/names/site", &[JSON], signed(&forged)).await;
     assert_eq!(refused.status, 422, "{}", refused.text());
+}
+
+/// A batch is no way around what one address may ask.
+#[tokio::test]
+async fn each_id_of_a_batch_is_a_question_of_its_address() {
+    let mut node = Member::running(SERVICES);
+    node.configure("[index]\nper_ip_per_second = 10\n");
+    node.start().await;
+    let ids: Vec<String> = (0..50_u8).map(|number| ContentId::of_bytes(&[number]).to_string()).collect();
+    let reply = open(&node, Method::POST, "/resolve:batch", &[JSON], json!({"ids": ids}).to_string()).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let text = reply.text();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 50, "each id has its line");
+    let refused = lines.iter().filter(|line| line["code"] == "E_SATURATED").count();
+    // A few more are let in while the batch is answered.
+    assert!((25..50).contains(&refused), "{refused} refused: {text}");
+    // The next batch is refused whole, and before its body is read.
+    let none = open(&node, Method::POST, "/resolve:batch", &[JSON], "no JSON").await;
+    assert!(matches!(none.status, 400 | 429), "{}", none.text());
+}
+
+#[tokio::test]
+async fn where_a_token_is_asked_for_nothing_is_read_without_one_and_no_cache_between_keeps_answers() {
+    let mut node = Member::running(SERVICES);
+    node.configure("[index]\naccess = \"token\"\n");
+    node.start().await;
+    provide_abc(&node).await;
+    let batch = open(&node, Method::POST, "/resolve:batch", &[JSON], "no JSON").await;
+    assert_eq!(batch.status, 401, "{}", batch.text());
+    let bearer = node.bearer();
+    for path in [format!("/resolve/{ABC_B3}"), format!("/routing/v1/providers/{ABC_CID}")] {
+        assert_eq!(open(&node, Method::GET, &path, &[], "").await.status, 401, "{path}");
+        let reply = open(&node, Method::GET, &path, &[("authorization", bearer.as_str())], "").await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        let life = reply.header("cache-control");
+        assert!(life.starts_with("private, max-age="), "{path}: {life}");
+    }
 }
 
 #[tokio::test]

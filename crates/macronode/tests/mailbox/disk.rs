@@ -8,7 +8,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use testkit::{MailboxClient, MailboxError, Outgoing, Take};
 
 use crate::process::{BINARY, Outcome, Process, command, finish, run_arguments};
-use crate::{client, eventually};
+use crate::{client, eventually, options};
 
 const KIB: usize = 1024;
 const TAKE: Take = Take { max: 100, visibility_ms: 60_000, wait_ms: 0 };
@@ -259,4 +259,21 @@ async fn a_read_only_disk_is_named_at_the_start_and_costs_nothing() {
     let node = Process::start(folder.path(), &data, &more).await;
     let mut mailbox = client(&node).await;
     assert_eq!(take_out(&mut mailbox, "t").await.len(), 1, "the message is still there");
+}
+
+/// The way of ADR 17: on a node with one client the record is synced by the caller, and the log's thread sleeps.
+#[tokio::test]
+async fn a_lone_senders_record_is_synced_without_the_logs_thread() {
+    let node = options().runtime("multi").start().await.expect("started");
+    let mut mailbox = MailboxClient::of(&node).await.expect("connected");
+    // A sync that took long is followed by one of the log's thread; then the next eight have to be alone again.
+    eventually("a record that its caller synced", async || {
+        for _ in 0..16 {
+            let message = Outgoing { topic: "lone", payload: b"x", ..Outgoing::default() };
+            mailbox.send(message).await.expect("sent");
+        }
+        (node.metric("log_caller_syncs_total").await > 0.0).then_some(())
+    })
+    .await;
+    assert!(node.metric("log_syncs_total").await > node.metric("log_caller_syncs_total").await);
 }

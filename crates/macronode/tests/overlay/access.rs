@@ -64,6 +64,30 @@ async fn a_token_allows_its_lanes_and_no_others() {
 }
 
 #[tokio::test]
+async fn lanes_of_the_node_itself_are_not_published_on() {
+    let member = node().await;
+    let everything = member.mint(&["overlay:publish:*", "overlay:subscribe:*"], None).await;
+    for bearer in [&everything, &member.bearer()] {
+        for lane in ["_dht", "_", "_other"] {
+            let path = format!("/overlay/lanes/{lane}/publish");
+            let reply = member.ask_as(bearer, Method::POST, &path, &json!({"payload_b64": "aGk="})).await;
+            assert_eq!(reply.status, 403, "{lane}: {}", reply.text());
+            assert_eq!(reply.json().expect("JSON")["code"], "E_CAP_SCOPE", "{lane}");
+        }
+    }
+    assert_eq!(member.publish("a_dht", "x").await["seq"], 1, "only the first letter counts");
+    let client = member.oap_client().await;
+    let is_refused =
+        |error: oap_client::Error| matches!(error, oap_client::Error::Refused(refusal) if refusal.status == 403);
+    let publisher = client.publisher("_dht").await.expect("a refusal shows at the first publication");
+    assert!(publisher.publish_acked("x").await.is_err_and(is_refused), "a stream");
+    let whole = client.request(oap::AppId::LANES, "{\"publish\":\"_dht\"}\nx").await;
+    assert!(whole.is_err_and(is_refused), "a message");
+    // Who may hear everything hears these as well.
+    Subscriber::open_as(&member, &everything, "_dht", "").await.map(drop).expect("it is heard");
+}
+
+#[tokio::test]
 async fn names_and_sizes_have_their_bounds() {
     let member = node().await;
     let long = "x".repeat(81);

@@ -44,9 +44,13 @@ async fn a_client_publishes_hears_and_uses_the_mailbox() {
     let publisher = client.publisher("news").await.expect("opened");
     let outcome = publisher.publish_acked("first").await.expect("published");
     assert_eq!((outcome.seq, outcome.origin.to_string()), (1, member.id.clone()));
+    let mut heard = Vec::new();
+    news.next_batch(&mut heard).await.expect("an event");
+    let [Event::Message(message)] = &heard[..] else { panic!("{heard:?}") };
+    assert_eq!(message.msg_id(&"news".parse().expect("a name")).to_string(), outcome.msg_id);
     publisher.publish("second").await.expect("sent");
     publisher.finish().await.expect("all of it is published");
-    assert_eq!(hear(&mut news, 2).await, (vec![1, 2], 0));
+    assert_eq!(hear(&mut news, 1).await, (vec![2], 0));
 
     let mailbox = client.mailbox();
     let message = oap_client::OutgoingMessage { body: Bytes::from_static(b"work"), ..Default::default() };
@@ -98,6 +102,47 @@ async fn a_client_that_does_not_read_loses_whole_events_and_is_told_how_many() {
     assert!(dropped > 0 && !numbers.is_empty(), "{numbers:?} heard, {dropped} dropped");
     assert!(numbers.is_sorted_by(|before, after| before < after), "{numbers:?}");
     assert_eq!(numbers.len() as u64 + dropped, count + 1, "events are counted, not frames");
+}
+
+/// Payloads in the order they came.
+async fn payloads(subscription: &mut Subscription, count: usize) -> Vec<Bytes> {
+    let mut events = Vec::new();
+    while events.len() < count {
+        let next = tokio::time::timeout(PATIENCE_MAX, subscription.next_batch(&mut events)).await;
+        next.expect("events in time").expect("events");
+    }
+    let payload_of = |event| match event {
+        Event::Message(message) => message.payload,
+        other => panic!("{other:?}"),
+    };
+    events.into_iter().map(payload_of).collect()
+}
+
+#[tokio::test]
+async fn messages_of_every_size_arrive_as_they_were_published() {
+    let member = node("").await;
+    let client = member.oap_client().await;
+    let mut small_frames = Options::default();
+    small_frames.limits.frame_bytes_max = 2048;
+    let other = member.oap_client_with(small_frames).await;
+    assert_eq!(other.facts().agreed.max_frame, 2048);
+    // Copied, sent from where the ring holds them, put together of chunks, cut into parts.
+    let sizes = [0, 1, 511, 512, 1_959, 1_960, 1_961, 2_010, 4_096, 16_383, 16_384, 65_536, 65_537, 300_000, 1_100_000];
+    let message = |size: usize| Bytes::from((0..size).map(|place| (place % 251) as u8).collect::<Vec<_>>());
+    let mut subscriptions = Vec::new();
+    for (lane, client) in [("alone", &client), ("alone-cut", &other), ("shared", &client), ("shared", &other)] {
+        subscriptions.push(client.subscribe(lane, Since::now()).await.expect("subscribed"));
+    }
+    for lane in ["alone", "alone-cut", "shared"] {
+        for size in sizes {
+            member.publish(lane, message(size)).await;
+        }
+    }
+    for subscription in &mut subscriptions {
+        let heard = payloads(subscription, sizes.len()).await;
+        assert!(heard.iter().map(Bytes::len).eq(sizes), "{:?}", heard.iter().map(Bytes::len).collect::<Vec<_>>());
+        assert!(heard.iter().all(|payload| *payload == message(payload.len())));
+    }
 }
 
 #[tokio::test]
@@ -172,13 +217,30 @@ async fn key_exchanges_and_refused_handshakes_are_counted() {
 }
 
 #[tokio::test]
-async fn a_node_that_dials_keeps_its_own_bounds_of_frames() {
-    let pair = network(2, &[]).await;
+async fn a_node_whose_frames_hold_no_message_is_no_peer() {
+    let mut pair = network(2, &[]).await;
     let mut small = Member::new();
-    small.configure("[oap]\nmax_frame_bytes = \"32 KiB\"\n");
+    small.configure("[oap]\nmax_frame_bytes = 65705\n");
     small.knows(&pair[0].address());
     small.start().await;
-    pair[0].wait_connected(&small.id).await;
-    let answer = pair[0].publish("chat", vec![1; 40_000]).await;
-    assert_eq!(answer["peers"][0]["outcome"], "too_large", "{answer}");
+    // Both sides know from what they agreed on, whoever dialled.
+    for member in [&mut pair[0], &mut small] {
+        crate::eventually("the refusal", async || {
+            let refused = member.process().metric(r#"handshake_refusals_total{reason="frames"}"#).await;
+            (refused >= 1.0).then_some(())
+        })
+        .await;
+    }
+    assert!(pair[0].peer(&small.id).await.is_none_or(|peer| peer["state"] != "connected"));
+    let mut enough = Member::new();
+    enough.configure("[oap]\nmax_frame_bytes = 65706\n");
+    enough.knows(&pair[0].address());
+    enough.start().await;
+    pair[0].wait_connected(&enough.id).await;
+    // The largest frames there are, over the longest name.
+    let lane = "x".repeat(80);
+    let mut subscription = enough.oap_client().await.subscribe(&lane, Since::now()).await.expect("subscribed");
+    let answer = pair[0].publish(&lane, vec![1; 70_000]).await;
+    assert!(answer["peers"].as_array().expect("peers").iter().all(|peer| peer["outcome"] == "sent"), "{answer}");
+    assert_eq!(payloads(&mut subscription, 1).await[0].len(), 70_000);
 }

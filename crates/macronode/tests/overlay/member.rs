@@ -148,11 +148,14 @@ impl Member {
 
     /// A session over OAP with the operator's token.
     pub async fn oap_client(&self) -> oap_client::Client {
+        self.oap_client_with(oap_client::Options::default()).await
+    }
+
+    /// The same with settings of its own.
+    pub async fn oap_client_with(&self, options: oap_client::Options) -> oap_client::Client {
         let address = self.address().parse().expect("an address");
         let token = Some(self.process.as_ref().expect("it runs").token.clone());
-        oap_client::Client::connect(&address, oap_client::Options { token, ..Default::default() })
-            .await
-            .expect("connected")
+        oap_client::Client::connect(&address, oap_client::Options { token, ..options }).await.expect("connected")
     }
 
     /// Publishes bytes as they are.

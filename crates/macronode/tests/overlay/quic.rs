@@ -104,6 +104,14 @@ async fn nodes_joined_over_quic_hear_each_other_and_find_each_other_again() {
     pair[0].wait_connected(&dialler).await;
     pair[0].publish("chat", "third life").await;
     assert_eq!(heard_anew(&mut at_dialler, &hub).await, b"third life");
+
+    // It is killed and comes back: nobody said goodbye, and it tells the other that it has forgotten the connection.
+    pair[0].end(Signal::KILL).await;
+    pair[0].start().await;
+    pair[1].publish("chat", "are you there").await;
+    pair[0].wait_connected(&dialler).await;
+    pair[0].publish("chat", "fourth life").await;
+    assert_eq!(heard_anew(&mut at_dialler, &hub).await, b"fourth life");
 }
 
 #[tokio::test]

@@ -123,6 +123,37 @@ async fn a_node_that_is_not_listed_is_not_let_in() {
 }
 
 #[tokio::test]
+async fn a_session_that_would_not_be_let_in_any_more_ends_with_the_reload() {
+    let mut host = node("[overlay]\naccept = \"any\"\n").await;
+    let mut guest = Member::new();
+    guest.knows(&host.address());
+    guest.start().await;
+    host.wait_connected(&guest.id).await;
+    host.configure("[overlay]\naccept = \"listed\"\n");
+    let reply = host.process().control("/reload").await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    eventually("its end", async || host.peers().await.is_empty().then_some(())).await;
+    eventually("a try that was refused", async || {
+        let peer = guest.peer(&host.id).await.expect("it stays configured");
+        (peer["state"] == "backoff").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_that_is_removed_and_named_again_comes_back() {
+    let (mut host, guest) = (Member::new(), node("").await);
+    host.start().await;
+    let named = json!({"node_id": guest.id, "addr": guest.oap});
+    for _ in 0..3 {
+        assert_eq!(host.ask(Method::POST, "/overlay/peers", &named).await.status, 202);
+        host.wait_connected(&guest.id).await;
+        let removed = host.ask(Method::DELETE, &format!("/overlay/peers/{}", guest.id), &Value::Null).await;
+        assert_eq!(removed.status, 204, "{}", removed.text());
+    }
+}
+
+#[tokio::test]
 async fn wrong_policies_of_lanes_are_refused_by_name() {
     for wrong in
         ["[\"chat\"]", "[\"chat=keep\"]", "[\"a b=disconnect\"]", "[\"a=disconnect\", \"a=busy\"]", "\"a=disconnect\""]

@@ -143,6 +143,12 @@ async fn what_a_client_says_wrongly_is_told_and_what_it_may_not_is_refused() {
         let answer = socket.next().await;
         assert_eq!((&answer["type"], &answer["code"]), (&json!("refused"), &json!(code)), "{text}: {answer}");
     }
+    // Nobody publishes on a lane of the node itself, whatever a token says.
+    let everything = member.mint(&["overlay:publish:*", "overlay:subscribe:*"], None).await;
+    let mut own = Socket::try_open(&member, &everything, "/overlay/lanes/_dht/subscribe").await.expect("it is heard");
+    assert_eq!(own.next().await["type"], "ready");
+    own.send(r#"{"publish":{"payload_b64":"aGk="}}"#).await;
+    assert_eq!(own.next().await["code"], "E_CAP_SCOPE");
     socket.send("x".repeat(5000)).await;
     assert_eq!(socket.close_code().await, CloseCode::Size, "whoever may not publish has nothing long to say");
 

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, stream};
-use svc_dht::Gossip;
+use ron_store::PeerId;
+use svc_dht::{Announcement, Gossip};
 use svc_overlay::words::Item;
 use svc_overlay::{LaneName, Overlay, Subscription};
 
-/// Lane of the announcements.
+/// Lane of the announcements: one of the node's own, which nobody publishes on from outside.
 const LANE: &str = "_dht";
 
 /// The overlay, as the DHT uses it.
@@ -32,25 +33,26 @@ impl Gossip for OverlayGossip {
         }
     }
 
-    fn announcements(&self) -> BoxStream<'static, Bytes> {
+    fn announcements(&self) -> BoxStream<'static, Announcement> {
         let (overlay, lane) = (self.overlay.clone(), self.lane);
         let opened = async move {
             let subscribed = overlay.subscribe(lane, Vec::new(), false).await;
             subscribed.inspect_err(|error| tracing::warn!(%error, "announcements of nodes cannot be heard")).ok()
         };
-        stream::once(opened).filter_map(std::future::ready).flat_map(payloads).boxed()
+        stream::once(opened).filter_map(std::future::ready).flat_map(heard).boxed()
     }
 }
 
 /// What is announced; that something was missed is no matter, because it is announced again.
-fn payloads(subscription: Subscription) -> BoxStream<'static, Bytes> {
+fn heard(subscription: Subscription) -> BoxStream<'static, Announcement> {
     let items = stream::unfold(subscription, |mut subscription| async {
         let item = subscription.next().await?;
         Some((item, subscription))
     });
-    let payload = |item: Item| match item {
-        Item::Message(message) => Some(message.payload),
+    // The key of a node of the overlay is that of its peer id.
+    let announcement = |item: Item| match item {
+        Item::Message(message) => Some(Announcement { origin: PeerId::from(message.origin), content: message.payload }),
         _ => None,
     };
-    items.filter_map(move |item| std::future::ready(payload(item))).boxed()
+    items.filter_map(move |item| std::future::ready(announcement(item))).boxed()
 }

@@ -23,6 +23,9 @@ use svc_index::ports::{Upstream, UpstreamQuestion};
 /// Media types that the answers may have, in the order they are liked.
 const ACCEPTED: &str = "application/x-ndjson, application/json;q=0.8";
 const IPNS_RECORD: &str = "application/vnd.ipfs.ipns-record";
+/// A router that is still sending is read until this long before the end of its time. The lookup gives up a question at
+/// that end too, and what was read must be handed in before.
+const HAND_IN_BEFORE: Duration = Duration::from_millis(20);
 /// Path that every router has.
 const ROUTING: &str = "/routing/v1";
 
@@ -76,15 +79,18 @@ impl Upstream for Router {
     fn ask(&self, question: UpstreamQuestion, budget: Duration) -> BoxFuture<'static, Result<Reply, AskError>> {
         let shared = Arc::clone(&self.shared);
         async move {
-            let asked = Box::pin(shared.ask(&question));
-            Deadline::after(budget).run("upstream", asked).await.unwrap_or(Err(AskError::TimedOut))
+            let by = Deadline::after(budget);
+            // A short time is not eaten up by the margin.
+            let read_until = by.earlier_by(HAND_IN_BEFORE.min(budget / 4));
+            let asked = Box::pin(shared.ask(&question, read_until));
+            by.run("upstream", asked).await.unwrap_or(Err(AskError::TimedOut))
         }
         .boxed()
     }
 }
 
 impl Shared {
-    async fn ask(&self, question: &UpstreamQuestion) -> Result<Reply, AskError> {
+    async fn ask(&self, question: &UpstreamQuestion, read_until: Deadline) -> Result<Reply, AskError> {
         let (path, accepted) = path_of(question).ok_or(AskError::Unsupported)?;
         let request = Request::builder()
             .method(Method::GET)
@@ -108,7 +114,7 @@ impl Shared {
             StatusCode::NOT_IMPLEMENTED => return Err(AskError::Unsupported),
             _ => return Err(AskError::Refused),
         }
-        answer::read(answer, question, &self.key).await
+        answer::read(answer, question, &self.key, read_until).await
     }
 }
 

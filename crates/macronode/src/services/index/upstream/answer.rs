@@ -2,7 +2,7 @@
 
 use http::header::CONTENT_TYPE;
 use macronode_client::http::StreamingAnswer;
-use ron_kernel::clock;
+use ron_kernel::{Deadline, clock};
 use ron_store::wire::{AskError, Reply};
 use ron_store::{ContentId, IpnsRecord, Multiaddr, PeerId, ProviderFields, ProviderRecord, Record};
 use ron_transport::NodeKey;
@@ -11,6 +11,7 @@ use ron_types::limits::records::{
 };
 use serde::Deserialize;
 use svc_index::ports::UpstreamQuestion;
+use tokio::time::sleep_until;
 
 use super::IPNS_RECORD;
 
@@ -40,17 +41,21 @@ struct Document {
     providers: Option<Vec<PeerWords>>,
 }
 
-/// Reads an answer to a question.
+/// Reads an answer to a question. Lines that are still coming are read until `until`.
 pub(super) async fn read(
     answer: StreamingAnswer,
     question: &UpstreamQuestion,
     key: &NodeKey,
+    until: Deadline,
 ) -> Result<Reply, AskError> {
     let media_type = answer.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match (question, media_type.as_str()) {
         (UpstreamQuestion::Providers(content), "application/x-ndjson") => {
-            Ok(reply(read_lines(answer).await?, content, key))
+            let (lines, has_ended) = read_lines(answer, until).await?;
+            let reply = reply(lines, content, key);
+            // A router that is still looking has not said that there is nothing.
+            if has_ended || !reply.records.is_empty() { Ok(reply) } else { Err(AskError::TimedOut) }
         }
         (UpstreamQuestion::Providers(content), "application/json") => {
             let bytes = read_whole(answer, ANSWER_BYTES_MAX).await?;
@@ -80,16 +85,22 @@ async fn read_whole(mut answer: StreamingAnswer, bytes_max: usize) -> Result<Vec
     Ok(whole)
 }
 
-/// Lines until there are as many as a reply may have; the rest of a long answer is not read.
-async fn read_lines(mut answer: StreamingAnswer) -> Result<Vec<PeerWords>, AskError> {
+/// Lines until there are as many as a reply may have, and whether the router had its say: the rest of a long answer is
+/// not read. Routers send what they find as they find it and keep the stream open for as long as they look, so what
+/// came by the deadline is an answer.
+async fn read_lines(mut answer: StreamingAnswer, until: Deadline) -> Result<(Vec<PeerWords>, bool), AskError> {
     let mut lines = Lines::default();
-    while let Some(bytes) = answer.next().await {
+    while lines.records.len() < WIRE_RECORDS_MAX {
+        let bytes = tokio::select! {
+            // First, so that a router that never stops sending is stopped.
+            biased;
+            () = sleep_until(until.instant()) => return Ok((lines.records, false)),
+            bytes = answer.next() => bytes,
+        };
+        let Some(bytes) = bytes else { break };
         lines.take(&bytes.map_err(|_| AskError::Closed)?)?;
-        if lines.records.len() >= WIRE_RECORDS_MAX {
-            break;
-        }
     }
-    lines.end()
+    Ok((lines.end()?, true))
 }
 
 /// Lines as far as their bytes have come.

@@ -81,6 +81,38 @@ async fn refusals_and_nonsense_are_told_apart() {
     assert_eq!(asked(&forged, name).await.1, Err(AskError::Malformed));
 }
 
+/// Asks a router that sends these bytes as its lines and then keeps its stream open.
+async fn asked_and_kept_open(lines: &str, budget: Duration) -> Result<Reply, AskError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let router = router(&format!("http://{}", listener.local_addr().expect("bound"))).expect("valid");
+    let serve = async {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
+        let answer = format!("{head}{:x}\r\n{lines}\r\n", lines.len());
+        stream.write_all(answer.as_bytes()).await.expect("it reads");
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        reply = router.ask(providers(), budget) => reply,
+        () = serve => unreachable!("it never ends"),
+    }
+}
+
+#[tokio::test]
+async fn what_came_in_time_counts_although_the_router_goes_on() {
+    let budget = Duration::from_secs(1);
+    let line = format!(r#"{{"Schema":"peer","ID":"{PEER}"}}"#);
+    let began = ron_kernel::clock::now();
+    let reply = asked_and_kept_open(&format!("{line}\n{line}\n{}", &line[..20]), budget).await;
+    assert_eq!(reply.map(|reply| reply.records.len()), Ok(2), "and not the line that is half there");
+    assert!(began.elapsed() >= budget / 2, "more could have come");
+    // Of one that has said nothing of use it is not known that it has nothing.
+    for nothing in ["\n", "{\"Schema\":\"other\"}\n"] {
+        let reply = asked_and_kept_open(nothing, Duration::from_millis(200)).await;
+        assert_eq!(reply, Err(AskError::TimedOut), "{nothing:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_router_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
