@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::error::{Error, Refusal};
+use crate::gather::{Gather, carry};
 use crate::lanes::{Publisher, Since, Subscription};
 use crate::mailbox::{Mailbox, SessionChains};
 use crate::routes::{Answered, Route, Routes, Whole};
@@ -58,8 +59,10 @@ pub(crate) struct Connection {
     inflight: Arc<Semaphore>,
     /// The chains over the batches of the mailbox on this session.
     pub(crate) chains: SessionChains,
-    /// The reader and the writer; they end with the connection.
-    _halves: JoinSet<()>,
+    /// Sends that wait to travel together.
+    pub(crate) gather: Arc<Gather>,
+    /// The reader, the writer, and the task that carries what has gathered; they end with the connection.
+    _tasks: JoinSet<()>,
 }
 
 impl Client {
@@ -76,12 +79,15 @@ impl Client {
     pub fn over(session: Session) -> Self {
         let Session { facts, reader, writer, outbox } = session;
         let routes = Arc::new(Routes::default());
-        let mut halves = JoinSet::new();
-        halves.spawn(async move { drop(writer.run().await) });
-        halves.spawn(read(reader, Arc::clone(&routes)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { drop(writer.run().await) });
+        tasks.spawn(read(reader, Arc::clone(&routes)));
         let inflight = Arc::new(Semaphore::new(facts.agreed.max_inflight));
-        let (next_corr, chains) = (AtomicU64::new(1), SessionChains::default());
-        Client(Arc::new(Connection { outbox, routes, facts, next_corr, inflight, chains, _halves: halves }))
+        let (next_corr, chains, gather) = (AtomicU64::new(1), SessionChains::default(), Arc::<Gather>::default());
+        Client(Arc::new_cyclic(|connection| {
+            tasks.spawn(carry(connection.clone(), Arc::clone(&gather)));
+            Connection { outbox, routes, facts, next_corr, inflight, chains, gather, _tasks: tasks }
+        }))
     }
 
     /// What is known of the session: who the node is, the key exchange, what was agreed on.
@@ -192,6 +198,11 @@ impl Connection {
         sent.map_err(|error| self.push_error(error, payload_bytes))
     }
 
+    /// What whoever still waits is told when the session is over.
+    pub(crate) fn ended(&self) -> Error {
+        Error::Closed(self.routes.how_it_ended().unwrap_or(Closed::Done))
+    }
+
     pub(crate) fn push_error(&self, error: ron_transport::PushError, payload_bytes: usize) -> Error {
         match (error, self.routes.how_it_ended()) {
             (ron_transport::PushError::Closed, Some(closed)) => Error::Closed(closed),
@@ -203,8 +214,7 @@ impl Connection {
 impl Asked {
     /// Waits for the whole answer.
     pub(crate) async fn answer(mut self) -> Result<Bytes, Error> {
-        let closed = || Error::Closed(self.connection.routes.how_it_ended().unwrap_or(Closed::Done));
-        let Whole { code, payload } = (&mut self.answer).await.map_err(|_| closed())??;
+        let Whole { code, payload } = (&mut self.answer).await.map_err(|_| self.connection.ended())??;
         match code {
             ..300 => Ok(payload),
             _ => Err(Error::Refused(Refusal::new(code, &payload))),

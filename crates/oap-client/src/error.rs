@@ -83,6 +83,15 @@ impl From<ConnectError> for Error {
 }
 
 impl Error {
+    /// Whether a request was refused for what is in it, so that a part of it may be taken.
+    pub(crate) fn is_of_the_content(&self) -> bool {
+        match self {
+            Error::TooLarge { .. } => true,
+            Error::Refused(refusal) => matches!(refusal.status, 400 | 409 | 413 | 422),
+            _ => false,
+        }
+    }
+
     /// Why a stream was ended by an answer.
     pub(crate) fn of_answer(code: Status, payload: &[u8]) -> Self {
         match code {

@@ -21,6 +21,7 @@
 
 mod client;
 mod error;
+mod gather;
 mod inbox;
 mod lanes;
 mod mailbox;

@@ -30,7 +30,7 @@ enum Op {
 /// The mailbox of a node. Clones share the session; requests of all of them are on their way at once.
 #[derive(Clone)]
 pub struct Mailbox {
-    connection: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
 }
 
 /// The chains over the batches of one session, in both directions.

@@ -25,6 +25,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Oap,
+    Gathered,
     Http,
     Batches,
     Engine,
@@ -33,15 +34,26 @@ enum Step {
     LoneSync,
 }
 
-const STEPS: [Step; 7] =
-    [Step::Oap, Step::Http, Step::Batches, Step::Engine, Step::LoneOap, Step::LoneHttp, Step::LoneSync];
+const STEPS: [Step; 8] =
+    [Step::Oap, Step::Gathered, Step::Http, Step::Batches, Step::Engine, Step::LoneOap, Step::LoneHttp, Step::LoneSync];
+
+/// How the client puts messages into requests.
+#[derive(Clone, Copy)]
+enum Requests {
+    /// Each send is a request with so many messages.
+    Of(usize),
+    /// Each send is one message, and the client gathers those of all tasks.
+    Gathered,
+}
 
 /// Measurements of the mailbox, one for each round.
 #[derive(Clone, Debug, Default)]
 pub struct MailboxFigures {
     /// Messages a second over OAP/1 at 64 in flight, one request a message.
     pub oap: Vec<f64>,
-    /// The same over HTTP.
+    /// The same where the client gathers what its tasks send.
+    pub gathered: Vec<f64>,
+    /// The same over HTTP, one request a message.
     pub http: Vec<f64>,
     /// Messages a second over OAP/1 in batches.
     pub batches: Vec<f64>,
@@ -60,6 +72,7 @@ impl MailboxFigures {
         let p50_ms = sample.micros.value_at_quantile(0.5) as f64 / 1e3;
         match step {
             Step::Oap => self.oap.push(sample.per_second),
+            Step::Gathered => self.gathered.push(sample.per_second),
             Step::Http => self.http.push(sample.per_second),
             Step::Batches => self.batches.push(sample.per_second * BATCH_MESSAGES as f64),
             Step::Engine => self.engine.push(sample.per_second),
@@ -96,6 +109,7 @@ pub async fn measure(
 
 struct Systems {
     oap: OapNode,
+    gathered: OapNode,
     batches: OapNode,
     http: FreshNode,
     engine: Box<dyn Measurable>,
@@ -104,14 +118,15 @@ struct Systems {
 
 impl Systems {
     fn new(binary: &Path, scratch: &Scratch) -> anyhow::Result<Systems> {
-        let node = |name, messages_each| {
+        let node = |name, requests| {
             let folder = scratch.folder(name)?;
-            anyhow::Ok(OapNode { binary: binary.to_owned(), folder, messages_each, node: None })
+            anyhow::Ok(OapNode { binary: binary.to_owned(), folder, requests, node: None })
         };
         let http = NodeOptions { binary: binary.to_owned(), folder: scratch.folder("http")?, amnesia: false };
         Ok(Systems {
-            oap: node("oap", 1)?,
-            batches: node("oap-batches", BATCH_MESSAGES)?,
+            oap: node("oap", Requests::Of(1))?,
+            gathered: node("oap-gathered", Requests::Gathered)?,
+            batches: node("oap-batches", Requests::Of(BATCH_MESSAGES))?,
             http: FreshNode::new(http),
             engine: engine::start(&scratch.folder("engine")?).measures,
             sync: RawLog::new(&scratch.folder("sync")?.join("log"))?,
@@ -122,6 +137,7 @@ impl Systems {
         let of = |in_flight| Cell { in_flight, ..MAIN_SEND };
         let (system, cell): (&mut dyn Measurable, Cell) = match step {
             Step::Oap => (&mut self.oap, MAIN_SEND),
+            Step::Gathered => (&mut self.gathered, MAIN_SEND),
             Step::Http => (&mut self.http, MAIN_SEND),
             Step::Batches => (&mut self.batches, of(BATCHES)),
             Step::Engine => (&mut *self.engine, of(BATCHES * BATCH_MESSAGES)),
@@ -137,13 +153,14 @@ impl Systems {
 struct OapNode {
     binary: PathBuf,
     folder: PathBuf,
-    messages_each: usize,
+    requests: Requests,
     node: Option<LaneNode>,
 }
 
 #[derive(Clone)]
 struct OapClient {
     mailbox: Mailbox,
+    requests: Requests,
     messages: Vec<OutgoingMessage>,
 }
 
@@ -160,7 +177,11 @@ impl Target for OapNode {
     async fn clients(&mut self, count: usize, payload: &Payload) -> anyhow::Result<Vec<OapClient>> {
         let mailbox = self.node.as_ref().context("prepared before")?.client().await?.mailbox();
         let message = OutgoingMessage { body: payload.bytes.clone(), ..OutgoingMessage::default() };
-        Ok(vec![OapClient { mailbox, messages: vec![message; self.messages_each] }; count])
+        let messages_each = match self.requests {
+            Requests::Of(count) => count,
+            Requests::Gathered => 1,
+        };
+        Ok(vec![OapClient { mailbox, requests: self.requests, messages: vec![message; messages_each] }; count])
     }
 
     async fn finish(&mut self) -> anyhow::Result<()> {
@@ -174,6 +195,10 @@ impl Target for OapNode {
 
 impl Client for OapClient {
     async fn send(&mut self) -> anyhow::Result<()> {
+        if matches!(self.requests, Requests::Gathered) {
+            self.mailbox.send(TOPIC, self.messages[0].clone()).await?;
+            return Ok(());
+        }
         let sent = self.mailbox.send_batch(TOPIC, &self.messages).await?;
         anyhow::ensure!(sent.len() == self.messages.len(), "{} outcomes", sent.len());
         for outcome in sent {

@@ -159,7 +159,8 @@ pub(super) mod tests {
             hybrid: vec![60.0],
             classical: vec![100.0],
             mailbox: MailboxFigures {
-                oap: vec![200.0],
+                oap: vec![120.0],
+                gathered: vec![200.0],
                 http: vec![100.0],
                 batches: vec![79.0],
                 engine: vec![100.0],

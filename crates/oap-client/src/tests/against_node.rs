@@ -1,5 +1,6 @@
 //! What a caller does, and what it gets.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,8 @@ use bytes::Bytes;
 use oap::AppId;
 use tokio::task::JoinSet;
 
-use super::node::{connected, with_token};
-use crate::{Error, Event, Options, OutgoingMessage, Since};
+use super::node::{MAILBOX_REQUESTS, UNFIT, connected, with_token};
+use crate::{Client, Error, Event, Options, OutgoingMessage, Sent, Since};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -188,4 +189,78 @@ async fn closing_lets_out_what_was_published() {
     client.close(5 * SECOND).await;
     node.join_next().await.expect("the node").expect("it kept the rules to the end");
     assert!(matches!(client.request(AppId::ECHO, "x").await, Err(Error::Closed(_))));
+}
+
+async fn mailbox_requests(client: &Client) -> u64 {
+    let answer = client.request(AppId::ECHO, MAILBOX_REQUESTS).await.expect("an answer");
+    String::from_utf8_lossy(&answer).parse().expect("a number")
+}
+
+/// Sends of as many tasks at once, to two topics, with their outcomes in order.
+async fn send_at_once(client: &Client, bodies: Vec<String>) -> Vec<Result<Sent, Error>> {
+    let send = |(number, body): (usize, String)| {
+        let mailbox = client.mailbox();
+        async move {
+            let message = OutgoingMessage { body: body.into(), ..OutgoingMessage::default() };
+            mailbox.send(["orders", "invoices"][number % 2], message).await
+        }
+    };
+    futures_util::future::join_all(bodies.into_iter().enumerate().map(send)).await
+}
+
+#[tokio::test]
+async fn sends_of_many_tasks_share_requests_and_each_has_its_own_outcome() {
+    let (client, _node) = connected(with_token()).await;
+    let outcomes = send_at_once(&client, (0..300).map(|number| format!("body {number}")).collect()).await;
+    let ids: HashSet<String> = outcomes.into_iter().map(|sent| sent.expect("sent").msg_id).collect();
+    assert_eq!(ids.len(), 300);
+    // The first leaves alone, and the others gather behind it.
+    assert_eq!(mailbox_requests(&client).await, 3);
+    // One after the other, nobody waits for company.
+    for _ in 0..3 {
+        client.mailbox().send("orders", message("alone")).await.expect("sent");
+    }
+    assert_eq!(mailbox_requests(&client).await, 6);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_one_send_is_told_to_no_other() {
+    let (client, _node) = connected(with_token()).await;
+    let bodies = (0..40).map(|number| if number == 7 { UNFIT.to_owned() } else { format!("body {number}") });
+    for (number, outcome) in send_at_once(&client, bodies.collect()).await.into_iter().enumerate() {
+        match outcome {
+            Err(Error::Refused(refusal)) => assert_eq!((number, refusal.status), (7, 400)),
+            outcome => assert!(outcome.is_ok() && number != 7, "{number}: {outcome:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_send_that_is_given_up_while_it_waits_is_not_sent() {
+    let (client, _node) = connected(with_token()).await;
+    let mailbox = client.mailbox();
+    let mut given_up = Box::pin(mailbox.send("orders", message("given up")));
+    {
+        let mut first = Box::pin(mailbox.send("orders", message("first")));
+        assert!(futures_util::poll!(&mut first).is_pending(), "it is on its way");
+        assert!(futures_util::poll!(&mut given_up).is_pending(), "it waits behind the first");
+        drop(given_up);
+        first.await.expect("sent");
+    }
+    mailbox.send("orders", message("last")).await.expect("sent");
+    let received = mailbox.recv("orders", 10, SECOND, None).await.expect("received");
+    let bodies: Vec<&[u8]> = received.iter().map(|message| &message.body[..]).collect();
+    assert_eq!(bodies, [&b"first"[..], b"last"]);
+}
+
+#[tokio::test]
+async fn sends_that_wait_when_the_session_ends_are_told() {
+    let (client, node) = connected(with_token()).await;
+    let sends = send_at_once(&client, (0..20).map(|number| format!("body {number}")).collect());
+    let mut sends = Box::pin(sends);
+    assert!(futures_util::poll!(&mut sends).is_pending());
+    drop(node);
+    for outcome in sends.await {
+        assert!(matches!(outcome, Err(Error::Closed(_))), "{outcome:?}");
+    }
 }

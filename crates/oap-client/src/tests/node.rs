@@ -14,6 +14,10 @@ use tokio::task::JoinSet;
 use crate::{Client, Options};
 
 pub(super) const TOKEN: &str = "token";
+/// Echo answers this with how many requests the mailbox had.
+pub(super) const MAILBOX_REQUESTS: &str = "mailbox requests";
+/// A request with a message of this body is refused as a whole.
+pub(super) const UNFIT: &str = "unfit for any topic";
 
 /// A client and the node it is connected to, which ends with the set.
 pub(super) async fn connected(options: Options) -> (Client, JoinSet<()>) {
@@ -45,6 +49,7 @@ struct Node {
     subscribers: Vec<(u64, String)>,
     seq: u64,
     mailbox: Vec<Bytes>,
+    mailbox_requests: u64,
     batches_out: (u64, [u8; 32]),
 }
 
@@ -56,7 +61,8 @@ async fn serve(session: Session) {
     let is_allowed = facts.their_hello.cap.as_deref() == Some(TOKEN);
     let (publishers, subscribers, mailbox) = (HashMap::new(), Vec::new(), Vec::new());
     let batches_out = (0, [0; 32]);
-    let mut node = Node { outbox, is_allowed, publishers, subscribers, seq: 0, mailbox, batches_out };
+    let mut node =
+        Node { outbox, is_allowed, publishers, subscribers, seq: 0, mailbox, mailbox_requests: 0, batches_out };
     let mut heard = Vec::new();
     while reader.next_batch(&mut heard).await.is_ok() {
         for heard in heard.drain(..) {
@@ -88,8 +94,17 @@ impl Node {
                 self.outbox.close(&GoAway::new(status::UNAVAILABLE, 0, "bye"), Deadline::after(Duration::from_secs(5)));
                 None
             }
+            (Step::Whole, AppId::ECHO) if &frame.payload[..] == MAILBOX_REQUESTS.as_bytes() => {
+                Some((status::OK, self.mailbox_requests.to_string().into()))
+            }
             (Step::Whole, AppId::ECHO) => Some((status::OK, frame.payload)),
-            (Step::Whole, AppId::MAILBOX) => Some((status::OK, self.mailbox(&frame.payload))),
+            (Step::Whole, AppId::MAILBOX) => {
+                self.mailbox_requests += 1;
+                Some(match is_unfit(&frame.payload) {
+                    true => (400, json!({"status": 400, "code": "schema", "detail": "unfit"}).to_string().into()),
+                    false => (status::OK, self.mailbox(&frame.payload)),
+                })
+            }
             (Step::Opens, AppId::LANES) => self.open(&frame).await,
             (Step::Continues, AppId::LANES) => self.publish(frame).await,
             (Step::Closes, AppId::LANES) => {
@@ -183,6 +198,10 @@ impl Node {
         let chain = format!("b3:{}", blake3::Hash::from_bytes(chain));
         answer(2, &json!({"messages": heads, "batch": self.batches_out.0, "batch_chain": chain}), &out)
     }
+}
+
+fn is_unfit(payload: &[u8]) -> bool {
+    payload.windows(UNFIT.len()).any(|window| window == UNFIT.as_bytes())
 }
 
 fn answer(op: u8, head: &Value, bodies: &[Bytes]) -> Bytes {
