@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::mailbox::{Mailbox, OutgoingMessage, Sent};
 
 /// Requests of gathered sends that are on their way at once: while the node syncs one, the next ones come in.
-const REQUESTS_MAX: usize = 4;
+const REQUESTS_MAX: usize = 2;
 /// Bytes of bodies in one request, so that a large one does not hold up the answers to many small ones.
 const REQUEST_BYTES_MAX: usize = 128 * 1024;
 /// Bytes that the head of a message takes beside its texts, at most.

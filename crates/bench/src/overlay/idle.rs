@@ -16,7 +16,7 @@ use crate::mailbox::scratch::Scratch;
 /// Sessions that begin at once.
 const BEGIN_AT_ONCE: usize = 32;
 /// Descriptors that a process needs beside those of its sessions.
-const OTHER_FILES: u64 = 2_000;
+const OTHER_FILES: u64 = 500;
 /// Sessions before those that are counted.
 const SESSIONS_BEFORE: usize = 500;
 /// Time before memory is read: what starting and handshakes took for a moment is given back by then.
@@ -44,10 +44,10 @@ pub struct HoldArgs {
 
 /// Holds as many sessions as are asked for, or as this machine has descriptors for.
 pub async fn measure(binary: &Path, scratch: &Scratch, wanted: usize) -> anyhow::Result<IdleFigures> {
-    // The node and the process that holds the sessions inherit the limit. A node divides it among its listeners and
-    // keeps some of each share for those it refuses: a quarter is what one of them has for sure.
-    let needed = 4 * ((wanted + SESSIONS_BEFORE) as u64 + OTHER_FILES);
-    let allowed = raise_file_limit(needed)? / 4;
+    // The node and the process that holds the sessions inherit the limit. A node gives each of its two listeners half of
+    // what its services leave and keeps a fifth of that for those it refuses: three eighths is what one has for sure.
+    let needed = 8 * ((wanted + SESSIONS_BEFORE) as u64 + OTHER_FILES) / 3;
+    let allowed = raise_file_limit(needed)? / 8 * 3;
     let sessions = wanted.min(usize::try_from(allowed.saturating_sub(OTHER_FILES))?.saturating_sub(SESSIONS_BEFORE));
     anyhow::ensure!(sessions > 0, "this machine allows too few open files");
     let folder = scratch.folder("idle")?;
