@@ -28,6 +28,8 @@ mod process;
 mod refusals;
 #[path = "index/restarts.rs"]
 mod restarts;
+#[path = "index/routers.rs"]
+mod routers;
 #[path = "index/routing.rs"]
 mod routing;
 #[path = "index/stopped.rs"]
