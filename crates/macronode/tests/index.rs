@@ -10,6 +10,10 @@ mod cli;
 mod cluster;
 #[path = "operations/cluster_process.rs"]
 mod cluster_process;
+#[path = "index/deadline.rs"]
+mod deadline;
+#[path = "index/first_line.rs"]
+mod first_line;
 #[path = "index/flood.rs"]
 mod flood;
 #[path = "overlay/member.rs"]
