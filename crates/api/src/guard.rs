@@ -31,6 +31,7 @@ use crate::operation::Operation;
 use crate::problem::{Counted, Problem};
 use crate::recognition::{AnyoneRecognizer, Recognized, Recognizer};
 use crate::route::{HttpMethod, Peer, Shared};
+use crate::unmatched::PathSpace;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -90,6 +91,12 @@ impl RouteState {
         ];
         let latency = Latency::Unmatched(known, at("other"));
         RouteState::of("unmatched", latency, shared)
+    }
+
+    /// What no route has of the paths of a protocol with words of its own for that.
+    pub(crate) fn unmatched_of(space: &PathSpace, shared: Arc<Shared>) -> Self {
+        let error_formats = Some(space.error_formats);
+        RouteState { error_formats, is_open_to_pages: true, ..RouteState::unmatched(shared) }
     }
 
     /// A route that anyone may ask, with the configured bounds.

@@ -88,7 +88,7 @@ struct App {
 /// Adds the routes of the index.
 pub fn index_routes(builder: ApiBuilder, index: Index, authority: Authority) -> ApiBuilder {
     let kernel = builder.kernel().clone();
-    let builder = builder.surface(&SURFACE).authority(&authority);
+    let builder = builder.surface(&SURFACE).authority(&authority).path_space(&cross_origin::ROUTING_PATHS);
     let app = Arc::new(App { index, authority, kernel, anyone: ANYONE.into() });
     let groups: [fn(Routes) -> Routes; GROUPS.len()] = [
         resolve::routes,

@@ -38,6 +38,7 @@ mod sqs;
 mod surface;
 mod tls;
 mod tokens;
+mod unmatched;
 mod upgrade;
 mod web_page;
 mod websocket;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use axum::extract::{MatchedPath, Request};
+use axum::Router;
+use axum::extract::Request;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, on};
-use axum::{Extension, Router};
 use hashbrown::HashMap;
 use http::request::Parts;
-use http::{Method, StatusCode, Uri};
+use http::{Method, Uri};
 use prometheus_client::metrics::counter::Counter;
 use ron_auth::Authority;
 use ron_cells::DrainGuard;
@@ -22,13 +22,14 @@ use tower::Service as _;
 
 use crate::admission::SharedShares;
 use crate::call::Call;
-use crate::guard::{Answering, Guarded, RouteState, not_found};
+use crate::guard::{Answering, Guarded, RouteState};
 use crate::limits::HttpLimits;
 use crate::openapi;
 use crate::operation::Operation;
-use crate::problem::{Counted, Problem};
+use crate::problem::Counted;
 use crate::recognition::{AnyoneRecognizer, Recognizer, TokenRecognizer};
 use crate::surface::Surface;
+use crate::unmatched::{PathSpace, Unmatched};
 
 /// The HTTP methods a route may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +132,7 @@ pub struct ApiBuilder {
     names: Vec<String>,
     surfaces: Vec<&'static Surface>,
     operations: Vec<&'static Operation>,
+    spaces: Vec<&'static PathSpace>,
     router: Router,
     plain: PlainRoutes,
 }
@@ -155,7 +157,7 @@ pub struct Api {
 type PlainRoutes = HashMap<&'static str, Vec<(Method, Endpoint)>>;
 
 /// A handler with its layers, its types erased.
-type Endpoint = Box<dyn Fn(Request) -> Answering + Send + Sync>;
+pub(crate) type Endpoint = Box<dyn Fn(Request) -> Answering + Send + Sync>;
 
 /// State that all routes and connections of a plane share.
 pub(crate) struct Shared {
@@ -190,9 +192,9 @@ impl ApiBuilder {
         let shares = SharedShares::new(limits.clone(), &metrics);
         let (entrance, own_names) = Default::default();
         let shared = Arc::new(Shared { kernel, limits, metrics, entrance, counters, shares, own_names });
-        let (surfaces, operations) = (Vec::new(), Vec::new());
+        let (surfaces, operations, spaces) = (Vec::new(), Vec::new(), Vec::new());
         let (router, plain) = (Router::new(), PlainRoutes::new());
-        ApiBuilder { shared, authority: None, names: Vec::new(), surfaces, operations, router, plain }
+        ApiBuilder { shared, authority: None, names: Vec::new(), surfaces, operations, spaces, router, plain }
     }
 
     /// What callers of the plane share, for other planes of the node: there is one share for each, wherever it asks.
@@ -216,6 +218,12 @@ impl ApiBuilder {
     /// Adds a surface. Its operations are to follow, all of them: what is declared is what is described.
     pub fn surface(mut self, surface: &'static Surface) -> Self {
         self.surfaces.push(surface);
+        self
+    }
+
+    /// Below a prefix, refuses what no route has in the words of the protocol that the paths belong to.
+    pub(crate) fn path_space(mut self, space: &'static PathSpace) -> Self {
+        self.spaces.push(space);
         self
     }
 
@@ -286,17 +294,16 @@ impl ApiBuilder {
     ///
     /// Panics if a surface declares an operation that it did not mount.
     pub fn build(self) -> Api {
-        let ApiBuilder { shared, names, surfaces, operations, router, plain, .. } = openapi::describe(self);
+        let ApiBuilder { shared, names, surfaces, operations, spaces, router, plain, .. } = openapi::describe(self);
         for declared in surfaces.iter().flat_map(|surface| surface.operations) {
             let is_mounted = operations.iter().any(|mounted| std::ptr::eq(*mounted, *declared));
             assert!(is_mounted, "{} {} is not mounted", declared.spec.method.name(), declared.spec.pattern);
         }
-        let unmatched = Arc::new(RouteState::unmatched(Arc::clone(&shared)));
-        let claims = claims(&operations);
-        let other_method = move |uri: Uri, route| std::future::ready(method_not_allowed(&claims, &uri, route));
+        let unmatched = Unmatched::new(&shared, &operations, spaces);
+        let no_path = Arc::clone(&unmatched);
         let router = router
-            .fallback(Guarded::new(async || not_found(), Arc::clone(&unmatched)))
-            .method_not_allowed_fallback(Guarded::new(other_method, unmatched));
+            .fallback(move |request: Request| no_path.no_path(request))
+            .method_not_allowed_fallback(move |request: Request| unmatched.no_method(request));
         let (operations, plain, names) = (operations.into(), Arc::new(plain), names.into());
         Api { shared, operations, router, plain, names, is_secured: false, peer: None }
     }
@@ -358,21 +365,6 @@ impl Api {
     pub(crate) async fn answer_to(&self, request: Request) -> axum::response::Response {
         self.shared.entrance.open();
         self.answer(request).await
-    }
-}
-
-/// For each pattern that does not have all its paths, which ones it has.
-type Claims = HashMap<&'static str, fn(&str) -> bool>;
-
-fn claims(operations: &[&'static Operation]) -> Arc<Claims> {
-    let claims = operations.iter().filter_map(|operation| Some((operation.spec.pattern, operation.claims?)));
-    Arc::new(claims.collect())
-}
-
-fn method_not_allowed(claims: &Claims, uri: &Uri, route: Option<Extension<MatchedPath>>) -> Problem {
-    match route.and_then(|Extension(route)| claims.get(route.as_str()).copied()) {
-        Some(claims) if !claims(uri.path()) => not_found(),
-        _ => Problem::schema(StatusCode::METHOD_NOT_ALLOWED, "the route has other methods; see Allow"),
     }
 }
 

@@ -10,6 +10,10 @@ mod cli;
 mod cluster;
 #[path = "operations/cluster_process.rs"]
 mod cluster_process;
+#[path = "index/deadline.rs"]
+mod deadline;
+#[path = "index/first_line.rs"]
+mod first_line;
 #[path = "index/flood.rs"]
 mod flood;
 #[path = "overlay/member.rs"]
@@ -28,12 +32,16 @@ mod process;
 mod refusals;
 #[path = "index/restarts.rs"]
 mod restarts;
+#[path = "index/routers.rs"]
+mod routers;
 #[path = "index/routing.rs"]
 mod routing;
 #[path = "index/stopped.rs"]
 mod stopped;
 #[path = "index/surface.rs"]
 mod surface;
+#[path = "index/traces.rs"]
+mod traces;
 #[path = "index/upstream.rs"]
 mod upstream;
 

@@ -9,14 +9,17 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ron_kernel::clock;
 use svc_index::config::Access;
+use svc_index::words::Outcome;
 
 /// Answers with records: fresh for five minutes. Relay addresses of peers change within hours, so that an old answer
 /// may be shown while a new one is fetched for ten minutes only, and for two days if the node cannot be reached.
 const WITH_RECORDS: &str = "max-age=300, stale-while-revalidate=600, stale-if-error=172800";
-/// Answers without records: somebody may publish at any moment.
+/// Answers of those who looked everywhere and found none: somebody may publish at any moment.
 const WITHOUT_RECORDS: &str = "max-age=15, stale-while-revalidate=60, stale-if-error=3600";
+/// For nobody to keep.
+pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// An answer depends on what its caller can read.
-const VARY: HeaderValue = HeaderValue::from_static("Accept, Accept-Encoding");
+pub(super) const VARY: HeaderValue = HeaderValue::from_static("Accept, Accept-Encoding");
 
 /// Life of an IPNS record that names none.
 const IPNS_TTL_DEFAULT: Duration = Duration::from_secs(60);
@@ -31,10 +34,37 @@ pub(super) fn life(access: Access, how_long: impl std::fmt::Display) -> HeaderVa
     HeaderValue::try_from(format!("{keeper}, {how_long}")).expect("words and numbers")
 }
 
+/// What an answer of the routing API is worth to a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CacheWorth {
+    /// It has records.
+    Records,
+    /// It has none, and there are none that its caller wants.
+    Nothing,
+    /// It has none, and nobody could say whether there are any. The body looks the same as that of `Nothing`, so that
+    /// only this keeps a cache from telling everybody that there are none.
+    Unknown,
+}
+
+impl CacheWorth {
+    /// Of an answer whose search ended like this. Records that a filter left out were found all the same.
+    pub(super) fn of(has_records: bool, outcome: Outcome) -> Self {
+        match (has_records, outcome) {
+            (true, _) => CacheWorth::Records,
+            (false, Outcome::Found | Outcome::Absent) => CacheWorth::Nothing,
+            (false, Outcome::Unknown | Outcome::Degraded) => CacheWorth::Unknown,
+        }
+    }
+}
+
 /// Says how long an answer with or without records may be kept.
-pub(super) fn add_records(headers: &mut HeaderMap, access: Access, has_records: bool) {
-    let how_long = if has_records { WITH_RECORDS } else { WITHOUT_RECORDS };
-    headers.insert(header::CACHE_CONTROL, life(access, how_long));
+pub(super) fn add_records(headers: &mut HeaderMap, access: Access, worth: CacheWorth) {
+    let how_long = match worth {
+        CacheWorth::Records => life(access, WITH_RECORDS),
+        CacheWorth::Nothing => life(access, WITHOUT_RECORDS),
+        CacheWorth::Unknown => NO_STORE,
+    };
+    headers.insert(header::CACHE_CONTROL, how_long);
     headers.insert(header::VARY, VARY);
     add_time(headers, header::LAST_MODIFIED, clock::unix_millis());
 }
@@ -51,7 +81,7 @@ pub(super) fn add_ipns(
     add_time(headers, header::LAST_MODIFIED, now_ms);
     let left = Duration::from_millis(valid_until_ms.saturating_sub(now_ms)).as_secs();
     if left == 0 {
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(header::CACHE_CONTROL, NO_STORE);
         return;
     }
     let fresh = ttl.unwrap_or(IPNS_TTL_DEFAULT).as_secs().min(left);
@@ -143,14 +173,18 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_records_is_soon_asked_for_again() {
-        let life = |has_records| {
+    fn an_answer_without_records_is_soon_asked_for_again_and_one_that_nobody_could_give_at_once() {
+        let life = |has_records, outcome| {
             let mut headers = HeaderMap::new();
-            add_records(&mut headers, Access::Public, has_records);
+            add_records(&mut headers, Access::Public, CacheWorth::of(has_records, outcome));
             headers[header::CACHE_CONTROL].to_str().expect("text").to_owned()
         };
-        assert!(life(true).contains("max-age=300,"));
-        assert!(life(false).contains("max-age=15,"));
+        assert!(life(true, Outcome::Found).contains("max-age=300,"));
+        assert!(life(false, Outcome::Absent).contains("max-age=15,"));
+        assert!(life(false, Outcome::Found).contains("max-age=15,"), "a filter left out what was found");
+        for nobody_could_say in [Outcome::Unknown, Outcome::Degraded] {
+            assert_eq!(life(false, nobody_could_say), "no-store");
+        }
     }
 
     #[test]

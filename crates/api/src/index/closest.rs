@@ -7,6 +7,7 @@ use http::HeaderMap;
 use ron_store::{ContentId, Key, PeerId};
 use ron_types::Kind;
 use ron_types::limits::index::{CLOSEST_AT_ONCE_MAX, CLOSEST_PEERS_MAX};
+use svc_index::words::Outcome;
 
 use super::cross_origin::{PageMethods, READ_ERRORS};
 use super::filters::Filters;
@@ -62,9 +63,11 @@ async fn closest(
     let found = app.index.closest_peers(&admitted.tenant, position, CLOSEST_PEERS_MAX).await;
     let shown = found.into_iter().filter_map(|near| words(&filters, &near.peer, near.addrs, Vec::new()));
     let shown: Vec<_> = shown.collect();
+    // What the node knows of its network is all that is asked for, so that nobody is an answer.
+    let outcome = Outcome::Found;
     match negotiated.form {
-        Form::Json => Ok(document(Envelope::Peers(shown), &admitted, negotiated)),
-        Form::Ndjson => Ok(streamed(stream::iter(shown), admitted, negotiated).await),
+        Form::Json => Ok(document(Envelope::Peers(shown), outcome, &admitted, negotiated)),
+        Form::Ndjson => Ok(streamed(stream::iter(shown), || outcome, admitted, negotiated).await),
     }
 }
 

@@ -1,13 +1,17 @@
 //! What browsers must be told before a page of somebody else may read an answer of the routing API.
 
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
+use super::caching;
 use crate::error_format::{ErrorFormat, ErrorFormats, ProblemJson, RefusedRequest};
 use crate::problem::Problem;
+use crate::unmatched::PathSpace;
 
 /// Seconds for which a browser need not ask again whether it may ask.
 const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("86400");
+/// Headers that a page may send: its token where the node asks for one, and the type of what it puts.
+const ALLOWED: HeaderValue = HeaderValue::from_static("Accept, Authorization, Content-Type");
 /// Headers of answers that a page may read beside those every page may.
 const EXPOSED: HeaderValue = HeaderValue::from_static("ETag, Retry-After, X-Corr-Id");
 
@@ -42,7 +46,7 @@ pub(super) fn preflight(methods: PageMethods) -> Response {
     let mut response = Response::default();
     let headers = response.headers_mut();
     add(headers, methods);
-    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("Accept, Content-Type"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, ALLOWED);
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
     // Browsers ask this before a page of the web reaches an address of a private network.
     headers.insert(PRIVATE_NETWORK, HeaderValue::from_static("true"));
@@ -60,6 +64,15 @@ pub(super) static READ_ERRORS: ErrorFormats = ErrorFormats { all: &[&READ_PROBLE
 /// Refusals of paths that can be put to.
 pub(super) static PUT_ERRORS: ErrorFormats = ErrorFormats { all: &[&PUT_PROBLEMS], choose: |_| &PUT_PROBLEMS };
 
+/// Every path of the routing API. Its clients tell a router that does not know a question (400, 501) from one that
+/// knows of nothing, which 404 would be to them.
+pub(super) static ROUTING_PATHS: PathSpace = PathSpace {
+    prefix: "/routing/v1",
+    unknown_path: StatusCode::BAD_REQUEST,
+    other_method: StatusCode::NOT_IMPLEMENTED,
+    error_formats: &READ_ERRORS,
+};
+
 impl ErrorFormat for OpenProblems {
     fn media_type(&self) -> &'static str {
         ProblemJson.media_type()
@@ -67,7 +80,11 @@ impl ErrorFormat for OpenProblems {
 
     fn write(&self, problem: &Problem, request: &RefusedRequest<'_>) -> Response {
         let mut response = ProblemJson.write(problem, request);
-        add(response.headers_mut(), self.0);
+        let headers = response.headers_mut();
+        add(headers, self.0);
+        // Some statuses may be kept by a cache that is told nothing.
+        headers.insert(header::CACHE_CONTROL, caching::NO_STORE);
+        headers.insert(header::VARY, caching::VARY);
         response
     }
 }

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use super::encoding::bytes_of;
 use super::providers::{RECORD_BYTES_MAX, status};
 use super::resolve::ResolveQuery;
-use super::words::{ChangeWords, NameWords};
+use super::words::{AskWords, ChangeWords, NameWords};
 use super::{App, Asker, READERS, Routes, caching, content_of, watch};
 use crate::extract::{Json, Path, Query};
 use crate::handler::{HandlerResult, with};
@@ -67,6 +67,10 @@ pub(super) struct GetNameAnswer {
     source: &'static str,
     /// Milliseconds since it was found out.
     age_ms: u64,
+    /// Targets that were not asked because they keep failing.
+    open_targets: usize,
+    /// Everybody who was asked, in order, and how that ended; empty if nobody was.
+    course: Vec<AskWords>,
 }
 
 /// What the name is to stand for: fields that the node signs, or `record_b64` alone.
@@ -125,8 +129,13 @@ async fn get(
     let found = app.index.name_get(&admitted.tenant, name, options).await?;
     let Some(record) = &found.record else { return Err(missing(&found).into()) };
     let etag = format!("\"{}\"", &blake3::hash(&record.encode()).to_hex()[..32]);
-    let answer =
-        GetNameAnswer { name: NameWords::of(record), source: found.source.as_str(), age_ms: age_ms(found.age) };
+    let answer = GetNameAnswer {
+        name: NameWords::of(record),
+        source: found.source.as_str(),
+        age_ms: age_ms(found.age),
+        open_targets: found.open_targets,
+        course: found.course.iter().map(AskWords::of).collect(),
+    };
     let mut response = Json(answer).into_response();
     let life = caching::life(admitted.access, format_args!("max-age={}", found.fresh_for.as_secs()));
     response.headers_mut().insert(header::CACHE_CONTROL, life);

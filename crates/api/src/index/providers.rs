@@ -1,6 +1,6 @@
 //! Who has some content: asked for, and published.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -12,14 +12,14 @@ use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_index::ProviderStream;
 use svc_index::capabilities::PUBLISH;
-use svc_index::words::{ProviderOffer, PublishOutcome, RankedProvider};
+use svc_index::words::{Outcome, ProviderOffer, PublishOutcome, RankedProvider};
 use utoipa::ToSchema;
 
 use super::encoding::bytes_of;
 use super::lines::{self, LINES_BYTES_MAX, LineLimits};
 use super::negotiation::{Form, Negotiated};
 use super::resolve::ResolveQuery;
-use super::words::{ContentWords, ProviderWords};
+use super::words::{AskWords, ContentWords, ProviderWords, milliseconds};
 use super::{App, Asker, READERS, Routes, content_of};
 use crate::extract::{Json, Path, Query};
 use crate::handler::{HandlerResult, with};
@@ -81,8 +81,14 @@ pub(super) struct ProvidersAnswer {
     source: &'static str,
     /// Milliseconds since it was found out.
     age_ms: u64,
+    /// Milliseconds that the answer took.
+    took_ms: f64,
+    /// Targets that were not asked because they keep failing.
+    open_targets: usize,
     /// Those who have it, best first.
     providers: Vec<ProviderWords>,
+    /// Everybody who was asked, in order, and how that ended; empty if nobody was.
+    course: Vec<AskWords>,
 }
 
 /// Who has the content: fields that the node signs, or `record_b64` alone.
@@ -144,7 +150,8 @@ async fn providers(
         Form::Ndjson => {
             let found = app.index.providers_stream(&admitted.tenant, content, options).await?;
             let limits = LineLimits { lines_max: options.max, bytes_max: LINES_BYTES_MAX };
-            let words = provider_items(found).await?.map(move |provider| {
+            let (providers, _end) = provider_items(found).await?;
+            let words = providers.map(move |provider| {
                 // Held until the last line is sent.
                 let _held = &admitted;
                 ProviderWords::ranked(&provider)
@@ -158,6 +165,9 @@ async fn providers(
                 outcome: resolution.providers_outcome.as_str(),
                 source: resolution.source.as_str(),
                 age_ms: resolution.age.as_millis() as u64,
+                took_ms: milliseconds(resolution.took),
+                open_targets: resolution.open_targets,
+                course: resolution.course.iter().map(AskWords::of).collect(),
                 providers: resolution.providers.iter().take(options.max).map(ProviderWords::ranked).collect(),
             })
             .into_response()
@@ -172,14 +182,31 @@ async fn providers(
 /// The providers of a search as they become known. The first is waited for: until then a refusal can be told.
 pub(super) async fn provider_items(
     mut found: ProviderStream,
-) -> Result<impl Stream<Item = RankedProvider> + Send, Error> {
+) -> Result<(impl Stream<Item = RankedProvider> + Send, SearchEnd), Error> {
     let first = found.next().await?;
-    let rest = stream::unfold(found, |mut found| async {
+    let end = SearchEnd::default();
+    let rest = stream::unfold((found, end.clone()), |(mut found, end)| async {
         // Whatever breaks it off later, the lines that were sent stay true.
-        let next = found.next().await.ok().flatten()?;
-        Some((next, found))
+        match found.next().await {
+            Ok(Some(next)) => Some((next, (found, end))),
+            _ => {
+                let _ = end.0.set(found.outcome().unwrap_or(Outcome::Unknown));
+                None
+            }
+        }
     });
-    Ok(stream::iter(first).chain(rest))
+    Ok((stream::iter(first).chain(rest), end))
+}
+
+/// How a search ended, for whoever has read its stream to the end.
+#[derive(Clone, Default)]
+pub(super) struct SearchEnd(Arc<OnceLock<Outcome>>);
+
+impl SearchEnd {
+    /// Nobody can say before the end of the stream.
+    pub(super) fn outcome(&self) -> Outcome {
+        self.0.get().copied().unwrap_or(Outcome::Unknown)
+    }
 }
 
 async fn publish(app: Arc<App>, asker: Asker, cid: Path<String>, request: Request) -> HandlerResult {

@@ -37,7 +37,7 @@ static RESOLVE: Operation = Operation::get(
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ResolveQuery {
     /// Maximum providers in the answer.
-    #[schema(minimum = 1, maximum = 1000)]
+    #[schema(minimum = 1, maximum = 64)]
     max: Option<usize>,
     /// Ask the network, whatever the node knows.
     fresh: bool,
@@ -151,5 +151,24 @@ impl Made {
         text.push(b',');
         text.extend_from_slice(&finding[1..]);
         text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use utoipa::PartialSchema as _;
+
+    use super::super::batch::ResolveBatchRequest;
+    use super::*;
+
+    #[test]
+    fn the_description_names_the_maximum_that_the_node_holds_to() {
+        let asks = |max| ResolveQuery { max: Some(max), ..ResolveQuery::default() }.options().is_ok();
+        assert!(asks(PROVIDERS_MAX) && !asks(PROVIDERS_MAX + 1) && asks(1) && !asks(0));
+        for schema in [ResolveQuery::schema(), ResolveBatchRequest::schema()] {
+            let schema = serde_json::to_value(&schema).expect("JSON");
+            let max = &schema["properties"]["max"];
+            assert_eq!((max["minimum"].as_u64(), max["maximum"].as_u64()), (Some(1), Some(PROVIDERS_MAX as u64)));
+        }
     }
 }

@@ -12,9 +12,10 @@ use ron_types::Kind;
 use ron_types::limits::index::PROVIDERS_MAX;
 use serde::{Deserialize, Serialize};
 use svc_index::config::Access;
-use svc_index::words::ResolveOptions;
+use svc_index::words::{Outcome, ResolveOptions};
 use utoipa::ToSchema;
 
+use super::caching::CacheWorth;
 use super::cross_origin::{PageMethods, READ_ERRORS};
 use super::filters::Filters;
 use super::lines::{self, LINES_BYTES_MAX, LineLimits};
@@ -138,18 +139,20 @@ async fn providers(
                 let words = words(&filters, &record.peer, record.addrs.clone(), record.protocols.clone())?;
                 seen.insert(record.peer).then_some(words)
             });
-            Ok(document(Envelope::Providers(shown.take(JSON_RECORDS_MAX).collect()), &admitted, negotiated))
+            let shown = shown.take(JSON_RECORDS_MAX).collect();
+            Ok(document(Envelope::Providers(shown), resolution.providers_outcome, &admitted, negotiated))
         }
         Form::Ndjson => {
             let found = app.index.providers_stream(&admitted.tenant, content, options()).await?;
             let mut seen = HashSet::new();
-            let shown = provider_items(found).await?.filter_map(move |provider| {
+            let (providers, end) = provider_items(found).await?;
+            let shown = providers.filter_map(move |provider| {
                 let record = provider.record;
                 let words = words(&filters, &record.peer, record.addrs, record.protocols);
                 // Whoever is vouched for and speaks for itself as well is one provider.
                 std::future::ready(words.filter(|_| seen.insert(record.peer)))
             });
-            Ok(streamed(Box::pin(shown), admitted, negotiated).await)
+            Ok(streamed(Box::pin(shown), || end.outcome(), admitted, negotiated).await)
         }
     }
 }
@@ -166,10 +169,11 @@ async fn peers(
     let negotiated = Negotiated::of(&headers)?;
     let admitted = app.admit(&asker, &peer.to_string())?;
     let found = app.index.peer(&admitted.tenant, peer, options()).await?;
+    let outcome = found.outcome;
     let shown = found.record.and_then(|record| words(&filters, &record.peer, record.addrs, Vec::new()));
     match negotiated.form {
-        Form::Json => Ok(document(Envelope::Peers(shown.into_iter().collect()), &admitted, negotiated)),
-        Form::Ndjson => Ok(streamed(stream::iter(shown), admitted, negotiated).await),
+        Form::Json => Ok(document(Envelope::Peers(shown.into_iter().collect()), outcome, &admitted, negotiated)),
+        Form::Ndjson => Ok(streamed(stream::iter(shown), || outcome, admitted, negotiated).await),
     }
 }
 
@@ -190,28 +194,35 @@ pub(super) fn words(
     Some(PeerWords { schema: "peer", id: peer.to_string(), addrs, protocols })
 }
 
-pub(super) fn document(envelope: Envelope, admitted: &Admitted, negotiated: Negotiated) -> Response {
+pub(super) fn document(envelope: Envelope, outcome: Outcome, admitted: &Admitted, negotiated: Negotiated) -> Response {
     let (Envelope::Providers(records) | Envelope::Peers(records)) = &envelope;
-    let has_records = !records.is_empty();
+    let worth = CacheWorth::of(!records.is_empty(), outcome);
     let text = serde_json::to_vec(&envelope).expect("strings can be written");
     let mut response = Response::default();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(Form::Json.media_type()));
     let body = lines::whole(headers, text, negotiated.is_gzip);
-    add_headers(headers, admitted.access, has_records);
+    add_headers(headers, admitted.access, worth);
     *response.body_mut() = Body::from(body);
     response
 }
 
-/// Lines as they become known. The first is waited for, because the headers say whether there is any.
-pub(super) async fn streamed<S>(shown: S, admitted: Admitted, negotiated: Negotiated) -> Response
+/// Lines as they become known. The first is waited for, because the headers say whether there is any, and where there
+/// is none what that is worth: `outcome` is asked once the lines have ended.
+pub(super) async fn streamed<S>(
+    shown: S,
+    outcome: impl FnOnce() -> Outcome,
+    admitted: Admitted,
+    negotiated: Negotiated,
+) -> Response
 where
     S: Stream<Item = PeerWords> + Send + Unpin + 'static,
 {
     // Asked again after its end where there is no first.
     let mut shown = shown.fuse();
     let first = shown.next().await;
-    let (has_records, access) = (first.is_some(), admitted.access);
+    let worth = first.as_ref().map_or_else(|| CacheWorth::of(false, outcome()), |_| CacheWorth::Records);
+    let access = admitted.access;
     let all = stream::iter(first).chain(shown).map(move |words| {
         // The address of the caller has a question less until the last line is sent.
         let _held = &admitted;
@@ -219,12 +230,12 @@ where
     });
     let limits = LineLimits { lines_max: NDJSON_RECORDS_MAX, bytes_max: LINES_BYTES_MAX };
     let mut response = lines::response(Box::pin(all), limits, negotiated.is_gzip);
-    add_headers(response.headers_mut(), access, has_records);
+    add_headers(response.headers_mut(), access, worth);
     response
 }
 
-fn add_headers(headers: &mut HeaderMap, access: Access, has_records: bool) {
-    caching::add_records(headers, access, has_records);
+fn add_headers(headers: &mut HeaderMap, access: Access, worth: CacheWorth) {
+    caching::add_records(headers, access, worth);
     cross_origin::add(headers, PageMethods::Read);
 }
 
@@ -264,14 +275,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn headers_tell_whether_there_is_anything() {
+    async fn headers_tell_whether_there_is_anything_and_whether_anybody_could_say() {
         let negotiated = Negotiated { form: Form::Ndjson, is_gzip: false };
         let admitted = || Admitted { tenant: "x".into(), access: Access::Public, _slot: None };
-        for (records, life) in [(vec![shown(&[], &[])], "max-age=300"), (Vec::new(), "max-age=15")] {
+        for (records, outcome, life) in [
+            (vec![shown(&[], &[])], Outcome::Found, "max-age=300"),
+            (Vec::new(), Outcome::Absent, "max-age=15"),
+            (Vec::new(), Outcome::Unknown, "no-store"),
+            (Vec::new(), Outcome::Degraded, "no-store"),
+        ] {
             let count = records.len();
             // As searches are: it must not be asked again after its end.
             let records = stream::unfold(records, |mut left| async move { left.pop().map(|next| (next, left)) });
-            let response = streamed(Box::pin(records), admitted(), negotiated).await;
+            let response = streamed(Box::pin(records), || outcome, admitted(), negotiated).await;
             let header = |name: &str| response.headers()[name].to_str().expect("text").to_owned();
             assert!(header("cache-control").contains(life));
             assert_eq!((header("access-control-allow-origin"), header("content-type")), ("*".into(), NDJSON.into()));

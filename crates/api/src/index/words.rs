@@ -347,6 +347,6 @@ const fn end(end: AskEnd) -> &'static str {
 }
 
 /// Milliseconds with three digits behind the point: more is noise.
-fn milliseconds(time: std::time::Duration) -> f64 {
+pub(super) fn milliseconds(time: std::time::Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }

@@ -56,6 +56,7 @@ const HELD: &[(&str, &[Holder])] = &[
             Test(LIMITS, "every_request_ends_at_its_deadline", Ci),
             Test(LIMITS, "a_request_that_waits_for_a_worker_ends_at_its_deadline_too", Ci),
             Test(INDEX_HEDGING, "the_deadline_holds_whatever_peers_do", Ci),
+            Test(INDEX_DEADLINE, "twelve_routers_are_silent_and_a_lookup_ends_at_its_deadline", Ci),
         ],
     ),
     (
@@ -173,6 +174,7 @@ const REWARDER_POSTGRES: &str = "crates/macronode/tests/rewarder/postgres.rs";
 const REWARDER_SERVICE: &str = "crates/rewarder/src/service/tests.rs";
 const OVERLAY_STOPPED: &str = "crates/macronode/tests/overlay/stopped.rs";
 const INDEX_HEDGING: &str = "crates/index/tests/index/hedging.rs";
+const INDEX_DEADLINE: &str = "crates/macronode/tests/index/deadline.rs";
 const INDEX_PRESSURE: &str = "crates/index/tests/index/pressure.rs";
 const INDEX_FLOOD: &str = "crates/macronode/tests/index/flood.rs";
 const INDEX_STOPPED: &str = "crates/macronode/tests/index/stopped.rs";

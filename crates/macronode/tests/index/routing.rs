@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use testkit::Reply;
 
 use crate::member::Member;
-use crate::node::{ABC_CID, PEER, alone, open, provide_abc};
+use crate::node::{ABC_CID, PEER, SERVICES, alone, open, provide_abc};
+use crate::routers::{Router, upstreams};
 
 const NDJSON: (&str, &str) = ("accept", "application/x-ndjson");
 
@@ -103,6 +104,62 @@ async fn nothing_is_an_answer_and_nonsense_is_refused() {
 }
 
 #[tokio::test]
+async fn what_nobody_could_say_is_kept_by_no_cache() {
+    let routers = [Router::silent().await];
+    let mut node = Member::running(SERVICES);
+    node.configure(&upstreams(&routers));
+    node.start().await;
+    let name = "/ipns/k51qzi5uqu5dlvj2baxnqndepeb86cbk3ng7n3i46uzyxzyqj2xjonzllnv0v8";
+    for (path, headers, body) in [
+        (format!("/providers/{ABC_CID}"), &[][..], "{\"Providers\":[]}"),
+        (format!("/providers/{ABC_CID}"), &[NDJSON], ""),
+        (name.to_owned(), &[], "no record of this name is known\n"),
+    ] {
+        let reply = get(&node, &path, headers).await;
+        assert_eq!((reply.status, reply.text().as_str()), (200, body), "{path}");
+        assert_eq!(reply.header("cache-control"), "no-store", "{path}");
+        assert!(is_open_to_pages(&reply) && reply.header("vary").contains("Accept"), "{path}");
+    }
+    assert!(routers[0].asked() > 0);
+    // Routers are not asked for peers, so that the network of this node alone has its say: nobody.
+    let nowhere = get(&node, &format!("/peers/{PEER}"), &[]).await;
+    assert!(nowhere.header("cache-control").starts_with("public, max-age=15, "));
+}
+
+#[tokio::test]
+async fn every_refusal_can_be_read_by_a_page() {
+    let node = alone().await;
+    let page = [("origin", "https://page.example"), ("sec-fetch-site", "cross-site")];
+    let token = ("authorization", "Bearer nonsense");
+    let providers = format!("/routing/v1/providers/{ABC_CID}");
+    let long = format!("/routing/v1/providers/{}", "b".repeat(40_000));
+    for (method, path, headers, status) in [
+        (Method::GET, "/routing/v1", &page[..], 400),
+        (Method::GET, "/routing/v1/", &page, 400),
+        (Method::GET, "/routing/v1/nothing/here", &page, 400),
+        (Method::OPTIONS, "/routing/v1/nothing/here", &page, 400),
+        (Method::PUT, "/routing/v1/providers", &page, 400),
+        (Method::GET, "/routing/v1/providers/", &page, 501),
+        (Method::PUT, &providers, &page, 501),
+        (Method::DELETE, &format!("/routing/v1/ipns/{PEER}"), &page, 501),
+        (Method::POST, &format!("/routing/v1/dht/closest/peers/{PEER}"), &page, 501),
+        (Method::GET, &providers, &[page[0], token], 401),
+        (Method::GET, &providers, &[page[0], ("accept", "text/html")], 400),
+        (Method::GET, &long, &page, 431),
+    ] {
+        let reply = open(&node, method.clone(), path, headers, "").await;
+        assert_eq!(reply.status, status, "{method} {path:.60}: {}", reply.text());
+        assert!(is_open_to_pages(&reply), "{method} {path:.60}: {:?}", reply.headers);
+        assert_eq!(reply.header("cache-control"), "no-store", "{method} {path:.60}");
+        assert_eq!(reply.header("content-type"), "application/problem+json", "{method} {path:.60}");
+    }
+    // Elsewhere nothing has changed.
+    assert_eq!(open(&node, Method::GET, "/routing/v10", &[], "").await.status, 404);
+    assert_eq!(open(&node, Method::GET, "/routing", &page, "").await.status, 403);
+    assert_eq!(open(&node, Method::DELETE, &format!("/resolve/{ABC_CID}"), &[], "").await.status, 405);
+}
+
+#[tokio::test]
 async fn pages_of_others_may_ask_here_and_nowhere_else() {
     let node = alone().await;
     let page = [("origin", "https://page.example"), ("sec-fetch-site", "cross-site")];
@@ -118,6 +175,9 @@ async fn pages_of_others_may_ask_here_and_nowhere_else() {
     ] {
         let preflight = open(&node, Method::OPTIONS, &path, &page, "").await;
         assert_eq!((preflight.status, preflight.header("access-control-allow-methods")), (200, methods), "{path}");
+        // A page needs the first where the node asks for a token, and the second to put a record.
+        let allowed = preflight.header("access-control-allow-headers");
+        assert!(allowed.contains("Authorization") && allowed.contains("Content-Type"), "{path}: {allowed}");
     }
 }
 

@@ -37,6 +37,13 @@ pub struct Sought {
     pub answered: Vec<u32>,
 }
 
+impl Sought {
+    /// What is known after a second look: the better record of both, and the end of the first, whose answer was given.
+    pub fn upgraded(self, wide: Sought) -> Sought {
+        Sought { best: better(self.best, wide.best), ..self }
+    }
+}
+
 /// A reply on its way: the event for the lookup, and the best record in it that is valid and about the key.
 struct Reply {
     target: u32,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ron_lookup::Conclusion;
+use ron_store::Record;
 
 use super::churn::{self, ChurnCounts};
 use super::client::{Client, Sought};
@@ -18,8 +19,12 @@ const CLIENTS: usize = 8;
 const ABSENT_PERCENT: u64 = 20;
 /// Names that a liar stands beside, in a network with liars.
 const ECLIPSED: usize = 5;
-/// Answers wanted where some may be old: with one, the first liar with an old record would win.
-const QUORUM_AMONG_LIARS: usize = 3;
+/// Answers that end a lookup: a node takes the first good one, whoever gives it.
+const FIRST: usize = 1;
+/// Answers that end the look in the background, which wants to hear all of the nearest.
+const WIDE: usize = usize::MAX;
+/// Of so many lookups whose first answer was the newest record, one is followed by a look in the background.
+const UPGRADES_EVERY: usize = 8;
 /// Of a hundred nodes, those that leave in an hour.
 const CHURN_PERCENT: u64 = 30;
 
@@ -68,8 +73,9 @@ pub fn run_dht(scenario: DhtScenario, world: &World, settings: DhtSettings) -> D
     } else {
         ChurnCounts::default()
     };
-    let quorum = if scenario == DhtScenario::Liars { QUORUM_AMONG_LIARS } else { 1 };
-    let mut report = look_up(&mut world, &titles, settings.lookups, quorum, &mut rng);
+    // Liars alone make the first answer differ from what all of the nearest say.
+    let upgrades = scenario == DhtScenario::Liars;
+    let mut report = look_up(&mut world, &titles, settings.lookups, upgrades, &mut rng);
     let is_kept =
         |title: &&Title| world.nodes.iter().any(|node| node.is_alive && node.records.contains_key(&title.key));
     report.surviving = (titles.iter().filter(is_kept).count(), titles.len());
@@ -120,7 +126,9 @@ fn clients(world: &World) -> Vec<Client> {
     asking.step_by(step.max(1)).take(CLIENTS).map(|(_, node)| Client::new(*node, world.now_ms)).collect()
 }
 
-fn look_up(world: &mut World, titles: &[Title], lookups: usize, quorum: usize, rng: &mut Rng) -> DhtReport {
+/// Looks names up as the index does: the first valid record is the answer, and where `upgrades` all of the nearest are
+/// asked after it, in the background, for a newer one.
+fn look_up(world: &mut World, titles: &[Title], lookups: usize, upgrades: bool, rng: &mut Rng) -> DhtReport {
     let mut clients = clients(world);
     let mut report = DhtReport { membership: world.membership, nodes: world.alive.len(), ..DhtReport::default() };
     let (mut hops, mut took) = (Vec::new(), Vec::new());
@@ -129,16 +137,29 @@ fn look_up(world: &mut World, titles: &[Title], lookups: usize, quorum: usize, r
         let is_absent = rng.percent(ABSENT_PERCENT);
         let title = &titles[rng.between(0, titles.len() as u64 - 1) as usize];
         let key = if is_absent { random_position(rng) } else { title.key };
-        let sought = client.look_up(world, key, quorum);
-        report.longest_ms = report.longest_ms.max(sought.took_ms);
+        let first = client.look_up(world, key, FIRST);
+        let (hops_of_first, took_ms) = (first.finished.hops, first.took_ms);
+        let is_first = |record: &Arc<Record>| !is_absent && first.best.as_ref() == Some(record);
+        report.first_stale += usize::from(is_first(&title.older));
+        report.wrong += title.forged.iter().filter(|forged| is_first(forged)).count();
+        report.longest_ms = report.longest_ms.max(first.took_ms);
+        // Nothing is newer than the newest: after such an answer some looks suffice, to see that none makes it worse.
+        let is_looked_at = is_first(&title.older) || number % UPGRADES_EVERY == 0;
+        let sought = if upgrades && first.best.is_some() && is_looked_at {
+            let wide = client.look_up(world, key, WIDE);
+            report.longest_ms = report.longest_ms.max(wide.took_ms);
+            first.upgraded(wide)
+        } else {
+            first
+        };
         if is_absent {
             report.absent_lookups += 1;
             report.absent += usize::from(sought.finished.conclusion == Conclusion::Absent);
             report.invented += usize::from(sought.best.is_some());
         } else {
             count(&mut report, title, &sought);
-            hops.push(sought.finished.hops);
-            took.push(sought.took_ms);
+            hops.push(hops_of_first);
+            took.push(took_ms);
         }
     }
     (report.hops, report.took_ms) = (percentiles(&hops), percentiles(&took));
