@@ -107,14 +107,14 @@ pub struct Counts {
 }
 
 impl Core {
-    /// An engine without lanes. `me` is this node as an origin, `epoch` its life (wall-clock milliseconds at its start,
+    /// An engine without lanes. `me` is this node as an origin, `epoch` its life (wall-clock milliseconds at `now`,
     /// greater than in any life before), `seed` what its choices among peers are drawn from.
-    pub fn new(config: CoreConfig, me: Origin, epoch: u64, seed: u64) -> Self {
+    pub fn new(now: Micros, config: CoreConfig, me: Origin, epoch: u64, seed: u64) -> Self {
         let shared = Shared {
             config,
             me,
             epoch,
-            started_at: None,
+            started_at: now,
             peers: Peers::default(),
             totals: Totals::default(),
             partial_shares: HashMap::new(),
@@ -129,7 +129,6 @@ impl Core {
 
     /// A session to a peer is up. False if the peer is up already, or there are as many as there may be.
     pub fn peer_up<S: Shell>(&mut self, now: Micros, peer: Peer, shell: &mut S) -> bool {
-        self.shared.started_at.get_or_insert(now);
         let Some(session) = self.shared.peers.join(now, peer, &self.shared.config) else { return false };
         for lane in self.lanes.iter_mut().flatten() {
             lane.peer_up(&self.shared, now, session);
@@ -157,7 +156,6 @@ impl Core {
         message: Message,
         shell: &mut S,
     ) -> Result<(), Misbehaviour> {
-        self.shared.started_at.get_or_insert(now);
         let session = self.shared.peers.session(peer).ok_or(Misbehaviour::UnknownPeer)?;
         let Some(at) = self.lane_of(now, session, &message, shell)? else { return Ok(()) };
         let Some(lane) = &mut self.lanes[at] else { return Ok(()) };
@@ -247,7 +245,6 @@ impl Core {
         payload: &Bytes,
         shell: &mut S,
     ) -> Result<Published, PublishError> {
-        self.shared.started_at.get_or_insert(now);
         if payload.len() > MESSAGE_BYTES_MAX {
             return Err(PublishError::TooLarge { max: MESSAGE_BYTES_MAX });
         }
@@ -276,7 +273,6 @@ impl Core {
         if now < self.next_at {
             return self.next_at;
         }
-        self.shared.started_at.get_or_insert(now);
         let mut turn = Turn { now, shared: &mut self.shared, shell };
         let mut next_at = Micros::MAX;
         for lane in self.lanes.iter_mut().flatten() {

@@ -35,8 +35,8 @@ pub(crate) struct Shared {
     pub(crate) config: CoreConfig,
     pub(crate) me: Origin,
     pub(crate) epoch: u64,
-    /// Time of the first event: the wall clock stood at `epoch` then.
-    pub(crate) started_at: Option<Micros>,
+    /// When the core was made: the wall clock stood at `epoch` then, however late its first event is.
+    pub(crate) started_at: Micros,
     pub(crate) peers: Peers,
     pub(crate) totals: Totals,
     /// Announced bytes of the messages in chunks that are not whole, by who sent the head: by peer and not by session,
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// The wall clock in milliseconds, carried on from the start by the monotonic clock.
     pub(crate) fn wall_ms(&self, now: Micros) -> u64 {
-        self.epoch.saturating_add(now.saturating_sub(self.started_at.unwrap_or(now)) / 1000)
+        self.epoch.saturating_add(now.saturating_sub(self.started_at) / 1000)
     }
 
     /// Refuses an epoch that no clock shows yet: one such would make every true message of its origin stale.

@@ -228,7 +228,7 @@ impl Network {
     fn start(&mut self, node: usize) {
         let epoch = EPOCH_MS + self.now / 1000;
         let seed = self.rng.draw();
-        let core = Core::new(self.settings.config.clone(), Origin(node_id(node)), epoch, seed);
+        let core = Core::new(self.now, self.settings.config.clone(), Origin(node_id(node)), epoch, seed);
         self.nodes[node].core = Some(Box::new(core));
         self.nodes[node].is_alive = true;
         self.nodes[node].lives += 1;

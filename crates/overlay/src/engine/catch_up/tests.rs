@@ -53,7 +53,7 @@ impl Shell for Table<'_> {
 
 impl Rig {
     fn new(config: CoreConfig) -> Rig {
-        Rig { core: Core::new(config, Origin(*me().as_bytes()), 1, 1), table: LaneTable::default(), now: 0 }
+        Rig { core: Core::new(0, config, Origin(*me().as_bytes()), 1, 1), table: LaneTable::default(), now: 0 }
     }
 
     fn publish(&mut self, count: usize, bytes: usize) {
