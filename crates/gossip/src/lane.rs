@@ -61,6 +61,8 @@ pub(crate) struct Lane {
     pub(crate) opened_by: Opener,
     /// When this node last published in it.
     published_at: Option<Micros>,
+    /// When this node last began a life of its own anew because a peer knew a later one.
+    began_anew_at: Option<Micros>,
     due: Micros,
 }
 
@@ -94,6 +96,7 @@ impl Lane {
             used_at: now,
             opened_by,
             published_at: None,
+            began_anew_at: None,
             due: Micros::MAX,
         };
         lane.wake(lane.summary_at);
@@ -235,7 +238,7 @@ impl Lane {
         let entry = RingEntry { origin: at, hops, epoch, seq, from, duplicates: 0, stored };
         turn.shared.totals.ring_bytes += entry.bytes();
         self.ring.push(entry);
-        let relays = hops < turn.shared.config.hops_max;
+        let relays = hops < turn.shared.config.hops_max && turn.shared.is_relayed(turn.now, epoch);
         if push && relays {
             self.push_out(turn, arrival, from != Session::NONE, outcomes);
         } else {
@@ -263,13 +266,8 @@ impl Lane {
         let Some((arrival, entry)) = self.ring.pop() else { return 0 };
         let bytes = entry.bytes();
         shared.totals.ring_bytes -= bytes;
-        if let Some(origin) = self.origins.get_mut(entry.origin)
-            && origin.held.front().is_some_and(|(_, held)| *held == arrival)
-        {
-            origin.held.pop_front();
-            if origin.held.len() < origin.held.capacity() / 4 && origin.held.capacity() > 16 {
-                origin.held.shrink_to(origin.held.len() * 2);
-            }
+        if let Some(origin) = self.origins.get_mut(entry.origin) {
+            origin.let_go(arrival);
         }
         bytes
     }
