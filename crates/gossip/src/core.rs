@@ -8,7 +8,7 @@ use crate::config::CoreConfig;
 use crate::lane::Lane;
 use crate::names::{LaneName, Micros, MsgId, Origin, Peer};
 use crate::peers::{Peers, Session};
-use crate::recall::Recall;
+use crate::recall::{Reached, Recall};
 use crate::ring::RingEntry;
 use crate::rng::Rng;
 use crate::shares::{self, Opener};
@@ -54,6 +54,19 @@ pub struct Trace {
     pub eager: Vec<Peer>,
     /// Peers that get digests now.
     pub lazy: Vec<Peer>,
+}
+
+/// How far an origin has got in a lane at this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its current life.
+    pub epoch: u64,
+    /// Number of the next message; those before it were delivered, told as lost, or before this node's time.
+    pub next: u64,
+    /// This node has known an earlier life.
+    pub is_reborn: bool,
+    /// Messages are being asked for: others may be further.
+    pub is_behind: bool,
 }
 
 /// A message of the ring.
@@ -342,9 +355,14 @@ impl Core {
         })
     }
 
-    /// The current epoch of an origin, and the last number of it that the ring holds; none if it holds nothing of it.
-    pub fn last_held(&self, lane: &LaneName, origin: &Origin) -> Option<(u64, u64)> {
-        self.lane(lane)?.last_held(origin)
+    /// How far an origin has got, whether the ring holds any of it or not; none if nothing came of it, or so long ago
+    /// that it is forgotten.
+    pub fn standing(&self, lane: &LaneName, origin: &Origin) -> Option<Standing> {
+        if let Some(known) = self.lane(lane).and_then(|lane| lane.standing(origin)) {
+            return known;
+        }
+        let Reached { epoch, next } = self.shared.recall.recall(&(lane.flow(), *origin))?;
+        Some(Standing { epoch, next, is_reborn: false, is_behind: false })
     }
 
     /// The first message of a lane, of any origin and epoch, that the ring holds from an arrival on.

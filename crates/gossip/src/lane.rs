@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::FAN_OUT_MAX;
 use crate::budget::Bucket;
-use crate::core::{Held, HeldMessage, Link, Trace};
+use crate::core::{Held, HeldMessage, Link, Standing, Trace};
 use crate::link::LinkState;
 use crate::names::{LaneName, Micros, MsgId, Origin};
 use crate::origin::{Origins, Waiting};
@@ -348,10 +348,16 @@ impl Lane {
         held.filter_map(|(_, arrival)| self.held_at(*arrival))
     }
 
-    /// An origin's life and the last number of it that the ring holds.
-    pub(crate) fn last_held(&self, id: &Origin) -> Option<(u64, u64)> {
+    /// How far an origin has got; none if the lane does not know it, and nothing if it has not begun here.
+    pub(crate) fn standing(&self, id: &Origin) -> Option<Option<Standing>> {
         let origin = self.origins.look_up(id)?;
-        origin.range().map(|(_, last)| (origin.epoch, last))
+        let standing = Standing {
+            epoch: origin.epoch,
+            next: origin.next,
+            is_reborn: origin.is_reborn,
+            is_behind: origin.repair.is_some() || !origin.waiting.is_empty(),
+        };
+        Some(origin.started.then_some(standing))
     }
 
     /// The first message that the ring holds from an arrival on.

@@ -153,6 +153,8 @@ pub(crate) struct OriginState {
     pub(crate) former: Option<Box<Former>>,
     /// The ring may hold messages of earlier lives, which `held` does not name any more.
     pub(crate) had_lives: bool,
+    /// This node has known an earlier life of it.
+    pub(crate) is_reborn: bool,
     pub(crate) waiting: BTreeMap<u64, Waiting>,
     pub(crate) repair: Option<Box<Repair>>,
     /// The last question, so that its answer is not taken for a needless push.
@@ -172,6 +174,7 @@ impl OriginState {
             held: VecDeque::new(),
             former: None,
             had_lives: false,
+            is_reborn: false,
             waiting: BTreeMap::new(),
             repair: None,
             last_asked: None,
@@ -199,6 +202,7 @@ impl OriginState {
     pub(crate) fn begin_life(&mut self, epoch: u64) {
         let before = std::mem::replace(&mut self.epoch, epoch);
         self.next = 1;
+        self.is_reborn |= before > 0;
         if !self.held.is_empty() {
             self.had_lives = true;
             self.former = Some(Box::new(Former { epoch: before, held: std::mem::take(&mut self.held) }));
