@@ -54,8 +54,8 @@ impl Credit {
     }
 
     pub(crate) fn spend(&mut self, now: Micros, bytes: u64) {
-        // A peer tells in steps, so a little is on the way for as long as a lane is quiet; only what is sent from now on
-        // can be late.
+        // A peer tells in steps, so a little is on the way for as long as a lane is quiet; only what is sent from now
+        // on can be late.
         if self.sent == self.acknowledged || self.is_overdue(now) {
             self.acknowledged_at = now;
         }
@@ -68,9 +68,9 @@ impl Credit {
     }
 
     /// The peer's running total: what it grew by was consumed, and never more than what is on the way. So it does not
-    /// matter where the two totals began: either side may have forgotten the lane or begun anew while the session stood,
-    /// and bytes that were forgiven are not waited for again. A total that fell began anew, and was consumed since. A
-    /// peer that lies about it has what it gets from claiming everything: it is sent what its outbox takes.
+    /// matter where the two totals began: either side may have forgotten the lane or begun anew while the session
+    /// stood, and bytes that were forgiven are not waited for again. A total that fell began anew, and was consumed
+    /// since. A peer that lies about it has what it gets from claiming everything: it is sent what its outbox takes.
     pub(crate) fn acknowledge(&mut self, now: Micros, consumed: u64) {
         let grown = consumed.checked_sub(self.their_total).unwrap_or(consumed);
         self.their_total = consumed;

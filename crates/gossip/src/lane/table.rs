@@ -44,8 +44,8 @@ impl Lane {
     ) -> Result<(), Misbehaviour> {
         let me = turn.shared.me;
         turn.shared.check_epoch(turn.now, session, &me, epoch)?;
-        // Anybody can make such a life up, and honest peers pass it on: so nobody is struck for it, and it changes little
-        // however often it is said.
+        // Anybody can make such a life up, and honest peers pass it on: so nobody is struck for it, and it changes
+        // little however often it is said.
         let is_soon = self.began_anew_at.is_some_and(|at| turn.now.saturating_sub(at) < BEGIN_ANEW_EVERY);
         if epoch <= turn.shared.epoch || is_soon || !turn.shared.may_be_own_past(turn.now, epoch) {
             return Ok(());
