@@ -40,7 +40,7 @@ fn core_with(peers: u8) -> (Core, World) {
         lane_frames: Rate { per_second: 0, burst: 0 },
         ..CoreConfig::default()
     };
-    let (mut core, mut world) = (Core::new(config, Origin([0; 32]), 1000, 1), World::default());
+    let (mut core, mut world) = (Core::new(0, config, Origin([0; 32]), 1000, 1), World::default());
     for number in 1..=peers {
         core.peer_up(0, Peer([number; 32]), &mut world);
     }

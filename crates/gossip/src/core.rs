@@ -8,7 +8,7 @@ use crate::config::CoreConfig;
 use crate::lane::Lane;
 use crate::names::{LaneName, Micros, MsgId, Origin, Peer};
 use crate::peers::{Peers, Session};
-use crate::recall::Recall;
+use crate::recall::{Reached, Recall};
 use crate::ring::RingEntry;
 use crate::rng::Rng;
 use crate::shares::{self, Opener};
@@ -54,6 +54,19 @@ pub struct Trace {
     pub eager: Vec<Peer>,
     /// Peers that get digests now.
     pub lazy: Vec<Peer>,
+}
+
+/// How far an origin has got in a lane at this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its current life.
+    pub epoch: u64,
+    /// Number of the next message; those before it were delivered, told as lost, or before this node's time.
+    pub next: u64,
+    /// This node has known an earlier life.
+    pub is_reborn: bool,
+    /// Messages are being asked for: others may be further.
+    pub is_behind: bool,
 }
 
 /// A message of the ring.
@@ -107,14 +120,14 @@ pub struct Counts {
 }
 
 impl Core {
-    /// An engine without lanes. `me` is this node as an origin, `epoch` its life (wall-clock milliseconds at its start,
+    /// An engine without lanes. `me` is this node as an origin, `epoch` its life (wall-clock milliseconds at `now`,
     /// greater than in any life before), `seed` what its choices among peers are drawn from.
-    pub fn new(config: CoreConfig, me: Origin, epoch: u64, seed: u64) -> Self {
+    pub fn new(now: Micros, config: CoreConfig, me: Origin, epoch: u64, seed: u64) -> Self {
         let shared = Shared {
             config,
             me,
             epoch,
-            started_at: None,
+            started_at: now,
             peers: Peers::default(),
             totals: Totals::default(),
             partial_shares: HashMap::new(),
@@ -129,7 +142,6 @@ impl Core {
 
     /// A session to a peer is up. False if the peer is up already, or there are as many as there may be.
     pub fn peer_up<S: Shell>(&mut self, now: Micros, peer: Peer, shell: &mut S) -> bool {
-        self.shared.started_at.get_or_insert(now);
         let Some(session) = self.shared.peers.join(now, peer, &self.shared.config) else { return false };
         for lane in self.lanes.iter_mut().flatten() {
             lane.peer_up(&self.shared, now, session);
@@ -157,7 +169,6 @@ impl Core {
         message: Message,
         shell: &mut S,
     ) -> Result<(), Misbehaviour> {
-        self.shared.started_at.get_or_insert(now);
         let session = self.shared.peers.session(peer).ok_or(Misbehaviour::UnknownPeer)?;
         let Some(at) = self.lane_of(now, session, &message, shell)? else { return Ok(()) };
         let Some(lane) = &mut self.lanes[at] else { return Ok(()) };
@@ -247,7 +258,6 @@ impl Core {
         payload: &Bytes,
         shell: &mut S,
     ) -> Result<Published, PublishError> {
-        self.shared.started_at.get_or_insert(now);
         if payload.len() > MESSAGE_BYTES_MAX {
             return Err(PublishError::TooLarge { max: MESSAGE_BYTES_MAX });
         }
@@ -276,7 +286,6 @@ impl Core {
         if now < self.next_at {
             return self.next_at;
         }
-        self.shared.started_at.get_or_insert(now);
         let mut turn = Turn { now, shared: &mut self.shared, shell };
         let mut next_at = Micros::MAX;
         for lane in self.lanes.iter_mut().flatten() {
@@ -346,9 +355,14 @@ impl Core {
         })
     }
 
-    /// The current epoch of an origin, and the last number of it that the ring holds; none if it holds nothing of it.
-    pub fn last_held(&self, lane: &LaneName, origin: &Origin) -> Option<(u64, u64)> {
-        self.lane(lane)?.last_held(origin)
+    /// How far an origin has got, whether the ring holds any of it or not; none if nothing came of it, or so long ago
+    /// that it is forgotten.
+    pub fn standing(&self, lane: &LaneName, origin: &Origin) -> Option<Standing> {
+        if let Some(known) = self.lane(lane).and_then(|lane| lane.standing(origin)) {
+            return known;
+        }
+        let Reached { epoch, next } = self.shared.recall.recall(&(lane.flow(), *origin))?;
+        Some(Standing { epoch, next, is_reborn: false, is_behind: false })
     }
 
     /// The first message of a lane, of any origin and epoch, that the ring holds from an arrival on.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::FAN_OUT_MAX;
 use crate::budget::Bucket;
-use crate::core::{Held, HeldMessage, Link, Trace};
+use crate::core::{Held, HeldMessage, Link, Standing, Trace};
 use crate::link::LinkState;
 use crate::names::{LaneName, Micros, MsgId, Origin};
 use crate::origin::{Origins, Waiting};
@@ -61,6 +61,8 @@ pub(crate) struct Lane {
     pub(crate) opened_by: Opener,
     /// When this node last published in it.
     published_at: Option<Micros>,
+    /// When this node last began a life of its own anew because a peer knew a later one.
+    began_anew_at: Option<Micros>,
     due: Micros,
 }
 
@@ -94,6 +96,7 @@ impl Lane {
             used_at: now,
             opened_by,
             published_at: None,
+            began_anew_at: None,
             due: Micros::MAX,
         };
         lane.wake(lane.summary_at);
@@ -235,7 +238,7 @@ impl Lane {
         let entry = RingEntry { origin: at, hops, epoch, seq, from, duplicates: 0, stored };
         turn.shared.totals.ring_bytes += entry.bytes();
         self.ring.push(entry);
-        let relays = hops < turn.shared.config.hops_max;
+        let relays = hops < turn.shared.config.hops_max && turn.shared.is_relayed(turn.now, epoch);
         if push && relays {
             self.push_out(turn, arrival, from != Session::NONE, outcomes);
         } else {
@@ -263,13 +266,8 @@ impl Lane {
         let Some((arrival, entry)) = self.ring.pop() else { return 0 };
         let bytes = entry.bytes();
         shared.totals.ring_bytes -= bytes;
-        if let Some(origin) = self.origins.get_mut(entry.origin)
-            && origin.held.front().is_some_and(|(_, held)| *held == arrival)
-        {
-            origin.held.pop_front();
-            if origin.held.len() < origin.held.capacity() / 4 && origin.held.capacity() > 16 {
-                origin.held.shrink_to(origin.held.len() * 2);
-            }
+        if let Some(origin) = self.origins.get_mut(entry.origin) {
+            origin.let_go(arrival);
         }
         bytes
     }
@@ -350,10 +348,16 @@ impl Lane {
         held.filter_map(|(_, arrival)| self.held_at(*arrival))
     }
 
-    /// An origin's life and the last number of it that the ring holds.
-    pub(crate) fn last_held(&self, id: &Origin) -> Option<(u64, u64)> {
+    /// How far an origin has got; none if the lane does not know it, and nothing if it has not begun here.
+    pub(crate) fn standing(&self, id: &Origin) -> Option<Option<Standing>> {
         let origin = self.origins.look_up(id)?;
-        origin.range().map(|(_, last)| (origin.epoch, last))
+        let standing = Standing {
+            epoch: origin.epoch,
+            next: origin.next,
+            is_reborn: origin.is_reborn,
+            is_behind: origin.repair.is_some() || !origin.waiting.is_empty(),
+        };
+        Some(origin.started.then_some(standing))
     }
 
     /// The first message that the ring holds from an arrival on.

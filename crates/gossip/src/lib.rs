@@ -22,7 +22,7 @@ mod turn;
 pub mod wire;
 
 pub use config::CoreConfig;
-pub use core::{Core, Counts, Held, HeldMessage, Link, Trace};
+pub use core::{Core, Counts, Held, HeldMessage, Link, Standing, Trace};
 pub use names::{InvalidId, InvalidLane, LaneName, Micros, MsgId, Origin, Peer, msg_id};
 pub use shell::{
     Delivered, DisconnectReason, Misbehaviour, Outcomes, PublishError, Published, SendOutcome, Shell, SlowConsumer,

@@ -21,9 +21,11 @@ pub(crate) const CREDIT_LEASE: Micros = 2_000_000;
 pub(crate) struct Credit {
     /// Bytes given to the outbox.
     sent: u64,
-    /// Bytes the peer says it consumed.
+    /// Bytes of those that the peer says it consumed, or that are no longer waited for.
     acknowledged: u64,
     acknowledged_at: Micros,
+    /// The peer's running total when it last told it.
+    their_total: u64,
     /// Bytes consumed from the peer.
     received: u64,
     /// Bytes of those that the peer was told.
@@ -52,7 +54,9 @@ impl Credit {
     }
 
     pub(crate) fn spend(&mut self, now: Micros, bytes: u64) {
-        if self.sent == self.acknowledged {
+        // A peer tells in steps, so a little is on the way for as long as a lane is quiet; only what is sent from now
+        // on can be late.
+        if self.sent == self.acknowledged || self.is_overdue(now) {
             self.acknowledged_at = now;
         }
         self.sent += bytes;
@@ -63,9 +67,14 @@ impl Credit {
         self.sent = self.sent.saturating_sub(bytes).max(self.acknowledged);
     }
 
-    /// The peer's running total: never more than what was sent, never less than before.
+    /// The peer's running total: what it grew by was consumed, and never more than what is on the way. So it does not
+    /// matter where the two totals began: either side may have forgotten the lane or begun anew while the session
+    /// stood, and bytes that were forgiven are not waited for again. A total that fell began anew, and was consumed
+    /// since. A peer that lies about it has what it gets from claiming everything: it is sent what its outbox takes.
     pub(crate) fn acknowledge(&mut self, now: Micros, consumed: u64) {
-        self.acknowledged = consumed.min(self.sent).max(self.acknowledged);
+        let grown = consumed.checked_sub(self.their_total).unwrap_or(consumed);
+        self.their_total = consumed;
+        self.acknowledged = self.acknowledged.saturating_add(grown).min(self.sent);
         self.acknowledged_at = now;
     }
 
@@ -186,8 +195,10 @@ mod tests {
         assert!(credit.allows(100, 40) && !credit.allows(100, 41));
         credit.acknowledge(5, 30);
         assert!(credit.allows(100, 70) && !credit.allows(100, 71));
+        credit.acknowledge(5, 30);
+        assert!(!credit.allows(100, 71), "the same again is nothing new");
         credit.acknowledge(5, 10);
-        assert!(!credit.allows(100, 71), "a total never falls");
+        assert!(credit.allows(100, 80) && !credit.allows(100, 81), "a total that fell began anew");
         credit.acknowledge(5, u64::MAX);
         assert!(credit.allows(100, 100), "no more than what was sent");
         credit.spend(6, 100);
@@ -206,6 +217,36 @@ mod tests {
         assert!(credit.is_overdue(11 * CREDIT_LEASE));
         credit.forgive(11 * CREDIT_LEASE);
         assert!(credit.allows(100, 100) && !credit.is_overdue(11 * CREDIT_LEASE));
+    }
+
+    #[test]
+    fn a_lease_begins_when_a_quiet_lane_is_used_again() {
+        let mut credit = Credit::new(0);
+        credit.spend(0, 100);
+        credit.acknowledge(1, 60);
+        credit.spend(10 * CREDIT_LEASE, 60);
+        assert!(!credit.is_overdue(11 * CREDIT_LEASE - 1) && credit.is_overdue(11 * CREDIT_LEASE));
+    }
+
+    #[test]
+    fn bytes_that_were_forgiven_do_not_stay_missing() {
+        let mut credit = Credit::new(0);
+        // Lost on the way, as when the other side began anew.
+        credit.spend(0, 100);
+        credit.forgive(CREDIT_LEASE);
+        for round in 1..=10 {
+            credit.spend(CREDIT_LEASE, 100);
+            assert!(!credit.allows(100, 1));
+            credit.acknowledge(CREDIT_LEASE, 100 * round);
+            assert!(credit.allows(100, 100), "{round}");
+        }
+        // This side began anew: the other's total is above all that was sent.
+        let mut credit = Credit::new(0);
+        credit.spend(0, 60);
+        credit.acknowledge(0, 5060);
+        credit.spend(0, 60);
+        credit.acknowledge(0, 5090);
+        assert!(credit.allows(100, 70) && !credit.allows(100, 71), "only what was consumed since");
     }
 
     #[test]

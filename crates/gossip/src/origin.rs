@@ -128,6 +128,16 @@ impl Repair {
     }
 }
 
+/// Numbers and arrivals of what the ring holds, in order.
+pub(crate) type HeldList = VecDeque<(u64, u64)>;
+
+/// A life that is over.
+#[derive(Debug)]
+pub(crate) struct Former {
+    epoch: u64,
+    held: HeldList,
+}
+
 /// One origin in one lane.
 #[derive(Debug)]
 pub(crate) struct OriginState {
@@ -137,10 +147,14 @@ pub(crate) struct OriginState {
     pub(crate) next: u64,
     /// A message was delivered, or the origin's life began after this node's: from here on every hole is told.
     pub(crate) started: bool,
-    /// Numbers and arrivals of what the ring holds, in order.
-    pub(crate) held: VecDeque<(u64, u64)>,
-    /// The ring may hold messages of an earlier life, which `held` does not name any more.
+    /// What the ring holds of this life.
+    pub(crate) held: HeldList,
+    /// The life before and what the ring holds of it: who has not heard of the new one may still ask for it.
+    pub(crate) former: Option<Box<Former>>,
+    /// The ring may hold messages of earlier lives, which `held` does not name any more.
     pub(crate) had_lives: bool,
+    /// This node has known an earlier life of it.
+    pub(crate) is_reborn: bool,
     pub(crate) waiting: BTreeMap<u64, Waiting>,
     pub(crate) repair: Option<Box<Repair>>,
     /// The last question, so that its answer is not taken for a needless push.
@@ -158,7 +172,9 @@ impl OriginState {
             next,
             started: false,
             held: VecDeque::new(),
+            former: None,
             had_lives: false,
+            is_reborn: false,
             waiting: BTreeMap::new(),
             repair: None,
             last_asked: None,
@@ -181,11 +197,35 @@ impl OriginState {
         Some(self.held[at].1)
     }
 
-    /// What the ring holds of this life becomes that of an earlier one.
+    /// What the ring holds of this life becomes that of the life before. A life that left nothing there takes nobody's
+    /// place: peers that make lives up must not hide what was published.
     pub(crate) fn begin_life(&mut self, epoch: u64) {
-        (self.epoch, self.next) = (epoch, 1);
-        self.had_lives |= !self.held.is_empty();
-        self.held.clear();
+        let before = std::mem::replace(&mut self.epoch, epoch);
+        self.next = 1;
+        self.is_reborn |= before > 0;
+        if !self.held.is_empty() {
+            self.had_lives = true;
+            self.former = Some(Box::new(Former { epoch: before, held: std::mem::take(&mut self.held) }));
+        }
+    }
+
+    /// What the ring holds of a life, if it is this one or the one before.
+    pub(crate) fn held_of(&self, epoch: u64) -> Option<&HeldList> {
+        if epoch == self.epoch {
+            return Some(&self.held);
+        }
+        self.former.as_ref().filter(|former| former.epoch == epoch).map(|former| &former.held)
+    }
+
+    /// The ring has let a message go.
+    pub(crate) fn let_go(&mut self, arrival: u64) {
+        if let Some(former) = &mut self.former {
+            pop_front(&mut former.held, arrival);
+            if former.held.is_empty() {
+                self.former = None;
+            }
+        }
+        pop_front(&mut self.held, arrival);
     }
 
     /// First and last number in the ring.
@@ -199,9 +239,20 @@ impl OriginState {
     }
 }
 
-/// Bytes of memory of one origin beside messages: its state, its row in the table, its repair.
+/// Takes the first of a list away if it is this one, and room that is of no use with it.
+fn pop_front(held: &mut HeldList, arrival: u64) {
+    if held.front().is_some_and(|(_, first)| *first == arrival) {
+        held.pop_front();
+        if held.len() < held.capacity() / 4 && held.capacity() > 16 {
+            held.shrink_to(held.len() * 2);
+        }
+    }
+}
+
+/// Bytes of memory of one origin beside messages: its state, its row in the table, its repair, the life before.
 pub(crate) const ORIGIN_BYTES: usize = 2 * (std::mem::size_of::<Option<OriginState>>() + 40)
     + std::mem::size_of::<Repair>()
+    + std::mem::size_of::<Former>()
     + 2 * CLAIMS_MAX * std::mem::size_of::<Claim>()
     + 64;
 

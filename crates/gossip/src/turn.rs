@@ -11,8 +11,15 @@ use crate::recall::Recall;
 use crate::rng::Rng;
 use crate::shell::{DisconnectReason, Misbehaviour};
 
-/// Clocks of nodes may differ by this much.
-const EPOCH_AHEAD_MAX_MS: u64 = 24 * 3600 * 1000;
+const HOUR_MS: u64 = 3600 * 1000;
+/// A life that began later than this after the own clock is refused.
+const EPOCH_TAKEN_AHEAD_MS: u64 = 24 * HOUR_MS;
+/// A life that began later than this is neither passed on nor announced: what is at the edge here is beyond it for a
+/// neighbour whose clock is behind, and would only be refused there.
+const EPOCH_RELAYED_AHEAD_MS: u64 = 23 * HOUR_MS;
+/// No own life is begun later than this, whatever peers say they know: others have to pass it on.
+const EPOCH_OWN_AHEAD_MS: u64 = 22 * HOUR_MS;
+const _: () = assert!(EPOCH_OWN_AHEAD_MS < EPOCH_RELAYED_AHEAD_MS && EPOCH_RELAYED_AHEAD_MS < EPOCH_TAKEN_AHEAD_MS);
 /// Strikes for what no honest peer sends.
 const STRIKES_INVALID: u32 = 16;
 
@@ -35,8 +42,8 @@ pub(crate) struct Shared {
     pub(crate) config: CoreConfig,
     pub(crate) me: Origin,
     pub(crate) epoch: u64,
-    /// Time of the first event: the wall clock stood at `epoch` then.
-    pub(crate) started_at: Option<Micros>,
+    /// When the core was made: the wall clock stood at `epoch` then, however late its first event is.
+    pub(crate) started_at: Micros,
     pub(crate) peers: Peers,
     pub(crate) totals: Totals,
     /// Announced bytes of the messages in chunks that are not whole, by who sent the head: by peer and not by session,
@@ -54,13 +61,42 @@ pub(crate) struct Shared {
 impl Shared {
     /// The wall clock in milliseconds, carried on from the start by the monotonic clock.
     pub(crate) fn wall_ms(&self, now: Micros) -> u64 {
-        self.epoch.saturating_add(now.saturating_sub(self.started_at.unwrap_or(now)) / 1000)
+        self.epoch.saturating_add(now.saturating_sub(self.started_at) / 1000)
     }
 
-    /// Refuses an epoch that no clock shows yet: one such would make every true message of its origin stale.
-    pub(crate) fn check_epoch(&self, now: Micros, epoch: u64) -> Result<(), Misbehaviour> {
-        let latest = self.wall_ms(now).saturating_add(EPOCH_AHEAD_MAX_MS);
-        if epoch == 0 || epoch > latest { Err(Misbehaviour::EpochAhead) } else { Ok(()) }
+    /// Refuses an epoch that no clock shows yet: one such would make every true message of its origin stale. Who sends
+    /// it may only have relayed it, with a clock that is ahead of this one. It is held against the peer where that
+    /// cannot be: about the peer itself, about this node, whose past no honest clock saw that far ahead, or zero, which
+    /// nobody takes.
+    pub(crate) fn check_epoch(
+        &mut self,
+        now: Micros,
+        session: Session,
+        origin: &Origin,
+        epoch: u64,
+    ) -> Result<(), Misbehaviour> {
+        if epoch > 0 && self.is_ahead_by_at_most(now, epoch, EPOCH_TAKEN_AHEAD_MS) {
+            return Ok(());
+        }
+        let is_itself = self.peers.id(session).is_some_and(|peer| peer.0 == origin.0);
+        if is_itself || *origin == self.me || epoch == 0 {
+            self.offence(now, session, Misbehaviour::EpochAhead);
+        }
+        Err(Misbehaviour::EpochAhead)
+    }
+
+    /// Whether messages of a life are passed on.
+    pub(crate) fn is_relayed(&self, now: Micros, epoch: u64) -> bool {
+        self.is_ahead_by_at_most(now, epoch, EPOCH_RELAYED_AHEAD_MS)
+    }
+
+    /// Whether this node may begin a life after this one, of which peers say that it was its own.
+    pub(crate) fn may_be_own_past(&self, now: Micros, epoch: u64) -> bool {
+        self.is_ahead_by_at_most(now, epoch, EPOCH_OWN_AHEAD_MS)
+    }
+
+    fn is_ahead_by_at_most(&self, now: Micros, epoch: u64, bound_ms: u64) -> bool {
+        epoch <= self.wall_ms(now).saturating_add(bound_ms)
     }
 
     /// Whether a peer may begin a message of this size in chunks. One at a time it always may, if there is room.

@@ -10,7 +10,7 @@
 //! | 5 graft, 6 pull | origin 32, epoch 8, from 8, to 8, first chunk wanted of `from` 2 |
 //! | 7 prune | why 1 (0: pushes come from elsewhere, 1: the fan-out is full) |
 //! | 8 summary | flags 1 (1: answer with yours), then entries as in a digest |
-//! | 9 credit | bytes consumed since the session began 8 |
+//! | 9 credit | bytes consumed, a running total 8 |
 //! | 10 answer | origin 32, epoch 8, from 8, through 8, not held up to 8 |
 //! | 11 join, 12 leave | |
 
@@ -73,9 +73,9 @@ pub enum Body {
         /// Ranges; none if nothing is held.
         entries: Entries,
     },
-    /// Bytes of data consumed in this lane since the session began.
+    /// Bytes of data consumed in this lane.
     Credit {
-        /// The running total: a later one replaces an earlier one.
+        /// A running total: what it grew by since the last one was consumed. One that fell began anew.
         consumed: u64,
     },
     /// The end of what was sent for a graft or pull.

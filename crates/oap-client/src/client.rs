@@ -100,7 +100,8 @@ impl Client {
         Publisher::open(Arc::clone(&self.0), lane).await
     }
 
-    /// A subscription to a lane; it is in force when this returns.
+    /// A subscription to a lane; it is in force when this returns. One that nobody reads stops the whole session once
+    /// its inbox is full, so one that may fall behind gets a client of its own.
     pub async fn subscribe(&self, lane: &str, since: Since) -> Result<Subscription, Error> {
         Subscription::open(Arc::clone(&self.0), lane, since).await
     }

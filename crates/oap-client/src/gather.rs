@@ -1,8 +1,8 @@
 //! Sends of many tasks that travel together: what waits for the same topic goes as one batch.
 //!
-//! The rule is that of the node's log and of `macronode-client` (ADR 8). A send that finds the session idle leaves at once,
-//! as a request of its own. While requests are on their way further sends gather, and leave together when one of those
-//! is answered. There is no timer, so nobody waits for company that does not come.
+//! The rule is that of the node's log and of `macronode-client` (ADR 8). A send that finds the session idle leaves at
+//! once, as a request of its own. While requests are on their way further sends gather, and leave together when one of
+//! those is answered. There is no timer, so nobody waits for company that does not come.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -90,14 +90,31 @@ pub struct Trace {
 }
 
 impl Payload for Work {
+    /// With what holds the items: thousands of small ones fit into one read.
     fn bytes(&self) -> usize {
+        let frame_bytes = |frame: &Frame| size_of::<Frame>() + frame.encoded_len();
+        let message_bytes = |message: &StreamMessage| size_of::<StreamMessage>() + message.payload.len();
         match self {
-            Work::Frames(batch) => batch.frames.iter().map(Frame::encoded_len).sum(),
+            Work::Frames(batch) => batch.frames.iter().map(frame_bytes).sum(),
             Work::Publish { payload, .. } => payload.len(),
             Work::Fence(_) => 0,
-            Work::Stream { messages, .. } => messages.iter().map(|message| message.payload.len()).sum(),
+            Work::Stream { messages, .. } => messages.iter().map(message_bytes).sum(),
         }
     }
 }
 
 impl Payload for Order {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_without_content_take_room_too() {
+        let message = || StreamMessage { payload: Bytes::new(), outcome: None };
+        let (stream, _refused) = PublishStream::new();
+        let messages: Vec<StreamMessage> = (0..1000).map(|_| message()).collect();
+        let work = Work::Stream { lane: "lane".parse().expect("a name"), stream, messages };
+        assert!(work.bytes() >= 1000 * size_of::<StreamMessage>());
+    }
+}

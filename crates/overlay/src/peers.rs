@@ -215,7 +215,11 @@ impl Peers {
     /// Takes an ended session out; false if a newer one has taken its place.
     pub fn leave(&self, link: &Link) -> bool {
         let mut rows = self.rows();
-        let Some(row) = rows.get_mut(&link.node_id) else { return true };
+        let Some(row) = rows.get_mut(&link.node_id) else {
+            // It was removed before its session ended; only now is what waited for it gone.
+            share_out(&rows);
+            return true;
+        };
         let is_current = row.link.as_ref().is_some_and(|current| current.session == link.session);
         if is_current {
             row.link = None;

@@ -12,7 +12,11 @@ fn lane() -> LaneName {
 
 /// A network of honest nodes that has made its tree.
 fn network(nodes: usize, seed: u64) -> Network {
-    let mut network = Network::new(Settings::new(nodes, Topology::Random(6), seed));
+    network_with(Settings::new(nodes, Topology::Random(6), seed))
+}
+
+fn network_with(settings: Settings) -> Network {
+    let mut network = Network::new(settings);
     network.run_for(SECOND);
     talk(&mut network, &[0, 1, 2], 5);
     network
@@ -148,4 +152,47 @@ fn huge_numbers_and_lists_have_no_effect() {
         "whose sessions end again and again is its own"
     );
     assert!(network.undecodable > 0);
+}
+
+#[test]
+fn lives_at_the_edge_of_time_turn_no_honest_nodes_against_each_other() {
+    for clock_skew_ms in [50, 10 * 60_000] {
+        let mut network = network_with(Settings { clock_skew_ms, ..Settings::new(12, Topology::Random(6), 8) });
+        let behaviour = Behaviour::EdgeOfTime { lane: lane(), around_ms: clock_skew_ms };
+        let attacker = network.add_node(behaviour.clone());
+        (3..6).for_each(|node| network.join(attacker, node));
+        network.set_behaviour(attacker, behaviour);
+        talk(&mut network, &[0, 1, 2], 60);
+        network.run_for(20 * SECOND);
+        judge(&network);
+        assert!(network.witness.made_up > 100, "some are taken: {}", network.witness.made_up);
+        let among_honest = |(one, other, _): &&(usize, usize, DisconnectReason)| *one < attacker && *other < attacker;
+        assert_eq!(network.disconnects.iter().find(among_honest), None, "clocks {clock_skew_ms} ms apart");
+    }
+}
+
+#[test]
+fn a_made_up_past_makes_a_node_begin_anew_now_and_then_and_loses_nothing() {
+    let mut network = network(12, 9);
+    let behaviour = Behaviour::FalsePast { lane: lane(), about: 0 };
+    let attacker = network.add_node(behaviour.clone());
+    // The node that the lies are about, and one that would pass them on.
+    [0, 3].iter().for_each(|node| network.join(attacker, *node));
+    network.set_behaviour(attacker, behaviour);
+    let (before, began) = (network.witness.publications.len(), network.now);
+    let mut epochs = std::collections::BTreeSet::new();
+    for _ in 0..600 {
+        let published = network.publish(0, &lane(), &Bytes::from_static(b"true")).expect("alive").expect("room");
+        epochs.insert(published.epoch);
+        network.run_for(SECOND / 10);
+    }
+    let seconds = (network.now - began) / SECOND;
+    network.set_behaviour(attacker, Behaviour::Censor);
+    network.run_for(20 * SECOND);
+    assert_eq!(network.missed(before), []);
+    judge(&network);
+    assert!(epochs.len() as u64 > 1, "there was something to believe");
+    assert!(epochs.len() as u64 <= seconds / 10 + 2, "{} lives in {seconds} seconds", epochs.len());
+    let blamed = |(_, other, _): &&(usize, usize, DisconnectReason)| *other < attacker;
+    assert_eq!(network.disconnects.iter().find(blamed), None);
 }

@@ -89,9 +89,14 @@ impl RawSession {
 
     /// The code of the farewell that comes before the end, if one does.
     pub async fn farewell(&mut self) -> Option<u16> {
+        self.farewell_after().await.map(|(code, _)| code)
+    }
+
+    /// The same, with the highest request that it says was begun.
+    pub async fn farewell_after(&mut self) -> Option<(u16, u64)> {
         while let Some(frame) = self.frame().await {
-            if let Ok(Control::GoAway { code, .. }) = Control::parse(&frame) {
-                return Some(code);
+            if let Ok(Control::GoAway { code, last_corr, .. }) = Control::parse(&frame) {
+                return Some((code, last_corr));
             }
         }
         None

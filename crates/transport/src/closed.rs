@@ -14,7 +14,7 @@ use crate::identity::NodeId;
 pub struct GoAway {
     /// Why, as a status; 200 is a normal end.
     pub code: Status,
-    /// Highest number among the requests this side took; later ones were not begun.
+    /// Highest number among the requests this side began; those above it were not, and may be sent elsewhere.
     pub last_corr: u64,
     /// Why, for people.
     pub reason: String,
@@ -128,8 +128,9 @@ impl GoAway {
         GoAway::new(status::OK, 0, "")
     }
 
-    pub(crate) fn to_control(&self) -> Control {
-        Control::GoAway { code: self.code, last_corr: self.last_corr, reason: self.reason.clone() }
+    /// The frame that says it, with the highest number that was begun unless it names a higher one.
+    pub(crate) fn to_control(&self, begun: u64) -> Control {
+        Control::GoAway { code: self.code, last_corr: self.last_corr.max(begun), reason: self.reason.clone() }
     }
 }
 

@@ -53,6 +53,8 @@ struct State {
     drain_by: Option<Deadline>,
     /// How the session ended; set once, by whichever half ends first.
     ended: Option<Closed>,
+    /// Highest number among the other side's requests that were begun.
+    begun: u64,
     /// The PING that is not answered yet.
     ping: Option<(u64, Instant)>,
     rtt: Option<Duration>,
@@ -87,6 +89,7 @@ impl Outbox {
             scheduler: Scheduler::new(bounds),
             drain_by: None,
             ended: None,
+            begun: 0,
             ping: None,
             rtt: None,
             writer: None,
@@ -226,6 +229,13 @@ impl Outbox {
         })
     }
 
+    /// Requests of the other side were begun, this the highest number among them. Whatever ends the session, GOAWAY
+    /// names the highest so far: what is above it may be sent elsewhere without being done twice.
+    pub fn note_begun(&self, corr: u64) {
+        let mut state = self.lock();
+        state.begun = state.begun.max(corr);
+    }
+
     /// Ends the session in order: GOAWAY goes out now, then what is queued, then the end of TLS; at `drain_by` the
     /// writer stops, whatever is left. A second call can only make that sooner.
     pub fn close(&self, farewell: &GoAway, drain_by: Deadline) {
@@ -246,7 +256,7 @@ impl Outbox {
                 Some(earlier) => *earlier = earlier.sooner(drain_by),
                 None => {
                     state.drain_by = Some(drain_by);
-                    state.scheduler.push_control_beyond(farewell.to_control().to_frame());
+                    state.scheduler.push_control_beyond(farewell.to_control(state.begun).to_frame());
                 }
             }
             wakes.writer = state.writer.take();

@@ -36,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
     let config = CoreConfig { lanes_max: 4, origins_per_lane_max: 8, origins_max: 16, ..CoreConfig::default() };
     let max = config.memory_bytes_max();
     // Epochs of a few bytes are plausible, so that the fuzzer gets past the check of clocks.
-    let mut core = Core::new(config, Origin([0; 32]), 1000, 1);
+    let mut core = Core::new(0, config, Origin([0; 32]), 1000, 1);
     let mut world = World { sends: 0 };
     let mut now = 0;
     for number in 1..=3 {

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod chunks;
+mod lives;
 mod order;
 mod property;
 mod shares;
@@ -97,7 +98,7 @@ fn origin(number: u8) -> Origin {
 }
 
 fn core(config: CoreConfig) -> Core {
-    Core::new(config, origin(0xee), EPOCH, 1)
+    Core::new(0, config, origin(0xee), EPOCH, 1)
 }
 
 /// A core with so many peers, and what it said to them at once forgotten.

@@ -142,7 +142,7 @@ impl Lane {
             charged_to,
             updated_at: turn.now,
         });
-        if push && hops < turn.shared.config.hops_max {
+        if push && hops < turn.shared.config.hops_max && turn.shared.is_relayed(turn.now, epoch) {
             self.begin_cut_through(turn, session, Half { origin: at, epoch, seq, position: 0 });
         }
         Ok(())

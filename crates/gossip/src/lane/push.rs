@@ -157,7 +157,7 @@ impl Lane {
         let way = self.way();
         let link = &mut self.links[slot];
         let Some(entry) = self.ring.get(link.cursor) else { return SendOutcome::Sent };
-        if entry.from == link.session {
+        if entry.from == link.session || !turn.shared.is_relayed(turn.now, entry.epoch) {
             link.cursor += 1;
             return SendOutcome::Sent;
         }

@@ -123,15 +123,13 @@ impl Lane {
         let at = match self.origins.find(&key.origin) {
             Some(at) => at,
             None => {
-                turn.shared
-                    .check_epoch(turn.now, key.epoch)
-                    .map_err(|it| turn.shared.offence(turn.now, session, it))?;
+                turn.shared.check_epoch(turn.now, session, &key.origin, key.epoch)?;
                 self.open_origin(turn, session, key.origin)?
             }
         };
         let (epoch, is_known) = self.origins.get(at).map_or((0, false), |origin| (origin.epoch, origin.knows(key.seq)));
         if key.epoch > epoch {
-            turn.shared.check_epoch(turn.now, key.epoch).map_err(|it| turn.shared.offence(turn.now, session, it))?;
+            turn.shared.check_epoch(turn.now, session, &key.origin, key.epoch)?;
             self.switch_epoch(turn, at, key.epoch);
             return Ok(Some(at));
         }

@@ -75,14 +75,17 @@ impl Lane {
         // What a summary lists may be on its way by a push as well; only where none will come is there no wait.
         let at_once = source == Source::Asked || self.has_refused(turn.now, session);
         let wait = if at_once { 0 } else { self.graft_wait };
+        let (due, mut outcome) = (turn.now.saturating_add(wait), Ok(()));
         for entry in entries.iter() {
-            if entry.origin == turn.shared.me {
-                self.own_came_back(turn, session, entry.epoch)?;
-                continue;
-            }
-            self.on_entry(turn, session, &entry, turn.now.saturating_add(wait), source == Source::Pushed)?;
+            let heard = if entry.origin == turn.shared.me {
+                self.own_came_back(turn, session, entry.epoch)
+            } else {
+                self.on_entry(turn, session, &entry, due, source == Source::Pushed)
+            };
+            // What is refused may be another's lie that the peer relays: the rest of its list counts all the same.
+            outcome = outcome.and(heard);
         }
-        Ok(())
+        outcome
     }
 
     fn on_entry<S: Shell>(
@@ -96,9 +99,7 @@ impl Lane {
         let at = match self.origins.find(&entry.origin) {
             Some(at) => at,
             None => {
-                turn.shared
-                    .check_epoch(turn.now, entry.epoch)
-                    .map_err(|it| turn.shared.offence(turn.now, session, it))?;
+                turn.shared.check_epoch(turn.now, session, &entry.origin, entry.epoch)?;
                 self.open_origin(turn, session, entry.origin)?
             }
         };
@@ -111,7 +112,7 @@ impl Lane {
             return Ok(());
         }
         if entry.epoch > origin.epoch {
-            turn.shared.check_epoch(turn.now, entry.epoch).map_err(|it| turn.shared.offence(turn.now, session, it))?;
+            turn.shared.check_epoch(turn.now, session, &entry.origin, entry.epoch)?;
         }
         let claim = Claim { session, epoch: entry.epoch, first: entry.first, last: entry.last };
         self.schedule(turn, at, claim, due, is_live);

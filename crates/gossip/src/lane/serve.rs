@@ -91,9 +91,9 @@ impl Lane {
     fn serve_next<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize, serve: &mut Serve) -> Step {
         let way = self.way();
         let origin = self.origins.find(&serve.want.origin).and_then(|at| self.origins.get(at));
-        let held = origin.filter(|origin| origin.epoch == serve.want.epoch).and_then(|origin| {
-            let at = origin.held.partition_point(|(seq, _)| *seq < serve.next);
-            origin.held.get(at).filter(|(seq, _)| *seq <= serve.want.to)
+        let held = origin.and_then(|origin| origin.held_of(serve.want.epoch)).and_then(|held| {
+            let at = held.partition_point(|(seq, _)| *seq < serve.next);
+            held.get(at).filter(|(seq, _)| *seq <= serve.want.to)
         });
         let Some((seq, arrival)) = held.copied() else {
             if serve.messages == 0 {
@@ -143,7 +143,7 @@ impl Lane {
         let is_itself = turn.shared.peers.id(session).is_some_and(|peer| peer.0 == origin.id.0);
         let reached = origin.next.saturating_sub(1).max(1);
         let range = origin.range().or_else(|| is_itself.then_some((reached, reached)));
-        let Some((first, last)) = range else { return };
+        let Some((first, last)) = range.filter(|_| turn.shared.is_relayed(turn.now, origin.epoch)) else { return };
         let entry = Entry { origin: origin.id, epoch: origin.epoch, first, last };
         let Some(link) = self.link_mut(session).filter(|link| link.tell_epoch_at <= turn.now) else { return };
         link.tell_epoch_at = turn.now.saturating_add(TELL_EPOCH_EVERY);
@@ -177,7 +177,8 @@ impl Lane {
     fn send_summary<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize) {
         let (session, reply) = (self.links[slot].session, self.links[slot].summary_reply);
         (self.links[slot].summary_at, self.links[slot].summary_reply) = (Micros::MAX, false);
-        let held = self.origins.iter().filter_map(|(_, origin)| Some((origin, origin.range()?)));
+        let relayed = self.origins.iter().filter(|(_, origin)| turn.shared.is_relayed(turn.now, origin.epoch));
+        let held = relayed.filter_map(|(_, origin)| Some((origin, origin.range()?)));
         let entries: Vec<Entry> =
             held.map(|(origin, (first, last))| Entry { origin: origin.id, epoch: origin.epoch, first, last }).collect();
         for (at, part) in entries.chunks(ENTRIES_MAX).enumerate() {

@@ -12,6 +12,9 @@ use crate::shares::{self, Opener};
 use crate::shell::{Misbehaviour, Shell};
 use crate::turn::{Shared, Turn};
 
+/// A lane of this node begins anew at most once in this time, whatever peers say they know of its past.
+const BEGIN_ANEW_EVERY: Micros = 10_000_000;
+
 /// Bytes of memory of a lane beside its links, origins and messages.
 pub(crate) const LANE_BYTES: usize = 2 * std::mem::size_of::<Lane>() + 2 * RANGES_MAX * 2 * 48 + 512;
 
@@ -39,15 +42,23 @@ impl Lane {
         session: Session,
         epoch: u64,
     ) -> Result<(), Misbehaviour> {
-        turn.shared.check_epoch(turn.now, epoch).map_err(|it| turn.shared.offence(turn.now, session, it))?;
-        if epoch <= turn.shared.epoch {
+        let me = turn.shared.me;
+        turn.shared.check_epoch(turn.now, session, &me, epoch)?;
+        // Anybody can make such a life up, and honest peers pass it on: so nobody is struck for it, and it changes
+        // little however often it is said.
+        let is_soon = self.began_anew_at.is_some_and(|at| turn.now.saturating_sub(at) < BEGIN_ANEW_EVERY);
+        if epoch <= turn.shared.epoch || is_soon || !turn.shared.may_be_own_past(turn.now, epoch) {
             return Ok(());
         }
         let at = self.own_origin(turn);
-        if let Some(own) = self.origins.get_mut(at).filter(|own| own.epoch < epoch) {
-            own.begin_life(epoch + 1);
-            turn.shell.new_epoch(&self.name, &own.id, own.epoch);
-            turn.shared.was_silent(turn.now, session);
+        if self.origins.get(at).is_some_and(|own| own.epoch < epoch) {
+            // What was published last is told while its life is the current one.
+            self.flush_news(turn);
+            self.began_anew_at = Some(turn.now);
+            if let Some(own) = self.origins.get_mut(at) {
+                own.begin_life(epoch + 1);
+            }
+            turn.shell.new_epoch(&self.name, &me, epoch + 1);
         }
         Ok(())
     }

@@ -171,7 +171,7 @@ impl Client {
         };
         let step = match self.streams.accept(&frame) {
             Ok(step) => step,
-            Err(error) if error.closes() => return Err(GoAway::new(error.code(), frame.corr, error.to_string())),
+            Err(error) if error.closes() => return Err(GoAway::new(error.code(), 0, error.to_string())),
             Err(error) => {
                 let refusal = Reply::from(Error::new(Kind::Busy, error.to_string()));
                 self.send(frame.app, frame.corr, refusal).await;
@@ -210,6 +210,7 @@ impl Client {
         let requests = std::mem::take(&mut self.asked);
         let ids: Vec<(AppId, u64)> = requests.iter().map(|(_, frame)| (frame.app, frame.corr)).collect();
         let bytes = requests.iter().map(|(_, frame)| frame.encoded_len()).sum();
+        self.outbox.note_begun(ids.iter().map(|(_, corr)| *corr).max().unwrap_or(0));
         let caller = self.caller.clone();
         let begin = move || requests.into_iter().map(|(surface, frame)| surface.answer(&caller, frame)).collect();
         let answers = match self.ingress.work.begin(Box::new(begin), bytes).await {
@@ -228,6 +229,7 @@ impl Client {
 
     async fn open(&mut self, frame: Frame) {
         let (app, corr) = (frame.app, frame.corr);
+        self.outbox.note_begun(corr);
         let opened = match self.surface(app) {
             Ok(surface) => surface.open(&self.caller, frame, self.outbox.clone()).await,
             Err(refusal) => Err(refusal),

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use oap::{AppId, Frame, status};
 use oap_client::{Client, Error, Event, Options, PostQuantum, Since, Subscription};
+use rustix::process::Signal;
+use serde_json::{Value, json};
 use testkit::PATIENCE_MAX;
+use testkit::frames::RawSession;
 
 use crate::member::{Member, network};
 use crate::subscriber::Subscriber;
@@ -243,4 +247,45 @@ async fn a_node_whose_frames_hold_no_message_is_no_peer() {
     let answer = pair[0].publish(&lane, vec![1; 70_000]).await;
     assert!(answer["peers"].as_array().expect("peers").iter().all(|peer| peer["outcome"] == "sent"), "{answer}");
     assert_eq!(payloads(&mut subscription, 1).await[0].len(), 70_000);
+}
+
+/// A whole request to the mailbox.
+fn mailbox_request(corr: u64, op: u8, head: &Value, body: &[u8]) -> Vec<u8> {
+    let head = head.to_string();
+    let payload = [&[op][..], &(head.len() as u32).to_be_bytes(), head.as_bytes(), body].concat();
+    Frame::request(AppId::MAILBOX, corr, Bytes::from(payload)).to_bytes().to_vec()
+}
+
+#[tokio::test]
+async fn a_farewell_names_the_highest_request_that_was_begun() {
+    let mut member = Member::running("http,oap,overlay,mailbox");
+    member.start().await;
+    let (address, token) = (member.oap, member.process().token.clone());
+    let mailbox_client = member.oap_client().await;
+    let (mailbox, message) = (mailbox_client.mailbox(), oap_client::OutgoingMessage::default());
+    mailbox.send_batch("jobs", &[message]).await.expect("answered").remove(0).expect("sent");
+    // From here on the topic has nothing to give.
+    assert_eq!(mailbox.recv("jobs", 1, Duration::from_secs(5), None).await.expect("answered").len(), 1);
+    let recv = json!({"topic": "jobs", "wait_ms": 20_000, "deadline_ms": 30_000});
+    let send = mailbox_request(7, 1, &json!({"topic": "other", "messages": [{"len": 4}]}), b"work");
+    let mut sessions = [RawSession::hello(address, &token).await, RawSession::hello(address, &token).await];
+    for raw in &mut sessions {
+        // The first one waits while the second, which is begun after it, is answered.
+        raw.write(&[mailbox_request(41, 2, &recv, b""), send.clone()].concat()).await;
+        let answer = tokio::time::timeout(PATIENCE_MAX, raw.answer()).await.expect("in time").expect("an answer");
+        assert_eq!((answer.corr, answer.code), (7, status::OK));
+    }
+    let [mut drained, mut broken] = sessions;
+    // Not by the number of the frame that breaks the rules.
+    broken
+        .write(
+            &Frame { flags: oap::Flags::RESP, code: status::OK, ..Frame::request(AppId::ECHO, 99, Bytes::new()) }
+                .to_bytes(),
+        )
+        .await;
+    let farewell = tokio::time::timeout(PATIENCE_MAX, broken.farewell_after()).await.expect("in time");
+    assert_eq!(farewell, Some((status::BAD_REQUEST, 41)));
+    member.process().signal(Signal::TERM);
+    let farewell = tokio::time::timeout(PATIENCE_MAX, drained.farewell_after()).await.expect("in time");
+    assert_eq!(farewell, Some((status::UNAVAILABLE, 41)), "what is in flight when the node leaves was begun");
 }

@@ -115,6 +115,37 @@ async fn an_origin_that_was_killed_keeps_its_id_and_begins_a_new_epoch() {
 }
 
 #[tokio::test]
+async fn a_subscriber_that_comes_back_is_told_of_the_new_life_and_gets_all_of_it() {
+    let mut pair = network(2, &[(1, 0)]).await;
+    let mut witness = Subscriber::open(&pair[1], "chat", "").await;
+    for _ in 0..10 {
+        pair[0].publish("chat", "first life").await;
+    }
+    witness.messages(10).await;
+    pair[0].end(Signal::KILL).await;
+    pair[0].start().await;
+    let id = pair[0].id.clone();
+    pair[1].wait_connected(&id).await;
+    let from = format!("?from={id}:11");
+    // At the node itself, which knows nothing of its former life, before it has published anything.
+    let mut early = Subscriber::open(&pair[0], "chat", &from).await;
+    let mut epoch = Value::Null;
+    for _ in 0..3 {
+        epoch = pair[0].publish("chat", "second life").await["epoch"].take();
+    }
+    assert_eq!(witness.next().await.kind, "epoch");
+    witness.messages(3).await;
+    let [mut at_itself, mut at_other] =
+        [Subscriber::open(&pair[0], "chat", &from).await, Subscriber::open(&pair[1], "chat", &from).await];
+    for subscriber in [&mut early, &mut at_itself, &mut at_other] {
+        let told = subscriber.next().await;
+        assert_eq!((told.kind.as_str(), told.origin(), &told.data["epoch"]), ("epoch", id.as_str(), &epoch));
+        let numbers: Vec<u64> = subscriber.messages(3).await.iter().map(|message| message.seq()).collect();
+        assert_eq!(numbers, [1, 2, 3]);
+    }
+}
+
+#[tokio::test]
 async fn a_node_with_another_key_than_the_one_named_is_never_connected() {
     let (mut liar, mut caller) = (Member::new(), Member::new());
     let expected = Member::new();

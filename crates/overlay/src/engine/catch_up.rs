@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::task::Context;
 
-use ron_gossip::{Core, Held, HeldMessage, LaneName, Origin};
+use ron_gossip::{Core, Held, HeldMessage, LaneName, Origin, Standing};
 use ron_transport::NodeId;
 use ron_types::limits::overlay::{STARTING_POINTS_MAX, SUBSCRIBER_NOTICES_MAX};
 
@@ -32,23 +32,42 @@ pub(super) enum Progress {
     None,
 }
 
-/// Numbers of one origin that were asked for and held.
+/// Numbers of one origin that were asked for and have been.
 #[derive(Debug)]
 struct Range {
     origin: NodeId,
     epoch: u64,
     next: u64,
     last: u64,
+    /// Which life the numbers are of is said first: the subscriber may have another in mind.
+    tells_epoch: bool,
 }
 
-/// Bytes that one subscriber's way may hold. Both lists grow by doubling, and end at a power of two.
-pub(crate) const CATCH_UP_BYTES: usize = STARTING_POINTS_MAX.next_power_of_two() * size_of::<Range>()
+impl Range {
+    /// What a subscriber is given that asks for an origin from a number on, which says nothing of the life it is of.
+    fn of(origin: NodeId, from: u64, standing: Standing) -> Range {
+        let Standing { epoch, next, is_reborn, .. } = standing;
+        // The life has not got that far: it is a later one than that of the number, and nothing of it was heard.
+        let is_another = from > next;
+        let first = if is_another { 1 } else { from.max(1) };
+        Range { origin, epoch, next: first, last: next - 1, tells_epoch: is_another || is_reborn }
+    }
+}
+
+/// An origin that was asked for from a number on, of which this node has not heard yet.
+pub(super) type Awaited = (NodeId, u64);
+
+/// Bytes that one subscriber's way may hold. All lists grow by doubling, and end at a power of two; an origin is in one
+/// of the first two.
+pub(crate) const CATCH_UP_BYTES: usize = 2 * STARTING_POINTS_MAX.next_power_of_two() * size_of::<Range>()
     + SUBSCRIBER_NOTICES_MAX.next_power_of_two() * size_of::<(u64, Item)>();
 
 /// How far a subscriber has got.
 #[derive(Debug)]
 pub(super) struct CatchUp {
     ranges: VecDeque<Range>,
+    /// Origins that something is still to come of.
+    awaited: Vec<Awaited>,
     /// Arrival of the next message once the ranges are given.
     next: u64,
     /// Above the last message that arrived.
@@ -71,12 +90,22 @@ enum Next<'a> {
 impl CatchUp {
     /// Begins with what the ring holds of these numbers; numbers count from 1.
     pub(super) fn new(core: &Core, lane: &LaneName, from: Vec<(NodeId, u64)>) -> CatchUp {
-        let range = |(origin, from): (NodeId, u64)| {
-            let (epoch, last) = core.last_held(lane, &Origin(*origin.as_bytes()))?;
-            Some(Range { origin, epoch, next: from.max(1), last }).filter(|range| range.next <= last)
-        };
-        let (ranges, tip) = (from.into_iter().filter_map(range).collect(), core.tip(lane));
-        CatchUp { ranges, next: tip, tip, outstanding: 0, notices: VecDeque::new(), lost: 0 }
+        let (mut ranges, mut awaited) = (VecDeque::new(), Vec::new());
+        for (origin, from) in from {
+            match core.standing(lane, &Origin(*origin.as_bytes())) {
+                // This node may only be behind: what comes next says of which life it is.
+                Some(Standing { next, is_behind: true, .. }) if from > next => awaited.push((origin, from)),
+                Some(standing) => ranges.push_back(Range::of(origin, from, standing)),
+                None => awaited.push((origin, from)),
+            }
+        }
+        let tip = core.tip(lane);
+        CatchUp { ranges, awaited, next: tip, tip, outstanding: 0, notices: VecDeque::new(), lost: 0 }
+    }
+
+    /// Origins that were asked for and that nothing is given of yet.
+    pub(super) fn take_awaited(&mut self) -> Vec<Awaited> {
+        std::mem::take(&mut self.awaited)
     }
 
     /// A message arrived in the lane: it is in the ring, and given in its turn.
@@ -146,11 +175,14 @@ impl CatchUp {
     /// What comes next. What cannot be given is passed over here, and counted as lost.
     fn next_item<'a>(&mut self, core: &'a Core, lane: &LaneName, unwanted: Option<NodeId>) -> Next<'a> {
         while let Some(range) = self.ranges.front() {
-            if range.next > range.last {
+            let Range { origin, epoch, next, last, tells_epoch } = *range;
+            if tells_epoch {
+                return Next::Notice(Item::Epoch { origin, epoch });
+            }
+            if next > last {
                 self.ranges.pop_front();
                 continue;
             }
-            let Range { origin, epoch, next, last } = *range;
             let held = core.replay(lane, &Origin(*origin.as_bytes()), next).next();
             let held = held.filter(|held| held.epoch() == epoch && held.seq() <= last);
             return match held {
@@ -200,6 +232,7 @@ impl CatchUp {
     fn noticed(&mut self, item: &Item) {
         match (self.ranges.front_mut(), item) {
             (Some(range), Item::Gap { to, .. }) => range.next = to + 1,
+            (Some(range), Item::Epoch { .. }) => range.tells_epoch = false,
             _ => drop(self.notices.pop_front()),
         }
     }

@@ -6,9 +6,9 @@ use hashbrown::HashMap;
 use ron_gossip::{Core, LaneName};
 use ron_transport::NodeId;
 
-use super::catch_up::{CatchUp, Progress};
+use super::catch_up::{Awaited, CatchUp, Progress};
 use crate::subscription::{Made, Subscriber, SubscriberSlot};
-use crate::words::Item;
+use crate::words::{Item, Message};
 
 /// Who hears which lane.
 #[derive(Default)]
@@ -24,8 +24,27 @@ struct Listener {
     hears_own: bool,
     /// How far it has got, until it has everything that arrived.
     catching_up: Option<Box<CatchUp>>,
+    /// Origins that it asked for from a number on, and that nothing came of yet.
+    awaited: Vec<Awaited>,
     subscriber: Box<dyn Subscriber>,
     _slot: SubscriberSlot,
+}
+
+impl Listener {
+    /// Tells it of a gap or an epoch, in its place in the order.
+    fn tell(&mut self, lane: &LaneName, item: &Item, made: &mut Made) {
+        match &mut self.catching_up {
+            Some(catching_up) => catching_up.note(item.clone()),
+            None => self.subscriber.give(lane, item, made),
+        }
+    }
+
+    /// Whether the first message of an origin that it waited for is one before those it asked for: then it is of a life
+    /// that the subscriber has to be told of.
+    fn is_of_another_life(&mut self, origin: NodeId, seq: u64) -> bool {
+        let at = self.awaited.iter().position(|(awaited, _)| *awaited == origin);
+        at.is_some_and(|at| seq < self.awaited.swap_remove(at).1)
+    }
 }
 
 impl LaneTable {
@@ -34,13 +53,15 @@ impl LaneTable {
         lane: LaneName,
         hears_own: bool,
         subscriber: Box<dyn Subscriber>,
-        catching_up: Option<Box<CatchUp>>,
+        mut catching_up: Option<Box<CatchUp>>,
         slot: SubscriberSlot,
     ) {
+        let awaited = catching_up.as_mut().map(|catching_up| catching_up.take_awaited()).unwrap_or_default();
         if catching_up.is_some() && !self.behind.contains(&lane) {
             self.behind.push(lane);
         }
-        self.lanes.entry(lane).or_default().push(Listener { hears_own, catching_up, subscriber, _slot: slot });
+        let listener = Listener { hears_own, catching_up, awaited, subscriber, _slot: slot };
+        self.lanes.entry(lane).or_default().push(listener);
     }
 
     /// Goes on with the subscribers that are behind; ready if one of them got further. Otherwise each of them wakes the
@@ -74,12 +95,18 @@ impl LaneTable {
     }
 
     /// Gives a message that arrived to everybody on the lane who wants it.
-    pub fn give_message(&mut self, lane: &LaneName, item: &Item, is_own: bool, arrival: u64) {
+    pub fn give_message(&mut self, lane: &LaneName, message: Message, is_own: bool, arrival: u64) {
+        let epoch = Item::Epoch { origin: message.origin, epoch: message.epoch };
+        let (origin, seq) = (message.origin, message.seq);
+        let item = Item::Message(message);
         self.give_each(lane, |listener, made| {
             let is_wanted = !is_own || listener.hears_own;
+            if !listener.awaited.is_empty() && listener.is_of_another_life(origin, seq) {
+                listener.tell(lane, &epoch, &mut Made::for_subscribers(1));
+            }
             match &mut listener.catching_up {
                 Some(catching_up) => catching_up.note_arrival(arrival, is_wanted),
-                None if is_wanted => listener.subscriber.give(lane, item, made),
+                None if is_wanted => listener.subscriber.give(lane, &item, made),
                 None => {}
             }
         });
@@ -87,10 +114,7 @@ impl LaneTable {
 
     /// Tells everybody on the lane of a gap or an epoch.
     pub fn give_notice(&mut self, lane: &LaneName, item: &Item) {
-        self.give_each(lane, |listener, made| match &mut listener.catching_up {
-            Some(catching_up) => catching_up.note(item.clone()),
-            None => listener.subscriber.give(lane, item, made),
-        });
+        self.give_each(lane, |listener, made| listener.tell(lane, item, made));
     }
 
     fn give_each(&mut self, lane: &LaneName, give: impl Fn(&mut Listener, &mut Made)) {

@@ -101,8 +101,10 @@ impl<'a> Engine<'a> {
         // Without a seed the engine's timers are merely less spread.
         let _ = getrandom::fill(&mut seed);
         let origin = Origin(*options.node_id.as_bytes());
-        let core = Core::new(config, origin, next_epoch(), u64::from_le_bytes(seed));
-        let (links, lanes, started) = (HashMap::new(), LaneTable::default(), clock::now());
+        // The core's time is what passed since here, where the wall clock is read as well.
+        let started = clock::now();
+        let core = Core::new(0, config, origin, next_epoch(), u64::from_le_bytes(seed));
+        let (links, lanes) = (HashMap::new(), LaneTable::default());
         let mut engine = Engine { shared, core, links, lanes, started, tidied: started, peer_bytes_per_second };
         for link in shared.peers.links() {
             engine.obey(Order::PeerUp(link));

@@ -101,7 +101,7 @@ impl Shell for EngineShell<'_> {
             hops: delivered.hops,
             payload: delivered.payload(),
         };
-        self.lanes.give_message(lane, &Item::Message(message), origin == self.me, delivered.arrival);
+        self.lanes.give_message(lane, message, origin == self.me, delivered.arrival);
     }
 
     fn gap(&mut self, lane: &LaneName, origin: &Origin, epoch: u64, from: u64, to: u64) {

@@ -10,6 +10,8 @@ use crate::rng::Rng;
 
 /// Time between two bursts of an attacker.
 const BURST_EVERY: Micros = 20_000;
+/// Epochs may be this far ahead of a node's clock.
+const DAY_MS: u64 = 24 * 3600 * 1000;
 /// Frames of others that a replaying node keeps.
 const OVERHEARD_MAX: usize = 2000;
 /// Kinds of messages that carry payload or say that it was sent.
@@ -47,6 +49,20 @@ pub enum Behaviour {
     Replay {
         /// Frames with data that came by.
         heard: Vec<Bytes>,
+    },
+    /// Makes up origins whose lives begin about as far ahead as clocks allow.
+    EdgeOfTime {
+        /// Lane the messages are in.
+        lane: LaneName,
+        /// Milliseconds before and after the edge that the lives are spread over.
+        around_ms: u64,
+    },
+    /// Says that it knows later lives of another node than its current one.
+    FalsePast {
+        /// Lane the lives are in.
+        lane: LaneName,
+        /// Node the lives are of.
+        about: usize,
     },
     /// Sends the largest numbers and lists that decode, and some that do not.
     Huge {
@@ -108,6 +124,15 @@ impl Behaviour {
                 let picks = if heard.is_empty() { 0 } else { 50 };
                 (0..picks).map(|_| heard[rng.between(0, heard.len() as u64 - 1) as usize].clone()).collect()
             }
+            Behaviour::EdgeOfTime { lane, around_ms } => {
+                let epoch = wall_ms + DAY_MS - *around_ms + rng.between(0, 2 * *around_ms);
+                vec![data(lane, Key { origin: made_up_origin(rng), epoch, seq: 1 }, b"made up")]
+            }
+            Behaviour::FalsePast { lane, about } => {
+                let ahead_ms = rng.pick(&[1000, 60_000, DAY_MS / 2, DAY_MS - 1000]);
+                let entry = Entry { origin: Origin(node_id(*about)), epoch: wall_ms + ahead_ms, first: 1, last: 9 };
+                vec![encode(lane, Body::Summary { reply: false, entries: Entries::pack([entry]) })]
+            }
             Behaviour::Huge { lane, about } => huge(lane, *about, wall_ms),
         };
         let to_all = |to: &usize| burst.iter().map(|message| (*to, message.clone())).collect::<Vec<_>>();
@@ -126,9 +151,13 @@ fn data(lane: &LaneName, key: Key, payload: &[u8]) -> Bytes {
 fn opening(wall_ms: u64, rng: &mut Rng) -> Bytes {
     let name = if rng.percent(50) { "news".to_owned() } else { format!("made-up-{}", rng.draw()) };
     let lane = LaneName::new(&name).unwrap_or_else(|_| unreachable!("letters, digits and hyphens"));
+    data(&lane, Key { origin: made_up_origin(rng), epoch: wall_ms, seq: 1 }, b"made up")
+}
+
+fn made_up_origin(rng: &mut Rng) -> Origin {
     let mut origin = [0; 32];
     origin[..8].copy_from_slice(&rng.draw().to_be_bytes());
-    data(&lane, Key { origin: Origin(origin), epoch: wall_ms, seq: 1 }, b"made up")
+    Origin(origin)
 }
 
 /// Every field at its end, for an honest origin.

@@ -36,6 +36,8 @@ pub struct Settings {
     pub bytes_per_second: u64,
     /// Bytes that wait for a link before it is busy.
     pub outbox_bytes: u64,
+    /// Milliseconds by which the clocks of nodes differ at most.
+    pub clock_skew_ms: u64,
     /// Bounds and times of every node.
     pub config: CoreConfig,
 }
@@ -51,6 +53,7 @@ impl Settings {
             loss_per_million: 0,
             bytes_per_second: 0,
             outbox_bytes: 4 << 20,
+            clock_skew_ms: 0,
             config: CoreConfig::default(),
         }
     }
@@ -226,12 +229,17 @@ impl Network {
     // --- lives ---
 
     fn start(&mut self, node: usize) {
-        let epoch = EPOCH_MS + self.now / 1000;
+        let epoch = EPOCH_MS + self.now / 1000 + self.clock_skew_ms(node);
         let seed = self.rng.draw();
-        let core = Core::new(self.settings.config.clone(), Origin(node_id(node)), epoch, seed);
+        let core = Core::new(self.now, self.settings.config.clone(), Origin(node_id(node)), epoch, seed);
         self.nodes[node].core = Some(Box::new(core));
         self.nodes[node].is_alive = true;
         self.nodes[node].lives += 1;
+    }
+
+    /// Milliseconds by which a node's clock is ahead: spread over the whole range, neighbours apart.
+    fn clock_skew_ms(&self, node: usize) -> u64 {
+        (node as u64).wrapping_mul(7919) % (self.settings.clock_skew_ms + 1)
     }
 
     /// Kills a node: its sessions break and do not come back.

@@ -1,6 +1,6 @@
 //! The end of a session: in order, in time, and when the other side is stuck.
 
-use oap::status;
+use oap::{AppId, Frame, status};
 use ron_kernel::{Deadline, clock};
 use tokio::task::JoinSet;
 
@@ -27,6 +27,28 @@ async fn what_is_queued_is_drained_after_the_farewell() {
     assert!(matches!(own, Closed::Done), "{own}");
     for ended in set.join_all().await {
         assert!(matches!(ended, Closed::Done), "{ended}");
+    }
+}
+
+#[tokio::test]
+async fn every_farewell_names_the_highest_request_that_was_begun() {
+    for breaks_the_rules in [false, true] {
+        let (dialler, node) = (tls(crate::PostQuantum::Off), tls(crate::PostQuantum::Off));
+        let (dialled, accepted) = over_tcp(&dialler, &node, &node).await;
+        let (mut dialled, mut accepted) = (dialled.expect("dialled"), accepted.expect("accepted"));
+        [7, 41, 12].iter().for_each(|corr| accepted.outbox.note_begun(*corr));
+        if breaks_the_rules {
+            // Said by the half that reads, which knows nothing of requests.
+            dialled.outbox.push(0, Frame { app: AppId::CONTROL, ..frame(0, 1) }).expect("room");
+        } else {
+            accepted.outbox.close(&GoAway::normal(), Deadline::after(20 * SECOND));
+        }
+        let mut set = JoinSet::new();
+        run(&mut set, dialled.writer);
+        run(&mut set, accepted.writer);
+        let ((heard, _), _) = both(hear_all(&mut dialled.reader), hear_all(&mut accepted.reader)).await;
+        let [Heard::GoAway(farewell)] = &heard[..] else { panic!("{heard:?}") };
+        assert_eq!((farewell.last_corr, farewell.code == status::OK), (41, !breaks_the_rules), "{farewell:?}");
     }
 }
 

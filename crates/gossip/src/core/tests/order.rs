@@ -168,13 +168,13 @@ fn who_goes_on_with_a_life_that_is_over_is_told_so_now_and_then() {
 fn a_clock_that_went_back_silences_nobody_even_if_its_past_is_held_nowhere() {
     // Peer 2 brought the last life of this node to the far one, then something else that took its place in the ring.
     let config = CoreConfig { ring_messages_per_lane: 1, ..CoreConfig::default() };
-    let (mut far, mut there) = (Core::new(config, origin(1), EPOCH, 2), World::default());
+    let (mut far, mut there) = (Core::new(0, config, origin(1), EPOCH, 2), World::default());
     [2, 3, 0xee].iter().for_each(|number| assert!(far.peer_up(0, peer(*number), &mut there)));
     let past = Key { origin: origin(0xee), epoch: EPOCH + 5000, seq: 1 };
     let message = |key| Body::Data(Data { key, hops: 1, payload: Bytes::new() });
     far.hear(0, peer(2), message(past), &mut there).unwrap();
     far.hear(0, peer(2), data(9, 1), &mut there).unwrap();
-    assert_eq!(far.last_held(&lane(), &origin(0xee)), None);
+    assert_eq!(far.replay(&lane(), &origin(0xee), 1).count(), 0);
     there.sent.clear();
 
     let (mut core, mut world) = core_with(CoreConfig::default(), 1);
@@ -222,15 +222,15 @@ fn peers_exchange_what_they_hold_and_answer_questions() {
     }
     core.peer_up(MS, peer(1), &mut world);
     core.wait_until(MS, &mut world);
-    let entry = Entry { origin: origin(0xee), epoch: EPOCH, first: 3, last: 6 };
+    let entry = Entry { origin: origin(0xee), epoch: EPOCH + 1, first: 3, last: 6 };
     assert_eq!(world.take(peer(1)), [Body::Summary { reply: false, entries: Entries::pack([entry]) }]);
-    let want = Want { origin: origin(0xee), epoch: EPOCH, from: 1, to: 5, chunk: 0 };
+    let want = Want { origin: origin(0xee), epoch: EPOCH + 1, from: 1, to: 5, chunk: 0 };
     core.hear(2 * MS, peer(1), Body::Pull(want), &mut world).unwrap();
     core.wait_until(2 * MS, &mut world);
     let sent = world.take(peer(1));
     let seqs = sent.iter().filter_map(|body| if let Body::Data(data) = body { Some(data.key.seq) } else { None });
     assert_eq!(seqs.collect::<Vec<_>>(), [3, 4, 5]);
-    let answer = Answer { origin: origin(0xee), epoch: EPOCH, from: 1, through: 5, missing_to: 2 };
+    let answer = Answer { origin: origin(0xee), epoch: EPOCH + 1, from: 1, through: 5, missing_to: 2 };
     assert_eq!(sent.last(), Some(&Body::Answer(answer)));
 }
 
@@ -256,7 +256,7 @@ fn own_large_messages_arrive_whole_at_another_core() {
     let config = CoreConfig { credit_bytes: 8 << 20, ..CoreConfig::default() };
     let (mut sender, mut world) = core_with(config, 1);
     let published = sender.publish(0, &lane(), &payload, &mut world).unwrap();
-    let (mut receiver, mut far) = (Core::new(CoreConfig::default(), origin(1), EPOCH, 2), World::default());
+    let (mut receiver, mut far) = (Core::new(0, CoreConfig::default(), origin(1), EPOCH, 2), World::default());
     receiver.peer_up(0, peer(0xee), &mut far);
     for (_, _, message) in world.sent {
         receiver.receive(0, &peer(0xee), message, &mut far).unwrap();

@@ -132,3 +132,104 @@ fn a_link_far_behind_goes_on_with_what_the_ring_still_holds() {
     core.wait_until(10 * MS, &mut world);
     assert_eq!(data_seqs(&world.take(peer(1))), [16, 17, 18, 19, 20]);
 }
+
+/// A sender, and a receiver that may be made anew while the session stands.
+struct Session {
+    sender: Core,
+    receiver: Core,
+    here: World,
+    there: World,
+    now: Micros,
+    published: u64,
+}
+
+const CREDIT: u64 = 512 << 10;
+
+impl Session {
+    fn new() -> Self {
+        let config = CoreConfig { credit_bytes: CREDIT, ..CoreConfig::default() };
+        let (sender, here) = core_with(config, 1);
+        let (receiver, there) = Self::receiver(0);
+        Session { sender, receiver, here, there, now: 0, published: 0 }
+    }
+
+    fn receiver(now: Micros) -> (Core, World) {
+        let (mut receiver, mut there) = (Core::new(now, CoreConfig::default(), origin(1), EPOCH, 2), World::default());
+        assert!(receiver.peer_up(now, peer(0xee), &mut there));
+        (receiver, there)
+    }
+
+    /// Publishes so much, five milliseconds apart, and counts the publications that were told to wait.
+    fn talk(&mut self, messages: usize) -> usize {
+        let mut busy = 0;
+        for _ in 0..messages {
+            self.now += 5 * MS;
+            self.sender.wait_until(self.now, &mut self.here);
+            let payload = Bytes::from(vec![1; 60_000]);
+            let outcomes = self.sender.publish(self.now, &lane(), &payload, &mut self.here).unwrap().outcomes;
+            busy += outcomes.iter().filter(|(_, outcome)| matches!(outcome, SendOutcome::Busy { .. })).count();
+            self.published += 1;
+            self.exchange();
+        }
+        busy
+    }
+
+    fn exchange(&mut self) {
+        for body in self.here.take(peer(1)) {
+            self.receiver.hear(self.now, peer(0xee), body, &mut self.there).unwrap();
+        }
+        self.receiver.wait_until(self.now, &mut self.there);
+        for body in self.there.take(peer(0xee)) {
+            self.sender.hear(self.now, peer(1), body, &mut self.here).unwrap();
+        }
+    }
+}
+
+#[test]
+fn credit_goes_on_when_the_receiver_begins_anew_in_the_middle_of_a_session() {
+    for lost in [0, 5, 8] {
+        let mut session = Session::new();
+        assert_eq!(session.talk(100), 0, "a receiver that takes everything");
+        // What was on its way is lost with the receiver's engine.
+        for _ in 0..lost {
+            let payload = Bytes::from(vec![1; 60_000]);
+            session.sender.publish(session.now, &lane(), &payload, &mut session.here).unwrap();
+        }
+        session.here.take(peer(1));
+        (session.receiver, session.there) = Session::receiver(session.now);
+        // A window that was lost as a whole is waited for once, for as long as a lease lasts.
+        session.talk(500);
+        assert_eq!(session.talk(500), 0, "{lost} were lost");
+        let last = session.there.seqs().last().copied();
+        assert_eq!(last, Some(1100 + lost), "everything arrives");
+        assert_eq!((session.here.disconnected, session.there.disconnected), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn credit_goes_on_when_the_receiver_forgot_the_lane() {
+    let mut session = Session::new();
+    session.talk(100);
+    session.receiver.forget_lane(session.now, &lane());
+    session.talk(100);
+    assert_eq!(session.talk(100), 0);
+}
+
+#[test]
+fn a_receiver_that_lies_about_its_total_gets_a_window_for_each_word_at_most() {
+    let config = CoreConfig { credit_bytes: CREDIT, ..CoreConfig::default() };
+    let (mut core, mut world) = core_with(config, 1);
+    let mut rng = Rng::new(7);
+    for word in 0..1000u64 {
+        for _ in 0..20 {
+            core.publish(0, &lane(), &Bytes::from(vec![1; 60_000]), &mut world).unwrap();
+        }
+        let sent = data_seqs(&world.take(peer(1))).len() as u64 * 60_000;
+        assert!(sent <= CREDIT, "word {word} brought {sent} bytes");
+        let consumed = [0, u64::MAX, CREDIT, 1, u64::from(word as u32)][rng.below(5)];
+        core.hear(0, peer(1), Body::Credit { consumed }, &mut world).unwrap();
+        // What the word itself set free belongs to it.
+        let freed = data_seqs(&world.take(peer(1))).len() as u64 * 60_000;
+        assert!(freed <= CREDIT, "word {word} freed {freed} bytes");
+    }
+}

@@ -19,6 +19,10 @@ fn lane() -> LaneName {
     "lane".parse().expect("a name")
 }
 
+fn other() -> NodeId {
+    NodeId::from_bytes([8; 32])
+}
+
 /// A core whose only listeners are those of a table.
 struct Rig {
     core: Core,
@@ -43,17 +47,21 @@ impl Shell for Table<'_> {
         let Delivered { epoch, seq, hops, arrival, .. } = delivered;
         let origin = NodeId::from_bytes(delivered.origin.0);
         let message = Message { origin, epoch, seq, hops, payload: delivered.payload() };
-        self.0.give_message(lane, &Item::Message(message), origin == me(), arrival);
+        self.0.give_message(lane, message, origin == me(), arrival);
     }
 
-    fn gap(&mut self, _: &LaneName, _: &Origin, _: u64, _: u64, _: u64) {}
+    fn gap(&mut self, lane: &LaneName, origin: &Origin, epoch: u64, from: u64, to: u64) {
+        self.0.give_notice(lane, &Item::Gap { origin: NodeId::from_bytes(origin.0), epoch, from, to });
+    }
 
-    fn new_epoch(&mut self, _: &LaneName, _: &Origin, _: u64) {}
+    fn new_epoch(&mut self, lane: &LaneName, origin: &Origin, epoch: u64) {
+        self.0.give_notice(lane, &Item::Epoch { origin: NodeId::from_bytes(origin.0), epoch });
+    }
 }
 
 impl Rig {
     fn new(config: CoreConfig) -> Rig {
-        Rig { core: Core::new(config, Origin(*me().as_bytes()), 1, 1), table: LaneTable::default(), now: 0 }
+        Rig { core: Core::new(0, config, Origin(*me().as_bytes()), 1, 1), table: LaneTable::default(), now: 0 }
     }
 
     fn publish(&mut self, count: usize, bytes: usize) {
@@ -66,10 +74,27 @@ impl Rig {
     }
 
     fn subscribe(&mut self, from: u64, own: bool) -> Subscription {
+        self.subscribe_to(me(), from, own)
+    }
+
+    fn subscribe_to(&mut self, origin: NodeId, from: u64, own: bool) -> Subscription {
         let (pool, (writer, reader)) = (Arc::<SubscriberPool>::default(), inbox(&Arc::default()));
-        let catching_up = CatchUp::new(&self.core, &lane(), vec![(me(), from)]);
+        let catching_up = CatchUp::new(&self.core, &lane(), vec![(origin, from)]);
         self.table.add(lane(), own, Box::new(writer), Some(Box::new(catching_up)), pool.take().expect("a place"));
         reader
+    }
+
+    /// Messages of another node arrive, of a life of it.
+    fn hear(&mut self, epoch: u64, seqs: std::ops::RangeInclusive<u64>) {
+        let (peer, shell) = (Peer(*other().as_bytes()), &mut Table(&mut self.table));
+        self.core.peer_up(self.now, peer, shell);
+        for seq in seqs {
+            let key = ron_gossip::wire::Key { origin: Origin(*other().as_bytes()), epoch, seq };
+            let body = ron_gossip::wire::Body::Data(ron_gossip::wire::Data { key, hops: 1, payload: Bytes::new() });
+            let message = ron_gossip::wire::Message { lane: lane(), body };
+            self.core.receive(self.now, &peer, message, shell).expect("taken");
+        }
+        self.table.flush();
     }
 
     /// One turn of the engine.
@@ -168,6 +193,56 @@ fn what_the_ring_lets_go_before_it_was_taken_is_told() {
     let lagged = read.iter().position(|word| *word == format!("lagged {ring}")).expect("told as lagged");
     assert_eq!(read[lagged - 1], format!("gap {}-{last}", last - ring + half), "{:?}", &read[lagged - 2..=lagged]);
     assert_eq!(read[lagged + 1..], numbers(last + ring + 1..=last + 2 * ring));
+}
+
+#[test]
+fn numbers_that_the_ring_let_go_as_a_whole_are_told_too() {
+    let mut rig = Rig::new(CoreConfig { ring_messages_per_lane: 4, ..CoreConfig::default() });
+    rig.hear(1, 1..=10);
+    rig.publish(4, 8);
+    let mut reader = rig.subscribe_to(other(), 5, true);
+    assert_eq!(words(&rig.read_all(&mut reader)), ["gap 5-10"]);
+    rig.hear(1, 11..=11);
+    assert_eq!(words(&rig.read_all(&mut reader)), ["11"], "and it goes on behind them");
+    let mut reader = rig.subscribe_to(other(), 12, true);
+    assert_eq!(words(&rig.read_all(&mut reader)), [""; 0], "who has everything is told nothing");
+}
+
+#[test]
+fn a_number_of_an_earlier_life_is_answered_with_the_new_one() {
+    let mut rig = Rig::new(CoreConfig { ring_messages_per_lane: 3, ..CoreConfig::default() });
+    rig.hear(2, 1..=10);
+    rig.hear(5, 1..=3);
+    let mut reader = rig.subscribe_to(other(), 11, true);
+    assert_eq!(words(&rig.read_all(&mut reader)), ["epoch 5", "1", "2", "3"]);
+    rig.hear(5, 4..=6);
+    assert_eq!(words(&rig.read_all(&mut reader)), ["4", "5", "6"]);
+    // The ring holds the last three of them.
+    let mut reader = rig.subscribe_to(other(), 11, true);
+    assert_eq!(words(&rig.read_all(&mut reader)), ["epoch 5", "gap 1-3", "4", "5", "6"]);
+    let mut reader = rig.subscribe_to(other(), 5, true);
+    assert_eq!(words(&rig.read_all(&mut reader)), ["epoch 5", "5", "6"], "it may be of either life");
+}
+
+#[test]
+fn a_node_that_began_anew_says_so_to_who_knew_its_former_life() {
+    let mut rig = Rig::new(CoreConfig::default());
+    let mut early = rig.subscribe(11, true);
+    let mut of_another = rig.subscribe_to(other(), 3, true);
+    assert_eq!(words(&rig.read_all(&mut early)), [""; 0], "nothing is published yet");
+    rig.publish(2, 8);
+    let mut late = rig.subscribe(11, true);
+    rig.publish(1, 8);
+    let told = ["epoch 2", "1", "2", "3"];
+    assert_eq!((words(&rig.read_all(&mut early)), words(&rig.read_all(&mut late))), (words_of(told), words_of(told)));
+    rig.hear(2, 1..=1);
+    let last = ["epoch 2", "1"];
+    assert_eq!(words(&rig.read_all(&mut of_another))[3..], last, "a node that is heard of later");
+    assert_eq!(words(&rig.read_all(&mut late)), ["1"], "whoever did not ask for it");
+}
+
+fn words_of<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).to_vec()
 }
 
 #[test]
