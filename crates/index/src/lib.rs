@@ -42,6 +42,7 @@ use std::sync::atomic::AtomicU64;
 
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::{Builder, Snapshot};
+use ron_store::Signer as _;
 
 pub use admission::QuestionSlot;
 pub use handle::{Index, WeakIndex};
@@ -90,6 +91,7 @@ fn make(
     let fullest = Arc::clone(&watchers);
     builder.shown(&specs::WATCHER_INBOX, move || fullest.deepest());
     builder.shown(&specs::CONFIG_WATCH, || 0);
+    options.store.set_owner(options.key.public_key());
     // A fresh state is seeded by the system, which is random enough for jitter.
     let seed = RandomState::new().hash_one(0);
     let shared = Shared {

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ mod record_bytes;
 mod snapshot;
 mod tables;
 
-use batch::{Base, Batch};
+use batch::{Base, Batch, Draws};
 use masks::Masks;
 use snapshot::Snapshot;
 
@@ -41,6 +41,9 @@ struct Inner {
     /// The file; none if the store is in memory.
     path: Option<PathBuf>,
     bounds: Bounds,
+    /// Key of the node whose store it is: nobody pushes out what it signed.
+    owner: OnceLock<PublicKey>,
+    draws: Draws,
     /// Held by whoever writes; the database has one writer at a time anyway, and the state belongs to it.
     writer: Mutex<()>,
     /// State after the last batch, which all readers read from.
@@ -73,7 +76,8 @@ pub struct StoreOpened {
 pub enum Change {
     /// Keeps a record, which the caller has verified.
     Put(Record),
-    /// Keeps a record that this node itself signed; it may use the room that strangers may not.
+    /// Keeps a record that this node itself signed; it may use the room that strangers may not, and pushes
+    /// them out where its key is full.
     PutOwn(Record),
     /// Keeps telling others that this node has content.
     Provide(Provided),
@@ -125,6 +129,8 @@ pub enum Applied {
     Same,
     /// There is no room for it.
     Full,
+    /// Its key has as many provider records as it may, and none of them gives way to this one.
+    KeyFull,
     /// It is over, too large, or its bytes are not what its id says.
     Refused,
 }
@@ -161,6 +167,12 @@ impl Store {
     /// A store that is gone when it is dropped.
     pub fn in_memory(bounds: Bounds) -> Result<Store, StoreError> {
         open::in_memory(bounds)
+    }
+
+    /// Says whose store it is: from now on no stranger's record pushes out one that this key signed. The first key said
+    /// stays.
+    pub fn set_owner(&self, owner: PublicKey) {
+        let _ = self.inner.owner.set(owner);
     }
 
     /// Applies changes in one transaction, and says what became of each. All are on the disk when it returns.
@@ -352,6 +364,8 @@ impl Store {
         let hours: Vec<u32> = before.hours.iter().map(|(hour, _)| *hour).collect();
         let base = Base {
             bounds: self.inner.bounds,
+            owner: self.inner.owner.get().copied(),
+            draws: self.inner.draws.clone(),
             now_ms,
             counts: before.counts,
             bytes: before.bytes.clone(),

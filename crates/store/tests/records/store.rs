@@ -110,15 +110,15 @@ fn a_key_has_64_providers_and_those_who_speak_for_themselves_stay() {
     for peer in 100..104 {
         assert_eq!(put(&store, withdrawal(peer), NOW_MS), Applied::Stored);
     }
-    assert_eq!(put(&store, provider(1, 60, 1_000), NOW_MS), Applied::Full, "one more that is vouched for");
-    assert_eq!(put(&store, withdrawal(104), NOW_MS), Applied::Full, "one more withdrawal");
+    assert_eq!(put(&store, provider(1, 60, 1_000), NOW_MS), Applied::KeyFull, "one more that is vouched for");
+    assert_eq!(put(&store, withdrawal(104), NOW_MS), Applied::KeyFull, "one more withdrawal");
     for peer in 200..264 {
         assert_eq!(put(&store, provider(1, peer, peer), NOW_MS), Applied::Stored, "{peer} speaks for itself");
     }
     assert_eq!(store.count(), 64);
     let held: usize = (200..264).map(|peer| row_and_value_bytes(&Record::Provider(provider(1, peer, peer)))).sum();
     assert_eq!(store.counts().records_bytes, held, "who is pushed out gives bytes back");
-    assert_eq!(put(&store, provider(1, 264, 264), NOW_MS), Applied::Full);
+    assert_eq!(put(&store, provider(1, 265, 1_000), NOW_MS), Applied::KeyFull, "who is vouched for pushes out nobody");
     let newer = ProviderRecord { sequence: 2, ..provider(1, 200, 200) };
     assert_eq!(put(&store, newer, NOW_MS), Applied::Stored, "one that is there can be renewed");
     let late_ms = NOW_MS + HOUR_MS;

@@ -52,6 +52,8 @@ pub const INGEST_BATCH_MAX: usize = 256;
 pub const INGEST_WAITERS_MAX: usize = 1024;
 /// Time a publication has to be written.
 pub const INGEST_DEADLINE: Duration = Duration::from_secs(2);
+/// Time after which whoever found the store full, or the places of a key taken, may come back: records end by the hour.
+pub const STORE_FULL_RETRY: Duration = Duration::from_secs(3600);
 /// Providers of one answer that are asked for a chunk of what they say they have.
 pub const PROBES_PER_ANSWER_MAX: usize = 3;
 /// Time a provider has to show the chunk.
