@@ -9,7 +9,7 @@ use ron_types::limits::index::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_WINDOW};
 use ron_types::{Error, Kind};
 
 use crate::ingest::{Update, published};
-use crate::prefetch::{Refresh, query};
+use crate::prefetch::{Refresh, Why, query};
 use crate::shared::Shared;
 use crate::words::{AdminAction, AdminDone, AdminRequest, IndexEvent};
 
@@ -116,9 +116,9 @@ impl Shared {
 
     /// Forgets what is cached about a subject and has it looked up anew.
     async fn reindex(&self, request: &AdminRequest) -> Result<(), Error> {
-        let query = query(self, &request.subject);
+        let (query, content) = query(self, &request.subject);
         self.forget(&query).await;
-        self.refresh.offer(Refresh { query, shown: request.subject.to_string(), is_probe: false })
+        self.refresh.offer(Refresh { query, content, shown: request.subject.to_string(), why: Why::Again })
     }
 
     fn audit(&self, request: AdminRequest, done: AdminDone) {

@@ -108,9 +108,8 @@ impl Index {
         options: &ResolveOptions,
         deadline: Deadline,
     ) -> Result<Resolution, Error> {
-        self.shared.note_content(content);
-        let query = Query::Providers(content.key());
-        let asked = Asked { query, shown: subject, breadth: Breadth::First, fresh: options.fresh, deadline };
+        let (query, breadth, fresh) = (Query::Providers(content.key()), Breadth::First, options.fresh);
+        let asked = Asked { query, content: Some(content), shown: subject, breadth, fresh, deadline };
         let Answer { finding, source } = self.shared.find(asked).await?;
         let manifest = match finding.manifest.get() {
             Some(known) if known.is_none_or(|known| known.id == content) => *known,
@@ -188,7 +187,8 @@ impl Index {
 
     async fn find_name(&self, name: &Name, options: &ResolveOptions, deadline: Deadline) -> Result<Answer, Error> {
         let query = Query::name(name, self.shared.node_key());
-        let asked = Asked { query, shown: name, breadth: Breadth::First, fresh: options.fresh, deadline };
+        let (breadth, fresh) = (Breadth::First, options.fresh);
+        let asked = Asked { query, content: None, shown: name, breadth, fresh, deadline };
         self.shared.find(asked).await
     }
 
@@ -206,7 +206,6 @@ impl Index {
     ) -> Result<ProviderStream, Error> {
         self.count(tenant, RESOLVES, 1);
         let deadline = self.shared.deadline(&options);
-        self.shared.note_content(content);
         let search = Search { shared: Arc::clone(&self.shared), content, fresh: options.fresh, deadline };
         Ok(match search.begin().await? {
             Begun::Known(answer) => ProviderStream::of(&answer.finding, options.max),
@@ -348,13 +347,14 @@ impl Index {
     ) -> Result<Answer, Error> {
         self.count(tenant, RESOLVES, 1);
         let deadline = self.shared.deadline(options);
-        let asked = Asked { query, shown: peer, breadth: Breadth::First, fresh: options.fresh, deadline };
+        let (breadth, fresh) = (Breadth::First, options.fresh);
+        let asked = Asked { query, content: None, shown: peer, breadth, fresh, deadline };
         self.shared.find(asked).await
     }
 
     /// Changes of a name or of who has some content, from now on; Busy if too many watch.
     pub fn watch(&self, subject: &Subject) -> Result<Watch, Error> {
-        self.shared.watchers.watch(query(&self.shared, subject))
+        self.shared.watchers.watch(query(&self.shared, subject).0)
     }
 
     /// Pins, unpins or reindexes. Conflict if the idempotency key was used for something else.

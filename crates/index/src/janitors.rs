@@ -46,7 +46,6 @@ async fn purge(shared: &Shared) {
         let entries = shared.cache.purge().await;
         shared.recent.clear();
         shared.possessions.clear();
-        shared.contents.clear();
         shared.events.publish(IndexEvent::Purged { entries });
     } else {
         shared.cache.tidy().await;

@@ -12,7 +12,6 @@ mod cache;
 pub mod capabilities;
 mod capacity;
 pub mod config;
-mod contents;
 mod driver;
 mod find;
 mod flights;
@@ -112,7 +111,6 @@ fn make(
         load: capacity::LoadWindow::new(),
         addresses: admission::Addresses::new(),
         under_way: admin::UnderWay::default(),
-        contents: contents::Contents::default(),
         possessions: possession::Possessions::default(),
         sequence: AtomicU64::new(0),
         seed: AtomicU64::new(seed),

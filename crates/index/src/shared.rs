@@ -19,7 +19,6 @@ use crate::admission::Addresses;
 use crate::cache::Answers;
 use crate::capacity::LoadWindow;
 use crate::config::LiveOptions;
-use crate::contents::Contents;
 use crate::flights::Flights;
 use crate::ingest::Update;
 use crate::judge::Ranking;
@@ -84,8 +83,6 @@ pub(crate) struct Shared {
     pub addresses: Arc<Addresses>,
     /// Requests with an idempotency key that are being done.
     pub under_way: UnderWay,
-    /// Content that was asked for lately, by its key.
-    pub contents: Contents,
     /// What probes of providers came to.
     pub possessions: Possessions,
     /// Last sequence number that this node signed something with.
@@ -131,18 +128,11 @@ impl Shared {
     }
 
     /// What routers of other networks can be asked instead; none if they cannot answer it.
-    pub fn upstream_question(&self, question: &Question) -> Option<UpstreamQuestion> {
+    pub fn upstream_question(&self, question: &Question, content: Option<ContentId>) -> Option<UpstreamQuestion> {
         match question {
-            Question::Providers(key) => self.contents.at(key).map(UpstreamQuestion::Providers),
+            Question::Providers(_) => content.map(UpstreamQuestion::Providers),
             Question::Ipns(name) => Some(UpstreamQuestion::Ipns(*name)),
             Question::Name { .. } | Question::Peer(_) => None,
-        }
-    }
-
-    /// Remembers what content a key stands for, where routers or providers will be asked for it.
-    pub fn note_content(&self, content: ContentId) {
-        if !self.options.upstreams.is_empty() || self.probes() {
-            self.contents.note(content);
         }
     }
 

@@ -49,7 +49,8 @@ impl Search {
     pub async fn begin(&self) -> Result<Begun, Error> {
         let query = Query::Providers(self.content.key());
         let (breadth, fresh, deadline) = (Breadth::Wide, self.fresh, self.deadline);
-        self.shared.begin(&Asked { query, shown: &self.content, breadth, fresh, deadline }).await
+        let (content, shown) = (Some(self.content), &self.content);
+        self.shared.begin(&Asked { query, content, shown, breadth, fresh, deadline }).await
     }
 }
 

@@ -8,4 +8,5 @@ mod pressure;
 mod publishing;
 mod renewal;
 mod room;
+mod strangers;
 mod world;

@@ -18,6 +18,9 @@ pub const WATCHER_ITEMS_MAX: usize = 64;
 pub const WATCHERS_MAX: usize = 8192;
 /// A lookup ends this long before its callers' time is over, so that they get what it found.
 pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
+/// Time that a caller waits for the network where strangers' records in the store are all that is known: what a target has
+/// at least, so that one that is well is heard.
+pub const STRANGERS_WAIT: Duration = super::lookup::ASK_TIMEOUT_MIN;
 /// Lookups under way at once. They wait more than they work.
 pub const RESOLVERS: usize = 64;
 /// Memory for answers.
