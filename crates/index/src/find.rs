@@ -16,7 +16,9 @@ use crate::prefetch::{Refresh, Why};
 use crate::query::{Breadth, Finding, Query, What};
 use crate::resolver::Job;
 use crate::shared::Shared;
+use crate::specs::WORK;
 use crate::words::{Outcome, ResolveOptions, Source};
+use crate::work::Asker;
 
 /// Times that one caller joins or begins the lookup of its question. Who leads reads the store in its own request, and
 /// may leave before that is done; those who joined then lead or join anew. Bounded, because the next leader may leave,
@@ -42,6 +44,8 @@ pub(crate) struct Asked<'a> {
     pub breadth: Breadth,
     pub fresh: bool,
     pub deadline: Deadline,
+    /// Who asks.
+    pub from: Asker,
 }
 
 /// A question that was answered at once, or the lookup to wait for.
@@ -129,8 +133,11 @@ impl Shared {
             self.counts.missed();
         }
         let key = FlightKey { query: asked.query.clone(), breadth: asked.breadth, fresh: asked.fresh };
-        let (waiter, leader) = self.flights.join(key);
-        let Some(leader) = leader else { return Ok(Begun::UnderWay(waiter)) };
+        let (waiter, leader) = self.flights.join(key.clone());
+        let Some(leader) = leader else {
+            self.work.share(asked.from, |job| *job.leader.key() == key);
+            return Ok(Begun::UnderWay(waiter));
+        };
         self.lead(leader, asked).await?;
         Ok(Begun::UnderWay(waiter))
     }
@@ -170,7 +177,8 @@ impl Shared {
         }
         let job = Job { leader, epoch, deadline, content, shown: shown.to_string() };
         self.counts.arrived();
-        let Err((job, error)) = self.work.offer_or_return(job) else { return Ok(()) };
+        let Err((job, error)) = self.work.offer(asked.from, job) else { return Ok(()) };
+        self.kernel.metrics().busy_rejections.at(WORK.name).inc();
         // Everybody who shares the lookup is told of a full queue, or gets what there is.
         match partial {
             Some(finding) => job.leader.end(Ok(Arc::new(finding))),

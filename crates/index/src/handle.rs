@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_kernel::bus::BroadcastReceiver;
+use ron_kernel::connection_limiter::network_of;
 use ron_kernel::{Deadline, clock};
 use ron_store::{
     ContentId, IpnsRecord, Key, Name, NameRecord, PeerId, Possession, ProviderRecord, PublicKey, Record, RecordError,
@@ -29,6 +30,7 @@ use crate::words::{
     AdminDone, AdminRequest, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, ManifestView, NameAnswer,
     Outcome, PeerAnswer, ProviderOffer, PublishOutcome, Resolution, ResolveOptions, Single, TargetView,
 };
+use crate::work::Asker;
 
 /// Metric of the usage meter for questions that a tenant asked.
 const RESOLVES: &str = "index.resolves";
@@ -109,7 +111,8 @@ impl Index {
         deadline: Deadline,
     ) -> Result<Resolution, Error> {
         let (query, breadth, fresh) = (Query::Providers(content.key()), Breadth::First, options.fresh);
-        let asked = Asked { query, content: Some(content), shown: subject, breadth, fresh, deadline };
+        let asked =
+            Asked { query, content: Some(content), shown: subject, breadth, fresh, deadline, from: asker(options) };
         let Answer { finding, source } = self.shared.find(asked).await?;
         let manifest = match finding.manifest.get() {
             Some(known) if known.is_none_or(|known| known.id == content) => *known,
@@ -188,7 +191,7 @@ impl Index {
     async fn find_name(&self, name: &Name, options: &ResolveOptions, deadline: Deadline) -> Result<Answer, Error> {
         let query = Query::name(name, self.shared.node_key());
         let (breadth, fresh) = (Breadth::First, options.fresh);
-        let asked = Asked { query, content: None, shown: name, breadth, fresh, deadline };
+        let asked = Asked { query, content: None, shown: name, breadth, fresh, deadline, from: asker(options) };
         self.shared.find(asked).await
     }
 
@@ -206,7 +209,8 @@ impl Index {
     ) -> Result<ProviderStream, Error> {
         self.count(tenant, RESOLVES, 1);
         let deadline = self.shared.deadline(&options);
-        let search = Search { shared: Arc::clone(&self.shared), content, fresh: options.fresh, deadline };
+        let (fresh, from) = (options.fresh, asker(&options));
+        let search = Search { shared: Arc::clone(&self.shared), content, fresh, deadline, from };
         Ok(match search.begin().await? {
             Begun::Known(answer) => ProviderStream::of(&answer.finding, options.max),
             Begun::UnderWay(waiter) => ProviderStream::under_way(waiter, search, options.max),
@@ -348,7 +352,7 @@ impl Index {
         self.count(tenant, RESOLVES, 1);
         let deadline = self.shared.deadline(options);
         let (breadth, fresh) = (Breadth::First, options.fresh);
-        let asked = Asked { query, content: None, shown: peer, breadth, fresh, deadline };
+        let asked = Asked { query, content: None, shown: peer, breadth, fresh, deadline, from: asker(options) };
         self.shared.find(asked).await
     }
 
@@ -437,6 +441,11 @@ impl Index {
     fn count(&self, tenant: &str, metric: &'static str, amount: u64) {
         self.shared.kernel.meter().count(tenant, metric, amount);
     }
+}
+
+/// Whose share of the resolvers a question is answered from.
+fn asker(options: &ResolveOptions) -> Asker {
+    options.from.map(network_of)
 }
 
 fn single<T>(answer: &Answer, record: impl Fn(&What) -> Option<T>) -> Single<T> {

@@ -132,6 +132,7 @@ async fn look_again(shared: &Shared, refresh: Refresh, again: bool) {
         breadth: if again { Breadth::Wide } else { Breadth::First },
         fresh: again,
         deadline: Deadline::at(clock::now() + shared.live.get().value.resolve_deadline),
+        from: None,
     };
     if let Err(error) = shared.find(asked).await {
         tracing::debug!(%error, subject = refresh.shown, "not looked up ahead");

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ron_kernel::queue::{Payload, QueueReceiver};
 use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
 use ron_lookup::{Conclusion, Finished};
 use ron_store::ContentId;
@@ -34,24 +33,21 @@ pub(crate) struct Job {
     pub shown: String,
 }
 
-// Their number is bound enough: a lookup that waits holds no records.
-impl Payload for Job {}
-
 /// One resolver: one lookup at a time.
-pub(crate) async fn resolver(context: TaskContext, shared: Arc<Shared>, mut jobs: QueueReceiver<Job>) -> TaskResult {
+pub(crate) async fn resolver(context: TaskContext, shared: Arc<Shared>) -> TaskResult {
     context.ready().await;
     loop {
-        let job = tokio::select! {
+        let (job, turn) = tokio::select! {
             biased;
             () = context.stopping() => break,
-            job = jobs.recv() => job,
+            taken = shared.work.take() => taken,
             () = context.heartbeat() => continue,
         };
-        let Some(job) = job else { break };
         serve(&context, &shared, job).await;
+        drop(turn);
     }
     // What waits is still answered: in time, or with the word that the node stops.
-    while let Some(job) = jobs.try_recv() {
+    while let Some((job, _turn)) = shared.work.try_take(true) {
         serve(&context, &shared, job).await;
     }
     Ok(())

@@ -7,7 +7,6 @@ use std::time::Duration;
 use ron_kernel::bus::Broadcast;
 use ron_kernel::coalesce::Coalescing;
 use ron_kernel::gate::Gate;
-use ron_kernel::queue::QueueSender;
 use ron_kernel::{KernelHandle, Snapshot, clock};
 use ron_store::{ContentId, Multiaddr, PeerId, PublicKey, Signer as _, Store, StoreError};
 use ron_transport::NodeKey;
@@ -31,6 +30,7 @@ use crate::resolver::Job;
 use crate::targets::Targets;
 use crate::watchers::Watchers;
 use crate::words::IndexEvent;
+use crate::work::WorkQueue;
 
 /// Multiaddresses at which the node itself is reached, as they are now.
 pub type OwnAddresses = Arc<dyn Fn() -> Vec<Multiaddr> + Send + Sync>;
@@ -72,7 +72,8 @@ pub(crate) struct Shared {
     pub cache: Answers,
     pub flights: Arc<Flights>,
     pub targets: Targets,
-    pub work: QueueSender<Job>,
+    /// Lookups that wait for a resolver.
+    pub work: Arc<WorkQueue<Job>>,
     pub ingest: Coalescing<Update>,
     pub refresh: Coalescing<Refresh>,
     pub gate: Gate,

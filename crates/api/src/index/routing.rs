@@ -131,7 +131,7 @@ async fn providers(
     match negotiated.form {
         Form::Json => {
             let subject = Subject::Content(content);
-            let resolution = app.index.resolve(&admitted.tenant, subject, options()).await?;
+            let resolution = app.index.resolve(&admitted.tenant, subject, options(&asker)).await?;
             let mut seen = HashSet::new();
             let shown = resolution.providers.iter().filter_map(|provider| {
                 let record = &provider.record;
@@ -141,7 +141,7 @@ async fn providers(
             Ok(document(Envelope::Providers(shown.take(JSON_RECORDS_MAX).collect()), &admitted, negotiated))
         }
         Form::Ndjson => {
-            let found = app.index.providers_stream(&admitted.tenant, content, options()).await?;
+            let found = app.index.providers_stream(&admitted.tenant, content, options(&asker)).await?;
             let mut seen = HashSet::new();
             let shown = provider_items(found).await?.filter_map(move |provider| {
                 let record = provider.record;
@@ -165,7 +165,7 @@ async fn peers(
     let filters = Filters::read(&query.0)?;
     let negotiated = Negotiated::of(&headers)?;
     let admitted = app.admit(&asker, &peer.to_string())?;
-    let found = app.index.peer(&admitted.tenant, peer, options()).await?;
+    let found = app.index.peer(&admitted.tenant, peer, options(&asker)).await?;
     let shown = found.record.and_then(|record| words(&filters, &record.peer, record.addrs, Vec::new()));
     match negotiated.form {
         Form::Json => Ok(document(Envelope::Peers(shown.into_iter().collect()), &admitted, negotiated)),
@@ -173,8 +173,9 @@ async fn peers(
     }
 }
 
-fn options() -> ResolveOptions {
-    ResolveOptions { max: PROVIDERS_MAX.min(NDJSON_RECORDS_MAX), ..ResolveOptions::default() }
+fn options(asker: &Asker) -> ResolveOptions {
+    let max = PROVIDERS_MAX.min(NDJSON_RECORDS_MAX);
+    ResolveOptions { max, from: Some(asker.address), ..ResolveOptions::default() }
 }
 
 /// A record as the caller wants to see it; none if it does not.

@@ -23,6 +23,10 @@ pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
 pub const STRANGERS_WAIT: Duration = super::lookup::ASK_TIMEOUT_MIN;
 /// Lookups under way at once. They wait more than they work.
 pub const RESOLVERS: usize = 64;
+/// One of so many resolvers, and of so many places in the queue for them, every address has for certain, whoever else asks.
+pub const ASKER_SHARE: usize = 8;
+/// One of so many is left to addresses that have fewer than that.
+pub const ASKERS_RESERVE_SHARE: usize = 4;
 /// Memory for answers.
 pub const CACHE_BYTES: usize = 64 * MIB;
 /// Longest time an answer is used without asking again.
@@ -94,6 +98,7 @@ pub const PROVIDER_TTL: Duration = Duration::from_secs(24 * 3600);
 /// Time a name holds where nobody says.
 pub const NAME_TTL: Duration = super::records::TTL_MAX;
 
+const _: () = assert!(2 * ASKERS_RESERVE_SHARE <= ASKER_SHARE, "the reserve is enough for two addresses");
 const _: () = assert!(ANSWER_MARGIN.as_millis() <= 50, "the deadline holds within 50 ms");
 const _: () = assert!(UNKNOWN_TTL.as_millis() < ABSENT_TTL.as_millis(), "not to know is worth less than to know");
 // What the node says itself is renewed at the latest with 3/8 of its life left.
