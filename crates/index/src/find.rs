@@ -222,8 +222,9 @@ impl Shared {
         Ok(Some(Finding { what, source: Source::Store, expires_at, ..found }))
     }
 
-    /// A name of somebody else that the store answered may have a newer record: it is looked for in the background.
-    fn upgrade_later(&self, query: &Query, shown: &Shown) {
+    /// A name of somebody else that the store, or the first of the targets, answered may have a newer record: it is
+    /// looked for in the background.
+    pub fn upgrade_later(&self, query: &Query, shown: &Shown) {
         let is_foreign = match query {
             Query::Name { owner, .. } => *owner != self.node_key(),
             Query::Ipns(_) => true,

@@ -356,9 +356,11 @@ impl Index {
         self.shared.find(asked).await
     }
 
-    /// Changes of a name or of who has some content, from now on; Busy if too many watch.
+    /// Changes of a name or of who has some content, from now on: those of this node's store at once, those elsewhere
+    /// when it is looked up again, which it is now and then while somebody watches. Busy if too many watch.
     pub fn watch(&self, subject: &Subject) -> Result<Watch, Error> {
-        self.shared.watchers.watch(query(&self.shared, subject).0)
+        let (query, content) = query(&self.shared, subject);
+        self.shared.watchers.watch(query, content, subject.to_string())
     }
 
     /// Pins, unpins or reindexes. Conflict if the idempotency key was used for something else.

@@ -8,7 +8,8 @@ use futures_util::stream::FuturesUnordered;
 use ron_kernel::coalesce::Coalesce;
 use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
 use ron_store::{ContentId, Key, Subject};
-use ron_types::limits::index::{REFRESH_AT_ONCE, WARMUP_KEYS_MAX, WARMUP_WAIT};
+use ron_types::limits::index::{REFRESH_AT_ONCE, WARMUP_KEYS_MAX, WARMUP_WAIT, WATCHED_LOOKED_UP_PER_SECOND};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::find::Asked;
 use crate::query::{Breadth, Query};
@@ -65,6 +66,8 @@ pub(crate) async fn warmup_prefetcher(context: TaskContext, shared: Arc<Shared>)
         () = std::future::ready(()), if !is_wanted => {}
     }
     let mut under_way = FuturesUnordered::new();
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         while under_way.len() < REFRESH_AT_ONCE {
             let Some(refresh) = configured.next() else { break };
@@ -76,6 +79,10 @@ pub(crate) async fn warmup_prefetcher(context: TaskContext, shared: Arc<Shared>)
             () = context.stopping() => return Ok(()),
             Some(()) = under_way.next() => {}
             refresh = shared.refresh.recv(), if has_room => under_way.push(look_again(&shared, refresh, true)),
+            _ = ticks.tick() => {
+                let room = REFRESH_AT_ONCE.saturating_sub(under_way.len()).min(WATCHED_LOOKED_UP_PER_SECOND);
+                under_way.extend(shared.watchers.due(room).into_iter().map(|watched| look_again(&shared, watched, true)));
+            }
             () = context.heartbeat() => {}
         }
     }
@@ -134,7 +141,12 @@ async fn look_again(shared: &Shared, refresh: Refresh, again: bool) {
         deadline: Deadline::at(clock::now() + shared.live.get().value.resolve_deadline),
         from: None,
     };
-    if let Err(error) = shared.find(asked).await {
-        tracing::debug!(%error, subject = refresh.shown, "not looked up ahead");
+    let query = asked.query.clone();
+    match shared.find(asked).await {
+        Ok(answer) if answer.finding.reaches(Breadth::Wide) => {
+            shared.watchers.tell_found(&query, &answer.finding.providers());
+        }
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%error, subject = refresh.shown, "not looked up ahead"),
     }
 }

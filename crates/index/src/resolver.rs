@@ -100,6 +100,9 @@ async fn look_up(shared: &Shared, job: Job) {
     remember(shared, &query, &finding);
     shared.cache.keep(&query, Arc::clone(&finding), epoch).await;
     shared.probe_later(&query, content, &finding, &shown);
+    if finding.outcome == Outcome::Found && !finding.reaches(Breadth::Wide) {
+        shared.upgrade_later(&query, &shown);
+    }
     tell(shared, shown, &finding, took);
     leader.end(Ok(finding));
 }

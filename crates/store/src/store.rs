@@ -135,6 +135,15 @@ pub enum Applied {
     Refused,
 }
 
+/// What was dropped because it was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// Number of records and remembered answers.
+    pub dropped: usize,
+    /// Whether there is more that is over.
+    pub has_more: bool,
+}
+
 /// How much is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -191,8 +200,21 @@ impl Store {
         self.write(now_ms, added_max, |open| updates.iter().map(|update| open.apply_update(update)).collect())
     }
 
-    /// Drops what was over before the hour of `now_ms`, whole tables at a time, and says how many records that were.
+    /// Drops what was over before the hour of `now_ms`, and says how many records that were.
     pub fn expire(&self, now_ms: u64) -> Result<usize, StoreError> {
+        let mut all = 0;
+        loop {
+            let Expired { dropped, has_more } = self.expire_some(now_ms)?;
+            all += dropped;
+            if !has_more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// As [`Store::expire`], in one transaction: provider records by whole tables, of the others as many as others who
+    /// write can wait for.
+    pub fn expire_some(&self, now_ms: u64) -> Result<Expired, StoreError> {
         self.write(now_ms, 0, |open| open.expire())
     }
 

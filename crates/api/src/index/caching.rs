@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ron_kernel::clock;
 use svc_index::config::Access;
+use svc_index::words::Outcome;
 
 /// Answers with records: fresh for five minutes. Relay addresses of peers change within hours, so that an old answer
 /// may be shown while a new one is fetched for ten minutes only, and for two days if the node cannot be reached.
@@ -31,10 +32,35 @@ pub(super) fn life(access: Access, how_long: impl std::fmt::Display) -> HeaderVa
     HeaderValue::try_from(format!("{keeper}, {how_long}")).expect("words and numbers")
 }
 
+/// What an answer with or without records is worth to whoever keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Worth {
+    /// It has records that were looked for as far as they are.
+    Records,
+    /// Nobody has any.
+    Nothing,
+    /// Whether there are others, or any, could not be found out in time: the next one who asks may hear better.
+    Unsure,
+}
+
+impl Worth {
+    pub(super) fn of(outcome: Outcome, has_records: bool) -> Self {
+        match outcome {
+            Outcome::Found | Outcome::Absent if has_records => Worth::Records,
+            Outcome::Found | Outcome::Absent => Worth::Nothing,
+            Outcome::Unknown | Outcome::Degraded => Worth::Unsure,
+        }
+    }
+}
+
 /// Says how long an answer with or without records may be kept.
-pub(super) fn add_records(headers: &mut HeaderMap, access: Access, has_records: bool) {
-    let how_long = if has_records { WITH_RECORDS } else { WITHOUT_RECORDS };
-    headers.insert(header::CACHE_CONTROL, life(access, how_long));
+pub(super) fn add_records(headers: &mut HeaderMap, access: Access, worth: Worth) {
+    let how_long = match worth {
+        Worth::Records => life(access, WITH_RECORDS),
+        Worth::Nothing => life(access, WITHOUT_RECORDS),
+        Worth::Unsure => HeaderValue::from_static("no-store"),
+    };
+    headers.insert(header::CACHE_CONTROL, how_long);
     headers.insert(header::VARY, VARY);
     add_time(headers, header::LAST_MODIFIED, clock::unix_millis());
 }
@@ -144,13 +170,18 @@ mod tests {
 
     #[test]
     fn an_answer_without_records_is_soon_asked_for_again() {
-        let life = |has_records| {
+        let life = |outcome, has_records| {
             let mut headers = HeaderMap::new();
-            add_records(&mut headers, Access::Public, has_records);
+            add_records(&mut headers, Access::Public, Worth::of(outcome, has_records));
             headers[header::CACHE_CONTROL].to_str().expect("text").to_owned()
         };
-        assert!(life(true).contains("max-age=300,"));
-        assert!(life(false).contains("max-age=15,"));
+        assert!(life(Outcome::Found, true).contains("max-age=300,"));
+        assert!(life(Outcome::Absent, false).contains("max-age=15,"));
+        // A filter may leave nothing of what was found.
+        assert!(life(Outcome::Found, false).contains("max-age=15,"));
+        for unsure in [Outcome::Unknown, Outcome::Degraded] {
+            assert_eq!(life(unsure, false), "no-store", "nobody is not known to have it");
+        }
     }
 
     #[test]

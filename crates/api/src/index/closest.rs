@@ -7,10 +7,12 @@ use http::HeaderMap;
 use ron_store::{ContentId, Key, PeerId};
 use ron_types::Kind;
 use ron_types::limits::index::{CLOSEST_AT_ONCE_MAX, CLOSEST_PEERS_MAX};
+use svc_index::words::Outcome;
 
 use super::cross_origin::{PageMethods, READ_ERRORS};
 use super::filters::Filters;
 use super::negotiation::{Form, JSON, NDJSON, Negotiated};
+use super::providers::Ended;
 use super::routing::{Envelope, FilterQuery, document, streamed, unreadable, words};
 use super::{App, Asker, READERS, Routes, cross_origin};
 use crate::extract::{Path, Query};
@@ -63,8 +65,8 @@ async fn closest(
     let shown = found.into_iter().filter_map(|near| words(&filters, &near.peer, near.addrs, Vec::new()));
     let shown: Vec<_> = shown.collect();
     match negotiated.form {
-        Form::Json => Ok(document(Envelope::Peers(shown), &admitted, negotiated)),
-        Form::Ndjson => Ok(streamed(stream::iter(shown), admitted, negotiated).await),
+        Form::Json => Ok(document(Envelope::Peers(shown), &admitted, negotiated, Outcome::Found)),
+        Form::Ndjson => Ok(streamed(stream::iter(shown), admitted, negotiated, Ended::with(Outcome::Found)).await),
     }
 }
 

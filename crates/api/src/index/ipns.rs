@@ -11,8 +11,9 @@ use ron_kernel::clock;
 use ron_store::{IpnsRecord, PeerId};
 use ron_types::limits::records::IPNS_BYTES_MAX;
 use ron_types::{Error, Kind};
-use svc_index::words::ResolveOptions;
+use svc_index::words::{Outcome, ResolveOptions};
 
+use super::caching::Worth;
 use super::cross_origin::{PUT_ERRORS, PageMethods};
 use super::routing::unreadable;
 use super::{Admitted, App, Asker, READERS, Routes, caching, cross_origin, negotiation};
@@ -73,7 +74,7 @@ async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, name: Path<String>
     let found = app.index.ipns_get(&admitted.tenant, name, options).await?;
     Ok(match &found.record {
         Some(record) => answer(&headers, &admitted, record, clock::unix_millis()),
-        None => nothing(&admitted),
+        None => nothing(&admitted, found.outcome),
     })
 }
 
@@ -91,11 +92,11 @@ fn answer(asked: &HeaderMap, admitted: &Admitted, record: &IpnsRecord, now_ms: u
 }
 
 /// Clients take an answer of another type for a miss.
-fn nothing(admitted: &Admitted) -> Response {
+fn nothing(admitted: &Admitted, outcome: Outcome) -> Response {
     let mut response = Response::new(Body::from("no record of this name is known\n"));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    caching::add_records(headers, admitted.access, false);
+    caching::add_records(headers, admitted.access, Worth::of(outcome, false));
     cross_origin::add(headers, PageMethods::ReadAndPut);
     response
 }

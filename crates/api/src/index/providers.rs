@@ -1,6 +1,6 @@
 //! Who has some content: asked for, and published.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::extract::Request;
@@ -12,7 +12,7 @@ use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_index::ProviderStream;
 use svc_index::capabilities::PUBLISH;
-use svc_index::words::{ProviderOffer, PublishOutcome, RankedProvider};
+use svc_index::words::{Outcome, ProviderOffer, PublishOutcome, RankedProvider};
 use utoipa::ToSchema;
 
 use super::encoding::bytes_of;
@@ -144,7 +144,7 @@ async fn providers(
         Form::Ndjson => {
             let found = app.index.providers_stream(&admitted.tenant, content, options).await?;
             let limits = LineLimits { lines_max: options.max, bytes_max: LINES_BYTES_MAX };
-            let words = provider_items(found).await?.map(move |provider| {
+            let words = provider_items(found).await?.0.map(move |provider| {
                 // Held until the last line is sent.
                 let _held = &admitted;
                 ProviderWords::ranked(&provider)
@@ -169,17 +169,36 @@ async fn providers(
     Ok(response)
 }
 
+/// How a search ended, for whoever has read it to its end.
+#[derive(Clone, Default)]
+pub(super) struct Ended(Arc<OnceLock<Outcome>>);
+
+impl Ended {
+    /// A search that ended so.
+    pub(super) fn with(outcome: Outcome) -> Self {
+        Ended(Arc::new(OnceLock::from(outcome)))
+    }
+
+    /// Unknown before the end.
+    pub(super) fn outcome(&self) -> Outcome {
+        self.0.get().copied().unwrap_or(Outcome::Unknown)
+    }
+}
+
 /// The providers of a search as they become known. The first is waited for: until then a refusal can be told.
 pub(super) async fn provider_items(
     mut found: ProviderStream,
-) -> Result<impl Stream<Item = RankedProvider> + Send, Error> {
-    let first = found.next().await?;
-    let rest = stream::unfold(found, |mut found| async {
+) -> Result<(impl Stream<Item = RankedProvider> + Send, Ended), Error> {
+    let (first, ended) = (found.next().await?, Ended::default());
+    let rest = stream::unfold((found, ended.clone()), |(mut found, ended)| async {
         // Whatever breaks it off later, the lines that were sent stay true.
-        let next = found.next().await.ok().flatten()?;
-        Some((next, found))
+        let next = found.next().await.ok().flatten();
+        if let (None, Some(outcome)) = (&next, found.outcome()) {
+            let _ = ended.0.set(outcome);
+        }
+        Some((next?, (found, ended)))
     });
-    Ok(stream::iter(first).chain(rest))
+    Ok((stream::iter(first).chain(rest), ended))
 }
 
 async fn publish(app: Arc<App>, asker: Asker, cid: Path<String>, request: Request) -> HandlerResult {

@@ -12,14 +12,15 @@ use ron_types::Kind;
 use ron_types::limits::index::PROVIDERS_MAX;
 use serde::{Deserialize, Serialize};
 use svc_index::config::Access;
-use svc_index::words::ResolveOptions;
+use svc_index::words::{Outcome, ResolveOptions, Source};
 use utoipa::ToSchema;
 
+use super::caching::Worth;
 use super::cross_origin::{PageMethods, READ_ERRORS};
 use super::filters::Filters;
 use super::lines::{self, LINES_BYTES_MAX, LineLimits};
 use super::negotiation::{Form, JSON, NDJSON, Negotiated};
-use super::providers::provider_items;
+use super::providers::{Ended, provider_items};
 use super::{Admitted, App, Asker, READERS, Routes, caching, cross_origin};
 use crate::extract::{Path, Query};
 use crate::handler::{HandlerResult, with};
@@ -138,18 +139,23 @@ async fn providers(
                 let words = words(&filters, &record.peer, record.addrs.clone(), record.protocols.clone())?;
                 seen.insert(record.peer).then_some(words)
             });
-            Ok(document(Envelope::Providers(shown.take(JSON_RECORDS_MAX).collect()), &admitted, negotiated))
+            let shown = Envelope::Providers(shown.take(JSON_RECORDS_MAX).collect());
+            // Strangers' records out of the store, while others are still being asked.
+            let is_partial = resolution.source == Source::Store && resolution.fresh_for.is_zero();
+            let outcome = if is_partial { Outcome::Unknown } else { resolution.providers_outcome };
+            Ok(document(shown, &admitted, negotiated, outcome))
         }
         Form::Ndjson => {
             let found = app.index.providers_stream(&admitted.tenant, content, options(&asker)).await?;
             let mut seen = HashSet::new();
-            let shown = provider_items(found).await?.filter_map(move |provider| {
+            let (found, ended) = provider_items(found).await?;
+            let shown = found.filter_map(move |provider| {
                 let record = provider.record;
                 let words = words(&filters, &record.peer, record.addrs, record.protocols);
                 // Whoever is vouched for and speaks for itself as well is one provider.
                 std::future::ready(words.filter(|_| seen.insert(record.peer)))
             });
-            Ok(streamed(Box::pin(shown), admitted, negotiated).await)
+            Ok(streamed(Box::pin(shown), admitted, negotiated, ended).await)
         }
     }
 }
@@ -166,10 +172,11 @@ async fn peers(
     let negotiated = Negotiated::of(&headers)?;
     let admitted = app.admit(&asker, &peer.to_string())?;
     let found = app.index.peer(&admitted.tenant, peer, options(&asker)).await?;
+    let outcome = found.outcome;
     let shown = found.record.and_then(|record| words(&filters, &record.peer, record.addrs, Vec::new()));
     match negotiated.form {
-        Form::Json => Ok(document(Envelope::Peers(shown.into_iter().collect()), &admitted, negotiated)),
-        Form::Ndjson => Ok(streamed(stream::iter(shown), admitted, negotiated).await),
+        Form::Json => Ok(document(Envelope::Peers(shown.into_iter().collect()), &admitted, negotiated, outcome)),
+        Form::Ndjson => Ok(streamed(stream::iter(shown), admitted, negotiated, Ended::with(outcome)).await),
     }
 }
 
@@ -191,28 +198,30 @@ pub(super) fn words(
     Some(PeerWords { schema: "peer", id: peer.to_string(), addrs, protocols })
 }
 
-pub(super) fn document(envelope: Envelope, admitted: &Admitted, negotiated: Negotiated) -> Response {
+pub(super) fn document(envelope: Envelope, admitted: &Admitted, negotiated: Negotiated, outcome: Outcome) -> Response {
     let (Envelope::Providers(records) | Envelope::Peers(records)) = &envelope;
-    let has_records = !records.is_empty();
+    let worth = Worth::of(outcome, !records.is_empty());
     let text = serde_json::to_vec(&envelope).expect("strings can be written");
     let mut response = Response::default();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(Form::Json.media_type()));
     let body = lines::whole(headers, text, negotiated.is_gzip);
-    add_headers(headers, admitted.access, has_records);
+    add_headers(headers, admitted.access, worth);
     *response.body_mut() = Body::from(body);
     response
 }
 
-/// Lines as they become known. The first is waited for, because the headers say whether there is any.
-pub(super) async fn streamed<S>(shown: S, admitted: Admitted, negotiated: Negotiated) -> Response
+/// Lines as they become known. The first is waited for, because the headers say whether there is any, and if not
+/// whether that is certain.
+pub(super) async fn streamed<S>(shown: S, admitted: Admitted, negotiated: Negotiated, ended: Ended) -> Response
 where
     S: Stream<Item = PeerWords> + Send + Unpin + 'static,
 {
     // Asked again after its end where there is no first.
     let mut shown = shown.fuse();
     let first = shown.next().await;
-    let (has_records, access) = (first.is_some(), admitted.access);
+    let worth = if first.is_some() { Worth::Records } else { Worth::of(ended.outcome(), false) };
+    let access = admitted.access;
     let all = stream::iter(first).chain(shown).map(move |words| {
         // The address of the caller has a question less until the last line is sent.
         let _held = &admitted;
@@ -220,12 +229,12 @@ where
     });
     let limits = LineLimits { lines_max: NDJSON_RECORDS_MAX, bytes_max: LINES_BYTES_MAX };
     let mut response = lines::response(Box::pin(all), limits, negotiated.is_gzip);
-    add_headers(response.headers_mut(), access, has_records);
+    add_headers(response.headers_mut(), access, worth);
     response
 }
 
-fn add_headers(headers: &mut HeaderMap, access: Access, has_records: bool) {
-    caching::add_records(headers, access, has_records);
+fn add_headers(headers: &mut HeaderMap, access: Access, worth: Worth) {
+    caching::add_records(headers, access, worth);
     cross_origin::add(headers, PageMethods::Read);
 }
 
@@ -268,11 +277,16 @@ mod tests {
     async fn headers_tell_whether_there_is_anything() {
         let negotiated = Negotiated { form: Form::Ndjson, is_gzip: false };
         let admitted = || Admitted { tenant: "x".into(), access: Access::Public, _slot: None };
-        for (records, life) in [(vec![shown(&[], &[])], "max-age=300"), (Vec::new(), "max-age=15")] {
+        let cases = [
+            (vec![shown(&[], &[])], Outcome::Found, "max-age=300"),
+            (Vec::new(), Outcome::Absent, "max-age=15"),
+            (Vec::new(), Outcome::Unknown, "no-store"),
+        ];
+        for (records, outcome, life) in cases {
             let count = records.len();
             // As searches are: it must not be asked again after its end.
             let records = stream::unfold(records, |mut left| async move { left.pop().map(|next| (next, left)) });
-            let response = streamed(Box::pin(records), admitted(), negotiated).await;
+            let response = streamed(Box::pin(records), admitted(), negotiated, Ended::with(outcome)).await;
             let header = |name: &str| response.headers()[name].to_str().expect("text").to_owned();
             assert!(header("cache-control").contains(life));
             assert_eq!((header("access-control-allow-origin"), header("content-type")), ("*".into(), NDJSON.into()));

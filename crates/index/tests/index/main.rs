@@ -10,4 +10,5 @@ mod publishing;
 mod renewal;
 mod room;
 mod strangers;
+mod watching;
 mod world;

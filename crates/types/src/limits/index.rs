@@ -16,6 +16,12 @@ pub const EVENTS_CAPACITY: usize = 1024;
 pub const WATCHER_ITEMS_MAX: usize = 64;
 /// Watchers of a node.
 pub const WATCHERS_MAX: usize = 8192;
+/// Interval at which what somebody watches is looked up again.
+pub const WATCHED_LOOKED_UP_EVERY: Duration = Duration::from_secs(30);
+/// Subjects of watchers that are looked up in a second. Where more are watched, each waits longer for its turn.
+pub const WATCHED_LOOKED_UP_PER_SECOND: usize = 8;
+/// Providers of a watched subject that are remembered, so that each is told once.
+pub const WATCHED_PROVIDERS_MAX: usize = 4 * PROVIDERS_MAX;
 /// A lookup ends this long before its callers' time is over, so that they get what it found.
 pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
 /// Time that a caller waits for the network where strangers' records in the store are all that is known: what a target has
@@ -99,6 +105,7 @@ pub const PROVIDER_TTL: Duration = Duration::from_secs(24 * 3600);
 pub const NAME_TTL: Duration = super::records::TTL_MAX;
 
 const _: () = assert!(2 * ASKERS_RESERVE_SHARE <= ASKER_SHARE, "the reserve is enough for two addresses");
+const _: () = assert!(WATCHED_LOOKED_UP_PER_SECOND < REFRESH_AT_ONCE, "watchers leave room for other refreshes");
 const _: () = assert!(ANSWER_MARGIN.as_millis() <= 50, "the deadline holds within 50 ms");
 const _: () = assert!(UNKNOWN_TTL.as_millis() < ABSENT_TTL.as_millis(), "not to know is worth less than to know");
 // What the node says itself is renewed at the latest with 3/8 of its life left.
