@@ -9,7 +9,7 @@ use ron_types::limits::index::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_WINDOW};
 use ron_types::{Error, Kind};
 
 use crate::ingest::{Update, published};
-use crate::prefetch::{Refresh, query};
+use crate::prefetch::{Refresh, Why, query};
 use crate::shared::Shared;
 use crate::words::{AdminAction, AdminDone, AdminRequest, IndexEvent};
 
@@ -95,6 +95,11 @@ impl Shared {
             AdminAction::Unpin => was_pinned,
             AdminAction::Reindex => true,
         };
+        // Remembered is what was done: whoever finds no room for it comes back with the same key, and is not told that it
+        // was done before.
+        if request.action == AdminAction::Reindex {
+            self.reindex(request).await?;
+        }
         let remember = keyed.map(|(request, body)| Change::Remember {
             request,
             answer: Bytes::from([&body[..], &[u8::from(changed)]].concat()),
@@ -108,17 +113,16 @@ impl Shared {
                 applied => drop(published(applied)?),
             }
         }
-        if request.action == AdminAction::Reindex {
-            self.reindex(request).await?;
-        }
         Ok(AdminDone { changed, replayed: false })
     }
 
     /// Forgets what is cached about a subject and has it looked up anew.
     async fn reindex(&self, request: &AdminRequest) -> Result<(), Error> {
-        let query = query(self, &request.subject);
+        let (query, content) = query(self, &request.subject);
+        let refresh = Refresh { query: query.clone(), content, shown: request.subject.to_string(), why: Why::Again };
+        self.refresh.offer(refresh)?;
         self.forget(&query).await;
-        self.refresh.offer(Refresh { query, shown: request.subject.to_string(), is_probe: false })
+        Ok(())
     }
 
     fn audit(&self, request: AdminRequest, done: AdminDone) {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use ron_kernel::Deadline;
 use ron_lookup::{Action, AskEnd, Candidate, Conclusion, Event, Finished, Guards as _, HedgeLimits, Lookup, Verdict};
-use ron_store::PeerId;
+use ron_store::{ContentId, PeerId};
 use ron_types::limits::lookup::{CLOSER_MAX, NEAREST};
 use tokio::time::{Instant, sleep_until};
 
 use crate::judge::{Judge, Worth};
-use crate::ports::{AskError, Question, Reply, TargetClass, TargetId};
+use crate::ports::{AskError, Network, Question, Reply, TargetClass, TargetId};
 use crate::query::Breadth;
 use crate::shared::Shared;
 use crate::words::AskView;
@@ -28,6 +28,7 @@ pub(crate) struct Driven {
 struct Drive<'a> {
     shared: &'a Shared,
     question: Question,
+    content: Option<ContentId>,
     lookup: Lookup<TargetId>,
     asks: Vec<Ask>,
     wake_at: Instant,
@@ -39,22 +40,24 @@ struct Ask {
     answer: BoxFuture<'static, Result<Reply, AskError>>,
 }
 
-/// Looks a question up until the deadline; `found` hears of every reply that holds something new.
+/// Looks a question up until the deadline. Routers are asked for `content`, whose id the key of a question about providers
+/// does not tell. `found` hears of every reply that holds something new.
 pub(crate) async fn drive(
     shared: &Shared,
     breadth: Breadth,
     deadline: Deadline,
     question: Question,
+    content: Option<ContentId>,
     judge: &mut Judge,
     mut found: impl FnMut(&Judge),
 ) -> Driven {
-    let candidates = candidates(shared, &question);
+    let candidates = candidates(shared, &question, content);
     if candidates.is_empty() {
         return nobody_to_ask(shared);
     }
     let limits = hedge_limits(shared, breadth, deadline, &candidates);
     let lookup = Lookup::new(question.key().0, limits, candidates, shared.now_ms(), shared.draw());
-    let mut drive = Drive { shared, question, lookup, asks: Vec::new(), wake_at: deadline.instant() };
+    let mut drive = Drive { shared, question, content, lookup, asks: Vec::new(), wake_at: deadline.instant() };
     let mut event = Event::Start;
     loop {
         if let Some(finished) = drive.step(event) {
@@ -104,7 +107,7 @@ impl Drive<'_> {
                 None => Box::pin(std::future::ready(Err(AskError::Unreachable))),
             },
             TargetId::Upstream(name) => match options.upstreams.iter().find(|upstream| upstream.name() == &**name) {
-                Some(upstream) => match self.shared.upstream_question(&question) {
+                Some(upstream) => match self.shared.upstream_question(&question, self.content) {
                     Some(question) => upstream.ask(question, budget),
                     None => Box::pin(std::future::ready(Err(AskError::Unsupported))),
                 },
@@ -186,11 +189,19 @@ fn candidate(shared: &Shared, peer: &PeerId) -> Candidate<TargetId> {
     Candidate { target: TargetId::Peer(*peer), position: peer.key().0, group }
 }
 
-fn candidates(shared: &Shared, question: &Question) -> Vec<Candidate<TargetId>> {
+/// Whether a lookup would have anybody to ask.
+pub(crate) fn has_targets(shared: &Shared, question: &Question, content: Option<ContentId>) -> bool {
+    let (options, own) = (&shared.options, shared.node_peer());
+    let has_routers = !options.upstreams.is_empty() && shared.upstream_question(question, content).is_some();
+    let has_peers = |network: &Arc<dyn Network>| network.nearest(&question.key(), 2).iter().any(|peer| *peer != own);
+    has_routers || options.network.as_ref().is_some_and(has_peers)
+}
+
+fn candidates(shared: &Shared, question: &Question, content: Option<ContentId>) -> Vec<Candidate<TargetId>> {
     let (options, key) = (&shared.options, question.key());
     let upstream = |name: &str| Candidate::new(TargetId::Upstream(name.into()), key.0);
     // A question that routers cannot be asked is no failure of theirs.
-    let routers = shared.upstream_question(question).map_or(&[][..], |_| &options.upstreams);
+    let routers = shared.upstream_question(question, content).map_or(&[][..], |_| &options.upstreams);
     let mut candidates: Vec<_> = routers.iter().map(|router| upstream(router.name())).collect();
     if let Some(network) = &options.network {
         let peers = network.nearest(&key, NEAREST);

@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ron_kernel::{Deadline, clock};
-use ron_store::{Record, Store, StoreError};
-use ron_types::limits::index::PROVIDERS_MAX;
+use ron_store::{ContentId, Record, Store, StoreError};
+use ron_types::limits::index::{PROVIDERS_MAX, STRANGERS_WAIT};
 use ron_types::{Error, Kind};
 
+use crate::driver::has_targets;
 use crate::flights::{FlightKey, Leader, Waited, Waiter};
 use crate::judge::known;
 use crate::ports::Question;
-use crate::prefetch::Refresh;
+use crate::prefetch::{Refresh, Why};
 use crate::query::{Breadth, Finding, Query, What};
 use crate::resolver::Job;
 use crate::shared::Shared;
+use crate::specs::WORK;
 use crate::words::{Outcome, ResolveOptions, Source};
+use crate::work::Asker;
 
 /// Times that one caller joins or begins the lookup of its question. Who leads reads the store in its own request, and
 /// may leave before that is done; those who joined then lead or join anew. Bounded, because the next leader may leave,
@@ -34,11 +37,15 @@ pub(crate) struct Answer {
 /// A question and how it is to be answered.
 pub(crate) struct Asked<'a> {
     pub query: Query,
+    /// What the question is about, where that is content: routers want the id, which a key does not tell.
+    pub content: Option<ContentId>,
     /// What the question is about, as it is shown to people.
     pub shown: &'a Shown,
     pub breadth: Breadth,
     pub fresh: bool,
     pub deadline: Deadline,
+    /// Who asks.
+    pub from: Asker,
 }
 
 /// A question that was answered at once, or the lookup to wait for.
@@ -75,6 +82,9 @@ impl Shared {
             Begun::Known(answer) => return Ok(answer),
             Begun::UnderWay(waiter) => waiter,
         };
+        if let Some(answer) = self.end_soon(&mut waiter, asked).await {
+            return answer;
+        }
         match waiter.end(asked.deadline).await {
             Waited::Ended(Ok(finding)) => Ok(Answer { source: finding.source, finding }),
             Waited::Ended(Err(error)) => Err(error),
@@ -90,37 +100,73 @@ impl Shared {
         }
     }
 
+    /// The end of a lookup that is quick. Where strangers' records in the store are all that is known by then, they are
+    /// the answer for now, and the rest is looked for in the background: a network that is slow costs a caller no more
+    /// than this, and one that answers is heard.
+    async fn end_soon(&self, waiter: &mut Waiter, asked: &Asked<'_>) -> Option<Result<Answer, Error>> {
+        if asked.fresh || asked.breadth == Breadth::Wide {
+            return None;
+        }
+        let soon = Deadline::after(STRANGERS_WAIT.min(asked.deadline.remaining()));
+        let partial = match waiter.end(soon).await {
+            Waited::Ended(Ok(finding)) => return Some(Ok(Answer { source: finding.source, finding })),
+            Waited::Ended(Err(error)) => return Some(Err(error)),
+            Waited::TimedOut(partial) if partial.is_empty() => return None,
+            Waited::TimedOut(partial) => partial,
+        };
+        let (query, content, shown) = (asked.query.clone(), asked.content, asked.shown.to_string());
+        // A full queue means that it is looked for when it is asked for next.
+        let _ = self.refresh.offer(Refresh { query, content, shown, why: Why::Partial });
+        let found = Finding::nothing(Outcome::Found, clock::now());
+        let finding = Finding { what: What::Providers(partial), source: Source::Store, ..found };
+        Some(Ok(Answer { finding: Arc::new(finding), source: Source::Store }))
+    }
+
     /// Answers a question from the cache or the store, or joins or begins its lookup.
     pub async fn begin(&self, asked: &Asked<'_>) -> Result<Begun, Error> {
         if !asked.fresh {
-            if let Some(finding) = self.cache.get(&asked.query).await {
+            let known = self.cache.get(&asked.query).await;
+            if let Some(finding) = known.filter(|finding| finding.reaches(asked.breadth)) {
                 self.counts.hit();
                 return Ok(Begun::Known(Answer { finding, source: Source::Cache }));
             }
             self.counts.missed();
         }
         let key = FlightKey { query: asked.query.clone(), breadth: asked.breadth, fresh: asked.fresh };
-        let (waiter, leader) = self.flights.join(key);
-        let Some(leader) = leader else { return Ok(Begun::UnderWay(waiter)) };
-        self.lead(leader, asked.shown).await?;
+        let (waiter, leader) = self.flights.join(key.clone());
+        let Some(leader) = leader else {
+            self.work.share(asked.from, |job| *job.leader.key() == key);
+            return Ok(Begun::UnderWay(waiter));
+        };
+        self.lead(leader, asked).await?;
         Ok(Begun::UnderWay(waiter))
     }
 
     /// Ends a lookup from the store if that knows the answer, and else has a resolver do it. The lookup has all the
     /// time there is: others with more of it than whoever came first may join.
-    async fn lead(&self, leader: Leader, shown: &Shown) -> Result<(), Error> {
+    ///
+    /// Who provides something is known for certain only where this node or its operator says so. What strangers put
+    /// into the store is a part of the answer: anybody may put a record there, and it must not silence those that the
+    /// network and the routers know. So they are asked as for any other key; a node keeps the records of few.
+    async fn lead(&self, leader: Leader, asked: &Asked<'_>) -> Result<(), Error> {
+        let (content, shown) = (asked.content, asked.shown);
         let deadline = Deadline::after(self.live.get().value.resolve_deadline);
         let query = leader.key().query.clone();
         let epoch = self.cache.epoch(&query);
+        let mut partial = None;
         if !leader.key().fresh {
             match self.find_stored(&query).await {
-                Ok(Some(finding)) => {
+                Ok(Some(finding)) if self.is_whole(&finding, &query, content) => {
                     let finding = Arc::new(finding);
                     self.cache.keep(&query, Arc::clone(&finding), epoch).await;
                     leader.end(Ok(Arc::clone(&finding)));
                     self.upgrade_later(&query, shown);
-                    self.probe_later(&query, &finding, shown);
+                    self.probe_later(&query, content, &finding, shown);
                     return Ok(());
+                }
+                Ok(Some(finding)) => {
+                    leader.progress(finding.providers());
+                    partial = Some(finding);
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -129,13 +175,32 @@ impl Shared {
                 }
             }
         }
-        let job = Job { leader, epoch, deadline, shown: shown.to_string() };
+        let job = Job { leader, epoch, deadline, content, shown: shown.to_string() };
         self.counts.arrived();
-        // Everybody who shares the lookup is told of a full queue.
-        self.work.offer_or_return(job).map_err(|(job, error)| {
-            job.leader.end(Err(error.clone()));
-            error
-        })
+        let Err((job, error)) = self.work.offer(asked.from, job) else { return Ok(()) };
+        self.kernel.metrics().busy_rejections.at(WORK.name).inc();
+        // Everybody who shares the lookup is told of a full queue, or gets what there is.
+        match partial {
+            Some(finding) => job.leader.end(Ok(Arc::new(finding))),
+            None => {
+                job.leader.end(Err(error.clone()));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what the store knows is all that can be found out: this node or its operator says who provides it, or
+    /// there is nobody else to ask. Names and peers sign for themselves, and what is newer is looked for later.
+    fn is_whole(&self, finding: &Finding, query: &Query, content: Option<ContentId>) -> bool {
+        let own = self.node_key();
+        match &finding.what {
+            What::Providers(providers) => {
+                providers.iter().any(|provider| provider.record.signer == own)
+                    || !has_targets(self, &query.question(), content)
+            }
+            _ => true,
+        }
     }
 
     /// Records of the store that answer a query.
@@ -157,8 +222,9 @@ impl Shared {
         Ok(Some(Finding { what, source: Source::Store, expires_at, ..found }))
     }
 
-    /// A name of somebody else that the store answered may have a newer record: it is looked for in the background.
-    fn upgrade_later(&self, query: &Query, shown: &Shown) {
+    /// A name of somebody else that the store, or the first of the targets, answered may have a newer record: it is
+    /// looked for in the background.
+    pub fn upgrade_later(&self, query: &Query, shown: &Shown) {
         let is_foreign = match query {
             Query::Name { owner, .. } => *owner != self.node_key(),
             Query::Ipns(_) => true,
@@ -166,7 +232,8 @@ impl Shared {
         };
         if is_foreign {
             // A full queue means that it is looked for when it is asked for next.
-            let _ = self.refresh.offer(Refresh { query: query.clone(), shown: shown.to_string(), is_probe: false });
+            let (query, shown) = (query.clone(), shown.to_string());
+            let _ = self.refresh.offer(Refresh { query, content: None, shown, why: Why::Again });
         }
     }
 

@@ -67,7 +67,10 @@ impl Flights {
     pub fn join(self: &Arc<Self>, key: FlightKey) -> (Waiter, Option<Leader>) {
         let mut table = self.lock();
         if let Some(flight) = table.get(&key) {
-            return (Waiter { progress: flight.progress.subscribe() }, None);
+            let mut progress = flight.progress.subscribe();
+            // What is known so far is news to whoever joins.
+            progress.mark_changed();
+            return (Waiter { progress }, None);
         }
         let flight = Arc::new(Flight { key: key.clone(), progress: watch::Sender::new(Progress::default()) });
         table.insert(key, Arc::clone(&flight));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_kernel::bus::BroadcastReceiver;
+use ron_kernel::connection_limiter::network_of;
 use ron_kernel::{Deadline, clock};
 use ron_store::{
     ContentId, IpnsRecord, Key, Name, NameRecord, PeerId, Possession, ProviderRecord, PublicKey, Record, RecordError,
@@ -29,6 +30,7 @@ use crate::words::{
     AdminDone, AdminRequest, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, ManifestView, NameAnswer,
     Outcome, PeerAnswer, ProviderOffer, PublishOutcome, Resolution, ResolveOptions, Single, TargetView,
 };
+use crate::work::Asker;
 
 /// Metric of the usage meter for questions that a tenant asked.
 const RESOLVES: &str = "index.resolves";
@@ -108,9 +110,9 @@ impl Index {
         options: &ResolveOptions,
         deadline: Deadline,
     ) -> Result<Resolution, Error> {
-        self.shared.note_content(content);
-        let query = Query::Providers(content.key());
-        let asked = Asked { query, shown: subject, breadth: Breadth::First, fresh: options.fresh, deadline };
+        let (query, breadth, fresh) = (Query::Providers(content.key()), Breadth::First, options.fresh);
+        let asked =
+            Asked { query, content: Some(content), shown: subject, breadth, fresh, deadline, from: asker(options) };
         let Answer { finding, source } = self.shared.find(asked).await?;
         let manifest = match finding.manifest.get() {
             Some(known) if known.is_none_or(|known| known.id == content) => *known,
@@ -188,7 +190,8 @@ impl Index {
 
     async fn find_name(&self, name: &Name, options: &ResolveOptions, deadline: Deadline) -> Result<Answer, Error> {
         let query = Query::name(name, self.shared.node_key());
-        let asked = Asked { query, shown: name, breadth: Breadth::First, fresh: options.fresh, deadline };
+        let (breadth, fresh) = (Breadth::First, options.fresh);
+        let asked = Asked { query, content: None, shown: name, breadth, fresh, deadline, from: asker(options) };
         self.shared.find(asked).await
     }
 
@@ -206,8 +209,8 @@ impl Index {
     ) -> Result<ProviderStream, Error> {
         self.count(tenant, RESOLVES, 1);
         let deadline = self.shared.deadline(&options);
-        self.shared.note_content(content);
-        let search = Search { shared: Arc::clone(&self.shared), content, fresh: options.fresh, deadline };
+        let (fresh, from) = (options.fresh, asker(&options));
+        let search = Search { shared: Arc::clone(&self.shared), content, fresh, deadline, from };
         Ok(match search.begin().await? {
             Begun::Known(answer) => ProviderStream::of(&answer.finding, options.max),
             Begun::UnderWay(waiter) => ProviderStream::under_way(waiter, search, options.max),
@@ -348,13 +351,16 @@ impl Index {
     ) -> Result<Answer, Error> {
         self.count(tenant, RESOLVES, 1);
         let deadline = self.shared.deadline(options);
-        let asked = Asked { query, shown: peer, breadth: Breadth::First, fresh: options.fresh, deadline };
+        let (breadth, fresh) = (Breadth::First, options.fresh);
+        let asked = Asked { query, content: None, shown: peer, breadth, fresh, deadline, from: asker(options) };
         self.shared.find(asked).await
     }
 
-    /// Changes of a name or of who has some content, from now on; Busy if too many watch.
+    /// Changes of a name or of who has some content, from now on: those of this node's store at once, those elsewhere
+    /// when it is looked up again, which it is now and then while somebody watches. Busy if too many watch.
     pub fn watch(&self, subject: &Subject) -> Result<Watch, Error> {
-        self.shared.watchers.watch(query(&self.shared, subject))
+        let (query, content) = query(&self.shared, subject);
+        self.shared.watchers.watch(query, content, subject.to_string())
     }
 
     /// Pins, unpins or reindexes. Conflict if the idempotency key was used for something else.
@@ -437,6 +443,11 @@ impl Index {
     fn count(&self, tenant: &str, metric: &'static str, amount: u64) {
         self.shared.kernel.meter().count(tenant, metric, amount);
     }
+}
+
+/// Whose share of the resolvers a question is answered from.
+fn asker(options: &ResolveOptions) -> Asker {
+    options.from.map(network_of)
 }
 
 fn single<T>(answer: &Answer, record: impl Fn(&What) -> Option<T>) -> Single<T> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ron_kernel::coalesce::Coalesce;
 use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_store::{Applied, Change, ContentId, PeerId, PublicKey, Record};
-use ron_types::limits::index::{INGEST_BATCH_MAX, INGEST_DEADLINE, INGEST_WAITERS_MAX};
+use ron_types::limits::index::{INGEST_BATCH_MAX, INGEST_DEADLINE, INGEST_WAITERS_MAX, STORE_FULL_RETRY};
 use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
@@ -247,13 +247,19 @@ fn place(shared: &Shared, record: &Record) {
     }
 }
 
+/// There is room again when records end, which they do after hours: who comes back in a second finds the same.
+fn full(what: &str) -> Error {
+    Error { retry_after: Some(STORE_FULL_RETRY), ..Error::busy(what) }
+}
+
 /// What became of a change, as callers are told.
 pub(crate) fn published(applied: Applied) -> Result<PublishOutcome, Error> {
     match applied {
         Applied::Stored => Ok(PublishOutcome::Stored),
         Applied::Same => Ok(PublishOutcome::Same),
         Applied::Older => Ok(PublishOutcome::Older),
-        Applied::Full => Err(Error::busy("the store")),
+        Applied::Full => Err(full("the store")),
+        Applied::KeyFull => Err(full("the list of providers of this content")),
         Applied::Refused => Err(Error::new(Kind::Schema, "the store refuses it: it is over or too large")),
     }
 }

@@ -12,7 +12,6 @@ mod cache;
 pub mod capabilities;
 mod capacity;
 pub mod config;
-mod contents;
 mod driver;
 mod find;
 mod flights;
@@ -35,13 +34,14 @@ mod stream;
 mod targets;
 mod watchers;
 pub mod words;
+mod work;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use ron_kernel::queue::QueueReceiver;
 use ron_kernel::{Builder, Snapshot};
+use ron_store::Signer as _;
 
 pub use admission::QuestionSlot;
 pub use handle::{Index, WeakIndex};
@@ -52,20 +52,17 @@ pub use watchers::Watch;
 
 use crate::config::LiveOptions;
 use crate::metrics::IndexMetrics;
-use crate::resolver::Job;
 use crate::shared::Shared;
 
 /// Adds the index to a node: its queues, its gate, its tasks and its metrics.
 pub fn install(builder: &mut Builder, options: IndexOptions, live: Snapshot<LiveOptions>) -> Index {
     let resolvers = u16::try_from(options.resolvers.max(1)).unwrap_or(u16::MAX);
-    let (shared, jobs) = make(builder, options, live);
+    let shared = make(builder, options, live);
     builder.handle().metrics().register_collector(Box::new(IndexMetrics { shared: Arc::downgrade(&shared) }));
     let [resolver, cache, breaker, prefetch, renewer, ingester] = [(); 6].map(|()| Arc::clone(&shared));
     builder
         .service(&specs::INDEX)
-        .task(&specs::RESOLVER, resolvers, move |context| {
-            resolver::resolver(context, Arc::clone(&resolver), jobs.clone())
-        })
+        .task(&specs::RESOLVER, resolvers, move |context| resolver::resolver(context, Arc::clone(&resolver)))
         .task(&specs::CACHE_JANITOR, 1, move |context| janitors::cache_janitor(context, Arc::clone(&cache)))
         .task(&specs::BREAKER_JANITOR, 1, move |context| janitors::breaker_janitor(context, Arc::clone(&breaker)))
         .task(&specs::WARMUP_PREFETCHER, 1, move |context| prefetch::warmup_prefetcher(context, Arc::clone(&prefetch)))
@@ -74,13 +71,12 @@ pub fn install(builder: &mut Builder, options: IndexOptions, live: Snapshot<Live
     Index { shared }
 }
 
-/// What tasks and handle share, and the receiving end of the lookups.
-fn make(
-    builder: &mut Builder,
-    options: IndexOptions,
-    live: Snapshot<LiveOptions>,
-) -> (Arc<Shared>, QueueReceiver<Job>) {
-    let (work, jobs) = builder.queue(&specs::WORK);
+/// What tasks and handle share.
+fn make(builder: &mut Builder, options: IndexOptions, live: Snapshot<LiveOptions>) -> Arc<Shared> {
+    let busy = builder.handle().metrics().busy_rejections.at(specs::WORK.name);
+    let work = work::WorkQueue::new(specs::WORK.name, specs::WORK.capacity, options.resolvers.max(1), busy);
+    let waiting = Arc::clone(&work);
+    builder.shown(&specs::WORK, move || waiting.len());
     let kernel = builder.handle();
     let ingest = builder.coalescing(&specs::INGEST, kernel.metrics().queue_dropped.at(specs::INGEST.name));
     let refresh = builder.coalescing(&specs::REFRESH, kernel.metrics().queue_dropped.at(specs::REFRESH.name));
@@ -90,6 +86,7 @@ fn make(
     let fullest = Arc::clone(&watchers);
     builder.shown(&specs::WATCHER_INBOX, move || fullest.deepest());
     builder.shown(&specs::CONFIG_WATCH, || 0);
+    options.store.set_owner(options.key.public_key());
     // A fresh state is seeded by the system, which is random enough for jitter.
     let seed = RandomState::new().hash_one(0);
     let shared = Shared {
@@ -110,10 +107,9 @@ fn make(
         load: capacity::LoadWindow::new(),
         addresses: admission::Addresses::new(),
         under_way: admin::UnderWay::default(),
-        contents: contents::Contents::default(),
         possessions: possession::Possessions::default(),
         sequence: AtomicU64::new(0),
         seed: AtomicU64::new(seed),
     };
-    (Arc::new(shared), jobs)
+    Arc::new(shared)
 }

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::future::join_all;
 use ron_kernel::{Deadline, clock};
-use ron_store::{Key, PeerId, Record};
+use ron_store::{ContentId, Key, PeerId, Record};
 use ron_types::limits::index::{POSSESSION_TTL, POSSESSION_UNKNOWN_TTL, PROBE_TIME, PROBES_PER_ANSWER_MAX};
 use tokio::time::Instant;
 
 use crate::judge::known;
-use crate::prefetch::Refresh;
+use crate::prefetch::{Refresh, Why};
 use crate::query::{Finding, Query, What};
 use crate::shared::Shared;
 
@@ -74,17 +74,24 @@ impl Shared {
     }
 
     /// Has the providers of an answer probed once whoever asked has it.
-    pub fn probe_later(&self, query: &Query, finding: &Finding, shown: &dyn std::fmt::Display) {
+    pub fn probe_later(
+        &self,
+        query: &Query,
+        content: Option<ContentId>,
+        finding: &Finding,
+        shown: &dyn std::fmt::Display,
+    ) {
         if self.probes() && matches!(finding.what, What::Providers(_)) {
             // A full queue means that they are probed after the next answer.
-            let _ = self.refresh.offer(Refresh { query: query.clone(), shown: shown.to_string(), is_probe: true });
+            let (query, shown) = (query.clone(), shown.to_string());
+            let _ = self.refresh.offer(Refresh { query, content, shown, why: Why::Probe });
         }
     }
 
     /// Probes the best providers of a remembered answer, and puts them into the order that follows from it.
-    pub async fn probe(&self, query: &Query) {
+    pub async fn probe(&self, query: &Query, content: Option<ContentId>) {
         let (Some(finding), Query::Providers(key)) = (self.cache.get(query).await, query) else { return };
-        let digest = self.contents.at(key).and_then(|content| content.blake3_digest());
+        let digest = content.and_then(|content| content.blake3_digest());
         let (Some(digest), Some(network)) = (digest, &self.options.network) else { return };
         let unproven = self.unproven(key, &finding);
         let probes = unproven.into_iter().map(|peer| async move {
@@ -137,6 +144,7 @@ impl Shared {
             course: Arc::clone(&finding.course),
             found_at: finding.found_at,
             expires_at: finding.expires_at,
+            breadth: finding.breadth,
             made: Arc::default(),
             manifest: OnceLock::new(),
         }

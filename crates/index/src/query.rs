@@ -48,6 +48,8 @@ pub(crate) struct Finding {
     pub found_at: Instant,
     /// Until when it may be used without asking again.
     pub expires_at: Instant,
+    /// How far the search went: the first answer that came says nothing of who else there is.
+    pub breadth: Breadth,
     /// Place for a surface's encoding of it.
     pub made: Arc<OnceLock<MadeAnswer>>,
     /// The document that the content is, once somebody looked for it.
@@ -97,9 +99,15 @@ impl Finding {
             course: Arc::default(),
             found_at: now,
             expires_at: now,
+            breadth: Breadth::Wide,
             made: Arc::default(),
             manifest: OnceLock::new(),
         }
+    }
+
+    /// Whether it went as far as a question wants.
+    pub fn reaches(&self, breadth: Breadth) -> bool {
+        breadth == Breadth::First || self.breadth == Breadth::Wide
     }
 
     /// The providers, if these were asked for and found.

@@ -107,7 +107,7 @@ async fn turn(shared: &Shared, position: Position) -> Option<Position> {
             // Withdrawn since it was looked at, or published anew.
             Ok(Applied::Refused | Applied::Older | Applied::Same) => {}
             Ok(Applied::Stored) => shared.counts.renewed(true),
-            Ok(Applied::Full) => shared.counts.renewed(false),
+            Ok(Applied::Full | Applied::KeyFull) => shared.counts.renewed(false),
             Err(error) => {
                 shared.counts.renewed(false);
                 tracing::debug!(%error, "a record of this node is not renewed now");

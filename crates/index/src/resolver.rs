@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ron_kernel::queue::{Payload, QueueReceiver};
 use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
 use ron_lookup::{Conclusion, Finished};
+use ron_store::ContentId;
 use ron_types::limits::index::ANSWER_MARGIN;
 use tokio::time::sleep_until;
 
@@ -14,7 +14,7 @@ use crate::driver::{Driven, drive};
 use crate::flights::Leader;
 use crate::ingest::Update;
 use crate::judge::Judge;
-use crate::query::{Finding, Query, What};
+use crate::query::{Breadth, Finding, Query, What};
 use crate::shared::Shared;
 use crate::words::{IndexEvent, LookupSummary, Outcome, Source};
 
@@ -26,28 +26,28 @@ pub(crate) struct Job {
     pub epoch: Epoch,
     /// By when it must have ended, the wait in the queue included.
     pub deadline: Deadline,
+    /// What is looked up, where that is content. Ids that differ in their codec alone share a lookup, and are the same
+    /// to routers and providers, so that of whoever came first is enough.
+    pub content: Option<ContentId>,
     /// What is looked up, for people.
     pub shown: String,
 }
 
-// Their number is bound enough: a lookup that waits holds no records.
-impl Payload for Job {}
-
 /// One resolver: one lookup at a time.
-pub(crate) async fn resolver(context: TaskContext, shared: Arc<Shared>, mut jobs: QueueReceiver<Job>) -> TaskResult {
+pub(crate) async fn resolver(context: TaskContext, shared: Arc<Shared>) -> TaskResult {
     context.ready().await;
     loop {
-        let job = tokio::select! {
+        let (job, turn) = tokio::select! {
             biased;
             () = context.stopping() => break,
-            job = jobs.recv() => job,
+            taken = shared.work.take() => taken,
             () = context.heartbeat() => continue,
         };
-        let Some(job) = job else { break };
         serve(&context, &shared, job).await;
+        drop(turn);
     }
     // What waits is still answered: in time, or with the word that the node stops.
-    while let Some(job) = jobs.try_recv() {
+    while let Some((job, _turn)) = shared.work.try_take(true) {
         serve(&context, &shared, job).await;
     }
     Ok(())
@@ -70,7 +70,7 @@ async fn serve(context: &TaskContext, shared: &Shared, job: Job) {
 
 /// Looks up, tells those who wait, and keeps what was found.
 async fn look_up(shared: &Shared, job: Job) {
-    let Job { leader, epoch, deadline, shown } = job;
+    let Job { leader, epoch, deadline, content, shown } = job;
     let query = leader.key().query.clone();
     let began = clock::now();
     let mut judge = Judge::new(query.question());
@@ -84,27 +84,30 @@ async fn look_up(shared: &Shared, job: Job) {
             leader.progress(providers);
         }
     };
-    let lookup =
-        drive(shared, leader.key().breadth, deadline.earlier_by(ANSWER_MARGIN), query.question(), &mut judge, progress);
+    let (breadth, until) = (leader.key().breadth, deadline.earlier_by(ANSWER_MARGIN));
+    let lookup = drive(shared, breadth, until, query.question(), content, &mut judge, progress);
     let driven = tokio::select! {
         biased;
         // Whoever asked has gone, perhaps while this waited in the queue: dropping the lookup cancels its questions.
         () = leader.abandoned() => return,
         driven = lookup => driven,
     };
-    let finding = Arc::new(concluded(shared, &judge, &driven));
+    let finding = Arc::new(concluded(shared, &judge, &driven, breadth));
     let took = clock::now() - began;
     if driven.finished.deadline_hit {
         shared.counts.deadline_hit();
     }
     remember(shared, &query, &finding);
     shared.cache.keep(&query, Arc::clone(&finding), epoch).await;
-    shared.probe_later(&query, &finding, &shown);
+    shared.probe_later(&query, content, &finding, &shown);
+    if finding.outcome == Outcome::Found && !finding.reaches(Breadth::Wide) {
+        shared.upgrade_later(&query, &shown);
+    }
     tell(shared, shown, &finding, took);
     leader.end(Ok(finding));
 }
 
-fn concluded(shared: &Shared, judge: &Judge, driven: &Driven) -> Finding {
+fn concluded(shared: &Shared, judge: &Judge, driven: &Driven, breadth: Breadth) -> Finding {
     let (now, now_ms) = (clock::now(), shared.unix_ms());
     let what = judge.what(&shared.ranking(), now_ms);
     let outcome = outcome(&what, &driven.finished);
@@ -113,9 +116,11 @@ fn concluded(shared: &Shared, judge: &Judge, driven: &Driven) -> Finding {
         what,
         outcome,
         open_targets: driven.finished.degraded,
-        source: Source::Dht,
+        source: if driven.finished.satisfied == 0 && outcome == Outcome::Found { Source::Store } else { Source::Dht },
         course: Arc::clone(&driven.course),
         found_at: now,
+        // A search for the first answer that none of the targets gave went as far as any other.
+        breadth: if driven.finished.satisfied > 0 { breadth } else { Breadth::Wide },
         made: Arc::default(),
         manifest: Default::default(),
     }

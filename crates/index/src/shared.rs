@@ -7,7 +7,6 @@ use std::time::Duration;
 use ron_kernel::bus::Broadcast;
 use ron_kernel::coalesce::Coalescing;
 use ron_kernel::gate::Gate;
-use ron_kernel::queue::QueueSender;
 use ron_kernel::{KernelHandle, Snapshot, clock};
 use ron_store::{ContentId, Multiaddr, PeerId, PublicKey, Signer as _, Store, StoreError};
 use ron_transport::NodeKey;
@@ -19,7 +18,6 @@ use crate::admission::Addresses;
 use crate::cache::Answers;
 use crate::capacity::LoadWindow;
 use crate::config::LiveOptions;
-use crate::contents::Contents;
 use crate::flights::Flights;
 use crate::ingest::Update;
 use crate::judge::Ranking;
@@ -32,6 +30,7 @@ use crate::resolver::Job;
 use crate::targets::Targets;
 use crate::watchers::Watchers;
 use crate::words::IndexEvent;
+use crate::work::WorkQueue;
 
 /// Multiaddresses at which the node itself is reached, as they are now.
 pub type OwnAddresses = Arc<dyn Fn() -> Vec<Multiaddr> + Send + Sync>;
@@ -73,7 +72,8 @@ pub(crate) struct Shared {
     pub cache: Answers,
     pub flights: Arc<Flights>,
     pub targets: Targets,
-    pub work: QueueSender<Job>,
+    /// Lookups that wait for a resolver.
+    pub work: Arc<WorkQueue<Job>>,
     pub ingest: Coalescing<Update>,
     pub refresh: Coalescing<Refresh>,
     pub gate: Gate,
@@ -84,8 +84,6 @@ pub(crate) struct Shared {
     pub addresses: Arc<Addresses>,
     /// Requests with an idempotency key that are being done.
     pub under_way: UnderWay,
-    /// Content that was asked for lately, by its key.
-    pub contents: Contents,
     /// What probes of providers came to.
     pub possessions: Possessions,
     /// Last sequence number that this node signed something with.
@@ -131,18 +129,11 @@ impl Shared {
     }
 
     /// What routers of other networks can be asked instead; none if they cannot answer it.
-    pub fn upstream_question(&self, question: &Question) -> Option<UpstreamQuestion> {
+    pub fn upstream_question(&self, question: &Question, content: Option<ContentId>) -> Option<UpstreamQuestion> {
         match question {
-            Question::Providers(key) => self.contents.at(key).map(UpstreamQuestion::Providers),
+            Question::Providers(_) => content.map(UpstreamQuestion::Providers),
             Question::Ipns(name) => Some(UpstreamQuestion::Ipns(*name)),
             Question::Name { .. } | Question::Peer(_) => None,
-        }
-    }
-
-    /// Remembers what content a key stands for, where routers or providers will be asked for it.
-    pub fn note_content(&self, content: ContentId) {
-        if !self.options.upstreams.is_empty() || self.probes() {
-            self.contents.note(content);
         }
     }
 

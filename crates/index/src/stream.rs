@@ -12,6 +12,7 @@ use crate::flights::{Progress, Waiter};
 use crate::query::{Breadth, Finding, Query};
 use crate::shared::Shared;
 use crate::words::{Outcome, RankedProvider};
+use crate::work::Asker;
 
 /// A search for providers under way.
 pub struct ProviderStream {
@@ -42,6 +43,8 @@ pub(crate) struct Search {
     pub content: ContentId,
     pub fresh: bool,
     pub deadline: Deadline,
+    /// Who asks.
+    pub from: Asker,
 }
 
 impl Search {
@@ -49,7 +52,8 @@ impl Search {
     pub async fn begin(&self) -> Result<Begun, Error> {
         let query = Query::Providers(self.content.key());
         let (breadth, fresh, deadline) = (Breadth::Wide, self.fresh, self.deadline);
-        self.shared.begin(&Asked { query, shown: &self.content, breadth, fresh, deadline }).await
+        let (content, shown) = (Some(self.content), &self.content);
+        self.shared.begin(&Asked { query, content, shown, breadth, fresh, deadline, from: self.from }).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the index is asked and what it answers, without a format.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,11 +21,13 @@ pub struct ResolveOptions {
     pub fresh: bool,
     /// Maximum providers in the answer.
     pub max: usize,
+    /// Address that asks, which shares the resolvers with others; none for the node itself.
+    pub from: Option<IpAddr>,
 }
 
 impl Default for ResolveOptions {
     fn default() -> Self {
-        ResolveOptions { budget: None, fresh: false, max: PROVIDERS_MAX }
+        ResolveOptions { budget: None, fresh: false, max: PROVIDERS_MAX, from: None }
     }
 }
 

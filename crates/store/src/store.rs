@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -22,7 +22,7 @@ mod record_bytes;
 mod snapshot;
 mod tables;
 
-use batch::{Base, Batch};
+use batch::{Base, Batch, Draws};
 use masks::Masks;
 use snapshot::Snapshot;
 
@@ -41,6 +41,9 @@ struct Inner {
     /// The file; none if the store is in memory.
     path: Option<PathBuf>,
     bounds: Bounds,
+    /// Key of the node whose store it is: nobody pushes out what it signed.
+    owner: OnceLock<PublicKey>,
+    draws: Draws,
     /// Held by whoever writes; the database has one writer at a time anyway, and the state belongs to it.
     writer: Mutex<()>,
     /// State after the last batch, which all readers read from.
@@ -73,7 +76,8 @@ pub struct StoreOpened {
 pub enum Change {
     /// Keeps a record, which the caller has verified.
     Put(Record),
-    /// Keeps a record that this node itself signed; it may use the room that strangers may not.
+    /// Keeps a record that this node itself signed; it may use the room that strangers may not, and pushes
+    /// them out where its key is full.
     PutOwn(Record),
     /// Keeps telling others that this node has content.
     Provide(Provided),
@@ -125,8 +129,19 @@ pub enum Applied {
     Same,
     /// There is no room for it.
     Full,
+    /// Its key has as many provider records as it may, and none of them gives way to this one.
+    KeyFull,
     /// It is over, too large, or its bytes are not what its id says.
     Refused,
+}
+
+/// What was dropped because it was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// Number of records and remembered answers.
+    pub dropped: usize,
+    /// Whether there is more that is over.
+    pub has_more: bool,
 }
 
 /// How much is stored.
@@ -163,6 +178,12 @@ impl Store {
         open::in_memory(bounds)
     }
 
+    /// Says whose store it is: from now on no stranger's record pushes out one that this key signed. The first key said
+    /// stays.
+    pub fn set_owner(&self, owner: PublicKey) {
+        let _ = self.inner.owner.set(owner);
+    }
+
     /// Applies changes in one transaction, and says what became of each. All are on the disk when it returns.
     ///
     /// Signatures are not looked at: they cost more than all else, so those who take records from others verify them
@@ -179,8 +200,21 @@ impl Store {
         self.write(now_ms, added_max, |open| updates.iter().map(|update| open.apply_update(update)).collect())
     }
 
-    /// Drops what was over before the hour of `now_ms`, whole tables at a time, and says how many records that were.
+    /// Drops what was over before the hour of `now_ms`, and says how many records that were.
     pub fn expire(&self, now_ms: u64) -> Result<usize, StoreError> {
+        let mut all = 0;
+        loop {
+            let Expired { dropped, has_more } = self.expire_some(now_ms)?;
+            all += dropped;
+            if !has_more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// As [`Store::expire`], in one transaction: provider records by whole tables, of the others as many as others who
+    /// write can wait for.
+    pub fn expire_some(&self, now_ms: u64) -> Result<Expired, StoreError> {
         self.write(now_ms, 0, |open| open.expire())
     }
 
@@ -352,6 +386,8 @@ impl Store {
         let hours: Vec<u32> = before.hours.iter().map(|(hour, _)| *hour).collect();
         let base = Base {
             bounds: self.inner.bounds,
+            owner: self.inner.owner.get().copied(),
+            draws: self.inner.draws.clone(),
             now_ms,
             counts: before.counts,
             bytes: before.bytes.clone(),

@@ -93,7 +93,7 @@ async fn batch(app: Arc<App>, asker: Asker, request: Request) -> HandlerResult {
     let body = app.read(&asker.call, request).await?;
     let ResolveBatchRequest { ids, max, fresh } = body.parse()?;
     let query = ResolveQuery::new(Some(max.unwrap_or(PROVIDERS_DEFAULT)), fresh);
-    let options = query.options()?;
+    let options = query.options(asker.address)?;
     let asked = read(ids)?;
     let answers = answers(app, Batcher { tenant, address: asker.address }, asked, options);
     let limits = LineLimits { lines_max: BATCH_MAX, bytes_max: LINES_BYTES_MAX };

@@ -41,8 +41,8 @@ pub(super) enum CacheWorth {
     Records,
     /// It has none, and there are none that its caller wants.
     Nothing,
-    /// It has none, and nobody could say whether there are any. The body looks the same as that of `Nothing`, so that
-    /// only this keeps a cache from telling everybody that there are none.
+    /// Whether there are any, or others, could not be found out in time. The body looks the same as that of the others,
+    /// so that only this keeps a cache from telling everybody that there are no more.
     Unknown,
 }
 
@@ -50,9 +50,9 @@ impl CacheWorth {
     /// Of an answer whose search ended like this. Records that a filter left out were found all the same.
     pub(super) fn of(has_records: bool, outcome: Outcome) -> Self {
         match (has_records, outcome) {
-            (true, _) => CacheWorth::Records,
+            (true, Outcome::Found | Outcome::Absent) => CacheWorth::Records,
             (false, Outcome::Found | Outcome::Absent) => CacheWorth::Nothing,
-            (false, Outcome::Unknown | Outcome::Degraded) => CacheWorth::Unknown,
+            (_, Outcome::Unknown | Outcome::Degraded) => CacheWorth::Unknown,
         }
     }
 }

@@ -70,7 +70,8 @@ async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, name: Path<String>
         return Err(Problem::schema(StatusCode::NOT_ACCEPTABLE, format!("Accept must have {IPNS_RECORD}")));
     }
     let admitted = app.admit(&asker, &name.to_string())?;
-    let found = app.index.ipns_get(&admitted.tenant, name, ResolveOptions::default()).await?;
+    let options = ResolveOptions { from: Some(asker.address), ..ResolveOptions::default() };
+    let found = app.index.ipns_get(&admitted.tenant, name, options).await?;
     Ok(match &found.record {
         Some(record) => answer(&headers, &admitted, record, clock::unix_millis()),
         None => nothing(&admitted, found.outcome),

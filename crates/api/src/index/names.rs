@@ -124,7 +124,7 @@ async fn get(
     query: Query<ResolveQuery>,
 ) -> HandlerResult {
     let name = name_of(&name.0)?;
-    let options = query.0.options()?;
+    let options = query.0.options(asker.address)?;
     let admitted = app.admit(&asker, &name.to_string())?;
     let found = app.index.name_get(&admitted.tenant, name, options).await?;
     let Some(record) = &found.record else { return Err(missing(&found).into()) };

@@ -143,7 +143,7 @@ async fn providers(
     query: Query<ResolveQuery>,
 ) -> HandlerResult {
     let content = content_of("cid", &cid.0)?;
-    let options = query.0.options()?;
+    let options = query.0.options(asker.address)?;
     let negotiated = Negotiated::of(&headers)?;
     let admitted = app.admit(&asker, &cid.0)?;
     let mut response = match negotiated.form {

@@ -1,5 +1,6 @@
 //! What an id stands for and who has it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ impl ResolveQuery {
         ResolveQuery { max, fresh, budget_ms: None }
     }
 
-    pub(super) fn options(self) -> Result<ResolveOptions, Error> {
+    /// As the index takes it, for a question from this address.
+    pub(super) fn options(self, from: IpAddr) -> Result<ResolveOptions, Error> {
         let max = self.max.unwrap_or(PROVIDERS_MAX);
         if !(1..=PROVIDERS_MAX).contains(&max) {
             return Err(Error::schema(format!("max: 1 to {PROVIDERS_MAX}, not {max}")));
@@ -59,7 +61,8 @@ impl ResolveQuery {
         if self.budget_ms == Some(0) {
             return Err(Error::schema("budget_ms: at least 1"));
         }
-        Ok(ResolveOptions { budget: self.budget_ms.map(Duration::from_millis), fresh: self.fresh, max })
+        let budget = self.budget_ms.map(Duration::from_millis);
+        Ok(ResolveOptions { budget, fresh: self.fresh, max, from: Some(from) })
     }
 }
 
@@ -78,7 +81,7 @@ async fn resolve(
     query: Query<ResolveQuery>,
 ) -> HandlerResult {
     let subject = subject_of(&id.0)?;
-    let options = query.0.options()?;
+    let options = query.0.options(asker.address)?;
     let admitted = app.admit(&asker, &id.0)?;
     let resolution = app.index.resolve(&admitted.tenant, subject, options).await?;
     let made = Made::of(&resolution, options.max);
@@ -163,7 +166,8 @@ mod tests {
 
     #[test]
     fn the_description_names_the_maximum_that_the_node_holds_to() {
-        let asks = |max| ResolveQuery { max: Some(max), ..ResolveQuery::default() }.options().is_ok();
+        let from = IpAddr::from([192, 0, 2, 1]);
+        let asks = |max| ResolveQuery { max: Some(max), ..ResolveQuery::default() }.options(from).is_ok();
         assert!(asks(PROVIDERS_MAX) && !asks(PROVIDERS_MAX + 1) && asks(1) && !asks(0));
         for schema in [ResolveQuery::schema(), ResolveBatchRequest::schema()] {
             let schema = serde_json::to_value(&schema).expect("JSON");

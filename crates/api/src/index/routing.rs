@@ -12,7 +12,7 @@ use ron_types::Kind;
 use ron_types::limits::index::PROVIDERS_MAX;
 use serde::{Deserialize, Serialize};
 use svc_index::config::Access;
-use svc_index::words::{Outcome, ResolveOptions};
+use svc_index::words::{Outcome, ResolveOptions, Source};
 use utoipa::ToSchema;
 
 use super::caching::CacheWorth;
@@ -132,18 +132,21 @@ async fn providers(
     match negotiated.form {
         Form::Json => {
             let subject = Subject::Content(content);
-            let resolution = app.index.resolve(&admitted.tenant, subject, options()).await?;
+            let resolution = app.index.resolve(&admitted.tenant, subject, options(&asker)).await?;
             let mut seen = HashSet::new();
             let shown = resolution.providers.iter().filter_map(|provider| {
                 let record = &provider.record;
                 let words = words(&filters, &record.peer, record.addrs.clone(), record.protocols.clone())?;
                 seen.insert(record.peer).then_some(words)
             });
-            let shown = shown.take(JSON_RECORDS_MAX).collect();
-            Ok(document(Envelope::Providers(shown), resolution.providers_outcome, &admitted, negotiated))
+            let shown = Envelope::Providers(shown.take(JSON_RECORDS_MAX).collect());
+            // Strangers' records out of the store, while others are still being asked.
+            let is_partial = resolution.source == Source::Store && resolution.fresh_for.is_zero();
+            let outcome = if is_partial { Outcome::Unknown } else { resolution.providers_outcome };
+            Ok(document(shown, outcome, &admitted, negotiated))
         }
         Form::Ndjson => {
-            let found = app.index.providers_stream(&admitted.tenant, content, options()).await?;
+            let found = app.index.providers_stream(&admitted.tenant, content, options(&asker)).await?;
             let mut seen = HashSet::new();
             let (providers, end) = provider_items(found).await?;
             let shown = providers.filter_map(move |provider| {
@@ -168,7 +171,7 @@ async fn peers(
     let filters = Filters::read(&query.0)?;
     let negotiated = Negotiated::of(&headers)?;
     let admitted = app.admit(&asker, &peer.to_string())?;
-    let found = app.index.peer(&admitted.tenant, peer, options()).await?;
+    let found = app.index.peer(&admitted.tenant, peer, options(&asker)).await?;
     let outcome = found.outcome;
     let shown = found.record.and_then(|record| words(&filters, &record.peer, record.addrs, Vec::new()));
     match negotiated.form {
@@ -177,8 +180,9 @@ async fn peers(
     }
 }
 
-fn options() -> ResolveOptions {
-    ResolveOptions { max: PROVIDERS_MAX.min(NDJSON_RECORDS_MAX), ..ResolveOptions::default() }
+fn options(asker: &Asker) -> ResolveOptions {
+    let max = PROVIDERS_MAX.min(NDJSON_RECORDS_MAX);
+    ResolveOptions { max, from: Some(asker.address), ..ResolveOptions::default() }
 }
 
 /// A record as the caller wants to see it; none if it does not.

@@ -1,5 +1,6 @@
 //! The index in a running kernel under paused time, over a network that does as it is told.
 
+mod flood;
 mod hedging;
 mod life;
 mod outcomes;
@@ -8,5 +9,7 @@ mod pressure;
 mod publishing;
 mod renewal;
 mod room;
+mod strangers;
+mod watching;
 mod windows;
 mod world;

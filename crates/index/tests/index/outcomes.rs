@@ -218,6 +218,25 @@ async fn an_older_name_never_wins_over_a_newer_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_newer_name_is_looked_for_once_the_first_answer_is_given() {
+    let (owner, setup) = (new_key(), setup());
+    let (old, new) = (name("app", content(1), &owner, 1), name("app", content(2), &owner, 2));
+    setup.script.peer(1, answers(5, vec![Record::Name(old.clone())]));
+    setup.script.peer(2, answers(50, vec![Record::Name(new.clone())]));
+    setup
+        .run(|world| async move {
+            let subject: Subject = format!("name:app@{}", old.owner).parse().expect("a name");
+            let first = world.index.resolve(TENANT, subject, ResolveOptions::default()).await.expect("found");
+            assert_eq!(first.name.as_ref(), Some(&old), "the first valid record is the answer");
+            // Nobody asks again, and nobody watches.
+            tokio::time::sleep(ms(2_000)).await;
+            let known = world.index.names(Some(old.owner), None, 10).await.expect("the store answers");
+            assert_eq!(known, [new]);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_upstream_router_is_a_target_like_any_other() {
     let mut setup = setup();
     let record = provider(content(1), &new_key(), 1);

@@ -10,7 +10,7 @@ use ron_types::limits::index::WORK_CAPACITY;
 use svc_index::words::{Outcome, ResolveOptions};
 use tokio::sync::oneshot;
 
-use crate::world::{Behaviour, Setup, TENANT, World, answers, content, ms, new_key, provider, setup};
+use crate::world::{Behaviour, Router, Setup, TENANT, World, answers, content, ms, new_key, provider, setup};
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_misses_of_one_key_are_one_lookup() {
@@ -133,6 +133,30 @@ async fn a_full_queue_is_busy_at_once_and_counted() {
             let scrape = world.kernel.metrics().render();
             let counted = format!("busy_rejections_total{{endpoint=\"work_tx\"}} {}\n", refused.len());
             assert!(scrape.contains(&counted), "{scrape}");
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_router_is_asked_however_many_other_ids_came_meanwhile() {
+    let mut setup = setup();
+    setup.resolvers = 1;
+    let record = Record::Provider(provider(content(1), &new_key(), 1));
+    setup.upstreams.push(std::sync::Arc::new(Router("https://router.example", vec![record])));
+    setup
+        .run(|world| async move {
+            let ask = |number: usize| {
+                let id = Subject::Content(ron_store::ContentId::of_bytes(&number.to_le_bytes()));
+                Box::pin(world.index.resolve(TENANT, id, ResolveOptions::default()))
+            };
+            let (mut before, mut asked) = (ask(0), Box::pin(world.resolve(content(1))));
+            assert!(poll!(&mut before).is_pending());
+            assert!(poll!(&mut asked).is_pending(), "it waits for the only resolver");
+            for number in 1..10_000 {
+                // Whoever asks these is gone at once, and most find the queue full.
+                drop(poll!(ask(number)));
+            }
+            assert_eq!(asked.await.outcome, Outcome::Found);
         })
         .await;
 }

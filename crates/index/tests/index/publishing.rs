@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use ron_kernel::bus::Heard;
-use ron_store::{Record, Subject};
+use ron_store::{ContentId, Record, Subject};
 use ron_types::Kind;
 use svc_index::words::{
     AdminAction, AdminRequest, IndexEvent, Notice, Outcome, ProviderOffer, PublishOutcome, ResolveOptions, Source,
@@ -136,6 +136,36 @@ async fn an_idempotency_key_does_a_request_once_and_every_request_is_audited() {
             let expected =
                 [(AdminAction::Pin, false, by()), (AdminAction::Pin, true, by()), (AdminAction::Unpin, false, by())];
             assert_eq!(audited, expected);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reindex_that_found_no_room_is_not_remembered_as_done() {
+    let setup = setup();
+    let peer = setup.script.peer(1, crate::world::Behaviour::Silent);
+    setup
+        .run(|world| async move {
+            let request = |subject: ContentId, key: Option<&str>| AdminRequest {
+                action: AdminAction::Reindex,
+                subject: Subject::Content(subject),
+                by: "operator".to_owned(),
+                idempotency_key: key.map(str::to_owned),
+            };
+            let mut others = 0_u32;
+            while world.index.administer(request(ContentId::of_bytes(&others.to_le_bytes()), None)).await.is_ok() {
+                others += 1;
+            }
+            let refused = world.index.administer(request(content(1), Some("key"))).await.expect_err("no room");
+            assert_eq!(refused.kind, Kind::Busy);
+            tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+            let asked = world.script.asked_of(&peer);
+            let done = world.index.administer(request(content(1), Some("key"))).await.expect("room again");
+            assert!(!done.replayed, "it was not done before");
+            tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+            assert!(world.script.asked_of(&peer) > asked, "and it is done now");
+            let again = world.index.administer(request(content(1), Some("key"))).await.expect("replayed");
+            assert!(again.replayed);
         })
         .await;
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ron_kernel::clock;
 use ron_store::{Bounds, ContentId, Record, Store};
+use ron_types::limits::index::STORE_FULL_RETRY;
+use ron_types::limits::records::PROVIDERS_PER_KEY_MAX;
 use ron_types::{Error, Kind, Size};
 use svc_index::config::Options;
 use svc_index::words::{Outcome, ProviderOffer, PublishOutcome};
@@ -77,6 +79,36 @@ async fn strangers_cannot_fill_the_store_for_the_node_itself() {
             })
             .await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn strangers_cannot_take_the_places_of_a_key_from_the_node_and_its_operator() {
+    setup()
+        .run(|world| async move {
+            let vouched = ProviderOffer {
+                peer: Some(new_key().node_id().into()),
+                addrs: vec!["/ip4/192.0.2.1/tcp/4001".parse().expect("an address")],
+                ..offer()
+            };
+            let before = world.index.publish_provider(TENANT, &content(1), vouched.clone()).await.expect("room");
+            let mut refused = None;
+            for _ in 0..3 * PROVIDERS_PER_KEY_MAX {
+                let record = Record::Provider(provider(content(1), &new_key(), 1));
+                refused = world.index.publish_record(TENANT, record).await.err().or(refused);
+            }
+            // Half of those who find a full key are refused; and a second later there is no more room than now.
+            let refused = refused.expect("a key has few places");
+            assert_busy(&refused);
+            assert_eq!(refused.retry_after, Some(STORE_FULL_RETRY));
+            let own = world.index.publish_provider(TENANT, &content(1), offer()).await.expect("a stranger gives way");
+            let other = ProviderOffer { peer: Some(new_key().node_id().into()), ..vouched };
+            let other = world.index.publish_provider(TENANT, &content(1), other).await.expect("a stranger gives way");
+            let answer = world.resolve(content(1)).await;
+            for record in [before, own, other] {
+                assert!(answer.providers.iter().any(|provider| provider.record == record), "{record:?}");
+            }
+        })
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

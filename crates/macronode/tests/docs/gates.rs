@@ -124,6 +124,7 @@ const HELD: &[(&str, &[Holder])] = &[
         "index-flood",
         &[
             Test(INDEX_PRESSURE, "one_address_meets_its_cap_and_others_do_not", Ci),
+            Test(INDEX_LOOKUP_FLOOD, "a_flood_of_lookups_leaves_the_p99_of_others_as_it_was", Ci),
             Test(INDEX_FLOOD, "a_flood_of_one_address_changes_little_for_others", Ci),
         ],
     ),
@@ -176,6 +177,7 @@ const OVERLAY_STOPPED: &str = "crates/macronode/tests/overlay/stopped.rs";
 const INDEX_HEDGING: &str = "crates/index/tests/index/hedging.rs";
 const INDEX_DEADLINE: &str = "crates/macronode/tests/index/deadline.rs";
 const INDEX_PRESSURE: &str = "crates/index/tests/index/pressure.rs";
+const INDEX_LOOKUP_FLOOD: &str = "crates/index/tests/index/flood.rs";
 const INDEX_FLOOD: &str = "crates/macronode/tests/index/flood.rs";
 const INDEX_STOPPED: &str = "crates/macronode/tests/index/stopped.rs";
 const SESSION_IDENTITY: &str = "crates/transport/src/tests/identity.rs";

@@ -16,12 +16,14 @@ use super::tables::{
     split_end, with_end,
 };
 use super::{Applied, Bounds, Change, Counts, StoreError};
-use crate::{ContentId, Record, Subject, TTL_MAX_MS};
+use crate::{ContentId, PublicKey, Record, Subject, TTL_MAX_MS};
 
 mod expire;
 mod kept;
 mod others;
 mod providers;
+
+pub(super) use providers::Draws;
 
 /// A table whose rows begin with `K`.
 type Rows<'a, K, V> = Table<'a, &'static K, V>;
@@ -31,6 +33,8 @@ type ProviderRows<'a> = Rows<'a, ProviderRow, &'static [u8]>;
 pub(super) struct Batch<'a> {
     transaction: &'a WriteTransaction,
     bounds: Bounds,
+    owner: Option<PublicKey>,
+    draws: Draws,
     now_ms: u64,
     /// Whether there is something to commit.
     pub(super) is_changed: bool,
@@ -55,6 +59,9 @@ pub(super) struct Batch<'a> {
 /// What a batch starts from.
 pub(super) struct Base {
     pub(super) bounds: Bounds,
+    /// Key of the node whose store it is, if it was said.
+    pub(super) owner: Option<PublicKey>,
+    pub(super) draws: Draws,
     pub(super) now_ms: u64,
     pub(super) counts: Counts,
     pub(super) bytes: RecordBytes,
@@ -64,10 +71,12 @@ pub(super) struct Base {
 
 impl<'a> Batch<'a> {
     pub(super) fn new(transaction: &'a WriteTransaction, base: Base) -> Result<Self, StoreError> {
-        let Base { bounds, now_ms, counts, bytes, masks, hours } = base;
+        let Base { bounds, owner, draws, now_ms, counts, bytes, masks, hours } = base;
         Ok(Batch {
             transaction,
             bounds,
+            owner,
+            draws,
             now_ms,
             is_changed: false,
             counts,
@@ -127,7 +136,7 @@ impl<'a> Batch<'a> {
         self.bytes.write_changes(before, &mut self.meta)
     }
 
-    /// Keeps a record; one of this node's own may use all room there is.
+    /// Keeps a record; one of this node's own may use all room there is, and at its key goes before strangers.
     fn put(&mut self, record: &Record, is_own: bool) -> Result<Applied, StoreError> {
         match record {
             Record::Provider(record) => self.put_provider(record, is_own),

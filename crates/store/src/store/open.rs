@@ -1,12 +1,13 @@
 //! Opening of the file, and what becomes of one that is damaged.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use arc_swap::ArcSwap;
 use redb::backends::InMemoryBackend;
 use redb::{Builder, Database, DatabaseError, ReadableTable as _, TableHandle as _, WriteTransaction};
 
+use super::batch::Draws;
 use super::record_bytes::RecordBytes;
 use super::snapshot::Snapshot;
 use super::{Bounds, Inner, Store, StoreError, StoreOpened, guarded, tables};
@@ -96,7 +97,8 @@ fn store_of(database: Database, path: Option<PathBuf>, bounds: Bounds) -> Result
         }
     }
     let snapshot = ArcSwap::from_pointee(Snapshot::take(&database, None)?);
-    Ok(Store { inner: Arc::new(Inner { database, path, bounds, writer: Mutex::new(()), snapshot }) })
+    let (owner, draws, writer) = (OnceLock::new(), Draws::default(), Mutex::new(()));
+    Ok(Store { inner: Arc::new(Inner { database, path, bounds, owner, draws, writer, snapshot }) })
 }
 
 fn has_table(transaction: &WriteTransaction, name: &str) -> Result<bool, StoreError> {

@@ -4,6 +4,7 @@ mod ids;
 mod ipns;
 mod model;
 mod older_files;
+mod places;
 mod precedence;
 mod room;
 mod samples;

@@ -4,9 +4,11 @@ use std::path::Path;
 
 use bytes::Bytes;
 use ron_store::{
-    Applied, Bounds, Change, ContentId, IpnsRecord, Key, Multiaddr, NameRecord, PeerId, PeerRecord, Provided,
+    Applied, Bounds, Change, ContentId, Expired, IpnsRecord, Key, Multiaddr, NameRecord, PeerId, PeerRecord, Provided,
     ProviderRecord, PublicKey, Record, Store, Subject, TTL_MAX_MS,
 };
+
+use ron_types::limits::records::EXPIRED_AT_ONCE_MAX;
 
 use crate::samples::{IpnsParts, NOW_MS, public_key, row_and_value_bytes, signer};
 
@@ -110,15 +112,15 @@ fn a_key_has_64_providers_and_those_who_speak_for_themselves_stay() {
     for peer in 100..104 {
         assert_eq!(put(&store, withdrawal(peer), NOW_MS), Applied::Stored);
     }
-    assert_eq!(put(&store, provider(1, 60, 1_000), NOW_MS), Applied::Full, "one more that is vouched for");
-    assert_eq!(put(&store, withdrawal(104), NOW_MS), Applied::Full, "one more withdrawal");
+    assert_eq!(put(&store, provider(1, 60, 1_000), NOW_MS), Applied::KeyFull, "one more that is vouched for");
+    assert_eq!(put(&store, withdrawal(104), NOW_MS), Applied::KeyFull, "one more withdrawal");
     for peer in 200..264 {
         assert_eq!(put(&store, provider(1, peer, peer), NOW_MS), Applied::Stored, "{peer} speaks for itself");
     }
     assert_eq!(store.count(), 64);
     let held: usize = (200..264).map(|peer| row_and_value_bytes(&Record::Provider(provider(1, peer, peer)))).sum();
     assert_eq!(store.counts().records_bytes, held, "who is pushed out gives bytes back");
-    assert_eq!(put(&store, provider(1, 264, 264), NOW_MS), Applied::Full);
+    assert_eq!(put(&store, provider(1, 265, 1_000), NOW_MS), Applied::KeyFull, "who is vouched for pushes out nobody");
     let newer = ProviderRecord { sequence: 2, ..provider(1, 200, 200) };
     assert_eq!(put(&store, newer, NOW_MS), Applied::Stored, "one that is there can be renewed");
     let late_ms = NOW_MS + HOUR_MS;
@@ -126,6 +128,30 @@ fn a_key_has_64_providers_and_those_who_speak_for_themselves_stay() {
     assert_eq!(put(&store, late, late_ms), Applied::Stored, "what is over makes room for anyone");
     assert_eq!(peers(&store, 1, late_ms), [key_of(264).peer_id()]);
     assert_eq!(store.providers(&Key([1; 32]), NOW_MS, 5).expect("providers").len(), 5);
+}
+
+#[test]
+fn names_that_end_together_are_dropped_in_steps() {
+    let store = memory();
+    let name = |number: usize| {
+        Change::Put(Record::Name(NameRecord {
+            label: format!("n{number}"),
+            owner: key_of(1),
+            value: ContentId::of_bytes(b"abc"),
+            sequence: 1,
+            issued_ms: NOW_MS,
+            expires_ms: NOW_MS + 1,
+            signature: [0; 64],
+        }))
+    };
+    let names: Vec<Change> = (0..EXPIRED_AT_ONCE_MAX + 10).map(name).collect();
+    assert!(store.apply(&names, NOW_MS).expect("a batch").iter().all(|applied| *applied == Applied::Stored));
+    let later_ms = NOW_MS + 2 * HOUR_MS;
+    let first = store.expire_some(later_ms).expect("expired");
+    assert_eq!(first, Expired { dropped: EXPIRED_AT_ONCE_MAX, has_more: true });
+    assert_eq!(store.count(), 10, "others who write have their turn now");
+    assert_eq!(store.expire_some(later_ms).expect("expired"), Expired { dropped: 10, has_more: false });
+    assert_eq!((store.count(), store.counts().records_bytes), (0, 0));
 }
 
 #[test]

@@ -16,10 +16,23 @@ pub const EVENTS_CAPACITY: usize = 1024;
 pub const WATCHER_ITEMS_MAX: usize = 64;
 /// Watchers of a node.
 pub const WATCHERS_MAX: usize = 8192;
+/// Interval at which what somebody watches is looked up again.
+pub const WATCHED_LOOKED_UP_EVERY: Duration = Duration::from_secs(30);
+/// Subjects of watchers that are looked up in a second. Where more are watched, each waits longer for its turn.
+pub const WATCHED_LOOKED_UP_PER_SECOND: usize = 8;
+/// Providers of a watched subject that are remembered, so that each is told once.
+pub const WATCHED_PROVIDERS_MAX: usize = 4 * PROVIDERS_MAX;
 /// A lookup ends this long before its callers' time is over, so that they get what it found.
 pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
+/// Time that a caller waits for the network where strangers' records in the store are all that is known: what a target has
+/// at least, so that one that is well is heard.
+pub const STRANGERS_WAIT: Duration = super::lookup::ASK_TIMEOUT_MIN;
 /// Lookups under way at once. They wait more than they work.
 pub const RESOLVERS: usize = 64;
+/// One of so many resolvers, and of so many places in the queue for them, every address has for certain, whoever else asks.
+pub const ASKER_SHARE: usize = 8;
+/// One of so many is left to addresses that have fewer than that.
+pub const ASKERS_RESERVE_SHARE: usize = 4;
 /// Memory for answers.
 pub const CACHE_BYTES: usize = 64 * MIB;
 /// Longest time an answer is used without asking again.
@@ -52,6 +65,8 @@ pub const INGEST_BATCH_MAX: usize = 256;
 pub const INGEST_WAITERS_MAX: usize = 1024;
 /// Time a publication has to be written.
 pub const INGEST_DEADLINE: Duration = Duration::from_secs(2);
+/// Time after which whoever found the store full, or the places of a key taken, may come back: records end by the hour.
+pub const STORE_FULL_RETRY: Duration = Duration::from_secs(3600);
 /// Providers of one answer that are asked for a chunk of what they say they have.
 pub const PROBES_PER_ANSWER_MAX: usize = 3;
 /// Time a provider has to show the chunk.
@@ -89,6 +104,8 @@ pub const PROVIDER_TTL: Duration = Duration::from_secs(24 * 3600);
 /// Time a name holds where nobody says.
 pub const NAME_TTL: Duration = super::records::TTL_MAX;
 
+const _: () = assert!(2 * ASKERS_RESERVE_SHARE <= ASKER_SHARE, "the reserve is enough for two addresses");
+const _: () = assert!(WATCHED_LOOKED_UP_PER_SECOND < REFRESH_AT_ONCE, "watchers leave room for other refreshes");
 const _: () = assert!(ANSWER_MARGIN.as_millis() <= 50, "the deadline holds within 50 ms");
 const _: () = assert!(UNKNOWN_TTL.as_millis() < ABSENT_TTL.as_millis(), "not to know is worth less than to know");
 // What the node says itself is renewed at the latest with 3/8 of its life left.

@@ -36,6 +36,9 @@ pub const RECORDS_BYTES_IN_MEMORY_MAX: usize = 128 * MIB;
 /// One of so many records, and of so many bytes of records, is room for what this node itself publishes: strangers who
 /// fill the store do not silence its operator.
 pub const RECORDS_RESERVE_SHARE: usize = 16;
+/// Names, peers and IPNS records that are dropped in one transaction when they are over: whoever writes waits no longer
+/// than for these.
+pub const EXPIRED_AT_ONCE_MAX: usize = 4096;
 /// Largest manifest.
 pub const MANIFEST_BYTES_MAX: usize = MIB;
 /// Hashes between a chunk of 1 KiB of the largest manifest and its root.

@@ -1,7 +1,7 @@
 //! A router of somebody else's network, asked over HTTP (Delegated Routing V1) as one target of a lookup.
 //!
 //! Nothing it says is believed beyond its form: an answer is bounded in bytes, records and time, and what it says of
-//! providers becomes a record that this node vouches for, marked as such.
+//! providers becomes a record that this node vouches for, marked as such. Of this node itself it can say nothing.
 
 mod answer;
 

@@ -1,24 +1,25 @@
 //! The end of what is over.
 
 use redb::{ReadableTable as _, ReadableTableMetadata as _};
+use ron_types::limits::records::EXPIRED_AT_ONCE_MAX;
 
-use super::super::StoreError;
 use super::super::record_bytes::other_bytes;
 use super::super::snapshot::damaged;
 use super::super::tables::{
     self, ExpiringRow, KIND_REMEMBERED, Providers, expiring_row, hour_name, hour_of, split_end,
 };
+use super::super::{Expired, StoreError};
 use super::Batch;
 use crate::Record;
 
 impl Batch<'_> {
-    /// Drops the tables of all hours that are over, and whatever else was over in them.
-    pub(in crate::store) fn expire(&mut self) -> Result<usize, StoreError> {
+    /// Drops the tables of all hours that are over, and of what else was over in them as much as one transaction may.
+    pub(in crate::store) fn expire(&mut self) -> Result<Expired, StoreError> {
         let current = hour_of(self.now_ms);
         let over: Vec<u32> = self.hours.iter().copied().filter(|hour| *hour < current).collect();
         self.hours.retain(|hour| *hour >= current);
         self.is_changed |= !over.is_empty();
-        let mut dropped = self.expire_others(current)?;
+        let Expired { mut dropped, has_more } = self.expire_others(current)?;
         for hour in over {
             let table = match self.open_hours.remove(&hour) {
                 Some(table) => table,
@@ -30,19 +31,22 @@ impl Batch<'_> {
             self.bytes.drop_hour(hour);
             dropped += rows;
         }
-        Ok(dropped)
+        Ok(Expired { dropped, has_more })
     }
 
-    fn expire_others(&mut self, current: u32) -> Result<usize, StoreError> {
+    fn expire_others(&mut self, current: u32) -> Result<Expired, StoreError> {
         let mut dropped = 0;
         let end = expiring_row(current, &[0; 33]);
         while let Some(row) = self.first_expiring()?.filter(|row| *row < end) {
+            if dropped == EXPIRED_AT_ONCE_MAX {
+                return Ok(Expired { dropped, has_more: true });
+            }
             self.is_changed = true;
             self.expiring.remove(&row)?;
             self.drop_other(&row)?;
             dropped += 1;
         }
-        Ok(dropped)
+        Ok(Expired { dropped, has_more: false })
     }
 
     fn first_expiring(&self) -> Result<Option<ExpiringRow>, StoreError> {

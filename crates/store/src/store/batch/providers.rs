@@ -1,5 +1,7 @@
 //! Changes of provider records, of which a key has several, in the tables of the hours in which they are over.
 
+use std::hash::{BuildHasher as _, RandomState};
+
 use redb::ReadableTable as _;
 use ron_types::limits::records::PROVIDERS_PER_KEY_MAX;
 
@@ -12,6 +14,22 @@ use crate::{CLOCK_SKEW_MS, ProviderRecord, Record, TTL_MAX_MS};
 
 /// A row of a key, and the hour of the table that it is in.
 type Place = (u32, ProviderRow);
+
+/// Draws by which rows of a key that is full keep their places. They are secret, or keys could be made to win; and new
+/// with each start, which changes nothing for the rows that have a place by then.
+#[derive(Clone, Default)]
+pub(in super::super) struct Draws(RandomState);
+
+impl Draws {
+    fn of(&self, row: &ProviderRow) -> u64 {
+        self.0.hash_one(row)
+    }
+
+    /// Whether a row with a place gives way to one without: both are of the lower half, and its draw is the lower.
+    fn gives_way(placed: u64, coming: u64) -> bool {
+        placed < coming && coming < 1 << 63
+    }
+}
 
 impl Batch<'_> {
     pub(super) fn put_provider(&mut self, record: &ProviderRecord, is_own: bool) -> Result<Applied, StoreError> {
@@ -28,8 +46,8 @@ impl Batch<'_> {
                 None => old,
             },
             None if places.len() < PROVIDERS_PER_KEY_MAX => None,
-            None => match self.weakest(record, &places)? {
-                None => return Ok(Applied::Full),
+            None => match self.weakest(record, &row, is_own, &places)? {
+                None => return Ok(Applied::KeyFull),
                 weakest => weakest,
             },
         };
@@ -95,24 +113,40 @@ impl Batch<'_> {
         Ok((!wins).then_some(Applied::Older))
     }
 
-    /// The row that makes room for a record of a key that has as many as it may. What is over goes first. A peer that
-    /// speaks for itself pushes out a peer that is vouched for, or else a withdrawal, the first to end; nobody pushes
-    /// out a peer that speaks for itself, or a flood of new keys would silence the old.
-    fn weakest(&mut self, record: &ProviderRecord, places: &[Place]) -> Result<Option<Place>, StoreError> {
-        let may_push = record.is_self_signed() && !record.withdraws();
+    /// The row that makes room for a record of a key that has as many as it may. What is over goes first, for anybody.
+    /// What this node signed pushes out any stranger's record, and no stranger's pushes out what this node signed.
+    ///
+    /// Of strangers, a peer that speaks for itself pushes out one that is vouched for, or else a withdrawal, the first
+    /// to end. Among those who speak for themselves keys cost nothing, so neither the first to come may keep all
+    /// places, or 64 made-up keys would shut out everybody else, nor the last to come take them, or a flood of new keys
+    /// would silence the old. A draw decides that nobody outside the node can foresee and that differs from node to
+    /// node: half of all rows keep the place that they once have, against any flood; those of the other half give way
+    /// to a row of that half with a higher draw. Who speaks for himself stays at about half of the nodes nearest to the
+    /// key whoever comes later, and who comes late has a chance at the other half that nobody can make nothing.
+    fn weakest(
+        &mut self,
+        record: &ProviderRecord,
+        row: &ProviderRow,
+        is_own: bool,
+        places: &[Place],
+    ) -> Result<Option<Place>, StoreError> {
+        let may_push = is_own || (record.is_self_signed() && !record.withdraws());
+        let draw = if is_own { u64::MAX } else { self.draws.of(row) };
         let mut weakest: Option<((u8, u64), Place)> = None;
-        for (hour, row) in places {
-            let other = self.provider_at(record, *hour, row)?;
+        for (hour, other_row) in places {
+            let other = self.provider_at(record, *hour, other_row)?;
             let until_ms = other.kept_until_ms();
+            let other_draw = self.draws.of(other_row);
             let strength = match () {
-                () if until_ms <= self.now_ms => 0,
-                () if !may_push => continue,
-                () if !other.is_self_signed() => 1,
-                () if other.withdraws() => 2,
+                () if until_ms <= self.now_ms => (0, until_ms),
+                () if !may_push || self.owner == Some(other.signer) => continue,
+                () if !other.is_self_signed() => (1, until_ms),
+                () if other.withdraws() => (2, until_ms),
+                () if is_own || Draws::gives_way(other_draw, draw) => (3, other_draw),
                 () => continue,
             };
-            if weakest.as_ref().is_none_or(|(least, _)| (strength, until_ms) < *least) {
-                weakest = Some(((strength, until_ms), (*hour, *row)));
+            if weakest.as_ref().is_none_or(|(least, _)| strength < *least) {
+                weakest = Some((strength, (*hour, *other_row)));
             }
         }
         Ok(weakest.map(|(_, place)| place))

@@ -158,6 +158,10 @@ pub(super) fn vouched(words: PeerWords, content: &ContentId, key: &NodeKey, now_
         return None;
     }
     let peer: PeerId = words.id?.parse().ok()?;
+    // Signed by this node, what a router says of the node itself would be the node's own and newest word.
+    if peer == PeerId::from(key.node_id()) {
+        return None;
+    }
     let addrs = words.addrs.iter().filter_map(|addr| addr.parse::<Multiaddr>().ok());
     let addrs = addrs.filter(|addr| (1..=ADDR_BYTES_MAX).contains(&addr.len())).take(ADDRS_MAX).collect();
     let is_plain = |name: &String| {

@@ -13,6 +13,18 @@ fn router(address: &str) -> Result<Router, String> {
     Router::new(address, &system_trust().expect("a list of roots"), NodeKey::generate().expect("a key"))
 }
 
+#[test]
+fn a_router_does_not_speak_for_the_node_that_asks_it() {
+    let (own, other) = (NodeKey::generate().expect("a key"), NodeKey::generate().expect("a key"));
+    let said_of = |peer: ron_store::PeerId| {
+        let words = format!(r#"{{"Schema":"peer","ID":"{peer}","Addrs":["/ip4/203.0.113.66/tcp/66"]}}"#);
+        let words: PeerWords = serde_json::from_str(&words).expect("a record");
+        vouched(words, &ContentId::of_bytes(b"abc"), &own, 1_800_000_000_000)
+    };
+    assert_eq!(said_of(own.node_id().into()), None, "the node knows best where it is");
+    assert!(said_of(other.node_id().into()).is_some());
+}
+
 /// Asks a router that answers with these bytes; gives its question as well.
 async fn asked(answer: &str, question: UpstreamQuestion) -> (String, Result<Reply, AskError>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
