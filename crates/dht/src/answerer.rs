@@ -73,13 +73,7 @@ fn answer(shared: &Shared, asked: Asked) -> Option<Answering> {
 
 fn reply(shared: &Shared, question: &Question, asker: &PeerId) -> Reply {
     let now_ms = shared.now_ms();
-    let mut reply = shared.records.get().map(|records| records.answer(question, now_ms)).unwrap_or_default();
-    reply.records.truncate(WIRE_RECORDS_MAX);
-    if let Question::Peer(peer) = question
-        && let Some(newest) = record_of(shared, peer, now_ms)
-    {
-        reply.records = vec![Record::Peer(newest)];
-    }
+    let mut reply = Reply { records: held(shared, question), closer: Vec::new() };
     let mut closer = shared.members.nearest(&question.key(), CLOSER_MAX + 1);
     closer.retain(|peer| peer != asker);
     closer.truncate(CLOSER_MAX);
@@ -90,6 +84,19 @@ fn reply(shared: &Shared, question: &Question, asker: &PeerId) -> Reply {
     }
     reply.closer = closer;
     reply
+}
+
+/// What this node holds about a question, as it may be given to others.
+pub(crate) fn held(shared: &Shared, question: &Question) -> Vec<Record> {
+    let now_ms = shared.now_ms();
+    if let Question::Peer(peer) = question
+        && let Some(newest) = record_of(shared, peer, now_ms)
+    {
+        return vec![Record::Peer(newest)];
+    }
+    let mut records = shared.records.get().map(|records| records.answer(question, now_ms).records).unwrap_or_default();
+    records.truncate(WIRE_RECORDS_MAX);
+    records
 }
 
 fn record_of(shared: &Shared, peer: &PeerId, now_ms: u64) -> Option<ron_store::PeerRecord> {

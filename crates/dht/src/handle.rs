@@ -10,10 +10,11 @@ use ron_kernel::{Deadline, clock};
 use ron_lookup::IpGroup;
 use ron_store::wire::{Answer, AskError, Question, Reply, Request};
 use ron_store::{Key, Multiaddr, PeerId, Possession, Record, RecordError};
-use ron_types::Error;
 use ron_types::limits::dht as limits;
+use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
+use crate::answerer;
 use crate::ports::Records;
 use crate::shared::{Order, Sending, Shared, ToPlace};
 use crate::walk;
@@ -119,7 +120,21 @@ impl Dht {
     /// Connects to a node at these addresses, each with or without its id.
     pub fn connect(&self, peer: PeerId, addrs: Vec<Multiaddr>) -> Result<(), Error> {
         self.shared.members.suggest(peer, &addrs, Source::Bootstrap, self.shared.now_ms());
-        self.shared.orders.offer(Order::Dial { peer, addrs })
+        self.shared.orders.offer(Order::Dial { peer, addrs, done: None })
+    }
+
+    /// Connects to a node as [`Dht::connect`] does, and waits until it is known; Degraded if it cannot be reached.
+    pub async fn reach(&self, peer: PeerId, addrs: Vec<Multiaddr>, by: Deadline) -> Result<(), Error> {
+        self.shared.members.suggest(peer, &addrs, Source::Bootstrap, self.shared.now_ms());
+        let (done, reached) = oneshot::channel();
+        self.shared.orders.offer(Order::Dial { peer, addrs, done: Some(done) })?;
+        let reason = match by.run("dht_dial", reached).await {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(Ok(Err(reason))) => reason,
+            Ok(Err(_)) => "the network of this node begins anew".to_owned(),
+            Err(_) => "it did not answer in time".to_owned(),
+        };
+        Err(Error::new(Kind::Degraded, format!("{peer} cannot be reached: {reason}")))
     }
 
     /// Joins the network anew: dials the bootstrap list and looks the neighbourhood up. Returns the number of nodes
@@ -133,9 +148,12 @@ impl Dht {
         Ok(self.shared.members.len())
     }
 
-    /// Walks through the network towards a question, and says whom it met.
+    /// Walks through the network towards a question, and says whom it met. What this node holds itself is part of it.
     pub async fn trace(&self, question: Question, by: Deadline) -> Trace {
-        walk::walk(&self.shared, question, by).await
+        let (shared, asked) = (Arc::clone(&self.shared), question.clone());
+        // A node that leaves in the meantime has nothing to say.
+        let own = tokio::task::spawn_blocking(move || answerer::held(&shared, &asked)).await.unwrap_or_default();
+        walk::walk(&self.shared, question, by).await.after(own)
     }
 
     /// What happens to the network, from now on.

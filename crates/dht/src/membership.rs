@@ -126,7 +126,7 @@ async fn remember(shared: &Arc<Shared>) -> usize {
     for (number, (peer, addrs)) in known.into_iter().enumerate() {
         let is_taken = shared.members.suggest(peer, &addrs, Source::Remembered, now_ms);
         if is_taken && number < DIALS_MAX {
-            let _ = shared.orders.offer(Order::Dial { peer, addrs });
+            let _ = shared.orders.offer(Order::Dial { peer, addrs, done: None });
         }
     }
     count
@@ -143,7 +143,7 @@ async fn dial_bootstrap(shared: &Shared) {
         }
         let addrs = resolve(&address, by).await;
         shared.members.suggest(peer, &addrs, Source::Bootstrap, shared.now_ms());
-        let _ = shared.orders.offer(Order::Dial { peer, addrs });
+        let _ = shared.orders.offer(Order::Dial { peer, addrs, done: None });
     }
 }
 

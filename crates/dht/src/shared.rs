@@ -58,8 +58,8 @@ pub(crate) struct Shared {
 pub(crate) enum Order {
     /// Ask a node, or offer it records.
     Send(Sending),
-    /// Connect to a node.
-    Dial { peer: PeerId, addrs: Vec<Multiaddr> },
+    /// Connect to a node, and say when it has said what it is, or why it cannot be reached.
+    Dial { peer: PeerId, addrs: Vec<Multiaddr>, done: Option<Reached> },
     /// A node announced itself and is known now.
     Enter { peer: PeerId, addrs: Vec<Multiaddr> },
     /// A node is no longer known.
@@ -69,6 +69,9 @@ pub(crate) enum Order {
     /// Look the neighbourhood up, and say when that is done.
     Walk { done: oneshot::Sender<()> },
 }
+
+/// Hears what became of a dial.
+pub(crate) type Reached = oneshot::Sender<Result<(), String>>;
 
 /// A request on its way to another node.
 pub(crate) struct Sending {

@@ -23,7 +23,7 @@ use crate::config::Mode;
 use crate::convert::{dialable, ip_of, keypair_of, ours, over_quic, over_tcp, tcp_port_of, theirs};
 use crate::members::Entry;
 use crate::network::{self, Behaviour, BehaviourEvent, KAD_PROTOCOL, codec};
-use crate::shared::{Answering, Order, Shared};
+use crate::shared::{Answering, Order, Reached, Shared};
 use crate::swarm::inbound::Inbound;
 use crate::swarm::outbound::Outbound;
 use crate::words::DhtEvent;
@@ -79,6 +79,8 @@ struct Network {
     mode: Mode,
     /// Those who wait for the neighbourhood to be looked up.
     walks: Vec<oneshot::Sender<()>>,
+    /// Those who wait for a node to be reached.
+    dials: Vec<(libp2p::PeerId, Reached)>,
     /// Times that connected nodes are still to be told what this node does now.
     pushes: u8,
 }
@@ -107,6 +109,7 @@ impl Network {
             is_quic_begun: false,
             mode,
             walks: Vec::new(),
+            dials: Vec::new(),
             pushes: 0,
         };
         let ip = addr.ip();
@@ -136,7 +139,7 @@ impl Network {
     fn obey(&mut self, order: Order) {
         match order {
             Order::Send(sending) => self.outbound.take(&mut self.swarm, sending),
-            Order::Dial { peer, addrs } => self.dial(peer, &addrs),
+            Order::Dial { peer, addrs, done } => self.dial(peer, &addrs, done),
             Order::Enter { peer, addrs } => {
                 if let Some(peer) = theirs(&peer) {
                     self.enter(peer, &addrs);
@@ -153,15 +156,30 @@ impl Network {
         }
     }
 
-    fn dial(&mut self, peer: ron_store::PeerId, addrs: &[Multiaddr]) {
+    fn dial(&mut self, peer: ron_store::PeerId, addrs: &[Multiaddr], done: Option<Reached>) {
         let Some(peer) = theirs(&peer) else { return };
+        self.dials.retain(|(_, waiting)| !waiting.is_closed());
+        self.dials.extend(done.map(|done| (peer, done)));
         if self.swarm.is_connected(&peer) {
+            self.dialled(&peer, &Ok(()));
             return;
         }
         let addrs = dialable(addrs, true);
         let options = DialOpts::peer_id(peer).addresses(addrs).extend_addresses_through_behaviour().build();
-        if let Err(error) = self.swarm.dial(options) {
-            tracing::debug!(%peer, %error, "a node is not dialled");
+        match self.swarm.dial(options) {
+            // It is being dialled already, and how that ends is told.
+            Ok(()) | Err(DialError::DialPeerConditionFalse(_)) => {}
+            Err(error) => {
+                tracing::debug!(%peer, %error, "a node is not dialled");
+                self.dialled(&peer, &Err(error.to_string()));
+            }
+        }
+    }
+
+    /// Tells those who wait for a node what became of that.
+    fn dialled(&mut self, peer: &libp2p::PeerId, outcome: &Result<(), String>) {
+        for (_, done) in self.dials.extract_if(.., |(waited_for, _)| waited_for == peer) {
+            let _ = done.send(outcome.clone());
         }
     }
 
@@ -245,6 +263,9 @@ impl Network {
     }
 
     fn on_dial_failed(&mut self, peer: Option<libp2p::PeerId>, error: &DialError) {
+        if let (Some(peer), false) = (&peer, matches!(error, DialError::DialPeerConditionFalse(_))) {
+            self.dialled(peer, &Err(error.to_string()));
+        }
         let is_ours =
             matches!(error, DialError::DialPeerConditionFalse(_) | DialError::Aborted | DialError::Denied { .. });
         if is_ours {
@@ -295,13 +316,16 @@ impl Network {
         let Some(peer) = ours(&peer_id) else { return };
         let speaks = |protocol| info.protocols.contains(&protocol);
         if !speaks(KAD_PROTOCOL) || !speaks(codec::PROTOCOL) {
+            self.dialled(&peer_id, &Err("it answers, but keeps no records of this network".to_owned()));
             if self.shared.members.leave(&peer) {
                 self.forget(&peer);
             }
             return;
         }
         let now_ms = self.shared.now_ms();
-        match self.shared.members.met(peer, &info.listen_addrs, now_ms) {
+        let entry = self.shared.members.met(peer, &info.listen_addrs, now_ms);
+        self.dialled(&peer_id, &Ok(()));
+        match entry {
             Entry::Refused => drop(self.shared.counts.peers_refused.inc()),
             Entry::Forgotten => {
                 self.shared.counts.peers_refused.inc();

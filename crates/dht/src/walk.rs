@@ -64,6 +64,7 @@ pub(crate) async fn walk(shared: &Arc<Shared>, question: Question, by: Deadline)
         key,
         hops: Vec::new(),
         records: Vec::new(),
+        own: 0,
         nearest: Vec::new(),
         is_converged: false,
         took: Duration::ZERO,

@@ -74,14 +74,29 @@ pub struct Trace {
     pub key: Key,
     /// Every question, in the order they were asked.
     pub hops: Vec<Hop>,
-    /// What the nodes had, each record once.
+    /// What this node and the others had, each record once.
     pub records: Vec<Record>,
+    /// Records that this node holds itself.
+    pub own: usize,
     /// The nearest nodes that answered, nearest first.
     pub nearest: Vec<PeerId>,
     /// Whether the nearest nodes all answered: there is nothing nearer.
     pub is_converged: bool,
     /// Time of the whole walk.
     pub took: Duration,
+}
+
+impl Trace {
+    /// The same walk of a node that held these records before it asked.
+    pub(crate) fn after(self, own: Vec<Record>) -> Self {
+        let (count, mut records) = (own.len(), own);
+        for record in self.records {
+            if !records.contains(&record) {
+                records.push(record);
+            }
+        }
+        Trace { records, own: count, ..self }
+    }
 }
 
 /// One question of a walk.

@@ -89,12 +89,14 @@ pub enum Code {
     PayoutsRefused,
     /// MN0026
     RunDamaged,
+    /// MN0027
+    ArgumentsUnusable,
 }
 
 impl Code {
     /// All of them, in the order of their numbers.
     #[cfg(test)]
-    pub const ALL: [Code; 26] = [
+    pub const ALL: [Code; 27] = [
         Code::FileUnreadable,
         Code::FileSyntax,
         Code::UnknownKey,
@@ -121,6 +123,7 @@ impl Code {
         Code::OpenPlane,
         Code::PayoutsRefused,
         Code::RunDamaged,
+        Code::ArgumentsUnusable,
     ];
 
     /// One line saying what happened.
@@ -152,6 +155,7 @@ impl Code {
             Code::OpenPlane => "requests may go unsigned on loopback addresses only",
             Code::PayoutsRefused => "payouts cannot be computed from what was given",
             Code::RunDamaged => "a run of payouts is not what it says it is, or cannot be written",
+            Code::ArgumentsUnusable => "a command was given arguments that it cannot use",
         }
     }
 
@@ -159,7 +163,7 @@ impl Code {
     pub fn exit(self) -> Exit {
         match self {
             code if code <= Code::SharedAddress => Exit::Usage,
-            Code::CapabilityUnusable | Code::OpenPlane => Exit::Usage,
+            Code::CapabilityUnusable | Code::OpenPlane | Code::ArgumentsUnusable => Exit::Usage,
             Code::DrainAborted => Exit::Aborted,
             _ => Exit::Failed,
         }
@@ -224,6 +228,7 @@ mod tests {
             (Code::DrainAborted, 75),
             (Code::CapabilityUnusable, 64),
             (Code::OpenPlane, 64),
+            (Code::ArgumentsUnusable, 64),
         ] {
             assert_eq!(code.exit().number(), number, "{code}");
         }

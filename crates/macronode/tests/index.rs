@@ -40,6 +40,8 @@ mod routing;
 mod stopped;
 #[path = "index/surface.rs"]
 mod surface;
+#[path = "index/traces.rs"]
+mod traces;
 #[path = "index/upstream.rs"]
 mod upstream;
 

@@ -19,6 +19,8 @@ use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::problem::Problem;
 
+/// Time left of a request for saying that a node was not reached.
+const ANSWER_MARGIN: Duration = Duration::from_millis(250);
 /// Addresses that one request may name.
 const ADDRS_MAX: usize = 8;
 
@@ -30,7 +32,8 @@ static PEERS: Operation =
 static BOOTSTRAP: Operation = Operation::post(
     "/dht/bootstrap",
     "network",
-    "joins the network anew: dials the bootstrap list, or the node that is named, and looks the neighbourhood up",
+    "joins the network anew: dials the bootstrap list, or the node that is named, and looks the neighbourhood up; 503 if \
+     the node that is named cannot be reached",
 )
 .allows(ADMIN)
 .deadline(Duration::from_secs(10))
@@ -74,7 +77,8 @@ async fn peers(app: Arc<App>, bearer: Bearer) -> HandlerResult {
 async fn bootstrap(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> HandlerResult {
     app.allow(&bearer, ADMIN)?;
     if let Some((peer, addrs)) = body.parse_or_default::<BootstrapRequest>()?.named()? {
-        app.dht.connect(peer, addrs)?;
+        // Answered before the deadline, so that its caller hears who was not reached.
+        app.dht.reach(peer, addrs, call.deadline.earlier_by(ANSWER_MARGIN)).await?;
     }
     let peers = app.dht.bootstrap(call.deadline).await?;
     Ok(Json(BootstrapAnswer { peers }).into_response())

@@ -52,8 +52,10 @@ pub(super) struct WalkAnswer {
     id: String,
     /// Its place in the network: 64 hex digits.
     key: String,
-    /// What was found, each record once.
+    /// What was found, each record once: what this node holds itself comes first.
     records: Vec<RecordWords>,
+    /// Records that this node holds itself.
+    own_records: usize,
     /// Whether the nearest nodes all answered, so that there is nothing nearer.
     converged: bool,
     /// Milliseconds of the whole walk.
@@ -143,6 +145,7 @@ impl WalkAnswer {
             id,
             key: trace.key.to_string(),
             records: trace.records.iter().map(RecordWords::of).collect(),
+            own_records: trace.own,
             converged: trace.is_converged,
             took_ms: milliseconds(trace.took),
             hops: trace.hops.iter().map(HopWords::of).collect(),

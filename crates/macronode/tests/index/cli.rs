@@ -2,18 +2,19 @@
 
 use std::fs;
 
+use ron_types::limits::records::MANIFEST_BYTES_MAX;
 use serde_json::Value;
 
 use crate::member::Member;
-use crate::node::{ABC_B3, ABC_CID, PEER, alone};
+use crate::node::{ABC_B3, ABC_CID, PEER, alone, provide_abc};
 use crate::process::{Outcome, run};
 
-async fn on(member: &Member, words: &[&str]) -> Outcome {
+pub async fn on(member: &Member, words: &[&str]) -> Outcome {
     let data = member.data_dir().display().to_string();
     run(&std::env::temp_dir(), &[words, &["--data-dir", &data]].concat()).await
 }
 
-fn json_of(outcome: &Outcome) -> Value {
+pub fn json_of(outcome: &Outcome) -> Value {
     outcome.expect(0, &[]);
     serde_json::from_str(&outcome.stdout).expect("JSON")
 }
@@ -65,7 +66,57 @@ async fn the_network_is_seen_and_walked_by_commands() {
     assert_eq!(peers["peers"], serde_json::json!([]));
     on(&node, &["dht", "bootstrap"]).await.expect(0, &["0 nodes known"]);
     on(&node, &["dht", "get", ABC_B3]).await.expect(70, &["no records"]);
-    on(&node, &["dht", "trace", &format!("peer:{PEER}")]).await.expect(0, &["0 records", "towards"]);
+    let nobody = "nobody was asked: this node knows no other node";
+    on(&node, &["dht", "trace", &format!("peer:{PEER}")]).await.expect(0, &["0 records", nobody, "towards"]);
+    // What this node alone holds is found, too.
+    provide_abc(&node).await;
+    on(&node, &["dht", "get", ABC_B3]).await.expect(0, &["provider", PEER, "/ip4/10.0.0.1/tcp/4001"]);
+    on(&node, &["dht", "trace", ABC_CID])
+        .await
+        .expect(0, &["1 record; ", nobody, "held by this node itself: 1 record"]);
     on(&node, &["dht", "provide", ABC_CID]).await.expect(0, &["provides it at /ip4/127.0.0.1/"]);
     on(&node, &["dht", "get", "nonsense"]).await.expect(70, &["id: "]);
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_be_reached_is_no_bootstrap() {
+    let (node, other) = (alone().await, alone().await);
+    let nobody = ["dht", "bootstrap", PEER, "--addr", "/ip4/127.0.0.1/tcp/1"];
+    on(&node, &nobody).await.expect(70, &["MN0019", PEER, "cannot be reached"]);
+    // Somebody else is at the address.
+    let peers = json_of(&on(&other, &["dht", "peers", "--json"]).await);
+    let addr = peers["listen"][0].as_str().expect("it listens");
+    on(&node, &["dht", "bootstrap", PEER, "--addr", addr]).await.expect(70, &["MN0019", "cannot be reached"]);
+    let peer = peers["peer_id"].as_str().expect("an id");
+    on(&node, &["dht", "bootstrap", peer, "--addr", addr]).await.expect(0, &["1 node known"]);
+    on(&node, &["dht", "bootstrap", peer, "--addr", addr]).await.expect(0, &["1 node known"]);
+}
+
+#[tokio::test]
+async fn nothing_is_published_of_what_cannot_be_published_whole() {
+    let node = alone().await;
+    let [small, large] = ["small", "large"].map(|name| node.data_dir().join(name));
+    fs::write(&small, "abc").expect("written");
+    fs::write(&large, vec![7; MANIFEST_BYTES_MAX + 1]).expect("written");
+    let [small, large] = [small, large].map(|file| file.display().to_string());
+    let addr = "/ip4/10.0.0.1/tcp/4001";
+    let foreign = format!("site@{}", node.id);
+    for (words, said) in [
+        (&[small.as_str(), "--name", "Bad Name"][..], "--name"),
+        (&[&small, "--name", &foreign], "--name"),
+        (&[&small, "--addr", "10.0.0.1:4001"], "--addr"),
+        (&[&small, "--protocol", "a b"], "--protocol"),
+        (&[&small, "--ttl", "49h"], "--ttl"),
+        (&[&large], "--addr"),
+        (&[&large, "--name", "site"], "--addr"),
+    ] {
+        let words = [&["index", "publish"], words].concat();
+        on(&node, &words).await.expect(64, &[said]);
+    }
+    let many = [&["index", "publish", &small][..], &["--addr", addr].repeat(9)].concat();
+    on(&node, &many).await.expect(64, &["MN0027", "--addr 9 times"]);
+    on(&node, &["index", "resolve", ABC_B3]).await.expect(70, &["absent", "no providers"]);
+    on(&node, &["index", "name", "get", "site"]).await.expect(70, &["MN0019"]);
+    let published = json_of(&on(&node, &["index", "publish", &large, "--addr", addr, "--json"]).await);
+    assert_eq!((&published["kept"], &published["provider"]["addrs"]), (&false.into(), &serde_json::json!([addr])));
 }

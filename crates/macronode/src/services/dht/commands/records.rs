@@ -24,6 +24,7 @@ const WIDTH: usize = 30;
 struct Walk {
     key: String,
     records: Vec<Record>,
+    own_records: u64,
     converged: bool,
     took_ms: f64,
     hops: Vec<Hop>,
@@ -91,13 +92,18 @@ fn records_table(walk: &Walk) -> String {
 
 fn draw(walk: &Walk) -> String {
     let end = walk.hops.iter().map(|hop| hop.asked_ms + hop.took_ms).fold(walk.took_ms, f64::max).max(0.001);
+    let records = counted(walk.records.len() as u64, "record");
+    let own = format!("  held by this node itself: {}\n", counted(walk.own_records, "record"));
+    if walk.hops.is_empty() {
+        let nobody = "nobody was asked: this node knows no other node";
+        return format!("{records}; {nobody}\n{own}  towards {}\n", one_line(&walk.key));
+    }
     let how = if walk.converged { "the nearest all answered" } else { "not all of the nearest answered" };
-    let mut text = format!(
-        "{} after {:.1} ms, {}, {how}\n",
-        counted(walk.records.len() as u64, "record"),
-        walk.took_ms,
-        counted(walk.hops.len() as u64, "node"),
-    );
+    let nodes = counted(walk.hops.len() as u64, "node");
+    let mut text = format!("{records} after {:.1} ms, {nodes}, {how}\n", walk.took_ms);
+    if walk.own_records > 0 {
+        text += &own;
+    }
     let mut rows = vec![row(["node", "hop", "bits", "time", "ms", "says"])];
     rows.extend(walk.hops.iter().map(|hop| {
         let (depth, bits) = (hop.depth.to_string(), hop.shared_bits.to_string());
@@ -171,5 +177,11 @@ mod tests {
         );
         assert_eq!(draw(&walk), expected);
         assert_eq!(records_table(&Walk::default()), "no records\n");
+        let own = Walk { own_records: 1, ..walk };
+        assert!(draw(&own).contains("answered\n  held by this node itself: 1 record\n"));
+        let alone = Walk { hops: Vec::new(), ..own };
+        let expected = "1 record; nobody was asked: this node knows no other node\n\
+            \x20 held by this node itself: 1 record\n  towards 00ff\n";
+        assert_eq!(draw(&alone), expected);
     }
 }

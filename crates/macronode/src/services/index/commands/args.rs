@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use ron_store::{Multiaddr, Name};
+use ron_types::limits::index::PROVIDERS_MAX;
+use ron_types::limits::records::{ADDR_BYTES_MAX, PROTOCOL_BYTES_MAX, TTL_MAX};
 
 use crate::cli::ApiArgs;
 use crate::config::TimeSpan;
@@ -41,7 +44,21 @@ pub enum NameCommand {
     /// See what a name stands for.
     Get(NameGetArgs),
     /// Let a name of the node stand for nothing.
-    Remove(NameGetArgs),
+    Remove(NameRemoveArgs),
+}
+
+/// Providers that can be asked for.
+const MAX: i64 = PROVIDERS_MAX as i64;
+
+/// How to look something up, and what to show of it.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct LookArgs {
+    /// Draw the lookup: whom the node asked, when, and how that ended
+    #[arg(long)]
+    pub trace: bool,
+    /// Ask the network even if the node knows an answer
+    #[arg(long)]
+    pub fresh: bool,
 }
 
 /// What to resolve.
@@ -50,14 +67,11 @@ pub struct ResolveArgs {
     /// The id: b3:…, a CID, or name:…
     #[arg(value_name = "ID")]
     pub id: String,
-    /// Draw the lookup: whom the node asked, when, and how that ended
-    #[arg(long)]
-    pub trace: bool,
-    /// Ask the network even if the node knows an answer
-    #[arg(long)]
-    pub fresh: bool,
+    /// How to look.
+    #[command(flatten)]
+    pub look: LookArgs,
     /// Maximum providers
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=MAX))]
     pub max: u16,
     /// Which node.
     #[command(flatten)]
@@ -70,8 +84,11 @@ pub struct ProvidersArgs {
     /// The content: b3:… or a CID
     #[arg(value_name = "ID")]
     pub id: String,
+    /// How to look.
+    #[command(flatten)]
+    pub look: LookArgs,
     /// Maximum providers
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=MAX))]
     pub max: u16,
     /// Which node.
     #[command(flatten)]
@@ -84,17 +101,17 @@ pub struct PublishArgs {
     /// The file; its content is hashed here, and sent to the node only if it is small enough to be a manifest
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// A name that is to stand for it
-    #[arg(long, value_name = "NAME")]
+    /// A name of the node that is to stand for it
+    #[arg(long, value_name = "NAME", value_parser = own_name)]
     pub name: Option<String>,
-    /// Where it can be fetched; may be repeated [default: the addresses of the node]
-    #[arg(long, value_name = "MULTIADDR")]
-    pub addr: Vec<String>,
+    /// Where it can be fetched; may be repeated [default: the addresses of the node, if it keeps the file: up to 1 MiB]
+    #[arg(long, value_name = "MULTIADDR", value_parser = address)]
+    pub addr: Vec<Multiaddr>,
     /// A protocol by which it can be fetched; may be repeated
-    #[arg(long, value_name = "PROTOCOL")]
+    #[arg(long, value_name = "PROTOCOL", value_parser = protocol)]
     pub protocol: Vec<String>,
-    /// Time after which the record ends [default: the node renews it until `index unprovide`]
-    #[arg(long, value_name = "TIME")]
+    /// Time after which the record ends, 48h at most [default: the node renews it until `index unprovide`]
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
     pub ttl: Option<TimeSpan>,
     /// Which node.
     #[command(flatten)]
@@ -174,13 +191,83 @@ pub struct NameSetArgs {
     pub node: ApiArgs,
 }
 
-/// Which name to see or to remove.
+/// Which name to remove.
 #[derive(Args, Debug)]
-pub struct NameGetArgs {
+pub struct NameRemoveArgs {
     /// The name, with or without name: before it
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Which node.
     #[command(flatten)]
     pub node: ApiArgs,
+}
+
+/// Which name to see.
+#[derive(Args, Debug)]
+pub struct NameGetArgs {
+    /// The name, with or without name: before it
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// How to look.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// Which node.
+    #[command(flatten)]
+    pub node: ApiArgs,
+}
+
+/// A name that the node itself can set, with or without its word. Looked at here, so that nothing is published under a
+/// name that will be refused.
+fn own_name(text: &str) -> Result<String, String> {
+    let label = text.strip_prefix("name:").unwrap_or(text);
+    let name: Name = format!("name:{label}").parse().map_err(|error| format!("{error}"))?;
+    match name.owner() {
+        None => Ok(text.to_owned()),
+        Some(_) => Err("the node sets names of its own only: leave out @ and the key".to_owned()),
+    }
+}
+
+fn address(text: &str) -> Result<Multiaddr, String> {
+    let addr: Multiaddr = text.parse().map_err(|error| format!("no multiaddress: {error}"))?;
+    match addr.len() {
+        0 => Err("no multiaddress: it is empty".to_owned()),
+        1..=ADDR_BYTES_MAX => Ok(addr),
+        _ => Err(format!("longer than {ADDR_BYTES_MAX} bytes")),
+    }
+}
+
+fn protocol(text: &str) -> Result<String, String> {
+    let is_allowed = (1..=PROTOCOL_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_allowed.then(|| text.to_owned()).ok_or_else(|| format!("1 to {PROTOCOL_BYTES_MAX} characters without spaces"))
+}
+
+fn lifetime(text: &str) -> Result<TimeSpan, String> {
+    let ttl: TimeSpan = text.parse().map_err(|error| format!("{error}"))?;
+    // The node counts in seconds.
+    let is_allowed = ttl.duration().as_secs() >= 1 && ttl.duration() <= TTL_MAX;
+    is_allowed.then_some(ttl).ok_or_else(|| "1s to 48h".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_looked_at_before() {
+        let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+        for name in ["site", "name:site", "docs/site.v1"] {
+            assert_eq!(own_name(name).as_deref(), Ok(name));
+        }
+        for wrong in ["", "name:", "Bad Name", "a b", &format!("site@{key}"), "site@abc"] {
+            assert!(own_name(wrong).is_err(), "{wrong}");
+        }
+        assert!(address("/ip4/10.0.0.1/tcp/4001").is_ok());
+        for wrong in ["", "10.0.0.1:4001", "/ip4/10.0.0.1/tcp/x", &format!("/dns4/{}", "a".repeat(ADDR_BYTES_MAX))] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+        assert!(protocol("transport-bitswap").is_ok());
+        assert!(protocol("").is_err() && protocol("a b").is_err() && protocol(&"a".repeat(65)).is_err());
+        assert!(lifetime("1s").is_ok() && lifetime("48h").is_ok());
+        assert!(lifetime("0s").is_err() && lifetime("999ms").is_err() && lifetime("49h").is_err());
+    }
 }

@@ -1,26 +1,30 @@
 //! The course of a lookup as lines of text: a bar for everybody who was asked, from the question to its end.
 
-use super::words::{Ask, Resolved, milliseconds, short};
+use super::words::{Ask, milliseconds, short};
 use crate::commands::table::table;
+use crate::commands::text::one_line;
 
 /// Characters of the time line.
 const WIDTH: usize = 40;
 /// Asks that are drawn; the first are the ones that decide.
 const DRAWN_MAX: usize = 64;
 
-/// Draws the lookup behind an answer.
-pub fn draw(resolved: &Resolved) -> String {
-    if resolved.course.is_empty() {
-        return format!("  nobody was asked: the answer was in the {}\n", resolved.source);
+/// Draws the lookup behind an answer: where it came from, the milliseconds it took, and everybody who was asked.
+pub fn draw(source: &str, took_ms: f64, course: &[Ask]) -> String {
+    if course.is_empty() {
+        return match source {
+            "dht" => "  nobody was asked: the node knows nobody who could be\n".to_owned(),
+            _ => format!("  nobody was asked: the answer was in the {}\n", one_line(source)),
+        };
     }
-    let asks = &resolved.course[..resolved.course.len().min(DRAWN_MAX)];
-    let end = asks.iter().filter_map(|ask| ask.ended_ms).fold(resolved.took_ms, f64::max).max(0.001);
+    let asks = &course[..course.len().min(DRAWN_MAX)];
+    let end = asks.iter().filter_map(|ask| ask.ended_ms).fold(took_ms, f64::max).max(0.001);
     let axis = axis(end);
     let mut rows = vec![vec!["target".to_owned(), axis, "ms".to_owned(), "end".to_owned(), "breaker".to_owned()]];
     rows.extend(asks.iter().map(|ask| vec![short(&ask.target), bar(ask, end), times(ask), how(ask), breaker(ask)]));
     let mut text = table(2, &rows);
-    if asks.len() < resolved.course.len() {
-        text += &format!("  and {} more\n", resolved.course.len() - asks.len());
+    if asks.len() < course.len() {
+        text += &format!("  and {} more\n", course.len() - asks.len());
     }
     text
 }
@@ -87,7 +91,7 @@ mod tests {
             ask("three", true, 150.0, Some(200.0), "won", "half_open"),
             ask("four", false, 0.0, None, "skipped", "open"),
         ];
-        let drawn = draw(&Resolved { took_ms: 200.0, course, ..Resolved::default() });
+        let drawn = draw("dht", 200.0, &course);
         let line = format!("0 {} 200 ms", "─".repeat(31));
         let expected = format!(
             "  target  {line}  ms           end            breaker\n\
@@ -109,13 +113,13 @@ mod tests {
             let text = bar(&ask("x", false, from, Some(to), "won", ""), 1.0);
             assert!((1..=WIDTH + 1).contains(&text.chars().count()), "{from} {to}: {text:?}");
         }
-        let kept = Resolved { source: "cache".to_owned(), ..Resolved::default() };
-        assert_eq!(draw(&kept), "  nobody was asked: the answer was in the cache\n");
+        assert_eq!(draw("cache", 0.1, &[]), "  nobody was asked: the answer was in the cache\n");
+        assert_eq!(draw("dht", 0.1, &[]), "  nobody was asked: the node knows nobody who could be\n");
     }
 
     #[test]
     fn a_long_course_is_cut() {
         let course = vec![ask("x", false, 0.0, Some(1.0), "empty", "closed"); DRAWN_MAX + 3];
-        assert!(draw(&Resolved { course, ..Resolved::default() }).ends_with("  and 3 more\n"));
+        assert!(draw("dht", 1.0, &course).ends_with("  and 3 more\n"));
     }
 }

@@ -4,7 +4,10 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::args::{NameGetArgs, NameSetArgs};
+use super::args::{NameGetArgs, NameRemoveArgs, NameSetArgs};
+use super::course;
+use super::resolve::exit_of;
+use super::words::{Ask, Resolved};
 use crate::client::{ApiClient, NodeAnswer, PATIENCE};
 use crate::commands::Report;
 use crate::commands::table::{row, table};
@@ -20,6 +23,7 @@ struct Named {
     sequence: u64,
     expires_ms: u64,
     source: String,
+    course: Vec<Ask>,
 }
 
 /// Lets a name stand for some content.
@@ -47,12 +51,39 @@ pub async fn put(
 
 /// Shows what a name stands for.
 pub async fn get(args: &NameGetArgs) -> Result<Report, Failure> {
-    let answer = ApiClient::find(&args.node)?.get(&path_of(&args.name)).await?;
-    shown(&args.name, &answer, args.node.json)
+    let path = format!("{}{}", path_of(&args.name), if args.look.fresh { "?fresh=true" } else { "" });
+    let mut client = ApiClient::find(&args.node)?;
+    let answer = client.ask(Method::GET, &path, None, PATIENCE).await?;
+    // A refusal does not say whom the node asked. What it has just found out, also that it found nothing, it remembers.
+    if args.look.trace && matches!(answer.status, 404 | 504) {
+        return missed(&mut client, args).await;
+    }
+    let answer = client.accepted(&path, answer)?;
+    let report = shown(&args.name, &answer, args.node.json)?;
+    if args.node.json || !args.look.trace {
+        return Ok(report);
+    }
+    let named: Named = answer.read(&path)?;
+    let took_ms = named.course.iter().filter_map(|ask| ask.ended_ms).fold(0.0, f64::max);
+    Ok(Report::clean(report.text + &course::draw(&named.source, took_ms, &named.course)))
+}
+
+/// Draws the lookup of a name that stands for nothing, as far as anybody knows.
+async fn missed(client: &mut ApiClient, args: &NameGetArgs) -> Result<Report, Failure> {
+    let label = args.name.strip_prefix("name:").unwrap_or(&args.name);
+    let path = format!("/resolve/{}?max=1", segment(&format!("name:{label}")));
+    let answer = client.get(&path).await?;
+    let resolved: Resolved = answer.read(&path)?;
+    let exit = exit_of(&resolved.outcome);
+    if args.node.json {
+        return Ok(Report { text: answer.text() + "\n", exit });
+    }
+    let drawn = course::draw(&resolved.source, resolved.took_ms, &resolved.course);
+    Ok(Report { text: format!("{}  {}\n{drawn}", resolved.outcome, one_line(&resolved.id)), exit })
 }
 
 /// Lets a name stand for nothing.
-pub async fn remove(args: &NameGetArgs) -> Result<Report, Failure> {
+pub async fn remove(args: &NameRemoveArgs) -> Result<Report, Failure> {
     let path = path_of(&args.name);
     let mut client = ApiClient::find(&args.node)?;
     let answer = client.ask(Method::DELETE, &path, None, PATIENCE).await?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use http::Method;
 use ron_store::ContentId;
-use ron_types::limits::records::MANIFEST_BYTES_MAX;
+use ron_types::limits::records::{ADDRS_MAX, MANIFEST_BYTES_MAX, PROTOCOLS_MAX};
 use serde_json::{Value, json};
 
 use super::args::{PublishArgs, UnprovideArgs};
@@ -34,8 +34,9 @@ pub async fn publish(args: &PublishArgs) -> Result<Report, Failure> {
     let hashed = hash(&args.file)
         .map_err(|error| Failure::new(Code::NodeRefused, format!("cannot read {}: {error}", args.file.display())))?;
     let id = hashed.id.to_string();
-    let mut client = ApiClient::find(&args.node)?;
     let is_kept = hashed.content.is_some();
+    check(args, is_kept)?;
+    let mut client = ApiClient::find(&args.node)?;
     if let Some(content) = hashed.content {
         let path = format!("/manifests/{}", segment(&id));
         let answer = client.put_bytes(&path, content, PATIENCE).await?;
@@ -66,6 +67,26 @@ pub async fn publish(args: &PublishArgs) -> Result<Report, Failure> {
     Ok(Report::clean(table(0, &rows)))
 }
 
+/// Refuses what the node would refuse later, when part of it is published, and a record that would not be true: nobody
+/// gets a file from a node that does not keep it.
+fn check(args: &PublishArgs, is_kept: bool) -> Result<(), Failure> {
+    let refused = |message: String| Err(Failure::new(Code::ArgumentsUnusable, message));
+    if !is_kept && args.addr.is_empty() {
+        let (file, most) = (args.file.display(), bytes(MANIFEST_BYTES_MAX as u64));
+        return refused(format!(
+            "{file} is larger than the {most} that a node keeps itself: say with --addr where it can be fetched"
+        ));
+    }
+    for (option, count, max) in
+        [("--addr", args.addr.len(), ADDRS_MAX), ("--protocol", args.protocol.len(), PROTOCOLS_MAX)]
+    {
+        if count > max {
+            return refused(format!("{option} {count} times: {max} at most"));
+        }
+    }
+    Ok(())
+}
+
 /// Takes back that somebody has some content.
 pub async fn unprovide(args: &UnprovideArgs) -> Result<Report, Failure> {
     let query = args.peer.as_ref().map(|peer| format!("?peer_id={}", segment(peer))).unwrap_or_default();
@@ -82,7 +103,8 @@ pub async fn unprovide(args: &UnprovideArgs) -> Result<Report, Failure> {
 }
 
 fn provider(args: &PublishArgs) -> Value {
-    let mut body = json!({"addrs": args.addr, "protocols": args.protocol});
+    let addrs: Vec<String> = args.addr.iter().map(ToString::to_string).collect();
+    let mut body = json!({"addrs": addrs, "protocols": args.protocol});
     if let Some(ttl) = args.ttl {
         body["ttl_s"] = Value::from(ttl.duration().as_secs());
     }
