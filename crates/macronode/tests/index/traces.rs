@@ -90,7 +90,11 @@ async fn a_name_at_a_node_that_stands_still_is_drawn_too() {
     })
     .await;
     drawn.expect(0, &["stands for", ABC_B3, "target", "12D3Ko", "winner"]);
-    let answer = json_of(&on(&nodes[1], &["index", "name", "get", &name, "--fresh", "--trace", "--json"]).await);
+    let answer = eventually("the same as JSON", async || {
+        let told = on(&nodes[1], &["index", "name", "get", &name, "--fresh", "--trace", "--json"]).await;
+        (told.code == Some(0)).then(|| json_of(&told))
+    })
+    .await;
     assert_eq!(answer["course"][0]["class"], "peer", "{answer}");
     // Its own names the node need not ask for.
     let own = format!("site@{}", nodes[0].id);
@@ -100,6 +104,8 @@ async fn a_name_at_a_node_that_stands_still_is_drawn_too() {
     let other = format!("other@{}", nodes[0].id);
     let drawn = on(&nodes[1], &["index", "name", "get", &other, "--fresh", "--trace"]).await;
     nodes[0].process().signal(Signal::CONT);
-    drawn.expect(70, &["unknown  name:other@", "target", "12D3Ko", "╳"]);
+    drawn.expect(70, &["  name:other@", "target", "12D3Ko"]);
+    // A machine that was busy before may have opened its breaker already.
+    assert!(drawn.stdout.contains("╳") || drawn.stdout.contains("not asked"), "{}", drawn.stdout);
     on(&nodes[1], &["index", "name", "get", "none"]).await.expect(70, &["MN0019"]);
 }
