@@ -1,7 +1,7 @@
 //! The queue `work_tx`: lookups that wait for a resolver, taken in turns by the addresses that asked for them.
 //!
-//! A lookup can hold a resolver for as long as a question may take, and whoever asks for what does not exist makes it do
-//! so. In order of arrival, one address could hold all resolvers and everybody else would wait behind its questions.
+//! A lookup can hold a resolver for as long as a question may take, and whoever asks for what does not exist makes it
+//! do so. In order of arrival, one address could hold all resolvers, and everybody else would wait behind it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
