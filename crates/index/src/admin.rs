@@ -95,8 +95,8 @@ impl Shared {
             AdminAction::Unpin => was_pinned,
             AdminAction::Reindex => true,
         };
-        // Remembered is what was done: whoever finds no room for it comes back with the same key, and is not told that it
-        // was done before.
+        // Before it is remembered: whoever finds no room for it comes back with the same key, and must not be told that
+        // it was done.
         if request.action == AdminAction::Reindex {
             self.reindex(request).await?;
         }

@@ -40,8 +40,8 @@ struct Ask {
     answer: BoxFuture<'static, Result<Reply, AskError>>,
 }
 
-/// Looks a question up until the deadline. Routers are asked for `content`, whose id the key of a question about providers
-/// does not tell. `found` hears of every reply that holds something new.
+/// Looks a question up until the deadline; `found` hears of every reply that holds something new. Routers are asked for
+/// `content`, whose id the key of a question about providers does not tell.
 pub(crate) async fn drive(
     shared: &Shared,
     breadth: Breadth,

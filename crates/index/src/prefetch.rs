@@ -81,7 +81,8 @@ pub(crate) async fn warmup_prefetcher(context: TaskContext, shared: Arc<Shared>)
             refresh = shared.refresh.recv(), if has_room => under_way.push(look_again(&shared, refresh, true)),
             _ = ticks.tick() => {
                 let room = REFRESH_AT_ONCE.saturating_sub(under_way.len()).min(WATCHED_LOOKED_UP_PER_SECOND);
-                under_way.extend(shared.watchers.due(room).into_iter().map(|watched| look_again(&shared, watched, true)));
+                let watched = shared.watchers.due(room).into_iter();
+                under_way.extend(watched.map(|watched| look_again(&shared, watched, true)));
             }
             () = context.heartbeat() => {}
         }

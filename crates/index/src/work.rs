@@ -1,7 +1,7 @@
 //! The queue `work_tx`: lookups that wait for a resolver, taken in turns by the addresses that asked for them.
 //!
-//! A lookup can hold a resolver for as long as a question may take, and whoever asks for what does not exist makes it do
-//! so. In order of arrival, one address could hold all resolvers and everybody else would wait behind its questions.
+//! A lookup can hold a resolver for as long as a question may take, and whoever asks for what does not exist makes it
+//! do so. In order of arrival, one address could hold all resolvers, and everybody else would wait behind it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -283,21 +283,15 @@ mod tests {
     fn all_that_waits_is_taken_at_the_end() {
         let queue = queue();
         let count = fill(&queue, asker(1));
-        let taken: Vec<_> = std::iter::from_fn(|| queue.try_take(true)).collect();
-        assert_eq!((taken.len(), queue.len()), (count, 0));
+        assert_eq!(std::iter::from_fn(|| queue.try_take(true)).count(), count);
+        assert_eq!(queue.len(), 0);
     }
 
     #[tokio::test]
     async fn two_items_wake_two_resolvers() {
         let queue = queue();
-        let take = || {
-            let queue = Arc::clone(&queue);
-            tokio::spawn(async move { queue.take().await.0 })
-        };
-        let (one, other) = (take(), take());
-        tokio::task::yield_now().await;
-        assert!(queue.offer(asker(1), 1).is_ok() && queue.offer(asker(1), 2).is_ok());
-        let (one, other) = (one.await.expect("taken"), other.await.expect("taken"));
+        let offers = async { assert!(queue.offer(asker(1), 1).is_ok() && queue.offer(asker(1), 2).is_ok()) };
+        let ((one, _), (other, _), ()) = tokio::join!(queue.take(), queue.take(), offers);
         assert_eq!(one + other, 3);
     }
 }

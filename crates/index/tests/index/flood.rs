@@ -13,8 +13,8 @@ use tokio::time::sleep;
 
 use crate::world::{Behaviour, Router, Setup, TENANT, World, ms, new_key, provider, setup};
 
-/// Questions of the other client: of each kind so many, as many as a reply can answer, a new one after each pause: six of
-/// them are under way at once.
+/// Questions of the other client: of each kind so many, no more than a reply can answer, a new one after each pause, so
+/// that six of them are under way at once.
 const QUESTIONS: u64 = 60;
 const PAUSE: Duration = Duration::from_millis(200);
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 200));

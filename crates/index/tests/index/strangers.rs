@@ -1,4 +1,4 @@
-//! What strangers put into the store: a part of the answer that silences nobody, and a hot key is not asked for each time.
+//! What strangers put into the store: a part of the answer that silences nobody, and that costs few lookups.
 
 use ron_store::{PeerId, Record};
 use ron_types::limits::index::STRANGERS_WAIT;

@@ -4,8 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Method;
-use serde_json::Value;
+use ron_kernel::clock;
+use ron_store::{ContentId, ProviderFields, ProviderRecord};
+use ron_transport::NodeKey;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -53,6 +58,42 @@ async fn say_one_line(stream: TcpStream, asked: Arc<AtomicUsize>) {
     stream.write_all(answer.as_bytes()).await.expect("it reads");
     // Until the node has had enough and closes.
     let _ = stream.read_line(&mut request).await;
+}
+
+/// A record of somebody who made up a key to say that they have the content.
+fn made_up() -> ProviderRecord {
+    let (key, issued_ms) = (NodeKey::generate().expect("a key"), clock::unix_millis());
+    let fields = ProviderFields {
+        key: ABC_CID.parse::<ContentId>().expect("a CID").key(),
+        peer: key.node_id().into(),
+        addrs: vec!["/ip4/203.0.113.6/tcp/1".parse().expect("an address")],
+        protocols: Vec::new(),
+        region: None,
+        sequence: 1,
+        issued_ms,
+        expires_ms: issued_ms + 3_600_000,
+    };
+    ProviderRecord::sign(fields, &key).expect("within bounds")
+}
+
+#[tokio::test]
+async fn a_record_that_anybody_posted_does_not_silence_the_router() {
+    let router = EndlessRouter::start().await;
+    let mut node = Member::running(SERVICES);
+    node.configure(&format!("[index]\nupstreams = [\"http://{}\"]\nunknown_ttl = \"0ms\"\n", router.address));
+    node.start().await;
+    let stranger = made_up();
+    let record = json!({"record_b64": BASE64.encode(stranger.encode())}).to_string();
+    let json = ("content-type", "application/json");
+    let posted = open(&node, Method::POST, &format!("/providers/{ABC_CID}"), &[json], record).await;
+    assert_eq!(posted.status, 200, "{}", posted.text());
+    let both = async || {
+        let answer = resolve(&node, ABC_CID).await;
+        let peers: Vec<&Value> = answer["providers"].as_array()?.iter().map(|one| &one["peer_id"]).collect();
+        let expected = [stranger.peer.to_string(), PEER.to_owned()].map(Value::from);
+        expected.iter().all(|peer| peers.contains(&peer)).then_some(())
+    };
+    eventually("the stranger beside the provider that the router knows", both).await;
 }
 
 #[tokio::test]

@@ -24,12 +24,12 @@ pub const WATCHED_LOOKED_UP_PER_SECOND: usize = 8;
 pub const WATCHED_PROVIDERS_MAX: usize = 4 * PROVIDERS_MAX;
 /// A lookup ends this long before its callers' time is over, so that they get what it found.
 pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
-/// Time that a caller waits for the network where strangers' records in the store are all that is known: what a target has
-/// at least, so that one that is well is heard.
+/// Time that a caller waits for the network where strangers' records in the store are all that is known: what a target
+/// has at least, so that one that is well is heard.
 pub const STRANGERS_WAIT: Duration = super::lookup::ASK_TIMEOUT_MIN;
 /// Lookups under way at once. They wait more than they work.
 pub const RESOLVERS: usize = 64;
-/// One of so many resolvers, and of so many places in the queue for them, every address has for certain, whoever else asks.
+/// One of so many resolvers, and of so many places in the queue for them, every address has for certain.
 pub const ASKER_SHARE: usize = 8;
 /// One of so many is left to addresses that have fewer than that.
 pub const ASKERS_RESERVE_SHARE: usize = 4;
