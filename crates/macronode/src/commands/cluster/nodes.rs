@@ -89,8 +89,8 @@ fn spawn(data_dir: &Path, log: &Path, peers: &[String]) -> std::io::Result<Child
     command.process_group(0).spawn()
 }
 
-/// Asks the system for SIGTERM when the process that started this one is gone: one that was killed cannot end its nodes.
-/// Where the system cannot do that they are left behind, as ordinary processes.
+/// Asks the system for SIGTERM when the process that started this one is gone: one that was killed cannot end its
+/// nodes. Where the system cannot do that they are left behind, as ordinary processes.
 pub fn end_with_parent() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::TERM)) {
