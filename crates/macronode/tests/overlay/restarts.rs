@@ -171,8 +171,8 @@ async fn messages_flow_on_when_an_engine_begins_anew_under_a_session() {
     let mut subscriber = Subscriber::open(&pair[1], "chat", "").await;
     assert_eq!(talk(&pair[0], &mut subscriber, 150).await, 0);
     let before = pair[1].process().metric("session_open_total").await;
-    let hit = pair[1].process().control("/chaos/kill?task=gossip_engine").await.json().expect("JSON");
-    assert!(hit["hit"].as_array().is_some_and(|hit| !hit.is_empty()), "{hit}");
+    let hit = pair[1].process().control("/chaos/kill?task=gossip_engine&share=1").await.json().expect("JSON");
+    assert_eq!(hit["hit"].as_array().map(Vec::len), Some(4), "every engine: {hit}");
     eventually("the end of the subscription", async || {
         let event = subscriber.next_or_end().await;
         event.is_none_or(|event| event.kind == "end").then_some(())
