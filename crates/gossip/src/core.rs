@@ -127,7 +127,8 @@ impl Core {
             config,
             me,
             epoch,
-            started_at: now,
+            wall_clock: (epoch, now),
+            own_latest: epoch.saturating_sub(1),
             peers: Peers::default(),
             totals: Totals::default(),
             partial_shares: HashMap::new(),
@@ -138,6 +139,12 @@ impl Core {
             doomed: Vec::new(),
         };
         Core { shared, lanes: Vec::new(), by_name: HashMap::new(), next_at: Micros::MAX }
+    }
+
+    /// What the wall clock shows in milliseconds. Told now and then, since it may be set while the node runs: a machine
+    /// that starts before it knows the time, or slept, would otherwise refuse the lives of all others.
+    pub fn set_wall_clock(&mut self, now: Micros, wall_ms: u64) {
+        self.shared.wall_clock = (wall_ms, now);
     }
 
     /// A session to a peer is up. False if the peer is up already, or there are as many as there may be.

@@ -238,7 +238,7 @@ impl Lane {
         let entry = RingEntry { origin: at, hops, epoch, seq, from, duplicates: 0, stored };
         turn.shared.totals.ring_bytes += entry.bytes();
         self.ring.push(entry);
-        let relays = hops < turn.shared.config.hops_max && turn.shared.is_relayed(turn.now, epoch);
+        let relays = hops < turn.shared.config.hops_max && self.is_passed_on(turn.shared, turn.now, at, epoch);
         if push && relays {
             self.push_out(turn, arrival, from != Session::NONE, outcomes);
         } else {
@@ -251,6 +251,12 @@ impl Lane {
             self.change_parent(turn, way_before);
         }
         self.trim(turn);
+    }
+
+    /// Whether others are given what an origin published in a life: own messages are, whatever the clock was set to
+    /// since.
+    fn is_passed_on(&self, shared: &Shared, now: Micros, at: u32, epoch: u64) -> bool {
+        self.own == Some(at) || shared.is_relayed(now, epoch)
     }
 
     /// Keeps the ring within the lane's bounds.

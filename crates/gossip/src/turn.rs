@@ -42,8 +42,11 @@ pub(crate) struct Shared {
     pub(crate) config: CoreConfig,
     pub(crate) me: Origin,
     pub(crate) epoch: u64,
-    /// When the core was made: the wall clock stood at `epoch` then, however late its first event is.
-    pub(crate) started_at: Micros,
+    /// What the wall clock showed in milliseconds, and when; first when the core was made, however late its first event
+    /// is.
+    pub(crate) wall_clock: (u64, Micros),
+    /// The latest life that a lane of this node began with; the next one is later, also where the clock went back.
+    pub(crate) own_latest: u64,
     pub(crate) peers: Peers,
     pub(crate) totals: Totals,
     /// Announced bytes of the messages in chunks that are not whole, by who sent the head: by peer and not by session,
@@ -59,9 +62,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The wall clock in milliseconds, carried on from the start by the monotonic clock.
+    /// The wall clock in milliseconds, carried on by the monotonic clock from when it was last read.
     pub(crate) fn wall_ms(&self, now: Micros) -> u64 {
-        self.epoch.saturating_add(now.saturating_sub(self.started_at) / 1000)
+        let (shown, at) = self.wall_clock;
+        shown.saturating_add(now.saturating_sub(at) / 1000)
+    }
+
+    /// The life that a lane of this node begins with now: later than any before it.
+    pub(crate) fn next_own_epoch(&mut self, now: Micros) -> u64 {
+        self.own_latest = self.wall_ms(now).max(self.own_latest.saturating_add(1));
+        self.own_latest
     }
 
     /// Refuses an epoch that no clock shows yet: one such would make every true message of its origin stale. Who sends

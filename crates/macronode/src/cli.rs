@@ -159,6 +159,9 @@ pub struct RunArgs {
     /// How the log is written
     #[arg(long, value_name = "FORMAT", value_parser = ["pretty", "json"])]
     pub log: Option<String>,
+    /// Drain when the process that started this one is gone, however it ended; for `cluster dev`
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
 }
 
 /// How to reach a running node.

@@ -43,7 +43,12 @@ impl Report {
 /// Does what was asked; `run` runs the node.
 pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Failure>) -> Exit {
     let report = match command {
-        Command::Run(args) => run(&args).map(|exit| Report { text: String::new(), exit }),
+        Command::Run(args) => {
+            if args.with_parent {
+                cluster::end_with_parent();
+            }
+            run(&args).map(|exit| Report { text: String::new(), exit })
+        }
         Command::Check(args) => settings::check(&args.sources()),
         Command::Config(ConfigCommand::Print { sources, run }) => settings::print(&run.sources(), sources),
         Command::Config(ConfigCommand::Validate { file }) => settings::validate(file),

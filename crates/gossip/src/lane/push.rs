@@ -155,9 +155,10 @@ impl Lane {
     /// Sends the message at a link's place in the ring, and moves on unless the link is to wait.
     fn push_next<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize) -> SendOutcome {
         let way = self.way();
+        let Some(entry) = self.ring.get(self.links[slot].cursor) else { return SendOutcome::Sent };
+        let is_passed_on = self.is_passed_on(turn.shared, turn.now, entry.origin, entry.epoch);
         let link = &mut self.links[slot];
-        let Some(entry) = self.ring.get(link.cursor) else { return SendOutcome::Sent };
-        if entry.from == link.session || !turn.shared.is_relayed(turn.now, entry.epoch) {
+        if entry.from == link.session || !is_passed_on {
             link.cursor += 1;
             return SendOutcome::Sent;
         }

@@ -4,6 +4,7 @@ use crate::lane::Lane;
 use crate::lane::push::{retry_at, send_parts};
 use crate::link::{SERVES_MAX, SERVES_PER_LINK_MAX, Serve};
 use crate::names::Micros;
+use crate::origin::OriginState;
 use crate::peers::Session;
 use crate::shell::{SendOutcome, Shell};
 use crate::turn::Turn;
@@ -177,7 +178,9 @@ impl Lane {
     fn send_summary<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize) {
         let (session, reply) = (self.links[slot].session, self.links[slot].summary_reply);
         (self.links[slot].summary_at, self.links[slot].summary_reply) = (Micros::MAX, false);
-        let relayed = self.origins.iter().filter(|(_, origin)| turn.shared.is_relayed(turn.now, origin.epoch));
+        let is_passed_on =
+            |(at, origin): &(u32, &OriginState)| self.is_passed_on(turn.shared, turn.now, *at, origin.epoch);
+        let relayed = self.origins.iter().filter(is_passed_on);
         let held = relayed.filter_map(|(_, origin)| Some((origin, origin.range()?)));
         let entries: Vec<Entry> =
             held.map(|(origin, (first, last))| Entry { origin: origin.id, epoch: origin.epoch, first, last }).collect();

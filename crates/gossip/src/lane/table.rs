@@ -19,13 +19,13 @@ const BEGIN_ANEW_EVERY: Micros = 10_000_000;
 pub(crate) const LANE_BYTES: usize = 2 * std::mem::size_of::<Lane>() + 2 * RANGES_MAX * 2 * 48 + 512;
 
 impl Lane {
-    /// This node among the origins of the lane. Its epoch is the moment the lane began here, which is later than any
-    /// moment it began before: also after the lane was forgotten, and after a restart.
+    /// This node among the origins of the lane. Its epoch is the moment the lane began here, or what is later than any
+    /// it began with before: also after the lane was forgotten, and after a restart.
     pub(super) fn own_origin<S: Shell>(&mut self, turn: &mut Turn<'_, S>) -> u32 {
         if let Some(at) = self.own {
             return at;
         }
-        let epoch = turn.shared.wall_ms(turn.now);
+        let epoch = turn.shared.next_own_epoch(turn.now);
         let mut state = OriginState::new(turn.shared.me, epoch, 1, turn.now, None);
         state.started = true;
         turn.shared.totals.origins += 1;
@@ -55,6 +55,7 @@ impl Lane {
             // What was published last is told while its life is the current one.
             self.flush_news(turn);
             self.began_anew_at = Some(turn.now);
+            turn.shared.own_latest = turn.shared.own_latest.max(epoch + 1);
             if let Some(own) = self.origins.get_mut(at) {
                 own.begin_life(epoch + 1);
             }

@@ -14,6 +14,7 @@ use super::table::{row, table};
 use super::{Report, print};
 use crate::client::configured;
 use crate::errors::{Code, Exit, Failure};
+pub use nodes::end_with_parent;
 use nodes::{DevNode, is_ready, start};
 
 /// Pause between two looks at the nodes.

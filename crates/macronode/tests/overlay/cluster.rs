@@ -69,3 +69,15 @@ async fn a_node_that_dies_is_named_and_the_others_go_on() {
     run(folder.path(), &["cluster", "dev", "0"]).await.expect(64, &[]);
     run(folder.path(), &["cluster", "dev", "65"]).await.expect(64, &[]);
 }
+
+#[tokio::test]
+async fn nodes_do_not_outlive_a_command_that_was_killed() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let mut cluster = Cluster::start(folder.path(), 2).await;
+    cluster.signal(Signal::KILL);
+    eventually("the end of the command", async || cluster.child.try_wait().expect("our child")).await;
+    for node in &cluster.nodes {
+        let api: std::net::SocketAddr = text(node, "api").parse().expect("an address");
+        eventually("its ports", async || tokio::net::TcpStream::connect(api).await.is_err().then_some(())).await;
+    }
+}

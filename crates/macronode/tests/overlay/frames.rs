@@ -1,5 +1,7 @@
 //! Clients over OAP/1 against the real node: the crate that a third party would use.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -186,17 +188,29 @@ async fn a_publication_that_is_refused_without_an_outcome_ends_its_stream() {
 #[tokio::test]
 async fn sixteen_sessions_share_a_node_alike() {
     let member = node("").await;
-    let mut readers = tokio::task::JoinSet::new();
+    // As much as the ring holds, so that there is more for each of them than it can have got when the first has all.
     let (count, bytes) = (20_000, 1_024);
-    for _ in 0..16 {
-        let client = member.oap_client().await;
-        let mut subscription = client.subscribe("flood", Since::now()).await.expect("subscribed");
-        readers.spawn(async move { hear(&mut subscription, count).await.0.len() as f64 });
-    }
     let publisher = member.oap_client().await.publisher("flood").await.expect("opened");
     publisher.publish_all((0..count).map(|_| Bytes::from(vec![1; bytes]))).await.expect("sent");
     publisher.finish().await.expect("published");
-    let shares = readers.join_all().await;
+    let heard: Arc<[AtomicU64; 16]> = Arc::default();
+    let (mut readers, start) = (tokio::task::JoinSet::new(), Arc::new(tokio::sync::Barrier::new(heard.len())));
+    for at in 0..heard.len() {
+        let (client, heard, start) = (member.oap_client().await, Arc::clone(&heard), Arc::clone(&start));
+        let from = vec![(member.id.parse().expect("an id"), 1)];
+        readers.spawn(async move {
+            start.wait().await;
+            let mut subscription = client.subscribe("flood", Since { from, own: true }).await.expect("subscribed");
+            let mut events = Vec::new();
+            while heard[at].load(Ordering::Relaxed) < count {
+                subscription.next_batch(&mut events).await.expect("events");
+                heard[at].fetch_add(events.drain(..).count() as u64, Ordering::Relaxed);
+            }
+        });
+    }
+    let first = tokio::time::timeout(PATIENCE_MAX, readers.join_next()).await;
+    first.expect("in time").expect("sixteen of them").expect("it heard everything");
+    let shares: Vec<f64> = heard.iter().map(|heard| heard.load(Ordering::Relaxed) as f64).collect();
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     let jain = sum * sum / (shares.len() as f64 * squares);

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::eventually;
-use crate::member::{Member, network, network_with};
+use crate::member::{Member, joined, network, network_with};
 use crate::subscriber::Subscriber;
 
 /// Numbers of an origin that a subscriber has heard of, as messages or as told gaps, up to this one.
@@ -143,6 +143,47 @@ async fn a_subscriber_that_comes_back_is_told_of_the_new_life_and_gets_all_of_it
         let numbers: Vec<u64> = subscriber.messages(3).await.iter().map(|message| message.seq()).collect();
         assert_eq!(numbers, [1, 2, 3]);
     }
+}
+
+/// Publishes messages of 60 kB one after the other, each when the last was heard; how many found no credit.
+async fn talk(from: &Member, subscriber: &mut Subscriber, count: usize) -> usize {
+    let mut busy = 0;
+    for _ in 0..count {
+        let published = from.publish("chat", vec![1; 60_000]).await;
+        let peers = published["peers"].as_array().expect("a list");
+        busy += peers.iter().filter(|peer| peer["outcome"] == "busy").count();
+        // A node that begins anew is given what others still hold as well.
+        loop {
+            let event = subscriber.next().await;
+            if event.kind == "message" && Some(event.seq()) == published["seq"].as_u64() {
+                break;
+            }
+        }
+    }
+    busy
+}
+
+#[tokio::test]
+async fn messages_flow_on_when_an_engine_begins_anew_under_a_session() {
+    let members = vec![Member::new(), Member::new().with_argument("--chaos")];
+    let mut pair = joined(members, &[(1, 0)]).await;
+    // More than the credit of a lane, so that what was consumed is told.
+    let mut subscriber = Subscriber::open(&pair[1], "chat", "").await;
+    assert_eq!(talk(&pair[0], &mut subscriber, 150).await, 0);
+    let before = pair[1].process().metric("session_open_total").await;
+    let hit = pair[1].process().control("/chaos/kill?task=gossip_engine&share=1").await.json().expect("JSON");
+    assert_eq!(hit["hit"].as_array().map(Vec::len), Some(4), "every engine: {hit}");
+    eventually("the end of the subscription", async || {
+        let event = subscriber.next_or_end().await;
+        event.is_none_or(|event| event.kind == "end").then_some(())
+    })
+    .await;
+    pair[1].process().wait_ready().await;
+    let mut subscriber = Subscriber::open(&pair[1], "chat", "").await;
+    // What was on its way may be lost, and is waited for once.
+    talk(&pair[0], &mut subscriber, 150).await;
+    assert_eq!(talk(&pair[0], &mut subscriber, 150).await, 0, "it flows as before");
+    assert_eq!(pair[1].process().metric("session_open_total").await, before, "in the same session");
 }
 
 #[tokio::test]

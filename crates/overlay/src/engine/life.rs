@@ -136,11 +136,13 @@ impl<'a> Engine<'a> {
         self.started + Duration::from_micros(due.min(self.now() + LONGEST_REST))
     }
 
-    /// Forgets subscribers that are gone, once in a while.
+    /// Forgets subscribers that are gone and reads the wall clock, once in a while.
     fn tidy(&mut self) {
         if self.tidied.elapsed() >= TIDY_EVERY {
             self.tidied = clock::now();
             self.lanes.tidy();
+            let now = self.now();
+            self.core.set_wall_clock(now, clock::unix_millis());
         }
     }
 

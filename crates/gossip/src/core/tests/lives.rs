@@ -20,6 +20,28 @@ fn time_passes_before_the_first_event_too() {
     assert_eq!(published.epoch, EPOCH + 25 * HOUR_MS);
 }
 
+#[test]
+fn a_clock_that_is_set_while_the_node_runs_is_followed() {
+    let (mut core, mut world) = core_with(CoreConfig::default(), 1);
+    let publish = |core: &mut Core, world: &mut World, now, lane: &str| {
+        core.publish(now, &LaneName::new(lane).unwrap(), &Bytes::new(), world).unwrap().epoch
+    };
+    assert_eq!(publish(&mut core, &mut world, MS, "before"), EPOCH + 1);
+    // Two days ahead, as after a sleep, or of a machine that learned the time late.
+    let late = EPOCH + 48 * HOUR_MS;
+    assert_eq!(core.hear(MS, peer(1), message(1, late, 1), &mut world), Err(Misbehaviour::EpochAhead));
+    core.set_wall_clock(2 * MS, late);
+    assert_eq!(core.hear(2 * MS, peer(1), message(1, late, 1), &mut world), Ok(()));
+    assert_eq!(publish(&mut core, &mut world, 3 * MS, "ahead"), late + 1);
+    // And back: lives go on all the same.
+    core.set_wall_clock(4 * MS, EPOCH);
+    assert_eq!(core.hear(4 * MS, peer(1), message(9, late, 1), &mut world), Err(Misbehaviour::EpochAhead));
+    world.sent.clear();
+    assert_eq!(publish(&mut core, &mut world, 5 * MS, "back"), late + 2);
+    let [Body::Data(Data { key, .. })] = &world.take(peer(1))[..] else { panic!("own messages go out") };
+    assert_eq!(key.epoch, late + 2);
+}
+
 /// Two cores that are joined, the second with a clock that is so much behind; the first has another peer besides.
 fn joined(behind_ms: u64) -> [(Core, World); 2] {
     let node = |number, epoch| (Core::new(0, CoreConfig::default(), origin(number), epoch, 1), World::default());

@@ -80,13 +80,22 @@ pub async fn start(folder: &Path, number: usize, peers: &[String], deadline: Ins
 fn spawn(data_dir: &Path, log: &Path, peers: &[String]) -> std::io::Result<Child> {
     let log = File::create(log)?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("run").arg("--data-dir").arg(data_dir);
+    command.arg("run").arg("--with-parent").arg("--data-dir").arg(data_dir);
     command.args(["--api", ANY_PORT, "--admin", ANY_PORT, "--oap", ANY_PORT]);
     command.args(peers.iter().flat_map(|peer| ["--peer", peer]));
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     // In a group of its own, because Ctrl-C of a terminal goes to a whole group: the nodes would hear of it twice, and
     // leave at once instead of draining.
     command.process_group(0).spawn()
+}
+
+/// Asks the system for SIGTERM when the process that started this one is gone: one that was killed cannot end its
+/// nodes. Where the system cannot do that they are left behind, as ordinary processes.
+pub fn end_with_parent() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::TERM)) {
+        tracing::debug!(%error, "this node will outlive the process that started it");
+    }
 }
 
 /// Whether the node is ready, and joined to those it was told of.
