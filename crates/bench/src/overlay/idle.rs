@@ -44,8 +44,8 @@ pub struct HoldArgs {
 
 /// Holds as many sessions as are asked for, or as this machine has descriptors for.
 pub async fn measure(binary: &Path, scratch: &Scratch, wanted: usize) -> anyhow::Result<IdleFigures> {
-    // The node and the process that holds the sessions inherit the limit. A node gives each of its two listeners half of
-    // what its services leave and keeps a fifth of that for those it refuses: three eighths is what one has for sure.
+    // The node and the process that holds the sessions inherit the limit. A node gives each of its two listeners half
+    // of what its services leave and keeps a fifth of that for those it refuses: three eighths is what one has.
     let needed = 8 * ((wanted + SESSIONS_BEFORE) as u64 + OTHER_FILES) / 3;
     let allowed = raise_file_limit(needed)? / 8 * 3;
     let sessions = wanted.min(usize::try_from(allowed.saturating_sub(OTHER_FILES))?.saturating_sub(SESSIONS_BEFORE));

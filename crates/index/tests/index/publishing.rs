@@ -2,15 +2,13 @@
 
 use futures_util::future::join_all;
 use ron_kernel::bus::Heard;
-use ron_kernel::clock;
 use ron_store::{ContentId, Record, Subject};
 use ron_types::Kind;
-use ron_types::limits::index::IDEMPOTENCY_WINDOW;
 use svc_index::words::{
     AdminAction, AdminRequest, IndexEvent, Notice, Outcome, ProviderOffer, PublishOutcome, ResolveOptions, Source,
 };
 
-use crate::world::{TENANT, content, new_key, provider, setup, wall_clock};
+use crate::world::{TENANT, content, new_key, provider, setup};
 
 fn offer() -> ProviderOffer {
     let addrs = vec!["/ip4/192.0.2.1/tcp/4001".parse().expect("an address")];
@@ -138,29 +136,6 @@ async fn an_idempotency_key_does_a_request_once_and_every_request_is_audited() {
             let expected =
                 [(AdminAction::Pin, false, by()), (AdminAction::Pin, true, by()), (AdminAction::Unpin, false, by())];
             assert_eq!(audited, expected);
-        })
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_idempotency_key_is_remembered_for_a_day() {
-    const SPEED: u64 = 60;
-    let setup = crate::world::Setup { wall_clock: wall_clock(clock::unix_millis(), SPEED), ..setup() };
-    setup
-        .run(|world| async move {
-            let pin = || AdminRequest {
-                action: AdminAction::Pin,
-                subject: Subject::Content(content(1)),
-                by: "operator".to_owned(),
-                idempotency_key: Some("key".to_owned()),
-            };
-            let replayed = || async { world.index.administer(pin()).await.expect("done").replayed };
-            assert!(!replayed().await);
-            let nearly = IDEMPOTENCY_WINDOW - std::time::Duration::from_secs(600);
-            tokio::time::sleep(nearly / SPEED as u32).await;
-            assert!(replayed().await, "nearly a day later");
-            tokio::time::sleep(std::time::Duration::from_secs(20 * 60) / SPEED as u32).await;
-            assert!(!replayed().await, "more than a day later it is a new request");
         })
         .await;
 }
