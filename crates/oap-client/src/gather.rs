@@ -17,8 +17,10 @@ use crate::client::Connection;
 use crate::error::Error;
 use crate::mailbox::{Mailbox, OutgoingMessage, Sent};
 
-/// Requests of gathered sends that are on their way at once: while the node syncs one, the next ones come in.
-const REQUESTS_MAX: usize = 2;
+/// Requests of gathered sends that are on their way at once: while the node syncs one, the next ones come in. Measured
+/// with 64 tasks, against HTTP with a request for each message: 1.87 times as many with one, 1.77 with two, 2.17 with
+/// three, 2.15 with four, 1.95 with six.
+const REQUESTS_MAX: usize = 4;
 /// Bytes of bodies in one request, so that a large one does not hold up the answers to many small ones.
 const REQUEST_BYTES_MAX: usize = 128 * 1024;
 /// Bytes that the head of a message takes beside its texts, at most.
