@@ -69,7 +69,7 @@ fn main() {
         let (mut core, mut world) = core_with(peers);
         measure(&format!("decode and receive, relayed to {} peers", peers - 1), |seq| {
             let key = Key { origin: Origin([9; 32]), epoch: 1000, seq };
-            let data = Data { key, hops: 1, payload: payload.clone() };
+            let data = Data { key, hops: 1, seal: None, payload: payload.clone() };
             let bytes = Message { lane, body: Body::Data(data) }.encode();
             let message = Message::decode(bytes).expect("a message");
             core.receive(seq, &Peer([1; 32]), message, &mut world).expect("taken");

@@ -9,11 +9,24 @@ use crate::names::{LaneName, Micros};
 use crate::origin::ORIGIN_BYTES;
 use crate::peers::PEER_BYTES;
 use crate::recall::RECALL_ENTRY_BYTES;
+use crate::seal::VERIFIED_BYTES;
 use crate::shell::SlowConsumer;
 use crate::wire::ENTRIES_MAX;
 
 const MIB: usize = 1 << 20;
 const MILLISECOND: Micros = 1000;
+
+/// What a node asks of the messages it takes, and adds to its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Signatures {
+    /// Signs nothing and looks at no signature; those of others are passed on.
+    #[default]
+    Off,
+    /// Signs its own messages, and refuses those of others whose signature is false.
+    Sign,
+    /// The same, and refuses messages without one.
+    Require,
+}
 
 /// Bounds and times of one core. Every engine of a node has the same.
 #[derive(Clone, Debug)]
@@ -68,6 +81,8 @@ pub struct CoreConfig {
     pub strikes_disconnect: u32,
     /// What lanes do about slow peers.
     pub slow_consumer: SlowConsumer,
+    /// Whether messages are signed by their origin.
+    pub signatures: Signatures,
     /// Lanes that do something else about slow peers.
     pub slow_consumer_of: HashMap<LaneName, SlowConsumer>,
 }
@@ -100,6 +115,7 @@ impl Default for CoreConfig {
             strikes_lazy: 8,
             strikes_disconnect: 64,
             slow_consumer: SlowConsumer::Busy,
+            signatures: Signatures::Off,
             slow_consumer_of: HashMap::new(),
         }
     }
@@ -107,7 +123,7 @@ impl Default for CoreConfig {
 
 impl CoreConfig {
     /// Bytes of memory that a core never exceeds, as a formula of the bounds: messages in rings, waiting, and in parts;
-    /// lanes with a link for each peer; origins; what is remembered of forgotten ones; questions.
+    /// lanes with a link for each peer; origins; what is remembered of forgotten ones; questions; signatures that were found good.
     pub fn memory_bytes_max(&self) -> usize {
         let messages = self.ring_bytes_max + self.waiting_bytes_max + self.partial_bytes_max;
         let lanes = self.lanes_max * (LANE_BYTES + self.peers_max * LINK_BYTES);
@@ -115,6 +131,7 @@ impl CoreConfig {
         // entries before the turn is over and the bound is kept.
         let origins = (self.origins_max + self.lanes_max + ENTRIES_MAX) * ORIGIN_BYTES;
         let remembered = 2 * self.remembered_max * RECALL_ENTRY_BYTES;
-        messages + lanes + origins + remembered + self.peers_max * PEER_BYTES + SERVES_MAX * SERVE_BYTES
+        let others = self.peers_max * PEER_BYTES + SERVES_MAX * SERVE_BYTES + VERIFIED_BYTES;
+        messages + lanes + origins + remembered + others
     }
 }

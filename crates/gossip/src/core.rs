@@ -4,13 +4,14 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 
 use crate::MESSAGE_BYTES_MAX;
-use crate::config::CoreConfig;
+use crate::config::{CoreConfig, Signatures};
 use crate::lane::Lane;
 use crate::names::{LaneName, Micros, MsgId, Origin, Peer};
 use crate::peers::{Peers, Session};
 use crate::recall::{Reached, Recall};
 use crate::ring::RingEntry;
 use crate::rng::Rng;
+use crate::seal::{SEAL_BATCH_MAX, Seal, Verified};
 use crate::shares::{self, Opener};
 use crate::shell::{Misbehaviour, PublishError, Published, Shell};
 use crate::turn::{Shared, Totals, Turn};
@@ -135,6 +136,7 @@ impl Core {
             counts: Counts::default(),
             rng: Rng::new(seed),
             recall: Recall::default(),
+            verified: Verified::default(),
             arrivals: 0,
             doomed: Vec::new(),
         };
@@ -265,20 +267,76 @@ impl Core {
         payload: &Bytes,
         shell: &mut S,
     ) -> Result<Published, PublishError> {
+        if self.shared.config.signatures != Signatures::Off {
+            let first = self.publish_batch(now, lane, std::slice::from_ref(payload), shell).pop();
+            return first.unwrap_or(Err(PublishError::Busy { retry_after_ms: 0 }));
+        }
+        self.publish_one(now, lane, payload, None, shell)
+    }
+
+    /// Publishes several messages of a lane one after the other. Where this node signs, each [`SEAL_BATCH_MAX`] of them
+    /// have one signature; they are numbered before any is sent.
+    pub fn publish_batch<S: Shell>(
+        &mut self,
+        now: Micros,
+        lane: &LaneName,
+        payloads: &[Bytes],
+        shell: &mut S,
+    ) -> Vec<Result<Published, PublishError>> {
+        let mut outcomes = Vec::with_capacity(payloads.len());
+        for batch in payloads.chunks(SEAL_BATCH_MAX) {
+            // What is too large takes no number, so it is no part of what is signed.
+            let fitting = batch.iter().filter(|payload| payload.len() <= MESSAGE_BYTES_MAX);
+            let mut seals = self.seals(now, lane, fitting, shell).into_iter().flatten();
+            for payload in batch {
+                let seal = if payload.len() <= MESSAGE_BYTES_MAX { seals.next() } else { None };
+                outcomes.push(self.publish_one(now, lane, payload, seal, shell));
+            }
+        }
+        outcomes
+    }
+
+    /// Seals for the next messages of this node in a lane. A message that the lane's budget refuses is followed by
+    /// refusals alone, since no time passes meanwhile: so the numbers that were sealed are those that are given.
+    fn seals<'a, S: Shell>(
+        &mut self,
+        now: Micros,
+        lane: &LaneName,
+        payloads: impl Iterator<Item = &'a Bytes>,
+        shell: &mut S,
+    ) -> Option<Vec<Seal>> {
+        let at = self.own_lane(now, lane, shell).ok()?;
+        let lane = self.lanes[at].as_mut()?;
+        lane.seals(&mut Turn { now, shared: &mut self.shared, shell }, payloads)
+    }
+
+    /// The lane that this node publishes in; opened if it is new.
+    fn own_lane<S: Shell>(&mut self, now: Micros, lane: &LaneName, shell: &S) -> Result<usize, PublishError> {
+        match self.by_name.get(lane) {
+            Some(at) => Ok(*at as usize),
+            None => self
+                .open_lane(now, *lane, None, shell)
+                .ok_or(PublishError::TooManyLanes { max: self.shared.config.lanes_max }),
+        }
+    }
+
+    fn publish_one<S: Shell>(
+        &mut self,
+        now: Micros,
+        lane: &LaneName,
+        payload: &Bytes,
+        seal: Option<Seal>,
+        shell: &mut S,
+    ) -> Result<Published, PublishError> {
         if payload.len() > MESSAGE_BYTES_MAX {
             return Err(PublishError::TooLarge { max: MESSAGE_BYTES_MAX });
         }
-        let at = match self.by_name.get(lane) {
-            Some(at) => *at as usize,
-            None => self
-                .open_lane(now, *lane, None, shell)
-                .ok_or(PublishError::TooManyLanes { max: self.shared.config.lanes_max })?,
-        };
+        let at = self.own_lane(now, lane, shell)?;
         let Some(lane) = &mut self.lanes[at] else {
             return Err(PublishError::TooManyLanes { max: self.shared.config.lanes_max });
         };
         let mut turn = Turn { now, shared: &mut self.shared, shell };
-        let published = lane.publish(&mut turn, payload).map_err(|wait| {
+        let published = lane.publish(&mut turn, payload, seal).map_err(|wait| {
             let retry_after_ms = wait.div_ceil(1000).min(u64::from(u32::MAX)) as u32;
             PublishError::Busy { retry_after_ms }
         });
@@ -402,7 +460,8 @@ impl Core {
     pub fn memory_bytes(&self) -> usize {
         let Totals { ring_bytes, waiting_bytes, partial_bytes, .. } = self.shared.totals;
         let lanes: usize = self.lanes.iter().flatten().map(Lane::memory_bytes).sum();
-        let tables = self.shared.peers.memory_bytes() + self.shared.recall.memory_bytes();
+        let shared = &self.shared;
+        let tables = shared.peers.memory_bytes() + shared.recall.memory_bytes() + shared.verified.memory_bytes();
         ring_bytes + waiting_bytes + partial_bytes + lanes + tables
     }
 

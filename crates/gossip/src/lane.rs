@@ -15,10 +15,11 @@ use crate::FAN_OUT_MAX;
 use crate::budget::Bucket;
 use crate::core::{Held, HeldMessage, Link, Standing, Trace};
 use crate::link::LinkState;
-use crate::names::{LaneName, Micros, MsgId, Origin};
+use crate::names::{self, LaneName, Micros, MsgId, Origin};
 use crate::origin::{Origins, Waiting};
 use crate::peers::Session;
 use crate::ring::{Ring, RingEntry, Stored};
+use crate::seal::Seal;
 use crate::shares::Opener;
 use crate::shell::{Delivered, Outcomes, Published, SendOutcome, Shell, SlowConsumer};
 use crate::turn::{Shared, Turn};
@@ -201,14 +202,36 @@ impl Lane {
 
     // --- a message's way ---
 
-    /// Publishes an own message.
-    pub(crate) fn publish<S: Shell>(&mut self, turn: &mut Turn<'_, S>, payload: &Bytes) -> Result<Published, Micros> {
-        self.frames.take(turn.shared.config.lane_frames, turn.now, 1)?;
-        self.published_at = Some(turn.now);
+    /// This node among the origins, and the number of its next message.
+    fn next_own<S: Shell>(&mut self, turn: &mut Turn<'_, S>) -> (u32, Key) {
         let at = self.own_origin(turn);
         let (epoch, seq) = self.origins.get(at).map_or((0, 0), |origin| (origin.epoch, origin.next));
-        let key = Key { origin: turn.shared.me, epoch, seq };
-        let stored = Stored::publish(&self.name, &key, payload);
+        (at, Key { origin: turn.shared.me, epoch, seq })
+    }
+
+    /// Seals for the next own messages; none where this node does not sign.
+    pub(crate) fn seals<'a, S: Shell>(
+        &mut self,
+        turn: &mut Turn<'_, S>,
+        payloads: impl Iterator<Item = &'a Bytes>,
+    ) -> Option<Vec<Seal>> {
+        let (_, Key { origin, epoch, seq }) = self.next_own(turn);
+        let numbered = (seq..).zip(payloads);
+        turn.seal(numbered.map(|(seq, payload)| names::leaf(&origin, epoch, &self.name, seq, payload)))
+    }
+
+    /// Publishes an own message.
+    pub(crate) fn publish<S: Shell>(
+        &mut self,
+        turn: &mut Turn<'_, S>,
+        payload: &Bytes,
+        seal: Option<Seal>,
+    ) -> Result<Published, Micros> {
+        self.frames.take(turn.shared.config.lane_frames, turn.now, 1)?;
+        self.published_at = Some(turn.now);
+        let (at, key) = self.next_own(turn);
+        let Key { epoch, seq, .. } = key;
+        let stored = Stored::publish(&self.name, &key, seal.as_ref(), payload);
         let hashes = stored.hashes().cloned();
         let mut outcomes = Outcomes::default();
         let message = Waiting { stored, hops: 0, from: Session::NONE, push: true };

@@ -16,14 +16,16 @@ mod peers;
 mod recall;
 mod ring;
 mod rng;
+mod seal;
 mod shares;
 mod shell;
 mod turn;
 pub mod wire;
 
-pub use config::CoreConfig;
+pub use config::{CoreConfig, Signatures};
 pub use core::{Core, Counts, Held, HeldMessage, Link, Standing, Trace};
 pub use names::{InvalidId, InvalidLane, LaneName, Micros, MsgId, Origin, Peer, msg_id};
+pub use seal::{SEAL_BATCH_MAX, SIGNATURE_BYTES, Seal, SignedText};
 pub use shell::{
     Delivered, DisconnectReason, Misbehaviour, Outcomes, PublishError, Published, SendOutcome, Shell, SlowConsumer,
 };

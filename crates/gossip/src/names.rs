@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::seal::Leaf;
 use crate::{CHUNK_BYTES, LANE_NAME_BYTES_MAX};
 
 /// Monotonic time in microseconds; where it begins is the caller's choice.
@@ -39,6 +40,14 @@ macro_rules! shown_as_hex {
     )*};
 }
 shown_as_hex!(Peer, Origin, MsgId);
+
+impl MsgId {
+    fn of(leaf: &Leaf) -> Self {
+        let mut id = [0; 16];
+        id.copy_from_slice(&leaf[..16]);
+        MsgId(id)
+    }
+}
 
 impl FromStr for MsgId {
     type Err = InvalidId;
@@ -170,19 +179,29 @@ const ID_STACK_BYTES: usize = 512;
 /// The id of a message. It follows from what the message says of itself, so it is sent nowhere and computed by whoever
 /// wants it: at 1 KiB the hash was the largest part of what a node did with a message.
 pub fn msg_id(origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, payload: &[u8]) -> MsgId {
-    if payload.len() <= CHUNK_BYTES {
-        return id(ID_KEY_WHOLE, origin, epoch, lane, seq, payload);
-    }
-    let hashes: Vec<u8> = payload.chunks(CHUNK_BYTES).flat_map(|chunk| *blake3::hash(chunk).as_bytes()).collect();
-    msg_id_of_chunks(origin, epoch, lane, seq, &hashes)
+    MsgId::of(&leaf(origin, epoch, lane, seq, payload))
 }
 
 /// The id of a message that travels in chunks, because it is larger than one: over the list of the chunks' hashes.
 pub(crate) fn msg_id_of_chunks(origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, hashes: &[u8]) -> MsgId {
-    id(ID_KEY_CHUNKS, origin, epoch, lane, seq, blake3::hash(hashes).as_bytes())
+    MsgId::of(&leaf_of_chunks(origin, epoch, lane, seq, hashes))
 }
 
-fn id(key: &[u8; 32], origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, content: &[u8]) -> MsgId {
+/// The hash whose first half is the id: what the origin signs.
+pub(crate) fn leaf(origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, payload: &[u8]) -> Leaf {
+    if payload.len() <= CHUNK_BYTES {
+        return full_hash(ID_KEY_WHOLE, origin, epoch, lane, seq, payload);
+    }
+    let hashes: Vec<u8> = payload.chunks(CHUNK_BYTES).flat_map(|chunk| *blake3::hash(chunk).as_bytes()).collect();
+    leaf_of_chunks(origin, epoch, lane, seq, &hashes)
+}
+
+/// The same for a message that travels in chunks.
+pub(crate) fn leaf_of_chunks(origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, hashes: &[u8]) -> Leaf {
+    full_hash(ID_KEY_CHUNKS, origin, epoch, lane, seq, blake3::hash(hashes).as_bytes())
+}
+
+fn full_hash(key: &[u8; 32], origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, content: &[u8]) -> Leaf {
     let mut buffer = [0; ID_STACK_BYTES];
     let mut length = 0;
     let mut put = |bytes: &[u8]| {
@@ -203,9 +222,7 @@ fn id(key: &[u8; 32], origin: &Origin, epoch: u64, lane: &LaneName, seq: u64, co
         hasher.update(&buffer[..length]).update(content);
         hasher.finalize()
     };
-    let mut id = [0; 16];
-    id.copy_from_slice(&hash.as_bytes()[..16]);
-    MsgId(id)
+    *hash.as_bytes()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::names::{self, LaneName, MsgId};
 use crate::peers::Session;
+use crate::seal::Seal;
 use crate::wire::{self, HASH_BYTES, Key};
 use crate::{CHUNK_BYTES, SHARED_BYTES_MIN};
 
@@ -51,9 +52,9 @@ impl Chunked {
 
 impl Stored {
     /// Encodes an own message: whole, or in chunks with a hash for each.
-    pub(crate) fn publish(lane: &LaneName, key: &Key, payload: &[u8]) -> Stored {
+    pub(crate) fn publish(lane: &LaneName, key: &Key, seal: Option<&Seal>, payload: &[u8]) -> Stored {
         if payload.len() <= CHUNK_BYTES {
-            let (message, head) = wire::encode_data(lane, key, 1, payload);
+            let (message, head) = wire::encode_data(lane, key, 1, seal, payload);
             return Stored::Whole { message, head };
         }
         let mut hashes = BytesMut::with_capacity(payload.len().div_ceil(CHUNK_BYTES) * HASH_BYTES);
@@ -66,7 +67,8 @@ impl Stored {
             chunks.push(chunk);
         }
         let hashes = hashes.freeze();
-        let head = wire::ChunkHead { key: *key, hops: 1, size: payload.len() as u32, hashes: hashes.clone() };
+        let (size, seal) = (payload.len() as u32, seal.cloned());
+        let head = wire::ChunkHead { key: *key, hops: 1, seal, size, hashes: hashes.clone() };
         let head = wire::Message { lane: *lane, body: wire::Body::ChunkHead(head) }.encode();
         Stored::Chunked(Arc::new(Chunked { head, hashes, chunks, chunk_head }))
     }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::names::{self, LaneName, MsgId, Origin, Peer};
 use crate::ring::Stored;
+use crate::seal::{SIGNATURE_BYTES, SignedText};
 use crate::wire::Key;
 
 /// The world of one engine: sessions to peers, and local subscribers. No method may wait.
@@ -16,6 +17,17 @@ pub trait Shell {
     /// may. A peer over its budget is not slow: the lane's policy for slow ones does not apply.
     fn may_send(&mut self, _peer: &Peer) -> Result<(), u32> {
         Ok(())
+    }
+
+    /// This node's signature over a batch of its messages; none in a world without a key. Asked only where it signs
+    /// ([`crate::CoreConfig::signatures`]).
+    fn sign(&mut self, _text: &SignedText) -> Option<[u8; SIGNATURE_BYTES]> {
+        None
+    }
+
+    /// Whether a signature over a batch is the origin's. Asked only where this node looks at signatures.
+    fn verify(&mut self, _origin: &Origin, _text: &SignedText, _signature: &[u8]) -> bool {
+        false
     }
 
     /// Whether somebody here hears a lane. Asked when a lane has to go for another.
@@ -197,6 +209,12 @@ pub enum Misbehaviour {
     /// More new lanes and origins than one peer may bring. Refused without a strike: the peer may only have relayed it.
     #[error("too many new lanes and origins")]
     TooManyOpenings,
+    /// A message without a signature, where one is required. Refused without a strike: the peer may have relayed it.
+    #[error("a message that its origin did not sign")]
+    Unsigned,
+    /// A message with a signature that is not its origin's.
+    #[error("a false signature")]
+    Forged,
     /// A chunk whose hash is not the one its head announced.
     #[error("a chunk that is not the announced one")]
     WrongChunk,

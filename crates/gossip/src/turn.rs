@@ -2,14 +2,15 @@
 
 use hashbrown::HashMap;
 
-use crate::config::CoreConfig;
+use crate::config::{CoreConfig, Signatures};
 use crate::core::Counts;
 use crate::lane::PARTIAL_OVERHEAD_BYTES;
 use crate::names::{Micros, Origin, Peer};
 use crate::peers::{Peers, Session};
 use crate::recall::Recall;
 use crate::rng::Rng;
-use crate::shell::{DisconnectReason, Misbehaviour};
+use crate::seal::{Batch, Leaf, Seal, Verified};
+use crate::shell::{DisconnectReason, Misbehaviour, Shell};
 
 const HOUR_MS: u64 = 3600 * 1000;
 /// A life that began later than this after the own clock is refused.
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     pub(crate) rng: Rng,
     pub(crate) recall: Recall,
+    pub(crate) verified: Verified,
     /// Arrivals that forgotten lanes had got to: a lane that comes back goes on above them.
     pub(crate) arrivals: u64,
     /// Peers to be disconnected when the turn is over.
@@ -140,9 +142,9 @@ impl Shared {
     /// Counts an offence against a peer.
     pub(crate) fn offence(&mut self, now: Micros, session: Session, offence: Misbehaviour) -> Misbehaviour {
         let strikes = match offence {
-            Misbehaviour::EpochAhead | Misbehaviour::WrongChunk => STRIKES_INVALID,
+            Misbehaviour::EpochAhead | Misbehaviour::WrongChunk | Misbehaviour::Forged => STRIKES_INVALID,
             // An honest peer passes on what others made up, so a refusal is all there is.
-            Misbehaviour::UnknownPeer | Misbehaviour::TooManyOpenings => 0,
+            Misbehaviour::UnknownPeer | Misbehaviour::TooManyOpenings | Misbehaviour::Unsigned => 0,
         };
         self.counts.strikes += u64::from(strikes);
         let now_struck = self.peers.get_mut(session).map(|peer| peer.strike(now, strikes));
@@ -183,4 +185,39 @@ pub(crate) struct Turn<'a, S> {
     pub(crate) now: Micros,
     pub(crate) shared: &'a mut Shared,
     pub(crate) shell: &'a mut S,
+}
+
+impl<S: Shell> Turn<'_, S> {
+    /// Refuses a message that is not proven to be its origin's, where this node looks at signatures. `leaf` is only
+    /// computed where there is one to check.
+    pub(crate) fn check_seal(
+        &mut self,
+        session: Session,
+        origin: &Origin,
+        seal: Option<&Seal>,
+        leaf: impl FnOnce() -> Leaf,
+    ) -> Result<(), Misbehaviour> {
+        let Some(seal) = seal else {
+            return match self.shared.config.signatures {
+                Signatures::Require => Err(self.shared.offence(self.now, session, Misbehaviour::Unsigned)),
+                Signatures::Off | Signatures::Sign => Ok(()),
+            };
+        };
+        let text = seal.text(&leaf());
+        let shell = &mut *self.shell;
+        if self.shared.verified.holds(origin, &text, seal, || shell.verify(origin, &text, seal.signature())) {
+            return Ok(());
+        }
+        Err(self.shared.offence(self.now, session, Misbehaviour::Forged))
+    }
+
+    /// Seals for messages that are published now; none where this node does not sign.
+    pub(crate) fn seal(&mut self, leaves: impl Iterator<Item = Leaf>) -> Option<Vec<Seal>> {
+        if self.shared.config.signatures == Signatures::Off {
+            return None;
+        }
+        let batch = Batch::new(leaves.collect());
+        let signature = self.shell.sign(&batch.text())?;
+        Some(batch.seals(&signature).collect())
+    }
 }

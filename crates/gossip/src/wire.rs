@@ -13,17 +13,20 @@
 //! | 9 credit | bytes consumed, a running total 8 |
 //! | 10 answer | origin 32, epoch 8, from 8, through 8, not held up to 8 |
 //! | 11 join, 12 leave | |
+//! | 13 sealed data, 14 sealed chunk head | as 1 and 2, with the seal after the hops: height of the tree 1, place 1, for each step up
+//! |    | the hash beside it 32, signature 64 |
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::names::{LaneName, Origin};
+use crate::seal::{SEAL_BYTES_MAX, Seal};
 use crate::{CHUNK_BYTES, CHUNKS_MAX, LANE_NAME_BYTES_MAX, MESSAGE_BYTES_MAX, SEQ_MAX};
 
 /// Most entries of one digest or summary.
 pub const ENTRIES_MAX: usize = 256;
-/// Largest encoded message: a chunk with the longest lane name.
-pub const ENCODED_BYTES_MAX: usize = 2 + LANE_NAME_BYTES_MAX + CHUNK_FIXED + CHUNK_BYTES;
-const _: () = assert!(CHUNK_FIXED >= DATA_FIXED);
+/// Largest encoded message: sealed data with the longest lane name.
+pub const ENCODED_BYTES_MAX: usize = 2 + LANE_NAME_BYTES_MAX + DATA_FIXED + SEAL_BYTES_MAX + CHUNK_BYTES;
+const _: () = assert!(DATA_FIXED + SEAL_BYTES_MAX >= CHUNK_FIXED);
 const _: () = assert!(CHUNK_BYTES > ENTRIES_MAX * ENTRY_BYTES);
 
 /// Bytes of a chunk's hash.
@@ -93,6 +96,8 @@ pub struct Data {
     pub key: Key,
     /// Links it came over, this one included.
     pub hops: u8,
+    /// Proof that the origin published it, if it signs what it publishes.
+    pub seal: Option<Seal>,
     /// Content.
     pub payload: Bytes,
 }
@@ -115,6 +120,8 @@ pub struct ChunkHead {
     pub key: Key,
     /// Links it came over, this one included.
     pub hops: u8,
+    /// Proof that the origin published it, if it signs what it publishes.
+    pub seal: Option<Seal>,
     /// Bytes of the message.
     pub size: u32,
     /// BLAKE3 of each chunk, one after the other.
@@ -266,8 +273,8 @@ impl Message {
         let kind = bytes[0];
         bytes.advance(2 + lane.as_bytes().len());
         let body = match kind {
-            1 => Body::Data(decode_data(bytes)?),
-            2 => Body::ChunkHead(decode_chunk_head(bytes)?),
+            1 | 13 => Body::Data(decode_data(bytes, kind == 13)?),
+            2 | 14 => Body::ChunkHead(decode_chunk_head(bytes, kind == 14)?),
             3 => Body::Chunk(decode_chunk(bytes)?),
             4 => decode_digest(bytes)?,
             5 => Body::Graft(decode_want(bytes)?),
@@ -299,8 +306,8 @@ impl Message {
     /// Bytes of the encoded message.
     pub fn encoded_len(&self) -> usize {
         let body = match &self.body {
-            Body::Data(data) => DATA_FIXED + data.payload.len(),
-            Body::ChunkHead(head) => DATA_FIXED + 4 + head.hashes.len(),
+            Body::Data(data) => DATA_FIXED + seal_len(data.seal.as_ref()) + data.payload.len(),
+            Body::ChunkHead(head) => DATA_FIXED + seal_len(head.seal.as_ref()) + 4 + head.hashes.len(),
             Body::Chunk(chunk) => CHUNK_FIXED + chunk.bytes.len(),
             Body::Digest { entries, .. } | Body::Summary { entries, .. } => 1 + entries.0.len(),
             Body::Graft(_) | Body::Pull(_) => 32 + 8 + 8 + 8 + 2,
@@ -316,7 +323,8 @@ impl Message {
 impl Body {
     fn kind(&self) -> u8 {
         match self {
-            Body::Data(_) => 1,
+            Body::Data(data) => data_kind(data.seal.as_ref()),
+            Body::ChunkHead(head) if head.seal.is_some() => 14,
             Body::ChunkHead(_) => 2,
             Body::Chunk(_) => 3,
             Body::Digest { .. } => 4,
@@ -336,11 +344,13 @@ impl Body {
             Body::Data(data) => {
                 put_key(out, &data.key);
                 out.put_u8(data.hops);
+                put_seal(out, data.seal.as_ref());
                 out.put_slice(&data.payload);
             }
             Body::ChunkHead(head) => {
                 put_key(out, &head.key);
                 out.put_u8(head.hops);
+                put_seal(out, head.seal.as_ref());
                 out.put_u32(head.size);
                 out.put_slice(&head.hashes);
             }
@@ -372,13 +382,20 @@ impl Body {
 
 /// Encodes whole data in one buffer and gives it with the length of its head: the ring keeps this one copy, hands its
 /// tail to subscribers and shares all of it with every peer.
-pub(crate) fn encode_data(lane: &LaneName, key: &Key, hops: u8, payload: &[u8]) -> (Bytes, usize) {
-    let head = 2 + lane.as_bytes().len() + DATA_FIXED;
+pub(crate) fn encode_data(
+    lane: &LaneName,
+    key: &Key,
+    hops: u8,
+    seal: Option<&Seal>,
+    payload: &[u8],
+) -> (Bytes, usize) {
+    let head = 2 + lane.as_bytes().len() + DATA_FIXED + seal_len(seal);
     let mut out = BytesMut::with_capacity(head + payload.len());
-    out.put_u8(1);
+    out.put_u8(data_kind(seal));
     put_lane(&mut out, lane);
     put_key(&mut out, key);
     out.put_u8(hops);
+    put_seal(&mut out, seal);
     put_content(&mut out, payload);
     (out.freeze(), head)
 }
@@ -398,6 +415,24 @@ pub(crate) fn encode_chunk(lane: &LaneName, key: &Key, index: u16, content: &[u8
 /// In steps below the size from which on glibc hands a copy to the processor's own instruction (ADR 18).
 fn put_content(out: &mut BytesMut, content: &[u8]) {
     content.chunks(2048).for_each(|step| out.put_slice(step));
+}
+
+fn data_kind(seal: Option<&Seal>) -> u8 {
+    if seal.is_some() { 13 } else { 1 }
+}
+
+fn seal_len(seal: Option<&Seal>) -> usize {
+    seal.map_or(0, |seal| seal.as_bytes().len())
+}
+
+fn put_seal(out: &mut BytesMut, seal: Option<&Seal>) {
+    if let Some(seal) = seal {
+        out.put_slice(seal.as_bytes());
+    }
+}
+
+fn get_seal(bytes: &mut Bytes, is_sealed: bool) -> Result<Option<Seal>, WireError> {
+    if is_sealed { Seal::decode(bytes).map(Some) } else { Ok(None) }
 }
 
 fn put_lane(out: &mut BytesMut, lane: &LaneName) {
@@ -430,26 +465,30 @@ fn exactly(bytes: Bytes, length: usize) -> Result<Bytes, WireError> {
     if bytes.len() > length { Err(WireError::TooLong) } else { at_least(bytes, length) }
 }
 
-fn decode_data(bytes: Bytes) -> Result<Data, WireError> {
+fn decode_data(bytes: Bytes, is_sealed: bool) -> Result<Data, WireError> {
     let mut bytes = at_least(bytes, DATA_FIXED)?;
     let key = get_key(&mut bytes)?;
     let hops = bytes.get_u8();
+    let seal = get_seal(&mut bytes, is_sealed)?;
     if bytes.len() > CHUNK_BYTES {
         return Err(WireError::OutOfBounds("content"));
     }
-    Ok(Data { key, hops, payload: bytes })
+    Ok(Data { key, hops, seal, payload: bytes })
 }
 
-fn decode_chunk_head(bytes: Bytes) -> Result<ChunkHead, WireError> {
-    let mut bytes = at_least(bytes, DATA_FIXED + 4)?;
+fn decode_chunk_head(bytes: Bytes, is_sealed: bool) -> Result<ChunkHead, WireError> {
+    let mut bytes = at_least(bytes, DATA_FIXED)?;
     let key = get_key(&mut bytes)?;
-    let (hops, size) = (bytes.get_u8(), bytes.get_u32());
+    let hops = bytes.get_u8();
+    let seal = get_seal(&mut bytes, is_sealed)?;
+    let size = at_least(bytes.clone(), 4)?.get_u32();
+    bytes.advance(4);
     let length = size as usize;
     if length <= CHUNK_BYTES || length > MESSAGE_BYTES_MAX {
         return Err(WireError::OutOfBounds("size"));
     }
     let hashes = exactly(bytes, length.div_ceil(CHUNK_BYTES) * HASH_BYTES)?;
-    Ok(ChunkHead { key, hops, size, hashes })
+    Ok(ChunkHead { key, hops, seal, size, hashes })
 }
 
 fn decode_chunk(bytes: Bytes) -> Result<Chunk, WireError> {

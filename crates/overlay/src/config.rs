@@ -1,6 +1,6 @@
 //! The overlay's section of the configuration: every key once, with its meaning, bounds and reload class.
 
-use ron_gossip::{LaneName, SlowConsumer};
+use ron_gossip::{LaneName, Signatures, SlowConsumer};
 use ron_transport::{PeerAddress, PostQuantum};
 use ron_types::limits::overlay as limits;
 use ron_types::settings::{
@@ -61,6 +61,10 @@ pub struct Options {
     /// Lanes that do something else about a full queue than `overlay.egress_overflow`, such as `"prices=shed_oldest"`.
     #[schemars(extend("x-setting" = restarts("overlay", lane_words(EGRESS_OVERFLOWS, limits::LANE_POLICIES_MAX))))]
     pub lane_overflow: Vec<String>,
+    /// Signatures of the nodes that publish: none (`off`), this node signs its own messages and refuses false signatures
+    /// of others (`sign`), or refuses messages without one as well (`require`).
+    #[schemars(extend("x-setting" = restarts("overlay", choice(&["off", "sign", "require"]))))]
+    pub signatures: SignaturesChoice,
     /// Memory of each engine for messages that peers and subscribers can still ask for.
     #[schemars(extend("x-setting" = restarts("overlay", size(MIB, 1024 * MIB))))]
     pub ring_bytes: Size,
@@ -115,6 +119,18 @@ pub enum EgressOverflow {
     Disconnect,
 }
 
+/// [`Signatures`] in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SignaturesChoice {
+    /// Messages are believed as peers relay them.
+    Off,
+    /// Own messages are signed, and false signatures refused.
+    Sign,
+    /// Messages without a signature are refused, too.
+    Require,
+}
+
 /// Bounds of frames and times on the OAP port, which sessions that this node opens keep as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
@@ -139,6 +155,8 @@ pub struct EngineOptions {
     pub egress_overflow: EgressOverflow,
     /// Lanes where it leads to something else.
     pub lane_overflow: Vec<(LaneName, EgressOverflow)>,
+    /// Whether messages are signed by the nodes that publish them.
+    pub signatures: SignaturesChoice,
     /// Memory of each engine for messages that can still be asked for.
     pub ring_bytes: usize,
 }
@@ -181,6 +199,7 @@ impl Default for Options {
             lane_burst: limits::LANE_BURST,
             egress_overflow: EgressOverflow::RejectNew,
             lane_overflow: Vec::new(),
+            signatures: SignaturesChoice::Off,
             ring_bytes: Size(limits::RING_BYTES),
         }
     }
@@ -211,6 +230,7 @@ impl Options {
             lane_burst: self.lane_burst,
             egress_overflow: self.egress_overflow,
             lane_overflow: self.lane_overflow.iter().filter_map(|row| lane_policy(row)).collect(),
+            signatures: self.signatures,
             ring_bytes: self.ring_bytes.bytes(),
         }
     }
@@ -236,6 +256,16 @@ impl From<EgressOverflow> for SlowConsumer {
             EgressOverflow::ShedOldest => SlowConsumer::DropOldest,
             EgressOverflow::DropNewest => SlowConsumer::DropNewest,
             EgressOverflow::Disconnect => SlowConsumer::Disconnect,
+        }
+    }
+}
+
+impl From<SignaturesChoice> for Signatures {
+    fn from(choice: SignaturesChoice) -> Self {
+        match choice {
+            SignaturesChoice::Off => Signatures::Off,
+            SignaturesChoice::Sign => Signatures::Sign,
+            SignaturesChoice::Require => Signatures::Require,
         }
     }
 }

@@ -49,6 +49,7 @@ pub(crate) fn core_config(options: &EngineOptions) -> CoreConfig {
         lane_frames: Rate { per_second: options.lane_messages_per_second, burst: options.lane_burst },
         slow_consumer: options.egress_overflow.into(),
         slow_consumer_of: policies.collect(),
+        signatures: options.signatures.into(),
         ..CoreConfig::default()
     }
 }

@@ -6,7 +6,7 @@ use oap::Hello;
 use ron_kernel::bus::Broadcast;
 use ron_kernel::queue::{Payload, QueueSender};
 use ron_kernel::{KernelHandle, Snapshot};
-use ron_transport::{Closed, GoAway, NodeId, Reader, Session, SessionLimits, Tls, Writer};
+use ron_transport::{Closed, GoAway, NodeId, NodeKey, Reader, Session, SessionLimits, Tls, Writer};
 use ron_types::Error;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -24,6 +24,8 @@ pub struct OverlayOptions {
     pub tls: Tls,
     /// The node's id.
     pub node_id: NodeId,
+    /// The key whose public half the id is: signs what the node publishes, where it does.
+    pub key: NodeKey,
     /// Where the framed plane listens; none on a node that only dials.
     pub listen: Option<SocketAddr>,
 }

@@ -6,12 +6,14 @@ mod lives;
 mod order;
 mod property;
 mod shares;
+mod signed;
 mod slow;
 
 use bytes::Bytes;
 
 use super::*;
 use crate::CHUNK_BYTES;
+use crate::seal::{SIGNATURE_BYTES, SignedText};
 use crate::shell::{Delivered, DisconnectReason, SendOutcome};
 use crate::wire::{Chunk, ChunkHead, Data, Entries, Entry, Key};
 
@@ -31,6 +33,18 @@ struct World {
     shed: usize,
     /// Lanes that somebody here hears.
     heard: Vec<LaneName>,
+    /// Whose key this world signs with.
+    signer: Option<Origin>,
+    /// Signatures that were made, and that were looked at.
+    signed: usize,
+    verified: usize,
+}
+
+/// A signature of tests: whoever knows the origin can make it, and nobody in a test cheats that way.
+fn signature(origin: &Origin, text: &[u8]) -> [u8; SIGNATURE_BYTES] {
+    let mut out = [0; SIGNATURE_BYTES];
+    out[..32].copy_from_slice(blake3::keyed_hash(&origin.0, text).as_bytes());
+    out
 }
 
 impl Shell for World {
@@ -40,6 +54,16 @@ impl Shell for World {
         }
         self.sent.push((*peer, flow, Message::decode(message).expect("a core sends what decodes")));
         SendOutcome::Sent
+    }
+
+    fn sign(&mut self, text: &SignedText) -> Option<[u8; SIGNATURE_BYTES]> {
+        self.signed += 1;
+        self.signer.map(|origin| signature(&origin, text))
+    }
+
+    fn verify(&mut self, origin: &Origin, text: &SignedText, given: &[u8]) -> bool {
+        self.verified += 1;
+        signature(origin, text) == given
     }
 
     fn is_heard(&self, lane: &LaneName) -> bool {
@@ -115,7 +139,7 @@ fn key(of: u8, seq: u64) -> Key {
 }
 
 fn data(of: u8, seq: u64) -> Body {
-    Body::Data(Data { key: key(of, seq), hops: 1, payload: Bytes::from(format!("{seq}")) })
+    Body::Data(Data { key: key(of, seq), hops: 1, seal: None, payload: Bytes::from(format!("{seq}")) })
 }
 
 fn digest(of: u8, first: u64, last: u64) -> Body {
@@ -126,7 +150,7 @@ fn digest(of: u8, first: u64, last: u64) -> Body {
 /// The parts of a large message, as a peer would send them.
 fn parts(key: Key, payload: &[u8]) -> (ChunkHead, Vec<Chunk>) {
     let hashes: Vec<u8> = payload.chunks(CHUNK_BYTES).flat_map(|chunk| *blake3::hash(chunk).as_bytes()).collect();
-    let head = ChunkHead { key, hops: 1, size: payload.len() as u32, hashes: Bytes::from(hashes) };
+    let head = ChunkHead { key, hops: 1, seal: None, size: payload.len() as u32, hashes: Bytes::from(hashes) };
     let chunk =
         |(index, content): (usize, &[u8])| Chunk { key, index: index as u16, bytes: Bytes::copy_from_slice(content) };
     (head, payload.chunks(CHUNK_BYTES).enumerate().map(chunk).collect())

@@ -7,13 +7,14 @@ use bytes::Bytes;
 use crate::lane::Lane;
 use crate::lane::push::{retry_at, send_data};
 use crate::link::Half;
-use crate::names::{Micros, Peer};
+use crate::names::{self, Micros, Peer};
 use crate::origin::{Claim, LeftOut, Waiting};
 use crate::peers::Session;
 use crate::ring::{Chunked, Stored};
 use crate::shell::{Misbehaviour, SendOutcome, Shell};
 use crate::turn::{Shared, Turn};
-use crate::wire::{self, Body, Chunk, ChunkHead, HASH_BYTES};
+use crate::seal::SEAL_BYTES_MAX;
+use crate::wire::{self, Body, Chunk, ChunkHead, HASH_BYTES, Key};
 
 /// A message that is not whole yet.
 #[derive(Debug)]
@@ -41,7 +42,7 @@ pub(crate) struct Partial {
 
 /// What a partial message costs beside its chunks.
 pub(crate) const PARTIAL_OVERHEAD_BYTES: usize =
-    2 * std::mem::size_of::<Partial>() + crate::CHUNKS_MAX * (2 * HASH_BYTES + 32 + 160) + 256;
+    2 * std::mem::size_of::<Partial>() + crate::CHUNKS_MAX * (2 * HASH_BYTES + 32 + 160) + SEAL_BYTES_MAX + 256;
 
 impl Partial {
     /// Gives its room back.
@@ -92,8 +93,12 @@ impl Lane {
         session: Session,
         head: ChunkHead,
     ) -> Result<(), Misbehaviour> {
+        let Key { origin, epoch, seq } = head.key;
+        if self.asks_for_proof(turn.shared, &head.key) {
+            let leaf = || names::leaf_of_chunks(&origin, epoch, &self.name, seq, &head.hashes);
+            turn.check_seal(session, &origin, head.seal.as_ref(), leaf)?;
+        }
         let Some(at) = self.admit(turn, session, &head.key)? else { return Ok(()) };
-        let (epoch, seq) = (head.key.epoch, head.key.seq);
         let timeout = turn.shared.config.answer_timeout;
         let claim = Claim { session, epoch, first: seq, last: seq };
         // Whatever happens to this sender, somebody is asked for the rest in time.
@@ -125,6 +130,9 @@ impl Lane {
         // The hashes outlive the buffer they were read into.
         let hashes = Bytes::copy_from_slice(&head.hashes);
         let head = ChunkHead { hashes, hops: hops.saturating_add(1), ..head };
+        let encoded = self.encode(Body::ChunkHead(head.clone()));
+        // The encoded head has the seal, and nobody looks at it here again.
+        let head = ChunkHead { seal: None, ..head };
         let push = self.is_pushed_on(at, session, epoch, seq);
         self.partials.push(Partial {
             origin: at,
@@ -132,7 +140,7 @@ impl Lane {
             seq,
             hops,
             push,
-            encoded: self.encode(Body::ChunkHead(head.clone())),
+            encoded,
             chunks: vec![None; head.chunks()],
             chunk_head: 0,
             missing: head.chunks(),

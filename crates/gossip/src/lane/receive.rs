@@ -1,14 +1,15 @@
 //! Data that comes in: taken once, in the order of its origin.
 
 use crate::CONTROL_FLOW;
+use crate::config::Signatures;
 use crate::lane::repair::Source;
 use crate::lane::{Lane, Next};
-use crate::names::Micros;
+use crate::names::{self, Micros};
 use crate::origin::{Claim, Waiting};
 use crate::peers::Session;
 use crate::ring::Stored;
 use crate::shell::{Misbehaviour, SendOutcome, Shell};
-use crate::turn::Turn;
+use crate::turn::{Shared, Turn};
 use crate::wire::{self, Body, Data, Key, Message};
 
 /// A copy of what was asked for within this time is the answer, not a needless push.
@@ -97,14 +98,32 @@ impl Lane {
     }
 
     fn on_data<S: Shell>(&mut self, turn: &mut Turn<'_, S>, session: Session, data: &Data) -> Result<(), Misbehaviour> {
-        let Some(at) = self.admit(turn, session, &data.key)? else { return Ok(()) };
+        let Data { key, seal, payload, .. } = data;
+        let Key { origin, epoch, seq } = key;
+        if self.asks_for_proof(turn.shared, key) {
+            turn.check_seal(session, origin, seal.as_ref(), || names::leaf(origin, *epoch, &self.name, *seq, payload))?;
+        }
+        let Some(at) = self.admit(turn, session, key)? else { return Ok(()) };
         let hops = data.hops.clamp(1, turn.shared.config.hops_max.max(1));
-        let push = self.is_pushed_on(at, session, data.key.epoch, data.key.seq);
+        let push = self.is_pushed_on(at, session, *epoch, *seq);
         // Copied out of the read buffer, which a small slice would keep alive, and encoded for the next link in one go.
-        let (message, head) = wire::encode_data(&self.name, &data.key, hops.saturating_add(1), &data.payload);
+        let (message, head) = wire::encode_data(&self.name, key, hops.saturating_add(1), seal.as_ref(), payload);
         let stored = Stored::Whole { message, head };
-        self.take(turn, at, data.key.seq, Waiting { stored, hops, from: session, push });
+        self.take(turn, at, *seq, Waiting { stored, hops, from: session, push });
         Ok(())
+    }
+
+    /// Whether a message's signature is worth a look: this node looks at signatures, and the message would change
+    /// something here. A copy would not; what came back would, if it is of a later life of this node.
+    pub(super) fn asks_for_proof(&self, shared: &Shared, key: &Key) -> bool {
+        if shared.config.signatures == Signatures::Off {
+            return false;
+        }
+        if key.origin == shared.me {
+            return key.epoch > shared.epoch;
+        }
+        let known = self.origins.look_up(&key.origin);
+        known.is_none_or(|origin| key.epoch > origin.epoch || (key.epoch == origin.epoch && !origin.knows(key.seq)))
     }
 
     /// The origin of a message that is new here, brought to its epoch; nothing if the message is a copy. Asked before

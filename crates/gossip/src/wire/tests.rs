@@ -11,7 +11,8 @@ fn lane() -> LaneName {
 fn the_largest_message_has_the_largest_size() {
     let lane = LaneName::new(&"x".repeat(LANE_NAME_BYTES_MAX)).unwrap();
     let payload = vec![0; CHUNK_BYTES];
-    let (data, _) = encode_data(&lane, &key(1), 1, &payload);
+    let mut seal = Bytes::from(vec![6; SEAL_BYTES_MAX]);
+    let (data, _) = encode_data(&lane, &key(1), 1, Some(&Seal::decode(&mut seal).unwrap()), &payload);
     let (chunk, _) = encode_chunk(&lane, &key(1), 0, &payload);
     assert_eq!(data.len().max(chunk.len()), ENCODED_BYTES_MAX);
 }
@@ -65,18 +66,29 @@ fn any_want() -> impl Strategy<Value = Want> {
     })
 }
 
+fn any_seal() -> impl Strategy<Value = Option<Seal>> {
+    let seal = |(depth, byte): (u8, u8)| {
+        let mut bytes = vec![byte; SEAL_BYTES_MAX];
+        (bytes[0], bytes[1]) = (depth, byte % (1 << depth));
+        Seal::decode(&mut Bytes::from(bytes)).unwrap()
+    };
+    proptest::option::of((0..=6u8, any::<u8>()).prop_map(seal))
+}
+
 fn any_head() -> impl Strategy<Value = ChunkHead> {
-    (any_key(), any::<u8>(), CHUNK_BYTES as u32 + 1..=MESSAGE_BYTES_MAX as u32).prop_map(|(key, hops, size)| {
+    let size = CHUNK_BYTES as u32 + 1..=MESSAGE_BYTES_MAX as u32;
+    (any_key(), any::<u8>(), any_seal(), size).prop_map(|(key, hops, seal, size)| {
         let hashes = Bytes::from(vec![3; (size as usize).div_ceil(CHUNK_BYTES) * HASH_BYTES]);
-        ChunkHead { key, hops, size, hashes }
+        ChunkHead { key, hops, seal, size, hashes }
     })
 }
 
 fn any_body() -> impl Strategy<Value = Body> {
     prop_oneof![
-        (any_key(), any::<u8>(), any_content()).prop_map(|(key, hops, payload)| Body::Data(Data {
+        (any_key(), any::<u8>(), any_seal(), any_content()).prop_map(|(key, hops, seal, payload)| Body::Data(Data {
             key,
             hops,
+            seal,
             payload
         })),
         any_head().prop_map(Body::ChunkHead),
@@ -111,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_decoded_is_encoded(kind in 0..14u8, rest in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn what_is_decoded_is_encoded(kind in 0..16u8, rest in proptest::collection::vec(any::<u8>(), 0..300)) {
         let bytes = raw(kind, &rest);
         if let Ok(message) = Message::decode(bytes.clone()) {
             prop_assert_eq!(message.encode(), bytes);
@@ -130,9 +142,10 @@ proptest! {
 #[test]
 fn the_ring_encodes_as_the_message_does() {
     let payload = Bytes::from_static(b"content");
-    let (bytes, head) = encode_data(&lane(), &key(3), 4, &payload);
+    let (bytes, head) = encode_data(&lane(), &key(3), 4, None, &payload);
     assert_eq!(&bytes[head..], b"content");
-    assert_eq!(bytes, Message { lane: lane(), body: Body::Data(Data { key: key(3), hops: 4, payload }) }.encode());
+    let body = Body::Data(Data { key: key(3), hops: 4, seal: None, payload });
+    assert_eq!(bytes, Message { lane: lane(), body }.encode());
     let content = Bytes::from_static(b"chunk");
     let (bytes, head) = encode_chunk(&lane(), &key(3), 2, &content);
     assert_eq!(&bytes[head..], b"chunk");
@@ -184,7 +197,7 @@ fn bounds_hold_for_every_number_and_list() {
     reject(raw(9, &[0; 9]), WireError::TooLong);
     reject(raw(11, &[0]), WireError::TooLong);
     reject(raw(12, &[0]), WireError::TooLong);
-    reject(raw(13, &[]), WireError::UnknownKind(13));
+    reject(raw(15, &[]), WireError::UnknownKind(15));
 }
 
 #[test]

@@ -57,7 +57,7 @@ pub struct Oap {
     /// Where it listens; port 0 takes a free one.
     #[schemars(extend("x-setting" = restarts("oap", ValueKind::Address).flag("--oap")))]
     pub addr: SocketAddr,
-    /// The largest frame that is read. Nodes have no session with each other below 65,706 bytes; clients do.
+    /// The largest frame that is read. Nodes have no session with each other below 65,963 bytes; clients do.
     #[schemars(extend("x-setting" = live(size(KIB, limits::FRAME_BYTES_MAX))))]
     pub max_frame_bytes: Size,
 }

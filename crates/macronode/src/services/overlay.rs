@@ -72,7 +72,8 @@ impl Service for Overlay {
         let live = node.config.derive(|config| config.section::<Options>().live(frame_limits(config)));
         let tls = Tls::new(node.key, options.tls_pq.into())
             .map_err(|error| Failure::new(Code::CannotStart, format!("the node's certificate: {error}")))?;
-        let fixed = OverlayOptions { tls: tls.clone(), node_id: node.key.node_id(), listen: node.oap_address };
+        let (key, node_id) = (node.key.clone(), node.key.node_id());
+        let fixed = OverlayOptions { tls: tls.clone(), node_id, key, listen: node.oap_address };
         let overlay = svc_overlay::install(node.builder, fixed, live);
         node.ports.offer(overlay.clone());
         let authority = node.authority.clone();

@@ -251,7 +251,7 @@ async fn a_node_whose_frames_hold_no_message_is_no_peer() {
     }
     assert!(pair[0].peer(&small.id).await.is_none_or(|peer| peer["state"] != "connected"));
     let mut enough = Member::new();
-    enough.configure("[oap]\nmax_frame_bytes = 65706\n");
+    enough.configure("[oap]\nmax_frame_bytes = 65963\n");
     enough.knows(&pair[0].address());
     enough.start().await;
     pair[0].wait_connected(&enough.id).await;

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_gossip::wire::Message as GossipMessage;
-use ron_gossip::{Core, LaneName, Link as LinkKind, MsgId, Origin, Peer, PublishError, SendOutcome};
+use ron_gossip::{
+    Core, LaneName, Link as LinkKind, MESSAGE_BYTES_MAX, MsgId, Origin, Peer, PublishError, SendOutcome, Signatures,
+};
 use ron_kernel::{TaskContext, TaskResult, clock};
 use ron_transport::NodeId;
 use ron_types::{Error, Kind};
@@ -87,6 +89,8 @@ struct Engine<'a> {
     started: Instant,
     tidied: Instant,
     peer_bytes_per_second: usize,
+    /// Whether own messages are signed.
+    signs: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -97,6 +101,7 @@ impl<'a> Engine<'a> {
         // Read at each start: a change of one of these restarts the service.
         let config = memory::core_config(&live.value.engine);
         let peer_bytes_per_second = live.value.engine.peer_bytes_per_second;
+        let signs = config.signatures != Signatures::Off;
         let mut seed = [0; 8];
         // Without a seed the engine's timers are merely less spread.
         let _ = getrandom::fill(&mut seed);
@@ -105,7 +110,7 @@ impl<'a> Engine<'a> {
         let started = clock::now();
         let core = Core::new(0, config, origin, next_epoch(), u64::from_le_bytes(seed));
         let (links, lanes) = (HashMap::new(), LaneTable::default());
-        let mut engine = Engine { shared, core, links, lanes, started, tidied: started, peer_bytes_per_second };
+        let mut engine = Engine { shared, core, links, lanes, started, tidied: started, peer_bytes_per_second, signs };
         for link in shared.peers.links() {
             engine.obey(Order::PeerUp(link));
         }
@@ -124,10 +129,11 @@ impl<'a> Engine<'a> {
 
     /// The same for a caller who knows the time: what one read brought comes at one moment.
     fn with_shell<T>(&mut self, call: impl FnOnce(&mut Core, &mut EngineShell<'_>) -> T) -> T {
-        let (me, counts) = (self.shared.options.node_id, &self.shared.counts);
+        let (options, counts) = (&self.shared.options, &self.shared.counts);
+        let (me, key) = (options.node_id, &options.key);
         let (links, lanes) = (&self.links, &mut self.lanes);
         let peer_bytes_per_second = self.peer_bytes_per_second;
-        let mut shell = EngineShell { me, links, lanes, counts, peer_bytes_per_second, is_publishing: false };
+        let mut shell = EngineShell { me, key, links, lanes, counts, peer_bytes_per_second, is_publishing: false };
         call(&mut self.core, &mut shell)
     }
 
@@ -215,8 +221,13 @@ impl<'a> Engine<'a> {
     /// A message that is refused without anybody to tell ends its stream: a publisher must not take it for published.
     fn publish_all(&mut self, lane: LaneName, stream: &PublishStream, messages: Vec<StreamMessage>) {
         let (mut refusal, now) = (stream.refusal(), self.now());
+        let mut signed = self.publish_signed(now, &lane, refusal.is_none(), &messages).into_iter();
         for StreamMessage { payload, outcome } in messages {
-            let published = refusal.clone().map_or_else(|| self.publish(now, &lane, &payload), Err);
+            let published = match (refusal.clone(), signed.next()) {
+                (_, Some(published)) => published,
+                (Some(error), None) => Err(error),
+                (None, None) => self.publish(now, &lane, &payload),
+            };
             match (outcome, published) {
                 (Some(tell), published) => {
                     tell(published.map(|published| self.words_of(&lane, &payload, &published)));
@@ -230,11 +241,42 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Where this node signs, the messages of a stream that came together share signatures; nothing where it does not,
+    /// or where the stream has ended.
+    fn publish_signed(
+        &mut self,
+        now: u64,
+        lane: &LaneName,
+        is_open: bool,
+        messages: &[StreamMessage],
+    ) -> Vec<Result<ron_gossip::Published, Error>> {
+        if !self.signs || !is_open {
+            return Vec::new();
+        }
+        // What comes after a refused message must not be published. One that is too large is therefore left to be
+        // refused alone, with the rest; of any other refusal the rest of the batch is told as well.
+        let payloads = messages.iter().map(|message| &message.payload);
+        let payloads: Vec<Bytes> = payloads.take_while(|it| it.len() <= MESSAGE_BYTES_MAX).cloned().collect();
+        let published = self.with_shell(|core, shell| {
+            shell.is_publishing = true;
+            core.publish_batch(now, lane, &payloads, shell)
+        });
+        published.into_iter().map(|published| self.settle(published)).collect()
+    }
+
     fn publish(&mut self, now: u64, lane: &LaneName, payload: &Bytes) -> Result<ron_gossip::Published, Error> {
         let published = self.with_shell(|core, shell| {
             shell.is_publishing = true;
             core.publish(now, lane, payload, shell)
         });
+        self.settle(published)
+    }
+
+    /// Counts the peers that were busy with a publication.
+    fn settle(
+        &self,
+        published: Result<ron_gossip::Published, PublishError>,
+    ) -> Result<ron_gossip::Published, Error> {
         let published = published.map_err(refusal)?;
         for (peer, outcome) in published.outcomes.iter() {
             if let (SendOutcome::Busy { .. }, Some(link)) = (outcome, self.links.get(&peer)) {

@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use oap::{AppId, Frame};
-use ron_gossip::{CONTROL_FLOW, Delivered, DisconnectReason, LaneName, Origin, Peer, SendOutcome, Shell};
+use ron_gossip::{
+    CONTROL_FLOW, Delivered, DisconnectReason, LaneName, Origin, Peer, SIGNATURE_BYTES, SendOutcome, Shell, SignedText,
+};
 use ron_kernel::clock;
-use ron_transport::{NodeId, PushError};
+use ron_transport::{NodeId, NodeKey, PushError};
 
 use super::lane_table::LaneTable;
 use crate::metrics::Counts;
@@ -23,6 +25,7 @@ const PEER_BYTES_PER_MS: usize = 12_500;
 /// The node around one core, for one call.
 pub(super) struct EngineShell<'a> {
     pub me: NodeId,
+    pub key: &'a NodeKey,
     pub links: &'a HashMap<Peer, Arc<Link>>,
     pub lanes: &'a mut LaneTable,
     pub counts: &'a Counts,
@@ -66,6 +69,14 @@ impl Shell for EngineShell<'_> {
             }
             wait.as_millis() as u32
         })
+    }
+
+    fn sign(&mut self, text: &SignedText) -> Option<[u8; SIGNATURE_BYTES]> {
+        Some(self.key.sign(text))
+    }
+
+    fn verify(&mut self, origin: &Origin, text: &SignedText, signature: &[u8]) -> bool {
+        NodeId::from_bytes(origin.0).verifies(text, signature)
     }
 
     fn is_heard(&self, lane: &LaneName) -> bool {

@@ -27,11 +27,11 @@ fn random_body(rng: &mut Rng, seq: u64) -> Body {
     let key = Key { origin: origin(rng.below(60) as u8), epoch: EPOCH + 1 + rng.below(2) as u64, seq };
     let entry = Entry { origin: key.origin, epoch: key.epoch, first: seq, last: seq + rng.below(1000) as u64 };
     match rng.below(8) {
-        0..4 => Body::Data(Data { key, hops: 1, payload: Bytes::from(vec![1; rng.below(3000)]) }),
+        0..4 => Body::Data(Data { key, hops: 1, seal: None, payload: Bytes::from(vec![1; rng.below(3000)]) }),
         4 => {
             let size = (CHUNK_BYTES + 1 + rng.below(500_000)) as u32;
             let hashes = vec![0; (size as usize).div_ceil(CHUNK_BYTES) * 32];
-            Body::ChunkHead(ChunkHead { key, hops: 1, size, hashes: Bytes::from(hashes) })
+            Body::ChunkHead(ChunkHead { key, hops: 1, seal: None, size, hashes: Bytes::from(hashes) })
         }
         5 => Body::Digest { no_push: rng.below(2) == 0, entries: Entries::pack([entry; 5]) },
         6 => Body::Pull(Want { origin: key.origin, epoch: key.epoch, from: 1, to: SEQ_MAX, chunk: 0 }),
@@ -136,9 +136,9 @@ fn huge_numbers_change_nothing() {
     let (mut core, mut world) = core_with(CoreConfig::default(), 2);
     core.hear(0, peer(1), data(9, 1), &mut world).unwrap();
     let ahead = Key { origin: origin(9), epoch: EPOCH + 25 * 3600 * 1000, seq: 1 };
-    let far = Body::Data(Data { key: ahead, hops: 255, payload: Bytes::new() });
+    let far = Body::Data(Data { key: ahead, hops: 255, seal: None, payload: Bytes::new() });
     assert_eq!(core.hear(0, peer(1), far, &mut world), Err(Misbehaviour::EpochAhead));
-    let zero = Body::Data(Data { key: Key { epoch: 0, ..ahead }, hops: 1, payload: Bytes::new() });
+    let zero = Body::Data(Data { key: Key { epoch: 0, ..ahead }, hops: 1, seal: None, payload: Bytes::new() });
     core.hear(0, peer(1), zero, &mut world).unwrap();
     core.hear(0, peer(1), digest(9, SEQ_MAX, SEQ_MAX), &mut world).unwrap();
     core.hear(0, peer(1), Body::Credit { consumed: u64::MAX }, &mut world).unwrap();
@@ -153,7 +153,7 @@ fn huge_numbers_change_nothing() {
 fn false_chunks_cost_the_session() {
     let (mut core, mut world) = core_with(CoreConfig::default(), 2);
     let hashes = Bytes::from(vec![0; CHUNKS_MAX * 32]);
-    let head = ChunkHead { key: key(9, 1), hops: 1, size: MESSAGE_BYTES_MAX as u32, hashes };
+    let head = ChunkHead { key: key(9, 1), hops: 1, seal: None, size: MESSAGE_BYTES_MAX as u32, hashes };
     core.hear(0, peer(1), Body::ChunkHead(head), &mut world).unwrap();
     let chunk = Chunk { key: key(9, 1), index: 0, bytes: Bytes::from(vec![1; CHUNK_BYTES]) };
     for _ in 0..4 {

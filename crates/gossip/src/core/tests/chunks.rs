@@ -85,7 +85,7 @@ fn a_message_in_chunks_that_waits_already_is_not_taken_again() {
 fn an_order_that_begins_later_leaves_nothing_behind() {
     let (mut core, mut world) = core_with(CoreConfig::default(), 2);
     let old = |seq| Key { origin: origin(9), epoch: EPOCH - 9, seq };
-    let message = |seq| Body::Data(Data { key: old(seq), hops: 1, payload: Bytes::from_static(b"old") });
+    let message = |seq| Body::Data(Data { key: old(seq), hops: 1, seal: None, payload: Bytes::from_static(b"old") });
     let entry = Entry { origin: origin(9), epoch: EPOCH - 9, first: 50, last: 51 };
     core.hear(0, peer(1), Body::Summary { reply: false, entries: Entries::pack([entry]) }, &mut world).unwrap();
     core.wait_until(100 * MS, &mut world);

@@ -6,7 +6,7 @@ const HOUR_MS: u64 = 3600 * 1000;
 const HOUR: Micros = HOUR_MS * MS;
 
 fn message(of: u8, epoch: u64, seq: u64) -> Body {
-    Body::Data(Data { key: Key { origin: origin(of), epoch, seq }, hops: 1, payload: Bytes::new() })
+    Body::Data(Data { key: Key { origin: origin(of), epoch, seq }, hops: 1, seal: None, payload: Bytes::new() })
 }
 
 #[test]

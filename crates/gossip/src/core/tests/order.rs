@@ -117,7 +117,7 @@ fn a_new_life_of_an_origin_is_told_and_the_old_one_is_over() {
     let (mut core, mut world) = core_with(CoreConfig::default(), 2);
     core.hear(0, peer(1), data(9, 1), &mut world).unwrap();
     let second = Key { origin: origin(9), epoch: EPOCH + 2, seq: 1 };
-    let again = Data { key: second, hops: 1, payload: Bytes::from_static(b"anew") };
+    let again = Data { key: second, hops: 1, seal: None, payload: Bytes::from_static(b"anew") };
     core.hear(0, peer(1), Body::Data(again), &mut world).unwrap();
     core.hear(0, peer(1), data(9, 2), &mut world).unwrap();
     assert_eq!((world.seqs(), &world.epochs[..]), (vec![1, 1], &[EPOCH + 2][..]));
@@ -149,7 +149,7 @@ fn summaries(bodies: &[Body]) -> Vec<Entry> {
 fn who_goes_on_with_a_life_that_is_over_is_told_so_now_and_then() {
     let (mut core, mut world) = core_with(CoreConfig::default(), 9);
     let known = Key { origin: origin(9), epoch: EPOCH + 5000, seq: 1 };
-    let message = Body::Data(Data { key: known, hops: 1, payload: Bytes::new() });
+    let message = Body::Data(Data { key: known, hops: 1, seal: None, payload: Bytes::new() });
     core.hear(0, peer(1), message, &mut world).unwrap();
     world.sent.clear();
     let entry = Entry { origin: origin(9), epoch: EPOCH + 5000, first: 1, last: 1 };
@@ -171,7 +171,7 @@ fn a_clock_that_went_back_silences_nobody_even_if_its_past_is_held_nowhere() {
     let (mut far, mut there) = (Core::new(0, config, origin(1), EPOCH, 2), World::default());
     [2, 3, 0xee].iter().for_each(|number| assert!(far.peer_up(0, peer(*number), &mut there)));
     let past = Key { origin: origin(0xee), epoch: EPOCH + 5000, seq: 1 };
-    let message = |key| Body::Data(Data { key, hops: 1, payload: Bytes::new() });
+    let message = |key| Body::Data(Data { key, hops: 1, seal: None, payload: Bytes::new() });
     far.hear(0, peer(2), message(past), &mut there).unwrap();
     far.hear(0, peer(2), data(9, 1), &mut there).unwrap();
     assert_eq!(far.replay(&lane(), &origin(0xee), 1).count(), 0);
@@ -244,7 +244,7 @@ fn a_joiner_begins_with_what_is_held_and_is_told_no_gap() {
     let want = Want { origin: origin(9), epoch: EPOCH - 9, from: 50, to: 51, chunk: 0 };
     assert_eq!(world.take(peer(1)), [Body::Pull(want)]);
     for seq in [50, 51] {
-        let data = Data { key: old(seq), hops: 1, payload: Bytes::new() };
+        let data = Data { key: old(seq), hops: 1, seal: None, payload: Bytes::new() };
         core.hear(100 * MS, peer(1), Body::Data(data), &mut world).unwrap();
     }
     assert_eq!((world.seqs(), world.gaps.len()), (vec![50, 51], 0));

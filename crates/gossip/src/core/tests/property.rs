@@ -56,7 +56,7 @@ fn body() -> impl Strategy<Value = Body> {
         let want = Want { origin: key.origin, epoch: key.epoch, from: key.seq, to: key.seq + more, chunk: 0 };
         let (head, chunks) = parts(key, &large(version));
         match kind {
-            0..3 => Body::Data(Data { key, hops: 1, payload: Bytes::from(format!("{version}")) }),
+            0..3 => Body::Data(Data { key, hops: 1, seal: None, payload: Bytes::from(format!("{version}")) }),
             3 => Body::ChunkHead(head),
             4..7 => Body::Chunk(chunks[(more % 2) as usize].clone()),
             7 => Body::Summary { reply: version, entries: Entries::pack([entry]) },

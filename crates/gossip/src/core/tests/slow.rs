@@ -98,7 +98,7 @@ fn consumed_data_gives_credit_back() {
     let (mut core, mut world) = core_with(CoreConfig::default(), 1);
     for seq in 1..=10 {
         let payload = Bytes::from(vec![0; 60_000]);
-        let body = Body::Data(Data { key: key(9, seq), hops: 1, payload });
+        let body = Body::Data(Data { key: key(9, seq), hops: 1, seal: None, payload });
         core.hear(0, peer(1), body, &mut world).unwrap();
     }
     let credits = world.sent.iter().filter(|(_, flow, message)| {
