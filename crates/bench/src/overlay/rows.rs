@@ -288,6 +288,7 @@ mod tests {
             ("through a node, 64 KiB", Some(false)),
             ("sessions begun, hybrid post-quantum", Some(false)),
             ("durable send over OAP/1, 64 in flight", Some(true)),
+            ("durable send over OAP/1, 64 in flight, one request a message", Some(false)),
             ("durable send over OAP/1, 8 batches of 64 in flight", Some(false)),
             ("durable send over OAP/1, one client", Some(true)),
             ("durable send over HTTP, one client", None),
