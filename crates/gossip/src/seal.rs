@@ -161,7 +161,13 @@ impl Verified {
 
     /// Whether a seal's signature is good; `check` is asked where that is not known. The signature is part of what is
     /// remembered: a root with another signature would be refused by those it is passed on to.
-    pub(crate) fn holds(&mut self, origin: &Origin, text: &SignedText, seal: &Seal, check: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn holds(
+        &mut self,
+        origin: &Origin,
+        text: &SignedText,
+        seal: &Seal,
+        check: impl FnOnce() -> bool,
+    ) -> bool {
         let mut hasher = blake3::Hasher::new_keyed(VERIFIED_KEY);
         hasher.update(&origin.0).update(text).update(seal.signature());
         let key = *hasher.finalize().as_bytes();

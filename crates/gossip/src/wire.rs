@@ -382,13 +382,7 @@ impl Body {
 
 /// Encodes whole data in one buffer and gives it with the length of its head: the ring keeps this one copy, hands its
 /// tail to subscribers and shares all of it with every peer.
-pub(crate) fn encode_data(
-    lane: &LaneName,
-    key: &Key,
-    hops: u8,
-    seal: Option<&Seal>,
-    payload: &[u8],
-) -> (Bytes, usize) {
+pub(crate) fn encode_data(lane: &LaneName, key: &Key, hops: u8, seal: Option<&Seal>, payload: &[u8]) -> (Bytes, usize) {
     let head = 2 + lane.as_bytes().len() + DATA_FIXED + seal_len(seal);
     let mut out = BytesMut::with_capacity(head + payload.len());
     out.put_u8(data_kind(seal));

@@ -36,6 +36,8 @@ mod restarts;
 mod settings;
 #[path = "overlay/shapes.rs"]
 mod shapes;
+#[path = "overlay/signed.rs"]
+mod signed;
 #[path = "overlay/stopped.rs"]
 mod stopped;
 #[path = "overlay/subscriber.rs"]

@@ -11,9 +11,9 @@ use crate::names::{self, Micros, Peer};
 use crate::origin::{Claim, LeftOut, Waiting};
 use crate::peers::Session;
 use crate::ring::{Chunked, Stored};
+use crate::seal::SEAL_BYTES_MAX;
 use crate::shell::{Misbehaviour, SendOutcome, Shell};
 use crate::turn::{Shared, Turn};
-use crate::seal::SEAL_BYTES_MAX;
 use crate::wire::{self, Body, Chunk, ChunkHead, HASH_BYTES, Key};
 
 /// A message that is not whole yet.

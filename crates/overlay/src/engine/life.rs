@@ -273,10 +273,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Counts the peers that were busy with a publication.
-    fn settle(
-        &self,
-        published: Result<ron_gossip::Published, PublishError>,
-    ) -> Result<ron_gossip::Published, Error> {
+    fn settle(&self, published: Result<ron_gossip::Published, PublishError>) -> Result<ron_gossip::Published, Error> {
         let published = published.map_err(refusal)?;
         for (peer, outcome) in published.outcomes.iter() {
             if let (SendOutcome::Busy { .. }, Some(link)) = (outcome, self.links.get(&peer)) {

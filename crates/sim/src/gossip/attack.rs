@@ -168,7 +168,12 @@ fn huge(lane: &LaneName, about: usize, wall_ms: u64) -> Vec<Bytes> {
     let want = |epoch, from, to| Want { origin, epoch, from, to, chunk: 63 };
     let answer = Answer { origin, epoch: wall_ms, from: 1, through: SEQ_MAX, missing_to: SEQ_MAX };
     let bodies = [
-        Body::Data(Data { key: Key { origin, epoch: u64::MAX, seq: SEQ_MAX }, hops: 255, seal: None, payload: Bytes::new() }),
+        Body::Data(Data {
+            key: Key { origin, epoch: u64::MAX, seq: SEQ_MAX },
+            hops: 255,
+            seal: None,
+            payload: Bytes::new(),
+        }),
         Body::Digest { no_push: true, entries: full(u64::MAX) },
         Body::Digest { no_push: true, entries: full(wall_ms) },
         Body::Summary { reply: true, entries: full(wall_ms) },

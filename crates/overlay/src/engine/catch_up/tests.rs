@@ -90,7 +90,12 @@ impl Rig {
         self.core.peer_up(self.now, peer, shell);
         for seq in seqs {
             let key = ron_gossip::wire::Key { origin: Origin(*other().as_bytes()), epoch, seq };
-            let body = ron_gossip::wire::Body::Data(ron_gossip::wire::Data { key, hops: 1, seal: None, payload: Bytes::new() });
+            let body = ron_gossip::wire::Body::Data(ron_gossip::wire::Data {
+                key,
+                hops: 1,
+                seal: None,
+                payload: Bytes::new(),
+            });
             let message = ron_gossip::wire::Message { lane: lane(), body };
             self.core.receive(self.now, &peer, message, shell).expect("taken");
         }
