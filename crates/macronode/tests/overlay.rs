@@ -38,6 +38,8 @@ mod settings;
 mod shapes;
 #[path = "overlay/stopped.rs"]
 mod stopped;
+#[path = "overlay/streams.rs"]
+mod streams;
 #[path = "overlay/subscriber.rs"]
 mod subscriber;
 #[path = "overlay/websocket.rs"]
