@@ -40,6 +40,8 @@ mod shapes;
 mod signed;
 #[path = "overlay/stopped.rs"]
 mod stopped;
+#[path = "overlay/streams.rs"]
+mod streams;
 #[path = "overlay/subscriber.rs"]
 mod subscriber;
 #[path = "overlay/websocket.rs"]

@@ -29,7 +29,7 @@ pub use closed::{BadHello, Closed, ConnectError, GoAway, Stage};
 pub use connect::{accept, accept_on, dial, dial_as_client, dial_on};
 pub use identity::{KeyError, NODE_ID_BYTES, NodeId, NodeKey, NotANodeId};
 pub use limits::SessionLimits;
-pub use outbox::{Outbox, PushError};
+pub use outbox::{Outbox, Place, PushError};
 pub use reader::{Heard, Reader};
 pub use session::{Direction, Remote, Session, SessionFacts};
 pub use tls::{PostQuantum, Tls, TlsError};

@@ -15,6 +15,9 @@ use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 #[cfg(all(test, shuttle))]
 mod model;
+mod place;
+
+pub use place::Place;
 
 /// Tasks that may wait for room at once; a further one asks again each time it is its turn to run.
 const WAITING_FOR_ROOM_MAX: usize = 1024;
@@ -460,6 +463,14 @@ impl State {
         }
         let (queued_bytes, queued_frames) = (self.scheduler.bytes(), self.scheduler.frames());
         self.scheduler.push_whole(flow, parts).map_err(|_| PushError::Full { queued_bytes, queued_frames })
+    }
+
+    fn keep(&mut self, bytes: usize) -> Result<(), PushError> {
+        if self.is_closed() {
+            return Err(PushError::Closed);
+        }
+        let (queued_bytes, queued_frames) = (self.scheduler.bytes(), self.scheduler.frames());
+        self.scheduler.keep(bytes).map_err(|_| PushError::Full { queued_bytes, queued_frames })
     }
 
     fn wait_for_room<T>(&mut self, context: &Context<'_>) -> Poll<T> {

@@ -54,6 +54,8 @@ pub struct Reader {
     limits: Arc<SessionLimits>,
     /// Whether frames may come compressed.
     inflates: bool,
+    /// Whether frames are held to less than was agreed on, until their sender shows who it is.
+    is_held_short: bool,
     timer: Timer,
     ended: Option<Closed>,
 }
@@ -226,13 +228,15 @@ impl From<Source> for Input {
 
 impl Reader {
     pub(crate) fn new(input: Input, outbox: Outbox, limits: Arc<SessionLimits>, inflates: bool) -> Self {
-        Reader { input, outbox, limits, inflates, timer: Timer::default(), ended: None }
+        Reader { input, outbox, limits, inflates, is_held_short: false, timer: Timer::default(), ended: None }
     }
 
     /// Changes the bound on frames that are read, from the next header on; for a side that has yet to show who it is.
-    /// Never more than was agreed on.
+    /// Never more than was agreed on. While it is less, a batch ends with each frame that has a capability: the next
+    /// one may be larger if that is known.
     pub fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         let agreed = self.outbox.frame_bytes_max();
+        self.is_held_short = frame_bytes_max < agreed;
         self.input.set_frame_bytes_max(frame_bytes_max.min(agreed));
     }
 
@@ -301,12 +305,16 @@ impl Reader {
 
     fn take_frames(&mut self, heard: &mut Vec<Heard>) -> Result<(), Closed> {
         while let Some(frame) = self.input.next_frame()? {
+            let may_introduce = self.is_held_short && !frame.cap.is_empty();
             if frame.app == AppId::CONTROL {
                 self.take_control(&frame, heard)?;
             } else if frame.has(Flags::COMP) {
                 heard.push(Heard::Frame(self.inflated(frame)?));
             } else {
                 heard.push(Heard::Frame(frame));
+            }
+            if may_introduce {
+                break;
             }
         }
         Ok(())

@@ -40,6 +40,9 @@ pub struct Scheduler {
     spares: Vec<VecDeque<Frame>>,
     bytes: usize,
     frames: usize,
+    /// Bytes and frames that have their room already and are still to come.
+    kept_bytes: usize,
+    kept_frames: usize,
 }
 
 #[derive(Debug)]
@@ -65,6 +68,8 @@ impl Scheduler {
             spares: Vec::new(),
             bytes: 0,
             frames: 0,
+            kept_bytes: 0,
+            kept_frames: 0,
         }
     }
 
@@ -88,7 +93,8 @@ impl Scheduler {
         Ok(())
     }
 
-    fn push_beyond(&mut self, flow: u64, frame: Frame) {
+    /// Puts a frame at the end of its flow, whether there is room or not: for one whose room was kept.
+    pub fn push_beyond(&mut self, flow: u64, frame: Frame) {
         let len = frame.encoded_len();
         self.bytes += len;
         self.frames += 1;
@@ -98,6 +104,23 @@ impl Scheduler {
         });
         flow.bytes += len;
         flow.queue.push_back(frame);
+    }
+
+    /// Keeps room for a frame of so many bytes, if half of all room is left to others; or if nothing else needs any.
+    pub fn keep(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        let is_alone = self.frames + self.kept_frames == 0;
+        if !is_alone && !self.is_half_free_after(1, bytes) {
+            return Err(NoRoom);
+        }
+        self.kept_bytes += bytes;
+        self.kept_frames += 1;
+        Ok(())
+    }
+
+    /// The room that was kept for a frame of so many bytes is everybody's again.
+    pub fn give_back(&mut self, bytes: usize) {
+        self.kept_bytes = self.kept_bytes.saturating_sub(bytes);
+        self.kept_frames = self.kept_frames.saturating_sub(1);
     }
 
     /// Puts a control frame at the end of the control frames.
@@ -124,12 +147,14 @@ impl Scheduler {
     /// Whether so many frames of so many bytes together would fit now.
     pub fn has_room_for_all(&self, frames: usize, bytes: usize) -> bool {
         let fits = |held: usize, more: usize, max: usize| more <= max.saturating_sub(held);
-        fits(self.frames, frames, self.bounds.frames_max) && fits(self.bytes, bytes, self.bounds.bytes_max)
+        fits(self.frames + self.kept_frames, frames, self.bounds.frames_max)
+            && fits(self.bytes + self.kept_bytes, bytes, self.bounds.bytes_max)
     }
 
     /// Whether they would leave half of the room to others.
     pub fn is_half_free_after(&self, frames: usize, bytes: usize) -> bool {
-        self.frames + frames <= self.bounds.frames_max / 2 && self.bytes + bytes <= self.bounds.bytes_max / 2
+        let (frames, bytes) = (self.frames + self.kept_frames + frames, self.bytes + self.kept_bytes + bytes);
+        frames <= self.bounds.frames_max / 2 && bytes <= self.bounds.bytes_max / 2
     }
 
     /// Moves frames into `batch`: all control frames, then frames of the flows in turn until at least `bytes` are out.
@@ -293,7 +318,8 @@ impl Scheduler {
     /// Gives memory back; for a session that has gone quiet.
     pub fn shrink(&mut self) {
         if self.is_empty() {
-            *self = Scheduler::new(self.bounds);
+            let Scheduler { kept_bytes, kept_frames, .. } = *self;
+            *self = Scheduler { kept_bytes, kept_frames, ..Scheduler::new(self.bounds) };
         }
     }
 

@@ -2,25 +2,28 @@
 //!
 //! A stream opens with JSON that says what it is: `{"publish":LANE}` or `{"subscribe":LANE,"from":[...],"own":bool}`.
 
+mod publishing;
+mod stream_writer;
+
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::future::BoxFuture;
-use oap::{AppId, Flags, Frame, status};
-use ron_auth::{Authority, Identified, Subject};
-use ron_kernel::{Deadline, retry};
+use oap::{AppId, Flags, Frame};
+use ron_auth::{Authority, Identified};
 use ron_transport::{NodeId, Outbox};
 use ron_types::limits::overlay::STARTING_POINTS_MAX;
 use ron_types::{Error, Kind};
 use serde::Deserialize;
-use std::time::Duration;
 use svc_overlay::capabilities::{PUBLISH, SUBSCRIBE};
 use svc_overlay::words::{Item, Message, Published};
-use svc_overlay::{LaneName, Made, Overlay, PublishStream, SHARED_BYTES_MIN, StreamMessage, Subscriber, check_lane};
+use svc_overlay::{LaneName, Made, Overlay, SHARED_BYTES_MIN, Subscriber, check_lane};
 use tokio::sync::oneshot;
 
+use self::publishing::{Publishing, accepted};
+use self::stream_writer::{OpenGuard, StreamWriter};
 use super::{Answer, Caller, FrameStream, FrameSurface, Reply, Stream};
 use crate::admission::Waiting;
 
@@ -37,10 +40,6 @@ mod kind {
 const MESSAGE_HEAD_BYTES: usize = 1 + 32 + 8 + 8 + 1;
 /// Largest opening payload.
 const OPENING_BYTES_MAX: usize = 64 * 1024;
-/// Time in which an engine must have taken messages, or the stream ends.
-const HAND_OVER_TIME: Duration = Duration::from_secs(2);
-/// Wait before messages that an engine had no room for are offered again.
-const RETRY_WAIT: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(2));
 
 /// The lanes' surface.
 struct Lanes {
@@ -93,7 +92,7 @@ impl FrameSurface for Lanes {
         let (overlay, authority) = (self.overlay.clone(), self.authority.clone());
         Answer::begin(async move {
             let published = publish_one(&overlay, &authority, &bearer, request.payload).await;
-            published.map_or_else(Reply::from, |published| accepted(&published))
+            published.map_or_else(Reply::from, |published| accepted(&published, usize::MAX))
         })
         .holding(admission)
     }
@@ -162,19 +161,16 @@ async fn open(
         Purpose::Publish(lane) => {
             let subject = authority.allows(&bearer, PUBLISH, lane.as_str(), None)?;
             check_lane(&lane)?;
-            let (corr, taken) = (first.corr, Vec::new());
-            let (stream, refused) = PublishStream::new();
-            let refused = Some(refused);
-            Ok(Box::new(Publishing { overlay, authority, bearer, subject, lane, corr, outbox, stream, refused, taken }))
+            Ok(Box::new(Publishing::new(overlay, authority, (bearer, subject), lane, (first.corr, outbox))))
         }
         Purpose::Subscribe { lane, from, own } => {
             authority.allows(&bearer, SUBSCRIBE, lane.as_str(), None)?;
-            let (stream, (over, ended)) = (Arc::new(()), oneshot::channel());
+            let ((writer, open), (over, ended)) = (StreamWriter::new(first.corr, outbox), oneshot::channel());
             let right = Right { authority, bearer, lane };
-            let mut subscriber = FrameSubscriber::new(first.corr, outbox, &stream, right, over);
+            let mut subscriber = FrameSubscriber::new(writer, right, over);
             subscriber.push(ready(&overlay), Bytes::new());
             overlay.subscribe_with(lane, from, own, Box::new(subscriber)).await?;
-            Ok(Box::new(Hearing { _stream: stream, ended: Some(ended) }))
+            Ok(Box::new(Hearing { _open: open, ended: Some(ended) }))
         }
     }
 }
@@ -210,96 +206,10 @@ fn schema(detail: &str) -> Error {
     Error::new(Kind::Schema, detail.to_owned())
 }
 
-/// The outcome of a message, in the words of the HTTP surface.
-fn accepted(published: &Published) -> Reply {
-    let peers = published.peers.iter().map(|peer| {
-        let mut row = serde_json::json!({"node_id": peer.node_id.to_string(), "outcome": peer.outcome.as_str()});
-        if let svc_overlay::words::Outcome::Busy { retry_after } = peer.outcome {
-            row["retry_after_ms"] = (retry_after.as_millis() as u64).into();
-        }
-        row
-    });
-    let body = serde_json::json!({
-        "msg_id": published.msg_id.to_string(),
-        "origin": published.origin.to_string(),
-        "epoch": published.epoch,
-        "seq": published.seq,
-        "peers": peers.collect::<Vec<_>>(),
-    });
-    Reply { code: status::ACCEPTED, payload: Bytes::from(body.to_string()) }
-}
-
-/// A stream of messages on one lane.
-struct Publishing {
-    overlay: Overlay,
-    authority: Authority,
-    bearer: Identified,
-    subject: Arc<Subject>,
-    lane: LaneName,
-    corr: u64,
-    outbox: Outbox,
-    stream: PublishStream,
-    /// Resolves when the engine refuses a message; taken by whoever watches for that.
-    refused: Option<oneshot::Receiver<Error>>,
-    /// Messages of this read, not handed on yet.
-    taken: Vec<StreamMessage>,
-}
-
-impl FrameStream for Publishing {
-    fn take(&mut self, frame: Frame) -> Result<(), Reply> {
-        let wants_outcome = frame.has(Flags::ACK_REQ);
-        let outcome = wants_outcome.then(|| {
-            let (outbox, corr) = (self.outbox.clone(), self.corr);
-            let tell: svc_overlay::OutcomeCallback = Box::new(move |published| {
-                let reply = published.map_or_else(Reply::from, |published| accepted(&published));
-                // A publisher that does not read its outcomes loses them, not its messages.
-                let _ = outbox.push(corr, Frame::partial_response(AppId::LANES, corr, reply.code, reply.payload));
-            });
-            tell
-        });
-        self.taken.push(StreamMessage { payload: frame.payload, outcome });
-        Ok(())
-    }
-
-    /// The right is looked at once for each read: a token that was revoked or ran out ends the stream.
-    fn flush(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
-        Box::pin(async move {
-            if self.taken.is_empty() {
-                return Ok(());
-            }
-            self.authority.allows(&self.bearer, PUBLISH, self.lane.as_str(), None)?;
-            let mut messages = std::mem::take(&mut self.taken);
-            let by = Deadline::after(HAND_OVER_TIME);
-            loop {
-                match self.overlay.publish_stream(&self.subject.name, self.lane, &self.stream, messages) {
-                    Ok(()) => return Ok(()),
-                    Err((back, error)) if error.kind == Kind::Busy && !by.has_passed() => messages = back,
-                    Err((_, error)) => return Err(Reply::from(error)),
-                }
-                tokio::time::sleep(retry::jitter(RETRY_WAIT.0, RETRY_WAIT.1)).await;
-            }
-        })
-    }
-
-    /// The answer to the end of a stream says that all of it was published, so the engine must have got to it.
-    fn finish(&mut self) -> BoxFuture<'_, Result<(), Reply>> {
-        Box::pin(async move {
-            self.flush().await?;
-            self.overlay.settle(&self.lane).await?;
-            self.stream.refusal().map_or(Ok(()), |error| Err(Reply::from(error)))
-        })
-    }
-
-    fn ended(&mut self) -> Option<BoxFuture<'static, Option<Reply>>> {
-        let refused = self.refused.take()?;
-        Some(Box::pin(async move { refused.await.ok().map(Reply::from) }))
-    }
-}
-
 /// A subscription's own stream: nothing is sent on it after its opening, and its end is the subscription's.
 struct Hearing {
     /// Held for its drop.
-    _stream: Arc<()>,
+    _open: OpenGuard,
     /// Resolves when the node ends the subscription.
     ended: Option<oneshot::Receiver<Reply>>,
 }
@@ -330,10 +240,7 @@ impl Right {
 
 /// A client that hears a lane: events go straight into the outbox of its session.
 struct FrameSubscriber {
-    corr: u64,
-    outbox: Outbox,
-    /// Lives as long as the client's stream is open.
-    stream: Weak<()>,
+    writer: Arc<StreamWriter>,
     right: Right,
     /// Told why nothing more is heard, where the node ends it.
     over: Option<oneshot::Sender<Reply>>,
@@ -346,13 +253,12 @@ struct FrameSubscriber {
 }
 
 impl FrameSubscriber {
-    fn new(corr: u64, outbox: Outbox, stream: &Arc<()>, right: Right, over: oneshot::Sender<Reply>) -> Self {
-        let (stream, waiting) = (Arc::downgrade(stream), VecDeque::new());
-        FrameSubscriber { corr, outbox, stream, right, over: Some(over), waiting, waiting_events: 0, dropped: 0 }
+    fn new(writer: Arc<StreamWriter>, right: Right, over: oneshot::Sender<Reply>) -> Self {
+        FrameSubscriber { writer, right, over: Some(over), waiting: VecDeque::new(), waiting_events: 0, dropped: 0 }
     }
 
     fn part_bytes_max(&self) -> usize {
-        self.outbox.frame_bytes_max() - oap::HEADER_BYTES
+        self.writer.outbox().frame_bytes_max() - oap::HEADER_BYTES
     }
 
     /// An event that is larger than a frame goes out in parts: the first has START, the last END.
@@ -360,7 +266,7 @@ impl FrameSubscriber {
         let part_bytes_max = self.part_bytes_max();
         self.waiting_events += 1;
         if head.len() + body.len() <= part_bytes_max {
-            return self.waiting.push_back(event(self.corr, head, body));
+            return self.waiting.push_back(event(self.writer.corr(), head, body));
         }
         let mut flags = Flags::EVENT | Flags::START;
         while !(head.is_empty() && body.is_empty()) {
@@ -369,25 +275,21 @@ impl FrameSubscriber {
             if head.is_empty() && body.is_empty() {
                 flags = flags | Flags::END;
             }
-            self.waiting.push_back(event(self.corr, first, second).with_flags(flags));
+            self.waiting.push_back(event(self.writer.corr(), first, second).with_flags(flags));
             flags = Flags::EVENT;
         }
     }
+}
 
-    /// Loss is told where it happened: before what comes next.
-    fn told_of_loss(&mut self) -> bool {
-        if self.dropped == 0 {
-            return true;
-        }
-        let mut payload = BytesMut::with_capacity(9);
-        payload.put_u8(kind::LAGGED);
-        payload.put_u64(self.dropped);
-        let is_told = self.outbox.push(self.corr, Frame::event(AppId::LANES, self.corr, payload.freeze())).is_ok();
-        if is_told {
-            self.dropped = 0;
-        }
-        is_told
+/// Loss is told where it happened: before what comes next. True if nothing is left to be told.
+fn told_of_loss(outbox: &Outbox, corr: u64, dropped: u64) -> bool {
+    if dropped == 0 {
+        return true;
     }
+    let mut payload = BytesMut::with_capacity(9);
+    payload.put_u8(kind::LAGGED);
+    payload.put_u64(dropped);
+    outbox.push(corr, Frame::event(AppId::LANES, corr, payload.freeze())).is_ok()
 }
 
 impl Subscriber for FrameSubscriber {
@@ -408,12 +310,12 @@ impl Subscriber for FrameSubscriber {
         self.flush();
         let bytes = MESSAGE_HEAD_BYTES + bytes;
         let frames = bytes.div_ceil(self.part_bytes_max());
-        self.outbox.poll_half_free(context, frames, bytes + frames * oap::HEADER_BYTES)
+        self.writer.outbox().poll_half_free(context, frames, bytes + frames * oap::HEADER_BYTES)
     }
 
     fn is_gone(&self) -> bool {
         // Asked about once a second: a token that ran out or was revoked ends what it opened.
-        self.stream.strong_count() == 0 || self.outbox.is_closed() || self.right.check().is_err()
+        !self.writer.is_open() || self.writer.outbox().is_closed() || self.right.check().is_err()
     }
 
     fn flush(&mut self) {
@@ -422,15 +324,24 @@ impl Subscriber for FrameSubscriber {
         }
         let frames = std::mem::take(&mut self.waiting);
         let events = std::mem::take(&mut self.waiting_events);
-        let taken = if self.told_of_loss() { self.outbox.push_all(self.corr, frames).0 as u64 } else { 0 };
-        self.dropped += events - taken;
+        let (corr, dropped) = (self.writer.corr(), self.dropped);
+        let taken = self.writer.while_open(|outbox| match told_of_loss(outbox, corr, dropped) {
+            true => Some(outbox.push_all(corr, frames).0 as u64),
+            false => None,
+        });
+        self.dropped = match taken {
+            Some(Some(taken)) => events - taken,
+            Some(None) => dropped + events,
+            // Nobody is left to be told.
+            None => 0,
+        };
     }
 }
 
 impl Drop for FrameSubscriber {
     /// A client that still listens is told why it hears nothing more, by the port that keeps its stream.
     fn drop(&mut self) {
-        if self.stream.strong_count() > 0
+        if self.writer.is_open()
             && let Some(over) = self.over.take()
         {
             let restarted = || Error::new(Kind::Degraded, "the lane's engine was restarted; subscribe again");

@@ -17,7 +17,8 @@ use ron_types::{Error, Kind};
 
 use super::Ingress;
 
-/// Time a session has to send what is queued when the client or the node leaves.
+/// Time a session has to send what is queued when the client or the node leaves; and time after which nothing more is
+/// expected of a client that has said farewell.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// Largest frame of a client that has shown no token yet: nobody makes the node hold more for a stranger.
@@ -60,6 +61,7 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
         open,
         lives: 0,
         touched,
+        leave_by: None,
     };
     let farewell = client.converse(&context, &metrics, &mut reader).await;
     client.finish(farewell, context.stop_deadline()).await;
@@ -85,6 +87,8 @@ struct Client {
     lives: u64,
     /// Streams that took frames of this read.
     touched: Vec<u64>,
+    /// Set when the client has said farewell: until then it may go on with what it had to say.
+    leave_by: Option<Deadline>,
 }
 
 struct OpenStream {
@@ -113,16 +117,18 @@ impl Client {
     async fn converse(&mut self, context: &TaskContext, metrics: &Metrics, reader: &mut Reader) -> GoAway {
         let mut heard = Vec::new();
         loop {
+            let leave_by = self.leave_by;
             tokio::select! {
                 biased;
                 () = context.stopping() => return GoAway::new(oap::status::UNAVAILABLE, 0, "the node leaves"),
                 Some(answered) = self.answering.next(), if !self.answering.is_empty() => self.reply(answered).await,
                 Some(ended) = self.ending.next(), if !self.ending.is_empty() => self.note_end(ended).await,
-                read = reader.next_batch(&mut heard) => {
+                read = next_batch(reader, &mut heard, leave_by) => {
                     if let Err(closed) = read {
                         count(&closed, metrics);
                         return GoAway::normal();
                     }
+                    self.leave_by = leave_by.map(|_| Deadline::after(DRAIN_TIME));
                     if self.is_stranger && heard.iter().any(|one| self.is_introduction(one)) {
                         self.is_stranger = false;
                         reader.set_frame_bytes_max(self.facts.agreed.max_frame);
@@ -167,7 +173,11 @@ impl Client {
             Heard::Frame(frame) => frame,
             // Replies are bounded by what is in flight, and events by the outbox.
             Heard::Credit { .. } => return Ok(()),
-            Heard::GoAway(farewell) => return Err(farewell),
+            // It goes ahead of what its client has queued, so that is still to come, and is done.
+            Heard::GoAway(_) => {
+                self.leave_by = Some(Deadline::after(DRAIN_TIME));
+                return Ok(());
+            }
         };
         let step = match self.streams.accept(&frame) {
             Ok(step) => step,
@@ -304,6 +314,14 @@ impl Client {
         if let Err(error) = self.outbox.send_all(corr, &mut frames).await {
             tracing::debug!(address = %self.facts.address, %error, "a reply was not sent");
         }
+    }
+}
+
+/// Waits for what the client says next. One that has said farewell, and then nothing more by this time, is done.
+async fn next_batch(reader: &mut Reader, heard: &mut Vec<Heard>, leave_by: Option<Deadline>) -> Result<(), Closed> {
+    match leave_by {
+        Some(leave_by) => leave_by.run("farewell", reader.next_batch(heard)).await.unwrap_or(Err(Closed::Done)),
+        None => reader.next_batch(heard).await,
     }
 }
 

@@ -71,6 +71,35 @@ async fn a_sender_that_may_wait_gets_room_as_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_place_is_kept_until_it_is_used_or_given_up() {
+    let limits = SessionLimits { egress_frames_max: 8, ..SessionLimits::default() };
+    let (session, mut other) = pair_with(64 * 1024, &limits).await;
+    let outbox = session.outbox;
+    let mut places: Vec<_> = (0..4).map(|_| outbox.try_place(100).expect("half of the room")).collect();
+    assert!(matches!(outbox.try_place(100), Err(PushError::Full { .. })), "the other half is for others");
+    assert_eq!(outbox.push_all(1, (10..20).map(|corr| frame(corr, 62))).0, 4, "what is kept is nobody's");
+    // Larger than its place, and found room all the same.
+    places.pop().expect("a place").push(1, frame(1, 3_000)).expect("its room was kept");
+    assert_eq!(outbox.push(1, frame(20, 62)).map_err(drop), Err(()));
+    places.truncate(2);
+    assert_eq!(outbox.push(1, frame(21, 62)), Ok(()), "one was given up");
+    let mut set = JoinSet::new();
+    run(&mut set, session.writer);
+    // There is half of the room again once frames are out.
+    let further = outbox.place(100).await.expect("room comes up");
+    further.push(1, frame(2, 62)).expect("its room was kept");
+    let mut heard = Vec::new();
+    while heard.len() < 7 {
+        other.reader.next_batch(&mut heard).await.expect("frames");
+    }
+    assert_eq!(numbers(&heard), [10, 11, 12, 13, 1, 21, 2]);
+    outbox.close(&crate::GoAway::normal(), ron_kernel::Deadline::after(SECOND));
+    let last = places.pop().expect("a place");
+    assert_eq!(last.push(1, frame(3, 1)), Err(PushError::Closed));
+    assert_eq!(outbox.place(1).await.map(drop), Err(PushError::Closed));
+}
+
+#[tokio::test(start_paused = true)]
 async fn control_frames_pass_a_full_queue() {
     let (session, mut other) = pair().await;
     while session.outbox.push(1, frame(1, 60_000)).is_ok() {}

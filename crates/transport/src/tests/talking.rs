@@ -195,3 +195,24 @@ async fn keys_may_change_in_mid_session() {
     }
     assert!(numbers(&heard).into_iter().eq(0..5));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_behind_an_introduction_is_judged_after_it() {
+    for is_known in [true, false] {
+        let (mut raw, mut session) = raw_pair(64 * 1024, &SessionLimits::default()).await;
+        session.reader.set_frame_bytes_max(1024);
+        let introduction = Frame::request(AppId::ECHO, 2, "me").with_cap("token");
+        let said = [frame(1, 10), introduction, frame(3, 5_000)].map(|frame| frame.to_bytes());
+        raw.say(&said.concat()).await;
+        let mut heard = Vec::new();
+        session.reader.next_batch(&mut heard).await.expect("frames");
+        assert_eq!(numbers(&heard), [1, 2], "the owner looks at the introduction first");
+        if is_known {
+            session.reader.set_frame_bytes_max(oap::FRAME_BYTES_MAX);
+        }
+        match session.reader.next_batch(&mut heard).await {
+            Ok(()) => assert_eq!((is_known, numbers(&heard)), (true, vec![1, 2, 3])),
+            Err(closed) => assert!(!is_known && matches!(closed, Closed::Refused(_)), "{closed}"),
+        }
+    }
+}
