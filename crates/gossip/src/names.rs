@@ -105,11 +105,6 @@ impl LaneName {
         std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
-    /// Whether the lane is for what nodes tell each other of themselves: its name begins with an underscore.
-    pub fn is_reserved(&self) -> bool {
-        self.as_bytes().first() == Some(&b'_')
-    }
-
     /// A stable number of the lane: the flow of its frames in an outbox, and what picks its engine. Never the number of
     /// the flow of control messages.
     pub fn flow(&self) -> u64 {
@@ -236,9 +231,6 @@ mod tests {
         }
         for bad in ["", "a b", "ä", "a/b", &"x".repeat(81)] {
             assert_eq!(LaneName::new(bad), Err(InvalidLane), "{bad}");
-        }
-        for (name, is_reserved) in [("_", true), ("_dht", true), ("dht", false), ("a_", false), ("-_", false)] {
-            assert_eq!(LaneName::new(name).map(|lane| lane.is_reserved()), Ok(is_reserved), "{name}");
         }
     }
 

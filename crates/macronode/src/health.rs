@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
 use ron_kernel::queue::{Payload, QueueProbe, QueueReceiver};
+use ron_kernel::spec::{Overflow, QueueSpec};
 use ron_kernel::{KernelHandle, TaskContext, TaskResult};
 use ron_policy::{PressureLimits, PressureMeter};
 use ron_types::limits::RUNTIME_STILL_MAX;
@@ -42,7 +43,8 @@ pub async fn health_reporter(
     mut telemetry: QueueReceiver<Measurement>,
 ) -> TaskResult {
     let kernel = context.kernel().clone();
-    let mut watched: Vec<Watched> = queues.into_iter().map(Watched::new).collect();
+    let queues = queues.into_iter().filter(|queue| holds_up_writers(queue.spec()));
+    let mut watched: Vec<Watched> = queues.map(Watched::new).collect();
     let mut files = PressureMeter::new(PressureLimits { on_fill: FILES_PRESSURE, ..PressureLimits::default() });
     let mut manager = ServiceManager::default();
     let mut latencies = Latencies { kernel: kernel.clone(), by_kind: Vec::new() };
@@ -80,6 +82,20 @@ pub async fn health_reporter(
                 }
             }
         }
+    }
+}
+
+/// Whether a full queue means that this node refuses what it is given, or makes it wait. Where the oldest makes room, or
+/// each receiver has an outbox of its own and the fullest is shown, a full one tells of one slow peer or watcher: whoever
+/// reads slowly must not be able to have the node taken for one that takes no writes.
+fn holds_up_writers(spec: &QueueSpec) -> bool {
+    match spec.overflow {
+        Overflow::RejectNew
+        | Overflow::Coalesce
+        | Overflow::RetryOnce
+        | Overflow::RetryBackoff
+        | Overflow::AwaitSend => true,
+        Overflow::DropOldest | Overflow::LastWriteWins | Overflow::PermitThenSend => false,
     }
 }
 
@@ -181,5 +197,72 @@ pub fn notify_reloading() {
             }
         }
         Err(error) => tracing::debug!(%error, "no monotonic clock for the service manager"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ron_kernel::spec::{Fate, QueueKind, ServiceSpec};
+    use ron_kernel::{Builder, KernelOptions, Metrics};
+    use ron_policy::RestartLaw;
+
+    use super::*;
+    use crate::specs::{HEALTH_REPORTER, TELEMETRY};
+
+    static NODE: ServiceSpec = ServiceSpec {
+        name: "node",
+        required: true,
+        depends_on: &[],
+        law: RestartLaw::MACRONODE,
+        tasks: &[&HEALTH_REPORTER],
+        does: "",
+    };
+
+    const fn queue(name: &'static str, overflow: Overflow) -> QueueSpec {
+        QueueSpec {
+            owner: "test",
+            service: "node",
+            name,
+            kind: QueueKind::Mpsc,
+            capacity: 8,
+            bytes_max: None,
+            from: "",
+            to: "",
+            overflow,
+            answer: "",
+            on_restart: Fate::Kept,
+            on_drain: Fate::Discarded,
+        }
+    }
+
+    static FULL: [QueueSpec; 4] = [
+        queue("work", Overflow::RejectNew),
+        queue("orders", Overflow::AwaitSend),
+        queue("outboxes_of_peers", Overflow::PermitThenSend),
+        queue("inboxes_of_watchers", Overflow::DropOldest),
+    ];
+
+    #[tokio::test(start_paused = true)]
+    async fn one_receiver_that_is_slow_does_not_take_the_node_out_of_service() {
+        let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
+        for spec in &FULL {
+            builder.shown(spec, || spec.capacity);
+        }
+        let (_measured, measurements) = builder.queue(&TELEMETRY);
+        let probes = builder.queue_probes();
+        builder
+            .service(&NODE)
+            .task(&HEALTH_REPORTER, 1, move |context| health_reporter(context, probes.clone(), measurements.clone()));
+        let kernel = builder.build().expect("a valid plan");
+        let handle = kernel.handle();
+        let look = async {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let view = handle.status().view.clone();
+            handle.drain().await.expect("the supervisor listens");
+            view
+        };
+        let (_report, view) = tokio::join!(kernel.run(), look);
+        let causes: Vec<&str> = view.pressure.iter().map(|pressure| pressure.cause).collect();
+        assert_eq!(causes, ["work", "orders"], "what refuses or holds up writers, and nothing else");
     }
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use ron_kernel::{Builder, Snapshot};
 
 pub use engine::{OutcomeCallback, PublishStream, StreamMessage, Trace};
-pub use handle::{Overlay, check_lane};
+pub use handle::{DHT_LANE, Overlay, check_lane};
 pub use metrics::METRICS;
 pub use ron_gossip::{LaneName, MsgId, SHARED_BYTES_MIN};
 pub use shared::OverlayOptions;

@@ -13,6 +13,7 @@ use ron_transport::{Closed, ConnectError, NodeId};
 
 use crate::peers::Link;
 use crate::shared::Shared;
+use crate::specs::GOSSIP_EGRESS;
 
 /// Peers that a counter names; others are counted under `other`.
 const PEERS_NAMED_MAX: usize = 64;
@@ -107,7 +108,7 @@ impl Counts {
     }
 
     pub fn shed(&self) {
-        self.node.queue_dropped.at("gossip_egress").inc();
+        self.node.queue_dropped.at(GOSSIP_EGRESS.name).inc();
     }
 
     pub fn lost(&self, frames: usize) {
@@ -160,7 +161,8 @@ impl Counts {
 
     /// A message found a peer's queue full.
     pub fn backpressure(&self, node_id: NodeId) {
-        self.node.busy_rejections.at("gossip_egress").inc();
+        // The name that the topology and the depth have it by: the row of the queue shows this very counter.
+        self.node.busy_rejections.at(GOSSIP_EGRESS.name).inc();
         let mut by_peer = self.backpressure.lock().unwrap_or_else(PoisonError::into_inner);
         let name = node_id.to_string();
         let is_known = by_peer.contains_key(&name) || by_peer.len() < PEERS_NAMED_MAX;

@@ -28,8 +28,8 @@ static PUBLISH_MESSAGE: Operation = Operation::post(
     "/overlay/lanes/{lane}/publish",
     "lanes",
     "publishes a message of at most 4 MiB: as JSON, or its bytes as they are under any other media type. The answer \
-     says what became of it at each peer; nobody waits for a slow one. Lanes whose names begin with an underscore are \
-     the node's own: publishing on them is refused with 403",
+     says what became of it at each peer; nobody waits for a slow one. The lane _dht is the node's own: publishing on \
+     it is refused with 403",
 )
 .allows(PUBLISH)
 .takes_stream()

@@ -106,6 +106,8 @@ async fn others_do_not_wait_for_a_stopped_peer_and_it_is_told_as_busy() {
     }
     let peer = star[0].peer(&stopped).await.expect("it is still a peer");
     assert!(peer["busy_total"].as_u64() > Some(0), "{peer}");
+    let refused = star[0].process().metric(r#"busy_rejections_total{endpoint="gossip_egress_tx"}"#).await;
+    assert!(refused > 0.0, "counted under the name that its queue has everywhere");
     // Nobody measures the machine here, but a publisher that waited for the peer would wait for its whole patience.
     assert!(slowest < Duration::from_secs(4), "{slowest:?}");
     for _ in 0..MESSAGES_BEYOND {

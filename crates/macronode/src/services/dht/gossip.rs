@@ -6,10 +6,7 @@ use futures_util::{StreamExt as _, stream};
 use ron_store::PeerId;
 use svc_dht::{Announcement, Gossip};
 use svc_overlay::words::Item;
-use svc_overlay::{LaneName, Overlay, Subscription};
-
-/// Lane of the announcements: one of the node's own, which nobody publishes on from outside.
-const LANE: &str = "_dht";
+use svc_overlay::{DHT_LANE, LaneName, Overlay, Subscription};
 
 /// The overlay, as the DHT uses it.
 pub struct OverlayGossip {
@@ -20,7 +17,7 @@ pub struct OverlayGossip {
 impl OverlayGossip {
     /// Announces over this overlay.
     pub fn new(overlay: Overlay) -> Self {
-        let lane = LaneName::new(LANE).expect("the lane has a valid name");
+        let lane = LaneName::new(DHT_LANE).expect("the lane has a valid name");
         OverlayGossip { overlay, lane }
     }
 }
