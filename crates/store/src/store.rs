@@ -223,6 +223,17 @@ impl Store {
         self.read(|state| state.providers(key, now_ms, max))
     }
 
+    /// Newest record of a signer about a peer at a key, also if it takes back what was said before.
+    pub fn provider_or_withdrawal(
+        &self,
+        key: &Key,
+        peer: &PeerId,
+        signer: &PublicKey,
+        now_ms: u64,
+    ) -> Result<Option<ProviderRecord>, StoreError> {
+        self.read(|state| state.provider(key, peer, signer, now_ms))
+    }
+
     /// Live record of a name that stands for something.
     pub fn name(&self, owner: &PublicKey, label: &str, now_ms: u64) -> Result<Option<NameRecord>, StoreError> {
         Ok(self.name_or_withdrawal(owner, label, now_ms)?.filter(|record| !record.withdraws()))
