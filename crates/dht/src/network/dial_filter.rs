@@ -1,7 +1,8 @@
 //! What is dialled on somebody's word: addresses of nodes of this network, and few of them.
 //!
-//! libp2p's protocols remember where peers say that they, or others, are, and hand all of it to whoever dials: an answer
-//! of Kademlia may place a node at our own loopback, or at a thousand ports of somebody who has nothing to do with it.
+//! libp2p's protocols remember where peers say that they, or others, are, and hand all of it to whoever dials: an
+//! answer of Kademlia may place a node at our own loopback, or at a thousand ports of somebody who has nothing to do
+//! with it.
 
 use std::ops::{Deref, DerefMut};
 use std::task::{Context, Poll};
