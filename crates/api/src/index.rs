@@ -8,6 +8,7 @@ mod cross_origin;
 mod encoding;
 mod filters;
 mod ipns;
+mod kept;
 mod lines;
 mod manifests;
 mod names;
@@ -66,6 +67,7 @@ const GROUPS: &[&[&Operation]] = &[
     ipns::OPERATIONS,
     admin::OPERATIONS,
     overview::OPERATIONS,
+    kept::OPERATIONS,
     page::OPERATIONS,
 ];
 
@@ -102,6 +104,7 @@ pub fn index_routes(builder: ApiBuilder, index: Index, authority: Authority) -> 
         ipns::routes,
         admin::routes,
         overview::routes,
+        kept::routes,
         page::routes,
     ];
     groups.into_iter().fold(Routes { builder, app }, |routes, add| add(routes)).builder

@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod codec;
+mod dial_filter;
 mod no_records;
 
 use std::num::NonZeroUsize;
@@ -17,6 +18,7 @@ use crate::config::LiveOptions;
 use crate::metrics::Counts;
 use crate::network::admission::Admission;
 use crate::network::codec::IndexCodec;
+use crate::network::dial_filter::DialFilter;
 use crate::network::no_records::NoRecords;
 
 /// Protocol of the membership. A network of its own: whoever shares an id with another network merges with it.
@@ -33,13 +35,18 @@ const QUIC_WINDOWS: (u32, u32) = (512 * 1024, 4 * 1024 * 1024);
 
 /// What the network speaks. The order matters: who is not let in meets none of the others.
 #[derive(NetworkBehaviour)]
-pub(crate) struct Behaviour {
+pub(crate) struct Protocols {
     pub admission: Admission,
     pub identify: identify::Behaviour,
     pub ping: ping::Behaviour,
     pub kad: kad::Behaviour<NoRecords>,
     pub index: request_response::Behaviour<IndexCodec>,
 }
+
+/// What the network does.
+pub(crate) type Behaviour = DialFilter<Protocols>;
+/// What happens in it.
+pub(crate) type BehaviourEvent = ProtocolsEvent;
 
 /// A network that listens nowhere and knows nobody yet.
 pub(crate) fn build(
@@ -48,9 +55,9 @@ pub(crate) fn build(
     counts: &Arc<Counts>,
     metrics: &Arc<Metrics>,
 ) -> Result<Swarm<Behaviour>, String> {
-    let refresh = live.get().value.refresh_interval;
+    let (refresh, with_loopback) = (live.get().value.refresh_interval, live.get().value.addr.ip().is_loopback());
     let admission = Admission::new(live.clone(), metrics);
-    let behaviour = |pair: &Keypair| Behaviour {
+    let protocols = |pair: &Keypair| Protocols {
         admission,
         identify: identify::Behaviour::new(
             identify::Config::new(IDENTITY.to_owned(), pair.public())
@@ -80,7 +87,7 @@ pub(crate) fn build(
             config.handshake_timeout = limits::HANDSHAKE_TIMEOUT;
             config
         })
-        .with_behaviour(behaviour)
+        .with_behaviour(|pair| DialFilter::new(protocols(pair), with_loopback))
         .map_err(|error| format!("the protocols: {error}"))?
         .with_swarm_config(|config| {
             config

@@ -9,8 +9,8 @@ use ron_kernel::bus::BroadcastReceiver;
 use ron_kernel::connection_limiter::network_of;
 use ron_kernel::{Deadline, clock};
 use ron_store::{
-    ContentId, IpnsRecord, Key, Name, NameRecord, PeerId, Possession, ProviderRecord, PublicKey, Record, RecordError,
-    Subject,
+    ContentId, IpnsRecord, Key, Name, NameRecord, PeerId, Possession, Provided, ProviderRecord, PublicKey, Record,
+    RecordError, Subject,
 };
 use ron_types::Error;
 use ron_types::limits::index::ANSWER_MARGIN;
@@ -371,6 +371,19 @@ impl Index {
     /// What is pinned, in order, from after this on, each with the Unix milliseconds of when it was.
     pub async fn pins(&self, after: Option<Subject>, max: usize) -> Result<Vec<(Subject, u64)>, Error> {
         self.shared.read(move |store| store.pins(after.as_ref(), max)).await
+    }
+
+    /// What this node says that it has until it is withdrawn, in order of keys, from after this content on.
+    pub async fn provided(&self, after: Option<&ContentId>, max: usize) -> Result<Vec<Provided>, Error> {
+        let after = after.map(ContentId::key);
+        let provided = self.shared.read(move |store| store.provided(after, max)).await?;
+        Ok(provided.into_iter().map(|(_, provided)| provided).collect())
+    }
+
+    /// Names of this node that are renewed until they are removed, and what they stand for, in order, from after this
+    /// label on.
+    pub async fn kept_names(&self, after: Option<String>, max: usize) -> Result<Vec<(String, ContentId)>, Error> {
+        self.shared.read(move |store| store.named(after.as_deref(), max)).await
     }
 
     /// The last lookups among peers, newest first.

@@ -40,12 +40,14 @@ pub(crate) async fn cache_janitor(context: TaskContext, shared: Arc<Shared>) -> 
     }
 }
 
-/// Reads the keys of a store that was opened, hour by hour, after which fewer tables are looked at for each question.
+/// Reads the keys of a store that was opened, at the start or after its disk failed, hour by hour: after that fewer
+/// tables are looked at for each question.
 async fn learn(shared: &Shared) {
     while shared.blocking(Store::learn_hour).await.unwrap_or(false) {}
 }
 
 async fn purge(shared: &Shared) {
+    learn(shared).await;
     if shared.options.is_amnesia {
         let entries = shared.cache.purge().await;
         shared.recent.clear();

@@ -24,10 +24,11 @@ impl Shared {
     pub async fn publish_provider(&self, content: &ContentId, offer: ProviderOffer) -> Result<ProviderRecord, Error> {
         let ttl_ms = ttl_ms(offer.ttl.unwrap_or(PROVIDER_TTL))?;
         let is_own = offer.peer.is_none_or(|peer| peer == self.node_peer());
+        let known = self.known_provider(content, offer.peer).await?;
         let record = {
             let _permit = self.gate.try_acquire(1)?;
             let addrs = if is_own { self.addrs_now(&offer.addrs) } else { offer.addrs.clone() };
-            self.sign_provider(content, ProviderOffer { addrs, ..offer.clone() }, ttl_ms)?
+            self.sign_provider(content, ProviderOffer { addrs, ..offer.clone() }, known, ttl_ms)?
         };
         let update = Update::of_own(Record::Provider(record.clone()));
         let update = match (is_own, offer.ttl) {
@@ -52,9 +53,10 @@ impl Shared {
         let offer = ProviderOffer { peer, addrs: Vec::new(), protocols: Vec::new(), ttl: None };
         let mut tries = 0;
         loop {
+            let known = self.known_provider(content, peer).await?;
             let record = {
                 let _permit = self.gate.try_acquire(1)?;
-                self.sign_provider(content, offer.clone(), 0)?
+                self.sign_provider(content, offer.clone(), known, 0)?
             };
             let update = Update::of_own(Record::Provider(record.clone()));
             let is_own = record.peer == self.node_peer();
@@ -67,11 +69,21 @@ impl Shared {
         }
     }
 
-    /// Signs a provider record of now, with a number above all that this node used.
+    /// Number of what this node said last of a provider, zero if nothing. A clock that was ahead when it was said would
+    /// otherwise let nothing newer stand, not even that it is taken back.
+    async fn known_provider(&self, content: &ContentId, peer: Option<PeerId>) -> Result<u64, Error> {
+        let (key, peer) = (content.key(), peer.unwrap_or_else(|| self.node_peer()));
+        let (signer, now_ms) = (self.node_key(), self.unix_ms());
+        let known = self.read(move |store| store.provider_or_withdrawal(&key, &peer, &signer, now_ms)).await?;
+        Ok(known.map_or(0, |record| record.sequence))
+    }
+
+    /// Signs a provider record of now, with a number above `known` and all that this node used.
     pub fn sign_provider(
         &self,
         content: &ContentId,
         offer: ProviderOffer,
+        known: u64,
         ttl_ms: u64,
     ) -> Result<ProviderRecord, Error> {
         let peer = offer.peer.unwrap_or_else(|| self.node_peer());
@@ -84,7 +96,7 @@ impl Shared {
             addrs: offer.addrs,
             protocols: offer.protocols,
             region: self.region().filter(|_| is_own).map(|region| region.to_string()),
-            sequence: self.next_sequence(0),
+            sequence: self.next_sequence(known),
             issued_ms,
             expires_ms: issued_ms + ttl_ms,
         };

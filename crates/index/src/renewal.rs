@@ -6,14 +6,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_store::{
-    Applied, ContentId, Key, Multiaddr, NameRecord, PeerId, Provided, ProviderRecord, PublicKey, Record, Store,
-    StoreError,
+    Applied, CLOCK_SKEW_MS, ContentId, Key, Multiaddr, NameRecord, PeerId, Provided, ProviderRecord, PublicKey, Record,
+    Store, StoreError,
 };
 use ron_types::Error;
 use ron_types::limits::index::{
     NAME_TTL, RENEWAL_PAUSE, RENEWALS_LOOKED_AT_PER_SECOND, RENEWALS_PER_SECOND, WARMUP_WAIT,
 };
-use ron_types::limits::records::PROVIDERS_PER_KEY_MAX;
 use tokio::time::sleep;
 
 use crate::ingest::Update;
@@ -37,7 +36,7 @@ const START: Position = Position::Names { after: None };
 /// Something whose record ends soon, or has ended.
 enum Owed {
     Name { label: String, value: ContentId, known: u64 },
-    Provider(Provided),
+    Provider { provided: Provided, known: u64 },
 }
 
 /// What one turn found, and where the next goes on; none at the end of the sweep.
@@ -122,9 +121,9 @@ async fn renew(shared: &Shared, owed: Owed) -> Result<Applied, Error> {
         Owed::Name { label, value, known } => {
             Record::Name(shared.sign_name(&label, value, known, NAME_TTL.as_millis() as u64)?)
         }
-        Owed::Provider(Provided { content, addrs, protocols, ttl_ms }) => {
+        Owed::Provider { provided: Provided { content, addrs, protocols, ttl_ms }, known } => {
             let offer = ProviderOffer { peer: None, addrs: shared.addrs_now(&addrs), protocols, ttl: None };
-            Record::Provider(shared.sign_provider(&content, offer, ttl_ms)?)
+            Record::Provider(shared.sign_provider(&content, offer, known, ttl_ms)?)
         }
     };
     shared.ingest(Update::renewal(record)).await
@@ -163,10 +162,10 @@ fn look_at_provided(store: &Store, after: Option<Key>, own: &Own, now_ms: u64) -
     let provided = store.provided(after, RENEWALS_LOOKED_AT_PER_SECOND)?;
     let (is_last, mut owed, mut next) = (provided.len() < RENEWALS_LOOKED_AT_PER_SECOND, Vec::new(), None);
     for (key, provided) in provided {
-        let mut records = store.providers(&key, now_ms, PROVIDERS_PER_KEY_MAX)?.into_iter();
-        let record = records.find(|record| record.peer == own.peer && record.signer == own.key);
+        let record = store.provider_or_withdrawal(&key, &own.peer, &own.key, now_ms)?;
+        let known = record.as_ref().map_or(0, |record| record.sequence);
         if record.is_none_or(|record| is_provider_due(&record, &provided, own, now_ms)) {
-            owed.push(Owed::Provider(provided));
+            owed.push(Owed::Provider { provided, known });
         }
         let is_enough = owed.len() >= RENEWALS_PER_SECOND;
         if !is_last || is_enough {
@@ -188,7 +187,8 @@ fn is_name_due(record: &NameRecord, value: ContentId, now_ms: u64) -> bool {
 fn is_provider_due(record: &ProviderRecord, provided: &Provided, own: &Own, now_ms: u64) -> bool {
     let addrs = if provided.addrs.is_empty() { &own.addrs } else { &provided.addrs };
     let has_moved = !addrs.is_empty() && !is_same_set(addrs, &record.addrs);
-    has_moved
+    record.withdraws()
+        || has_moved
         || provided.protocols != record.protocols
         || own.region.as_deref() != record.region.as_deref()
         || is_due(&record.key, record.issued_ms, record.expires_ms, now_ms)
@@ -199,12 +199,14 @@ fn is_same_set(one: &[Multiaddr], other: &[Multiaddr]) -> bool {
 }
 
 /// Whether a record is to be renewed: between half and 3/8 of its life are left. The key decides where between, so
-/// that what was published at once is not renewed at once, in this life of the node as in the next.
+/// that what was published at once is not renewed at once, in this life of the node as in the next. A record of a clock
+/// that has been set back since is of no use: until then others refuse it.
 fn is_due(key: &Key, issued_ms: u64, expires_ms: u64, now_ms: u64) -> bool {
     let life_ms = expires_ms.saturating_sub(issued_ms);
     // The end of the key: its beginning decides the order of the sweep.
     let jitter_ms = life_ms / 8 * u64::from(key.0[31]) / 255;
-    expires_ms.saturating_sub(now_ms) <= life_ms / 2 - jitter_ms
+    let is_from_the_future = issued_ms > now_ms.saturating_add(CLOCK_SKEW_MS);
+    is_from_the_future || expires_ms.saturating_sub(now_ms) <= life_ms / 2 - jitter_ms
 }
 
 #[cfg(test)]
@@ -217,6 +219,7 @@ mod tests {
         let due_at = |key: &Key| (0..=800).find(|now_ms| is_due(key, 0, 800, *now_ms));
         assert_eq!((due_at(&early), due_at(&late)), (Some(400), Some(500)));
         assert!(is_due(&early, 0, 800, 10_000), "what has ended is due");
-        assert!(!is_due(&late, 1_000, 1_800, 0), "a clock that went back makes nothing due");
+        assert!(!is_due(&late, 1_000, 1_800, 0), "a clock that went back a little makes nothing due");
+        assert!(is_due(&late, CLOCK_SKEW_MS + 1, CLOCK_SKEW_MS + 800, 0), "but nobody takes what is far ahead");
     }
 }

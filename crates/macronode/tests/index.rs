@@ -16,6 +16,8 @@ mod deadline;
 mod first_line;
 #[path = "index/flood.rs"]
 mod flood;
+#[path = "index/full_disk.rs"]
+mod full_disk;
 #[path = "overlay/member.rs"]
 #[allow(dead_code, reason = "shared with another suite, which needs all of it")]
 mod member;

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use redb::Database;
 use ron_types::limits::records::{MANIFESTS_BYTES_MAX, RECORDS_BYTES_MAX, RECORDS_MAX, STORE_CACHE_BYTES};
 
 use crate::{
@@ -19,11 +18,13 @@ mod masks;
 mod open;
 mod provided;
 mod record_bytes;
+mod reopen;
 mod snapshot;
 mod tables;
 
 use batch::{Base, Batch, Draws};
 use masks::Masks;
+use reopen::Writer;
 use snapshot::Snapshot;
 
 pub use error::StoreError;
@@ -37,7 +38,6 @@ pub struct Store {
 }
 
 struct Inner {
-    database: Database,
     /// The file; none if the store is in memory.
     path: Option<PathBuf>,
     bounds: Bounds,
@@ -45,7 +45,7 @@ struct Inner {
     owner: OnceLock<PublicKey>,
     draws: Draws,
     /// Held by whoever writes; the database has one writer at a time anyway, and the state belongs to it.
-    writer: Mutex<()>,
+    writer: Mutex<Writer>,
     /// State after the last batch, which all readers read from.
     snapshot: ArcSwap<Snapshot>,
 }
@@ -223,6 +223,17 @@ impl Store {
         self.read(|state| state.providers(key, now_ms, max))
     }
 
+    /// Newest record of a signer about a peer at a key, also if it takes back what was said before.
+    pub fn provider_or_withdrawal(
+        &self,
+        key: &Key,
+        peer: &PeerId,
+        signer: &PublicKey,
+        now_ms: u64,
+    ) -> Result<Option<ProviderRecord>, StoreError> {
+        self.read(|state| state.provider(key, peer, signer, now_ms))
+    }
+
     /// Live record of a name that stands for something.
     pub fn name(&self, owner: &PublicKey, label: &str, now_ms: u64) -> Result<Option<NameRecord>, StoreError> {
         Ok(self.name_or_withdrawal(owner, label, now_ms)?.filter(|record| !record.withdraws()))
@@ -343,21 +354,28 @@ impl Store {
 
     /// Drops everything.
     pub fn clear(&self) -> Result<(), StoreError> {
-        let _writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut transaction = self.inner.database.begin_write()?;
+        let mut writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let database = self.database(&mut writer)?;
+        let mut transaction = database.begin_write()?;
         transaction.set_quick_repair(true);
         for table in transaction.list_tables()? {
             transaction.delete_table(table)?;
         }
         open::make_tables(&transaction)?;
         transaction.commit()?;
-        self.inner.snapshot.store(Arc::new(Snapshot::take(&self.inner.database, None)?));
+        self.inner.snapshot.store(Arc::new(Snapshot::take(database, None)?));
         Ok(())
     }
 
-    fn read<T>(&self, read: impl FnOnce(&Snapshot) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn read<T>(&self, read: impl Fn(&Snapshot) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let state = self.inner.snapshot.load_full();
-        self.told_if_damaged(guarded(|| read(&state)))
+        match self.told_if_damaged(guarded(|| read(&state))) {
+            Err(StoreError::File(error)) => {
+                let state = self.state_after_failure(&state, error)?;
+                self.told_if_damaged(guarded(|| read(&state)))
+            }
+            result => result,
+        }
     }
 
     /// A transaction in which at most so many records are added.
@@ -367,18 +385,25 @@ impl Store {
         added_max: usize,
         write: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let _writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.told_if_damaged(guarded(|| self.write_locked(now_ms, added_max, write)))
+        let mut writer = self.inner.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.may_write(now_ms)?;
+        let result = self.told_if_damaged(guarded(|| self.write_locked(&mut writer, now_ms, added_max, write)));
+        if matches!(result, Err(StoreError::File(_))) {
+            self.after_failed_write(&mut writer, now_ms);
+        }
+        result
     }
 
     fn write_locked<T>(
         &self,
+        writer: &mut Writer,
         now_ms: u64,
         added_max: usize,
         write: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        let database = self.database(writer)?;
         let before = self.inner.snapshot.load_full();
-        let mut transaction = self.inner.database.begin_write()?;
+        let mut transaction = database.begin_write()?;
         // Without it, a file that was not closed is read as a whole when it is opened.
         transaction.set_quick_repair(true);
         let masks = before.masks.grown(before.counts.providers + added_max);
@@ -404,7 +429,7 @@ impl Store {
             return Ok(result);
         }
         transaction.commit()?;
-        self.inner.snapshot.store(Arc::new(Snapshot::take(&self.inner.database, Some(masks.clone()))?));
+        self.inner.snapshot.store(Arc::new(Snapshot::take(database, Some(masks.clone()))?));
         clear_dropped(&masks, &hours, &hours_now);
         Ok(result)
     }

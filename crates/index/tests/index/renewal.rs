@@ -80,6 +80,54 @@ async fn what_the_node_says_is_renewed_before_it_ends_and_goes_on_standing() {
         .await;
 }
 
+/// A machine whose clock was ahead when the node published, and is right after its next start.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_ahead_keeps_nobody_from_saying_something_newer() {
+    let (store, key) = (Store::in_memory(Bounds::default()).expect("memory"), new_key());
+    let now_ms = clock::unix_millis();
+    let life = |ahead_days: u64| Setup {
+        store: store.clone(),
+        key: key.clone(),
+        wall_clock: wall_clock(now_ms + ahead_days * 24 * HOUR_MS, SPEED),
+        ..setup()
+    };
+    life(365)
+        .run(|world| async move {
+            for number in 1..=4 {
+                world.index.publish_provider(TENANT, &content(number), offer(None)).await.expect("room");
+            }
+            world.index.withdraw_provider(TENANT, &content(4), None).await.expect("withdrawn");
+            world.index.name_set(TENANT, "app", content(1), None).await.expect("room");
+        })
+        .await;
+    let second = life(0);
+    let wall = Arc::clone(&second.wall_clock);
+    second
+        .run(|world| async move {
+            for number in [1, 4] {
+                let again = world.index.publish_provider(TENANT, &content(number), offer(None)).await;
+                assert!(again.expect("it is published").expires_ms <= wall() + 24 * HOUR_MS);
+            }
+            world.index.withdraw_provider(TENANT, &content(2), None).await.expect("it is taken back");
+            assert_eq!(world.own_records(content(2), wall()), []);
+            // What nobody touches is signed anew: others refuse what is dated a year ahead.
+            let renewed = async {
+                let is_now = |record: &ProviderRecord| record.issued_ms <= wall();
+                while !world.own_records(content(3), wall()).iter().all(is_now) {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                let names = || world.index.names(None, None, 10);
+                while names().await.expect("the store answers")[0].issued_ms > wall() {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            };
+            let soon = Deadline::after(Duration::from_secs(180)).run("renewals", renewed).await;
+            soon.expect("both are renewed with the first sweeps");
+            assert_eq!(world.own_records(content(3), wall()).len(), 1);
+        })
+        .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_away_past_the_end_renews_at_once() {
     let (store, key) = (Store::in_memory(Bounds::default()).expect("memory"), new_key());

@@ -172,13 +172,24 @@ mod tests {
             "index name set a b3:00 --ttl 1h --json",
             "index name get a",
             "index capacity --json",
+            "index kept pins",
+            "index kept provided --json",
+            "index kept names",
             "index reindex name:a",
         ] {
             let line = format!("macronode {line}");
             assert!(cli::parse(line.split_whitespace().map(Into::into)).is_ok(), "{line}");
         }
-        for line in ["index", "index resolve", "index resolve a --max 0", "index name", "index name set a", "index pin"]
-        {
+        for line in [
+            "index",
+            "index resolve",
+            "index resolve a --max 0",
+            "index name",
+            "index name set a",
+            "index pin",
+            "index kept",
+            "index kept all",
+        ] {
             let line = format!("macronode {line}");
             assert!(cli::parse(line.split_whitespace().map(Into::into)).is_err(), "{line}");
         }

@@ -48,7 +48,12 @@ async fn a_file_is_published_resolved_and_pinned_by_commands_alone() {
 
     on(&node, &["index", "pin", ABC_B3, "--key", "k"]).await.expect(0, &["pin", "done"]);
     on(&node, &["index", "pin", ABC_B3, "--key", "k"]).await.expect(0, &["done before"]);
+    on(&node, &["index", "kept", "pins"]).await.expect(0, &[ABC_B3, "pinned", "ago"]);
+    on(&node, &["index", "kept", "provided"]).await.expect(0, &[ABC_B3]);
+    on(&node, &["index", "kept", "names"]).await.expect(0, &["name:site", ABC_B3]);
+    assert_eq!(json_of(&on(&node, &["index", "kept", "names", "--json"]).await)["name"], "name:site");
     on(&node, &["index", "unpin", ABC_B3]).await.expect(0, &["unpin"]);
+    on(&node, &["index", "kept", "pins"]).await.expect(0, &["nothing"]);
     on(&node, &["index", "reindex", ABC_B3]).await.expect(0, &["reindex"]);
     on(&node, &["index", "capacity"]).await.expect(0, &["resolvers", "enough"]);
     assert!(json_of(&on(&node, &["index", "capacity", "--json"]).await)["workers"].is_number());

@@ -9,6 +9,7 @@ use redb::{Builder, Database, DatabaseError, ReadableTable as _, TableHandle as 
 
 use super::batch::Draws;
 use super::record_bytes::RecordBytes;
+use super::reopen::Writer;
 use super::snapshot::Snapshot;
 use super::{Bounds, Inner, Store, StoreError, StoreOpened, guarded, tables};
 
@@ -61,16 +62,28 @@ pub(super) fn make_tables(transaction: &WriteTransaction) -> Result<(), StoreErr
 }
 
 fn open_file(path: &Path, bounds: Bounds) -> Result<Store, StoreError> {
-    let mut builder = Builder::new();
-    builder.set_cache_size(bounds.cache_bytes);
-    let database = builder.create(path).map_err(|error| match error {
-        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse(path.to_owned()),
-        other => other.into(),
-    })?;
-    store_of(database, Some(path.to_owned()), bounds)
+    store_of(open_database(path, bounds)?, Some(path.to_owned()), bounds)
 }
 
-fn store_of(database: Database, path: Option<PathBuf>, bounds: Bounds) -> Result<Store, StoreError> {
+/// The database of a file, which is begun if there is none.
+pub(super) fn open_database(path: &Path, bounds: Bounds) -> Result<Database, StoreError> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(bounds.cache_bytes);
+    builder.create(path).map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse(path.to_owned()),
+        other => other.into(),
+    })
+}
+
+pub(super) fn store_of(database: Database, path: Option<PathBuf>, bounds: Bounds) -> Result<Store, StoreError> {
+    prepare(&database)?;
+    let snapshot = ArcSwap::from_pointee(Snapshot::take(&database, None)?);
+    let (owner, draws, writer) = (OnceLock::new(), Draws::default(), Mutex::new(Writer::of(database)));
+    Ok(Store { inner: Arc::new(Inner { path, bounds, owner, draws, writer, snapshot }) })
+}
+
+/// Looks whether a database is laid out as this version has it, and makes the tables of a new one.
+pub(super) fn prepare(database: &Database) -> Result<(), StoreError> {
     let mut transaction = database.begin_write()?;
     transaction.set_quick_repair(true);
     let layout = transaction.open_table(tables::META)?.get(tables::META_LAYOUT)?.map(|layout| layout.value());
@@ -96,9 +109,7 @@ fn store_of(database: Database, path: Option<PathBuf>, bounds: Bounds) -> Result
             transaction.commit()?;
         }
     }
-    let snapshot = ArcSwap::from_pointee(Snapshot::take(&database, None)?);
-    let (owner, draws, writer) = (OnceLock::new(), Draws::default(), Mutex::new(()));
-    Ok(Store { inner: Arc::new(Inner { database, path, bounds, owner, draws, writer, snapshot }) })
+    Ok(())
 }
 
 fn has_table(transaction: &WriteTransaction, name: &str) -> Result<bool, StoreError> {

@@ -9,9 +9,9 @@ use redb::{Database, Range, ReadOnlyTable, ReadableDatabase as _, ReadableTableM
 
 use super::masks::Masks;
 use super::record_bytes::RecordBytes;
-use super::tables::{self, OtherRow, ProviderRow, Providers, other_row, provider_rows, split_end};
+use super::tables::{self, OtherRow, ProviderRow, Providers, other_row, provider_row_of, provider_rows, split_end};
 use super::{Counts, Provided, StoreError};
-use crate::{ContentId, Key, NameRecord, ProviderRecord, PublicKey, Record, RecordKind, Subject};
+use crate::{ContentId, Key, NameRecord, PeerId, ProviderRecord, PublicKey, Record, RecordKind, Subject};
 
 type ProviderTable = ReadOnlyTable<&'static ProviderRow, &'static [u8]>;
 
@@ -84,6 +84,24 @@ impl Snapshot {
         records.sort_by_key(|record| (!record.is_self_signed(), Reverse(record.issued_ms)));
         records.truncate(max);
         Ok(records)
+    }
+
+    /// What a signer says of a peer at a key, withdrawals too.
+    pub(super) fn provider(
+        &self,
+        key: &Key,
+        peer: &PeerId,
+        signer: &PublicKey,
+        now_ms: u64,
+    ) -> Result<Option<ProviderRecord>, StoreError> {
+        let row = provider_row_of(key, peer, signer);
+        for (_, table) in self.hours.iter().filter(|(hour, _)| self.masks.may_have(key, *hour)) {
+            if let Some(value) = table.get(&row)? {
+                let record = ProviderRecord::decode_at(*key, value.value()).map_err(damaged)?;
+                return Ok(Some(record).filter(|record| record.kept_until_ms() > now_ms));
+            }
+        }
+        Ok(None)
     }
 
     /// A live record of another kind.

@@ -3,7 +3,7 @@
 use redb::TableDefinition;
 
 use super::StoreError;
-use crate::{Key, ProviderRecord, RecordKind};
+use crate::{Key, PeerId, ProviderRecord, PublicKey, RecordKind};
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
 
@@ -70,10 +70,15 @@ pub(super) fn hour_of(unix_ms: u64) -> u32 {
 
 /// Row of a provider record.
 pub(super) fn provider_row(record: &ProviderRecord) -> ProviderRow {
+    provider_row_of(&record.key, &record.peer, &record.signer)
+}
+
+/// Row of what a signer says of a peer at a key.
+pub(super) fn provider_row_of(key: &Key, peer: &PeerId, signer: &PublicKey) -> ProviderRow {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&record.signer.0);
-    hasher.update(record.peer.as_bytes());
-    row_of(&record.key, &hasher.finalize().as_bytes()[..16])
+    hasher.update(&signer.0);
+    hasher.update(peer.as_bytes());
+    row_of(key, &hasher.finalize().as_bytes()[..16])
 }
 
 /// First and last row that a provider record of a key can have.

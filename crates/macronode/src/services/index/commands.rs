@@ -3,6 +3,7 @@
 mod args;
 mod changes;
 mod course;
+mod kept;
 mod names;
 mod publish;
 mod resolve;
@@ -28,6 +29,7 @@ pub fn index(command: &IndexCommand) -> Result<Report, Failure> {
         IndexCommand::Pin(args) => wait(changes::pin(args)),
         IndexCommand::Unpin(args) => wait(changes::unpin(args)),
         IndexCommand::Reindex(args) => wait(changes::reindex(args)),
+        IndexCommand::Kept(args) => wait(kept::kept(args)),
         IndexCommand::Watch(args) => wait(watch::watch(args)),
         IndexCommand::Name(NameCommand::Set(args)) => wait(names::set(args)),
         IndexCommand::Name(NameCommand::Get(args)) => wait(names::get(args)),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use ron_store::{Multiaddr, Name};
 use ron_types::limits::index::PROVIDERS_MAX;
 use ron_types::limits::records::{ADDR_BYTES_MAX, PROTOCOL_BYTES_MAX, TTL_MAX};
@@ -25,6 +25,8 @@ pub enum IndexCommand {
     Pin(SubjectArgs),
     /// Let what is known of an id go again.
     Unpin(SubjectArgs),
+    /// List what the node keeps: pins, content that it says it has, or its own names.
+    Kept(KeptArgs),
     /// Show what changes about an id, one line for each change, until Ctrl-C.
     Watch(WatchArgs),
     /// Set or remove a name, or see what it stands for.
@@ -144,6 +146,28 @@ pub struct SubjectArgs {
     /// Which node.
     #[command(flatten)]
     pub node: ApiArgs,
+}
+
+/// What to list.
+#[derive(Args, Debug)]
+pub struct KeptArgs {
+    /// Which list
+    #[arg(value_name = "WHAT", value_enum)]
+    pub what: KeptWhat,
+    /// Which node.
+    #[command(flatten)]
+    pub node: ApiArgs,
+}
+
+/// Lists of what the node keeps.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum KeptWhat {
+    /// What is pinned.
+    Pins,
+    /// Content that the node says it has, until it is withdrawn.
+    Provided,
+    /// Names of the node's own that it renews, until they are removed.
+    Names,
 }
 
 /// What to look up again.
