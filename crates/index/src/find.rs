@@ -16,7 +16,6 @@ use crate::prefetch::{Refresh, Why};
 use crate::query::{Breadth, Finding, Query, What};
 use crate::resolver::Job;
 use crate::shared::Shared;
-use crate::specs::WORK;
 use crate::words::{Outcome, ResolveOptions, Source};
 use crate::work::Asker;
 
@@ -178,7 +177,6 @@ impl Shared {
         let job = Job { leader, epoch, deadline, content, shown: shown.to_string() };
         self.counts.arrived();
         let Err((job, error)) = self.work.offer(asked.from, job) else { return Ok(()) };
-        self.kernel.metrics().busy_rejections.at(WORK.name).inc();
         // Everybody who shares the lookup is told of a full queue, or gets what there is.
         match partial {
             Some(finding) => job.leader.end(Ok(Arc::new(finding))),
