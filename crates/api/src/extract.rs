@@ -47,6 +47,11 @@ impl JsonText {
         if self.0.is_empty() { Ok(T::default()) } else { parse(&self.0) }
     }
 
+    /// Whether the text begins like a JSON array.
+    pub(crate) fn is_list(&self) -> bool {
+        self.0.trim_ascii_start().starts_with(b"[")
+    }
+
     #[cfg(test)]
     pub(crate) fn of(text: &str) -> Self {
         JsonText(Bytes::copy_from_slice(text.as_bytes()))

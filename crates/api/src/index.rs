@@ -21,6 +21,7 @@ mod routing;
 mod watch;
 mod words;
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -144,16 +145,25 @@ struct Admitted {
 }
 
 impl App {
-    /// Reads a JSON body, which is no longer than the index takes: much of it may come from anybody.
+    /// Reads the JSON object of a body, which is no longer than the index takes: much of it may come from anybody.
     async fn read(&self, call: &Call, request: Request) -> Result<JsonText, Problem> {
-        JsonText::read_up_to(request, call, self.index.live().body_bytes_max).await
+        let text = JsonText::read_up_to(request, call, self.index.live().body_bytes_max).await?;
+        // A list of values would be read as the fields in their order, without a name that could be wrong.
+        if text.is_list() {
+            return Err(Problem::schema(StatusCode::BAD_REQUEST, "a JSON object is expected, not a list"));
+        }
+        Ok(text)
     }
 
-    /// Lets a question in: by its token where the node asks for one, and as far as its address has questions left.
-    fn admit(&self, asker: &Asker, resource: &str) -> Result<Admitted, Error> {
+    /// Lets a question in: by its token where the node asks for one, and as far as its address has questions left. The
+    /// resource is what the question is about in its one spelling, not as it was asked: a right to some content holds
+    /// for all of its CIDs, on every route. It is written only where a token is compared with it.
+    fn admit(&self, asker: &Asker, resource: &dyn Display) -> Result<Admitted, Error> {
         let access = self.index.access();
         let tenant = match (&asker.call.bearer, access) {
-            (Some(bearer), Access::Token) => Arc::clone(&bearer.allow(&self.authority, READ, resource)?.name),
+            (Some(bearer), Access::Token) => {
+                Arc::clone(&bearer.allow(&self.authority, READ, &resource.to_string())?.name)
+            }
             (Some(bearer), Access::Public) => bearer.subject().unwrap_or_else(|| Arc::clone(&self.anyone)),
             (None, Access::Public) => Arc::clone(&self.anyone),
             (None, Access::Token) => return Err(no_token()),

@@ -147,6 +147,7 @@ impl Drive<'_> {
                 hedge: ask.hedge,
                 hop: ask.hop,
                 end,
+                breaker: ask.breaker,
             }
         };
         course.records().iter().map(view).collect()

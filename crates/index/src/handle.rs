@@ -27,8 +27,9 @@ use crate::specs::SERVICE;
 use crate::stream::{ProviderStream, Search};
 use crate::watchers::Watch;
 use crate::words::{
-    AdminDone, AdminRequest, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, ManifestView, NameAnswer,
-    Outcome, PeerAnswer, ProviderOffer, PublishOutcome, Resolution, ResolveOptions, Single, TargetView,
+    AdminDone, AdminRequest, AskView, Capacity, IndexEvent, IndexStats, IpnsAnswer, LookupSummary, ManifestView,
+    NameAnswer, Outcome, PeerAnswer, ProviderOffer, PublishOutcome, Resolution, ResolveOptions, Single, Source,
+    TargetView,
 };
 use crate::work::Asker;
 
@@ -181,7 +182,7 @@ impl Index {
             open_targets: finding.open_targets + content.open_targets,
             age: finding.age(now).max(content.age),
             fresh_for: finding.fresh_for(now).min(content.fresh_for),
-            course: finding.course.iter().chain(content.course.iter()).cloned().collect(),
+            course: one_after_the_other(&finding.course, &content.course),
             // What is made of the content alone does not say which name led to it.
             made: Arc::default(),
             ..content
@@ -321,8 +322,22 @@ impl Index {
         self.publish_record(tenant, Record::Ipns(record)).await
     }
 
-    /// Where a peer is reached.
+    /// Where a peer is reached. Of this node nobody knows better than the node itself.
     pub async fn peer(&self, tenant: &str, peer: PeerId, options: ResolveOptions) -> Result<PeerAnswer, Error> {
+        if peer == self.node_peer()
+            && let Some(record) = self.shared.sign_own_peer()
+        {
+            self.count(tenant, RESOLVES, 1);
+            return Ok(PeerAnswer {
+                record: Some(record),
+                outcome: Outcome::Found,
+                open_targets: 0,
+                age: Duration::ZERO,
+                source: Source::Store,
+                fresh_for: Duration::ZERO,
+                course: Arc::default(),
+            });
+        }
         let answer = self.find_single(tenant, Query::Peer(peer), &peer, &options).await?;
         Ok(single(&answer, |what| match what {
             What::Peer(record) => Some(record.clone()),
@@ -461,6 +476,13 @@ impl Index {
 /// Whose share of the resolvers a question is answered from.
 fn asker(options: &ResolveOptions) -> Asker {
     options.from.map(network_of)
+}
+
+/// The course of two lookups of which the second began when the first had ended.
+fn one_after_the_other(first: &[AskView], second: &[AskView]) -> Arc<[AskView]> {
+    let ended = first.iter().map(|ask| ask.ended).max().unwrap_or_default();
+    let later = |ask: &AskView| AskView { started: ended + ask.started, ended: ended + ask.ended, ..ask.clone() };
+    first.iter().cloned().chain(second.iter().map(later)).collect()
 }
 
 fn single<T>(answer: &Answer, record: impl Fn(&What) -> Option<T>) -> Single<T> {

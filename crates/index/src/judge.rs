@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ron_lookup::{ProviderFacts, rank};
 use ron_store::{PeerId, ProviderRecord, PublicKey, Record};
-use ron_types::limits::index::{CANDIDATES_MAX, PROVIDERS_MAX};
+use ron_types::limits::index::CANDIDATES_MAX;
 use ron_types::limits::records::WIRE_RECORDS_MAX;
 
 use crate::ports::Question;
@@ -174,7 +174,8 @@ fn ranked(records: &[ProviderRecord], ranking: &Ranking<'_>, now_ms: u64) -> Wha
     let ranked = rank(facts.collect());
     let providers: Vec<RankedProvider> = ranked
         .into_iter()
-        .take(PROVIDERS_MAX)
+        // All that were looked at: a caller that filters must not be left with the best of those it does not want.
+        .take(CANDIDATES_MAX)
         .map(|ranked| RankedProvider {
             record: records[ranked.provider.2].clone(),
             score: ranked.score,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_store::{
-    Applied, Change, ContentId, IpnsError, Multiaddr, NameRecord, PeerId, Provided, ProviderFields, ProviderRecord,
-    Record, RecordError, TTL_MAX_MS,
+    Applied, Change, ContentId, IpnsError, Multiaddr, NameRecord, PeerId, PeerRecord, Provided, ProviderFields,
+    ProviderRecord, Record, RecordError, TTL_MAX_MS,
 };
+use ron_types::limits::dht::PEER_RECORD_TTL;
 use ron_types::limits::index::{NAME_TTL, PROVIDER_TTL};
 use ron_types::limits::records::WIRE_RECORDS_MAX;
 use ron_types::{Error, Kind};
@@ -101,6 +102,13 @@ impl Shared {
             expires_ms: issued_ms + ttl_ms,
         };
         ProviderRecord::sign(fields, &self.options.key).map_err(|error| refused(&error))
+    }
+
+    /// Signs a record of where this node is reached now; none if it is reached nowhere.
+    pub fn sign_own_peer(&self) -> Option<PeerRecord> {
+        let (addrs, now_ms) = (self.addrs_now(&[]), self.unix_ms());
+        let expires_ms = now_ms + PEER_RECORD_TTL.as_millis() as u64;
+        if addrs.is_empty() { None } else { PeerRecord::sign(addrs, now_ms, expires_ms, &self.options.key).ok() }
     }
 
     /// Points a name of this node somewhere.

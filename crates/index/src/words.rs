@@ -156,6 +156,8 @@ pub struct AskView {
     pub hop: u32,
     /// What came of it.
     pub end: AskEnd,
+    /// State of its breaker when it was to be asked: half-open if this question is the probe.
+    pub breaker: BreakerState,
 }
 
 /// One value that a key leads to, with how it was found: for questions that are not about providers.

@@ -14,7 +14,7 @@ use crate::guards::{Guards, Verdict};
 use crate::latency::LatencyTrack;
 use crate::space::Position;
 use crate::table::IpGroup;
-use crate::{Admission, Millis, millis};
+use crate::{Admission, BreakerState, Millis, millis};
 
 mod course;
 mod known;
@@ -337,16 +337,20 @@ impl<T: LookupTarget> Lookup<T> {
         if self.course.asks() >= self.limits.asks_max {
             return false;
         }
-        if let Admission::No { .. } = guards.admit(&target, now_ms) {
-            self.degraded += 1;
-            let hop = self.known.settle(&target, Standing::Skipped);
-            self.course.skip(target, now_ms, hop);
-            return true;
-        }
+        let breaker = match guards.admit(&target, now_ms) {
+            Admission::Yes => BreakerState::Closed,
+            Admission::Probe => BreakerState::HalfOpen,
+            Admission::No { .. } => {
+                self.degraded += 1;
+                let hop = self.known.settle(&target, Standing::Skipped);
+                self.course.skip(target, now_ms, hop);
+                return true;
+            }
+        };
         if !hedge {
             guards.asked();
         }
-        let ask = self.course.begin(target.clone(), now_ms, hedge, self.known.hop_of(&target));
+        let ask = self.course.begin(target.clone(), now_ms, hedge, self.known.hop_of(&target), breaker);
         self.known.settle(&target, Standing::InFlight { started_ms: now_ms, hedge, ask });
         let budget_ms = (self.deadline_at_ms - now_ms).min(self.limits.ask_timeout_ms);
         actions.push(Action::Ask { target, hedge, budget_ms });

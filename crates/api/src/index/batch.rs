@@ -34,7 +34,7 @@ const PROVIDERS_DEFAULT: usize = 20;
 static BATCH: Operation = Operation::post(
     "/resolve:batch",
     "lookups",
-    "resolves many ids: a line for each, in the order in which they are found out, with `id` as it was asked",
+    "resolves many ids: a line for each, in the order in which they are found out; `asked` is the id as it was asked",
 )
 .needs(READERS)
 .body::<ResolveBatchRequest>(
@@ -88,7 +88,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 
 async fn batch(app: Arc<App>, asker: Asker, request: Request) -> HandlerResult {
     // Whoever has no question left is told so before anything is read. Each id then is a question of its own.
-    let Admitted { tenant, .. } = app.admit(&asker, WHOLE_NODE)?;
+    let Admitted { tenant, .. } = app.admit(&asker, &WHOLE_NODE)?;
     let takes_gzip = negotiation::takes_gzip(request.headers());
     let body = app.read(&asker.call, request).await?;
     let ResolveBatchRequest { ids, max, fresh } = body.parse()?;

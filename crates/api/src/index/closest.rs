@@ -1,5 +1,6 @@
 //! The peers nearest to a key (IPIP-476), for clients that place or look for records themselves.
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream;
@@ -56,11 +57,11 @@ async fn closest(
     key: Path<String>,
     query: Query<Vec<(String, String)>>,
 ) -> HandlerResult {
-    let position = key_of(&key.0)?;
+    let wanted = Wanted::of(&key.0)?;
     let filters = Filters::read(&query.0)?;
     let negotiated = Negotiated::of(&headers)?;
-    let admitted = app.admit(&asker, &key.0)?;
-    let found = app.index.closest_peers(&admitted.tenant, position, CLOSEST_PEERS_MAX).await;
+    let admitted = app.admit(&asker, &wanted)?;
+    let found = app.index.closest_peers(&admitted.tenant, wanted.key(), CLOSEST_PEERS_MAX).await;
     let shown = found.into_iter().filter_map(|near| words(&filters, &near.peer, near.addrs, Vec::new()));
     let shown: Vec<_> = shown.collect();
     // What the node knows of its network is all that is asked for, so that nobody is an answer.
@@ -71,11 +72,34 @@ async fn closest(
     }
 }
 
-/// Position of a peer or of content. A text that can be both, `Qm…`, has one position as either.
-fn key_of(text: &str) -> Result<Key, Problem> {
-    match text.parse::<PeerId>() {
-        Ok(peer) => Ok(peer.key()),
-        Err(_) => text.parse::<ContentId>().map(|content| content.key()).map_err(|error| unreadable("key", &error)),
+/// Whose nearest peers are asked for. A text that can be both, `Qm…`, has one position as either.
+enum Wanted {
+    Peer(PeerId),
+    Content(ContentId),
+}
+
+impl Wanted {
+    fn of(text: &str) -> Result<Self, Problem> {
+        match text.parse::<PeerId>() {
+            Ok(peer) => Ok(Wanted::Peer(peer)),
+            Err(_) => text.parse::<ContentId>().map(Wanted::Content).map_err(|error| unreadable("key", &error)),
+        }
+    }
+
+    fn key(&self) -> Key {
+        match self {
+            Wanted::Peer(peer) => peer.key(),
+            Wanted::Content(content) => content.key(),
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wanted::Peer(peer) => peer.fmt(f),
+            Wanted::Content(content) => content.fmt(f),
+        }
     }
 }
 
@@ -87,7 +111,7 @@ mod tests {
     fn a_key_is_content_or_a_peer() {
         const PEER: &str = "12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
         const BOTH: &str = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N";
-        let key = |text: &str| key_of(text).map_err(|problem| problem.status.as_u16());
+        let key = |text: &str| Wanted::of(text).map(|it| it.key()).map_err(|problem| problem.status.as_u16());
         let peer: PeerId = PEER.parse().expect("a peer id");
         assert_eq!(key(PEER), Ok(peer.key()));
         let cid = "bafkr4ideg6z2yocgkez77nr3outtvdnvjdcvqrs5phnqh7jvtrwnlpm5qu";

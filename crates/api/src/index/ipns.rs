@@ -69,7 +69,7 @@ async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, name: Path<String>
     if !negotiation::accepts(&headers, IPNS_RECORD) {
         return Err(Problem::schema(StatusCode::NOT_ACCEPTABLE, format!("Accept must have {IPNS_RECORD}")));
     }
-    let admitted = app.admit(&asker, &name.to_string())?;
+    let admitted = app.admit(&asker, &name)?;
     let options = ResolveOptions { from: Some(asker.address), ..ResolveOptions::default() };
     let found = app.index.ipns_get(&admitted.tenant, name, options).await?;
     Ok(match &found.record {

@@ -60,7 +60,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
 
 async fn get(app: Arc<App>, asker: Asker, headers: HeaderMap, id: Path<String>) -> HandlerResult {
     let id = content_of("id", &id.0)?;
-    let admitted = app.admit(&asker, &id.to_string())?;
+    let admitted = app.admit(&asker, &id)?;
     let found = app.index.manifest(&id).await?;
     let bytes = found.ok_or_else(|| Error::new(Kind::NotFound, "this node keeps no such document"))?;
     let etag = format!("\"{id}\"");

@@ -125,7 +125,7 @@ async fn get(
 ) -> HandlerResult {
     let name = name_of(&name.0)?;
     let options = query.0.options(asker.address)?;
-    let admitted = app.admit(&asker, &name.to_string())?;
+    let admitted = app.admit(&asker, &name)?;
     let found = app.index.name_get(&admitted.tenant, name, options).await?;
     let Some(record) = &found.record else { return Err(missing(&found).into()) };
     let etag = format!("\"{}\"", &blake3::hash(&record.encode()).to_hex()[..32]);

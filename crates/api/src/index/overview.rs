@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
-use ron_lookup::BreakerState;
 use serde::Serialize;
 use svc_index::capabilities::ADMIN;
 use utoipa::ToSchema;
 
-use super::words::LookupWords;
+use super::words::{LookupWords, breaker_state};
 use super::{App, Routes, WHOLE_NODE};
 use crate::auth::Bearer;
 use crate::extract::Json;
@@ -132,7 +131,7 @@ async fn stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
     let target = |view: svc_index::words::TargetView| TargetWords {
         target: view.target.to_string(),
         class: view.target.class().as_str(),
-        breaker: state(view.state),
+        breaker: breaker_state(view.state),
         calls: view.calls,
         failures: view.failures,
     };
@@ -148,12 +147,4 @@ async fn stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
         targets: app.index.targets().into_iter().map(target).collect(),
     })
     .into_response())
-}
-
-const fn state(state: BreakerState) -> &'static str {
-    match state {
-        BreakerState::Closed => "closed",
-        BreakerState::HalfOpen => "half_open",
-        BreakerState::Open => "open",
-    }
 }

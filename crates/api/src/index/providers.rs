@@ -145,7 +145,7 @@ async fn providers(
     let content = content_of("cid", &cid.0)?;
     let options = query.0.options(asker.address)?;
     let negotiated = Negotiated::of(&headers)?;
-    let admitted = app.admit(&asker, &cid.0)?;
+    let admitted = app.admit(&asker, &content)?;
     let mut response = match negotiated.form {
         Form::Ndjson => {
             let found = app.index.providers_stream(&admitted.tenant, content, options).await?;

@@ -82,7 +82,7 @@ async fn resolve(
 ) -> HandlerResult {
     let subject = subject_of(&id.0)?;
     let options = query.0.options(asker.address)?;
-    let admitted = app.admit(&asker, &id.0)?;
+    let admitted = app.admit(&asker, &subject)?;
     let resolution = app.index.resolve(&admitted.tenant, subject, options).await?;
     let made = Made::of(&resolution, options.max);
     let mut response = Response::default();

@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use ron_store::{ContentId, Multiaddr, PeerId, Subject};
 use ron_types::Kind;
-use ron_types::limits::index::PROVIDERS_MAX;
+use ron_types::limits::index::CANDIDATES_MAX;
 use serde::{Deserialize, Serialize};
 use svc_index::config::Access;
 use svc_index::words::{Outcome, ResolveOptions, Source};
@@ -128,7 +128,7 @@ async fn providers(
     let content: ContentId = cid.0.parse().map_err(|error| unreadable("cid", &error))?;
     let filters = Filters::read(&query.0)?;
     let negotiated = Negotiated::of(&headers)?;
-    let admitted = app.admit(&asker, &content.to_string())?;
+    let admitted = app.admit(&asker, &content)?;
     match negotiated.form {
         Form::Json => {
             let subject = Subject::Content(content);
@@ -170,7 +170,7 @@ async fn peers(
     let peer: PeerId = peer_id.0.parse().map_err(|error| unreadable("peer_id", &error))?;
     let filters = Filters::read(&query.0)?;
     let negotiated = Negotiated::of(&headers)?;
-    let admitted = app.admit(&asker, &peer.to_string())?;
+    let admitted = app.admit(&asker, &peer)?;
     let found = app.index.peer(&admitted.tenant, peer, options(&asker)).await?;
     let outcome = found.outcome;
     let shown = found.record.and_then(|record| words(&filters, &record.peer, record.addrs, Vec::new()));
@@ -180,9 +180,9 @@ async fn peers(
     }
 }
 
+/// All that is known is asked for: an answer ends at its bound after it was filtered, not before.
 fn options(asker: &Asker) -> ResolveOptions {
-    let max = PROVIDERS_MAX.min(NDJSON_RECORDS_MAX);
-    ResolveOptions { max, from: Some(asker.address), ..ResolveOptions::default() }
+    ResolveOptions { max: CANDIDATES_MAX, from: Some(asker.address), ..ResolveOptions::default() }
 }
 
 /// A record as the caller wants to see it; none if it does not.

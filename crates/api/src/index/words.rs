@@ -1,6 +1,6 @@
 //! Answers of the index as JSON.
 
-use ron_lookup::AskEnd;
+use ron_lookup::{AskEnd, BreakerState};
 use ron_store::{ContentId, NameRecord, ProviderRecord};
 use serde::Serialize;
 use svc_index::words::{AskView, LookupSummary, Notice, RankedProvider, Resolution};
@@ -147,9 +147,9 @@ pub(super) struct AskWords {
     hop: u32,
     /// `won`, `empty`, `cancelled`, `failed`, `timed_out` or `skipped`.
     end: &'static str,
-    /// `open` if it was not asked because it keeps failing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    breaker: Option<&'static str>,
+    /// State of its breaker then: `closed`; `half_open`: this question was to find out whether it is well again;
+    /// `open`: it was not asked because it keeps failing.
+    breaker: &'static str,
 }
 
 /// A lookup that ended.
@@ -284,7 +284,7 @@ impl AskWords {
             ended_ms: (ask.end != AskEnd::SkippedOpen).then(|| milliseconds(ask.ended)),
             hop: ask.hop,
             end: end(ask.end),
-            breaker: (ask.end == AskEnd::SkippedOpen).then_some("open"),
+            breaker: breaker_state(ask.breaker),
         }
     }
 }
@@ -343,6 +343,15 @@ const fn end(end: AskEnd) -> &'static str {
         AskEnd::Failed => "failed",
         AskEnd::TimedOut => "timed_out",
         AskEnd::SkippedOpen => "skipped",
+    }
+}
+
+/// Word for the state of a breaker.
+pub(super) const fn breaker_state(state: BreakerState) -> &'static str {
+    match state {
+        BreakerState::Closed => "closed",
+        BreakerState::HalfOpen => "half_open",
+        BreakerState::Open => "open",
     }
 }
 

@@ -3,6 +3,7 @@
 use ron_kernel::clock;
 use ron_lookup::AskEnd;
 use ron_store::{PeerId, Record, Subject};
+use ron_types::limits::index::{CANDIDATES_MAX, PROVIDERS_MAX};
 use svc_index::ports::AskError;
 use svc_index::words::{Outcome, ResolveOptions};
 
@@ -138,6 +139,29 @@ async fn a_stream_hands_on_the_first_provider_before_the_second_is_known() {
             assert_eq!(clock::now() - began, ms(380));
             assert!(stream.next().await.expect("no failure").is_none());
             assert_eq!(stream.outcome(), Some(Outcome::Found));
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_filters_what_is_found_sees_more_than_the_best_of_it() {
+    let setup = setup();
+    for number in [1, 2] {
+        let records = (0..PROVIDERS_MAX).map(|_| Record::Provider(provider(content(1), &new_key(), 1)));
+        setup.script.peer(number, answers(50, records.collect()));
+    }
+    setup
+        .run(|world| async move {
+            let options = ResolveOptions { max: CANDIDATES_MAX, ..ResolveOptions::default() };
+            let mut stream = world.index.providers_stream(TENANT, content(1), options).await.expect("room");
+            let mut count = 0;
+            while stream.next().await.expect("no failure").is_some() {
+                count += 1;
+            }
+            assert_eq!(count, 2 * PROVIDERS_MAX);
+            let known = world.resolve_with(content(1), options).await.providers.len();
+            assert_eq!(known, 2 * PROVIDERS_MAX, "remembered, too");
+            assert_eq!(world.resolve(content(1)).await.providers.len(), PROVIDERS_MAX, "the best, for all others");
         })
         .await;
 }

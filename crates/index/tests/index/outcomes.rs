@@ -1,5 +1,6 @@
 //! Honest outcomes, and for how long each is remembered.
 
+use ron_lookup::BreakerState;
 use ron_store::{ProviderFields, ProviderRecord, Record, Subject};
 use ron_types::Kind;
 use svc_index::ports::AskError;
@@ -262,6 +263,22 @@ async fn a_name_that_is_no_name_and_a_record_that_does_not_hold_are_told_apart()
             assert_eq!(error.kind, Kind::Integrity);
             let error = world.index.name_set(TENANT, "NOT A LABEL", content(1), None).await.expect_err("no label");
             assert_eq!(error.kind, Kind::Schema);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_course_of_a_name_shows_its_two_lookups_one_after_the_other() {
+    let (owner, setup) = (new_key(), setup());
+    let (named, provided) = (name("app", content(1), &owner, 1), provider(content(1), &owner, 1));
+    let subject: Subject = format!("name:app@{}", named.owner).parse().expect("a name");
+    setup.script.peer(1, answers(30, vec![Record::Name(named), Record::Provider(provided)]));
+    setup
+        .run(|world| async move {
+            let answer = world.index.resolve(TENANT, subject, ResolveOptions::default()).await.expect("an answer");
+            let times: Vec<_> = answer.course.iter().map(|ask| (ask.started, ask.ended)).collect();
+            assert_eq!(times, [(ms(0), ms(30)), (ms(30), ms(60))]);
+            assert!(answer.course.iter().all(|ask| ask.breaker == BreakerState::Closed));
         })
         .await;
 }

@@ -2,13 +2,13 @@
 
 use futures_util::future::join_all;
 use ron_kernel::bus::Heard;
-use ron_store::{ContentId, Record, Subject};
+use ron_store::{ContentId, Multiaddr, Record, Subject};
 use ron_types::Kind;
 use svc_index::words::{
     AdminAction, AdminRequest, IndexEvent, Notice, Outcome, ProviderOffer, PublishOutcome, ResolveOptions, Source,
 };
 
-use crate::world::{TENANT, content, new_key, provider, setup};
+use crate::world::{OWN_ADDR, TENANT, answers, content, new_key, provider, setup};
 
 fn offer() -> ProviderOffer {
     let addrs = vec!["/ip4/192.0.2.1/tcp/4001".parse().expect("an address")];
@@ -206,6 +206,33 @@ async fn a_document_too_large_is_refused_before_anything_else() {
             let id = world.index.publish_manifest(TENANT, vec![7; limit].into()).await.expect("room");
             let bytes = world.index.manifest(&id).await.expect("the store answers").expect("it is there");
             assert_eq!((bytes.len(), id.verifies(&bytes)), (limit, Some(true)));
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_says_itself_where_it_is_and_asks_nobody() {
+    let setup = setup();
+    let stranger = setup.script.peer(1, answers(5, Vec::new()));
+    setup
+        .run(|world| async move {
+            let own = world.index.node_peer();
+            let ask = async |peer| {
+                let answer = world.index.peer(TENANT, peer, ResolveOptions::default()).await.expect("an answer");
+                (answer.outcome, answer.record.map(|record| (record.peer, record.addrs)))
+            };
+            let addrs: Vec<Multiaddr> = vec![OWN_ADDR.parse().expect("an address")];
+            assert_eq!(ask(own).await, (Outcome::Found, Some((own, addrs))));
+            assert_eq!(world.script.asked(), 0);
+            // It moved; what it says is of now.
+            let moved: Vec<Multiaddr> = vec!["/ip4/192.0.2.10/tcp/1".parse().expect("an address")];
+            *world.addrs.lock().expect("nobody panicked") = moved.clone();
+            assert_eq!(ask(own).await, (Outcome::Found, Some((own, moved))));
+            // Reached nowhere, it can only ask like anybody else, and of others it always does.
+            world.addrs.lock().expect("nobody panicked").clear();
+            assert_eq!(ask(own).await, (Outcome::Absent, None));
+            assert_eq!(ask(stranger).await, (Outcome::Absent, None));
+            assert_eq!(world.script.asked(), 2);
         })
         .await;
 }

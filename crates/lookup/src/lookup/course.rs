@@ -1,6 +1,6 @@
 //! The course of a lookup: every ask with its times and its end, for traces, pages and answers.
 
-use crate::Millis;
+use crate::{BreakerState, Millis};
 
 /// How an ask ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct AskRecord<T> {
     pub hedge: bool,
     /// Steps from the targets that were known first, which are step 1.
     pub hop: u32,
+    /// State of the target's breaker when it was to be asked: half-open if the ask is its probe.
+    pub breaker: BreakerState,
 }
 
 /// Every ask of a lookup, in order; as many as the bound of asks and of candidates allows.
@@ -68,14 +70,16 @@ impl<T> Course<T> {
         self.took_ms
     }
 
-    pub(super) fn begin(&mut self, target: T, now_ms: Millis, hedge: bool, hop: u32) -> usize {
+    pub(super) fn begin(&mut self, target: T, now_ms: Millis, hedge: bool, hop: u32, breaker: BreakerState) -> usize {
         self.asks += 1;
-        self.push(target, now_ms, None, hedge, hop)
+        let started_ms = now_ms.saturating_sub(self.begun_at_ms);
+        self.push(AskRecord { target, started_ms, end: None, hedge, hop, breaker })
     }
 
     pub(super) fn skip(&mut self, target: T, now_ms: Millis, hop: u32) {
         let at_ms = now_ms.saturating_sub(self.begun_at_ms);
-        self.push(target, now_ms, Some((at_ms, AskEnd::SkippedOpen)), false, hop);
+        let (end, breaker) = (Some((at_ms, AskEnd::SkippedOpen)), BreakerState::Open);
+        self.push(AskRecord { target, started_ms: at_ms, end, hedge: false, hop, breaker });
     }
 
     pub(super) fn end(&mut self, ask: usize, now_ms: Millis, end: AskEnd) {
@@ -89,9 +93,8 @@ impl<T> Course<T> {
         self.took_ms = Some(now_ms.saturating_sub(self.begun_at_ms));
     }
 
-    fn push(&mut self, target: T, now_ms: Millis, end: Option<(Millis, AskEnd)>, hedge: bool, hop: u32) -> usize {
-        let started_ms = now_ms.saturating_sub(self.begun_at_ms);
-        self.records.push(AskRecord { target, started_ms, end, hedge, hop });
+    fn push(&mut self, record: AskRecord<T>) -> usize {
+        self.records.push(record);
         self.records.len() - 1
     }
 }

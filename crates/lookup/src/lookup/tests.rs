@@ -118,7 +118,9 @@ fn nothing_is_asked_of_or_hedged_to_an_open_breaker() {
     assert_eq!(asked, [(1, false), (3, false), (4, false), (6, true), (7, true)]);
     assert_eq!((run.finished.conclusion, run.finished.degraded), (Conclusion::Found, 1), "5 was not needed");
     let skipped = run.course.records().iter().find(|record| record.target == 2).expect("a record of the skip");
-    assert_eq!(skipped.end, Some((0, AskEnd::SkippedOpen)));
+    assert_eq!((skipped.end, skipped.breaker), (Some((0, AskEnd::SkippedOpen)), BreakerState::Open));
+    let mut others = run.course.records().iter().filter(|record| record.target != 2);
+    assert!(others.all(|record| record.breaker == BreakerState::Closed));
 }
 
 #[test]
@@ -133,6 +135,8 @@ fn a_half_open_breaker_gets_its_probe_from_an_alpha_and_never_from_a_hedge() {
     let run = run(limits(), 6, &mut guards, script);
     let asked: Vec<_> = run.asked.iter().map(|(_, target, hedge)| (*target, *hedge)).collect();
     assert_eq!(asked, [(1, false), (2, false), (3, false), (5, true), (6, true)]);
+    let breakers: Vec<_> = run.course.records().iter().map(|record| record.breaker).collect();
+    assert_eq!(breakers[..2], [BreakerState::HalfOpen, BreakerState::Closed], "the course tells a probe");
     assert_eq!(guards.breakers.admit(&1, 100_000), Admission::Probe, "the cancelled probe was given back");
 }
 

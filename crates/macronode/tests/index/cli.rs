@@ -2,9 +2,11 @@
 
 use std::fs;
 
+use http::Method;
 use ron_types::limits::records::MANIFEST_BYTES_MAX;
 use serde_json::Value;
 
+use crate::eventually;
 use crate::member::Member;
 use crate::node::{ABC_B3, ABC_CID, PEER, alone, provide_abc};
 use crate::process::{Outcome, run};
@@ -61,6 +63,27 @@ async fn a_file_is_published_resolved_and_pinned_by_commands_alone() {
     on(&node, &["index", "name", "remove", "site"]).await.expect(0, &["name:site@", "stands for nothing"]);
     on(&node, &["index", "name", "get", "site"]).await.expect(70, &["MN0019"]);
     on(&node, &["top", "--once"]).await.expect(0, &["lookup", "bits"]);
+}
+
+#[tokio::test]
+async fn changes_are_watched_by_command() {
+    let node = alone().await;
+    let publishing = async {
+        eventually("a watcher", async || {
+            let stats = node.ask(Method::GET, "/index/stats", &Value::Null).await.json().expect("JSON");
+            (stats["watchers"] == 1).then_some(())
+        })
+        .await;
+        provide_abc(&node).await;
+    };
+    let watching = on(&node, &["index", "watch", ABC_CID, "--count", "1", "--json"]);
+    let (heard, ()) = tokio::join!(watching, publishing);
+    heard.expect(0, &[]);
+    let lines: Vec<Value> = heard.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let [ready, change] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!((&ready["type"], &ready["id"]), (&"ready".into(), &ABC_B3.into()), "{ready}");
+    assert_eq!((&change["type"], &change["provider"]["peer_id"]), (&"provider".into(), &PEER.into()), "{change}");
+    on(&node, &["index", "watch", "nonsense"]).await.expect(70, &["id: "]);
 }
 
 #[tokio::test]

@@ -34,9 +34,11 @@ async fn bodies_and_ids_are_read_strictly() {
         (Method::DELETE, &format!("{provider}?peer_id=nobody"), Value::Null),
         (Method::POST, "/admin/pin", json!({"id": "nonsense"})),
         (Method::POST, "/admin/pin", json!({"id": "name:a", "x": 1})),
+        (Method::POST, "/admin/pin", json!(["name:a"])),
         (Method::POST, "/resolve:batch", json!({"ids": []})),
         (Method::POST, "/resolve:batch", json!({"ids": vec!["name:a"; 101]})),
         (Method::POST, "/resolve:batch", json!({"ids": ["name:a", "x"]})),
+        (Method::POST, "/resolve:batch", json!([["name:a"], 1, false])),
         (Method::GET, "/resolve/nonsense", Value::Null),
         (Method::GET, "/resolve/b3:00", Value::Null),
         (Method::GET, "/resolve/name:a?max=0", Value::Null),
@@ -153,6 +155,25 @@ async fn where_a_token_is_asked_for_nothing_is_read_without_one_and_no_cache_bet
         assert_eq!(reply.status, 200, "{path}: {}", reply.text());
         let life = reply.header("cache-control");
         assert!(life.starts_with("private, max-age="), "{path}: {life}");
+    }
+}
+
+#[tokio::test]
+async fn a_right_to_some_content_holds_for_every_spelling_of_it_on_every_route() {
+    let mut node = Member::running(SERVICES);
+    node.configure("[index]\naccess = \"token\"\n");
+    node.start().await;
+    provide_abc(&node).await;
+    let reader = node.mint(&[&format!("index:read:{ABC_B3}")], None).await;
+    let hex = format!("f01551e20{}", ABC_B3.trim_start_matches("b3:"));
+    let other = ContentId::of_bytes(b"other").cid_text();
+    for route in ["/resolve", "/providers", "/watch", "/routing/v1/providers", "/routing/v1/dht/closest/peers"] {
+        for (id, status) in [(ABC_B3, 200), (ABC_CID, 200), (&hex, 200), (&other, 403)] {
+            let path = format!("{route}/{id}");
+            // Of a stream of events the head is enough.
+            let reply = open(&node, Method::HEAD, &path, &[("authorization", reader.as_str())], "").await;
+            assert_eq!(reply.status, status, "{path}");
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::Read as _;
 
 use flate2::read::GzDecoder;
 use http::Method;
+use ron_store::PeerId;
 use serde_json::{Value, json};
 use testkit::Reply;
 
@@ -101,6 +102,24 @@ async fn nothing_is_an_answer_and_nonsense_is_refused() {
     }
     let put = open(&node, Method::PUT, "/routing/v1/providers/", &[], "{}").await;
     assert_eq!(put.status, 501);
+}
+
+#[tokio::test]
+async fn the_node_itself_is_a_peer_that_it_knows() {
+    let node = alone().await;
+    let peers = node.ask(Method::GET, "/dht/peers", &Value::Null).await.json().expect("JSON");
+    let id = peers["peer_id"].as_str().expect("an id").to_owned();
+    let own: PeerId = id.parse().expect("a peer id");
+    // As a name is written, too.
+    for spelled in [id.clone(), own.cid_text()] {
+        let found = get(&node, &format!("/peers/{spelled}"), &[]).await;
+        let record = json!({"Schema": "peer", "ID": id, "Addrs": peers["listen"]});
+        assert_eq!(found.json().expect("JSON"), json!({"Peers": [record]}), "{spelled}");
+        assert!(found.header("cache-control").starts_with("public, max-age=300, "), "{spelled}");
+    }
+    let quic = get(&node, &format!("/peers/{id}?filter-addrs=quic-v1"), &[NDJSON]).await;
+    let line: Value = serde_json::from_str(&quic.text()).expect("one line");
+    assert_eq!(line["Addrs"].as_array().map(Vec::len), Some(1), "{line}");
 }
 
 #[tokio::test]

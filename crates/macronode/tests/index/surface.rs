@@ -1,15 +1,21 @@
 //! The surface of the index as programs use it: many ids at once, changes as they come, answers that are known.
 
+use futures_util::FutureExt as _;
+use http::request::Builder;
 use http::{Method, Request};
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
+use ron_store::ContentId;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::member::Member;
-use crate::node::{ABC_B3, ABC_CID, PEER, alone, open, provide_abc, resolve};
+use crate::node::{ABC_B3, ABC_CID, PEER, SERVICES, alone, open, provide_abc, resolve};
+use crate::routers::{Router, upstreams};
 
 #[tokio::test]
 async fn an_answer_that_is_known_is_not_sent_again() {
@@ -59,23 +65,72 @@ async fn lines_of_providers_have_their_scores() {
     assert_eq!((&document["outcome"], &document["providers"][0]["peer_id"]), (&"found".into(), &PEER.into()));
 }
 
+/// The body of an answer, as far as it has come.
+struct Arriving {
+    body: Incoming,
+    text: String,
+    _driver: JoinSet<()>,
+}
+
+impl Arriving {
+    async fn of(node: &Member, request: Builder, body: String, media_type: &str) -> Arriving {
+        let stream = TcpStream::connect(node.api()).await.expect("the node listens");
+        let (mut sender, connection) = handshake(TokioIo::new(stream)).await.expect("a connection");
+        let mut driver = JoinSet::new();
+        driver.spawn(async move {
+            let _ = connection.await;
+        });
+        let request = request.header("host", node.api().to_string()).body(Full::<bytes::Bytes>::from(body));
+        let response = sender.send_request(request.expect("a request")).await.expect("an answer");
+        assert_eq!(response.headers()["content-type"], media_type);
+        Arriving { body: response.into_body(), text: String::new(), _driver: driver }
+    }
+
+    /// Waits for more; false at the end.
+    async fn more(&mut self) -> bool {
+        let frame = tokio::time::timeout(testkit::PATIENCE_MAX, self.body.frame()).await.expect("more in time");
+        let Some(frame) = frame else { return false };
+        let data = frame.expect("no error").into_data().expect("data");
+        self.text += std::str::from_utf8(&data).expect("text");
+        true
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_in_the_order_in_which_answers_are_found() {
+    let (release, released) = watch::channel(false);
+    let router = Router::start(move |_| {
+        let mut released = released.clone();
+        async move { released.wait_for(|released| *released).await.ok().map(|_| PEER.to_owned()) }.boxed()
+    })
+    .await;
+    let mut node = Member::running(SERVICES);
+    node.configure(&upstreams(&[router]));
+    node.start().await;
+    provide_abc(&node).await;
+    // The router knows of the first, and has not said so; the second is the node's own word.
+    let late = ContentId::of_bytes(b"late").to_string();
+    let request = Request::post("/resolve:batch").header("content-type", "application/json");
+    let body = json!({"ids": [late, ABC_B3]}).to_string();
+    let mut lines = Arriving::of(&node, request, body, "application/x-ndjson").await;
+    while !lines.text.ends_with('\n') {
+        assert!(lines.more().await, "{}", lines.text);
+    }
+    let line: Value = serde_json::from_str(lines.text.trim_end()).expect("one line");
+    assert_eq!((&line["asked"], &line["outcome"]), (&ABC_B3.into(), &"found".into()), "{line}");
+    release.send_replace(true);
+    while lines.more().await {}
+    let asked: Vec<Value> = lines.text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((asked.len(), &asked[1]["asked"]), (2, &late.into()), "{asked:?}");
+}
+
 /// Events of a stream until one of this kind came, with the data of that.
 async fn event(node: &Member, path: &str, kind: &str, cause: impl AsyncFnOnce()) -> Value {
-    let stream = TcpStream::connect(node.api()).await.expect("the node listens");
-    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.expect("a connection");
-    let mut driver = JoinSet::new();
-    driver.spawn(async move {
-        let _ = connection.await;
-    });
-    let request = Request::builder().uri(path).header("host", node.api().to_string());
-    let request = request.body(Empty::<bytes::Bytes>::new()).expect("a request");
-    let response = sender.send_request(request).await.expect("an answer");
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let (mut body, mut text, mut cause) = (response.into_body(), String::new(), Some(cause));
+    let mut events = Arriving::of(node, Request::get(path), String::new(), "text/event-stream").await;
+    let mut cause = Some(cause);
     loop {
-        let frame = tokio::time::timeout(testkit::PATIENCE_MAX, body.frame()).await.expect("an event in time");
-        let data = frame.expect("the stream goes on").expect("no error").into_data().expect("data");
-        text += std::str::from_utf8(&data).expect("text");
+        assert!(events.more().await, "the stream goes on");
+        let text = &events.text;
         if text.contains("event: ready")
             && let Some(cause) = cause.take()
         {

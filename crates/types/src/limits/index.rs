@@ -55,9 +55,9 @@ pub const WARMUP_WAIT: Duration = Duration::from_secs(10);
 pub const UPSTREAMS_MAX: usize = 16;
 /// Longest address of an upstream router, in bytes.
 pub const UPSTREAM_BYTES_MAX: usize = 256;
-/// Providers of one answer.
+/// Providers of one answer, unless its caller filters them first.
 pub const PROVIDERS_MAX: usize = super::records::PROVIDERS_PER_KEY_MAX;
-/// Providers that one lookup looks at, before the best are taken.
+/// Providers that one lookup looks at and remembers, of which answers have the best, or the best that pass a filter.
 pub const CANDIDATES_MAX: usize = 4 * PROVIDERS_MAX;
 /// Updates written in one transaction.
 pub const INGEST_BATCH_MAX: usize = 256;

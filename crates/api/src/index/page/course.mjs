@@ -19,7 +19,7 @@ function shape(name, attributes, ...children) {
 export const short = (id) => id.length <= 20 || id.includes("://") ? id.slice(0, 28) : `${id.slice(0, 6)}…${id.slice(-6)}`;
 
 const WORDS = { won: "winner", empty: "answered without it", timed_out: "no answer in time", skipped: "not asked: breaker open" };
-const word = (ask) => (ask.hedge ? "hedge, " : "") + (WORDS[ask.end] ?? ask.end);
+const word = (ask) => (ask.hedge ? "hedge, " : "") + (ask.breaker === "half_open" ? "probe, " : "") + (WORDS[ask.end] ?? ask.end);
 const classes = (ask) => `ask ${["won", "cancelled", "failed", "timed_out"].includes(ask.end) ? ask.end : ""} ${ask.hedge ? "hedge" : ""}`;
 
 function row(ask, index, end) {

@@ -10,6 +10,7 @@ use ron_types::limits::records::{
     ADDR_BYTES_MAX, ADDRS_MAX, IPNS_BYTES_MAX, PROTOCOL_BYTES_MAX, PROTOCOLS_MAX, WIRE_RECORDS_MAX,
 };
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use svc_index::ports::UpstreamQuestion;
 use tokio::time::sleep_until;
 
@@ -29,16 +30,41 @@ pub(super) struct PeerWords {
     schema: String,
     #[serde(rename = "ID")]
     id: Option<String>,
-    addrs: Vec<String>,
-    protocols: Vec<String>,
+    /// Missing or null where the router knows none.
+    addrs: Option<Vec<String>>,
+    protocols: Option<Vec<String>>,
     /// Of records from before the specification.
     protocol: Option<String>,
+}
+
+/// What stands in the place of a record. One of a schema or shape that is not known here is passed over, as the
+/// specification has it: it is not the fault of the others, nor of the router.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Listed {
+    Words(PeerWords),
+    Other(IgnoredAny),
+}
+
+impl Listed {
+    fn known(self) -> Option<PeerWords> {
+        match self {
+            Listed::Words(words) if words.is_known() => Some(words),
+            Listed::Words(_) | Listed::Other(IgnoredAny) => None,
+        }
+    }
+}
+
+impl PeerWords {
+    fn is_known(&self) -> bool {
+        matches!(self.schema.as_str(), "peer" | "bitswap")
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Document {
-    providers: Option<Vec<PeerWords>>,
+    providers: Option<Vec<Listed>>,
 }
 
 /// Reads an answer to a question. Lines that are still coming are read until `until`.
@@ -60,7 +86,8 @@ pub(super) async fn read(
         (UpstreamQuestion::Providers(content), "application/json") => {
             let bytes = read_whole(answer, ANSWER_BYTES_MAX).await?;
             let document: Document = serde_json::from_slice(&bytes).map_err(|_| AskError::Malformed)?;
-            Ok(reply(document.providers.unwrap_or_default(), content, key))
+            let words = document.providers.into_iter().flatten().filter_map(Listed::known);
+            Ok(reply(words, content, key))
         }
         (UpstreamQuestion::Ipns(name), IPNS_RECORD) => {
             let bytes = read_whole(answer, IPNS_BYTES_MAX).await?;
@@ -141,20 +168,21 @@ impl Lines {
         if line.trim_ascii().is_empty() || self.records.len() >= WIRE_RECORDS_MAX {
             return Ok(());
         }
-        self.records.push(serde_json::from_slice(&line).map_err(|_| AskError::Malformed)?);
+        let listed: Listed = serde_json::from_slice(&line).map_err(|_| AskError::Malformed)?;
+        self.records.extend(listed.known());
         Ok(())
     }
 }
 
 /// What a router said, as records that this node vouches for. One that makes no sense does not spoil the others.
-fn reply(words: Vec<PeerWords>, content: &ContentId, key: &NodeKey) -> Reply {
+fn reply(words: impl IntoIterator<Item = PeerWords>, content: &ContentId, key: &NodeKey) -> Reply {
     let now_ms = clock::unix_millis();
     let records = words.into_iter().filter_map(|words| vouched(words, content, key, now_ms));
     Reply { records: records.take(WIRE_RECORDS_MAX).collect(), closer: Vec::new() }
 }
 
 pub(super) fn vouched(words: PeerWords, content: &ContentId, key: &NodeKey, now_ms: u64) -> Option<Record> {
-    if !matches!(words.schema.as_str(), "peer" | "bitswap") {
+    if !words.is_known() {
         return None;
     }
     let peer: PeerId = words.id?.parse().ok()?;
@@ -162,12 +190,13 @@ pub(super) fn vouched(words: PeerWords, content: &ContentId, key: &NodeKey, now_
     if peer == PeerId::from(key.node_id()) {
         return None;
     }
-    let addrs = words.addrs.iter().filter_map(|addr| addr.parse::<Multiaddr>().ok());
+    let addrs = words.addrs.iter().flatten().filter_map(|addr| addr.parse::<Multiaddr>().ok());
     let addrs = addrs.filter(|addr| (1..=ADDR_BYTES_MAX).contains(&addr.len())).take(ADDRS_MAX).collect();
     let is_plain = |name: &String| {
         (1..=PROTOCOL_BYTES_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
     };
-    let protocols = words.protocols.into_iter().chain(words.protocol).filter(is_plain).take(PROTOCOLS_MAX).collect();
+    let protocols =
+        words.protocols.into_iter().flatten().chain(words.protocol).filter(is_plain).take(PROTOCOLS_MAX).collect();
     let fields = ProviderFields {
         key: content.key(),
         peer,

@@ -71,6 +71,19 @@ async fn lines_and_documents_become_records_that_are_vouched_for() {
 }
 
 #[tokio::test]
+async fn records_of_other_schemas_and_shapes_do_not_spoil_the_others() {
+    let known = format!(r#"{{"Schema":"peer","ID":"{PEER}","Addrs":null,"Protocols":null}}"#);
+    let odd = [r#"{"Schema":"newer","Addrs":{"tcp":1},"Protocol":7}"#, r#"{"Schema":"peer","ID":5}"#, "null", "[]"];
+    // More of them than a reply may have records.
+    let all = [odd.join("\n").as_str(), &known].join("\n");
+    let many = format!("{}\n{all}", vec![odd[0]; 100].join("\n"));
+    let lines = response("200 OK", "application/x-ndjson", &many);
+    assert_eq!(asked(&lines, providers()).await.1.map(|reply| reply.records.len()), Ok(1));
+    let document = response("200 OK", "application/json", &format!(r#"{{"Providers":[{}]}}"#, many.replace('\n', ",")));
+    assert_eq!(asked(&document, providers()).await.1.map(|reply| reply.records.len()), Ok(1));
+}
+
+#[tokio::test]
 async fn refusals_and_nonsense_are_told_apart() {
     for (answer, expected) in [
         (response("404 Not Found", "text/plain", "no"), Ok(Reply::default())),
