@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use oap::{AppId, Frame, Hello};
-use ron_gossip::wire::{Body, Data, Key, Message};
+use ron_gossip::wire::{Body, Data, Key, Message, Want};
 use ron_gossip::{LaneName, Origin};
-use ron_transport::{NodeId, NodeKey, PeerAddress, PostQuantum, Session, SessionLimits, Tls};
+use ron_transport::{Heard, NodeId, NodeKey, PeerAddress, PostQuantum, Reader, Session, SessionLimits, Tls};
 use rustix::process::Signal;
 
 use crate::eventually;
@@ -69,10 +69,17 @@ async fn hostile(member: &Member) -> (NodeKey, Session) {
     (key, session)
 }
 
-fn data(message: &Bytes) -> Data {
-    match Message::decode(message.clone()).expect("a message").body {
-        Body::Data(data) => data,
-        other => panic!("{other:?}"),
+/// The first message that the node sends.
+async fn first_data(reader: &mut Reader) -> Data {
+    loop {
+        let mut heard = Vec::new();
+        reader.next_batch(&mut heard).await.expect("the session stands");
+        for heard in heard {
+            let Heard::Frame(Frame { app: AppId::GOSSIP, payload, .. }) = heard else { continue };
+            if let Body::Data(data) = Message::decode(payload).expect("a message").body {
+                return data;
+            }
+        }
     }
 }
 
@@ -85,23 +92,17 @@ async fn nobody_speaks_in_the_name_of_another() {
     let (key, mut session) = hostile(&node).await;
     let writing = tokio::spawn(session.writer.run());
     let lane = LaneName::new("chat").expect("a name");
-    // What the node itself published comes with its seal, which the attacker now holds.
+    // What the node itself published is there to be had, with its seal.
     let own = node.publish("chat", "of the node").await;
-    let mut sealed = None;
-    while sealed.is_none() {
-        let mut heard = Vec::new();
-        session.reader.next_batch(&mut heard).await.expect("the session stands");
-        sealed = heard.into_iter().find_map(|heard| match heard {
-            ron_transport::Heard::Frame(frame) if frame.app == AppId::GOSSIP && frame.payload[0] == 13 => {
-                Some(data(&frame.payload))
-            }
-            _ => None,
-        });
-    }
-    let sealed = sealed.expect("just found");
+    node.wait_connected(&key.node_id().to_string()).await;
+    let me: NodeId = node.id.parse().expect("an id");
+    let epoch = own["epoch"].as_u64().expect("a number");
+    let want = Want { origin: Origin(*me.as_bytes()), epoch, from: 1, to: 1, chunk: 0 };
+    let ask = Message { lane, body: Body::Pull(want) }.encode();
+    session.outbox.push(1, Frame::event(AppId::GOSSIP, 0, ask)).expect("room");
+    let sealed = tokio::time::timeout(testkit::PATIENCE_MAX, first_data(&mut session.reader)).await.expect("in time");
     assert_eq!((sealed.key.seq, sealed.seal.is_some()), (own["seq"].as_u64().expect("a number"), true));
     let victim: NodeId = Member::new().id.parse().expect("an id");
-    let epoch = sealed.key.epoch;
     let forged = [
         // In the name of somebody else: without a seal, and with one of another's.
         Data { key: Key { origin: Origin(*victim.as_bytes()), epoch, seq: 1 }, seal: None, ..sealed.clone() },
