@@ -184,11 +184,22 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     if value == "application/json" {
         return true;
     }
-    let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let essence = essence_of(value);
     essence.eq_ignore_ascii_case(b"application/json")
         || (essence.len() > 17
             && essence[..12].eq_ignore_ascii_case(b"application/")
             && essence[essence.len() - 5..].eq_ignore_ascii_case(b"+json"))
+}
+
+/// Whether a body is `application/json` itself: where bodies of other types are content, a document of a type that is
+/// written in JSON (`application/cloudevents+json`) is content, too.
+pub(crate) fn is_json_itself(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| essence_of(value).eq_ignore_ascii_case(b"application/json"))
+}
+
+/// A media type without its parameters.
+fn essence_of(value: &HeaderValue) -> &[u8] {
+    value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ async fn publish(app: Arc<App>, call: Call, bearer: Bearer, lane: Path<String>, 
 
 /// The payload in a body, whichever way it came.
 async fn read(request: Request, call: &Call) -> Result<Bytes, Problem> {
-    let is_json = extract::is_json(request.headers());
+    let is_json = extract::is_json_itself(request.headers());
     let bytes_max = if is_json { JSON_BYTES_MAX } else { PAYLOAD_BYTES_MAX };
     let content = body::begin(request, call)?.1.up_to(bytes_max)?.whole().await?;
     if !is_json {
@@ -81,7 +81,10 @@ mod tests {
     async fn a_payload_comes_as_json_or_as_it_is() {
         let json = || br#"{"payload_b64":"aGk"}"#.to_vec();
         assert_eq!(read_from("application/json; charset=utf-8", json()).await, Ok(Bytes::from_static(b"hi")));
-        assert_eq!(read_from("text/plain", json()).await, Ok(Bytes::from(json())));
+        assert_eq!(read_from("Application/JSON", json()).await, Ok(Bytes::from_static(b"hi")));
+        for other in ["text/plain", "application/cloudevents+json", "application/json-seq", "text/json"] {
+            assert_eq!(read_from(other, json()).await, Ok(Bytes::from(json())), "{other}");
+        }
         assert_eq!(read_from("application/octet-stream", Vec::new()).await, Ok(Bytes::new()));
         for wrong in [&b"{}"[..], b"", br#"{"payload_b64":"!"}"#, br#"{"payload_b64":"","lane":"a"}"#] {
             assert_eq!(read_from("application/json", wrong.to_vec()).await, Err(StatusCode::BAD_REQUEST));
