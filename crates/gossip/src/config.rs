@@ -123,7 +123,8 @@ impl Default for CoreConfig {
 
 impl CoreConfig {
     /// Bytes of memory that a core never exceeds, as a formula of the bounds: messages in rings, waiting, and in parts;
-    /// lanes with a link for each peer; origins; what is remembered of forgotten ones; questions; signatures that were found good.
+    /// lanes with a link for each peer; origins; what is remembered of forgotten ones; questions; signatures that
+    /// were found good.
     pub fn memory_bytes_max(&self) -> usize {
         let messages = self.ring_bytes_max + self.waiting_bytes_max + self.partial_bytes_max;
         let lanes = self.lanes_max * (LANE_BYTES + self.peers_max * LINK_BYTES);

@@ -13,8 +13,9 @@
 //! | 9 credit | bytes consumed, a running total 8 |
 //! | 10 answer | origin 32, epoch 8, from 8, through 8, not held up to 8 |
 //! | 11 join, 12 leave | |
-//! | 13 sealed data, 14 sealed chunk head | as 1 and 2, with the seal after the hops: height of the tree 1, place 1, for each step up
-//! |    | the hash beside it 32, signature 64 |
+//! | 13 sealed data, 14 sealed chunk head | as 1 and 2, with a seal after the hops |
+//!
+//! A seal: height of the tree 1, place among its leaves 1, the hash beside each step up 32, signature 64.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 

@@ -85,9 +85,9 @@ pub async fn health_reporter(
     }
 }
 
-/// Whether a full queue means that this node refuses what it is given, or makes it wait. Where the oldest makes room, or
-/// each receiver has an outbox of its own and the fullest is shown, a full one tells of one slow peer or watcher: whoever
-/// reads slowly must not be able to have the node taken for one that takes no writes.
+/// Whether a full queue means that this node refuses what it is given, or makes it wait. Where the oldest makes room,
+/// or each receiver has an outbox of its own and the fullest is shown, a full one tells of one slow peer or watcher:
+/// whoever reads slowly must not be able to have the node taken for one that takes no writes.
 fn holds_up_writers(spec: &QueueSpec) -> bool {
     match spec.overflow {
         Overflow::RejectNew

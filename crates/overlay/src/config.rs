@@ -61,8 +61,8 @@ pub struct Options {
     /// Lanes that do something else about a full queue than `overlay.egress_overflow`, such as `"prices=shed_oldest"`.
     #[schemars(extend("x-setting" = restarts("overlay", lane_words(EGRESS_OVERFLOWS, limits::LANE_POLICIES_MAX))))]
     pub lane_overflow: Vec<String>,
-    /// Signatures of the nodes that publish: none (`off`), this node signs its own messages and refuses false signatures
-    /// of others (`sign`), or refuses messages without one as well (`require`).
+    /// Signatures of the nodes that publish: none (`off`), this node signs its own messages and refuses false
+    /// signatures of others (`sign`), or refuses messages without one as well (`require`).
     #[schemars(extend("x-setting" = restarts("overlay", choice(&["off", "sign", "require"]))))]
     pub signatures: SignaturesChoice,
     /// Memory of each engine for messages that peers and subscribers can still ask for.
