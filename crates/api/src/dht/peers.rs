@@ -38,7 +38,7 @@ static BOOTSTRAP: Operation = Operation::post(
 .allows(ADMIN)
 .deadline(Duration::from_secs(10))
 .body::<BootstrapRequest>(
-    r#"{"peer_id":"12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN","addrs":["/ip4/10.0.0.2/tcp/4001"]}"#,
+    r#"{"peer_id":"12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN","addrs":["/ip4/127.0.0.1/tcp/4001"]}"#,
 )
 .optional_body()
 .answers::<BootstrapAnswer>();

@@ -25,7 +25,7 @@ static ADD_PEER: Operation =
     Operation::post("/overlay/peers", "peers", "keeps a session with a node from now on; asked again, nothing changes")
         .allows(ADMIN)
         .body::<PeerRequest>(
-            r#"{"node_id":"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a","addr":"10.0.0.2:9500"}"#,
+            r#"{"node_id":"d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a","addr":"127.0.0.1:9501"}"#,
         )
         .answers::<PeerAdded>()
         .accepted();
