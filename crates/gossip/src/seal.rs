@@ -29,7 +29,7 @@ const VERIFIED_KEY: &[u8; 32] = b"macronode overlay 1, verified ok";
 
 /// The full hash of a message.
 pub type Leaf = [u8; HASH];
-/// What an origin signs: [`SIGNED_WORDS`] and a root.
+/// What an origin signs: fixed words of 32 bytes, and a root.
 pub type SignedText = [u8; 2 * HASH];
 
 /// What proves that an origin published a message. Checked for its shape when decoded, and kept as bytes.
