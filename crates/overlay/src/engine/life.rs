@@ -68,8 +68,8 @@ pub(crate) async fn gossip_engine(
             () = context.stopping() => break,
             order = receivers.orders.recv() => order.into_iter().for_each(|order| engine.obey(order)),
             work = receivers.work.recv() => work.into_iter().for_each(|work| engine.perform(work)),
-            // After each step of a replay, so that a runtime of one thread looks at its sockets in between: whoever asks
-            // next would otherwise wait until the first has everything.
+            // After each step of a replay, so that a runtime of one thread looks at its sockets in between: whoever
+            // asks next would otherwise wait until the first has everything.
             () = poll_fn(|context| engine.poll_catch_up(context)) => tokio::task::yield_now().await,
             () = tokio::time::sleep_until(due) => {}
             () = context.heartbeat() => {}
