@@ -238,7 +238,7 @@ async fn key_exchanges_and_refused_handshakes_are_counted() {
 async fn a_node_whose_frames_hold_no_message_is_no_peer() {
     let mut pair = network(2, &[]).await;
     let mut small = Member::new();
-    small.configure("[oap]\nmax_frame_bytes = 65705\n");
+    small.configure("[oap]\nmax_frame_bytes = 65962\n");
     small.knows(&pair[0].address());
     small.start().await;
     // Both sides know from what they agreed on, whoever dialled.
