@@ -34,7 +34,7 @@ const LADDER: &[(Siblings, &[&str])] = &[
 ];
 
 /// Development crates beside the ladder: they may use anything, and product code never uses them.
-const BESIDE: &[&str] = &["testkit", "sim", "bench", "xtask"];
+const BESIDE: &[&str] = &["testkit", "sim", "bench", "fuzz", "xtask"];
 
 /// Crates of others that only some of ours may use; a name also stands for its `name-*` companions.
 const RESERVED: &[(&str, Reserved, &str)] = &[
@@ -79,7 +79,7 @@ pub fn run() -> Result<()> {
 }
 
 fn read(root: &Path) -> Result<Vec<Manifest>> {
-    let mut folders = vec!["xtask".to_owned()];
+    let mut folders = vec!["fuzz".to_owned(), "xtask".to_owned()];
     for entry in std::fs::read_dir(root.join("crates")).context("crates/")? {
         folders.push(format!("crates/{}", entry?.file_name().to_string_lossy()));
     }

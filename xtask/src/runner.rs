@@ -1,4 +1,4 @@
-//! Running other programs: output is passed on line by line while the test counts in it are added up.
+//! Running other programs: output is passed on line by line while the test counts and build times in it are added up.
 
 use crate::tally::{self, Tally};
 use anyhow::{Context, Result, bail, ensure};
@@ -28,6 +28,25 @@ pub struct Outcome {
     pub code: Option<i32>,
     /// The tests it ran, as its output tells.
     pub tally: Tally,
+    /// Time it spent building, as its output tells.
+    pub building: Duration,
+}
+
+/// What the output of a program has told so far.
+#[derive(Default)]
+struct Told {
+    tally: Tally,
+    building: Duration,
+}
+
+/// Held while something is printed that must not be torn apart by the lines of a program.
+static PRINTING: Mutex<()> = Mutex::new(());
+
+/// Prints a text as one piece.
+pub fn print_whole(text: &[u8]) {
+    let _printing = PRINTING.lock().unwrap_or_else(PoisonError::into_inner);
+    // A closed output of ours is no reason to stop.
+    let _ = std::io::stdout().write_all(text).and_then(|()| std::io::stdout().flush());
 }
 
 impl CommandLine {
@@ -40,6 +59,12 @@ impl CommandLine {
     /// The same with one more environment variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same with one more argument, which may hold spaces.
+    pub fn arg(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
         self
     }
 
@@ -62,18 +87,18 @@ impl CommandLine {
         let mut command = self.command(root);
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().with_context(|| self.to_string())?;
-        let tally = Arc::new(Mutex::new(Tally::default()));
+        let told = Arc::new(Mutex::new(Told::default()));
         let mut readers = Vec::new();
         if let Some(stdout) = child.stdout.take() {
-            readers.push(pass_on(stdout, std::io::stdout(), Arc::clone(&tally)));
+            readers.push(pass_on(stdout, std::io::stdout(), Arc::clone(&told)));
         }
         if let Some(stderr) = child.stderr.take() {
-            readers.push(pass_on(stderr, std::io::stderr(), Arc::clone(&tally)));
+            readers.push(pass_on(stderr, std::io::stderr(), Arc::clone(&told)));
         }
         let status = child.wait().with_context(|| self.to_string())?;
         ensure!(all_end(&readers), "{self} ended, but a process it started is still running and holds its output");
-        let tally = *tally.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Outcome { code: status.code(), tally })
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Outcome { code: status.code(), tally: told.tally, building: told.building })
     }
 
     fn command(&self, root: &Path) -> Command {
@@ -101,7 +126,7 @@ impl fmt::Display for CommandLine {
     }
 }
 
-fn pass_on<R, W>(from: R, mut to: W, tally: Arc<Mutex<Tally>>) -> JoinHandle<()>
+fn pass_on<R, W>(from: R, mut to: W, told: Arc<Mutex<Told>>) -> JoinHandle<()>
 where
     R: Read + Send + 'static,
     W: Write + Send + 'static,
@@ -110,14 +135,23 @@ where
         let mut reader = BufReader::new(from);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-            // A closed output of ours is no reason to stop counting.
-            let _ = to.write_all(&line).and_then(|()| to.flush());
-            if let Some(counts) = tally::parse_line(&String::from_utf8_lossy(&line)) {
-                *tally.lock().unwrap_or_else(PoisonError::into_inner) += counts;
+            {
+                let _printing = PRINTING.lock().unwrap_or_else(PoisonError::into_inner);
+                // A closed output of ours is no reason to stop counting.
+                let _ = to.write_all(&line).and_then(|()| to.flush());
             }
+            take_note(&told, &String::from_utf8_lossy(&line));
             line.clear();
         }
     })
+}
+
+fn take_note(told: &Mutex<Told>, line: &str) {
+    if let Some(counts) = tally::parse_line(line) {
+        told.lock().unwrap_or_else(PoisonError::into_inner).tally += counts;
+    } else if let Some(time) = tally::parse_build_time(line.trim_end()) {
+        told.lock().unwrap_or_else(PoisonError::into_inner).building += time;
+    }
 }
 
 fn all_end(readers: &[JoinHandle<()>]) -> bool {
@@ -132,23 +166,44 @@ fn all_end(readers: &[JoinHandle<()>]) -> bool {
     true
 }
 
-/// One run of several commands: where, and the tests counted so far.
+/// One run of several commands: where, and what was counted so far.
 pub struct Session {
     /// The root of the repository.
     pub root: std::path::PathBuf,
     /// Tests counted so far.
     pub tally: Tally,
+    /// Time spent building so far.
+    pub building: Duration,
+    /// nextest's filter for the tests that a change can touch; none means all of them.
+    pub touched_tests: Option<String>,
 }
 
 impl Session {
     /// A session at the root of this repository.
     pub fn new() -> Self {
-        Session { root: crate::tree::root(), tally: Tally::default() }
+        Session::at(crate::tree::root())
+    }
+
+    fn at(root: std::path::PathBuf) -> Self {
+        Session { root, tally: Tally::default(), building: Duration::ZERO, touched_tests: None }
+    }
+
+    /// A session in a folder for temporary files.
+    #[cfg(test)]
+    pub fn of_a_test() -> Self {
+        Session::at(std::env::temp_dir())
+    }
+
+    /// Runs a command whose exit code and tests the caller judges.
+    pub fn outcome(&mut self, command: &CommandLine) -> Result<Outcome> {
+        let outcome = command.run(&self.root)?;
+        self.building += outcome.building;
+        Ok(outcome)
     }
 
     /// Runs a command that must succeed.
     pub fn run(&mut self, command: &CommandLine) -> Result<()> {
-        let outcome = command.run(&self.root)?;
+        let outcome = self.outcome(command)?;
         self.tally += outcome.tally;
         match outcome.code {
             Some(0) => Ok(()),
@@ -176,13 +231,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> CommandLine {
-        let mut command = CommandLine::new("sh -c");
-        command.arguments.push(script.to_owned());
-        command
-    }
-
-    fn session() -> Session {
-        Session { root: std::env::temp_dir(), tally: Tally::default() }
+        CommandLine::new("sh -c").arg(script)
     }
 
     #[test]
@@ -193,24 +242,33 @@ mod tests {
 
     #[test]
     fn counts_on_both_outputs_are_added() {
-        let mut session = session();
+        let mut session = Session::of_a_test();
         let result = "test result: ok. 2 passed; 0 failed; 1 ignored";
         let summary = "Summary [ 1s] 4 tests run: 3 passed, 1 failed, 0 skipped";
         session.run(&shell(&format!("echo '{result}'; echo '{result}'; echo '{summary}' >&2"))).expect("it succeeds");
-        assert_eq!(session.tally, Tally { passed: 7, failed: 1, skipped: 2 });
+        assert_eq!(session.tally, Tally { passed: 7, failed: 1, skipped: 2, left_open: 0 });
+    }
+
+    #[test]
+    fn build_times_are_added() {
+        let mut session = Session::of_a_test();
+        let finished = |time: &str| format!("echo 'Finished `dev` profile [x] target(s) in {time}'");
+        let script = format!("{} >&2; {}", finished("1m 02s"), finished("3.5s"));
+        session.run(&shell(&script)).expect("it succeeds");
+        assert_eq!(session.building, Duration::from_millis(65_500));
     }
 
     #[test]
     fn a_failure_names_the_command() {
-        let error = session().run(&shell("exit 3")).expect_err("it fails");
+        let error = Session::of_a_test().run(&shell("exit 3")).expect_err("it fails");
         assert_eq!(error.to_string(), "exit code 3 from: sh -c exit 3");
     }
 
     #[test]
     fn an_empty_test_run_is_a_failure() {
         let result = |passed: u64| shell(&format!("echo 'test result: ok. {passed} passed; 0 failed; 0 ignored'"));
-        assert!(session().run_tests(&result(0)).is_err());
-        assert!(session().run_tests(&result(1)).is_ok());
+        assert!(Session::of_a_test().run_tests(&result(0)).is_err());
+        assert!(Session::of_a_test().run_tests(&result(1)).is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::debian::Unpacked;
 use crate::runner::{CommandLine, Session};
+use crate::tree;
 use anyhow::{Result, ensure};
 use std::path::PathBuf;
 
@@ -36,6 +37,11 @@ const WHOLE: &str = "-p ron-kernel -p ron-log -p svc-mailbox -p oap -p ron-trans
 /// Crates small enough for an interpreter.
 const MIRI: &str = "-p ron-amnesia -p ron-cells";
 
+/// Fetches the compiler with its sources: a step that only waits.
+pub fn fetch(session: &mut Session) -> Result<()> {
+    Unpacked::with(session, &PACKAGES).map(|_tools| ())
+}
+
 /// A part of the tests, for every change.
 pub fn sample(session: &mut Session) -> Result<()> {
     threads(session, SAMPLE)
@@ -50,7 +56,7 @@ pub fn whole(session: &mut Session) -> Result<()> {
 fn threads(session: &mut Session, tests: &str) -> Result<()> {
     let tools = Unpacked::with(session, &PACKAGES)?;
     let planted = instrumented(session, &tools, PLANTED_RACE);
-    let outcome = planted.run(&session.root)?;
+    let outcome = session.outcome(&planted)?;
     ensure!(
         outcome.code == Some(NEXTEST_TESTS_FAILED) && outcome.tally.failed == 1,
         "the planted race was not found: {planted}"
@@ -75,8 +81,10 @@ fn instrumented(session: &Session, tools: &Unpacked, tests: &str) -> CommandLine
     let suppressions = session.root.join(SUPPRESSIONS);
     let symbolizer = tools.file(SYMBOLIZER);
     let options = format!("external_symbolizer_path={} suppressions={}", symbolizer.display(), suppressions.display());
+    let folder = tree::target_folder(&session.root).join("sanitizers");
     let line = format!(
-        "cargo nextest run --profile {PROFILE} -Zbuild-std --target {TARGET} --target-dir target/sanitizers {tests}"
+        "cargo nextest run --profile {PROFILE} -Zbuild-std --target {TARGET} --target-dir {} {tests}",
+        folder.display()
     );
     tools
         .command(CommandLine::new(&line))

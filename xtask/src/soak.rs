@@ -1,60 +1,64 @@
 //! The complete proofs: the same checks as in `ci`, with far more of everything, and the known vulnerabilities.
 
-use crate::ci::{self, Step, Tests, cargo_tool, run_steps};
+use crate::ci::{self, Step, Tests, cargo_tool};
 use crate::runner::{CommandLine, Session};
 use crate::{audit, coverage, sanitizers};
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 const SIM: &str = "cargo run --release -p sim -- --seeds 1000000";
 const SIM_DHT: &str = "cargo run --release -p sim -- dht --long";
 
-/// Folders of fuzz targets, and the targets in each. A test compares them with the files.
-const FUZZED: &[(&str, &[&str])] = &[
-    ("crates/calculus/fuzz", &["policy"]),
-    ("crates/gossip/fuzz", &["gossip_control"]),
-    ("crates/index/fuzz", &["dto"]),
-    ("crates/mailbox/fuzz", &["record", "envelope", "receipt", "dto"]),
-    ("crates/oap/fuzz", &["header", "stream", "hello", "zstd"]),
-    ("crates/rewarder/fuzz", &["envelope", "manifest", "paid"]),
-    ("crates/store/fuzz", &["ids", "records", "wire", "ipns"]),
-    ("crates/transport/fuzz", &["scheduler"]),
-    ("crates/usage/fuzz", &["csv", "ndjson", "parquet"]),
-];
+/// The package of the fuzz targets; its programs are the list of them.
+const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
 
 /// Crates below the node whose tests have a longer form. A test compares them with the code.
 const LONGER: &[&str] =
     &["ron-calculus", "ron-usage", "ron-ledger", "ron-transport", "svc-mailbox", "svc-rewarder", "sim"];
 
 const STEPS: &[Step] = &[
-    Step { name: "sim", about: "a million simulated lives of the supervisor; a day of churn in the DHT", action: sim },
-    Step { name: "loom", about: "the atomics; exhaustive in ci already", action: |s| s.run_tests(&ci::loom()) },
-    Step { name: "shuttle", about: "kernel, log and mailbox under many more schedules", action: shuttle },
-    Step { name: "sanitizers", about: "ThreadSanitizer over what has threads; Miri", action: sanitizers::whole },
-    Step { name: "coverage", about: "lines and branches that the tests reach, by crate", action: coverage::check },
-    Step { name: "node", about: "the black-box tests, longer", action: node },
-    Step { name: "current-thread", about: "all black-box tests on the one-thread runtime", action: current_thread },
-    Step {
-        name: "services",
-        about: "the tests of the crates below the node that have a longer form",
-        action: services,
-    },
-    Step { name: "fuzz", about: "everything that reads bytes of others, against a minute of noise each", action: fuzz },
-    Step { name: "audit", about: "known vulnerabilities", action: audit::check },
+    Step::new("sim", "a million simulated lives of the supervisor; a day of churn in the DHT", sim),
+    Step::new("loom", "the atomics; exhaustive in ci already", loom),
+    Step::new("shuttle", "kernel, log and mailbox under many more schedules", shuttle),
+    Step::new("sanitizers", "ThreadSanitizer over what has threads; Miri", sanitizers::whole),
+    Step::new("coverage", "lines and branches that the tests reach, by crate", coverage::check),
+    Step::new("node", "the black-box tests, longer", node),
+    Step::new("current-thread", "all black-box tests on the one-thread runtime", current_thread),
+    Step::new("services", "the tests of the crates below the node that have a longer form", services),
+    Step::new("fuzz", "everything that reads bytes of others, against a minute of noise each", fuzz),
+    Step::new("audit", "known vulnerabilities", audit::check),
 ];
 
 /// Runs everything; hours, not minutes.
 pub fn run() -> Result<()> {
-    run_steps(STEPS, &mut Session::new())
+    ci::run_in_order(STEPS)
 }
 
-/// The fuzz targets are a workspace of their own; the flag lets the stable compiler build them with the sanitizer.
+/// What the fuzzer finds of its own is added to the corpus, beside the committed seeds that it begins with.
 fn fuzz(session: &mut Session) -> Result<()> {
     cargo_tool(session, "fuzz", "cargo install cargo-fuzz --locked --debug")?;
-    for (folder, target) in FUZZED.iter().flat_map(|(folder, targets)| targets.iter().map(move |name| (folder, name))) {
-        let line = format!("cargo fuzz run --fuzz-dir {folder} {target} -- -max_total_time=60");
-        session.run(&CommandLine::new(&line).env("RUSTC_BOOTSTRAP", "1"))?;
+    let manifest = std::fs::read_to_string(session.root.join(FUZZ_MANIFEST)).context(FUZZ_MANIFEST)?;
+    for target in fuzz_targets(&manifest)? {
+        // The fuzzer keeps what it finds in the first folder, which must be there.
+        let corpus = format!("fuzz/corpus/{target}");
+        std::fs::create_dir_all(session.root.join(&corpus)).with_context(|| corpus.clone())?;
+        session.run(&fuzz_command(&target))?;
     }
     Ok(())
+}
+
+/// A minute of one target. The variable lets the stable compiler build it with the sanitizer.
+fn fuzz_command(target: &str) -> CommandLine {
+    let folders = format!("fuzz/corpus/{target} fuzz/seeds/{target}");
+    let line = format!("cargo fuzz run --features libfuzzer {target} {folders} -- -max_total_time=60");
+    CommandLine::new(&line).env("RUSTC_BOOTSTRAP", "1")
+}
+
+/// Names of the programs of a manifest.
+fn fuzz_targets(manifest: &str) -> Result<Vec<String>> {
+    let table: toml::Table = manifest.parse().context(FUZZ_MANIFEST)?;
+    let programs = table.get("bin").and_then(toml::Value::as_array).context("no programs")?;
+    let name = |program: &toml::Value| Some(program.get("name")?.as_str()?.to_owned());
+    programs.iter().map(|program| name(program).context("a program without a name")).collect()
 }
 
 fn sim(session: &mut Session) -> Result<()> {
@@ -63,7 +67,13 @@ fn sim(session: &mut Session) -> Result<()> {
 }
 
 fn shuttle(session: &mut Session) -> Result<()> {
-    ci::shuttle().try_for_each(|command| session.run_tests(&command.env("SHUTTLE_ITERATIONS", "100000")))
+    let command = ci::models(session, "shuttle-models").env("SHUTTLE_ITERATIONS", "100000");
+    session.run_tests(&command)
+}
+
+fn loom(session: &mut Session) -> Result<()> {
+    let command = ci::models(session, "loom-models");
+    session.run_tests(&command)
 }
 
 fn node(session: &mut Session) -> Result<()> {
@@ -94,12 +104,26 @@ mod tests {
     #[test]
     fn every_fuzz_target_is_run() {
         let files = files();
+        let manifest = files.iter().find(|file| file.path == FUZZ_MANIFEST).expect("the manifest of the targets");
+        let run = fuzz_targets(manifest.text.as_deref().expect("text")).expect("targets");
+        // Wherever such a folder is: one beside its crate would be run by nobody.
         let found = files.iter().filter_map(|file| {
-            let (folder, target) = file.path.split_once("/fuzz_targets/")?;
+            let (folder, target) = file.path.split_once("fuzz_targets/")?;
             Some((folder, target.strip_suffix(".rs")?))
         });
-        let run = FUZZED.iter().flat_map(|(folder, targets)| targets.iter().map(move |target| (*folder, *target)));
-        assert_eq!(run.collect::<BTreeSet<_>>(), found.collect::<BTreeSet<_>>());
+        let run: BTreeSet<_> = run.iter().map(|target| ("fuzz/", target.as_str())).collect();
+        assert_eq!(run, found.collect::<BTreeSet<_>>());
+        assert!(!run.is_empty());
+    }
+
+    #[test]
+    fn a_fuzz_target_begins_with_its_seeds() {
+        let line = fuzz_command("oap_header").to_string();
+        let folders = "oap_header fuzz/corpus/oap_header fuzz/seeds/oap_header";
+        assert!(
+            line.ends_with(&format!("cargo fuzz run --features libfuzzer {folders} -- -max_total_time=60")),
+            "{line}"
+        );
     }
 
     #[test]

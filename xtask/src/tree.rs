@@ -21,6 +21,11 @@ pub fn root() -> PathBuf {
     manifest_dir.parent().map_or_else(|| manifest_dir.clone(), Path::to_path_buf)
 }
 
+/// Where cargo puts what it builds: `CARGO_TARGET_DIR`, else `target` at the root.
+pub fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+}
+
 /// Reads every file that git knows, in path order.
 pub fn read(root: &Path) -> Result<Vec<SourceFile>> {
     let output = Command::new("git")

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,6 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
+use crate::linger::{Lingering, Unread};
+use crate::places::{Places, Working};
 use crate::routes::REQUEST_DEADLINE;
 
 /// Name of the listener in metrics.
@@ -38,7 +43,9 @@ pub(crate) struct ConnectionSettings {
 
 /// Accepts until told to stop, then gives the answers in hand a moment.
 pub(crate) async fn serve(listener: TcpListener, settings: Arc<ConnectionSettings>, mut stop: watch::Receiver<bool>) {
-    let mut children = Children::new("admin_connection", settings.connections_max, &settings.metrics);
+    let places = Places::new(settings.connections_max);
+    // Those that have left their places are reaped a little later.
+    let mut children = Children::new("admin_connection", 2 * settings.connections_max, &settings.metrics);
     let told = stop.clone();
     loop {
         let accepted = tokio::select! {
@@ -47,8 +54,16 @@ pub(crate) async fn serve(listener: TcpListener, settings: Arc<ConnectionSetting
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                if !children.spawn(connection(stream, Arc::clone(&settings), told.clone())) {
+            Ok((stream, peer)) => {
+                let has_entered = match places.enter(peer.ip()).await {
+                    Some(place) => {
+                        let worker = place.worker();
+                        let connection = connection(stream, Arc::clone(&settings), told.clone(), worker);
+                        children.spawn(place.hold(connection))
+                    }
+                    None => false,
+                };
+                if !has_entered {
                     settings.metrics.connections_refused.at("admin_connections_max").inc();
                 }
             }
@@ -66,14 +81,17 @@ pub(crate) async fn serve(listener: TcpListener, settings: Arc<ConnectionSetting
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AcceptedAt(pub Option<SocketAddr>);
 
-async fn connection(stream: TcpStream, settings: Arc<ConnectionSettings>, stop: watch::Receiver<bool>) {
+async fn connection<W>(stream: TcpStream, settings: Arc<ConnectionSettings>, stop: watch::Receiver<bool>, worker: W)
+where
+    W: Fn() -> Working + Clone + Send + 'static,
+{
     let _open = Open::count(&settings.metrics);
     // Only latency is lost if the option cannot be set.
     let _ = stream.set_nodelay(true);
     let accepted_at = AcceptedAt(stream.local_addr().ok());
-    let Some(acceptor) = &settings.tls else { return talk(stream, accepted_at, &settings, stop).await };
+    let Some(acceptor) = &settings.tls else { return talk(stream, accepted_at, &settings, stop, worker).await };
     match Deadline::after(HANDSHAKE_TIMEOUT).run("tls_handshake", acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => talk(stream, accepted_at, &settings, stop).await,
+        Ok(Ok(stream)) => talk(stream, accepted_at, &settings, stop, worker).await,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a TLS handshake with the admin plane failed");
             settings.metrics.io_errors.at("tls_handshake").inc();
@@ -84,11 +102,27 @@ async fn connection(stream: TcpStream, settings: Arc<ConnectionSettings>, stop: 
     }
 }
 
-async fn talk<S>(stream: S, accepted_at: AcceptedAt, settings: &ConnectionSettings, mut stop: watch::Receiver<bool>)
-where
+async fn talk<S, W>(
+    stream: S,
+    accepted_at: AcceptedAt,
+    settings: &ConnectionSettings,
+    mut stop: watch::Receiver<bool>,
+    worker: W,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    W: Fn() -> Working + Clone + Send + 'static,
 {
-    let service = TowerToHyperService::new(settings.router.clone().layer(axum::Extension(accepted_at)));
+    let router = TowerToHyperService::new(settings.router.clone().layer(axum::Extension(accepted_at)));
+    let unread = Unread::default();
+    let stream = Lingering::new(stream, unread.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (answer, working) = (router.call(unread.watch(request)), worker());
+        async move {
+            let answer = answer.await;
+            drop(working);
+            answer
+        }
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HANDSHAKE_TIMEOUT)

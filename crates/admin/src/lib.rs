@@ -3,6 +3,8 @@
 
 mod connection;
 mod control;
+mod linger;
+mod places;
 mod problem;
 mod process;
 mod routes;

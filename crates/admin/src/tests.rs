@@ -156,6 +156,31 @@ fn a_body_over_the_limit_is_refused_declared_or_not() {
 }
 
 #[test]
+fn a_refusal_arrives_although_nobody_reads_the_body_of_its_request() {
+    let node = Node::ready(Setup::default());
+    let body = vec![b' '; 4_000_000];
+    let length = format!("content-length: {}", body.len());
+    for (path, token, status) in
+        [("/log-level", Some(TOKEN), "413"), ("/nowhere", None, "413"), ("/drain", None, "401")]
+    {
+        let head = request("POST", path, token, "");
+        let head = match status {
+            "413" => head.replace("content-length: 0", &length),
+            // Nothing says how long it is.
+            _ => head.replace("content-length: 0", "transfer-encoding: chunked") + &format!("{:x}\r\n", body.len()),
+        };
+        let mut stream = connect(node.address);
+        stream.write_all(head.as_bytes()).unwrap();
+        // Much more than the buffers of the sockets hold: it is taken and thrown away, or the answer could be lost.
+        stream.write_all(&body).expect("its sender is not cut off");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("no reset overtakes it");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");
+    }
+    assert!(!node.kernel.is_draining());
+}
+
+#[test]
 fn it_answers_while_the_kernels_runtime_stands_still() {
     let barrier = Arc::new(Barrier::new(2));
     let node = Node::start(Setup { block: Some(Arc::clone(&barrier)), ..Setup::default() });
@@ -170,7 +195,7 @@ fn it_answers_while_the_kernels_runtime_stands_still() {
     assert!(stuck.json()["loop_age_ms"].as_u64().unwrap() >= 2_000);
     assert_eq!(node.post("/drain", "").status, 202);
     barrier.wait();
-    node.drained();
+    node.ended();
 }
 
 #[test]
@@ -202,16 +227,34 @@ fn a_thread_that_dies_is_started_again_on_the_same_port() {
 }
 
 #[test]
+fn connections_that_rest_give_way_and_lock_nobody_out() {
+    let node = Node::ready(Setup { connections_max: 4, ..Setup::default() });
+    // Of the same address as whoever asks next: some that never said a word, some that did.
+    let mut crowd: Vec<_> = (0..4).map(|_| connect(node.address)).collect();
+    crowd.extend((0..4).map(|_| kept_alive(node.address)));
+    for _ in 0..3 {
+        assert_eq!(node.get("/healthz").status, 200);
+    }
+    let first = crowd.first_mut().expect("many").read(&mut [0; 1]);
+    assert!(!matches!(first, Ok(1..)), "the oldest went first: {first:?}");
+}
+
+#[test]
 fn connections_over_the_limit_are_closed_and_counted() {
     let node = Node::ready(Setup { connections_max: 1, ..Setup::default() });
-    let held = kept_alive(node.address);
+    // A request whose body does not come is worked on until its deadline.
+    let mut works = connect(node.address);
+    let waits = request("POST", "/log-level", Some(TOKEN), "");
+    let waits = waits.replace("content-length: 0\r\n", "content-length: 1\r\nexpect: 100-continue\r\n");
+    works.write_all(waits.as_bytes()).unwrap();
+    let mut asked_on = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    works.read_exact(&mut asked_on).expect("its body is waited for");
     for _ in 0..2 {
         let closed = connect(node.address).read(&mut [0; 1]);
         assert!(!matches!(closed, Ok(1..)), "{closed:?}");
     }
     // A refusal is counted just after the close, but before the next accept.
     assert!(node.kernel.metrics().connections_refused.at("admin_connections_max").get() >= 1);
-    drop(held);
 }
 
 #[test]
@@ -229,12 +272,18 @@ fn it_speaks_tls() {
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
     let chain = vec![certified.cert.der().clone()];
-    let mut server = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    // Named, because more than one is compiled: libp2p brings another.
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider));
+    let server = server.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let mut server = server.with_single_cert(chain, key).unwrap();
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let node = Node::start(Setup { tls: Some(Arc::new(server)), ..Setup::default() });
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certified.cert.der().clone()).unwrap();
-    let mut client = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let client = rustls::ClientConfig::builder_with_provider(provider);
+    let client = client.with_safe_default_protocol_versions().unwrap();
+    let mut client = client.with_root_certificates(roots).with_no_client_auth();
     client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let name = ServerName::try_from("localhost").unwrap();
     let session = rustls::ClientConnection::new(Arc::new(client), name).unwrap();

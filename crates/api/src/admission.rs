@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use prometheus_client::metrics::counter::Counter;
 use ron_kernel::{Metrics, Snapshot};
 use ron_types::Error;
+use ron_types::limits::CHUNK_BYTES;
 
 use crate::fair_share::{Claim, FairShare, Sharer, Taken};
 use crate::limits::HttpLimits;
@@ -19,6 +21,13 @@ const UNCOUNTED_BODY_BYTES: usize = 2 * 1024;
 /// no routes.
 const FRAME_ROUTES: usize = 4;
 
+/// Answers up to this many bytes are not counted: over HTTP/1.1 there is one for each connection, over HTTP/2 they keep
+/// the permit of their route instead.
+const UNCOUNTED_ANSWER_BYTES: usize = 2 * 1024;
+
+/// No answer takes more than this part of the memory for answers, however large it is, so that a lone one always fits.
+const ANSWER_PART: usize = 4;
+
 /// Everything that callers share, on the plane of HTTP and on that of frames.
 pub struct SharedShares {
     limits: Snapshot<HttpLimits>,
@@ -27,6 +36,9 @@ pub struct SharedShares {
     /// Requests that wait for something to happen: long polls and open streams.
     waits: Arc<FairShare>,
     waits_refused: Counter,
+    /// Bytes of answers that have not left.
+    answers: Arc<FairShare>,
+    answers_refused: Counter,
     /// Requests over frames that are at work.
     frames: Arc<FairShare>,
     frames_refused: Counter,
@@ -54,6 +66,32 @@ struct AdmissionState {
     permit: Option<Taken>,
     /// Share of the memory for bodies, kept until the request ends because its body is.
     body: Option<Taken>,
+    /// Share of the memory for answers, from the making of the answer until it takes the share along.
+    answer: Option<Taken>,
+}
+
+/// What an answer keeps until its last byte has left; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct HeldAnswer {
+    #[expect(dead_code, reason = "held for its drop")]
+    permit: Option<Taken>,
+    #[expect(dead_code, reason = "held for its drop")]
+    bytes: Option<Taken>,
+}
+
+/// Left with an answer: its part of the memory for answers.
+#[derive(Clone)]
+pub(crate) enum AnswerShare {
+    /// All of it is known, and counted.
+    Whole(Arc<HeldAnswer>),
+    /// Its pieces are counted as they come.
+    Pieces(Admission),
+}
+
+/// Bytes of an answer and what is held for them.
+struct HeldBytes {
+    bytes: Bytes,
+    _held: Taken,
 }
 
 /// A request or stream that waits; ended by dropping it.
@@ -68,6 +106,8 @@ impl SharedShares {
             bodies: FairShare::new(metrics.http_body_bytes.clone()),
             waits: FairShare::new(metrics.http_waiting.clone()),
             waits_refused: metrics.busy_rejections.at("waiting"),
+            answers: FairShare::new(metrics.http_answer_bytes.clone()),
+            answers_refused: metrics.busy_rejections.at("answer_memory"),
             frames: Arc::default(),
             frames_refused: metrics.busy_rejections.at("frames"),
         })
@@ -87,6 +127,13 @@ impl SharedShares {
             self.frames_refused.inc();
         }
         admitted
+    }
+}
+
+impl SharedShares {
+    fn no_answer_memory(&self) -> Error {
+        self.answers_refused.inc();
+        Error::busy("the memory for answers that have not been read, or your share of it,")
     }
 }
 
@@ -116,7 +163,7 @@ impl RoutePermits {
 
 impl Admission {
     fn new(shares: &Arc<SharedShares>, sharer: Sharer, permit: Taken) -> Self {
-        let state = AdmissionState { sharer, permit: Some(permit), body: None };
+        let state = AdmissionState { sharer, permit: Some(permit), body: None, answer: None };
         Admission(Arc::new(Inner { shares: Arc::clone(shares), state: Mutex::new(state) }))
     }
 
@@ -153,21 +200,104 @@ impl Admission {
         fits.then_some(()).ok_or_else(no_memory)
     }
 
+    /// Takes one of something that callers share beside the plane; `what` says of what in a refusal.
+    pub(crate) fn take_of(&self, share: &Arc<FairShare>, capacity: usize, what: &'static str) -> Result<Taken, Error> {
+        let sharer = self.state().sharer.clone();
+        share.take(sharer, 1, capacity).ok_or_else(|| Error::busy(format_args!("{what}, or your share of them,")))
+    }
+
     /// What was read is used up: its share of the memory is everybody's again.
     pub(crate) fn drop_body(&self) {
         self.state().body = None;
     }
 
+    /// Whether the caller may be handed more, before anything is done for an answer that may be large.
+    pub(crate) fn has_answer_room(&self) -> Result<(), Error> {
+        let Inner { shares, .. } = &*self.0;
+        let capacity = shares.limits.get().value.answer_memory_bytes_max;
+        let has_room = shares.answers.has_room(&self.state().sharer, CHUNK_BYTES, capacity);
+        has_room.then_some(()).ok_or_else(|| shares.no_answer_memory())
+    }
+
+    /// Makes sure that the answer may have this many bytes in memory until it has left. A handler that cannot undo what
+    /// it did asks before it does it.
+    pub(crate) fn hold_answer(&self, bytes: usize) -> Result<(), Error> {
+        if bytes <= UNCOUNTED_ANSWER_BYTES {
+            return Ok(());
+        }
+        let Inner { shares, .. } = &*self.0;
+        let capacity = shares.limits.get().value.answer_memory_bytes_max;
+        let mut state = self.state();
+        let bytes = bytes.min(capacity / ANSWER_PART);
+        let held = state.answer.as_ref().map_or(0, Taken::amount);
+        if bytes <= held {
+            return Ok(());
+        }
+        let sharer = state.sharer.clone();
+        let fits = match &mut state.answer {
+            Some(held) => held.grow(bytes - held.amount()),
+            empty => {
+                *empty = shares.answers.take(sharer, bytes, capacity);
+                empty.is_some()
+            }
+        };
+        fits.then_some(()).ok_or_else(|| shares.no_answer_memory())
+    }
+
+    /// What an answer of this many bytes takes along, or one that comes in pieces if nobody knows. One that cannot be
+    /// counted is refused if it `can_be_refused`: where nothing was done for it, it can be asked for again.
+    pub(crate) fn answer_share(
+        &self,
+        bytes: Option<u64>,
+        is_multiplexed: bool,
+        can_be_refused: bool,
+    ) -> Result<Option<AnswerShare>, Error> {
+        let Some(bytes) = bytes else { return Ok(Some(self.share_of_pieces())) };
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if !is_multiplexed && bytes <= UNCOUNTED_ANSWER_BYTES {
+            return Ok(None);
+        }
+        let counted = self.take_answer(bytes);
+        let bytes = if can_be_refused { counted? } else { counted.unwrap_or(None) };
+        let permit = self.state().permit.take().filter(|_| is_multiplexed);
+        Ok(Some(AnswerShare::Whole(Arc::new(HeldAnswer { permit, bytes }))))
+    }
+
+    /// A stream keeps its permit or its wait until it ends, and nothing of its request.
+    fn share_of_pieces(&self) -> AnswerShare {
+        self.state().body = None;
+        AnswerShare::Pieces(self.clone())
+    }
+
+    /// What is held for an answer of this many bytes. A handler that held something before has thought of its answer,
+    /// and what it did is not undone because that is a little longer.
+    fn take_answer(&self, bytes: usize) -> Result<Option<Taken>, Error> {
+        let counted = self.hold_answer(bytes);
+        match self.state().answer.take() {
+            Some(held) => Ok(Some(held)),
+            None => counted.map(|()| None),
+        }
+    }
+
+    /// The whole of an answer, with what is held for it: both are let go of when its last byte has left, wherever it
+    /// waits until then.
+    pub(crate) fn held_until_left(&self, answer: Bytes) -> Bytes {
+        match self.take_answer(answer.len()) {
+            Ok(Some(held)) => Bytes::from_owner(HeldBytes { bytes: answer, _held: held }),
+            Ok(None) | Err(_) => answer,
+        }
+    }
+
     /// The caller has proven who it is only now: from here on it has the share of that subject.
     pub(crate) fn belongs_to(&self, subject: &str) -> Result<(), Error> {
         let mut state = self.state();
-        let AdmissionState { sharer, permit, body } = &mut *state;
+        let AdmissionState { sharer, permit, body, answer } = &mut *state;
         let is_known = matches!(&sharer.claim, Claim::Proven(known) if **known == *subject);
         if is_known {
             return Ok(());
         }
         sharer.claim = Claim::Proven(subject.into());
-        for taken in [permit, body].into_iter().flatten() {
+        for taken in [permit, body, answer].into_iter().flatten() {
             *taken = taken.moved_to(sharer).ok_or_else(|| Error::busy("your share of the node"))?;
         }
         Ok(())
@@ -175,6 +305,25 @@ impl Admission {
 
     fn state(&self) -> MutexGuard<'_, AdmissionState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AnswerShare {
+    /// What a piece of so many bytes takes along; none is left for it where the caller has not taken what came before.
+    pub(crate) fn of_piece(&self, bytes: usize) -> Result<Option<Arc<HeldAnswer>>, Error> {
+        match self {
+            AnswerShare::Whole(held) => Ok(Some(Arc::clone(held))),
+            AnswerShare::Pieces(admission) => {
+                let bytes = admission.take_answer(bytes)?;
+                Ok(bytes.map(|bytes| Arc::new(HeldAnswer { permit: None, bytes: Some(bytes) })))
+            }
+        }
+    }
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a handler knows of its request beside its content: who asks, and by when the answer must exist.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -14,6 +15,7 @@ use crate::admission::SharedShares;
 use crate::admission::{Admission, Waiting};
 use crate::auth::Bearer;
 use crate::corr::CorrId;
+use crate::fair_share::{FairShare, Taken};
 use crate::limits::{BodyLimits, HttpLimits};
 
 const DEADLINE_HEADER: HeaderName = HeaderName::from_static("x-request-deadline-ms");
@@ -41,6 +43,21 @@ impl Call {
     /// one of those that wait, of which each caller has a share, and no longer one of those its route works on.
     pub fn wait(&self) -> Result<Waiting, Error> {
         self.admission.wait()
+    }
+
+    /// Takes one of something that callers share beside the plane, until it is dropped.
+    pub(crate) fn take_of(&self, share: &Arc<FairShare>, capacity: usize, what: &'static str) -> Result<Taken, Error> {
+        self.admission.take_of(share, capacity, what)
+    }
+
+    /// Whether the caller may be handed an answer that may be large: asked before something is done for it.
+    pub(crate) fn has_answer_room(&self) -> Result<(), Error> {
+        self.admission.has_answer_room()
+    }
+
+    /// Makes sure that an answer of about so many bytes may be in memory until it has left.
+    pub(crate) fn hold_answer(&self, bytes: usize) -> Result<(), Error> {
+        self.admission.hold_answer(bytes)
     }
 }
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
+use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -20,7 +21,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::admission::AnswerShare;
 use crate::connection_state::{ConnectionPhase, ConnectionState, InFlight, Paced, Piece};
+use crate::debts::Judgement;
 use crate::limits::HttpLimits;
 use crate::route::Api;
 use crate::upgrade;
@@ -57,7 +60,7 @@ pub(crate) async fn serve_connection<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let io = TokioIo::new(Paced::new(stream, Arc::clone(&pace)));
-    let builder = builder(limits, &api.shared.metrics);
+    let builder = builder(&api.shared.metrics);
     let metrics = Arc::clone(&api.shared.metrics);
     let service = {
         let pace = Arc::clone(&pace);
@@ -121,17 +124,17 @@ async fn go_on(pace: &Arc<ConnectionState>, mut watchdog: Pin<&mut Watchdog<'_>>
     .await
 }
 
-fn builder(limits: &HttpLimits, metrics: &Arc<Metrics>) -> auto::Builder<Streams> {
+fn builder(metrics: &Arc<Metrics>) -> auto::Builder<Streams> {
     let mut builder = auto::Builder::new(Streams::new(Arc::clone(metrics)));
     // The library's own header timeout would also end connections that merely rest; the watchdog tells them apart.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(HEAD_BUFFER_BYTES);
+    // No PING of its own: it would wait behind the bytes of answers, and a peer that reads them slowly is not gone. One
+    // that is gone is found out by its socket.
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(HEAD_BUFFER_BYTES as u32)
-        .max_concurrent_streams(STREAMS_MAX)
-        .keep_alive_interval((limits.idle_timeout / 3).max(Duration::from_secs(1)))
-        .keep_alive_timeout(limits.read_timeout);
+        .max_concurrent_streams(STREAMS_MAX);
     builder
 }
 
@@ -142,21 +145,65 @@ fn answer(
 ) -> impl Future<Output = Result<Response<Tracked>, Infallible>> + Send + use<> {
     let in_flight = pace.begin();
     upgrade::offer(&mut request, pace);
-    let has_body = !request.body().is_end_stream();
-    let response = api.answer(request.map(Body::new));
+    let response = api.answer(request.map(|body| match body.is_end_stream() {
+        true => Body::new(body),
+        false => Body::new(WatchedBody { body, is_over: false, pace: Arc::clone(pace) }),
+    }));
     async move {
-        let response = response.await;
-        if has_body && !response.status().is_success() {
-            in_flight.leaves_body_unread();
+        let mut response = response.await;
+        let share = response.extensions_mut().remove::<AnswerShare>();
+        Ok(response.map(|body| Tracked { body, share, in_flight }))
+    }
+}
+
+/// A request's body, which tells its connection if nobody reads it to its end: the rest is then thrown away before the
+/// connection closes, so that its sender gets to read the answer.
+struct WatchedBody {
+    body: Incoming,
+    is_over: bool,
+    pace: Arc<ConnectionState>,
+}
+
+impl http_body::Body for WatchedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.is_over = frame.is_none();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for WatchedBody {
+    fn drop(&mut self) {
+        if !self.is_over && !self.body.is_end_stream() {
+            self.pace.leaves_body_unread();
         }
-        Ok(response.map(|body| Tracked { body, in_flight }))
     }
 }
 
 /// An answer's body; its request is in flight until the last byte of it is handed over.
 struct Tracked {
     body: Body,
+    /// Its part of the memory for answers, which its pieces keep until they have left.
+    share: Option<AnswerShare>,
     in_flight: InFlight,
+}
+
+impl Tracked {
+    fn piece(&self, bytes: Bytes) -> Result<Piece, axum::Error> {
+        let held = self.share.as_ref().map(|share| share.of_piece(bytes.len())).transpose();
+        Ok(self.in_flight.piece(bytes, held.map_err(axum::Error::new)?.flatten()))
+    }
 }
 
 impl http_body::Body for Tracked {
@@ -164,8 +211,15 @@ impl http_body::Body for Tracked {
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| self.in_flight.piece(bytes)))))
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            None => return Poll::Ready(None),
+        };
+        Poll::Ready(Some(match frame.into_data() {
+            Ok(bytes) => self.piece(bytes).map(Frame::data),
+            Err(rest) => Ok(rest.map_data(|bytes| self.in_flight.piece(bytes, None))),
+        }))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -232,10 +286,10 @@ impl<'a> Watchdog<'a> {
                 return Poll::Ready(self.seen.0);
             }
             let write_stall = self.limits.write_stall;
-            self.next_look = match self.pace.oldest_debt() {
-                Some(since) if since + write_stall <= now => return Poll::Ready(ConnectionPhase::Blocked),
-                Some(since) => since + write_stall,
-                None => now + write_stall.max(LOOK_PAUSE),
+            self.next_look = match self.pace.judge_debts(write_stall, now) {
+                Judgement::Stalled => return Poll::Ready(ConnectionPhase::Blocked),
+                Judgement::GoodUntil(end) => end,
+                Judgement::Clear => now + write_stall.max(LOOK_PAUSE),
             };
             let wake = due.map_or(self.next_look, |due| due.min(self.next_look));
             self.timer.as_mut().reset(wake);
@@ -250,14 +304,24 @@ impl<'a> Watchdog<'a> {
                 return self.pace.only_owes_since().map(|progress| progress.max(self.since) + CLOSING_PATIENCE);
             }
             ConnectionPhase::Busy => return None,
-            ConnectionPhase::Blocked if self.pace.is_busy() => self.limits.write_stall,
+            ConnectionPhase::Owed if self.hurried => {
+                return self.pace.owes_since().map(|progress| progress.max(self.since) + CLOSING_PATIENCE);
+            }
+            // Judged by what the peer takes.
+            ConnectionPhase::Owed => return None,
+            ConnectionPhase::Blocked if self.pace.is_busy() => self.patience_with_socket(),
             _ if self.hurried => CLOSING_PATIENCE,
             ConnectionPhase::Head => self.limits.handshake_timeout,
             ConnectionPhase::Quiet => self.limits.idle_timeout,
             ConnectionPhase::Linger => LINGER_PATIENCE,
-            ConnectionPhase::Blocked => self.limits.write_stall,
+            ConnectionPhase::Blocked => self.patience_with_socket(),
         };
         Some(self.since + patience)
+    }
+
+    /// Halts of the socket count together until the peer has taken enough, so that a byte now and then is no progress.
+    fn patience_with_socket(&self) -> Duration {
+        self.limits.write_stall.saturating_sub(self.pace.halted())
     }
 }
 

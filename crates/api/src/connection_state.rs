@@ -6,13 +6,16 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use hashbrown::HashMap;
 use ron_kernel::clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::admission::HeldAnswer;
+use crate::debts::{Debts, Judgement};
+use crate::limits::HttpLimits;
 use crate::upgrade::Takeover;
 
 /// The first bytes of every HTTP/2 connection.
@@ -30,6 +33,9 @@ pub(crate) enum ConnectionPhase {
     Busy,
     /// No request is in flight.
     Quiet,
+    /// No request is in flight, and bytes of answers still wait for the peer of an HTTP/2 connection. It reads, or its
+    /// debts would be judged: this is no rest, however long it takes.
+    Owed,
     /// Our side is closed; what the peer still sends is thrown away, so that it gets to read the last answer.
     Linger,
     /// Bytes wait to be written and the socket takes none, whatever else goes on.
@@ -47,24 +53,22 @@ struct State {
     blocked: bool,
     /// Tells a halt of the socket from the next one, and from the changes of a phase it hides.
     blocks: u64,
+    /// Moment since which the socket takes nothing.
+    blocked_at: Instant,
+    /// Time the socket took nothing before that, since the peer last took as much as it must in one span.
+    halted: Duration,
+    /// Bytes the socket took in that time.
+    taken: u64,
+    /// Minimum bytes a peer must take in one span if more wait for it.
+    span_bytes: u64,
     multiplexed: bool,
     unread_body: bool,
     /// Number of the last request.
     requests: u64,
-    /// Answers of an HTTP/2 connection with bytes that the peer has not let out, by the number of their request. The
-    /// window of each stream is the peer's to open, so a socket that takes bytes says nothing about them.
-    debts: HashMap<u64, Debt>,
+    /// Answers of an HTTP/2 connection with bytes that the peer has not taken.
+    debts: Debts,
     /// What the connection does after its last answer, if that answer ends HTTP on it.
     takeover: Option<Takeover>,
-}
-
-/// Bytes of one answer that wait for the peer.
-struct Debt {
-    pieces: usize,
-    /// Time at which the peer last took some of them.
-    progress: Instant,
-    /// Whether more of the answer may follow.
-    is_open: bool,
 }
 
 /// One request in flight; ended by dropping it.
@@ -78,20 +82,27 @@ pub(crate) struct Piece {
     bytes: Bytes,
     /// The connection and the request; none where the socket alone tells whether the peer reads.
     owed: Option<(Arc<ConnectionState>, u64)>,
+    /// Share of the memory for answers, held until the last byte has left.
+    _held: Option<Arc<HeldAnswer>>,
 }
 
 impl ConnectionState {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(limits: &HttpLimits) -> Arc<Self> {
+        let (now, span_bytes) = (clock::now(), limits.stall_bytes());
         let state = State {
             phase: ConnectionPhase::Head,
             changes: 0,
             in_flight: 0,
             blocked: false,
             blocks: 0,
+            blocked_at: now,
+            halted: Duration::ZERO,
+            taken: 0,
+            span_bytes,
             multiplexed: false,
             unread_body: false,
             requests: 0,
-            debts: HashMap::new(),
+            debts: Debts::new(span_bytes, now),
             takeover: None,
         };
         Arc::new(ConnectionState(Mutex::new(state)))
@@ -100,7 +111,12 @@ impl ConnectionState {
     /// The phase, and a number that differs each time it is entered.
     pub(crate) fn look(&self) -> (ConnectionPhase, u64) {
         let state = self.state();
-        if state.blocked { (ConnectionPhase::Blocked, state.blocks) } else { (state.phase, state.changes) }
+        match state.phase {
+            _ if state.blocked => (ConnectionPhase::Blocked, state.blocks),
+            // The library takes an answer as a whole, however small the window: its request ended with that.
+            ConnectionPhase::Quiet if !state.debts.is_empty() => (ConnectionPhase::Owed, state.changes),
+            phase => (phase, state.changes),
+        }
     }
 
     /// True while a request is worked on, even if nothing of its answer can be written.
@@ -114,10 +130,30 @@ impl ConnectionState {
         state.blocked = blocked;
         if blocked {
             state.blocks += 1;
+            state.blocked_at = clock::now();
         } else {
+            let halt = clock::now() - state.blocked_at;
+            state.halted += halt;
             // What it does was not to be judged by its silence until now.
             state.changes += 1;
         }
+    }
+
+    /// The socket took bytes after it had halted. False once the peer has taken as much as it must in one span: what
+    /// follows is judged anew.
+    pub(crate) fn took_after_halt(&self, bytes: usize) -> bool {
+        let mut state = self.state();
+        state.taken += bytes as u64;
+        let is_slow = state.taken < state.span_bytes;
+        if !is_slow {
+            (state.taken, state.halted) = (0, Duration::ZERO);
+        }
+        is_slow
+    }
+
+    /// Time the socket took nothing before its present halt, since the peer last took enough.
+    pub(crate) fn halted(&self) -> Duration {
+        self.state().halted
     }
 
     /// Counts a request as in flight until the guard is dropped.
@@ -130,6 +166,11 @@ impl ConnectionState {
         InFlight { pace: Arc::clone(self), request: state.requests }
     }
 
+    /// The answer does not wait for the rest of the body.
+    pub(crate) fn leaves_body_unread(&self) {
+        self.state().unread_body = true;
+    }
+
     /// The connection goes on with this once the answer that ends HTTP is out.
     pub(crate) fn hand_over(&self, takeover: Takeover) {
         self.state().takeover = Some(takeover);
@@ -140,16 +181,20 @@ impl ConnectionState {
         self.state().takeover.take()
     }
 
-    /// The time since which the peer has taken nothing of an answer that waits for it, of the oldest such answer.
-    pub(crate) fn oldest_debt(&self) -> Option<Instant> {
-        self.state().debts.values().map(|debt| debt.progress).min()
+    /// Whether the peer takes the answers that wait for it, over spans of this length.
+    pub(crate) fn judge_debts(&self, span: Duration, now: Instant) -> Judgement {
+        self.state().debts.judge(span, now)
     }
 
     /// The time at which the peer last took something, if all that is in flight are answers that wait for it.
     pub(crate) fn only_owes_since(&self) -> Option<Instant> {
         let state = self.state();
-        let open = || state.debts.values().filter(|debt| debt.is_open);
-        (open().count() == state.in_flight).then(|| open().map(|debt| debt.progress).max())?
+        state.debts.open_since(state.in_flight)
+    }
+
+    /// The time at which the peer last took something of what waits for it.
+    pub(crate) fn owes_since(&self) -> Option<Instant> {
+        self.state().debts.progress()
     }
 
     /// The connection is to end. One that rests has read the whole of its last request, or it would be closed already.
@@ -197,20 +242,14 @@ impl State {
 }
 
 impl InFlight {
-    /// The answer does not wait for the rest of the body.
-    pub(crate) fn leaves_body_unread(&self) {
-        self.pace.state().unread_body = true;
-    }
-
-    /// A piece of the answer that is handed over now.
-    pub(crate) fn piece(&self, bytes: Bytes) -> Piece {
+    /// A piece of the answer that is handed over now, with the share of memory it holds.
+    pub(crate) fn piece(&self, bytes: Bytes, held: Option<Arc<HeldAnswer>>) -> Piece {
         let mut state = self.pace.state();
         if !state.multiplexed || bytes.is_empty() {
-            return Piece { bytes, owed: None };
+            return Piece { bytes, owed: None, _held: held };
         }
-        let new = || Debt { pieces: 0, progress: clock::now(), is_open: true };
-        state.debts.entry(self.request).or_insert_with(new).pieces += 1;
-        Piece { bytes, owed: Some((Arc::clone(&self.pace), self.request)) }
+        state.debts.add(self.request, bytes.len() as u64, clock::now());
+        Piece { bytes, owed: Some((Arc::clone(&self.pace), self.request)), _held: held }
     }
 }
 
@@ -225,10 +264,8 @@ impl Buf for Piece {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        if let Some((pace, request)) = &self.owed
-            && let Some(debt) = pace.state().debts.get_mut(request)
-        {
-            debt.progress = clock::now();
+        if let Some((pace, request)) = &self.owed {
+            pace.state().debts.take(*request, count as u64, clock::now());
         }
     }
 }
@@ -236,22 +273,14 @@ impl Buf for Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         let Some((pace, request)) = self.owed.take() else { return };
-        let mut state = pace.state();
-        if let Some(debt) = state.debts.get_mut(&request) {
-            debt.pieces -= 1;
-            if debt.pieces == 0 {
-                state.debts.remove(&request);
-            }
-        }
+        pace.state().debts.remove(request, self.bytes.remaining() as u64);
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         let mut state = self.pace.state();
-        if let Some(debt) = state.debts.get_mut(&self.request) {
-            debt.is_open = false;
-        }
+        state.debts.close(self.request);
         state.in_flight -= 1;
         if state.in_flight == 0 {
             state.enter(ConnectionPhase::Quiet);
@@ -354,7 +383,7 @@ mod tests {
 
     #[test]
     fn bytes_after_a_rest_begin_a_header_block_unless_streams_share_the_connection() {
-        let pace = ConnectionState::new();
+        let pace = ConnectionState::new(&HttpLimits::default());
         let mut stream = Paced::new((), Arc::clone(&pace));
         stream.arrived(b"GET / HT");
         assert_eq!(pace.look().0, ConnectionPhase::Head);
@@ -363,7 +392,7 @@ mod tests {
         stream.arrived(b"G");
         assert_eq!(pace.look().0, ConnectionPhase::Head);
 
-        let pace = ConnectionState::new();
+        let pace = ConnectionState::new(&HttpLimits::default());
         let mut stream = Paced::new((), Arc::clone(&pace));
         let (begin, end) = HTTP2_PREFACE.split_at(10);
         stream.arrived(begin);
@@ -375,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_connection_rests_only_when_its_last_request_has_ended() {
-        let pace = ConnectionState::new();
+        let pace = ConnectionState::new(&HttpLimits::default());
         let (first, second) = (pace.begin(), pace.begin());
         drop(first);
         assert_eq!(pace.look().0, ConnectionPhase::Busy);

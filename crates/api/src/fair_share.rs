@@ -77,14 +77,16 @@ impl FairShare {
         self.add(&sharer, amount, capacity).then(|| Taken { share: Arc::clone(self), sharer, amount, capacity })
     }
 
+    /// Whether this sharer could take the amount now. Costs next to nothing while little is taken of the whole.
+    pub(crate) fn has_room(&self, sharer: &Sharer, amount: usize, capacity: usize) -> bool {
+        let total = usize::try_from(self.gauge.get()).unwrap_or(0);
+        total < capacity / 8 || self.held().fits(sharer, &sharer.holder(), amount, capacity)
+    }
+
     fn add(&self, sharer: &Sharer, amount: usize, capacity: usize) -> bool {
         let holder = sharer.holder();
         let mut held = self.held();
-        let free = capacity.saturating_sub(held.total);
-        let of_holder = held.by_holder.get(&holder).copied().unwrap_or(0);
-        let of_address = held.by_address.get(&sharer.address).copied().unwrap_or(0);
-        let (by_holder, by_address) = (of_holder.saturating_add(amount), of_address.saturating_add(amount));
-        if by_holder > free || by_address > free.saturating_mul(ADDRESS_WEIGHT) {
+        if !held.fits(sharer, &holder, amount, capacity) {
             return false;
         }
         held.total += amount;
@@ -105,6 +107,16 @@ impl FairShare {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn fits(&self, sharer: &Sharer, holder: &Holder, amount: usize, capacity: usize) -> bool {
+        let free = capacity.saturating_sub(self.total);
+        let of_holder = self.by_holder.get(holder).copied().unwrap_or(0);
+        let of_address = self.by_address.get(&sharer.address).copied().unwrap_or(0);
+        let (by_holder, by_address) = (of_holder.saturating_add(amount), of_address.saturating_add(amount));
+        by_holder <= free && by_address <= free.saturating_mul(ADDRESS_WEIGHT)
     }
 }
 

@@ -73,8 +73,10 @@ pub trait FrameStream: Send {
 pub enum Answer {
     /// It is done.
     Now(Reply),
-    /// It is under way, and holds no core: it waits for the disk, or for a message.
+    /// It is under way, and holds no core: it waits for the disk. Its client cannot cancel it.
     Later(BoxFuture<'static, Reply>),
+    /// It waits for something to happen, such as a message. Its client may cancel it: dropped, it leaves nothing.
+    Waiting(BoxFuture<'static, Reply>),
 }
 
 /// The answer to a request, before it is cut into frames.
@@ -89,24 +91,37 @@ pub struct Reply {
 impl Answer {
     /// Begins what has to be done. What needs no waiting is done here and now.
     pub fn begin(work: impl Future<Output = Reply> + Send + 'static) -> Answer {
-        let mut work: BoxFuture<'static, Reply> = Box::pin(work);
-        // Nobody is woken by this first look. Whoever waits for the future looks again first, and is then known to it.
-        match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(reply) => Answer::Now(reply),
-            Poll::Pending => Answer::Later(work),
-        }
+        begun(Box::pin(work)).map_or_else(Answer::Later, Answer::Now)
+    }
+
+    /// The same for what its client may cancel while it waits.
+    pub fn begin_waiting(work: impl Future<Output = Reply> + Send + 'static) -> Answer {
+        begun(Box::pin(work)).map_or_else(Answer::Waiting, Answer::Now)
     }
 
     /// The same, with something that is kept until it is there.
     pub(crate) fn holding(self, held: impl Send + 'static) -> Answer {
-        match self {
-            Answer::Now(reply) => Answer::Now(reply),
-            Answer::Later(rest) => Answer::Later(Box::pin(async move {
+        let holding = |rest: BoxFuture<'static, Reply>| -> BoxFuture<'static, Reply> {
+            Box::pin(async move {
                 let reply = rest.await;
                 drop(held);
                 reply
-            })),
+            })
+        };
+        match self {
+            Answer::Now(reply) => Answer::Now(reply),
+            Answer::Later(rest) => Answer::Later(holding(rest)),
+            Answer::Waiting(rest) => Answer::Waiting(holding(rest)),
         }
+    }
+}
+
+/// The first look at some work: its reply, or what is left to wait for.
+fn begun(mut work: BoxFuture<'static, Reply>) -> Result<Reply, BoxFuture<'static, Reply>> {
+    // Nobody is woken by this first look. Whoever waits for the future looks again first, and is then known to it.
+    match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(reply) => Ok(reply),
+        Poll::Pending => Err(work),
     }
 }
 
@@ -114,6 +129,12 @@ impl Reply {
     /// The answer of an application.
     pub fn ok(payload: impl Into<Bytes>) -> Reply {
         Reply { code: status::OK, payload: payload.into() }
+    }
+
+    /// The answer to a request that its client cancelled before anything came of it.
+    pub fn cancelled() -> Reply {
+        let cancelled = Error::canceled("the request was cancelled, and nothing came of it");
+        Problem { title: "nobody waits for the answer", ..Problem::from(cancelled) }.into()
     }
 
     /// The frames that carry it: several where one of so many bytes is not enough, all with its code, the last with

@@ -55,6 +55,8 @@ pub(crate) struct RouteState {
     is_open_to_pages: bool,
     deadline: Option<Duration>,
     recognizer: Arc<dyn Recognizer>,
+    /// Service that does the work; none where the plane answers by itself.
+    service: Option<&'static str>,
     permits: RoutePermits,
     busy: Counter,
     latency: Latency,
@@ -109,11 +111,17 @@ impl RouteState {
             is_open_to_pages: false,
             deadline: None,
             recognizer: Arc::new(AnyoneRecognizer),
+            service: None,
             permits: RoutePermits::new(None),
             busy: shared.metrics.busy_rejections.at(endpoint),
             latency,
             shared,
         }
+    }
+
+    /// The route of a service: while that is not to be asked, its requests are refused here.
+    pub(crate) fn of_service(self, service: &'static str) -> Self {
+        RouteState { service: Some(service), ..self }
     }
 
     fn latency(&self, method: &Method) -> &Histogram {
@@ -179,7 +187,7 @@ struct Admitted<F> {
     deadline: Deadline,
     answer: F,
     _pass: Pass,
-    _admission: Admission,
+    admission: Admission,
 }
 
 /// A request that was not let in.
@@ -223,6 +231,9 @@ where
     if matches!(recognized, Recognized::Anyone) && !route.is_open_to_pages {
         refuse_pages(&head, &route.shared)?;
     }
+    if let Some(service) = route.service {
+        route.shared.kernel.outages().get().value.check(service)?;
+    }
     let sharer = Sharer { claim: recognized.claim(), address: Peer::of(&head).address };
     let Some(admission) = route.permits.admit(sharer, &route.shared.shares) else {
         return Err(route.refuse_busy().into());
@@ -236,19 +247,32 @@ where
         bearer: recognized.bearer(),
     };
     let answer = handler.call(Request::from_parts(head, body), call);
-    Ok(Admitted { deadline, answer, _pass: pass, _admission: admission })
+    Ok(Admitted { deadline, answer, _pass: pass, admission })
 }
 
 impl<F: Future<Output = Response>> Admitted<F> {
     async fn run(self, origin: &Origin, endpoint: &'static str) -> Result<Response, Problem> {
         match self.deadline.run("request", AssertUnwindSafe(self.answer).catch_unwind()).await {
-            Ok(Ok(response)) => Ok(response),
+            Ok(Ok(response)) => self.admission.counted(response, origin),
             Ok(Err(_panic)) => {
                 tracing::error!(corr_id = %origin.corr_id, endpoint, "the handler panicked");
                 Err(Problem::internal("the handler of this route failed; the node goes on"))
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl Admission {
+    /// The answer with what it holds of the memory for answers. What may have changed something is not refused for want
+    /// of it: handlers whose answers are large ask before they do what cannot be undone.
+    fn counted(&self, mut response: Response, origin: &Origin) -> Result<Response, Problem> {
+        let is_multiplexed = origin.version >= Version::HTTP_2;
+        let share = self.answer_share(response.body().size_hint().exact(), is_multiplexed, origin.method.is_safe())?;
+        if let Some(share) = share {
+            response.extensions_mut().insert(share);
+        }
+        Ok(response)
     }
 }
 
@@ -337,7 +361,9 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
+    use ron_kernel::spec::{ServiceSpec, TaskSpec};
     use ron_kernel::{Builder, KernelOptions, Metrics, Snapshot};
+    use ron_policy::{Phase, RestartLaw};
 
     use super::*;
     use crate::route::ApiBuilder;
@@ -370,6 +396,10 @@ mod tests {
 
     static SURFACE: Surface = Surface { service: "tests", about: "", tags: &["tests"], operations: &[&SLOW] };
 
+    static QUICK: Operation = Operation::get("/quick", "others", "ends at once");
+
+    static OTHER: Surface = Surface { service: "others", about: "", tags: &["others"], operations: &[&QUICK] };
+
     async fn refusal(path: &'static str, header: Option<&'static str>) -> (u16, String) {
         let kernel = Builder::new(KernelOptions::default(), Metrics::new());
         let builder = ApiBuilder::new(kernel.handle(), Snapshot::new(HttpLimits::default()));
@@ -383,6 +413,45 @@ mod tests {
         let status = response.status().as_u16();
         let body = axum::body::to_bytes(response.into_body(), 10_000).await.expect("a whole body");
         (status, String::from_utf8(body.to_vec()).expect("text"))
+    }
+
+    static WAITER: TaskSpec =
+        TaskSpec { owner: "tests", name: "waiter", count: "1", phase: Phase::Work, heartbeat: None, does: "" };
+    static OUT: ServiceSpec = ServiceSpec {
+        name: "tests",
+        required: false,
+        depends_on: &[],
+        law: RestartLaw::MACRONODE,
+        tasks: &[&WAITER],
+        does: "",
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn the_requests_of_a_service_that_is_out_are_refused_and_no_others() {
+        let mut node = Builder::new(KernelOptions::default(), Metrics::new());
+        let builder = ApiBuilder::new(node.handle(), Snapshot::new(HttpLimits::default()));
+        let api = builder.surface(&SURFACE).operation(&SLOW, std::future::pending::<&'static str>);
+        let api = api.surface(&OTHER).operation(&QUICK, async || "done").build();
+        // It never says that it is ready.
+        node.service(&OUT).task(&WAITER, 1, |context| async move {
+            context.stopping().await;
+            Ok(())
+        });
+        let kernel = node.build().expect("a valid plan");
+        let handle = kernel.handle();
+        let ask = async {
+            handle.watch_status().wait_for(|status| !status.view.services.is_empty()).await.expect("it runs");
+            let mut answers = Vec::new();
+            for path in ["/slow/1", "/quick"] {
+                let mut request = Request::new(Body::empty());
+                *request.uri_mut() = Uri::from_static(path);
+                answers.push(api.answer_to(request).await.status().as_u16());
+            }
+            handle.drain().await.expect("the supervisor listens");
+            answers
+        };
+        let (_report, answers) = tokio::join!(kernel.run(), ask);
+        assert_eq!(answers, [503, 200]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ pub struct HttpLimits {
     pub read_timeout: Duration,
     /// A connection with nothing in flight is closed after this time.
     pub idle_timeout: Duration,
-    /// A connection is closed when bytes wait for its peer and none are taken for this time.
+    /// A connection is closed when bytes wait for its peer and fewer than a kilobyte a second are taken over this time.
     pub write_stall: Duration,
     /// A TLS handshake, and after it a started header block, must be complete within this time.
     pub handshake_timeout: Duration,
@@ -32,6 +32,8 @@ pub struct HttpLimits {
     pub waiting_max: usize,
     /// Bytes of all request bodies in memory at once.
     pub body_memory_bytes_max: usize,
+    /// Bytes of all answers in memory at once, from their making until their last byte has left.
+    pub answer_memory_bytes_max: usize,
     /// Maximum connections open at once.
     pub connections_max: usize,
     /// Connections one address may hold at once.
@@ -63,6 +65,7 @@ impl Default for HttpLimits {
             route_concurrency_max: limits::ROUTE_CONCURRENCY_MAX,
             waiting_max: limits::WAITING_MAX,
             body_memory_bytes_max: limits::BODY_MEMORY_BYTES_MAX,
+            answer_memory_bytes_max: limits::ANSWER_MEMORY_BYTES_MAX,
             connections_max: limits::CONNECTIONS_MAX,
             connections_per_ip_max: limits::CONNECTIONS_PER_IP_MAX,
             accepts_per_ip_per_second: limits::ACCEPTS_PER_IP_PER_SECOND,
@@ -77,6 +80,12 @@ impl HttpLimits {
             body_bytes_max: self.body_bytes_max,
             inflate_ratio_max: self.inflate_ratio_max,
         }
+    }
+
+    /// Bytes that a peer must take within [`write_stall`](Self::write_stall) if so many wait for it.
+    pub(crate) fn stall_bytes(&self) -> u64 {
+        let bytes = self.write_stall.as_millis() * u128::from(limits::ANSWER_BYTES_PER_SECOND_MIN) / 1000;
+        u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
     }
 
     /// The part that concerns the listener.

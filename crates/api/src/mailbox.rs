@@ -32,6 +32,7 @@ use crate::extract::Json;
 use crate::operation::Operation;
 use crate::route::ApiBuilder;
 use crate::surface::{Surface, joined, operation_count};
+pub(crate) use dto::written_bytes;
 pub(crate) use fields::Base64;
 pub use frames::mailbox_frames;
 use headers::Minimum;
@@ -74,27 +75,30 @@ struct App {
 const DURABILITY_HEADER: HeaderName = HeaderName::from_static("x-durability");
 
 /// Reads bytes as every body and payload that a node with a mailbox takes, as the fuzz target does; whatever they are,
-/// it returns.
+/// it returns. The result is whether they are any.
 #[doc(hidden)]
-pub fn read_any_mailbox_body(bytes: &[u8]) {
-    fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) {
-        drop(serde_json::from_slice::<T>(bytes));
+pub fn read_any_mailbox_body(bytes: &[u8]) -> bool {
+    fn read<'a, T: serde::Deserialize<'a>>(bytes: &'a [u8]) -> bool {
+        serde_json::from_slice::<T>(bytes).is_ok()
     }
-    read::<send::SendRequest>(bytes);
-    read::<send::BatchRequest>(bytes);
-    read::<recv::RecvRequest>(bytes);
-    read::<stream::StreamRequest>(bytes);
-    read::<stream::CreditRequest>(bytes);
-    read::<settle::AckRequest<'_>>(bytes);
-    read::<settle::NackRequest<'_>>(bytes);
-    read::<settle::ExtendRequest<'_>>(bytes);
-    read::<topics::Settings>(bytes);
-    read::<messages::BrowseRequest>(bytes);
-    read::<messages::ChangeRequest>(bytes);
-    read::<dlq::ReprocessRequest>(bytes);
-    read::<crate::tokens::MintRequest>(bytes);
-    read::<crate::sqs::KeyRequest>(bytes);
-    frames::read_any(bytes);
+    let bodies = [
+        read::<send::SendRequest>(bytes),
+        read::<send::BatchRequest>(bytes),
+        read::<recv::RecvRequest>(bytes),
+        read::<stream::StreamRequest>(bytes),
+        read::<stream::CreditRequest>(bytes),
+        read::<settle::AckRequest<'_>>(bytes),
+        read::<settle::NackRequest<'_>>(bytes),
+        read::<settle::ExtendRequest<'_>>(bytes),
+        read::<topics::Settings>(bytes),
+        read::<messages::BrowseRequest>(bytes),
+        read::<messages::ChangeRequest>(bytes),
+        read::<dlq::ReprocessRequest>(bytes),
+        read::<crate::tokens::MintRequest>(bytes),
+        read::<crate::sqs::KeyRequest>(bytes),
+        frames::read_any(bytes),
+    ];
+    bodies.contains(&true)
 }
 
 /// Adds the routes of the native surface.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ron_kernel::clock;
+use ron_kernel::connection_limiter::ConnectionRefusal;
 use ron_types::Error;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -19,21 +20,25 @@ const LINGERING_TIME: Duration = Duration::from_secs(1);
 
 /// Answers connections beyond the limit with a refusal, then closes them.
 pub(crate) struct Refusals {
-    /// The whole answer to a refused connection.
-    answer: Bytes,
+    /// The whole answer to a connection refused by each limit.
+    answers: [(ConnectionRefusal, Bytes); 3],
     lingering: VecDeque<(Instant, std::net::TcpStream)>,
 }
 
 impl Refusals {
     pub(crate) fn new() -> Self {
-        Refusals { answer: answer(), lingering: VecDeque::with_capacity(LINGERING_MAX) }
+        let every = [ConnectionRefusal::Total, ConnectionRefusal::PerIp, ConnectionRefusal::Rate];
+        let answers = every.map(|refusal| (refusal, answer(refusal)));
+        Refusals { answers, lingering: VecDeque::with_capacity(LINGERING_MAX) }
     }
 
     /// Tells a plain connection that it is refused. Never waits. Refused connections never hold more than a quarter of
     /// the descriptors that accepted ones may; one of them always can.
-    pub(crate) fn refuse(&mut self, stream: TcpStream, connections_max: usize) {
+    pub(crate) fn refuse(&mut self, stream: TcpStream, refusal: ConnectionRefusal, connections_max: usize) {
         discard_input(&stream);
-        let _ = stream.try_write(&self.answer);
+        if let Some((_, answer)) = self.answers.iter().find(|(of, _)| *of == refusal) {
+            let _ = stream.try_write(answer);
+        }
         let Ok(stream) = stream.into_std() else { return };
         let _ = stream.shutdown(Shutdown::Write);
         self.lingering.push_back((clock::now() + LINGERING_TIME, stream));
@@ -55,8 +60,13 @@ impl Refusals {
     }
 }
 
-fn answer() -> Bytes {
-    let body = Problem::from(Error::busy("the listener, or the share of your address,")).body(None, None);
+fn answer(refusal: ConnectionRefusal) -> Bytes {
+    let full = match refusal {
+        ConnectionRefusal::Total => "the listener (connections.max, or fewer if there are not enough file descriptors)",
+        ConnectionRefusal::PerIp => "the share of your address (connections.per_ip_max)",
+        ConnectionRefusal::Rate => "the share of your address in this second (connections.accepts_per_ip_per_second)",
+    };
+    let body = Problem::from(Error::busy(full)).body(None, None);
     let mut answer = format!(
         "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n",

@@ -20,11 +20,14 @@ use http::request::Parts;
 use ron_auth::{Action, Authority, Subject};
 use ron_types::{Error, Kind};
 use svc_rewarder::config::PageAccess;
+use svc_rewarder::service::ReadShare;
 use svc_rewarder::store::EpochStatus;
 use svc_rewarder::usage_meter::UsageMeter;
 use svc_rewarder::{EpochId, Rewarder};
 
 use crate::auth::Bearer;
+use crate::call::Call;
+use crate::fair_share::FairShare;
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::route::ApiBuilder;
@@ -56,17 +59,28 @@ const READ_DEADLINE: Duration = Duration::from_secs(30);
 /// Words for who may read what payees read.
 const READERS: &str = "`rewarder:read`; for settled epochs nothing if `rewarder.page` is public";
 
+/// How much of an epoch a caller sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    /// Everything: it has the right to read the epoch.
+    Whole,
+    /// Sums of all, and of payees what concerns the id that it names: the epoch is public.
+    Public,
+}
+
 /// Parts of the node that the handlers of this surface use.
 struct App {
     rewarder: Rewarder,
     usage: UsageMeter,
     authority: Authority,
+    /// Reads of sealed runs by whoever asks for them: each may take long, and there are few at once.
+    reads: Arc<FairShare>,
 }
 
 /// Adds the routes of the rewarder.
 pub fn rewarder_routes(builder: ApiBuilder, rewarder: Rewarder, authority: Authority) -> ApiBuilder {
     let builder = builder.surface(&SURFACE).authority(&authority);
-    let app = Arc::new(App { usage: rewarder.usage().clone(), rewarder, authority });
+    let app = Arc::new(App { usage: rewarder.usage().clone(), rewarder, authority, reads: Arc::default() });
     let groups: [fn(Routes) -> Routes; GROUPS.len()] =
         [compute::routes, epochs::routes, events::routes, page::routes, inputs::routes, usage::routes, ledger::routes];
     groups.into_iter().fold(Routes { builder, app }, |routes, add| add(routes)).builder
@@ -86,17 +100,25 @@ impl App {
         bearer.allow(&self.authority, action, resource)
     }
 
-    /// The caller may read this epoch: by its token, or because settled epochs are public here.
-    fn allow_read(&self, bearer: &MaybeBearer, epoch: &EpochId) -> Result<(), Problem> {
-        if let Some(bearer) = &bearer.0 {
-            return Ok(self.allow(bearer, svc_rewarder::capabilities::READ, epoch.as_str()).map(drop)?);
-        }
+    /// Lets a caller read a sealed run, if its subject and its address leave enough to others.
+    fn read(&self, call: &Call) -> Result<ReadShare, Error> {
+        let capacity = self.rewarder.read_permits();
+        call.take_of(&self.reads, capacity, "the reads of sealed epochs").map(ReadShare::of)
+    }
+
+    /// How much of this epoch the caller may read: by its token, or because settled epochs are public here, for bearers
+    /// of any token as for those without one.
+    fn allow_read(&self, bearer: &MaybeBearer, epoch: &EpochId) -> Result<Sight, Problem> {
+        let refused = match &bearer.0 {
+            None => Error::new(Kind::Unauthenticated, "Authorization: Bearer <token> is needed, once"),
+            Some(bearer) => match self.allow(bearer, svc_rewarder::capabilities::READ, epoch.as_str()) {
+                Ok(_) => return Ok(Sight::Whole),
+                Err(refused) => refused,
+            },
+        };
         let is_public = self.rewarder.live().page == PageAccess::Public;
         let is_settled = || self.rewarder.row(epoch).is_ok_and(|row| row.status == EpochStatus::Settled);
-        if is_public && is_settled() {
-            return Ok(());
-        }
-        Err(Error::new(Kind::Unauthenticated, "Authorization: Bearer <token> is needed, once").into())
+        if is_public && is_settled() { Ok(Sight::Public) } else { Err(refused.into()) }
     }
 }
 
@@ -137,4 +159,23 @@ fn told(error: Error) -> Problem {
     let status = own.and_then(|(_, status)| StatusCode::from_u16(*status).ok());
     let problem = Problem::from(error);
     Problem { status: status.unwrap_or(problem.status), ..problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_leaves_reads_of_sealed_epochs_to_others() {
+        let reads: Arc<FairShare> = Arc::default();
+        let (ann, others) = (Call::alone(), Call::alone());
+        ann.admission.belongs_to("ann").expect("nobody is there");
+        let fill = |call: &Call| std::iter::from_fn(|| call.take_of(&reads, 8, "the reads").ok()).collect::<Vec<_>>();
+        let held = fill(&ann);
+        assert_eq!(held.len(), 4, "half, alone");
+        assert_eq!(ann.take_of(&reads, 8, "the reads").expect_err("its share").kind, Kind::Busy);
+        assert_eq!(fill(&others).len(), 2, "who comes next finds as much as is left to each");
+        drop(held);
+        assert_eq!(fill(&ann).len(), 4);
+    }
 }

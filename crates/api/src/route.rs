@@ -260,9 +260,9 @@ impl ApiBuilder {
         T: 'static,
     {
         let spec = &operation.spec;
-        let is_declared = self.surfaces.iter().any(|surface| surface.declares(operation));
-        assert!(is_declared, "no surface declares {} {}", spec.method.name(), spec.pattern);
-        let route = RouteState::new(operation, recognizer, Arc::clone(&self.shared));
+        let declared = self.surfaces.iter().find(|surface| surface.declares(operation));
+        let Some(surface) = declared else { panic!("no surface declares {} {}", spec.method.name(), spec.pattern) };
+        let route = RouteState::new(operation, recognizer, Arc::clone(&self.shared)).of_service(surface.service);
         let guarded = Guarded::new(handler, Arc::new(route));
         self.router = self.router.route(spec.pattern, on(spec.method.filter(), guarded.clone()));
         if !spec.pattern.contains('{') {

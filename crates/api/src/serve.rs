@@ -18,6 +18,7 @@ use crate::connection_state::ConnectionState;
 use crate::limits::HttpLimits;
 use crate::refusal::Refusals;
 use crate::route::{Api, Peer};
+use crate::socket;
 use crate::write_stall::WriteStallGuard;
 
 /// The limiter bounds connections by limits that change while it runs; this only catches what the limiter cannot.
@@ -104,12 +105,15 @@ impl Plane {
 
     fn take(&mut self, stream: TcpStream, ip: std::net::IpAddr) {
         let limits = self.api.shared.limits.keep();
-        let Some(slot) = self.limiter.admit(ip, limits.value.connections()) else {
-            // Without the handshake there is nothing a TLS client could read.
-            if self.tls.is_none() {
-                self.refusals.refuse(stream, limits.value.connections_max);
+        let slot = match self.limiter.admit(ip, limits.value.connections()) {
+            Ok(slot) => slot,
+            Err(refusal) => {
+                // Without the handshake there is nothing a TLS client could read.
+                if self.tls.is_none() {
+                    self.refusals.refuse(stream, refusal, limits.value.connections_max);
+                }
+                return;
             }
-            return;
         };
         let api = self.api.clone().met_by(Peer::new(ip, stream.local_addr().ok()));
         let (tls, draining) = (self.tls.clone(), self.draining.clone());
@@ -126,9 +130,8 @@ async fn connection(
     _slot: Slot,
 ) {
     let limits = &limits.value;
-    // Fails only on a socket that is already gone.
-    let _ = stream.set_nodelay(true);
-    let pace = ConnectionState::new();
+    socket::prepare(&stream, limits);
+    let pace = ConnectionState::new(limits);
     let stream = WriteStallGuard::new(stream, Arc::clone(&pace));
     let Some(tls) = tls else {
         return serve_connection(stream, pace, api, limits, draining).await;

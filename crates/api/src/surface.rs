@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use axum::handler::Handler;
 use ron_auth::Authority;
+use ron_types::{Error, Kind};
 
 use crate::call::Call;
 use crate::operation::Operation;
+use crate::problem::Problem;
 use crate::recognition::{OptionalTokenRecognizer, Recognizer};
 use crate::route::ApiBuilder;
 
@@ -30,6 +32,18 @@ impl Surface {
     pub(crate) fn declares(&self, operation: &Operation) -> bool {
         self.operations.iter().any(|declared| std::ptr::eq(*declared, operation))
     }
+}
+
+/// The surfaces of a service that could not be made: their operations are there, and are refused.
+pub fn out_of_service(builder: ApiBuilder, surfaces: &'static [&'static Surface], authority: &Authority) -> ApiBuilder {
+    surfaces.iter().fold(builder.authority(authority), |builder, surface| {
+        let operations = surface.operations.iter();
+        operations.fold(builder.surface(surface), |builder, operation| builder.operation(operation, refuse))
+    })
+}
+
+async fn refuse() -> Problem {
+    Error::new(Kind::Degraded, "this service could not start; /readyz says why").into()
 }
 
 /// All surfaces of one service together.

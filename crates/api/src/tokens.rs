@@ -63,7 +63,7 @@ pub(crate) struct MintRequest {
     expires_in_ms: Option<u64>,
     /// Short form: messages sent in a second; 0 means none.
     sends_per_second: Option<u64>,
-    /// Short form: bytes of the largest payload sent.
+    /// Short form: bytes of the largest message sent: payload and attributes.
     payload_bytes_max: Option<u64>,
 }
 

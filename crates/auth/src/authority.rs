@@ -1,6 +1,7 @@
 //! The one place every surface asks: may the bearer of this token do this?
 
 use std::collections::HashSet;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,15 +15,13 @@ use crate::cache::{Bounds, Cache};
 use crate::capabilities::Action;
 use crate::envelope::Envelope;
 use crate::key::{PublicKey, RootKey};
+use crate::revocations::Revocations;
 use crate::token;
 use crate::types::{AuthError, Grant, Subject};
 use crate::verified::{Verified, refusal, unauthenticated};
 
-const BOUNDS: Bounds = Bounds {
-    tokens_max: limits::CAPABILITY_CACHE_TOKENS_MAX,
-    bytes_max: limits::CAPABILITY_CACHE_BYTES_MAX,
-    ttl_ms: limits::CAPABILITY_CACHE_TTL.as_millis() as u64,
-};
+const BOUNDS: Bounds =
+    Bounds { bytes_max: limits::CAPABILITY_CACHE_BYTES_MAX, ttl_ms: limits::CAPABILITY_CACHE_TTL.as_millis() as u64 };
 
 /// Decides on capabilities; cheap to clone, shared by all surfaces.
 #[derive(Clone)]
@@ -69,8 +68,9 @@ impl Authority {
         clock: Box<dyn Fn() -> u64 + Send + Sync>,
         bounds: Bounds,
     ) -> Self {
-        let operator = operator_token
-            .map(|token| (Zeroizing::new(token.trim().to_owned()), Arc::new(Subject::operator("operator"))));
+        let operator = operator_token.map(|token| {
+            (Zeroizing::new(token.trim().to_owned()), Arc::new(Subject::operator(ron_types::names::OPERATOR)))
+        });
         let (cache, revoked, revocations) = (Cache::new(bounds), ArcSwap::default(), AtomicU64::new(0));
         Authority(Arc::new(Inner { root, operator, clock, cache, revoked, revocations }))
     }
@@ -148,6 +148,41 @@ impl Authority {
     pub fn add_revoked(&self, ids: impl IntoIterator<Item = String>) {
         let known = self.0.revoked.load_full();
         self.set_revoked(known.iter().cloned().chain(ids));
+    }
+
+    /// Takes up the list as it was read now, and returns what is wrong with it, if something is. What nobody can read
+    /// takes nothing back: a list that is gone or holds no id while some are in force is the trace of an accident, such
+    /// as a file that is cut off while it is written, and not the wish to let everybody in again who was locked out.
+    pub fn follow(&self, list: io::Result<Revocations>) -> Option<String> {
+        let list = match list {
+            Ok(list) => list,
+            Err(error) => return Some(format!("it cannot be read: {error}; the last one stays in force")),
+        };
+        let in_force = self.0.revoked.load_full();
+        if let Some(problem) = list.problem() {
+            // A line that became unreadable may have been one that was in force.
+            self.add_revoked(list.ids);
+            return Some(problem);
+        }
+        if list.ids.is_empty() && !in_force.is_empty() {
+            let count = in_force.len();
+            return Some(format!(
+                "it is gone or empty while {count} of its ids are in force; they stay in force. Restore it, or leave an \
+                 empty file there and restart the node if none of them is to be revoked any more"
+            ));
+        }
+        if list.may_be_unfinished {
+            // Ids that are not there yet would be free until the rest of it is written.
+            if list.ids.iter().any(|id| !in_force.contains(id)) {
+                self.add_revoked(list.ids);
+            }
+            return None;
+        }
+        let is_same = list.ids.len() == in_force.len() && list.ids.iter().all(|id| in_force.contains(id));
+        if !is_same {
+            self.set_revoked(list.ids);
+        }
+        None
     }
 
     /// Forgets tokens past their time; to be called now and then.

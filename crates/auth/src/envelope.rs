@@ -44,6 +44,12 @@ impl Envelope {
             return Err(AuthError::TooMany { what: "blocks", max: CAPABILITY_BLOCKS_MAX });
         }
         let envelope = Envelope { bytes, token };
+        // Nobody signs these, so that anybody could write one token in any number of ways, each of which would have to
+        // be verified, and be remembered in the place of another's.
+        let has_unsigned = envelope.blocks().any(|block| block.version == Some(0));
+        if envelope.token.root_key_id.is_some() || has_unsigned {
+            return Err(malformed("it says what is not signed"));
+        }
         if envelope.blocks().any(|block| block.external_signature.is_some()) {
             return Err(malformed("a third party signed a block"));
         }

@@ -46,10 +46,14 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// itself is another one after each change, and a running node holds the lock of the folder.
 pub fn lock_beside(path: &Path) -> io::Result<File> {
     let mut options = File::options();
-    let beside =
-        options.create(true).truncate(false).write(true).mode(0o600).open(path.with_added_extension("lock"))?;
-    beside.lock()?;
-    Ok(beside)
+    let lock = options.create(true).truncate(false).write(true).mode(0o600).open(beside(path))?;
+    lock.lock()?;
+    Ok(lock)
+}
+
+/// The file that is locked for another.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    path.with_added_extension("lock")
 }
 
 fn write_unfinished(path: &Path, content: &[u8]) -> io::Result<PathBuf> {

@@ -34,7 +34,7 @@ pub use capabilities::{Action, Capabilities, LimitSpec, VerbSpec};
 pub use inspect::{BlockText, Inspection, inspect, inspect_with};
 pub use key::{PublicKey, RootKey};
 pub use proof::{is_proof, prove};
-pub use revocations::Revocations;
+pub use revocations::{Revocations, RevocationsFile};
 pub use right::{ResourceScope, Right};
 pub use token::attenuate;
 pub use types::{AuthError, Grant, Narrowing, Subject};

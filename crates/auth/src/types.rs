@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ron_types::limits::{CAPABILITY_LIMITS_MAX, CAPABILITY_RIGHTS_MAX};
+use ron_types::names;
 
 use crate::capabilities::is_limit;
 use crate::right::Right;
@@ -130,11 +131,18 @@ impl Subject {
 }
 
 const SUBJECT_RULE: &str = "1 to 128 letters, digits or any of -_.:@/";
+const TAKEN_RULE: &str =
+    "`anonymous` and `operator` are names of the node itself, and `epoch/` begins the accounts of pots";
 const LIMIT_RULE: &str = "service.name, such as mail.letters_per_day";
 
 impl Grant {
     pub(crate) fn validate(&self) -> Result<(), AuthError> {
         check_name("the subject", &self.subject, SUBJECT_RULE, "-_.:@/")?;
+        // What a subject does is counted under its name, and paid under it.
+        if names::is_reserved(&self.subject) || names::is_pot(&self.subject) {
+            let text = self.subject.clone();
+            return Err(AuthError::BadName { what: "the subject", text, rule: TAKEN_RULE });
+        }
         if self.rights.is_empty() {
             return Err(AuthError::Empty("a token must allow something: service:verb:resource"));
         }
@@ -200,6 +208,9 @@ mod tests {
         for bad in [
             Grant { subject: String::new(), ..good.clone() },
             Grant { subject: "a\")".into(), ..good.clone() },
+            Grant { subject: "anonymous".into(), ..good.clone() },
+            Grant { subject: "operator".into(), ..good.clone() },
+            Grant { subject: "epoch/2026-11".into(), ..good.clone() },
             Grant { rights: vec![], ..good.clone() },
             with(Right { scope: ResourceScope::Prefix(String::new()), ..right("mail:read:a") }),
             with(Right { scope: ResourceScope::Exact("a\", \"b".into()), ..right("mail:read:a") }),

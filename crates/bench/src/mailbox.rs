@@ -179,7 +179,8 @@ async fn own_systems(options: &Options, scratch: &Scratch, outcome: &mut Outcome
 
 /// One that has shown that it can send.
 async fn fresh_node(binary: &Path, scratch: &Scratch, name: &str, amnesia: bool) -> anyhow::Result<FreshNode> {
-    let options = NodeOptions { binary: binary.to_owned(), folder: scratch.folder(name)?, amnesia };
+    let options =
+        NodeOptions { binary: binary.to_owned(), folder: scratch.folder(name)?, amnesia, settings: String::new() };
     options.start().await?.fill(&cell::Payload::new(1), 100).await?;
     Ok(FreshNode::new(options))
 }

@@ -1,5 +1,6 @@
 //! Measures this node beside its peers in one run, and writes what it found into the documentation.
 
+mod growth;
 mod head;
 mod index;
 mod kernel;
@@ -48,6 +49,8 @@ enum Command {
     Rewarder(RewarderArgs),
     /// The overlay: lanes, sessions, the mailbox over OAP/1, a stopped peer, beside its peers and bare loopback.
     Overlay(OverlayArgs),
+    /// What grows with time and size: minutes of load with a small log, over queues of several lengths.
+    Growth(GrowthArgs),
     /// The index: answers from memory, lookups among nodes that do not answer, millions of records.
     Index(IndexArgs),
     /// The store with so many records; prints what it came to.
@@ -162,6 +165,18 @@ struct OverlayArgs {
 }
 
 #[derive(Args, Debug)]
+struct GrowthArgs {
+    /// How long each load lasts [default: 600, or 10 with --quick]
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// The node's binary; the one beside this one if not given
+    #[arg(long, value_name = "FILE")]
+    node: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+#[derive(Args, Debug)]
 struct RewarderArgs {
     /// Measure DuckDB, Polars, pandas, PostgreSQL and the tree of npm too; packages are installed beside the build
     #[arg(long)]
@@ -203,12 +218,16 @@ struct IndexArgs {
 }
 
 fn main() -> anyhow::Result<()> {
+    // The peers' clients take the provider of the process; ours name theirs.
+    #[cfg(feature = "peers")]
+    let _one_already = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match Cli::parse().command {
         Command::Kernel(arguments) => measure_kernel(&arguments),
         Command::Mailbox(arguments) => measure_mailbox(arguments),
         Command::Sqs(arguments) => measure_sqs(arguments),
         Command::Rewarder(arguments) => measure_rewarder(arguments),
         Command::Overlay(arguments) => measure_overlay(arguments),
+        Command::Growth(arguments) => measure_growth(arguments),
         Command::Index(arguments) => measure_index(arguments),
         Command::IndexStore(arguments) => index::run_store(&arguments),
         Command::ServeCopy(arguments) => index::serve_copy(&arguments),
@@ -315,6 +334,20 @@ fn measure_index(arguments: IndexArgs) -> anyhow::Result<()> {
     println!("\n{machine}\n\n{}", outcome.plain());
     if arguments.page.write {
         head::write_page(&arguments.page.folder, "index", &outcome.markdown(&machine))?;
+    }
+    Ok(())
+}
+
+fn measure_growth(arguments: GrowthArgs) -> anyhow::Result<()> {
+    let size = size_of(arguments.page.quick)?;
+    let machine = machine::describe();
+    let seconds = arguments.seconds.unwrap_or_else(|| size.pick(10.0, 600.0));
+    let options = growth::Options { size, seconds, node: arguments.node.map_or_else(process::node_binary, Ok)? };
+    let outcome = process::run_until_interrupted(growth::measure(&options))?;
+    println!("\n{machine}\n\n{}", outcome.plain());
+    if arguments.page.write {
+        let page = growth::GrowthPage { machine: &machine, quick: arguments.page.quick, seconds, outcome: &outcome };
+        head::write_page(&arguments.page.folder, "growth", &page.markdown())?;
     }
     Ok(())
 }

@@ -82,18 +82,19 @@ pub fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-/// Whether the node with this admin plane takes work.
+/// Whether the node with this admin plane takes work, and each of its services does.
 pub fn is_ready(admin: SocketAddr) -> bool {
-    ask_readiness(admin).is_ok_and(|head| head.starts_with(b"HTTP/1.1 200"))
+    let all_serve = |answer: String| answer.starts_with("HTTP/1.1 200") && !answer.contains("\"serving\":false");
+    ask_readiness(admin).is_ok_and(all_serve)
 }
 
-fn ask_readiness(admin: SocketAddr) -> std::io::Result<[u8; 12]> {
+fn ask_readiness(admin: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(admin)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     write!(stream, "GET /readyz HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n")?;
-    let mut head = [0; 12];
-    stream.read_exact(&mut head)?;
-    Ok(head)
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Time the threads a process has now were on a core.

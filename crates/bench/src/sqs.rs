@@ -122,7 +122,12 @@ async fn measure_all(options: &Options) -> anyhow::Result<Outcome> {
 /// This node over both of its surfaces.
 fn own_systems(options: &Options, scratch: &Scratch) -> anyhow::Result<Vec<System>> {
     let node = |name| -> anyhow::Result<NodeOptions> {
-        Ok(NodeOptions { binary: options.node.clone(), folder: scratch.folder(name)?, amnesia: false })
+        Ok(NodeOptions {
+            binary: options.node.clone(),
+            folder: scratch.folder(name)?,
+            amnesia: false,
+            settings: String::new(),
+        })
     };
     let native = FreshNode::new(node("native")?);
     let sqs = FreshSqsNode::new(node("sqs")?);

@@ -32,8 +32,11 @@ pub struct Explanation {
 pub struct AssetExplanation {
     /// Name of the asset.
     pub asset: String,
-    /// Units the actor gets: the sum of what it gets from each pool.
+    /// Units the actor gets: the sum of what it gets from each pool; in a correction what it should have.
     pub amount: Units,
+    /// What a correction does about it: pays and takes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correction: Option<CorrectedAmount>,
     /// Why that is zero, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_zero: Option<WhyZero>,
@@ -42,6 +45,19 @@ pub struct AssetExplanation {
     /// What it did that has no weight in this asset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uncounted: Vec<Uncounted>,
+}
+
+/// One actor in a correction: `paid_before + pay - take_back = amount + carried`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CorrectedAmount {
+    /// Units it was paid before.
+    pub paid_before: Units,
+    /// Units it is paid now: those that are proven.
+    pub pay: Units,
+    /// Units taken back from it now.
+    pub take_back: Units,
+    /// Units it has too much and keeps for now.
+    pub carried: Units,
 }
 
 /// Why somebody gets nothing.
@@ -208,7 +224,8 @@ fn explain_asset(
     let asset = plan.policy.asset.clone();
     let Some(place) = place else {
         let why_zero = Some(WhyZero::NotInUsage);
-        return Ok(AssetExplanation { asset, amount: Units(0), why_zero, pools: Vec::new(), uncounted: Vec::new() });
+        let (amount, correction, pools, uncounted) = (Units(0), None, Vec::new(), Vec::new());
+        return Ok(AssetExplanation { asset, amount, correction, why_zero, pools, uncounted });
     };
     let ties = TieOrder::new(question, plan.policy.ties);
     let mut pools = Vec::new();
@@ -223,7 +240,8 @@ fn explain_asset(
     let allocated = allocations.iter().find(|allocation| allocation.asset == asset);
     let amount = allocated.and_then(|allocation| allocation.amounts.get(place)).copied().unwrap_or(0);
     let why_zero = (amount == 0).then(|| why_zero(&pools));
-    Ok(AssetExplanation { asset, amount: Units(amount), why_zero, pools, uncounted: uncounted(question, plan, place) })
+    let (amount, correction, uncounted) = (Units(amount), None, uncounted(question, plan, place));
+    Ok(AssetExplanation { asset, amount, correction, why_zero, pools, uncounted })
 }
 
 /// The reason that came nearest to a payout.

@@ -31,6 +31,11 @@ impl Roster {
         self.ends.is_empty()
     }
 
+    /// All ids one behind the other, for a search that need not look at each by itself.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The actor at this place; panics past the end, as a slice does.
     pub fn get(&self, index: usize) -> &str {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);

@@ -1,5 +1,5 @@
 //! The only hand-written atomics of the project. Each is small enough for loom to try every interleaving of its model
-//! (`tests/loom.rs`); everything else is built from channels and locks that others have already proven.
+//! (tools/models/loom-models); everything else is built from channels and locks that others have already proven.
 
 mod budget;
 mod drain_guard;
@@ -13,18 +13,18 @@ pub use monotone::Monotone;
 pub use sequence::Sequence;
 pub use tally::Tally;
 
-/// The atomics in use: loom's under `--cfg loom`, shuttle's under `--cfg shuttle`, the standard ones otherwise.
+/// The atomics in use: loom's or shuttle's with the feature of that name, the standard ones otherwise.
 pub(crate) mod sync {
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     pub(crate) use loom::sync::Arc;
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     pub(crate) use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-    #[cfg(all(shuttle, not(loom)))]
+    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
     pub(crate) use shuttle::sync::Arc;
-    #[cfg(all(shuttle, not(loom)))]
+    #[cfg(all(feature = "shuttle", not(feature = "loom")))]
     pub(crate) use shuttle::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
     pub(crate) use std::sync::Arc;
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
     pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 }

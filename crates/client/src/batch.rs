@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::error::{Error, Refusal};
+use crate::gather::now;
 use crate::link::Link;
 use crate::node::Node;
 use crate::types::{Durability, Sent};
@@ -57,16 +58,25 @@ struct Outcome<'a> {
     error: Option<Refusal>,
 }
 
+impl Item {
+    /// Whether somebody still waits for it who has time left.
+    pub fn is_wanted(&self, now: Instant) -> bool {
+        !self.reply.is_closed() && self.until > now
+    }
+}
+
 impl Batch {
     /// Carries it to the node and gives each item its answer.
     pub async fn deliver(self, node: &Node, link: &mut Link) {
-        let answer = node.post(link, self.path(), self.body(), node.patience).await;
+        // The last of them to give up: those who do so before hear no more of it.
+        let until = self.items.iter().map(|item| item.until).max().unwrap_or_else(now);
+        let answer = node.post(link, self.path(), self.body(), until).await;
         match answer.and_then(|body| self.read(&body)) {
             Ok(outcomes) => self.answer(outcomes),
             // What the node finds wrong with one must not be told to the others.
             Err(Error::Refused { status: 400 | 403 | 409 | 413 | 422, .. }) if self.items.len() > 1 => {
                 let Batch { line, items } = self;
-                for item in items {
+                for item in items.into_iter().filter(|item| item.is_wanted(now())) {
                     let alone = Batch { line: line.clone(), items: vec![item] };
                     Box::pin(alone.deliver(node, link)).await;
                 }

@@ -28,7 +28,7 @@ pub enum Error {
         code: String,
         /// Explanation by the node.
         detail: String,
-        /// Time until a retry may succeed, if the node is only busy.
+        /// Time until a retry may succeed, if the node is only busy or not there yet.
         retry_after: Option<Duration>,
     },
     /// There was no time left to ask. Nothing was sent.
@@ -74,6 +74,19 @@ pub struct Refusal {
     retry_after_ms: Option<u64>,
 }
 
+/// Codes of a node whose mailbox is not there yet or any more, and of one that leaves.
+const NOT_BEGUN: [&str; 2] = ["E_UNAVAILABLE", "E_CANCELED"];
+/// Milliseconds until such a node is asked again, where it names none.
+const COME_BACK_MS: u64 = 1000;
+
+impl Refusal {
+    /// A refusal of something that was not begun.
+    fn said(self) -> Error {
+        let Refusal { code, status, detail, retry_after_ms } = self;
+        Error::Refused { status, code, detail, retry_after: retry_after_ms.map(Duration::from_millis) }
+    }
+}
+
 impl Error {
     /// Time until a retry may succeed, if the node said that it is only busy.
     pub fn retry_after(&self) -> Option<Duration> {
@@ -99,7 +112,13 @@ impl Error {
             detail: format!("status {status} without a reason: is it a node?"),
             retry_after_ms: None,
         });
-        Refusal { status: status.as_u16(), ..refusal }.into()
+        let refusal = Refusal { status: status.as_u16(), ..refusal };
+        // Said of the whole request, it was looked at by nobody: what happened to an item is told of the item.
+        let is_not_begun = status == StatusCode::SERVICE_UNAVAILABLE && NOT_BEGUN.contains(&refusal.code.as_str());
+        match is_not_begun {
+            true => Refusal { retry_after_ms: refusal.retry_after_ms.or(Some(COME_BACK_MS)), ..refusal }.said(),
+            false => refusal.into(),
+        }
     }
 
     /// Error for a request without an answer.
@@ -121,12 +140,12 @@ impl Error {
 }
 
 impl From<Refusal> for Error {
-    fn from(Refusal { code, status, detail, retry_after_ms }: Refusal) -> Self {
-        // What broke may have been done: a deadline that passed, a shard that was lost before it could answer.
-        if status >= 500 {
-            return Error::Unknown(format!("{code}: {detail}"));
+    fn from(refusal: Refusal) -> Self {
+        match refusal.status {
+            // What broke may have been done: a deadline that passed, a shard that was lost before it could answer.
+            500.. => Error::Unknown(format!("{}: {}", refusal.code, refusal.detail)),
+            429 => refusal.said(),
+            _ => Refusal { retry_after_ms: None, ..refusal }.said(),
         }
-        let retry_after = retry_after_ms.filter(|_| status == 429).map(Duration::from_millis);
-        Error::Refused { status, code, detail, retry_after }
     }
 }

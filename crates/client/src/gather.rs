@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ron_types::limits::mailbox::BATCH_MAX;
 use tokio::sync::Notify;
@@ -22,26 +23,36 @@ pub struct Gather {
 
 #[derive(Default)]
 struct Pending {
-    lines: HashMap<Line, VecDeque<Item>>,
+    lines: HashMap<Line, VecDeque<Numbered>>,
     /// Lines with something in them, the next one first.
     order: VecDeque<Line>,
     /// Connections with nothing to do that have not been called.
     idle: usize,
     /// One was called and has not come yet. It takes what has come by then, so that nobody else need be called.
     is_called: bool,
+    /// Number of the next call.
+    next: u64,
 }
 
+/// A call by its number, which rises within each line.
+struct Numbered(u64, Item);
+
 impl Gather {
-    /// Adds a call to those that wait.
-    pub fn push(&self, line: Line, item: Item) {
-        let calls = {
+    /// Adds a call to those that wait; its number is for [`Gather::withdraw`].
+    pub fn push(&self, line: &Line, item: Item) -> u64 {
+        let (number, calls) = {
             let mut pending = self.lock();
-            pending.push(line, item);
-            pending.calls()
+            (pending.push(line, item), pending.calls())
         };
         if calls {
             self.work.notify_one();
         }
+        number
+    }
+
+    /// Takes a call back; false if it has left, so that it may be done.
+    pub fn withdraw(&self, line: &Line, number: u64) -> bool {
+        self.lock().withdraw(line, number)
     }
 
     /// The next batch to send. Waits until there is one.
@@ -68,6 +79,12 @@ impl Gather {
         }
     }
 
+    /// Calls that wait for a batch.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.lock().lines.values().map(VecDeque::len).sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,14 +101,24 @@ impl Pending {
         calls
     }
 
-    fn push(&mut self, line: Line, item: Item) {
-        match self.lines.get_mut(&line) {
+    fn push(&mut self, line: &Line, item: Item) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        let item = Numbered(number, item);
+        match self.lines.get_mut(line) {
             Some(items) => items.push_back(item),
             None => {
                 self.order.push_back(line.clone());
-                self.lines.insert(line, VecDeque::from([item]));
+                self.lines.insert(line.clone(), VecDeque::from([item]));
             }
         }
+        number
+    }
+
+    fn withdraw(&mut self, line: &Line, number: u64) -> bool {
+        let Some(items) = self.lines.get_mut(line) else { return false };
+        let place = items.binary_search_by_key(&number, |Numbered(number, _)| *number);
+        place.is_ok_and(|place| items.remove(place).is_some())
     }
 
     /// The first line's items, as many as a request holds; those who have gone or have no time left are left out.
@@ -99,9 +126,9 @@ impl Pending {
         while let Some(line) = self.order.pop_front() {
             let mut waiting = self.lines.remove(&line).unwrap_or_default();
             let (mut items, mut bytes) = (Vec::with_capacity(waiting.len().min(BATCH_MAX)), 0);
-            while items.len() < BATCH_MAX && waiting.front().is_some_and(|item| fits(bytes, item)) {
-                let Some(item) = waiting.pop_front() else { break };
-                if !item.reply.is_closed() && item.until > now {
+            while items.len() < BATCH_MAX && waiting.front().is_some_and(|next| fits(bytes, &next.1)) {
+                let Some(Numbered(_, item)) = waiting.pop_front() else { break };
+                if item.is_wanted(now) {
                     bytes += item.text.len();
                     items.push(item);
                 }
@@ -125,6 +152,11 @@ fn fits(bytes: usize, item: &Item) -> bool {
 #[expect(clippy::disallowed_methods, reason = "whoever uses a client has no kernel clock; this one can be paused, too")]
 pub fn now() -> Instant {
     Instant::now()
+}
+
+/// The end of a time that begins now; of one without a sensible end, a year from now.
+pub fn after(time: Duration) -> Instant {
+    now() + time.min(Duration::from_secs(365 * 24 * 3600))
 }
 
 #[cfg(test)]

@@ -8,13 +8,16 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use ron_types::limits::mailbox::RECV_BYTES_MAX;
+use ron_types::limits::mailbox as limits;
 
 use crate::endpoint::Endpoint;
 use crate::error::LinkError;
 
-/// A receive of the largest size, in base64 and with envelopes, is well below.
-const ANSWER_BYTES_MAX: usize = 4 * RECV_BYTES_MAX;
+/// A receive of the largest size is well below, and so is the largest message if every byte of its attributes is
+/// escaped.
+const ANSWER_BYTES_MAX: usize = 2 * limits::ANSWER_BYTES_MAX;
+
+const _: () = assert!(limits::PAYLOAD_BYTES_MAX * 2 + limits::ENVELOPE_ATTRIBUTE_BYTES_MAX * 6 < ANSWER_BYTES_MAX);
 
 /// A connection, open or not yet.
 #[derive(Default)]

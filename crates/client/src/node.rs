@@ -6,13 +6,16 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderValue, Method, Request};
 use http_body_util::Full;
+use tokio::time::Instant;
 
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LinkError};
+use crate::gather::now;
 use crate::link::Link;
 
-/// Time a request may take on its way, beyond the node's own time.
-const TRAVEL: Duration = Duration::from_secs(2);
+/// Maximum part of a call's time that is kept for the way there and back, so that what the node says at its own
+/// deadline arrives within the call.
+const TRAVEL_MAX: Duration = Duration::from_secs(2);
 
 /// Address of a node and how to speak to it.
 #[derive(Clone)]
@@ -25,7 +28,8 @@ pub struct Options {
     pub root_pem: Option<Vec<u8>>,
     /// Connections that carry sends and acknowledgements.
     pub connections: usize,
-    /// Maximum duration of a call, and of the node's work on one request.
+    /// Maximum duration of a call, with everything it waits for and tries again; a receive has its wait on top. Only
+    /// [`Consumer::next`](crate::Consumer::next) waits for its message as long as that takes.
     pub patience: Duration,
     /// Calls that may wait for a connection; more of them wait to be let in.
     pub pending_max: usize,
@@ -74,18 +78,20 @@ impl Node {
         self.in_time(self.patience, Link::opened(&self.endpoint), LinkError::Closed).await
     }
 
-    /// The body of a good answer. The node is given `patience`; the rest is travel.
-    pub async fn post(&self, link: &mut Link, path: &str, body: Vec<u8>, patience: Duration) -> Result<Bytes, Error> {
+    /// The body of a good answer that comes by `until`. The node has until shortly before that.
+    pub async fn post(&self, link: &mut Link, path: &str, body: Vec<u8>, until: Instant) -> Result<Bytes, Error> {
+        let left = until.saturating_duration_since(now());
+        let nodes_time = left.saturating_sub(TRAVEL_MAX.min(left / 4)).max(Duration::from_millis(1));
         let request = Request::builder()
             .method(Method::POST)
             .uri(path)
             .header(HOST, self.endpoint.address())
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .header(AUTHORIZATION, self.bearer.clone())
-            .header("x-request-deadline-ms", HeaderValue::from(patience.as_millis() as u64))
+            .header("x-request-deadline-ms", HeaderValue::from(nodes_time.as_millis() as u64))
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| Error::Options(error.to_string()))?;
-        let response = self.in_time(patience + TRAVEL, link.exchange(&self.endpoint, request), LinkError::Lost).await?;
+        let response = self.in_time(left, link.exchange(&self.endpoint, request), LinkError::Lost).await?;
         if response.status().is_success() {
             return Ok(response.into_body());
         }

@@ -58,7 +58,7 @@ pub enum Durability {
 pub struct Receive {
     /// At most this many, up to 100.
     pub max_messages: usize,
-    /// At most this many bytes of payload, but at least one message.
+    /// Maximum bytes of messages as the node keeps them, attributes included, but at least one message.
     pub max_bytes: usize,
     /// Duration of the lease; the topic's own if not given.
     pub visibility: Option<Duration>,

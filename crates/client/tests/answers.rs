@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 async fn node() -> (TcpListener, Options) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    (listener, Options { connections: 1, patience: Duration::from_secs(5), ..Options::new(url, "secret") })
+    (listener, Options { connections: 1, patience: Duration::from_secs(30), ..Options::new(url, "secret") })
 }
 
 /// The connection that carries sends and acknowledgements, and the one that a receive has for itself.
@@ -207,6 +207,52 @@ async fn a_busy_node_is_asked_again_and_a_closed_connection_is_opened_anew() {
 }
 
 #[tokio::test]
+async fn a_node_whose_mailbox_is_not_there_yet_is_asked_again() {
+    let (listener, options) = node().await;
+    let node = async {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let out = json!({"code": "E_UNAVAILABLE", "status": 503, "detail": "not available now", "retry_after_ms": 1});
+        let leaving = json!({"code": "E_CANCELED", "status": 503, "detail": "shutting down", "retry_after_ms": 1});
+        for refusal in [&out, &leaving] {
+            request(&mut stream).await.expect("a send without a key");
+            answer(&mut stream, 503, refusal).await;
+        }
+        request(&mut stream).await.expect("the same again");
+        answer(&mut stream, 200, &json!({"results": [sent("1")]})).await;
+        request(&mut stream).await.expect("an acknowledgement");
+        answer(&mut stream, 503, &out).await;
+        request(&mut stream).await.expect("the same again");
+        answer(&mut stream, 200, &json!({"results": [{"receipt": "r", "ok": true}]})).await;
+    };
+    let client = async {
+        let mailbox = Mailbox::connect(options).await.expect("a node");
+        assert_eq!(mailbox.send("a", "x").await.expect("at the third try").msg_id, "1");
+        mailbox.ack("r").await.expect("at the second try");
+    };
+    both(node, client).await;
+}
+
+#[tokio::test]
+async fn a_send_that_may_have_been_done_is_not_told_as_refused_by_a_later_try() {
+    let (listener, options) = node().await;
+    let node = async {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        request(&mut stream).await.expect("a send");
+        drop(stream);
+        let (mut stream, _) = listener.accept().await.expect("the same again");
+        request(&mut stream).await.expect("a send");
+        answer(&mut stream, 403, &json!({"code": "E_CAP_SCOPE", "status": 403, "detail": "revoked meanwhile"})).await;
+    };
+    let client = async {
+        let mailbox = Mailbox::connect(options).await.expect("a node");
+        let keyed = Message { idem_key: Some("k".to_owned()), ..Message::new("x") };
+        mailbox.send("a", keyed).await.expect_err("refused at the second try")
+    };
+    let error = both(node, client).await;
+    assert!(matches!(error, Error::Unknown(_)), "{error}");
+}
+
+#[tokio::test]
 async fn refusals_carry_the_nodes_own_words() {
     let (listener, options) = node().await;
     let node = async {
@@ -271,6 +317,50 @@ async fn a_call_that_is_given_up_before_its_turn_is_never_sent() {
         mailbox.send("a", "3").await.expect("sent");
     };
     both(node, client).await;
+}
+
+#[tokio::test]
+async fn a_call_ends_when_its_patience_does_whatever_it_waits_for() {
+    let (listener, options) = node().await;
+    // The first is on its way, the second waits for the connection, the third to be let in.
+    let options = Options { pending_max: 2, ..options };
+    let (patience, arrived, over) = (options.patience, Notify::new(), Notify::new());
+    let node = async {
+        let [mut carrier, mut receiver] = connections(&listener).await;
+        request(&mut carrier).await.expect("the first");
+        request(&mut receiver).await.expect("a receive");
+        arrived.notify_one();
+        // A node that keeps its connections and says nothing.
+        over.notified().await;
+    };
+    let client = async {
+        let mailbox = Mailbox::connect(options).await.expect("a node");
+        let receive = Receive::up_to(1).waiting(Duration::from_secs(5));
+        let others = async {
+            arrived.notified().await;
+            // Nothing comes over the network any more: time passes as fast as it is waited for.
+            tokio::time::pause();
+            tokio::join!(timed(mailbox.ack("r")), timed(mailbox.ack("r")))
+        };
+        let outcomes = tokio::join!(timed(mailbox.send("a", "1")), timed(mailbox.receive("a", receive)), others);
+        over.notify_one();
+        outcomes
+    };
+    let (first, received, (second, third)) = Box::pin(both(node, client)).await;
+    assert!(matches!((&first.0, &received.0), (Some(Error::Unknown(_)), Some(Error::Unknown(_)))), "{first:?}");
+    let at_most = patience + Duration::from_secs(1);
+    for (error, time) in [first, second, third] {
+        assert!(error.is_some() && time <= at_most, "{error:?} after {time:?}");
+    }
+    assert!(received.1 <= at_most + Duration::from_secs(5), "{received:?}");
+}
+
+/// The error of a call, and the time it took.
+#[expect(clippy::disallowed_methods, reason = "the time of a runtime whose clock the test moves")]
+async fn timed<T>(call: impl Future<Output = Result<T, Error>>) -> (Option<Error>, Duration) {
+    let began = tokio::time::Instant::now();
+    let error = call.await.err();
+    (error, began.elapsed())
 }
 
 fn delivered(receipt: &str) -> Value {

@@ -75,6 +75,7 @@ const fn queue(name: &'static str, from: &'static str, to: &'static str, overflo
         from,
         to,
         overflow,
+        holds_up_writers: false,
         answer: "Busy",
         on_restart: Fate::Kept,
         on_drain: Fate::Discarded,

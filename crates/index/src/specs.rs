@@ -62,7 +62,7 @@ pub static INGESTER: TaskSpec = task(
 /// The index.
 pub static INDEX: ServiceSpec = ServiceSpec {
     name: SERVICE,
-    required: true,
+    required: false,
     depends_on: &["dht"],
     law: RestartLaw { jitter_ms: (100, 500), cap_ms: 5_000, then: Escalation::Degraded, ..RestartLaw::MACRONODE },
     tasks: &[&RESOLVER, &CACHE_JANITOR, &BREAKER_JANITOR, &WARMUP_PREFETCHER, &RENEWER, &INGESTER],
@@ -80,6 +80,7 @@ const fn queue(name: &'static str, from: &'static str, to: &'static str, overflo
         from,
         to,
         overflow,
+        holds_up_writers: false,
         answer: "Busy",
         on_restart: Fate::Kept,
         on_drain: Fate::Drained,
@@ -97,6 +98,7 @@ pub static WORK: QueueSpec = QueueSpec {
 pub static INGEST: QueueSpec = QueueSpec {
     owner: "macronode",
     capacity: limits::INDEX_INGEST_CAPACITY,
+    holds_up_writers: true,
     answer: "newest update of a key wins",
     ..queue("index_ingest", "callers, resolver, renewer, dht", "index_ingester", Overflow::Coalesce)
 };

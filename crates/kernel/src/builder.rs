@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use prometheus_client::metrics::counter::Counter;
 use ron_cells::Monotone;
-use ron_policy::{NodeState, NodeView, Phase, Plan, PlanError, ServicePlan, TaskPlan, drain_plan};
+use ron_policy::{NodeState, NodeView, Phase, Plan, PlanError, ServicePlan, TaskPlan};
 use tokio::sync::watch;
 
 use crate::bus::{Broadcast, Bus};
@@ -17,12 +17,14 @@ use crate::handle::{Inner, KernelHandle, Request, SUPERVISOR_INBOX};
 use crate::kernel::{CONFIG_UPDATES, ConfigChange, Kernel};
 use crate::meter::Meter;
 use crate::metrics::Metrics;
+use crate::outages::Outages;
 use crate::queue::{Payload, QueueProbe, QueueReceiver, QueueSender, queue};
 use crate::shutdown::{SHUTDOWN, Stopping};
+use crate::snapshot::Snapshot;
 use crate::spec::{GateSpec, QueueSpec, ServiceSpec, TaskSpec};
 use crate::status::NodeStatus;
 use crate::task::{Factory, TaskContext, TaskResult};
-use crate::topology::{Declared, LiveNumbers};
+use crate::topology::{Declared, DeclaredService, LiveNumbers};
 
 /// Settings of the kernel itself.
 #[derive(Clone, Debug)]
@@ -64,7 +66,9 @@ pub struct Builder {
 
 struct BuiltService {
     spec: &'static ServiceSpec,
+    is_required: bool,
     depends_on: Vec<&'static str>,
+    serves: Vec<&'static str>,
     tasks: Vec<BuiltTask>,
 }
 
@@ -111,6 +115,8 @@ impl Builder {
             drain_asked: OnceLock::new(),
             started: clock::now(),
             notes: Mutex::default(),
+            drain_deadline: Snapshot::new(options.drain_deadline),
+            outages: Snapshot::new(Outages::default()),
         };
         let handle = KernelHandle { inner: Arc::new(inner) };
         Builder { options, handle, inbox, config_updates, services: Vec::new(), queues, gates: Vec::new() }
@@ -180,9 +186,15 @@ impl Builder {
         self.queues.clone()
     }
 
+    /// Decides which of the services made so far the node is ready only with, in place of what their specs say.
+    pub fn require(&mut self, is_required: impl Fn(&'static ServiceSpec) -> bool) {
+        self.services.iter_mut().for_each(|service| service.is_required = is_required(service.spec));
+    }
+
     /// A service of the readiness DAG.
     pub fn service(&mut self, spec: &'static ServiceSpec) -> ServiceBuilder<'_> {
-        self.services.push(BuiltService { spec, depends_on: spec.depends_on.to_vec(), tasks: Vec::new() });
+        let (is_required, depends_on) = (spec.required, spec.depends_on.to_vec());
+        self.services.push(BuiltService { spec, is_required, depends_on, serves: Vec::new(), tasks: Vec::new() });
         ServiceBuilder { service: self.services.last_mut().expect("just pushed") }
     }
 
@@ -197,10 +209,10 @@ impl Builder {
         let live = LiveNumbers { queues: self.queues.clone(), gates: self.gates.clone() };
         self.handle.metrics().register_collector(Box::new(live));
         let declared = Declared {
-            services: self.services.iter().map(|service| (service.spec, service.needs(&running))).collect(),
+            services: self.services.iter().map(|service| service.declared(&running)).collect(),
             queues: self.queues,
             gates: self.gates,
-            drain: drain_plan(&plan),
+            plan: Some(plan.clone()),
         };
         let _ = self.handle.inner.declared.set(declared);
         let services = self.services.into_iter().map(|service| (service.spec, service.tasks)).collect();
@@ -209,9 +221,15 @@ impl Builder {
 }
 
 impl ServiceBuilder<'_> {
-    /// Adds what it needs beside what its spec says: a plane needs the services that it serves.
+    /// Adds what it needs beside what its spec says.
     pub fn depends_on(self, services: impl IntoIterator<Item = &'static str>) -> Self {
         self.service.depends_on.extend(services);
+        self
+    }
+
+    /// Adds services that it passes requests on to: it runs without them, and leaves before them.
+    pub fn serves(self, services: impl IntoIterator<Item = &'static str>) -> Self {
+        self.service.serves.extend(services);
         self
     }
 
@@ -228,9 +246,12 @@ impl ServiceBuilder<'_> {
 }
 
 impl BuiltService {
-    /// The services it waits for; one that this node does not run is not waited for.
-    fn needs(&self, running: &[&'static str]) -> Vec<&'static str> {
-        self.depends_on.iter().copied().filter(|name| running.contains(name)).collect()
+    fn declared(&self, running: &[&'static str]) -> DeclaredService {
+        DeclaredService {
+            spec: self.spec,
+            depends_on: those_of(&self.depends_on, running),
+            serves: those_of(&self.serves, running),
+        }
     }
 
     /// What policy needs to know.
@@ -243,12 +264,18 @@ impl BuiltService {
         });
         ServicePlan {
             name: self.spec.name,
-            required: self.spec.required,
-            depends_on: self.needs(running),
+            required: self.is_required,
+            depends_on: those_of(&self.depends_on, running),
+            serves: those_of(&self.serves, running),
             law: self.spec.law,
             tasks: tasks.collect(),
         }
     }
+}
+
+/// Those of these services that the node runs; one that it does not is neither waited for nor asked.
+fn those_of(names: &[&'static str], running: &[&'static str]) -> Vec<&'static str> {
+    names.iter().copied().filter(|name| running.contains(name)).collect()
 }
 
 /// The supervisor itself, for the picture: it is the loop that runs everything else.

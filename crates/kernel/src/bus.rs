@@ -23,6 +23,7 @@ pub const BUS: QueueSpec = QueueSpec {
     from: "supervisor",
     to: "every task",
     overflow: Overflow::DropOldest,
+    holds_up_writers: false,
     answer: "a lagged receiver is handed the current snapshot",
     on_restart: Fate::Kept,
     on_drain: Fate::Discarded,

@@ -25,6 +25,17 @@ pub struct ConnectionLimits {
     pub per_ip_per_second: u32,
 }
 
+/// Limit that a connection was refused by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionRefusal {
+    /// The listener has no place left.
+    Total,
+    /// Its address holds as many as one may.
+    PerIp,
+    /// Its address opens them faster than one may.
+    Rate,
+}
+
 /// Counts the connections of one listener and refuses those past its limits.
 pub struct ConnectionLimiter {
     held: Arc<Mutex<Held>>,
@@ -70,7 +81,7 @@ impl ConnectionLimiter {
     }
 
     /// A place for a connection from this address, if there is one. The limits may change from call to call.
-    pub fn admit(&mut self, ip: IpAddr, limits: ConnectionLimits) -> Option<Slot> {
+    pub fn admit(&mut self, ip: IpAddr, limits: ConnectionLimits) -> Result<Slot, ConnectionRefusal> {
         let ip = network_of(ip);
         if self.per_second != limits.per_ip_per_second {
             self.per_second = limits.per_ip_per_second;
@@ -78,22 +89,22 @@ impl ConnectionLimiter {
         }
         let mut held = lock(&self.held);
         let refusal = if held.total >= limits.total {
-            Some(&self.refused.total)
+            Some(ConnectionRefusal::Total)
         } else if held.by_ip.get(&ip).is_some_and(|count| *count >= limits.per_ip) {
-            Some(&self.refused.per_ip)
+            Some(ConnectionRefusal::PerIp)
         } else if self.rate.check_key(&ip).is_err() {
-            Some(&self.refused.rate)
+            Some(ConnectionRefusal::Rate)
         } else {
             None
         };
-        if let Some(counter) = refusal {
-            counter.inc();
-            return None;
+        if let Some(refusal) = refusal {
+            self.refused.counter(refusal).inc();
+            return Err(refusal);
         }
         held.total += 1;
         *held.by_ip.entry(ip).or_default() += 1;
         self.open.inc();
-        Some(Slot { held: Arc::clone(&self.held), open: self.open.clone(), ip })
+        Ok(Slot { held: Arc::clone(&self.held), open: self.open.clone(), ip })
     }
 
     /// Forgets addresses that were quiet. Called about twice a second.
@@ -103,6 +114,16 @@ impl ConnectionLimiter {
             self.rate = limiter(self.per_second);
         }
         self.rate.shrink_to_fit();
+    }
+}
+
+impl Refused {
+    fn counter(&self, refusal: ConnectionRefusal) -> &Counter {
+        match refusal {
+            ConnectionRefusal::Total => &self.total,
+            ConnectionRefusal::PerIp => &self.per_ip,
+            ConnectionRefusal::Rate => &self.rate,
+        }
     }
 }
 
@@ -151,13 +172,13 @@ mod tests {
         let mut limiter = ConnectionLimiter::new("http", &metrics, LIMITS);
         let first = limiter.admit(HOME, LIMITS).expect("empty");
         let second = limiter.admit(HOME, LIMITS).expect("two are allowed");
-        assert!(limiter.admit(HOME, LIMITS).is_none());
+        assert_eq!(limiter.admit(HOME, LIMITS).err(), Some(ConnectionRefusal::PerIp));
         let third = limiter.admit(AWAY, LIMITS).expect("another address");
-        assert!(limiter.admit(AWAY, LIMITS).is_none());
+        assert_eq!(limiter.admit(AWAY, LIMITS).err(), Some(ConnectionRefusal::Total));
         assert_eq!(metrics.connections_open.at("http").get(), 3);
         drop(third);
         drop(first);
-        assert!(limiter.admit(HOME, LIMITS).is_some());
+        assert!(limiter.admit(HOME, LIMITS).is_ok());
         drop(second);
         assert_eq!(metrics.connections_open.at("http").get(), 0);
         assert!(lock(&limiter.held).by_ip.is_empty());
@@ -170,7 +191,7 @@ mod tests {
         let metrics = Metrics::new();
         let slow = ConnectionLimits { per_ip_per_second: 1, ..LIMITS };
         let mut limiter = ConnectionLimiter::new("http", &metrics, slow);
-        let admitted = |limiter: &mut ConnectionLimiter, ip, limits| limiter.admit(ip, limits).is_some();
+        let admitted = |limiter: &mut ConnectionLimiter, ip, limits| limiter.admit(ip, limits).is_ok();
         assert!(admitted(&mut limiter, HOME, slow));
         assert!(!admitted(&mut limiter, HOME, slow));
         assert!(admitted(&mut limiter, AWAY, slow));

@@ -38,6 +38,11 @@ impl Flowchart {
         let _ = writeln!(self.text, "  {} -. needs .-> {}", id("s", service), id("s", dependency));
     }
 
+    /// Adds that a service passes requests on to another, which it runs without.
+    pub fn serve(&mut self, service: &str, other: &str) {
+        let _ = writeln!(self.text, "  {} -. serves .-> {}", id("s", service), id("s", other));
+    }
+
     /// Adds a queue with a text on how full it is or may be.
     pub fn queue(&mut self, spec: &'static QueueSpec, fill: &str) {
         let name = spec.name.split('[').next().unwrap_or(spec.name);
@@ -114,6 +119,7 @@ mod tests {
             from,
             to,
             overflow: Overflow::RejectNew,
+            holds_up_writers: false,
             answer: "Busy",
             on_restart: Fate::Kept,
             on_drain: Fate::Drained,

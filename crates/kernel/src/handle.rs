@@ -15,8 +15,10 @@ use crate::clock;
 use crate::deadline::Deadline;
 use crate::meter::Meter;
 use crate::metrics::Metrics;
+use crate::outages::Outages;
 use crate::queue::{Payload, QueueSender};
 use crate::shutdown::Stopping;
+use crate::snapshot::Snapshot;
 use crate::spec::{Fate, Overflow, QueueKind, QueueSpec};
 use crate::status::NodeStatus;
 use crate::topology::{Declared, Topology};
@@ -32,6 +34,7 @@ pub const SUPERVISOR_INBOX: QueueSpec = QueueSpec {
     from: "every task, admin plane",
     to: "supervisor",
     overflow: Overflow::AwaitSend,
+    holds_up_writers: false,
     answer: "the asker waits up to a second, then Backpressure",
     on_restart: Fate::Kept,
     on_drain: Fate::Drained,
@@ -82,6 +85,9 @@ pub(crate) struct Inner {
     pub drain_asked: OnceLock<()>,
     pub started: Instant,
     pub notes: Mutex<Vec<Note>>,
+    /// Maximum duration of a drain that begins now. This and the next are written by the supervisor's loop alone.
+    pub drain_deadline: Snapshot<Duration>,
+    pub outages: Snapshot<Outages>,
 }
 
 /// A sentence for the operator while it holds.
@@ -162,12 +168,17 @@ impl KernelHandle {
     pub fn topology(&self) -> Topology {
         static EMPTY: OnceLock<Declared> = OnceLock::new();
         let declared = self.inner.declared.get().unwrap_or_else(|| EMPTY.get_or_init(Declared::default));
-        declared.topology(&self.status())
+        declared.topology(&self.status(), self.inner.drain_deadline.get().value)
     }
 
     /// Time since the supervisor's loop last turned.
     pub fn last_turn_age(&self) -> Duration {
         Duration::from_millis(self.now_ms().saturating_sub(self.inner.last_turn_ms.get()))
+    }
+
+    /// Services that are not to be asked now. Whoever passes requests on to a service looks here first.
+    pub fn outages(&self) -> &Snapshot<Outages> {
+        &self.inner.outages
     }
 
     /// Asks for a drain. Asking twice is asking once.

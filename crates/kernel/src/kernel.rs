@@ -23,6 +23,7 @@ use crate::bus::KernelEvent;
 use crate::coalesce::{Coalesce, Coalescing};
 use crate::deadline::Deadline;
 use crate::handle::{KernelHandle, Request};
+use crate::outages::Outages;
 use crate::queue::QueueReceiver;
 use crate::spec::{Fate, Overflow, QueueKind, QueueSpec, ServiceSpec};
 use crate::status::{NodeStatus, TaskStatus};
@@ -39,6 +40,7 @@ pub const CONFIG_UPDATES: QueueSpec = QueueSpec {
     from: "config_watcher",
     to: "supervisor",
     overflow: Overflow::Coalesce,
+    holds_up_writers: false,
     answer: "newest wins; the services to restart add up",
     on_restart: Fate::Kept,
     on_drain: Fate::Discarded,
@@ -54,6 +56,8 @@ pub struct ConfigChange {
     pub version: u64,
     /// Services that must be restarted to take it up.
     pub restart: Vec<&'static str>,
+    /// Maximum duration of a drain from now on.
+    pub drain_deadline: Duration,
 }
 
 impl Coalesce for ConfigChange {
@@ -63,6 +67,7 @@ impl Coalesce for ConfigChange {
 
     fn absorb(&mut self, newer: Self) {
         self.version = newer.version;
+        self.drain_deadline = newer.drain_deadline;
         self.restart.extend(newer.restart);
         self.restart.sort_unstable();
         self.restart.dedup();
@@ -373,8 +378,18 @@ impl Kernel {
         self.step(Event::DrainRequested);
     }
 
+    fn set_drain_deadline(&mut self, deadline: Duration) {
+        // A drain under way keeps the time it was given.
+        if self.drain_asked.is_none() && self.options.drain_deadline != deadline {
+            self.options.drain_deadline = deadline;
+            self.handle.inner.drain_deadline.publish(deadline);
+            self.step(Event::DrainDeadlineChanged { deadline_ms: deadline.as_millis() as u64 });
+        }
+    }
+
     fn config_changed(&mut self, change: ConfigChange) {
         self.handle.bus().publish(KernelEvent::ConfigUpdated { version: change.version });
+        self.set_drain_deadline(change.drain_deadline);
         for name in change.restart {
             if let Some(service) = self.service_index(name) {
                 self.step(Event::RestartRequested { service });
@@ -393,12 +408,17 @@ impl Kernel {
         let metrics = self.handle.metrics();
         for service in &view.services {
             let value = match service.state {
-                State::Ready => 2,
-                State::Degraded if service.serving => 1,
+                State::Ready if service.accepts_writes => 2,
+                State::Ready => 1,
+                State::Degraded | State::Unready if service.serving => 1,
                 _ => 0,
             };
             metrics.readyz_state.at(service.name).set(value);
             metrics.dependency_unmet.at(service.name).set(i64::from(!service.serving));
+        }
+        let outages = Outages::of(&view);
+        if self.handle.outages().get().value != outages {
+            self.handle.outages().publish(outages);
         }
         let tasks = std::iter::once(self.own_row()).chain(self.supervisor.tasks().map(|task| self.task_row(task, now)));
         let tasks: Vec<TaskStatus> = tasks.collect();

@@ -18,9 +18,9 @@ pub const ROWS_MAX: usize = 100_000;
 /// Maximum bytes of a tenant's name; longer ones count as [`OTHER`].
 pub const TENANT_BYTES_MAX: usize = 256;
 /// Tenant under which everything beyond the bounds is counted. No subject of a token can have this name.
-pub const OTHER: &str = "(other)";
+pub const OTHER: &str = ron_types::names::OTHER_TENANTS;
 /// Tenant of work that nobody has to prove a name for.
-pub const ANONYMOUS: &str = "anonymous";
+pub const ANONYMOUS: &str = ron_types::names::ANONYMOUS;
 
 /// Parts of the table, so that callers on different cores seldom meet at one lock. A power of two.
 const SHARDS: usize = 64;

@@ -150,6 +150,7 @@ metrics! {
     frame_rejects: counter_by "frame_reject_total" ["reason"] "Frames and bodies refused";
     connections_open: gauge_by "connections_open" ["listener"] "Connections held now";
     http_body_bytes: gauge "http_body_bytes" [] "Bytes of HTTP request bodies held in memory now";
+    http_answer_bytes: gauge "http_answer_bytes" [] "Bytes of HTTP answers held in memory now, until they have left";
     http_waiting: gauge "http_waiting" [] "HTTP requests that wait for messages or events now";
     connections_refused: counter_by "connections_refused_total" ["reason"] "Connections refused at accept";
     meter_overflow: counter "meter_overflow_total" [] "Amounts counted under (other) because the usage meter has no row left for their tenant";

@@ -18,6 +18,7 @@ pub const SHUTDOWN: QueueSpec = QueueSpec {
     from: "supervisor",
     to: "every task",
     overflow: Overflow::LastWriteWins,
+    holds_up_writers: false,
     answer: "every task watches it",
     on_restart: Fate::Kept,
     on_drain: Fate::Kept,

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct ServiceSpec {
     /// Name that operators use.
     pub name: &'static str,
-    /// A node is ready only while its required services are.
+    /// Whether a node is ready only while the service is, where its configuration does not say otherwise.
     pub required: bool,
     /// Services that must serve before this one starts, and that stop after it.
     pub depends_on: &'static [&'static str],
@@ -114,6 +114,9 @@ pub struct QueueSpec {
     /// Behaviour when the queue is full.
     #[serde(rename = "policy")]
     pub overflow: Overflow,
+    /// Whether a full one means that writes to the service are refused or wait: only such a queue is pressure. Off for
+    /// best effort, for reads, and for what strangers can fill.
+    pub holds_up_writers: bool,
     /// Answer to the sender of a refused item, in words.
     pub answer: &'static str,
     /// Fate of waiting items when the consumer is restarted.

@@ -1,10 +1,12 @@
 //! The live picture: every declared task, queue and gate with its numbers, as JSON and as a Mermaid map.
 
+use std::time::Duration;
+
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
-use ron_policy::{DrainStep, ServiceView};
+use ron_policy::{DrainStep, Plan, ServiceView, drain_plan};
 use serde::Serialize;
 
 use crate::builder::SUPERVISOR;
@@ -23,6 +25,8 @@ pub struct ServiceRow {
     pub view: ServiceView,
     /// Names of the services it depends on.
     pub depends_on: Vec<&'static str>,
+    /// Names of the services it passes requests on to; it runs without them.
+    pub serves: Vec<&'static str>,
     /// One sentence on what the service does.
     pub does: &'static str,
 }
@@ -84,18 +88,29 @@ pub struct Topology {
 /// Everything declared to the builder: the live objects and their specs.
 #[derive(Default)]
 pub(crate) struct Declared {
-    /// Each with what it needs of those that run.
-    pub services: Vec<(&'static ServiceSpec, Vec<&'static str>)>,
+    pub services: Vec<DeclaredService>,
     pub queues: Vec<QueueProbe>,
     pub gates: Vec<Gate>,
-    pub drain: Vec<DrainStep>,
+    /// None before the node is built.
+    pub plan: Option<Plan>,
+}
+
+/// A service with those that it needs and serves, of those that run.
+pub(crate) struct DeclaredService {
+    pub spec: &'static ServiceSpec,
+    pub depends_on: Vec<&'static str>,
+    pub serves: Vec<&'static str>,
 }
 
 impl Declared {
-    pub(crate) fn topology(&self, status: &NodeStatus) -> Topology {
+    /// The picture of a node of this status, a drain of which may take this long.
+    pub(crate) fn topology(&self, status: &NodeStatus, drain_deadline: Duration) -> Topology {
+        let drain = |plan| drain_plan(&Plan { drain_deadline_ms: drain_deadline.as_millis() as u64, ..plan });
         let services = status.view.services.iter().filter_map(|view| {
-            let (spec, needs) = self.services.iter().find(|(spec, _)| spec.name == view.name)?;
-            Some(ServiceRow { view: view.clone(), depends_on: needs.clone(), does: spec.does })
+            let DeclaredService { spec, depends_on, serves } =
+                self.services.iter().find(|service| service.spec.name == view.name)?;
+            let (depends_on, serves) = (depends_on.clone(), serves.clone());
+            Some(ServiceRow { view: view.clone(), depends_on, serves, does: spec.does })
         });
         Topology {
             state: status.view.state,
@@ -103,7 +118,7 @@ impl Declared {
             tasks: status.tasks.clone(),
             queues: self.queues.iter().map(queue_row).collect(),
             gates: self.gates.iter().map(gate_row).collect(),
-            drain: self.drain.clone(),
+            drain: self.plan.clone().map(drain).unwrap_or_default(),
         }
     }
 }
@@ -143,6 +158,7 @@ impl Topology {
         }
         for service in &self.services {
             service.depends_on.iter().for_each(|dependency| map.need(service.view.name, dependency));
+            service.serves.iter().for_each(|other| map.serve(service.view.name, other));
         }
         for queue in &self.queues {
             map.queue(queue.spec, &format!("{}/{}", queue.depth, queue.capacity));

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ron_kernel::handle::ChaosOrder;
+use ron_kernel::kernel::ConfigChange;
 use ron_kernel::spec::{ServiceSpec, TaskSpec};
 use ron_kernel::{Builder, ExitReport, KernelHandle, KernelOptions, Metrics, TaskContext, TaskError, TaskResult};
-use ron_policy::{Action, Event, NodeState, Phase, RestartLaw, Supervisor};
+use ron_policy::{Action, Escalation, Event, NodeState, Phase, RestartLaw, State, Supervisor};
 
 const fn task(name: &'static str, phase: Phase) -> TaskSpec {
     TaskSpec { owner: "test", name, count: "1", phase, heartbeat: Some(Duration::from_secs(3)), does: "" }
@@ -59,6 +60,7 @@ fn conforms(report: &ExitReport) {
                 name: "workers",
                 required: true,
                 depends_on: vec![],
+                serves: vec![],
                 law: RestartLaw::MACRONODE,
                 tasks: vec![ron_policy::TaskPlan {
                     name: "worker",
@@ -71,6 +73,7 @@ fn conforms(report: &ExitReport) {
                 name: "http",
                 required: true,
                 depends_on: vec!["workers"],
+                serves: vec![],
                 law: RestartLaw::MACRONODE,
                 tasks: vec![ron_policy::TaskPlan {
                     name: "listener",
@@ -193,6 +196,79 @@ async fn a_stuck_task_is_aborted_at_the_deadline_named_and_reported() {
     assert_eq!(report.code, 75);
     assert_eq!(report.aborted, ["worker[1]"]);
     assert!(report.drained_in <= Duration::from_secs(3), "{:?}", report.drained_in);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_takes_as_long_as_was_configured_last() {
+    let mut builder = builder();
+    builder.service(&WORKERS).task(&WORKER, 3, |context| async move {
+        context.ready().await;
+        std::future::pending().await
+    });
+    builder.service(&HTTP).task(&LISTENER, 1, well_behaved);
+    let updates = builder.config_updates();
+    let report = run(builder, |handle| async move {
+        reach(&handle, NodeState::Ready).await;
+        let change = ConfigChange { version: 2, restart: Vec::new(), drain_deadline: Duration::from_secs(1) };
+        updates.offer(change).expect("there is room");
+        while handle.topology().drain.last().is_none_or(|step| step.deadline_ms > 1_000) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        handle.drain().await.expect("the supervisor listens");
+    })
+    .await;
+    assert_eq!((report.code, report.aborted.len()), (75, 3));
+    assert!(report.drained_in <= Duration::from_secs(1), "{:?}", report.drained_in);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plane_is_ready_without_what_it_serves_and_knows_that_it_is_out() {
+    static OUT: ServiceSpec = ServiceSpec { required: false, ..service("out", &[]) };
+    let mut builder = builder();
+    builder.service(&OUT).task(&WORKER, 1, |context| async move {
+        context.stopping().await;
+        Ok(())
+    });
+    builder.service(&WORKERS).task(&WORKER, 1, well_behaved);
+    builder.service(&HTTP).serves(["out"]).task(&LISTENER, 1, well_behaved);
+    let kernel = builder.build().expect("a valid plan");
+    let handle = kernel.handle();
+    let look = async {
+        reach(&handle, NodeState::Ready).await;
+        let outages = handle.outages().keep();
+        let checked = ["out", "http", "stranger"].map(|name| outages.value.check(name).is_ok());
+        handle.drain().await.expect("the supervisor listens");
+        checked
+    };
+    let (report, checked) = tokio::join!(kernel.run(), look);
+    assert_eq!((report.code, checked), (0, [false, true, true]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_serves_in_a_crash_loop_is_measured_as_one_that_limps() {
+    const LAW: RestartLaw = RestartLaw { more_than: 0, then: Escalation::Unready, ..RestartLaw::MACRONODE };
+    static LOOPING: ServiceSpec = ServiceSpec { required: false, law: LAW, ..service("looping", &[]) };
+    let lives = Arc::new(AtomicUsize::new(0));
+    let mut builder = builder();
+    builder.service(&LOOPING).task(&WORKER, 1, move |context| {
+        let is_first = lives.fetch_add(1, Ordering::Relaxed) == 0;
+        async move {
+            context.ready().await;
+            if is_first { Err(TaskError::Failed("once".to_owned())) } else { well_behaved(context).await }
+        }
+    });
+    let kernel = builder.build().expect("a valid plan");
+    let handle = kernel.handle();
+    let look = async {
+        let mut status = handle.watch_status();
+        let serves = |state| move |service: &ron_policy::ServiceView| service.serving && service.state == state;
+        status.wait_for(|status| status.view.services.iter().any(serves(State::Unready))).await.expect("it lives");
+        let measured = handle.metrics().readyz_state.at("looping").get();
+        handle.drain().await.expect("the supervisor listens");
+        measured
+    };
+    let (_report, measured) = tokio::join!(kernel.run(), look);
+    assert_eq!(measured, 1, "its requests are answered");
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,6 +55,7 @@ fn batches(payouts: usize, batch: usize) -> Vec<Batch> {
         run: [7; 32],
         asset: "RON".to_owned(),
         pot: "epoch/2026-11".to_owned(),
+        follows: None,
         entries: (first..(first + batch).min(payouts)).map(entry).collect(),
     };
     (0..payouts).step_by(batch).map(chunk).collect()

@@ -16,7 +16,6 @@ mod crash;
 mod tests;
 
 pub use open::{BookOptions, Opened, marked_damage};
-pub(crate) use state::check_words;
 pub use statement::{AccountLine, AccountPage, Side, StatementLine, StatementPage};
 pub use verify::{AssetSums, BookReport, Inspection, inspect};
 
@@ -96,6 +95,7 @@ struct Inner {
     /// What is lost, if anything is; then nothing is booked any more.
     damage: Mutex<Option<String>>,
     disk: Arc<dyn ron_log::Disk>,
+    recounts: verify::Recounts,
     /// Taken when the book is closed.
     writer: Mutex<Option<WriterThread>>,
 }
@@ -189,6 +189,11 @@ impl Book {
         self.inner.read(of_account).await
     }
 
+    /// Whether there is room for those of these assets that the book does not know, or why not.
+    pub fn takes_assets(&self, assets: &[&str]) -> Result<(), LedgerError> {
+        self.inner.state()?.check_assets(assets)
+    }
+
     /// What is lost of the book, if anything is; it books nothing then.
     pub fn damage(&self) -> Option<String> {
         lock(&self.inner.damage).clone()
@@ -243,6 +248,14 @@ impl Ledger for Book {
         // Sums without the lost records would accuse an epoch that was paid.
         self.inner.is_whole()?;
         self.inner.read(|state| state.tally(run)).await
+    }
+
+    async fn one_run_per_pot(&self) -> Result<bool, LedgerError> {
+        Ok(true)
+    }
+
+    fn kind(&self) -> &'static str {
+        "the embedded book"
     }
 
     fn book(&self) -> Option<&Book> {

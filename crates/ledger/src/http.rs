@@ -8,13 +8,15 @@ mod wire;
 
 pub use link::HttpOptions;
 
-use crate::book::check_words;
 use crate::model::{Batch, Ledger, LedgerError, Outcome, RunKey, Tally};
+use crate::redact::{HIDDEN, redacted};
+use crate::words::check_words;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use link::{Link, LinkError, Place};
 use ron_kernel::Deadline;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -24,6 +26,8 @@ const ANSWER_BYTES: usize = 4096;
 /// Bytes of one outcome in an answer, with room for spaces.
 const OUTCOME_BYTES: usize = 32;
 const TALLY_BYTES_MAX: usize = 1 << 20;
+/// Bytes of what a ledger says of itself, which may be a page for people.
+const ABOUT_BYTES_MAX: usize = 1 << 20;
 /// The longest that a ledger may ask us to stay away.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
@@ -37,6 +41,8 @@ pub struct HttpLedger {
     idle: Mutex<Option<Link>>,
     /// The ledger asked not to be called before.
     not_before: Mutex<Option<Deadline>>,
+    /// What the ledger last said of itself: that it keeps the rule of pots.
+    keeps_pots: AtomicBool,
 }
 
 impl HttpLedger {
@@ -44,7 +50,8 @@ impl HttpLedger {
     pub fn new(options: &HttpOptions) -> Result<HttpLedger, LedgerError> {
         let place = Place::new(options).map_err(LedgerError::Refused)?;
         let (turn, idle, not_before) = (Semaphore::new(1), Mutex::new(None), Mutex::new(None));
-        Ok(HttpLedger { place, timeout: options.timeout, turn, idle, not_before })
+        let keeps_pots = AtomicBool::new(false);
+        Ok(HttpLedger { place, timeout: options.timeout, turn, idle, not_before, keeps_pots })
     }
 
     async fn call(
@@ -104,6 +111,36 @@ impl HttpLedger {
         request
     }
 
+    /// What an answer other than the hoped-for one means. A missing right can be mended without a new run, so it is no
+    /// refusal of what was sent.
+    fn failure(&self, response: &Response<Bytes>) -> LedgerError {
+        let status = response.status();
+        let words = format!("it answered {status}{}", wire::detail(&self.hidden(response.body())));
+        let may_pass = [408, 425, 429, 401, 403].contains(&status.as_u16()) || status.is_server_error();
+        if may_pass || status.is_success() || status.is_informational() {
+            LedgerError::Unavailable(words)
+        } else {
+            LedgerError::Refused(words)
+        }
+    }
+
+    /// What the ledger said, without our token and without what else it calls a secret. Before it is cut: half a token
+    /// would not be known.
+    fn hidden(&self, body: &[u8]) -> String {
+        redacted(&String::from_utf8_lossy(body), self.place.secret().as_deref())
+    }
+
+    fn without_token(&self, name: &str) -> String {
+        let secret = self.place.secret().and_then(|secret| String::from_utf8(secret).ok());
+        secret
+            .filter(|secret| !secret.is_empty())
+            .map_or_else(|| name.to_owned(), |secret| name.replace(&secret, HIDDEN))
+    }
+
+    fn told_on(&self, error: LedgerError) -> LedgerError {
+        error.redacted(self.place.secret().as_deref())
+    }
+
     /// Remembers what the ledger asks for: to be left alone for a while, or a token that it takes.
     fn note(&self, response: &Response<Bytes>) {
         match response.status() {
@@ -127,19 +164,6 @@ fn unavailable(why: impl Into<String>) -> LedgerError {
     LedgerError::Unavailable(why.into())
 }
 
-/// What an answer other than the hoped-for one means. A missing right can be mended without a new run, so it is no
-/// refusal of what was sent.
-fn failure(response: &Response<Bytes>) -> LedgerError {
-    let status = response.status();
-    let words = format!("it answered {status}{}", wire::detail(response.body()));
-    let may_pass = [408, 425, 429, 401, 403].contains(&status.as_u16()) || status.is_server_error();
-    if may_pass || status.is_success() || status.is_informational() {
-        LedgerError::Unavailable(words)
-    } else {
-        LedgerError::Refused(words)
-    }
-}
-
 impl Ledger for HttpLedger {
     async fn submit(&self, batch: &Batch) -> Result<Vec<Outcome>, LedgerError> {
         check_words(batch)?;
@@ -147,15 +171,20 @@ impl Ledger for HttpLedger {
             return Ok(Vec::new());
         }
         let answer_bytes_max = ANSWER_BYTES + OUTCOME_BYTES * batch.entries.len();
-        let response = self.call(Method::POST, "/transfers", wire::batch(batch), answer_bytes_max).await?;
+        let keeps_pots = self.keeps_pots.load(Ordering::Relaxed);
+        let response = self.call(Method::POST, "/transfers", wire::batch(batch, keeps_pots), answer_bytes_max).await?;
         match response.status() {
-            StatusCode::OK => wire::outcomes(response.body(), batch.entries.len()).map_err(unavailable),
+            StatusCode::OK => {
+                wire::outcomes(response.body(), batch.entries.len()).map_err(|why| self.told_on(unavailable(why)))
+            }
             // A conflict is told for each entry, or of the batch as a whole.
             StatusCode::CONFLICT => {
                 let told = wire::outcomes(response.body(), batch.entries.len());
-                told.ok().filter(|outcomes| outcomes.contains(&Outcome::Conflict)).ok_or_else(|| failure(&response))
+                told.ok()
+                    .filter(|outcomes| outcomes.contains(&Outcome::Conflict))
+                    .ok_or_else(|| self.failure(&response))
             }
-            _ => Err(failure(&response)),
+            _ => Err(self.failure(&response)),
         }
     }
 
@@ -163,8 +192,32 @@ impl Ledger for HttpLedger {
         let path = format!("/runs/{}/tally", wire::hex(run));
         let response = self.call(Method::GET, &path, Bytes::new(), TALLY_BYTES_MAX).await?;
         match response.status() {
-            StatusCode::OK => wire::tallies(response.body()).map_err(unavailable),
-            _ => Err(failure(&response)),
+            StatusCode::OK => {
+                let mut tallies = wire::tallies(response.body()).map_err(|why| self.told_on(unavailable(why)))?;
+                // A name that it makes up stands in the settlement of the epoch.
+                tallies.iter_mut().for_each(|tally| tally.asset = self.without_token(&tally.asset));
+                Ok(tallies)
+            }
+            _ => Err(self.failure(&response)),
         }
+    }
+
+    async fn one_run_per_pot(&self) -> Result<bool, LedgerError> {
+        let response = self.call(Method::GET, "", Bytes::new(), ABOUT_BYTES_MAX).await?;
+        let keeps_pots = match response.status() {
+            StatusCode::OK => wire::keeps_pots(response.body()),
+            StatusCode::NOT_IMPLEMENTED => false,
+            _ => match self.failure(&response) {
+                // A ledger of before this question has nothing there, or takes only other methods.
+                LedgerError::Refused(_) => false,
+                passing @ LedgerError::Unavailable(_) => return Err(passing),
+            },
+        };
+        self.keeps_pots.store(keeps_pots, Ordering::Relaxed);
+        Ok(keeps_pots)
+    }
+
+    fn kind(&self) -> &'static str {
+        "a ledger behind HTTP"
     }
 }

@@ -10,8 +10,11 @@ mod http;
 pub mod limits;
 mod model;
 mod postgres;
+mod pot;
 mod reconcile;
+mod redact;
 mod tls;
+mod words;
 
 pub use self::http::{HttpLedger, HttpOptions};
 pub use book::{
@@ -21,3 +24,4 @@ pub use book::{
 pub use model::{Batch, Direction, Entry, Ledger, LedgerError, Outcome, RunKey, Tally};
 pub use postgres::{PostgresLedger, PostgresOptions};
 pub use reconcile::{AssetReconciliation, Reconciliation, Verdict, reconcile};
+pub use words::{check_account, check_asset};

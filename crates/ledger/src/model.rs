@@ -1,6 +1,7 @@
 //! The words of a ledger, and what every ledger does.
 
 use crate::book::Book;
+use crate::redact::redacted;
 use std::future::Future;
 
 /// Key of a reward run.
@@ -13,8 +14,10 @@ pub struct Batch {
     pub run: RunKey,
     /// Asset of all entries.
     pub asset: String,
-    /// Account on the other side of all entries: the pot.
+    /// Account on the other side of all entries: the pot. One run pays from it.
     pub pot: String,
+    /// Key of the run that this one corrects, if it corrects one. A run is corrected by one other.
+    pub follows: Option<RunKey>,
     /// The payouts.
     pub entries: Vec<Entry>,
 }
@@ -89,6 +92,16 @@ pub enum LedgerError {
     Refused(String),
 }
 
+impl LedgerError {
+    /// The same in words that hold no secret: not this one of ours, and none that is called one.
+    pub(crate) fn redacted(self, own: Option<&[u8]>) -> LedgerError {
+        match self {
+            LedgerError::Unavailable(why) => LedgerError::Unavailable(redacted(&why, own)),
+            LedgerError::Refused(why) => LedgerError::Refused(redacted(&why, own)),
+        }
+    }
+}
+
 /// A place that payouts go to.
 pub trait Ledger: Send + Sync {
     /// Books a batch durably; one outcome for each entry, in order. Entries without a conflict are booked.
@@ -96,6 +109,17 @@ pub trait Ledger: Send + Sync {
 
     /// What the ledger holds of a run, by asset.
     fn tally(&self, run: &RunKey) -> impl Future<Output = Result<Vec<Tally>, LedgerError>> + Send;
+
+    /// Whether the ledger itself refuses a second run that would pay from a pot, or correct a run. Where it does not,
+    /// the node that asks has only its own memory of what it paid.
+    fn one_run_per_pot(&self) -> impl Future<Output = Result<bool, LedgerError>> + Send {
+        std::future::ready(Ok(false))
+    }
+
+    /// What it is, in words for people.
+    fn kind(&self) -> &'static str {
+        "a ledger that is elsewhere"
+    }
 
     /// The embedded book, if it is that: only it can be read account by account.
     fn book(&self) -> Option<&Book> {

@@ -9,8 +9,8 @@ mod submit;
 
 pub use connect::PostgresOptions;
 
-use crate::book::check_words;
 use crate::model::{Batch, Ledger, LedgerError, Outcome, RunKey, Tally};
+use crate::words::check_words;
 use connect::{Link, Target};
 use ron_kernel::Deadline;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,7 +71,12 @@ impl PostgresLedger {
         });
         let answered = deadline.run("ledger_postgres", working).await;
         let answered = answered.unwrap_or_else(|_| Err(Trouble::Ours("PostgreSQL does not answer".into())));
-        answered.map_err(Trouble::into_ledger_error)
+        answered.map_err(|trouble| self.told_on(trouble))
+    }
+
+    /// What went wrong, without the password: a server may send back whatever it was sent.
+    fn told_on(&self, trouble: Trouble) -> LedgerError {
+        trouble.into_ledger_error().redacted(self.target.password())
     }
 
     /// A connection on which something went wrong may be in the middle of a transaction: only a good one is kept.
@@ -85,7 +90,7 @@ impl PostgresLedger {
     /// Whether PostgreSQL answers and lets us in, and has our tables; makes none.
     pub async fn reach(&self) -> Result<bool, LedgerError> {
         let reached = self.target.connect_for(&Look).await;
-        reached.map(|(_, is_there)| is_there).map_err(Trouble::into_ledger_error)
+        reached.map(|(_, is_there)| is_there).map_err(|trouble| self.told_on(trouble))
     }
 
     /// Counts the whole ledger again inside PostgreSQL: everything that is wrong, in words.
@@ -202,5 +207,13 @@ impl Ledger for PostgresLedger {
 
     async fn tally(&self, run: &RunKey) -> Result<Vec<Tally>, LedgerError> {
         self.with_link(TallyOf(run)).await
+    }
+
+    async fn one_run_per_pot(&self) -> Result<bool, LedgerError> {
+        Ok(true)
+    }
+
+    fn kind(&self) -> &'static str {
+        "PostgreSQL"
     }
 }

@@ -1,18 +1,23 @@
 //! Appending: many records under one hold of the lock.
 
-use crate::core::Core;
+use crate::core::{Core, panicked};
 use crate::error::LogError;
+use crate::fault;
 use crate::frame::RECORD_OVERHEAD;
 use crate::gather::Gather;
 use crate::lone::LoneCommit;
 use crate::model::{Class, Lsn, Position, Shortage};
 use crate::table::Added;
 use std::sync::{Arc, MutexGuard};
+use std::thread;
 
 /// Holds the log for appending; keep it short. Dropping it wakes the writer.
 ///
 /// While it lives, only [`crate::Log::release`], [`crate::Log::durable`] and [`crate::Log::watch`] may be called on the
 /// same thread: the rest needs what it holds.
+///
+/// A panic of its holder after something was appended fails the log, because what the holder knows may no longer be
+/// what the log says; except for an owner that [reads the log again](Appender::of_rebuilt).
 pub struct Appender<'a> {
     core: &'a Arc<Core>,
     /// `None` only while dropping.
@@ -23,6 +28,11 @@ pub struct Appender<'a> {
     first_lsn: u64,
     found_no_room: bool,
     has_appended: bool,
+    is_rebuilt: bool,
+    /// A record has been begun: it may be in the log and not counted yet.
+    is_appending: bool,
+    /// The thread was unwinding already when it took the log: its panic is none of ours.
+    was_panicking: bool,
 }
 
 impl<'a> Appender<'a> {
@@ -31,11 +41,36 @@ impl<'a> Appender<'a> {
         let segment = gather.tail().segment;
         let first_lsn = gather.tail().lsn + 1;
         let added = Added::default();
-        Appender { core, gather: Some(gather), added, segment, first_lsn, found_no_room: false, has_appended: false }
+        Appender {
+            core,
+            gather: Some(gather),
+            added,
+            segment,
+            first_lsn,
+            found_no_room: false,
+            has_appended: false,
+            is_rebuilt: false,
+            is_appending: false,
+            was_panicking: thread::panicking(),
+        }
+    }
+
+    /// For an owner that, after a panic, reads from the log what it knows: the log goes on.
+    #[must_use]
+    pub fn of_rebuilt(mut self) -> Self {
+        self.is_rebuilt = true;
+        self
     }
 
     /// Appends a record. Its position is final at once; it is durable when [`crate::Log::durable`] reaches its number.
     pub fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, LogError> {
+        self.is_appending = true;
+        let appended = self.append_and_count(class, head, body);
+        self.is_appending = false;
+        appended
+    }
+
+    fn append_and_count(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, LogError> {
         let len = u32::try_from(head.len() + body.len()).unwrap_or(u32::MAX - RECORD_OVERHEAD) + RECORD_OVERHEAD;
         let class = self.granted(class, len);
         let gather = self.gather.as_mut().expect("held until the drop");
@@ -48,8 +83,9 @@ impl<'a> Appender<'a> {
             self.segment = position.segment;
             self.first_lsn = first_lsn;
         }
-        self.added.count(position.len, !body.is_empty());
         self.has_appended = true;
+        fault::point();
+        self.added.count(position.len, !body.is_empty());
         Ok(position)
     }
 
@@ -88,6 +124,10 @@ impl<'a> Appender<'a> {
     fn let_go(&mut self, caller_commits: bool) -> bool {
         self.settle();
         let Some(mut gather) = self.gather.take() else { return false };
+        let is_lost = gather.is_mid_change() || self.is_appending || self.has_appended && !self.is_rebuilt;
+        if thread::panicking() && !self.was_panicking && is_lost {
+            self.core.fail_holding(&mut gather, panicked());
+        }
         let (mut sleeps, mut is_left) = (false, false);
         if self.has_appended {
             gather.note_appender();
@@ -120,3 +160,6 @@ impl Drop for Appender<'_> {
         self.let_go(false);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! Group commit: what gathered is written and synced, then called durable.
 
-use crate::core::{Core, log_name};
+use crate::core::{Core, FailOnPanic, log_name};
 use crate::disk::{DiskFile, Durability};
 use crate::error::LogError;
 use crate::gather::Group;
@@ -17,6 +17,7 @@ impl Core {
 
     /// The same for one who holds the lock.
     pub fn commit_holding(&self, _committing: &MutexGuard<'_, ()>) -> Result<Lsn, LogError> {
+        let _guard = FailOnPanic::new(self);
         let (taken, segment_before) = {
             let mut gather = self.gather();
             (gather.take()?, gather.durable_segment())

@@ -87,11 +87,16 @@ impl Core {
         }
     }
 
-    /// The commit path. If a thread died inside it, what is gathered cannot be trusted.
+    /// The commit path. If a thread panicked in the middle of a change of it, what is gathered cannot be trusted; one
+    /// that only held it has done no harm.
     pub fn gather(&self) -> MutexGuard<'_, Gather> {
         self.gather.lock().unwrap_or_else(|poisoned| {
             let mut gather = poisoned.into_inner();
-            gather.fail(LogError::failed("appending", &io::Error::other("a thread died while it held the log")));
+            if gather.is_mid_change() {
+                self.fail_holding(&mut gather, panicked());
+            } else {
+                self.gather.clear_poison();
+            }
             gather
         })
     }
@@ -118,7 +123,12 @@ impl Core {
 
     /// Ends the log as a place to write: the first error stays, and everybody is told.
     pub fn fail(&self, error: LogError) -> LogError {
-        let error = self.gather().fail(error);
+        self.fail_holding(&mut self.gather(), error)
+    }
+
+    /// The same for one who holds the commit path.
+    pub fn fail_holding(&self, gather: &mut Gather, error: LogError) -> LogError {
+        let error = gather.fail(error);
         self.published.send_if_modified(|published| {
             let is_news = published.failed.is_none();
             if is_news {
@@ -162,13 +172,28 @@ impl Core {
     }
 }
 
+/// Reason of a log whose commit path was left in the middle.
+pub fn panicked() -> LogError {
+    LogError::failed("appending", &io::Error::other("a thread panicked while it held the log"))
+}
+
 /// Fails the log if a thread panics while it commits or keeps the log up, so that no caller waits for what is dead.
-pub struct FailOnPanic<'a>(pub &'a Core);
+pub struct FailOnPanic<'a> {
+    core: &'a Core,
+    /// The thread was unwinding already: its panic is none of ours.
+    was_panicking: bool,
+}
+
+impl<'a> FailOnPanic<'a> {
+    pub fn new(core: &'a Core) -> Self {
+        FailOnPanic { core, was_panicking: thread::panicking() }
+    }
+}
 
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.fail(LogError::failed("committing", &io::Error::other("a thread of the log panicked")));
+        if thread::panicking() && !self.was_panicking {
+            self.core.fail(LogError::failed("committing", &io::Error::other("a thread of the log panicked")));
         }
     }
 }

@@ -112,3 +112,11 @@ pub(crate) fn read_up_to(file: &dyn DiskFile, len_max: u64) -> io::Result<Vec<u8
     file.read_at(0, &mut bytes)?;
     Ok(bytes)
 }
+
+/// Removes a file that may be gone already.
+pub(crate) fn remove_if_there(disk: &dyn Disk, name: &str) -> io::Result<()> {
+    match disk.remove(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}

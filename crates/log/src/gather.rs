@@ -2,6 +2,7 @@
 //! drive it.
 
 use crate::error::LogError;
+use crate::fault;
 use crate::frame::{self, FrameAddress, MARK_LEN, RECORD_OVERHEAD, SEGMENT_HEADER_LEN};
 use crate::lone::RecentGroups;
 use crate::model::{Class, LogOptions, Position, Shortage};
@@ -87,6 +88,9 @@ pub struct Gather {
     spare: Vec<Vec<u8>>,
     /// Bytes of the sealed segments, for the quota.
     sealed_bytes: u64,
+    /// Bytes the log may have with copies: a quota more than it was opened with, or a lower quota than before would
+    /// refuse the copies without which it never shrinks.
+    copy_bytes_max: u64,
     appended: u64,
     commits: u64,
     /// Segments that may still be begun: those made ahead, and those that the device had room for when upkeep looked.
@@ -98,12 +102,17 @@ pub struct Gather {
     /// Whether the next record may be left to its caller.
     pub recent: RecentGroups,
     failed: Option<LogError>,
+    /// A change has begun and not ended: if its thread panics, what is gathered cannot be trusted.
+    is_changing: bool,
 }
 
 impl Gather {
     pub fn new(seed: u32, options: LogOptions, tail: Tail, sealed_bytes: u64) -> Self {
+        let found_bytes = sealed_bytes + u64::from(tail.offset);
+        let copy_bytes_max = options.quota_bytes.max(found_bytes).saturating_add(options.quota_bytes);
         Self {
             seed,
+            copy_bytes_max: copy_bytes_max.saturating_add(2 * u64::from(options.segment_bytes)),
             options,
             tail,
             durable: tail.lsn,
@@ -121,7 +130,23 @@ impl Gather {
             stopping: false,
             recent: RecentGroups::default(),
             failed: None,
+            is_changing: false,
         }
+    }
+
+    /// Whether a thread died in the middle of a change.
+    pub fn is_mid_change(&self) -> bool {
+        self.is_changing
+    }
+
+    /// Does a change as a whole: a panic in it is told from one of a thread that only held the lock.
+    fn change<R>(&mut self, change: impl FnOnce(&mut Self) -> R) -> R {
+        self.is_changing = true;
+        fault::point();
+        let result = change(self);
+        fault::point();
+        self.is_changing = false;
+        result
     }
 
     pub fn tail(&self) -> Tail {
@@ -201,7 +226,12 @@ impl Gather {
 
     /// Adds a record; its number and position are final.
     pub fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, LogError> {
+        self.change(|gather| gather.add(class, head, body))
+    }
+
+    fn add(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, LogError> {
         let len = self.admit(class, head.len(), body.len())?;
+        fault::point();
         if self.parts.is_empty() {
             self.begin_part();
         }
@@ -209,6 +239,7 @@ impl Gather {
         let place = FrameAddress { seed: self.seed, segment: self.tail.segment, offset: self.tail.offset };
         let lsn = self.tail.lsn + 1;
         self.tail.chain = frame::put_record(&mut part.bytes, place, lsn, self.tail.chain, self.durable, head, body);
+        fault::point();
         part.last_lsn = lsn;
         self.tail.lsn = lsn;
         self.tail.offset += len;
@@ -276,13 +307,13 @@ impl Gather {
 
     /// Bytes the log may have after a record of this class.
     fn bytes_max(&self, class: Class) -> u64 {
-        let LogOptions { quota_bytes, reserve_bytes, segment_bytes, .. } = self.options;
+        let LogOptions { quota_bytes, reserve_bytes, .. } = self.options;
         match class {
             Class::Data => quota_bytes - reserve_bytes,
             Class::Step => quota_bytes - reserve_bytes / 4 * 3,
             Class::Move => quota_bytes - reserve_bytes / 2,
             Class::Settle => quota_bytes,
-            Class::Copy => quota_bytes.saturating_mul(2).saturating_add(2 * u64::from(segment_bytes)),
+            Class::Copy => self.copy_bytes_max,
         }
     }
 
@@ -346,7 +377,12 @@ impl Gather {
         if self.parts.is_empty() || self.in_flight.is_some() {
             return Ok(None);
         }
+        Ok(Some(self.change(Gather::take_parts)))
+    }
+
+    fn take_parts(&mut self) -> Arc<Group> {
         let mut parts = std::mem::take(&mut self.parts);
+        fault::point();
         let mut synced = self.durable;
         for part in &mut parts {
             let place = FrameAddress { seed: self.seed, segment: part.segment, offset: part.offset };
@@ -358,13 +394,18 @@ impl Gather {
         self.bytes = 0;
         self.recent.note_taken();
         self.in_flight = Some(Arc::clone(&group));
-        Ok(Some(group))
+        group
     }
 
     /// Notes that the whole group is durable, after this time. Its buffers are used again unless a reader still holds
     /// them.
     pub fn committed(&mut self, group: Arc<Group>, sync_time: Duration) -> u64 {
+        self.change(|gather| gather.note_committed(group, sync_time))
+    }
+
+    fn note_committed(&mut self, group: Arc<Group>, sync_time: Duration) -> u64 {
         self.in_flight = None;
+        fault::point();
         self.recent.note_synced(sync_time);
         self.commits += 1;
         self.durable = group.last_lsn;
@@ -405,6 +446,3 @@ impl Gather {
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(all(test, shuttle))]
-mod commit_model;

@@ -10,8 +10,17 @@ mod commit;
 mod core;
 pub mod disk;
 mod error;
+mod fault;
+#[cfg(not(feature = "shuttle"))]
 mod frame;
+#[cfg(feature = "shuttle")]
+#[doc(hidden)]
+pub mod frame;
+#[cfg(not(feature = "shuttle"))]
 mod gather;
+#[cfg(feature = "shuttle")]
+#[doc(hidden)]
+pub mod gather;
 mod log;
 mod lone;
 mod manifest;

@@ -182,6 +182,7 @@ impl Log {
             bytes_total: gather.used_bytes(),
             bytes_live: table.live_bytes(),
             quota_bytes: self.core.options.quota_bytes,
+            data_bytes_max: self.core.options.quota_bytes - self.core.options.reserve_bytes,
             // An eighth of a segment ahead, so that it is said before the first large message is refused.
             shortage: gather.shortage(Class::Data, self.core.options.segment_bytes / 8),
             segments: u32::try_from(table.iter().len()).unwrap_or(u32::MAX),

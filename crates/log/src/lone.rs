@@ -59,7 +59,7 @@ impl RecentGroups {
     }
 
     /// As if many groups of one appender each had gone before.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "shuttle"))]
     pub fn pretend_lone(&mut self) {
         self.lone_in_a_row = LONE_GROUPS_MIN;
     }
@@ -80,7 +80,7 @@ impl LoneCommit {
     /// failed: then the writer has been woken, or nobody is needed, and a [`crate::Watch`] tells the rest.
     pub fn commit(self) -> Option<Lsn> {
         let core = &self.core;
-        let _guard = FailOnPanic(core);
+        let _guard = FailOnPanic::new(core);
         let committing = match core.committing.try_lock() {
             Ok(committing) => committing,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

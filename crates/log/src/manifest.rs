@@ -8,10 +8,11 @@
 //! or as the remains of an unfinished removal.
 
 use crate::core::Core;
-use crate::disk::{Disk, DiskFile, read_up_to};
+use crate::disk::{Disk, DiskFile, Durability, read_up_to};
 use crate::error::LogError;
 use crate::frame::{u32_at, u64_at};
 use crate::table::Table;
+use crate::upkeep::is_full;
 use crc32c::crc32c;
 use std::io;
 use std::sync::Arc;
@@ -166,6 +167,12 @@ impl ManifestFiles {
         Ok(ManifestFiles { files, next, sequence })
     }
 
+    /// The first of a life: both files have contents after it, so that updates find room in both on a full device.
+    pub fn begin(&mut self, manifest: &Manifest) -> io::Result<()> {
+        self.write(manifest)?;
+        if self.files[self.next].is_empty()? { self.write(manifest) } else { Ok(()) }
+    }
+
     /// Writes and syncs a manifest. After an error the other file still has the one before, and the next update tries
     /// the same file again.
     pub fn write(&mut self, manifest: &Manifest) -> io::Result<()> {
@@ -184,16 +191,32 @@ impl ManifestFiles {
 
 impl Core {
     /// Writes down which segments there are now. The caller holds `files`, and hands in what that guards; a log in
-    /// memory has no manifest.
+    /// memory has no manifest, and one that was opened on a full device has none until there is room.
     pub fn write_manifest(&self, files: &mut Option<ManifestFiles>) -> io::Result<()> {
-        let Some(files) = files else { return Ok(()) };
+        if self.disk.durability() == Durability::Ram {
+            return Ok(());
+        }
         let (durable, durable_segment) = {
             let gather = self.gather();
             (gather.durable(), gather.durable_segment())
         };
         let ahead_bytes = self.options.segment_bytes;
         let manifest = Manifest::of(self.seed, &self.table(), ahead_bytes, durable, durable_segment);
-        files.write(&manifest)
+        match files {
+            Some(files) => files.write(&manifest),
+            // The start found a full device and no room for it. Its names may find some sooner than its bytes.
+            None => match self.begin_manifest(&manifest) {
+                Err(error) if is_full(&error) => Ok(()),
+                begun => begun.map(|begun| *files = Some(begun)),
+            },
+        }
+    }
+
+    fn begin_manifest(&self, manifest: &Manifest) -> io::Result<ManifestFiles> {
+        let found = newest(read(self.disk.as_ref())?).map_err(io::Error::other)?;
+        let mut files = ManifestFiles::open(self.disk.as_ref(), found.as_ref())?;
+        files.begin(manifest)?;
+        Ok(files)
     }
 }
 

@@ -33,7 +33,8 @@ pub enum Class {
     Settle,
     /// Written again so that the oldest segment can go. It takes what it frees, so the quota is passed by little: by
     /// the segment in hand, by the ends of segments that are too short for the next record, and by what a record
-    /// gains when it is written again. A bound at twice the quota keeps a defect from eating the device.
+    /// gains when it is written again. A bound at twice the quota, or at a quota more than the log had when it was
+    /// opened, keeps a defect from eating the device.
     Copy,
 }
 
@@ -212,6 +213,8 @@ pub struct Usage {
     pub bytes_live: u64,
     /// Maximum of `bytes_total`.
     pub quota_bytes: u64,
+    /// Maximum of `bytes_total` at which data is taken; the rest of the quota is kept for what frees room.
+    pub data_bytes_max: u64,
     /// Reason why data is refused, or would be very soon.
     pub shortage: Option<Shortage>,
     /// Segments in use.

@@ -1,7 +1,7 @@
 //! Reading the log through, and giving back its oldest segment.
 
 use crate::core::{Core, log_name, sidecar_name};
-use crate::disk::read_up_to;
+use crate::disk::{read_up_to, remove_if_there};
 use crate::error::LogError;
 use crate::gather::{COPY_SEGMENTS, CopyRoom};
 use crate::log::Log;
@@ -9,7 +9,6 @@ use crate::model::{Class, Replayed, Shortage};
 use crate::scan::{Contents, Scan};
 use crate::sidecar;
 use crate::table::Table;
-use std::io;
 
 impl Log {
     /// Flushes, then shows everything appended before the call, in the order of the numbers.
@@ -30,17 +29,20 @@ impl Log {
     }
 
     /// The oldest segment, if it is worth copying the rest of it forward: next to nothing in it is needed, or less than
-    /// half of the whole log is, or there is no room for data and reclaiming would give some back. Only the oldest,
-    /// because an ack may be dropped only when the record it speaks of is gone.
+    /// half of the whole log is (three quarters where data has little room left, so that what takes time begins before
+    /// data is refused), or there is no room for data and reclaiming would give some back. Only the oldest, because an
+    /// ack may be dropped only when the record it speaks of is gone.
     ///
     /// Each reason names garbage, and copying makes none: once all segments have had their turn there is none left, so
     /// that this ends. A log without room is gone through for a quarter of its reserve, not for less: the smaller the
     /// gain, the more is copied for it.
     pub fn reclaimable(&self) -> Option<u32> {
-        let (active, is_short, on_device) = {
+        let (active, is_tight, is_short, on_device) = {
             let gather = self.core.gather();
+            let data_bytes_max = self.core.options.quota_bytes - self.core.options.reserve_bytes;
+            let is_tight = gather.used_bytes() >= data_bytes_max / 4 * 3;
             let is_short = gather.shortage(Class::Data, self.core.options.segment_bytes / 2).is_some();
-            (gather.durable_segment(), is_short, gather.has_no_room().then(|| gather.copy_room()))
+            (gather.durable_segment(), is_tight, is_short, gather.has_no_room().then(|| gather.copy_room()))
         };
         let table = self.core.table();
         let oldest = table.oldest().filter(|oldest| oldest.number < active)?;
@@ -50,10 +52,31 @@ impl Log {
             Some(room) => is_empty || self.core.gains_on_device(&table, room),
             None => {
                 let garbage = table.garbage_bytes();
-                is_empty || garbage * 2 > table.filled_bytes() || is_short && self.core.gains(garbage)
+                let is_much = garbage * if is_tight { 4 } else { 2 } > table.filled_bytes();
+                is_empty || is_much || is_short && self.core.gains(garbage)
             }
         };
         is_worth.then_some(oldest.number)
+    }
+
+    /// Number of the oldest segment, the one that may be retired next.
+    pub fn oldest_segment(&self) -> Option<u32> {
+        self.core.table().oldest().map(|oldest| oldest.number)
+    }
+
+    /// Whether nobody needs the body of a record in this segment, which is sealed: to give it back, only what has no
+    /// body may have to be written again.
+    pub fn is_dead(&self, segment: u32) -> bool {
+        let is_sealed = segment < self.core.gather().durable_segment();
+        is_sealed && self.core.table().get(segment).is_some_and(|known| known.live <= 0)
+    }
+
+    /// Nothing in a segment is needed, says the owner of the log, who has asked everybody; the bytes that were held to
+    /// be needed. A thread that panicked may have taken releases with it, which would keep the segment for ever.
+    pub fn release_segment(&self, segment: u32) -> u64 {
+        let mut table = self.core.table();
+        let live = table.get_mut(segment).map_or(0, |known| std::mem::take(&mut known.live));
+        live.unsigned_abs()
     }
 
     /// Says how many bytes of records without a body are still needed, because only the owner of the log knows.
@@ -84,9 +107,13 @@ impl Log {
         let retired = core.table().remove_oldest(segment)?;
         // Off the list first: a segment that is listed and not there is told as lost.
         core.must("taking a segment off the manifest", core.write_manifest(&mut files))?;
-        core.must("removing a sidecar", remove_if_there(core, &sidecar_name(segment)))?;
-        core.must("removing a segment", remove_if_there(core, &log_name(segment)))?;
+        core.must("removing a sidecar", remove_if_there(core.disk.as_ref(), &sidecar_name(segment)))?;
+        core.must("removing a segment", remove_if_there(core.disk.as_ref(), &log_name(segment)))?;
         core.must("syncing the directory", core.disk.sync_dir())?;
+        if files.is_none() {
+            // A full device had no room for the list; what was removed may have made some.
+            core.must("listing the segments", core.write_manifest(&mut files))?;
+        }
         core.gather().retired(retired.segment_bytes);
         core.want_upkeep();
         Ok(())
@@ -144,12 +171,5 @@ impl Core {
             None if is_missing => Ok(Contents { scan: Scan::default(), bytes: Vec::new() }),
             None => self.read_segment(segment, first_lsn),
         }
-    }
-}
-
-fn remove_if_there(core: &Core, name: &str) -> io::Result<()> {
-    match core.disk.remove(name) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
     }
 }

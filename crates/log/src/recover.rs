@@ -17,7 +17,7 @@ use crate::model::{LogOptions, Lsn, Recovery, Replayed};
 use crate::scan::{Contents, Cursor, Scan, scan, trailing_zeros};
 use crate::sidecar;
 use crate::table::{Added, Live, Segment, Table};
-use crate::upkeep::{make_segment, segments_in, whole_bytes, write_sidecar, write_zeros, zero_fills};
+use crate::upkeep::{is_full, make_segment, segments_in, whole_bytes, write_sidecar, write_zeros, zero_fills};
 use inventory::{Inventory, OnDisk};
 use std::io;
 use std::sync::Arc;
@@ -158,7 +158,11 @@ impl<'a> Recovering<'a> {
     fn mend_headers(&mut self) -> Result<(), Trouble> {
         for (&segment, on_disk) in self.found.segments.iter().filter(|(_, on_disk)| on_disk.is_header_bad) {
             self.report.headers_damaged += 1;
-            self.write_header(segment, on_disk.segment_bytes, self.found.is_listed)?;
+            // The other copy serves as well until there is room.
+            unless_full(
+                "the header of a segment",
+                self.write_header(segment, on_disk.segment_bytes, self.found.is_listed),
+            )?;
         }
         Ok(())
     }
@@ -223,16 +227,15 @@ impl<'a> Recovering<'a> {
     fn list_segments(&mut self, tail: Tail) -> Result<Option<ManifestFiles>, Trouble> {
         let mut files = None;
         if self.disk.durability() == Durability::Fsynced {
-            let mut manifest = match self.manifest.take() {
-                Some(manifest) => manifest,
-                None => ManifestFiles::open(self.disk, self.found.manifest.as_ref())?,
-            };
-            let ahead_bytes = self.options.segment_bytes;
-            manifest.write(&Manifest::of(self.found.seed, &self.table, ahead_bytes, tail.lsn, tail.segment))?;
-            files = Some(manifest);
+            files = unless_full("the manifest of the log", self.write_manifest(tail))?;
+            // What an older manifest lists must not go before a newer one does not.
+            if files.is_none() {
+                return Ok(None);
+            }
             // A log of before there were manifests: from now on it is known to have one.
             if !self.found.is_listed {
-                self.write_header(tail.segment, tail.segment_bytes, true)?;
+                let written = self.write_header(tail.segment, tail.segment_bytes, true);
+                unless_full("the header of a segment", written)?;
             }
         }
         for name in self.discarded.drain(..).chain(self.found.remains.drain(..)) {
@@ -241,6 +244,16 @@ impl<'a> Recovering<'a> {
         // Always: names that were seen may not be durable yet, if the sync before the stop failed.
         self.disk.sync_dir()?;
         Ok(files)
+    }
+
+    fn write_manifest(&mut self, tail: Tail) -> io::Result<ManifestFiles> {
+        let mut manifest = match self.manifest.take() {
+            Some(manifest) => manifest,
+            None => ManifestFiles::open(self.disk, self.found.manifest.as_ref())?,
+        };
+        let ahead_bytes = self.options.segment_bytes;
+        manifest.begin(&Manifest::of(self.found.seed, &self.table, ahead_bytes, tail.lsn, tail.segment))?;
+        Ok(manifest)
     }
 
     /// The last segment that was ever written to, with its bytes. Blank ones after it were made ahead: those that
@@ -371,16 +384,16 @@ impl<'a> Recovering<'a> {
         evidence::save_damage(self.disk, number, &contents)?;
         self.take_in(number, &on_disk, &contents, visit);
         self.miss_end(durable);
-        let tail = Tail {
+        let mut tail = Tail {
             segment: number,
             offset: contents.scan.end,
             segment_bytes: on_disk.segment_bytes,
             lsn: self.cursor.next.unwrap_or(1) - 1,
             chain: self.cursor.chain.unwrap_or(0),
         };
-        self.make_durable(file.as_ref(), &contents, &on_disk, tail)?;
+        tail.segment_bytes = self.make_durable(file.as_ref(), &contents, &on_disk, tail)?;
         if let Some(segment) = self.table.get_mut(number) {
-            segment.file = Some(file);
+            (segment.file, segment.segment_bytes) = (Some(file), tail.segment_bytes);
         }
         self.table.writing_from = number;
         Ok(tail)
@@ -418,8 +431,9 @@ impl<'a> Recovering<'a> {
     /// Writes again what no frame says to be durable. It was read, but after a failed sync the machine calls pages
     /// clean that the medium never got: only writing them again makes the next sync mean something. The same goes for
     /// the zeros behind a torn tail that was cut. The mark that vouches for all of it comes after their sync; it keeps
-    /// the numbering even if nothing else is left.
-    fn make_durable(&self, file: &dyn DiskFile, contents: &Contents, on_disk: &OnDisk, tail: Tail) -> io::Result<()> {
+    /// the numbering even if nothing else is left. Gives the bytes that records may use: fewer where a full device
+    /// cannot give a file that was cut its room back.
+    fn make_durable(&self, file: &dyn DiskFile, contents: &Contents, on_disk: &OnDisk, tail: Tail) -> io::Result<u32> {
         let (start, end) = (contents.scan.durable_end(), tail.offset.min(contents.bytes.len() as u32));
         if start < end {
             file.write_at(u64::from(start), &contents.bytes[start as usize..end as usize])?;
@@ -429,14 +443,19 @@ impl<'a> Recovering<'a> {
         let has_cut = self.report.torn_bytes > 0;
         let written = if has_cut { contents.bytes.len() - trailing_zeros(&contents.bytes) } else { 0 };
         let cut_end = evidence::torn_end(self.disk, tail.segment)?.max(written as u64);
-        write_zeros(file, u64::from(tail.offset), cut_end)?;
+        write_zeros(file, u64::from(tail.offset), cut_end.min(on_disk.bytes))?;
         // A file that was cut gets its room back; what was in it is told.
-        write_zeros(file, on_disk.bytes.max(u64::from(tail.offset)), u64::from(on_disk.whole_bytes))?;
-        if tail.segment_bytes - tail.offset >= MARK_LEN {
+        let grown = write_zeros(file, on_disk.bytes.max(u64::from(tail.offset)), u64::from(on_disk.whole_bytes));
+        let segment_bytes = match unless_full("the end of a segment that was cut", grown)? {
+            Some(()) => tail.segment_bytes,
+            None => u32::try_from(file.len()?).unwrap_or(u32::MAX).clamp(tail.offset, tail.segment_bytes),
+        };
+        if segment_bytes - tail.offset >= MARK_LEN {
             let place = FrameAddress { seed: self.found.seed, segment: tail.segment, offset: tail.offset };
             file.write_at(u64::from(tail.offset), &mark(place, tail.lsn + 1, tail.chain, tail.lsn))?;
         }
-        file.sync()
+        file.sync()?;
+        Ok(segment_bytes)
     }
 
     /// Counts and replays what a segment holds.
@@ -461,6 +480,17 @@ impl<'a> Recovering<'a> {
         self.report.quarantined_bytes += scan.lost_bytes();
         self.report.chain_breaks += scan.chain_breaks;
         self.cursor = scan.cursor;
+    }
+}
+
+/// What a full device has no room for is left out: a node that could not start would help nobody to make room.
+fn unless_full<T>(what: &'static str, written: io::Result<T>) -> io::Result<Option<T>> {
+    match written {
+        Err(error) if is_full(&error) => {
+            tracing::warn!(%error, "the device is full: {what} was not written");
+            Ok(None)
+        }
+        written => written.map(Some),
     }
 }
 

@@ -5,6 +5,7 @@
 use crate::disk::{Claim, Disk, DiskFile, Durability};
 use state::{NameChange, State};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod state;
@@ -117,9 +118,21 @@ impl SimDisk {
         self.state().bytes_max = bytes_max;
     }
 
+    /// There may be this many files; `None` for no bound.
+    pub fn limit_names(&self, names_max: Option<usize>) {
+        self.state().names_max = names_max;
+    }
+
     /// This many files may be open at once; `None` for no bound.
     pub fn limit_open(&self, open_max: Option<usize>) {
         self.state().open_max = open_max;
+    }
+
+    /// Reading this stretch of a file gives EIO from now on, as a bad sector does.
+    pub fn fail_reads(&self, name: &str, stretch: Range<usize>) {
+        let mut state = self.state();
+        let inode = state.names.get(name).copied().expect("a test names a file that exists");
+        state.unreadable = Some((inode, stretch));
     }
 
     /// Most files that were open at once since the disk was made.
@@ -188,6 +201,7 @@ impl Disk for SimDisk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state();
+        state.take_name(name)?;
         let inode = state.new_inode();
         state.take_descriptor()?;
         let file = SimFile { state: Arc::clone(&self.state), inode, name: name.to_owned() };
@@ -247,6 +261,7 @@ impl DiskFile for SimFile {
         let state = self.state();
         state.alive()?;
         let start = usize::try_from(offset).map_err(io::Error::other)?;
+        state.readable(self.inode, start..start + buffer.len())?;
         let content = state.inodes[self.inode].content.get(start..start + buffer.len());
         buffer.copy_from_slice(content.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())

@@ -1,7 +1,7 @@
 //! Work beside the commits: segments made ahead, sidecars of sealed segments.
 
 use crate::core::{Core, log_name, sidecar_name, temporary_name};
-use crate::disk::{Disk, DiskFile, Durability, read_up_to};
+use crate::disk::{Disk, DiskFile, Durability, read_up_to, remove_if_there};
 use crate::error::LogError;
 use crate::frame::SegmentHeader;
 use crate::gather::RESERVE_SEGMENTS;
@@ -72,7 +72,7 @@ impl Core {
                     is_made
                 };
                 let name = if is_made { log_name(next) } else { temporary_name(next, "log") };
-                self.must("removing an unfinished segment", self.disk.remove(&name))?;
+                self.must("removing an unfinished segment", remove_if_there(self.disk.as_ref(), &name))?;
                 Ok(false)
             }
             Err(error) => self.must("making a segment ahead", Err(error)),
@@ -168,11 +168,13 @@ pub fn write_zeros(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<()> 
 /// Writes a sidecar. It is not synced: it has a checksum and can be made again. A full disk just leaves it out.
 pub fn write_sidecar(disk: &dyn Disk, seed: u32, segment: u32, contents: &Contents) -> io::Result<()> {
     let temporary = temporary_name(segment, "idx");
-    let file = disk.create(&temporary)?;
-    match file.write_at(0, &sidecar::encode(seed, segment, contents)) {
-        Ok(()) => disk.rename(&temporary, &sidecar_name(segment)),
-        Err(error) if is_full(&error) => disk.remove(&temporary),
-        Err(error) => Err(error),
+    let written = disk.create(&temporary).and_then(|file| {
+        file.write_at(0, &sidecar::encode(seed, segment, contents))?;
+        disk.rename(&temporary, &sidecar_name(segment))
+    });
+    match written {
+        Err(error) if is_full(&error) => remove_if_there(disk, &temporary),
+        written => written,
     }
 }
 

@@ -13,10 +13,18 @@ pub struct WriterThread {
     core: Arc<Core>,
     writer: Option<JoinHandle<()>>,
     helper: Option<JoinHandle<()>>,
+    is_stopped: bool,
 }
+
+/// Starts a thread of this name that does this.
+type Spawn<'a> = &'a dyn Fn(&str, &Arc<Core>, fn(&Core)) -> io::Result<JoinHandle<()>>;
 
 impl WriterThread {
     pub(crate) fn start(core: Arc<Core>) -> io::Result<WriterThread> {
+        WriterThread::start_with(core, &spawn)
+    }
+
+    fn start_with(core: Arc<Core>, spawn: Spawn) -> io::Result<WriterThread> {
         {
             let mut upkeep = core.upkeep();
             if upkeep.has_threads {
@@ -26,7 +34,8 @@ impl WriterThread {
             upkeep.is_stopping = false;
         }
         core.gather().stopping = false;
-        let mut threads = WriterThread { core, writer: None, helper: None };
+        // From here on a drop takes back what was begun: a thread that cannot be started now may be started later.
+        let mut threads = WriterThread { core, writer: None, helper: None, is_stopped: false };
         threads.helper = Some(spawn("log-helper", &threads.core, help)?);
         // In memory a commit costs less than waking a thread for it: the appending thread commits.
         if threads.core.disk.durability() != Durability::Ram {
@@ -50,12 +59,13 @@ impl WriterThread {
         self.core.upkeep_work.notify_all();
         join(self.helper.take());
         self.core.upkeep().has_threads = false;
+        self.is_stopped = true;
     }
 }
 
 impl Drop for WriterThread {
     fn drop(&mut self) {
-        if self.writer.is_some() || self.helper.is_some() {
+        if !self.is_stopped {
             self.join();
             if let Err(error) = self.core.seal() {
                 tracing::warn!(%error, "the log could not be sealed");
@@ -68,7 +78,7 @@ fn spawn(name: &str, core: &Arc<Core>, run: fn(&Core)) -> io::Result<JoinHandle<
     let core = Arc::clone(core);
     thread::Builder::new().name(name.to_owned()).spawn(move || {
         {
-            let _guard = FailOnPanic(&core);
+            let _guard = FailOnPanic::new(&core);
             run(&core);
         }
         drop(core);
@@ -116,4 +126,28 @@ fn wait_for_upkeep(core: &Core) -> bool {
     // A request that meets the stop is kept: without threads, the next flush does the work.
     upkeep.is_wanted = upkeep.is_wanted && upkeep.is_stopping;
     !upkeep.is_stopping
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Class, Log, LogOptions, SimDisk};
+
+    #[test]
+    fn a_thread_that_could_not_be_started_is_tried_again() {
+        for failing in ["log-helper", "log-writer"] {
+            let options =
+                LogOptions { segment_bytes: 4096, quota_bytes: 1 << 20, reserve_bytes: 8192, ..LogOptions::default() };
+            let (log, _) = Log::open(Arc::new(SimDisk::new(1)), options, &mut |_, _| {}).expect("an empty disk");
+            let refuse = |name: &str, core: &Arc<Core>, run: fn(&Core)| match name == failing {
+                true => Err(io::ErrorKind::WouldBlock.into()),
+                false => spawn(name, core, run),
+            };
+            let refused = WriterThread::start_with(Arc::clone(&log.core), &refuse).err();
+            assert_eq!(refused.map(|error| error.kind()), Some(io::ErrorKind::WouldBlock), "{failing}");
+            let threads = log.start_writer().expect("nothing of the first try is in the way");
+            log.appender().append(Class::Data, b"h", b"b").expect("there is room");
+            assert_eq!(threads.stop().expect("the threads end").0, 1);
+        }
+    }
 }

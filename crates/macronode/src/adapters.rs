@@ -9,11 +9,15 @@ use ron_kernel::retry::RetryLimits;
 use ron_kernel::spec::ServiceSpec;
 use ron_kernel::{KernelOptions, Snapshot};
 use ron_types::Error;
+use ron_types::limits::MIB;
 
 use crate::config::{Config, Runtime, known_services};
 use crate::config_watch::ReloadPort;
 use crate::logging::LogControl;
 use crate::{descriptors, services, specs};
+
+/// One caller can have half: less would refuse a few of the largest answers.
+const ANSWER_MEMORY_BYTES_MIN: usize = 64 * MIB;
 
 impl Config {
     /// Bounds of the HTTP plane, taken from this configuration.
@@ -32,6 +36,7 @@ impl Config {
             waiting_max: self.http.waiting_max,
             // One caller can have half, and a compressed body is there twice: less would refuse a lone body.
             body_memory_bytes_max: self.http.body_memory.bytes().max(4 * self.http.max_body_bytes.bytes()),
+            answer_memory_bytes_max: self.http.answer_memory.bytes().max(ANSWER_MEMORY_BYTES_MIN),
             connections_max: self.connection_limits().total,
             connections_per_ip_max: self.connections.per_ip_max,
             accepts_per_ip_per_second: self.connections.accepts_per_ip_per_second,

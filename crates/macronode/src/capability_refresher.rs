@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ron_auth::{Authority, Revocations};
-use ron_kernel::{TaskContext, TaskResult};
+use ron_auth::{Authority, RevocationsFile};
+use ron_kernel::{TaskContext, TaskResult, clock};
 
 use crate::specs;
 
@@ -40,42 +40,41 @@ pub async fn capability_refresher(
     revocations: Option<Arc<PathBuf>>,
     problem: ListProblem,
 ) -> TaskResult {
-    refresh(&context, &authority, revocations.clone(), &problem).await?;
+    let mut list = revocations.map(|path| RevocationsFile::new(path.to_path_buf()));
+    refresh(&context, &authority, &mut list, &problem).await?;
     context.ready().await;
     loop {
         tokio::select! {
             () = context.stopping() => return Ok(()),
             () = context.beating(tokio::time::sleep(LOOK_EVERY)) => {
-                refresh(&context, &authority, revocations.clone(), &problem).await?;
+                refresh(&context, &authority, &mut list, &problem).await?;
             }
         }
     }
 }
 
-/// Takes up the list. A node that cannot read all of it might let in what was taken back, so that it is not ready until
-/// the list is mended; what could be read holds meanwhile.
+/// Takes up the list where it may have changed. A node that cannot read all of it might let in what was taken back, so
+/// that it is not ready until the list is mended; what could be read holds meanwhile.
 async fn refresh(
     context: &TaskContext,
     authority: &Authority,
-    revocations: Option<Arc<PathBuf>>,
+    list: &mut Option<RevocationsFile>,
     problem: &ListProblem,
 ) -> TaskResult {
     authority.trim();
-    let Some(path) = revocations else { return Ok(()) };
-    let file = Arc::clone(&path);
-    let found = match tokio::task::spawn_blocking(move || Revocations::load(&file)).await {
-        Ok(Ok(revoked)) => {
-            let found = revoked.problem();
-            match found {
-                None => authority.set_revoked(revoked.ids),
-                // A line that became unreadable may have been one that was in force.
-                Some(_) => authority.add_revoked(revoked.ids),
-            }
-            found
-        }
-        Ok(Err(error)) => Some(format!("it cannot be read: {error}; the last one stays in force")),
-        Err(_) => return Ok(()),
+    let Some(mut file) = list.take() else { return Ok(()) };
+    let path = file.path().to_path_buf();
+    let looking = tokio::task::spawn_blocking(move || {
+        let changes = file.changes(clock::unix_millis());
+        (file, changes)
+    });
+    let Ok((file, changes)) = looking.await else {
+        *list = Some(RevocationsFile::new(path));
+        return Ok(());
     };
+    *list = Some(file);
+    let Some(changes) = changes else { return Ok(()) };
+    let found = authority.follow(changes);
     let found = found.map(|found| format!("the list of revoked tokens {}: {found}", path.display()));
     let is_bad = found.is_some();
     if problem.set(found) {

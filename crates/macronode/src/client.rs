@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 pub use api::{ApiClient, PATIENCE};
 
 use crate::cli::ClientArgs;
+use crate::commands::view::Status;
 use crate::config::{self, Config, Sources};
 use crate::data_dir::TOKEN_FILE;
 use crate::errors::{Code, Failure};
@@ -48,10 +49,16 @@ pub struct NodeAnswer {
 }
 
 /// Contents of the file of bound addresses in the data directory.
-#[derive(Debug, Default, Deserialize)]
-struct Addresses {
-    admin: Option<String>,
-    api: Option<String>,
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Addresses {
+    /// The admin plane.
+    pub admin: Option<String>,
+    /// The public HTTP plane.
+    pub api: Option<String>,
+    /// The framed plane.
+    pub oap: Option<String>,
+    /// Process that wrote them down.
+    pub pid: Option<u32>,
 }
 
 impl Client {
@@ -97,6 +104,25 @@ impl Client {
     /// Sends a GET; needs no token.
     pub async fn get(&self, path: &str) -> Result<NodeAnswer, Failure> {
         self.send(self.request(Method::GET, path)?).await
+    }
+
+    /// Readiness of the node, with the answer that says so; an error if what answers is no admin plane.
+    pub async fn status(&self) -> Result<(Status, NodeAnswer), Failure> {
+        let answer = self.get("/readyz").await?;
+        let status: Status = match answer.status {
+            200 | 503 => serde_json::from_slice(&answer.body).unwrap_or_default(),
+            _ => Status::default(),
+        };
+        match status.state.is_empty() {
+            true => Err(self.silent(&format!("/readyz is answered with {}, and without a state", answer.status))),
+            false => Ok((status, answer)),
+        }
+    }
+
+    /// An error unless the node proves that it knows the operator token found here.
+    pub async fn check_own(&self) -> Result<(), Failure> {
+        let token = read_token(&self.token_file)?;
+        self.check_identity("/identity", &token, &self.token_file.display().to_string()).await
     }
 
     /// Asks for something to be done, with the operator token.
@@ -224,7 +250,8 @@ pub fn configured() -> Config {
     config::load(&sources).map_or_else(|_| Config::default(), |loaded| loaded.config)
 }
 
-fn addresses(data_dir: &Path) -> Addresses {
+/// Where the node with this data directory listens, or listened when it last ran.
+pub fn addresses(data_dir: &Path) -> Addresses {
     let text = std::fs::read(data_dir.join("addresses.json")).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
@@ -333,6 +360,19 @@ mod tests {
         let (_, answer) = tokio::join!(serve_once(listener, b"220 mail ready\r\n"), client.get("/readyz"));
         let text = answer.expect_err("not a node").to_string();
         assert!(text.contains("does not answer like a node"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn another_plane_at_the_address_is_no_status() {
+        for answer in [
+            &b"HTTP/1.1 404 Not Found\r\ncontent-length: 16\r\n\r\n{\"status\": 404 }"[..],
+            b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+        ] {
+            let (listener, client) = listen().await;
+            let (_, status) = tokio::join!(serve_once(listener, answer), client.status());
+            let text = status.expect_err("not the admin plane").to_string();
+            assert!(text.contains("does not answer like a node") && text.contains("admin plane"), "{text}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 mod cluster;
 mod drain;
 mod settings;
-mod status;
+pub mod status;
 pub mod table;
 pub mod text;
 pub mod token;
@@ -76,7 +76,7 @@ pub fn dispatch(command: Command, run: impl FnOnce(&RunArgs) -> Result<Exit, Fai
 }
 
 /// Runs one command that waits for a node.
-pub fn wait(command: impl Future<Output = Result<Report, Failure>>) -> Result<Report, Failure> {
+pub fn wait<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::CannotStart, format!("no runtime: {error}")))?;
     runtime.block_on(command)

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use ron_kernel::spec::GateSpec;
+use ron_kernel::spec::{GateSpec, ServiceSpec};
 use ron_types::settings::{ValueKind, choice, process, whole_or_auto};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,8 +29,8 @@ pub use error::{ConfigError, ConfigErrors};
 pub use keys::Key;
 #[cfg(test)]
 pub use keys::keys;
-pub use layers::{Loaded, Sources, load};
-pub use node::{Admin, Api, Connections, Http, Io, Log, LogFormat, Oap, Queues, Retry, Tls};
+pub use layers::{Loaded, Reading, Sources, load, load_read};
+pub use node::{Admin, Api, Connections, Http, Io, Log, LogFormat, Oap, Queues, Readiness, Retry, Tls};
 pub use print::print;
 pub use ron_types::{Permits, Size, TimeSpan};
 pub use rules::BrokenRule;
@@ -79,6 +79,8 @@ pub struct Config {
     pub admin: Admin,
     /// The port for OAP frames.
     pub oap: Oap,
+    /// What the node calls ready.
+    pub readiness: Readiness,
     /// Reading, writing and leaving.
     pub io: Io,
     /// Limits of HTTP requests.
@@ -129,6 +131,7 @@ impl Default for Config {
             api: Api::default(),
             admin: Admin::default(),
             oap: Oap::default(),
+            readiness: Readiness::default(),
             io: Io::default(),
             http: Http::default(),
             tls: Tls::default(),
@@ -158,6 +161,14 @@ impl Config {
     /// Whether this service or plane is to run.
     pub fn runs(&self, service: &str) -> bool {
         self.services.iter().any(|name| name == service)
+    }
+
+    /// Whether the node is ready only while this unit serves. Of the units that cannot be named, their specs say so.
+    pub fn requires(&self, unit: &ServiceSpec) -> bool {
+        match known_services().any(|name| name == unit.name) {
+            true => self.readiness.required.iter().any(|name| name == unit.name),
+            false => unit.required,
+        }
     }
 
     /// Values of the section whose Options type is `T`.

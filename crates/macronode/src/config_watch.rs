@@ -1,20 +1,24 @@
 //! The configuration watcher: sees edits, SIGHUP and operator reloads, validates, diffs, swaps the snapshot.
 
+mod file_watch;
+
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use notify::Watcher as _;
 use ron_admin::ReloadReport;
 use ron_kernel::coalesce::{Coalesce, Coalescing};
 use ron_kernel::kernel::ConfigChange;
-use ron_kernel::{KernelHandle, Snapshot, TaskContext, TaskError, TaskResult};
+use ron_kernel::{KernelHandle, Snapshot, TaskContext, TaskError, TaskResult, clock};
 use ron_types::Error;
 use ron_types::settings::Reload;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use crate::config::{self, ChangedKey, Config, ConfigErrors, Sources};
+use self::file_watch::FileWatch;
+use crate::config::{self, ChangedKey, Config, ConfigErrors, Loaded, Reading, Sources};
 use crate::errors::{Code, Failure};
 use crate::listeners::Listeners;
 use crate::logging::LogControl;
@@ -22,8 +26,10 @@ use crate::{planes, specs};
 
 /// The file is read again at least this often, for file systems that tell nobody about changes.
 const POLL_EVERY: Duration = Duration::from_secs(1);
-/// Editors write in several steps; a change is looked at when it has been quiet for this long.
-const SETTLE: Duration = Duration::from_millis(20);
+
+/// After a notice of the folder the watcher rests this long: in a folder where a log is written, too, the file would
+/// otherwise be read all the time.
+const REST: Duration = Duration::from_millis(20);
 
 /// A request to look at the configuration again.
 pub enum ReloadRequest {
@@ -60,6 +66,8 @@ pub struct LiveConfig {
     pub updates: Coalescing<ConfigChange>,
     /// Sockets of the planes; a new address is bound before it is put in force.
     pub listeners: Arc<Listeners>,
+    /// The file as it was seen last, by whichever life of the watcher. Never held while anybody waits.
+    file: Arc<Mutex<FileWatch>>,
 }
 
 /// The task: reloads on SIGHUP, on request and when the file changes, until it is told to stop.
@@ -68,7 +76,6 @@ pub async fn config_watcher(context: TaskContext, live: LiveConfig, requests: Co
     let mut hangup = signal(SignalKind::hangup()).map_err(|error| failed(&error))?;
     let _watch = watch_folder(&live.sources, requests.clone());
     let mut poll = tokio::time::interval(POLL_EVERY);
-    let mut seen = live.fingerprint();
     context.ready().await;
     let stopping = context.stopping();
     tokio::pin!(stopping);
@@ -78,26 +85,30 @@ pub async fn config_watcher(context: TaskContext, live: LiveConfig, requests: Co
         tokio::select! {
             biased;
             () = &mut stopping => return Ok(()),
-            _ = hangup.recv() => {
-                // Read before the reload: a change during the reload differs from it and is found by the next poll.
-                seen = live.fingerprint();
-                let _ = live.reload(kernel, "SIGHUP");
-            }
+            // Who asks says that the file is written.
+            _ = hangup.recv() => drop(live.reload(kernel, "SIGHUP", &live.sources.read())),
             request = requests.recv() => match request {
                 ReloadRequest::Asked(waiting) => {
-                    seen = live.fingerprint();
-                    let outcome = live.reload(kernel, "operator");
+                    let outcome = live.reload(kernel, "operator", &live.sources.read());
                     for reply in waiting {
                         let _ = reply.send(outcome.clone());
                     }
                 }
                 ReloadRequest::FolderChanged => {
-                    tokio::time::sleep(SETTLE).await;
-                    live.reload_if_changed(&mut seen, kernel);
+                    tokio::time::sleep(REST).await;
+                    live.reload_if_changed(kernel);
                 }
             },
-            _ = poll.tick() => live.reload_if_changed(&mut seen, kernel),
+            () = until(live.file().settles_at()) => live.reload_if_changed(kernel),
+            _ = poll.tick() => live.reload_if_changed(kernel),
         }
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -121,23 +132,36 @@ fn watch_folder(sources: &Sources, tell: Coalescing<ReloadRequest>) -> Option<no
 }
 
 impl LiveConfig {
-    /// Bytes of the file now; none if there is no file.
-    fn fingerprint(&self) -> Option<Vec<u8>> {
-        self.sources.file.as_ref().and_then(|file| std::fs::read(file).ok())
+    /// The parts of a node with this configuration, loaded from these sources.
+    pub fn new(
+        sources: Sources,
+        loaded: Loaded,
+        log: LogControl,
+        updates: Coalescing<ConfigChange>,
+        listeners: Arc<Listeners>,
+    ) -> Self {
+        let Loaded { config, reading, .. } = loaded;
+        let file = Arc::new(Mutex::new(FileWatch::new(reading)));
+        LiveConfig { sources, config: Snapshot::new(config), log, updates, listeners, file }
     }
 
-    fn reload_if_changed(&self, seen: &mut Option<Vec<u8>>, kernel: &KernelHandle) {
-        let now = self.fingerprint();
-        if now != *seen {
-            *seen = now;
-            let _ = self.reload(kernel, "file");
+    fn file(&self) -> MutexGuard<'_, FileWatch> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reload_if_changed(&self, kernel: &KernelHandle) {
+        let settled = self.file().look(clock::now(), self.sources.read());
+        if let Some(reading) = settled {
+            let _ = self.reload(kernel, "file", &reading);
         }
     }
 
     /// Validate, diff, swap, tell. A bad edit is a warning, a metric and the old configuration.
-    fn reload(&self, kernel: &KernelHandle, cause: &'static str) -> Result<ReloadReport, Error> {
+    fn reload(&self, kernel: &KernelHandle, cause: &'static str, reading: &Reading) -> Result<ReloadReport, Error> {
+        // A change during the reload differs from this and is found by the next look.
+        self.file().handle(reading);
         crate::health::notify_reloading();
-        let outcome = self.try_reload(kernel);
+        let outcome = self.try_reload(kernel, reading);
         match &outcome {
             Ok(report) if report.changed.is_empty() => tracing::debug!(cause, "configuration unchanged"),
             Ok(report) => {
@@ -152,9 +176,14 @@ impl LiveConfig {
         outcome
     }
 
-    fn try_reload(&self, kernel: &KernelHandle) -> Result<ReloadReport, Error> {
+    fn try_reload(&self, kernel: &KernelHandle, reading: &Reading) -> Result<ReloadReport, Error> {
         let refused = |errors: ConfigErrors| Error::schema(errors.to_string());
-        let loaded = config::load(&self.sources).map_err(refused)?;
+        if self.file().has_lost_all(reading) {
+            return Err(Error::schema(
+                "the file is empty or gone, and was neither before; where no settings are meant, restart the node",
+            ));
+        }
+        let loaded = config::load_read(&self.sources, reading).map_err(refused)?;
         let current = self.config.keep();
         let next = current.value.after_reload(&loaded).map_err(refused)?;
         let waiting = keys_of(next.diff(&loaded.config));
@@ -163,15 +192,18 @@ impl LiveConfig {
         }
         let changes = current.value.diff(&next);
         if changes.is_empty() {
+            self.file().put_in_force(reading);
             return Ok(ReloadReport { version: current.version, waiting, ..ReloadReport::default() });
         }
         let restart = to_restart(&changes);
         self.prepare(&current.value, &next)?;
+        let drain_deadline = next.io.drain_deadline.duration();
         let version = self.config.publish(next);
+        self.file().put_in_force(reading);
         kernel.metrics().config_updates.inc();
         kernel.metrics().config_version.set(version as i64);
         let restarted = restart.iter().map(|service| (*service).to_owned()).collect();
-        self.updates.offer(ConfigChange { version, restart })?;
+        self.updates.offer(ConfigChange { version, restart, drain_deadline })?;
         Ok(ReloadReport { version, changed: keys_of(changes), waiting, restarted })
     }
 

@@ -52,6 +52,20 @@ pub fn connections_max(configured: usize, listeners: usize, limit: Option<u64>, 
     configured.min(usize::try_from((share / 5 * 4).max(CONNECTIONS_MIN)).unwrap_or(usize::MAX))
 }
 
+/// What the operator is told at the start where the descriptors do not allow the connections that are configured.
+pub fn warning(config: &Config) -> Option<String> {
+    shortage(config.connections.max, config.public_listeners(), limit(), reserved(config))
+}
+
+fn shortage(configured: usize, listeners: usize, limit: Option<u64>, reserved: u64) -> Option<String> {
+    let allowed = connections_max(configured, listeners, limit, reserved);
+    let limit = limit.filter(|_| listeners > 0 && allowed < configured)?;
+    Some(format!(
+        "`connections.max` = {configured}, but with {limit} file descriptors each listener takes {allowed} connections: \
+         raise the limit (`ulimit -n`, LimitNOFILE in systemd; `doctor` says how many are needed) or lower the setting"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +96,15 @@ mod tests {
         assert_eq!(connections_max(4096, 2, None, RESERVED), 4096);
         assert_eq!(connections_max(4096, 2, Some(10), RESERVED), 3, "never none");
         assert_eq!((admin_connections_max(Some(64)), admin_connections_max(None)), (4, 64));
+    }
+
+    #[test]
+    fn what_the_descriptors_do_not_allow_is_said() {
+        for (configured, listeners, limit) in [(4096, 2, Some(1 << 20)), (4096, 2, None), (4096, 0, Some(1024))] {
+            assert_eq!(shortage(configured, listeners, limit, RESERVED), None);
+        }
+        let allowed = connections_max(4096, 2, Some(1024), RESERVED);
+        let said = shortage(4096, 2, Some(1024), RESERVED).expect("too few");
+        assert!(said.contains(&format!("takes {allowed} connections")) && said.contains("1024 file"), "{said}");
     }
 }

@@ -12,7 +12,7 @@ use ron_types::limits;
 use serde::Serialize;
 
 use crate::services::{self, Service};
-use crate::specs::{HTTP, queues, served_by_http, units};
+use crate::specs::{HTTP, OAP, queues, served_by_http, units};
 
 mod cli;
 
@@ -37,10 +37,13 @@ pub fn concurrency() -> String {
     let mut page = format!("# Tasks, queues and gates\n\n{NOTE}\n");
     page.push_str("The same picture, live: `macronode topology`, or `/` on the admin plane.\n\n## Map\n\n```mermaid\n");
     page.push_str(&map());
-    page.push_str("```\n\n## Services\n\nA service starts when what it needs is serving, and stops before it.\n\n");
+    page.push_str(
+        "```\n\n## Services\n\nA service starts when what it needs is serving, and stops before it. It \
+         runs without what it passes requests on to (serves), and stops before that, too.\n\n",
+    );
     table(
         &mut page,
-        &["service", "required", "needs", "tasks", "after more than 5 restarts in 60 s", "what it is"],
+        &["service", "required", "needs", "serves", "tasks", "after more than 5 restarts in 60 s", "what it is"],
         service_rows(),
     );
     page.push_str("\n## Tasks\n\nPhases of a drain: 1 intake, 2 work, 3 flush, 4 observe.\n\n");
@@ -98,7 +101,8 @@ fn service_rows() -> Vec<Vec<String>> {
         vec![
             spec.name.to_owned(),
             if spec.required { "yes" } else { "no" }.to_owned(),
-            needs(spec).join(", "),
+            spec.depends_on.join(", "),
+            served_by(spec).join(", "),
             tasks.join(", "),
             word(&spec.law.then),
             spec.does.to_owned(),
@@ -146,7 +150,8 @@ fn drain_rows() -> Vec<Vec<String>> {
     let services = units().map(|spec| ServicePlan {
         name: spec.name,
         required: spec.required,
-        depends_on: needs(spec),
+        depends_on: spec.depends_on.to_vec(),
+        serves: served_by(spec),
         law: spec.law,
         tasks: spec.tasks.iter().map(|task| task_plan(task)).collect(),
     });
@@ -163,10 +168,13 @@ fn task_plan(task: &TaskSpec) -> TaskPlan {
     TaskPlan { name: task.name, instances: 1, phase: task.phase, heartbeat_ms: None }
 }
 
-/// Names of the units that a unit needs on a node that runs everything but the development routes.
-fn needs(spec: &ServiceSpec) -> Vec<&'static str> {
-    let served = served_by_http(false).filter(|_| spec.name == HTTP.name);
-    spec.depends_on.iter().copied().chain(served).collect()
+/// Names of the services that a plane passes requests on to, on a node that runs everything.
+fn served_by(spec: &ServiceSpec) -> Vec<&'static str> {
+    match spec.name {
+        name if name == HTTP.name => served_by_http().collect(),
+        name if name == OAP.name => services::all().map(|service| service.spec().name).collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// The declared map: units with their tasks, queues between tasks.
@@ -177,7 +185,8 @@ fn map() -> String {
         map.service(spec.name, spec.name, spec.tasks.iter().map(|task| (task.name, task.name.to_owned())));
     }
     for spec in units() {
-        needs(spec).iter().for_each(|dependency| map.need(spec.name, dependency));
+        spec.depends_on.iter().for_each(|dependency| map.need(spec.name, dependency));
+        served_by(spec).iter().for_each(|other| map.serve(spec.name, other));
     }
     queues().for_each(|queue| map.queue(queue, &format!("({})", queue.capacity)));
     map.finish()

@@ -1,12 +1,14 @@
 //! `macronode doctor`: examines the machine the node is to run on and says what to do about each finding.
 
 mod machine;
+mod own_node;
 pub mod probe;
 
 use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use self::own_node::OwnNode;
 use crate::commands::Report;
 use crate::config::{self, Config, Sources};
 use crate::errors::{Code, Exit};
@@ -84,7 +86,9 @@ pub fn doctor(sources: &Sources, json: bool) -> Report {
 /// Every finding, in the order they are shown.
 pub fn examine(sources: &Sources) -> Vec<Finding> {
     let (mut findings, config) = configuration(sources);
-    findings.extend(probe::listeners(&config).into_iter().map(port));
+    let own = OwnNode::find(&config);
+    findings.extend(own.as_ref().map(OwnNode::finding));
+    findings.extend(probe::listeners(&config).into_iter().map(|(key, address)| port(own.as_ref(), key, address)));
     findings.extend(probe::tls(&config).into_iter().map(|(plane, result)| match result {
         Ok(()) => Finding::ok(&format!("tls {plane}"), "certificate and key can be used"),
         Err(failure) => Finding::fail(&format!("tls {plane}"), failure.message, "see docs/errors/MN0013.md"),
@@ -121,14 +125,14 @@ fn configuration(sources: &Sources) -> (Vec<Finding>, Config) {
     }
 }
 
-fn port((key, address): (&'static str, SocketAddr)) -> Finding {
+fn port(own: Option<&OwnNode>, key: &'static str, address: SocketAddr) -> Finding {
+    const ADVICE: &str = "stop what has it, or choose another address; see docs/errors/MN0011.md";
     match probe::bind(key, address) {
         Ok(()) => Finding::ok("port", format!("{address} ({key}) is free")),
-        Err(failure) => Finding::fail(
-            "port",
-            failure.message,
-            "stop what has it, or choose another address; see docs/errors/MN0011.md",
-        ),
+        Err(failure) => {
+            let of_own = own.and_then(|own| own.port(key, address));
+            of_own.unwrap_or_else(|| Finding::fail("port", failure.message, ADVICE))
+        }
     }
 }
 

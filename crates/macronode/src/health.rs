@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
 use ron_kernel::queue::{Payload, QueueProbe, QueueReceiver};
-use ron_kernel::spec::{Overflow, QueueSpec};
 use ron_kernel::{KernelHandle, TaskContext, TaskResult};
 use ron_policy::{PressureLimits, PressureMeter};
 use ron_types::limits::RUNTIME_STILL_MAX;
@@ -13,6 +12,8 @@ use ron_types::limits::RUNTIME_STILL_MAX;
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// Measurements are taken up this long after the first of them: far less than the queue needs to fill up.
 const TELEMETRY_PAUSE: Duration = Duration::from_millis(5);
+/// Unit and cause of the pressure that open files make.
+const FILES: (&str, &str) = ("http", "file_descriptors");
 /// Open files above this share of the limit are pressure.
 const FILES_PRESSURE: f32 = 0.9;
 
@@ -43,9 +44,9 @@ pub async fn health_reporter(
     mut telemetry: QueueReceiver<Measurement>,
 ) -> TaskResult {
     let kernel = context.kernel().clone();
-    let queues = queues.into_iter().filter(|queue| holds_up_writers(queue.spec()));
-    let mut watched: Vec<Watched> = queues.map(Watched::new).collect();
-    let mut files = PressureMeter::new(PressureLimits { on_fill: FILES_PRESSURE, ..PressureLimits::default() });
+    let queues = queues.into_iter().filter(|queue| queue.spec().holds_up_writers);
+    let mut watched: Vec<Watched> = queues.map(|queue| Watched::new(queue, &kernel)).collect();
+    let mut files = resumed_meter(&kernel, FILES, PressureLimits { on_fill: FILES_PRESSURE, ..Default::default() });
     let mut manager = ServiceManager::default();
     let mut latencies = Latencies { kernel: kernel.clone(), by_kind: Vec::new() };
     let mut sample = tokio::time::interval(SAMPLE_EVERY);
@@ -70,7 +71,8 @@ pub async fn health_reporter(
                     queue.sample(&kernel).await?;
                 }
                 if let Some(on) = files.sample(kernel.now_ms(), open_files_share()) {
-                    kernel.pressure("http", "file_descriptors", on).await?;
+                    let (service, cause) = FILES;
+                    kernel.pressure(service, cause, on).await?;
                 }
             }
             Some(first) = telemetry.recv() => {
@@ -85,18 +87,11 @@ pub async fn health_reporter(
     }
 }
 
-/// Whether a full queue means that this node refuses what it is given, or makes it wait. Where the oldest makes room,
-/// or each receiver has an outbox of its own and the fullest is shown, a full one tells of one slow peer or watcher:
-/// whoever reads slowly must not be able to have the node taken for one that takes no writes.
-fn holds_up_writers(spec: &QueueSpec) -> bool {
-    match spec.overflow {
-        Overflow::RejectNew
-        | Overflow::Coalesce
-        | Overflow::RetryOnce
-        | Overflow::RetryBackoff
-        | Overflow::AwaitSend => true,
-        Overflow::DropOldest | Overflow::LastWriteWins | Overflow::PermitThenSend => false,
-    }
+/// A meter that knows what a former life of the task said: nobody else would ever take that back.
+fn resumed_meter(kernel: &KernelHandle, of: (&str, &str), limits: PressureLimits) -> PressureMeter {
+    let status = kernel.status();
+    let is_on = status.view.pressure.iter().any(|pressure| (pressure.service, pressure.cause) == of);
+    PressureMeter::resumed(limits, is_on)
 }
 
 /// The histograms of the kinds of work, each looked up once.
@@ -120,9 +115,10 @@ impl Latencies {
 }
 
 impl Watched {
-    fn new(probe: QueueProbe) -> Self {
-        let refused_before = probe.busy();
-        Watched { probe, meter: PressureMeter::new(PressureLimits::default()), refused_before }
+    fn new(probe: QueueProbe, kernel: &KernelHandle) -> Self {
+        let (refused_before, spec) = (probe.busy(), probe.spec());
+        let meter = resumed_meter(kernel, (spec.service, spec.name), PressureLimits::default());
+        Watched { probe, meter, refused_before }
     }
 
     /// A queue that refused something since the last look was full in between, whatever it holds now.
@@ -202,8 +198,11 @@ pub fn notify_reloading() {
 
 #[cfg(test)]
 mod tests {
-    use ron_kernel::spec::{Fate, QueueKind, ServiceSpec};
-    use ron_kernel::{Builder, KernelOptions, Metrics};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use ron_kernel::spec::{Fate, Overflow, QueueKind, QueueSpec, ServiceSpec};
+    use ron_kernel::{Builder, Kernel, KernelOptions, Metrics};
     use ron_policy::RestartLaw;
 
     use super::*;
@@ -218,7 +217,7 @@ mod tests {
         does: "",
     };
 
-    const fn queue(name: &'static str, overflow: Overflow) -> QueueSpec {
+    const fn queue(name: &'static str, overflow: Overflow, holds_up_writers: bool) -> QueueSpec {
         QueueSpec {
             owner: "test",
             service: "node",
@@ -229,40 +228,68 @@ mod tests {
             from: "",
             to: "",
             overflow,
+            holds_up_writers,
             answer: "",
             on_restart: Fate::Kept,
             on_drain: Fate::Discarded,
         }
     }
 
-    static FULL: [QueueSpec; 4] = [
-        queue("work", Overflow::RejectNew),
-        queue("orders", Overflow::AwaitSend),
-        queue("outboxes_of_peers", Overflow::PermitThenSend),
-        queue("inboxes_of_watchers", Overflow::DropOldest),
+    static FULL: [QueueSpec; 5] = [
+        queue("work", Overflow::RejectNew, true),
+        queue("orders", Overflow::AwaitSend, true),
+        queue("lookups_of_anyone", Overflow::RejectNew, false),
+        queue("outboxes_of_peers", Overflow::PermitThenSend, false),
+        queue("inboxes_of_watchers", Overflow::DropOldest, false),
     ];
 
-    #[tokio::test(start_paused = true)]
-    async fn one_receiver_that_is_slow_does_not_take_the_node_out_of_service() {
+    /// A node that only reports its health, with these queues of this depth.
+    fn reporting(queues: &'static [QueueSpec], depth: &Arc<AtomicUsize>) -> Kernel {
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
-        for spec in &FULL {
-            builder.shown(spec, || spec.capacity);
+        for spec in queues {
+            let depth = Arc::clone(depth);
+            builder.shown(spec, move || depth.load(Ordering::Relaxed));
         }
         let (_measured, measurements) = builder.queue(&TELEMETRY);
         let probes = builder.queue_probes();
         builder
             .service(&NODE)
             .task(&HEALTH_REPORTER, 1, move |context| health_reporter(context, probes.clone(), measurements.clone()));
-        let kernel = builder.build().expect("a valid plan");
+        builder.build().expect("a valid plan")
+    }
+
+    async fn causes(handle: &KernelHandle) -> Vec<&'static str> {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        handle.status().view.pressure.iter().map(|pressure| pressure.cause).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_holds_up_writers_is_pressure() {
+        let kernel = reporting(&FULL, &Arc::new(AtomicUsize::new(8)));
         let handle = kernel.handle();
         let look = async {
-            tokio::time::sleep(Duration::from_secs(30)).await;
-            let view = handle.status().view.clone();
+            let causes = causes(&handle).await;
             handle.drain().await.expect("the supervisor listens");
-            view
+            causes
         };
-        let (_report, view) = tokio::join!(kernel.run(), look);
-        let causes: Vec<&str> = view.pressure.iter().map(|pressure| pressure.cause).collect();
+        let (_report, causes) = tokio::join!(kernel.run(), look);
         assert_eq!(causes, ["work", "orders"], "what refuses or holds up writers, and nothing else");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pressure_ends_though_the_reporter_was_restarted_meanwhile() {
+        let depth = Arc::new(AtomicUsize::new(8));
+        let kernel = reporting(&FULL[..1], &depth);
+        let handle = kernel.handle();
+        let look = async {
+            let before = causes(&handle).await;
+            depth.store(0, Ordering::Relaxed);
+            handle.restart_service(NODE.name).await.expect("it is one of the node");
+            let after = causes(&handle).await;
+            handle.drain().await.expect("the supervisor listens");
+            (before, after)
+        };
+        let (_report, (before, after)) = tokio::join!(kernel.run(), look);
+        assert_eq!((before, after), (vec!["work"], Vec::new()));
     }
 }

@@ -17,7 +17,7 @@ use ron_api::frames::FrameSurface;
 use ron_auth::Authority;
 use ron_kernel::connection_limiter::{ConnectionLimiter, Slot};
 use ron_kernel::scope::Children;
-use ron_kernel::{Deadline, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
+use ron_kernel::{Deadline, KernelHandle, Metrics, Snapshot, TaskContext, TaskError, TaskResult};
 use ron_transport::{ConnectError, GoAway, NodeId, Remote, Session, SessionLimits, Tls};
 use ron_types::{Error, Kind};
 use tokio::net::TcpListener;
@@ -50,6 +50,15 @@ pub trait PeerPort: Send + Sync {
     fn count_failure(&self, error: &ConnectError);
 }
 
+/// The surface of a service on the plane.
+#[derive(Clone)]
+pub struct ServedSurface {
+    /// Service that does the work; while that is not to be asked, its requests are refused.
+    pub service: &'static str,
+    /// Its surface.
+    pub surface: Arc<dyn FrameSurface>,
+}
+
 /// What the plane serves.
 #[derive(Clone)]
 pub struct Ingress {
@@ -64,7 +73,9 @@ pub struct Ingress {
     /// Sessions of other nodes; none on a node without a service for them.
     pub peers: Option<Arc<dyn PeerPort>>,
     /// Surfaces of services, by application.
-    pub surfaces: Arc<[Arc<dyn FrameSurface>]>,
+    pub surfaces: Arc<[ServedSurface]>,
+    /// Kernel of the node, which knows the services that are not to be asked.
+    pub kernel: KernelHandle,
     /// What its callers share with those of the HTTP plane.
     pub shares: Arc<SharedShares>,
     /// Way to the workers.
@@ -116,7 +127,7 @@ pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpList
         match accepted {
             Ok((arrival, address)) => {
                 // Refused before the handshake: it is the costly part, and without it there is nothing to answer in.
-                let Some(slot) = limiter.admit(address.ip(), connection_limits()) else { continue };
+                let Ok(slot) = limiter.admit(address.ip(), connection_limits()) else { continue };
                 let metrics = Arc::clone(&metrics);
                 let connection = Connection { context: context.clone(), ingress: ingress.clone(), metrics, address };
                 connections.spawn(connection.serve(arrival, slot));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -92,7 +93,7 @@ impl Bound {
         let old = old.filter(|old| address.port() != 0 && old.address().port() == address.port());
         let listener = match old {
             Some(old) => share_port(&old.listener, address)?,
-            None => TcpListener::bind(address)?,
+            None => listen(address)?,
         };
         listener.set_nonblocking(true)?;
         Ok(Bound { asked: address, listener })
@@ -107,16 +108,33 @@ impl Bound {
 /// be lost to somebody else with neither address served. Sharing is allowed for this moment alone, and only sockets of
 /// the same user share.
 fn share_port(old: &TcpListener, address: SocketAddr) -> io::Result<TcpListener> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
+    let socket = socket_for(address)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     sockopt::set_socket_reuseport(old, true)?;
-    let bound = rustix::net::bind(&socket, &address).and_then(|()| rustix::net::listen(&socket, BACKLOG));
+    let bound = bind_and_listen(&socket, address);
     sockopt::set_socket_reuseport(old, false)?;
     sockopt::set_socket_reuseport(&socket, false)?;
     bound?;
     Ok(TcpListener::from(socket))
+}
+
+/// Binds an address. Not with the standard library, which lets 128 connections wait.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket_for(address)?;
+    bind_and_listen(&socket, address)?;
+    Ok(TcpListener::from(socket))
+}
+
+fn socket_for(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
+}
+
+fn bind_and_listen(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+    rustix::net::bind(socket, &address)?;
+    Ok(rustix::net::listen(socket, BACKLOG)?)
 }
 
 fn addresses(bound: &BTreeMap<&'static str, Bound>) -> BTreeMap<&'static str, SocketAddr> {
@@ -139,6 +157,19 @@ mod tests {
         assert_eq!(moved.ip(), other.ip());
         assert_eq!(listeners.addresses()["api"], moved);
         std::net::TcpStream::connect(first).expect_err("the old socket is closed");
+    }
+
+    #[test]
+    fn more_connections_wait_than_the_standard_library_lets() {
+        let listeners = Listeners::default();
+        let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let listener = listeners.take("api", any, |_| {}).expect("bound");
+        let address = listener.local_addr().expect("bound");
+        // Nobody accepts: a connection that does not fit into the queue is never made.
+        let connect = || std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_secs(10));
+        let waiting: Vec<_> =
+            (0..300).map(|number| connect().unwrap_or_else(|error| panic!("{number}: {error}"))).collect();
+        drop(waiting);
     }
 
     #[test]

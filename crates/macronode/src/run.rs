@@ -10,7 +10,7 @@ use ron_api::{Api, ApiBuilder, dev_routes, node_routes};
 use ron_auth::{Authority, Revocations, RootKey};
 use ron_kernel::builder::Builder;
 use ron_kernel::queue::{QueueReceiver, QueueSender};
-use ron_kernel::{ExitReport, Kernel, Metrics, Snapshot};
+use ron_kernel::{ExitReport, Kernel, Metrics, Snapshot, TaskError};
 use ron_transport::{NodeKey, PostQuantum, Tls};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,16 +21,16 @@ use crate::config_watch::{LiveConfig, ReloadPort, config_watcher};
 use crate::data_dir::{DataDir, NODE_KEY_FILE};
 use crate::errors::{Code, Exit, Failure};
 use crate::health::{Measurement, health_reporter};
-use crate::ingress::{Ingress, transport_ingress};
+use crate::ingress::{Ingress, ServedSurface, transport_ingress};
 use crate::listeners::Listeners;
 use crate::planes::PlaneSockets;
-use crate::services::{self, Parts, Ports, Routes};
+use crate::services::{self, Installed, Parts, Ports, Routes, Service};
 use crate::work::{Job, WorkPort, worker};
 use crate::{banner, descriptors, dumps, logging, planes, signals, specs};
 
 /// Runs the node until it has drained.
 pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
-    let config = loaded.config;
+    let config = &loaded.config;
     if config.amnesia {
         // Before the first secret: what is freed earlier is not wiped.
         ron_amnesia::start_wiping();
@@ -43,20 +43,23 @@ pub fn run(sources: Sources, loaded: Loaded) -> Result<Exit, Failure> {
     }
     // Before anything is opened or bound: how many connections there may be follows from it.
     descriptors::raise_limit();
-    let runtime = build_runtime(&config).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
+    if let Some(warning) = descriptors::warning(config) {
+        tracing::warn!("{warning}");
+    }
+    let runtime = build_runtime(config).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
     let _entered = runtime.enter();
     // From here on SIGHUP means reload, even before somebody listens for it; left alone it would end the process.
     let _hangup = signal(SignalKind::hangup()).map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
 
-    let listeners = Arc::new(planes::bind(&config)?);
-    let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(&config, &error))?;
+    let listeners = Arc::new(planes::bind(config)?);
+    let data = DataDir::open(&config.data_dir, config.amnesia).map_err(|error| unusable(config, &error))?;
     // Before anything in it is written, and held to the end: two nodes would overwrite each other's keys.
-    let _locked = data.lock().map_err(|error| unusable(&config, &error))?;
+    let _locked = data.lock().map_err(|error| unusable(config, &error))?;
     let token = data.operator_token().map_err(|error| Failure::new(Code::TokenUnusable, error.to_string()))?;
     // A configured port may be 0; commands find the real one in this file.
     data.note_addresses(&listeners.addresses());
     let access = Access::load(&data, &token)?;
-    let node = Node::new(sources, config, log, Arc::clone(&listeners), data);
+    let node = Node::new(sources, loaded, log, Arc::clone(&listeners), data);
     // Before any service is built, so that a slow start can be watched and ended.
     let admin = node.start_admin(token)?;
     node.obey_signals()?;
@@ -127,7 +130,7 @@ impl Access {
         let revocations = data.path(ron_auth::REVOKED_FILE).map(Arc::new);
         if let Some(file) = &revocations {
             // Before any service is installed: one that keeps tokens must not revive a revoked one.
-            authority.set_revoked(Revocations::load(file).map_err(|error| unreadable_list(file, &error))?.ids);
+            authority.set_revoked(Revocations::load_at_start(file).map_err(|error| unreadable_list(file, &error))?.ids);
         }
         Ok(Access { authority, revocations, problem: ListProblem::default() })
     }
@@ -137,7 +140,7 @@ impl Access {
 fn unreadable_list(file: &Path, error: &io::Error) -> Failure {
     let message = format!(
         "the list of revoked tokens {} cannot be read: {error}; make it a file that the node may read, restore it from a \
-         backup, or remove it if no token was ever revoked",
+         backup, or make it an empty one if no token is revoked",
         file.display()
     );
     Failure::new(Code::DataDirUnusable, message)
@@ -161,7 +164,7 @@ struct Watched {
 impl Node {
     fn new(
         sources: Sources,
-        config: Config,
+        loaded: Loaded,
         log: logging::LogControl,
         listeners: Arc<Listeners>,
         data: DataDir,
@@ -171,21 +174,15 @@ impl Node {
         let _ = getrandom::fill(&mut seed);
         let metrics = Metrics::new();
         metrics.config_version.set(1);
-        let mut builder = Builder::new(config.kernel_options(u64::from_le_bytes(seed)), metrics);
+        let mut builder = Builder::new(loaded.config.kernel_options(u64::from_le_bytes(seed)), metrics);
         let absorbed = builder.handle().metrics().config_coalesced.clone();
         let reloads = ReloadPort(builder.coalescing(&specs::RELOADS, absorbed));
-        let live = LiveConfig {
-            sources,
-            config: Snapshot::new(config),
-            log,
-            updates: builder.config_updates(),
-            listeners: Arc::clone(&listeners),
-        };
+        let live = LiveConfig::new(sources, loaded, log, builder.config_updates(), Arc::clone(&listeners));
         Node { live, builder, listeners, data, reloads }
     }
 
     fn obey_signals(&self) -> Result<(), Failure> {
-        let drain_deadline = self.live.config.get().value.io.drain_deadline.duration();
+        let drain_deadline = self.live.config.derive(|config| config.io.drain_deadline.duration());
         signals::obey(self.builder.handle(), drain_deadline)
             .map_err(|error| Failure::new(Code::CannotStart, format!("signals cannot be caught: {error}")))
     }
@@ -220,15 +217,23 @@ impl Node {
         let key = node_key(&data)?;
         let oap_address = listeners.addresses().get("oap").copied();
         let mut routes: Vec<Routes> = Vec::new();
-        let mut frames = Vec::from_iter(config.dev.then(ron_api::echo_frames));
+        let echo = || ServedSurface { service: specs::WORKERS.name, surface: ron_api::echo_frames() };
+        let mut frames = Vec::from_iter(config.dev.then(echo));
         let (mut peers, mut ports) = (None, Ports::default());
         for service in services::chosen(config) {
-            let (config, authority) = (&live.config, &access.authority);
-            let (builder, ports) = (&mut builder, &mut ports);
-            let mut parts = Parts { builder, config, data: &data, authority, key: &key, oap_address, ports };
-            let installed = service.install(&mut parts)?;
+            let authority = &access.authority;
+            let (builder, ports, config_seen) = (&mut builder, &mut ports, &live.config);
+            let mut parts =
+                Parts { builder, config: config_seen, data: &data, authority, key: &key, oap_address, ports };
+            let installed = match service.install(&mut parts) {
+                Err(failure) if is_bearable(&failure, config, service) => {
+                    without(parts.builder, service, failure, authority)
+                }
+                installed => installed?,
+            };
             routes.push(installed.routes);
-            frames.extend(installed.frames);
+            let name = service.spec().name;
+            frames.extend(installed.frames.into_iter().map(|surface| ServedSurface { service: name, surface }));
             peers = peers.or(installed.peers);
         }
         let (authority, oap_authority) = (access.authority.clone(), access.authority.clone());
@@ -240,7 +245,8 @@ impl Node {
         if config.runs("http") {
             let api = api(plane, authority, work.clone().filter(|_| config.dev), routes);
             let sockets = sockets.clone();
-            let http = builder.service(&specs::HTTP).depends_on(specs::served_by_http(config.dev));
+            let pool = config.dev.then_some(specs::WORKERS.name);
+            let http = builder.service(&specs::HTTP).depends_on(pool).serves(specs::served_by_http());
             http.task(&specs::OVERLAY_HTTP, 1, move |context| {
                 let (api, sockets) = (api.clone(), sockets.clone());
                 async move {
@@ -255,10 +261,10 @@ impl Node {
                 Some(peers) => peers.tls().clone(),
                 None => Tls::new(&key, PostQuantum::Hybrid).map_err(|error| unusable_key(&error))?,
             };
-            let config = live.config.clone();
-            let (node_id, surfaces) = (key.node_id(), frames.into());
-            let ingress = Ingress { config, tls, node_id, authority: oap_authority, peers, surfaces, shares, work };
-            let oap = builder.service(&specs::OAP).depends_on(services::all().map(|service| service.spec().name));
+            let (config, kernel) = (live.config.clone(), builder.handle());
+            let (node_id, surfaces, authority) = (key.node_id(), frames.into(), oap_authority);
+            let ingress = Ingress { config, tls, node_id, authority, peers, surfaces, kernel, shares, work };
+            let oap = builder.service(&specs::OAP).serves(services::all().map(|service| service.spec().name));
             oap.task(&specs::TRANSPORT_INGRESS, 1, move |context| {
                 let (ingress, sockets) = (ingress.clone(), sockets.clone());
                 async move {
@@ -267,9 +273,29 @@ impl Node {
                 }
             });
         }
+        builder.require(|unit| config.requires(unit));
         let kernel = builder.build().map_err(|error| Failure::new(Code::CannotStart, error.to_string()))?;
         Ok((kernel, Watched { config: live.config, listeners }))
     }
+}
+
+/// Whether the node starts without a service: one that it does not require, and whose files cannot be used. What is
+/// wrong with the configuration is a refusal all the same.
+fn is_bearable(failure: &Failure, config: &Config, service: &dyn Service) -> bool {
+    failure.code == Code::DataDirUnusable && !config.requires(service.spec())
+}
+
+/// A service that could not be made: it is shown as failed, with the cause, and its requests are refused.
+fn without(builder: &mut Builder, service: &dyn Service, failure: Failure, authority: &Authority) -> Installed {
+    let spec = service.spec();
+    tracing::error!("{failure}; the node runs without its service {}", spec.name);
+    let (code, detail) = (failure.code.exit().number(), format!("{failure}; restart the node once that is put right"));
+    builder.service(spec).task(spec.tasks[0], 1, move |_context| {
+        std::future::ready(Err(TaskError::Fatal { code, detail: detail.clone() }))
+    });
+    let (surfaces, authority) = (service.surfaces(), authority.clone());
+    let routes: Routes = Box::new(move |plane| ron_api::out_of_service(plane, surfaces, &authority));
+    routes.into()
 }
 
 /// Identity of the node: read, or made at the first run; in memory alone in amnesia mode.

@@ -86,7 +86,7 @@ pub trait Service: Sync {
         None
     }
 
-    /// Surfaces of the service on the public HTTP plane, which is ready only while the service is.
+    /// Surfaces of the service on the public HTTP plane, which refuses their requests while the service is out.
     fn surfaces(&self) -> &'static [&'static Surface] {
         &[]
     }
@@ -107,7 +107,8 @@ pub trait Service: Sync {
         Box::pin(std::future::ready(Ok(true)))
     }
 
-    /// Adds it to a node; gives what it serves on the planes.
+    /// Adds it to a node; gives what it serves on the planes. What can fail comes first: a node that does not require
+    /// the service shows it as failed in its place, so nothing of it may be there already.
     fn install(&self, node: &mut Parts<'_>) -> Result<Installed, Failure>;
 }
 

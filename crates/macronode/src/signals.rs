@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
 
-use ron_kernel::{KernelHandle, clock};
+use ron_kernel::{KernelHandle, Snapshot, clock};
 use ron_types::limits::DRAIN_OVERRUN_MAX;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -18,20 +18,20 @@ const LAST_LINE_WAIT: Duration = Duration::from_millis(500);
 
 /// Obeys signals from here on: the first one drains, the second one ends the process at once. A drain that was asked
 /// for in whatever way ends the process at its deadline, even if the runtime of the node does not turn any more.
-pub fn obey(kernel: KernelHandle, drain_deadline: Duration) -> io::Result<()> {
+pub fn obey(kernel: KernelHandle, drain_deadline: Snapshot<Duration>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Caught before anything else is done, so that no signal meets a node that would die of it.
     let (terminate, interrupt) = {
         let _entered = runtime.enter();
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
     };
-    let watching = move || runtime.block_on(watch(&kernel, drain_deadline, terminate, interrupt));
+    let watching = move || runtime.block_on(watch(&kernel, &drain_deadline, terminate, interrupt));
     std::thread::Builder::new().name("signals".to_owned()).spawn(watching).map(drop)
 }
 
 async fn watch(
     kernel: &KernelHandle,
-    drain_deadline: Duration,
+    drain_deadline: &Snapshot<Duration>,
     mut terminate: Signal,
     mut interrupt: Signal,
 ) -> Infallible {
@@ -47,7 +47,7 @@ async fn watch(
                 }
                 last_look = clock::now();
                 let still = kernel.stands_still();
-                if is_overdue(draining_for, drain_deadline, still.is_some()) {
+                if is_overdue(draining_for, drain_deadline.get().value, still.is_some()) {
                     let took_ms = draining_for.as_millis();
                     end(&format!("{} the drain took {took_ms} ms{}", Code::DrainAborted, why(still)));
                 }

@@ -126,10 +126,9 @@ pub fn uses_pool(chosen: &[String], is_dev: bool) -> bool {
     is_dev || chosen.iter().any(|name| name == OAP.name)
 }
 
-/// Units that the HTTP plane needs: the services it serves, and the pool only while the development routes use it.
-pub fn served_by_http(is_dev: bool) -> impl Iterator<Item = &'static str> {
-    let served = services::all().filter(|service| !service.surfaces().is_empty()).map(|service| service.spec().name);
-    served.chain(is_dev.then_some(WORKERS.name))
+/// The services that the HTTP plane passes requests on to. It is ready without them: each is refused by itself.
+pub fn served_by_http() -> impl Iterator<Item = &'static str> {
+    services::all().filter(|service| !service.surfaces().is_empty()).map(|service| service.spec().name)
 }
 
 /// Jobs of every plane on their way to a worker.
@@ -143,6 +142,7 @@ pub static WORK: QueueSpec = QueueSpec {
     from: "transport_ingress, overlay_http",
     to: "worker",
     overflow: Overflow::RejectNew,
+    holds_up_writers: true,
     answer: "Busy: HTTP 429 with Retry-After, a busy frame on OAP",
     on_restart: Fate::Kept,
     on_drain: Fate::Drained,
@@ -158,6 +158,7 @@ pub static TELEMETRY: QueueSpec = QueueSpec {
     from: "worker",
     to: "health_reporter",
     overflow: Overflow::DropOldest,
+    holds_up_writers: false,
     answer: "best effort: the oldest measurement makes room",
     on_restart: Fate::Kept,
     on_drain: Fate::Discarded,
@@ -173,6 +174,7 @@ pub static RELOADS: QueueSpec = QueueSpec {
     from: "admin plane, file watch",
     to: "config_watcher",
     overflow: Overflow::Coalesce,
+    holds_up_writers: false,
     answer: "those who ask while one waits share its outcome",
     on_restart: Fate::Kept,
     on_drain: Fate::Discarded,

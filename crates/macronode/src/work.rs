@@ -1,7 +1,7 @@
 //! The work of every plane: the job, the port the HTTP plane calls, and the worker that does it.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,8 +28,16 @@ enum Order {
     Dev(WorkItem, oneshot::Sender<Result<Bytes, Error>>),
     /// Requests of the framed plane, and the bytes they hold on to. What they wait for once they are begun (a message,
     /// a commit to the disk) is the connection's part: a worker that waited would be missed by others.
-    Frames(Beginning, usize, oneshot::Sender<Vec<Answer>>),
+    Frames(Unbegun, usize, oneshot::Sender<Vec<Answer>>),
 }
+
+/// Requests that are not begun yet. Whoever takes them out decides: the worker begins them, or who asked has given up,
+/// and then nobody begins them any more.
+#[derive(Clone)]
+struct Unbegun(Arc<Mutex<Option<Beginning>>>);
+
+/// Takes the requests back when who asked answers for them, or has gone.
+struct Asking(Unbegun);
 
 /// One piece of work. The reply travels inside it; dropping it without a reply tells the asker that it was lost.
 pub struct Job {
@@ -43,7 +51,7 @@ impl Payload for Job {
         match &self.order {
             Order::Dev(WorkItem::Echo(bytes), _) => bytes.len(),
             Order::Dev(WorkItem::Sleep(_) | WorkItem::Burn(_), _) => 0,
-            Order::Frames(_, bytes, _) => *bytes,
+            Order::Frames(_, bytes, ..) => *bytes,
         }
     }
 }
@@ -69,10 +77,17 @@ impl WorkPort {
 
     /// Has a worker begin requests of the framed plane, or says Busy at once.
     pub async fn begin(&self, beginning: Beginning, bytes: usize) -> Result<Vec<Answer>, Error> {
-        let (reply, begun) = oneshot::channel();
-        let deadline = Deadline::after(self.0.config.get().value.http.request_deadline.duration());
-        self.0.jobs.offer(Job::new(Order::Frames(beginning, bytes, reply), deadline))?;
-        deadline.run("work", begun).await?.map_err(|_| lost())
+        let (reply, mut begun) = oneshot::channel();
+        let time = self.0.config.get().value.http.request_deadline.duration();
+        let deadline = Deadline::after(time);
+        let asking = Asking(Unbegun(Arc::new(Mutex::new(Some(beginning)))));
+        self.0.jobs.offer(Job::new(Order::Frames(asking.0.clone(), bytes, reply), deadline))?;
+        let answered = match deadline.run("work", &mut begun).await {
+            // A worker has begun them in this moment. That needs no waiting, so that their answers are nearly here.
+            Err(_) if asking.0.take().is_none() => Deadline::after(time).run("work", begun).await?,
+            answered => answered?,
+        };
+        answered.map_err(|_| lost())
     }
 
     /// Queues the job, or says Busy at once; the asker is itself ended by the deadline and needs no second timer.
@@ -95,6 +110,18 @@ impl WorkPort {
             }
         };
         DEV_WORK.retry(limits, deadline, &self.0.metrics, attempt).await?
+    }
+}
+
+impl Unbegun {
+    fn take(&self) -> Option<Beginning> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        drop(self.0.take());
     }
 }
 
@@ -153,8 +180,10 @@ pub async fn worker(
 async fn perform(job: Job, telemetry: &QueueSender<Measurement>) {
     let started = clock::now();
     let kind = match job.order {
-        Order::Frames(beginning, _, reply) => {
-            let _ = reply.send(beginning());
+        Order::Frames(unbegun, _, reply) => {
+            if let Some(beginning) = unbegun.take() {
+                let _ = reply.send(beginning());
+            }
             "frames"
         }
         Order::Dev(WorkItem::Echo(bytes), reply) => {
@@ -225,6 +254,42 @@ mod tests {
             tokio::task::yield_now().await;
         }
         fed
+    }
+
+    /// A way to workers, and their end of the queue, on which nobody works.
+    fn idle_workers() -> (WorkPort, QueueReceiver<Job>, QueueSender<Measurement>) {
+        let metrics = Metrics::new();
+        let mut builder = Builder::new(KernelOptions::default(), Arc::clone(&metrics));
+        let (jobs, receiver) = builder.queue::<Job>(&specs::WORK);
+        let (telemetry, _measurements) = builder.queue(&specs::TELEMETRY);
+        (WorkPort::new(jobs, Snapshot::new(Config::default()), metrics), receiver, telemetry)
+    }
+
+    fn requests(is_begun: &Arc<Mutex<bool>>) -> Beginning {
+        let is_begun = Arc::clone(is_begun);
+        Box::new(move || {
+            *is_begun.lock().expect("whole") = true;
+            Vec::new()
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_given_up_in_the_queue_are_not_begun() {
+        let (port, mut jobs, telemetry) = idle_workers();
+        let is_begun = Arc::new(Mutex::new(false));
+        let late = port.begin(requests(&is_begun), 1).await.err().map(|error| error.kind);
+        assert_eq!(late, Some(Kind::Timeout), "nobody has begun them by the deadline");
+        {
+            let mut gone = pin!(port.begin(requests(&is_begun), 1));
+            assert!(futures_util::poll!(&mut gone).is_pending());
+        }
+        for _ in ["late", "gone"] {
+            perform(jobs.try_recv().expect("it still waits"), &telemetry).await;
+        }
+        assert!(!*is_begun.lock().expect("whole"), "they were answered, or nobody is left to be answered");
+        let wanted = port.begin(requests(&is_begun), 1);
+        let begun = async { perform(jobs.recv().await.expect("a job"), &telemetry).await };
+        assert!(tokio::join!(wanted, begun).0.is_ok() && *is_begun.lock().expect("whole"));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -52,7 +52,7 @@ pub fn key_refusal() -> String {
     format!("must be 1 to {} printable ASCII characters without spaces", limits::KEY_BYTES_MAX)
 }
 
-/// Holds the payload bytes asked for in one answer to their bounds, for a surface whose callers give them. The engine
+/// Holds the bytes asked for in one answer to their bounds, for a surface whose callers give them. The engine
 /// cuts the number to what an answer may have instead, because callers of SQS give none.
 pub fn check_max_bytes(max_bytes: u64) -> Result<(), Error> {
     check_range("max_bytes", max_bytes, 1..=limits::RECV_BYTES_MAX as u64)
@@ -68,6 +68,26 @@ pub fn check_nack_delay(delay_ms: Option<u64>) -> Result<(), Error> {
 /// as the sender's own name. From outside it can neither be set nor taken away.
 pub fn is_reserved_attribute(name: &str) -> bool {
     name.starts_with('$')
+}
+
+/// The attribute in which a surface notes who sent a message: the node's word, of which the sender chooses nothing.
+pub const SENDER_NOTE: &str = "$sender";
+
+/// Bytes that a message counts with its sender and its receivers, in limits and in usage: its payload, and the names
+/// and values of its attributes. Only the node's own word for the sender is free.
+pub(crate) fn counted_bytes(payload: &[u8], attrs: &[(String, String)]) -> usize {
+    let counted = attrs.iter().filter(|(name, _)| name != SENDER_NOTE);
+    payload.len() + counted.map(|(name, value)| name.len() + value.len()).sum::<usize>()
+}
+
+/// Bytes of a text in JSON: a control character takes six.
+pub fn json_bytes(text: &str) -> usize {
+    let bytes_of = |byte: u8| match byte {
+        0..0x20 => 6,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    text.bytes().map(bytes_of).sum()
 }
 
 /// What is left of the bounds of a message's attributes, as they are taken one after the other. A reader that stops
@@ -136,6 +156,18 @@ pub(crate) fn check_payload(size: usize, size_max: u64) -> Result<(), Error> {
     match size as u64 > size_max {
         true => Err(Error::new(Kind::FrameTooLarge, format!("payload: {size} bytes are over {size_max}"))),
         false => Ok(()),
+    }
+}
+
+/// Holds a message to the largest that its sender's capability allows, attributes included: they take room as the
+/// payload does, and a limit of the payload alone could be passed by them.
+pub(crate) fn check_message(size: usize, size_max: Option<u64>) -> Result<(), Error> {
+    match size_max.filter(|size_max| size as u64 > *size_max) {
+        Some(size_max) => {
+            let detail = format!("payload: {size} bytes, attributes included, are over the {size_max} of the token");
+            Err(Error::new(Kind::FrameTooLarge, detail))
+        }
+        None => Ok(()),
     }
 }
 

@@ -31,7 +31,7 @@ pub static CAPABILITIES: Capabilities = Capabilities {
     ],
     limits: &[
         LimitSpec { name: SENDS_PER_SECOND, does: "messages sent in a second" },
-        LimitSpec { name: PAYLOAD_BYTES_MAX, does: "bytes of the largest payload sent" },
+        LimitSpec { name: PAYLOAD_BYTES_MAX, does: "bytes of the largest message sent: payload and attributes" },
     ],
 }
 .validated();

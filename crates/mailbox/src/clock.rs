@@ -1,10 +1,16 @@
 //! The steady clock: wall time at the start of the run, carried on by the monotonic clock.
 //!
 //! Leases, delays and retention are reckoned on it, so a wall clock that is set back or forward while the node runs
-//! moves no deadline. Across a restart it starts anew from the wall clock, but never before the newest record; where it
-//! starts far behind that record, nobody knows whether the node was away or the wall clock is wrong, and a [`Hold`]
+//! moves no deadline. Across a restart it starts anew from the wall clock, but never before the newest record of the
+//! last hour: a record that is later than that was written by a clock that was ahead, and what a start finds is what it
+//! dates by, unless it is earlier than any mailbox: a machine without a battery begins in 1970. Where the wall clock is
+//! far ahead of the newest record, nobody knows whether the node was away or the wall clock is wrong, and a [`Hold`]
 //! keeps what would be too old by the wall clock alone.
+//!
+//! A wall clock that is set back by hours while the node runs was ahead before: the steady clock is set by it, and what
+//! waits for a time waits as much longer as before.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ron_kernel::clock::{self, BootTime};
@@ -13,9 +19,11 @@ use tokio::time::Instant;
 
 use crate::types::Millis;
 
-/// Maximum time between the newest record and a start that is believed without being asked: longer than any restart or
-/// reboot takes, shorter than any retention that anybody would miss.
+/// Maximum time between the newest record and a start that is believed without being asked, in either direction: longer
+/// than any restart or reboot takes, shorter than any retention that anybody would miss.
 pub(crate) const JUMP_MAX: Duration = Duration::from_secs(3600);
+/// No mailbox ran before this time, in milliseconds since 1970: the first of January 2023.
+const EARLIEST_MS: Millis = 1_672_531_200_000;
 /// Time after which a jump is believed if nobody objects, counted only while the node runs.
 pub(crate) const HOLD: Duration = Duration::from_secs(24 * 3600);
 
@@ -59,6 +67,15 @@ impl Hold {
         }
     }
 
+    /// The hold once the clock was set back by so much, and shows this time: a jump ahead that was taken back is none.
+    pub(crate) fn set_back(self, now: Millis, back_ms: u64) -> Hold {
+        let jump_ms = self.jump_ms.saturating_sub(back_ms);
+        match u128::from(jump_ms) > JUMP_MAX.as_millis() {
+            true => Hold { jump_ms, until_ms: now + HOLD.as_millis() as u64, ..self },
+            false => Hold::NONE,
+        }
+    }
+
     /// Whether something is held at this time.
     pub fn is_on(&self, now: Millis) -> bool {
         self.jump_ms > 0 && now < self.until_ms
@@ -89,27 +106,77 @@ impl BootMark {
     }
 }
 
-/// Tells the time of this run. Copies tell the same time.
-#[derive(Clone, Copy, Debug)]
+/// Tells the time of this run.
+#[derive(Debug)]
 pub struct Steady {
-    anchor_ms: Millis,
+    /// Time at the start of the run: another one once the clock was set.
+    anchor_ms: AtomicU64,
+    /// The same as it was at first.
+    first_anchor_ms: Millis,
     since: Instant,
+}
+
+/// What the steady clock shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockReading {
+    /// Time now.
+    pub now_ms: Millis,
+    /// Time at the start of the run, by the clock as it is set now.
+    pub anchor_ms: Millis,
 }
 
 impl Steady {
     /// Starts at what the wall clock says, or at the newest recorded time if the wall clock is behind it.
     pub fn start(wall_ms: Millis, newest_record_ms: Millis) -> Self {
-        Steady { anchor_ms: wall_ms.max(newest_record_ms), since: clock::now() }
+        let first_anchor_ms = wall_ms.max(newest_record_ms);
+        Steady { anchor_ms: AtomicU64::new(first_anchor_ms), first_anchor_ms, since: clock::now() }
+    }
+
+    /// Whether a wall clock that shows this has lost its time.
+    pub(crate) fn is_lost(wall_ms: Millis) -> bool {
+        wall_ms < EARLIEST_MS
+    }
+
+    /// Latest time of a record that is believed at a start at this wall time. A wall clock that has lost its time says
+    /// nothing against the records: what is sent by it would be taken for years old once that clock is right again.
+    pub(crate) fn believed_max(wall_ms: Millis) -> Millis {
+        match Steady::is_lost(wall_ms) {
+            true => Millis::MAX,
+            false => wall_ms.saturating_add(JUMP_MAX.as_millis() as u64),
+        }
     }
 
     /// Now.
     pub fn now(&self) -> Millis {
-        self.anchor_ms + clock::now().saturating_duration_since(self.since).as_millis() as u64
+        self.read().now_ms
+    }
+
+    /// Now, and how the clock is set.
+    pub(crate) fn read(&self) -> ClockReading {
+        let anchor_ms = self.anchor_ms.load(Ordering::Acquire);
+        ClockReading { now_ms: anchor_ms + self.passed_ms(), anchor_ms }
     }
 
     /// The instant of a time to come, for timers.
     pub fn instant(&self, at: Millis) -> Instant {
-        self.since + std::time::Duration::from_millis(at.saturating_sub(self.anchor_ms))
+        let anchor_ms = self.anchor_ms.load(Ordering::Acquire);
+        self.since + Duration::from_millis(at.saturating_sub(anchor_ms))
+    }
+
+    /// Time now, had the clock never been set in this run: it has been as late as that, and is never set later.
+    pub(crate) fn unset_now(&self) -> Millis {
+        self.first_anchor_ms + self.passed_ms()
+    }
+
+    /// Sets the clock to this time, but not before the run's own length nor after what it would be had it never been
+    /// set. Whoever counts on times it told before must follow: see [`crate::engine::Engine::set_clock`].
+    pub(crate) fn set(&self, now_ms: Millis) {
+        let anchor_ms = now_ms.saturating_sub(self.passed_ms()).min(self.first_anchor_ms);
+        self.anchor_ms.store(anchor_ms, Ordering::Release);
+    }
+
+    fn passed_ms(&self) -> u64 {
+        clock::now().saturating_duration_since(self.since).as_millis() as u64
     }
 }
 
@@ -148,6 +215,31 @@ mod tests {
             assert_eq!(jump(start(newest + 30 * HOUR_MS, unknown)), 30, "{unknown:?}: nobody knows");
         }
         assert_eq!(start(newest, after(7, 30)), Hold::NONE, "a wall clock that was set back");
+    }
+
+    #[test]
+    fn a_jump_that_is_taken_back_holds_nothing_any_more() {
+        let now = 1_000 * HOUR_MS;
+        let hold = Hold { before_ms: 10, jump_ms: 72 * HOUR_MS, until_ms: now + 7 };
+        assert_eq!(hold.set_back(now, 72 * HOUR_MS), Hold::NONE);
+        assert_eq!(hold.set_back(now, 71 * HOUR_MS), Hold::NONE, "an hour is believed without being asked");
+        let rest = Hold { jump_ms: 5 * HOUR_MS, until_ms: now + DAY_MS, ..hold };
+        assert_eq!(hold.set_back(now, 67 * HOUR_MS), rest);
+        assert_eq!(Hold::NONE.set_back(now, HOUR_MS), Hold::NONE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_goes_on_from_there_and_never_ahead_of_its_run() {
+        let clock = Steady::start(100 * HOUR_MS, 0);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let due = clock.instant(clock.now() + 5_000);
+        clock.set(40 * HOUR_MS);
+        assert_eq!(clock.now(), 40 * HOUR_MS);
+        assert_eq!(clock.instant(clock.now() + 5_000), due, "as far ahead as before");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!((clock.now(), clock.unset_now()), (40 * HOUR_MS + 1_000, 100 * HOUR_MS + 61_000));
+        clock.set(200 * HOUR_MS);
+        assert_eq!(clock.now(), clock.unset_now());
     }
 
     #[test]

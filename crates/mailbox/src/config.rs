@@ -64,6 +64,10 @@ pub struct Options {
     /// beyond it. 0 takes a quarter of the machine's memory, or of its control group's.
     #[schemars(extend("x-setting" = live(size(0, 1024 * 1024 * GIB))))]
     pub memory_bytes_max: Size,
+    /// Part of `memory_bytes_max` that idempotency keys may take, of which one sender or topic has half; sends with new
+    /// keys are refused beyond it, and keys are forgotten when their replay windows end. 0 takes half.
+    #[schemars(extend("x-setting" = live(size(0, 1024 * 1024 * GIB))))]
+    pub key_bytes_max: Size,
 }
 
 impl Default for Options {
@@ -85,6 +89,7 @@ impl Default for Options {
             tenant_sends_per_second: 0,
             upkeep_bytes_per_second: Size(limits::UPKEEP_BYTES_PER_SECOND),
             memory_bytes_max: Size(0),
+            key_bytes_max: Size(0),
         }
     }
 }
@@ -104,6 +109,10 @@ impl Options {
 
     /// What a reload may change, on a machine with so many cores and, if that is known, so much memory.
     pub fn live(&self, cpus: usize, machine_bytes: Option<u64>) -> LiveOptions {
+        let memory_bytes_max = match self.memory_bytes_max.bytes() {
+            0 => machine_bytes.map_or(limits::MEMORY_BYTES_MAX as u64, |bytes| bytes / 4),
+            bytes => bytes as u64,
+        };
         LiveOptions {
             ready_shards: match self.ready_shards {
                 0 => cpus.clamp(1, limits::SHARDS_MAX),
@@ -123,8 +132,9 @@ impl Options {
             },
             tenant_sends_per_second: self.tenant_sends_per_second,
             upkeep_bytes_per_second: self.upkeep_bytes_per_second.bytes() as u64,
-            memory_bytes_max: match self.memory_bytes_max.bytes() {
-                0 => machine_bytes.map_or(limits::MEMORY_BYTES_MAX as u64, |bytes| bytes / 4),
+            memory_bytes_max,
+            key_bytes_max: match self.key_bytes_max.bytes() {
+                0 => memory_bytes_max / 2,
                 bytes => bytes as u64,
             },
         }

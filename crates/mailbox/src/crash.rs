@@ -10,6 +10,7 @@ mod reference;
 mod check;
 mod clock;
 mod damage;
+mod deliveries;
 mod files;
 mod live;
 mod memory;
@@ -149,6 +150,11 @@ fn rolling_over_segments() {
 #[test]
 fn topics_made_changed_and_removed() {
     crash_everywhere("topics", &workloads::topics);
+}
+
+#[test]
+fn ends_of_topics_and_purges() {
+    crash_everywhere("ends", &workloads::ends);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What every part of the mailbox shares: the log, the topics, the shards and the way to them.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ron_auth::Subject;
@@ -7,21 +8,26 @@ use ron_cells::Sequence;
 use ron_kernel::gate::Gate;
 use ron_kernel::queue::QueueSender;
 use ron_kernel::rate::TenantRates;
+use ron_kernel::share::{Bound, SubjectShares};
 use ron_kernel::{Deadline, KernelHandle, Snapshot, clock};
 use ron_log::{Appender, Class, Log, LogError, Lsn, Position, Recovery, Shortage};
 use ron_types::limits::TENANTS_MAX;
-use ron_types::limits::mailbox::SHARDS_MAX;
+use ron_types::limits::mailbox::{RECEIVERS_MAX, SHARDS_MAX};
 use ron_types::{Error, Kind};
 use tokio::sync::{Notify, watch};
 
 use crate::capabilities::SENDS_PER_SECOND;
 use crate::clock::{Hold, Steady};
 use crate::events::{Event, Events};
+use crate::holders::{self, LeaseHolders};
 use crate::job::{Job, Wake};
+use crate::key_shares::KeyShares;
 use crate::metrics::Counts;
 use crate::moves::{MoveState, MoveTask, MoveView, Moves, OrderedMove};
 use crate::options::{LiveOptions, MailboxOptions};
+use crate::origins::Origins;
 use crate::receipt::Secret;
+use crate::receiving::{ReceiveTerms, ReturnedLeases};
 use crate::record::Record;
 use crate::scrub::Scrubber;
 use crate::shard::{Handover, Shard};
@@ -32,6 +38,9 @@ use crate::types::{Millis, PartKey, TopicId, TopicName, TopicSettings};
 /// Bytes of a remembered key in the log, about: two hashes, two times, its message, and what every record has.
 pub(crate) const REMEMBER_BYTES: u64 = 96;
 
+/// Receives that wait for a message.
+const RECEIVERS: Bound = Bound { what: "waiting receives", help: "end some of them or wait for a shorter time" };
+
 /// Shared by the handle and every task of the mailbox.
 pub(crate) struct Engine {
     pub options: MailboxOptions,
@@ -41,10 +50,18 @@ pub(crate) struct Engine {
     pub shards: Vec<ShardHandle>,
     pub routing: Snapshot<Routing>,
     pub numbers: Sequence,
+    /// Where messages were sent to, for those who know only their ids.
+    pub origins: Origins,
     pub kernel: KernelHandle,
     pub counts: Counts,
     /// How fast each sender that has a limit may send.
     send_rates: TenantRates,
+    /// Who has leases.
+    pub holders: LeaseHolders,
+    /// Receives that wait for a message, each once, however many partitions it waits for.
+    pub receivers: Arc<SubjectShares>,
+    /// Keys that each sender's messages have left behind.
+    pub key_shares: KeyShares,
     pub events: Events,
     /// Permits of callers that use a core here.
     pub ops: Gate,
@@ -77,7 +94,18 @@ impl Opened {
 pub(crate) struct ShardHandle {
     pub jobs: QueueSender<Job>,
     pub wakes: QueueSender<Wake>,
+    /// Leases it gave to receivers that had gone.
+    pub returned: Arc<ReturnedLeases>,
     pub shared: SharedShard,
+}
+
+impl ShardHandle {
+    pub fn new(jobs: QueueSender<Job>, wakes: QueueSender<Wake>) -> ShardHandle {
+        let waker = wakes.clone();
+        // A full queue already holds a wake-up.
+        let returned = ReturnedLeases::new(move || drop(waker.offer(Wake)));
+        ShardHandle { jobs, wakes, returned, shared: SharedShard::default() }
+    }
 }
 
 /// A shard's state, kept outside of its worker, because callers run turns of their own. A panic in the middle of a
@@ -89,6 +117,8 @@ pub(crate) struct SharedShard {
     pub reply_waits: Notify,
     /// Messages moved here by other shards, with the number of the record that says so.
     pub handovers: Mutex<Vec<(Lsn, Handover)>>,
+    /// Topics with other settings, or none any more, of which the shard may have partitions.
+    pub changed_topics: Mutex<Vec<TopicId>>,
     /// What was last published about it.
     pub numbers: Mutex<ShardNumbers>,
 }
@@ -110,6 +140,8 @@ pub struct ShardNumbers {
     pub breakers_open: u64,
     /// Bytes of memory that messages, groups and keys take.
     pub memory_bytes: u64,
+    /// Bytes of these that idempotency keys take.
+    pub key_bytes: u64,
 }
 
 /// Which shard owns a partition.
@@ -151,9 +183,13 @@ impl Engine {
             shards,
             routing: Snapshot::new(Routing { shards: ready_shards, moving: false }),
             numbers: Sequence::new(1),
+            origins: Origins::default(),
             kernel,
             counts: Counts::default(),
             send_rates: TenantRates::new("messages", TENANTS_MAX),
+            holders: LeaseHolders::default(),
+            receivers: SubjectShares::new(RECEIVERS, RECEIVERS_MAX),
+            key_shares: KeyShares::default(),
             events,
             ops,
             move_orders,
@@ -188,19 +224,22 @@ impl Engine {
 
     /// The shard that owns a partition now.
     pub fn route(&self, part: PartKey) -> Result<usize, Error> {
+        self.routing().map(|routing| routing.shard_of(part))
+    }
+
+    /// The shards that own partitions now; a refusal while partitions move.
+    pub fn routing(&self) -> Result<Routing, Error> {
         let routing = self.routing.get().value;
         if routing.moving {
             return Err(Error::busy("the mailbox, whose partitions are being moved,"));
         }
-        Ok(routing.shard_of(part))
+        Ok(routing)
     }
 
-    /// Gives messages that were moved to other partitions to the shards that own those.
-    pub fn hand_over(&self, lsn: Lsn, handovers: Vec<Handover>) {
-        for handover in handovers {
-            self.tell_of_death(&handover);
-            self.pass_on(lsn, handover);
-        }
+    /// Gives a message that was moved to another partition to the shard that owns it.
+    pub fn hand_over(&self, lsn: Lsn, handover: Handover) {
+        self.tell_of_death(&handover);
+        self.pass_on(lsn, handover);
     }
 
     /// Puts a moved message where the owner of its partition takes it in on its next turn.
@@ -252,23 +291,27 @@ impl Engine {
         }
     }
 
-    /// Makes a topic; false if it exists with just these settings. Also the number of the record that makes it safe.
+    /// Makes a topic, of the share of a subject if one is named; false if it exists with just these settings. Also the
+    /// number of the record that makes it safe.
     pub fn make_topic(
         &self,
         name: &TopicName,
         settings: TopicSettings,
-        now: Millis,
+        by: Option<&Arc<str>>,
     ) -> Result<(Lsn, Arc<Topic>, bool), Error> {
         // The log is held from the look to the change, here and below: two who make the same topic make one, and the
         // log tells of changes in the order in which they were made. It is in the log before it is in the table, so
         // that no message's record comes before its topic's.
-        let mut appender = self.opened()?.log.appender();
-        let Some(planned) = self.topics.plan_new(name, settings)? else {
+        let opened = self.opened()?;
+        let mut appender = opened.log.appender();
+        let Some(planned) = self.topics.plan_new(name, settings, by)? else {
             return Ok((appender.lsn(), self.topics.expect(name)?, false));
         };
+        let now = opened.clock.now();
         let stored = planned.stored(now, now);
         self.append_topic(&mut appender, Class::Data, planned.id, &planned.name, &stored)?;
         let topic = self.topics.put(planned.id, planned.name, stored);
+        self.events.publish(Event::TopicMade { topic: topic.name.clone() });
         Ok((appender.lsn(), topic, true))
     }
 
@@ -294,7 +337,29 @@ impl Engine {
         let stored = planned.stored(topic.created_ms, opened.clock.now());
         self.append_topic(&mut appender, class, planned.id, &planned.name, &stored)?;
         let topic = self.topics.put(planned.id, planned.name, stored);
+        self.tell_owners(&topic);
         Ok((appender.lsn(), topic))
+    }
+
+    /// Leaves word of a change of a topic with the shards that own its partitions: they follow it on their next turn,
+    /// whoever asked for it. To be done while the log is held, so that no turn comes between the record and the word.
+    fn tell_owners(&self, topic: &Topic) {
+        for index in self.owners_of(topic) {
+            let handle = &self.shards[index];
+            let mut changed = lock(&handle.shared.changed_topics);
+            changed.push(topic.id);
+            // Of the others it has been told; a full queue already holds a wake-up.
+            if changed.len() == 1 {
+                let _ = handle.wakes.offer(Wake);
+            }
+        }
+    }
+
+    /// The shards that own partitions of a topic or of its own dead letters.
+    pub fn owners_of(&self, topic: &Topic) -> BTreeSet<usize> {
+        let routing = self.routing.get().value;
+        let letters = topic.dead_letters().into_iter().flat_map(|letters| letters.parts());
+        topic.parts().chain(letters).map(|part| routing.shard_of(part)).collect()
     }
 
     /// Begins or changes a move out of a topic; also the number of the record that says so.
@@ -317,18 +382,53 @@ impl Engine {
         Ok((appender.lsn(), MoveView { from: topic.name.clone(), task }))
     }
 
-    /// Takes a topic out of the table; also the number of the record that says so.
-    pub fn remove_topic(&self, name: &TopicName) -> Result<(Lsn, Arc<Topic>), Error> {
-        let mut appender = self.opened()?.log.appender();
+    /// Takes a topic out of the table, and with it all that it holds; also the number of the record that says so.
+    ///
+    /// Topics that send their dead there are let go of by `detach`, or it is a conflict that there are some.
+    pub fn remove_topic(
+        &self,
+        name: &TopicName,
+        detach: Option<&(dyn Fn(&mut TopicSettings) + Sync)>,
+    ) -> Result<(Lsn, Arc<Topic>), Error> {
+        let opened = self.opened()?;
+        let mut appender = opened.log.appender();
         let topic = self.topics.expect(name)?;
-        if let Some(user) = self.topics.dependents_of(topic.id).first() {
+        let users = self.topics.dependents_of(topic.id);
+        if let (None, Some(user)) = (detach, users.first()) {
             let detail = format!("topic {user} sends its dead letters here; name another for it first");
             return Err(Error::new(Kind::Conflict, detail));
         }
         let gone = Record::TopicGone { id: topic.id };
         append(&mut appender, gone.class(), &gone)?;
         self.topics.remove(topic.id);
+        self.tell_owners(&topic);
+        self.events.publish(Event::TopicGone { topic: topic.name.clone() });
+        // Behind the end of the topic, so that nobody is detached from one that stays.
+        if let Some(detach) = detach {
+            let now = opened.clock.now();
+            users.iter().for_each(|user| self.detach_source(&mut appender, user, detach, now));
+        }
         Ok((appender.lsn(), topic))
+    }
+
+    /// Lets go of a topic that sends its dead to one that has just gone.
+    fn detach_source(
+        &self,
+        appender: &mut Appender<'_>,
+        name: &TopicName,
+        detach: &dyn Fn(&mut TopicSettings),
+        now: Millis,
+    ) {
+        let Some(source) = self.topics.get(name) else { return };
+        let written = self.topics.plan_edit(name, detach).and_then(|(planned, created_ms)| {
+            let stored = planned.stored(created_ms, now);
+            self.append_topic(appender, Class::Settle, planned.id, &planned.name, &stored)?;
+            Ok(stored)
+        });
+        // One that cannot be changed keeps the name of a topic that is gone, which does nothing either. Its shards must
+        // hear of that all the same: they would let messages die towards the number of that topic, and lose them.
+        let stored = written.unwrap_or_else(|_| StoredTopic::from(&*source));
+        self.tell_owners(&self.topics.put(source.id, source.name.clone(), stored));
     }
 
     /// Writes a topic's record again if the segment that is about to go holds the newest one.
@@ -389,6 +489,8 @@ impl Engine {
             let held = Record::Held { now_ms, hold };
             append(&mut appender, held.class(), &held)?;
         }
+        let numbers = Record::TopicNumbers { taken: self.topics.numbers_taken() };
+        append(&mut appender, numbers.class(), &numbers)?;
         let mark = Record::Mark { now_ms, shards, seq: self.numbers.next(), boot: clock::boot_time() };
         append(&mut appender, mark.class(), &mark).map(drop)
     }
@@ -435,6 +537,22 @@ impl Engine {
              to make room"
         );
         Err(Error::new(Kind::Busy, detail))
+    }
+
+    /// Leases that a receiver may be given now; Busy with what helps if there are none for it.
+    pub fn lease_room(&self, terms: &ReceiveTerms) -> Result<usize, Error> {
+        holders::room(terms.holder.as_deref(), self.leased(), self.live.get().value.global_inflight as u64)
+    }
+
+    /// Leases the node may give, if it has given all of them.
+    pub fn leases_spent(&self) -> Option<u64> {
+        let max = self.live.get().value.global_inflight as u64;
+        (self.leased() >= max).then_some(max)
+    }
+
+    /// Share of the memory for messages that is used, above 1 where it is passed.
+    pub fn memory_share(&self) -> f32 {
+        self.memory_bytes() as f32 / self.live.get().value.memory_bytes_max.max(1) as f32
     }
 
     /// Leases of the whole node.

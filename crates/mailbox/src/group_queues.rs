@@ -3,17 +3,22 @@
 //! Where groups are in strict order, a message that is out holds up those after it in its line, and a line whose
 //! messages come back goes behind the lines that wait.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::index::{Entry, Index};
+use crate::stepped::SteppedMap;
 use crate::types::{Millis, Seq};
 
 mod line;
 mod memory;
 mod queue;
+mod table;
 
-use line::{Line, LinePast, LinePlace};
+#[cfg(test)]
+use line::Line;
+use line::{LinePast, LinePlace};
+use table::LineTable;
 
 /// A group may be noisy from this many leases on.
 const NOISY_LEASED_MIN: u64 = 30;
@@ -33,9 +38,8 @@ pub(crate) const UNGROUPED: u32 = 0;
 /// All lines of one partition.
 #[derive(Debug)]
 pub(crate) struct GroupQueues {
-    lines: Vec<Line>,
-    free: Vec<u32>,
-    names: HashMap<Arc<str>, u32>,
+    lines: LineTable,
+    names: SteppedMap<Arc<str>, u32>,
     /// Bytes of the names.
     name_bytes: u64,
     /// Lines with a past.
@@ -60,9 +64,8 @@ impl GroupQueues {
     /// No groups yet.
     pub fn new(fifo: bool) -> Self {
         GroupQueues {
-            lines: vec![Line::default()],
-            free: Vec::new(),
-            names: HashMap::new(),
+            lines: LineTable::new(),
+            names: SteppedMap::default(),
             name_bytes: 0,
             pasts: 0,
             occupied: 0,
@@ -84,13 +87,13 @@ impl GroupQueues {
         if std::mem::replace(&mut self.fifo, fifo) == fifo {
             return;
         }
-        self.lines.iter_mut().flat_map(|line| &mut line.past).for_each(|past| past.out.clear());
+        for id in self.lines.ids() {
+            self.lines[id].past.iter_mut().for_each(|past| past.out.clear());
+        }
         for entry in index.from(0).filter(|entry| fifo && entry.is_out()) {
             self.past_mut(entry.group).out.insert(entry.seq);
         }
-        for id in 0..self.lines.len() as u32 {
-            self.place(id);
-        }
+        self.lines.ids().for_each(|id| self.place(id));
     }
 
     /// The line of a group, made if it is new.
@@ -99,24 +102,17 @@ impl GroupQueues {
         if let Some(id) = self.names.get(name) {
             return *id;
         }
-        let id = self.free.pop().unwrap_or_else(|| {
-            // A list that doubles keeps as much room again as it uses, and groups may be as many as messages.
-            if self.lines.len() == self.lines.capacity() {
-                self.lines.reserve_exact(self.lines.len() / 8 + 1);
-            }
-            self.lines.push(Line::default());
-            self.lines.len() as u32 - 1
-        });
+        let id = self.lines.add();
         let name: Arc<str> = name.into();
         self.name_bytes += name.len() as u64;
-        self.lines[id as usize].name = Some(name.clone());
+        self.lines[id].name = Some(name.clone());
         self.names.insert(name, id);
         id
     }
 
     /// The group's name.
     pub fn name(&self, id: u32) -> Option<&Arc<str>> {
-        self.lines[id as usize].name.as_ref()
+        self.lines[id].name.as_ref()
     }
 
     /// Groups with messages, the messages without one counting as one.
@@ -126,14 +122,14 @@ impl GroupQueues {
 
     /// One message more in the group.
     pub fn join(&mut self, id: u32) {
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id];
         line.members += 1;
         self.occupied += u64::from(line.members == 1);
     }
 
     /// One message less in the group.
     pub fn leave(&mut self, id: u32) {
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id];
         line.members -= 1;
         if line.members == 0 {
             if let Some(past) = &mut line.past {
@@ -146,7 +142,7 @@ impl GroupQueues {
 
     /// A message is ready; true if it went to the end of those that never came back.
     pub fn push(&mut self, id: u32, seq: Seq) -> bool {
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id];
         let last = line.fresh.last().is_none_or(|last| last < seq);
         if last {
             line.fresh.push(seq);
@@ -168,7 +164,7 @@ impl GroupQueues {
         if entry.is_freed() {
             self.past_mut(entry.group).freed.remove(&entry.seq);
         } else if entry.is_fresh() {
-            let line = &mut self.lines[entry.group as usize];
+            let line = &mut self.lines[entry.group];
             line.stale += 1;
             line.tidy(index);
         } else {
@@ -208,7 +204,7 @@ impl GroupQueues {
     /// The first message of a line that is out: it holds up those after it, and only those. The end of all numbers if
     /// none is, or if groups are not in strict order.
     pub fn first_out(&self, id: u32) -> Seq {
-        self.lines[id as usize].past().out.first().copied().unwrap_or(Seq::MAX)
+        self.lines[id].past().out.first().copied().unwrap_or(Seq::MAX)
     }
 
     /// A message of a line in strict order came back when `newest` was the newest message: the line goes behind all
@@ -225,7 +221,7 @@ impl GroupQueues {
 
     /// Takes the first message of a line if it is before `before`, or if nothing holds it up.
     pub fn pop(&mut self, id: u32, before: Seq, index: &Index) -> Option<Seq> {
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id];
         let seq = line.head(before)?;
         if line.fresh.first() == Some(seq) {
             line.fresh.pop();
@@ -244,14 +240,14 @@ impl GroupQueues {
     /// One lease more in the group.
     pub fn lease(&mut self, id: u32, seq: Seq) {
         self.leased += 1;
-        self.lines[id as usize].leased += 1;
+        self.lines[id].leased += 1;
         self.go_out(id, seq);
     }
 
     /// One lease less in the group.
     pub fn unlease(&mut self, id: u32, seq: Seq) {
         self.leased -= 1;
-        self.lines[id as usize].leased -= 1;
+        self.lines[id].leased -= 1;
         self.come_in(id, seq);
     }
 
@@ -284,7 +280,7 @@ impl GroupQueues {
         self.turn_window(now);
         self.busy_ms[0] += busy_ms;
         let heavy = busy_ms * NOISY_SHARE > self.busy_ms[0];
-        let line = &mut self.lines[id as usize];
+        let line = &mut self.lines[id];
         if !line.timed && busy_ms > 0 && (heavy || self.timed.len() < TIMED_MAX) {
             line.timed = true;
             self.timed.push(id);
@@ -307,19 +303,19 @@ impl GroupQueues {
 
     /// The first message of a line, whether or not something holds it up.
     pub fn head(&self, id: u32) -> Option<Seq> {
-        self.lines[id as usize].head(Seq::MAX)
+        self.lines[id].head(Seq::MAX)
     }
 
     /// Messages before this one in its line.
     pub fn ahead(&self, id: u32, seq: Seq) -> u64 {
-        let line = &self.lines[id as usize];
+        let line = &self.lines[id];
         let others = line.past().back.range(..seq).count() + line.past().freed.range(..seq).count();
         (line.fresh.before(seq) + others) as u64
     }
 
     /// The share of the leases a noisy group holds, in percent.
     pub fn noisy_share(&self, id: u32) -> Option<u8> {
-        let share = u64::from(self.lines[id as usize].leased) * 100 / self.leased.max(1);
+        let share = u64::from(self.lines[id].leased) * 100 / self.leased.max(1);
         self.is_noisy(id).then_some(share as u8)
     }
 
@@ -329,20 +325,19 @@ impl GroupQueues {
         let of_past =
             |past: &LinePast| size_of::<LinePast>() + (past.back.len() + past.out.len()) * 2 * size_of::<Seq>();
         let of_line = |line: &Line| line.fresh.capacity_bytes() + line.past.as_deref().map_or(0, of_past);
-        let queues: usize = self.lines.iter().map(of_line).sum();
+        let queues: usize = self.lines.ids().map(|id| of_line(&self.lines[id])).sum();
         // Each name stands once, with two counts before it, and is pointed to from its line and from the table.
         let names = self.name_bytes as usize + self.names.len() * 16;
-        let table = self.names.capacity() * 8 / 7 * (size_of::<(Arc<str>, u32)>() + 1);
+        let table = self.names.allocation_size();
         let places = (self.quiet.len() + self.noisy.len()) * size_of::<(Seq, u32)>() * 2;
-        let free = self.free.capacity() * size_of::<u32>();
-        queues + names + table + places + free + self.lines.capacity() * size_of::<Line>()
+        queues + names + table + places + self.lines.capacity_bytes()
     }
 
     fn is_noisy(&self, id: u32) -> bool {
         if self.fifo || id == UNGROUPED {
             return false;
         }
-        let line = &self.lines[id as usize];
+        let line = &self.lines[id];
         let leased = u64::from(line.leased);
         let busy_ms: u64 = self.busy_ms.iter().sum();
         leased >= NOISY_LEASED_MIN && leased * NOISY_SHARE > self.leased
@@ -352,12 +347,12 @@ impl GroupQueues {
     /// Puts a line where it belongs among those to be served.
     fn place(&mut self, id: u32) {
         let wanted = self.wanted_place(id);
-        let placed = self.lines[id as usize].placed;
+        let placed = self.lines[id].placed;
         if placed == wanted {
             return;
         }
         self.unplace(id);
-        self.lines[id as usize].placed = wanted;
+        self.lines[id].placed = wanted;
         match wanted {
             Some(LinePlace::Quiet(head)) => drop(self.quiet.insert((head, id))),
             Some(LinePlace::Noisy(head)) => drop(self.noisy.insert((head, id))),
@@ -368,7 +363,7 @@ impl GroupQueues {
     }
 
     fn wanted_place(&self, id: u32) -> Option<LinePlace> {
-        let line = &self.lines[id as usize];
+        let line = &self.lines[id];
         let head = line.head(self.first_out(id))?;
         let (newest, nth) = line.past().behind;
         Some(match () {
@@ -380,7 +375,7 @@ impl GroupQueues {
 
     /// Takes a line out of those to be served.
     fn unplace(&mut self, id: u32) {
-        match self.lines[id as usize].placed.take() {
+        match self.lines[id].placed.take() {
             Some(LinePlace::Quiet(head)) => drop(self.quiet.remove(&(head, id))),
             Some(LinePlace::Noisy(head)) => drop(self.noisy.remove(&(head, id))),
             Some(LinePlace::Behind(newest, nth)) => drop(self.behind.remove(&(newest, nth, id))),
@@ -390,9 +385,14 @@ impl GroupQueues {
 
     /// The past of a line, made if it has none.
     fn past_mut(&mut self, id: u32) -> &mut LinePast {
-        let past = &mut self.lines[id as usize].past;
+        let past = &mut self.lines[id].past;
         self.pasts += u64::from(past.is_none());
         past.get_or_insert_default()
+    }
+
+    /// The clock was set, and shows so many milliseconds more or less.
+    pub fn shift(&mut self, by_ms: i64) {
+        self.window_ends_ms = self.window_ends_ms.saturating_add_signed(by_ms);
     }
 
     fn turn_window(&mut self, now: Millis) {
@@ -404,7 +404,7 @@ impl GroupQueues {
         let turn = |busy_ms: &mut [u64; 2]| *busy_ms = [0, if skipped { 0 } else { busy_ms[0] }];
         turn(&mut self.busy_ms);
         for id in std::mem::take(&mut self.timed) {
-            let line = &mut self.lines[id as usize];
+            let line = &mut self.lines[id];
             if let Some(past) = &mut line.past {
                 turn(&mut past.busy_ms);
             }
@@ -419,17 +419,16 @@ impl GroupQueues {
 
     /// Forgets a group without messages, once its processing time is no longer recent.
     fn release(&mut self, id: u32) {
-        let line = &mut self.lines[id as usize];
+        let line = &self.lines[id];
         if line.members > 0 || line.timed || id == UNGROUPED {
             return;
         }
-        let line = std::mem::take(line);
+        let line = self.lines.remove(id);
         debug_assert!(line.placed.is_none() && line.leased == 0 && line.past().out.is_empty());
         self.pasts -= u64::from(line.past.is_some());
         if let Some(name) = line.name {
             self.name_bytes -= name.len() as u64;
             self.names.remove(&name);
-            self.free.push(id);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use ron_log::Position;
+use ron_types::limits::mailbox as limits;
 
 use crate::types::{Millis, Seq, State};
 
@@ -37,17 +38,18 @@ pub(crate) struct Entry {
     pub group: u32,
     /// The number of its last lease.
     pub fence: u32,
-    /// State and flags (8 bits) below the payload's length (24 bits).
+    /// State and flags (8 bits) below the body's length (24 bits).
     flags_and_len: u32,
 }
 
 const _: () = assert!(std::mem::size_of::<Entry>() == 48);
+const _: () = assert!(limits::PAYLOAD_BYTES_MAX + limits::ENVELOPE_ATTRIBUTE_BYTES_MAX + 64 * 1024 < LEN_MAX as usize);
 
 impl Entry {
     /// A message that was never delivered; its state is still to be set.
-    pub fn new(seq: Seq, sent_ms: Millis, position: Position, payload_len: u32, group: u32) -> Self {
+    pub fn new(seq: Seq, sent_ms: Millis, position: Position, body_len: u32, group: u32) -> Self {
         let sent_and_attempts = sent_ms & ((1 << SENT_BITS) - 1);
-        let flags_and_len = payload_len.min(LEN_MAX) << FLAG_BITS;
+        let flags_and_len = body_len.min(LEN_MAX) << FLAG_BITS;
         Entry { seq, at: 0, sent_and_attempts, position, group, fence: 0, flags_and_len }
     }
 
@@ -67,14 +69,14 @@ impl Entry {
         self.sent_and_attempts = self.sent_ms() | attempts << SENT_BITS;
     }
 
-    /// Bytes of its payload.
-    pub fn payload_len(&self) -> u32 {
+    /// Bytes of its body: payload, attributes and what else of the message lies in the log.
+    pub fn body_len(&self) -> u32 {
         self.flags_and_len >> FLAG_BITS
     }
 
-    /// Sets the bytes of its payload.
-    pub fn set_payload_len(&mut self, payload_len: u32) {
-        self.flags_and_len = self.flags_and_len & ((1 << FLAG_BITS) - 1) | payload_len.min(LEN_MAX) << FLAG_BITS;
+    /// Sets the bytes of its body.
+    pub fn set_body_len(&mut self, body_len: u32) {
+        self.flags_and_len = self.flags_and_len & ((1 << FLAG_BITS) - 1) | body_len.min(LEN_MAX) << FLAG_BITS;
     }
 
     /// Where it stands.
@@ -374,10 +376,10 @@ mod tests {
         entry.set_fresh(true);
         entry.set_moved(true);
         entry.set_fresh(false);
-        assert_eq!((entry.sent_ms(), entry.attempts(), entry.payload_len()), ((1 << 48) - 1, 65_535, LEN_MAX));
+        assert_eq!((entry.sent_ms(), entry.attempts(), entry.body_len()), ((1 << 48) - 1, 65_535, LEN_MAX));
         assert_eq!((entry.state(), entry.is_fresh(), entry.is_moved()), (State::Leased, false, true));
-        entry.set_payload_len(17);
-        assert_eq!((entry.payload_len(), entry.state(), entry.is_moved()), (17, State::Leased, true));
+        entry.set_body_len(17);
+        assert_eq!((entry.body_len(), entry.state(), entry.is_moved()), (17, State::Leased, true));
     }
 
     #[test]

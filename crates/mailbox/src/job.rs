@@ -9,16 +9,18 @@ use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
 use crate::engine::{Engine, log_error};
+use crate::fault;
+use crate::receiving::ShardReceive;
 use crate::shard::{Journal, Shard};
 use crate::topics::{SettingsSeen, Topic};
-use crate::types::{Leased, Millis, PartKey};
+use crate::types::{Millis, PartKey, TopicId};
 
 /// A job on its way to a shard.
 pub(crate) enum Job {
     /// Work that is done at once.
     Do(Box<dyn Work>),
     /// A receive, which may wait for a message.
-    Recv(Box<PendingReceive>),
+    Recv(ShardReceive),
     /// Answers waiting receivers with no messages, then does the work: partitions are about to move.
     DismissReceivers(Box<dyn Work>),
 }
@@ -45,18 +47,6 @@ pub(crate) trait Work: Send {
     fn reply(self: Box<Self>);
     /// Payload bytes it carries.
     fn bytes(&self) -> usize;
-}
-
-/// A receive on its way to its shard, or waiting there for a message.
-pub(crate) struct PendingReceive {
-    pub part: PartKey,
-    pub max_messages: usize,
-    pub max_bytes: usize,
-    pub visibility_ms: Option<u64>,
-    pub consumer: Box<str>,
-    /// Wait until there is a message.
-    pub waits: bool,
-    pub reply: oneshot::Sender<Result<Vec<Leased>, Error>>,
 }
 
 /// A function to run on the turn, and the channel on which a caller waits for its result.
@@ -111,18 +101,45 @@ impl Turn<'_> {
     /// Makes sure that the partition belongs here and that the shard knows its settings.
     pub fn enter(&mut self, part: PartKey) -> Result<Arc<Topic>, Error> {
         if self.engine.routing.get().value.shard_of(part) != self.index {
-            return Err(Error::busy("the mailbox, whose partitions have just been moved,"));
+            return Err(moved());
         }
-        let topic = self.engine.topics.by_id(part.topic);
+        self.learn(part.topic)
+    }
+
+    /// As [`Self::enter`] for whatever is here of a topic: makes sure that partitions are where the caller thinks.
+    pub fn enter_topic(&mut self, topic: TopicId, shards: usize) -> Result<Arc<Topic>, Error> {
+        if self.engine.routing.get().value.shards != shards {
+            return Err(moved());
+        }
+        self.learn(topic)
+    }
+
+    fn learn(&mut self, topic: TopicId) -> Result<Arc<Topic>, Error> {
+        let topic = self.engine.topics.by_id(topic);
         let topic = topic.ok_or_else(|| Error::new(Kind::NotFound, "the topic is gone"))?;
         self.tell(&topic);
         Ok(topic)
+    }
+
+    /// Lets the shard know what became of a topic: other settings, or its end.
+    pub fn follow_topic(&mut self, id: TopicId) {
+        if let Some(topic) = self.engine.topics.by_id(id) {
+            return self.tell(&topic);
+        }
+        for gone in id.with_dead_letters() {
+            self.settings_seen.remove(&gone);
+        }
+        self.shard.forget_topic(id, self.journal);
     }
 
     /// Tells the shard a topic's settings if they have changed since it was last told.
     pub fn tell(&mut self, topic: &Topic) {
         self.engine.topics.tell_if_new(self.shard, self.settings_seen, topic);
     }
+}
+
+fn moved() -> Error {
+    Error::busy("the mailbox, whose partitions have just been moved,")
 }
 
 /// Bytes of a record without a body, in the log: two names and what a consumer said.
@@ -140,7 +157,13 @@ pub(crate) struct LogJournal<'a> {
 
 impl<'a> LogJournal<'a> {
     pub fn new(log: &'a Log, released: &'a mut Vec<Position>) -> Self {
-        LogJournal { appender: log.appender(), wrote: false, unwritten: 0, released }
+        // A panic of the turn leaves the log whole: the shard is read from it again.
+        LogJournal { appender: log.appender().of_rebuilt(), wrote: false, unwritten: 0, released }
+    }
+
+    /// Number of the last record of anybody.
+    pub fn last(&self) -> Lsn {
+        self.appender.lsn()
     }
 
     /// The last record's number, if this turn wrote any.
@@ -156,9 +179,11 @@ impl<'a> LogJournal<'a> {
 
 impl Journal for LogJournal<'_> {
     fn append(&mut self, class: Class, head: &[u8], body: &[u8]) -> Result<Position, Error> {
+        fault::point();
         match self.appender.append(class, head, body) {
             Ok(position) => {
                 self.wrote = true;
+                fault::point();
                 Ok(position)
             }
             // Deliveries must go on when the quota is used up, or nothing could ever be acknowledged again. What is not
@@ -172,6 +197,7 @@ impl Journal for LogJournal<'_> {
     }
 
     fn release(&mut self, position: Position) {
+        fault::point();
         self.released.push(position);
     }
 

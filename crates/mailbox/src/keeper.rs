@@ -1,27 +1,31 @@
 //! The keeper of the log: recovers it, owns its writer thread, makes room in it, and ends the process when it fails.
 
+mod memory;
 mod reclaim;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hashbrown::HashSet;
 use ron_kernel::{Deadline, TaskContext, TaskError, TaskResult};
 use ron_log::{Log, LogError, Position, Shortage};
 use ron_types::Error;
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::oneshot;
 
-use crate::engine::{Engine, Opened, lock, log_error};
+use crate::engine::{Engine, Opened, REMEMBER_BYTES, lock, log_error};
 use crate::events::Event;
 use crate::job::{Job, ShardCall, Turn};
 use crate::record::Record;
 use crate::recovery;
 use crate::scrub::scrub;
 use crate::shard::{Journal, LostMessage, Shard};
+use crate::slot::ShardSlot;
 use crate::specs::SERVICE;
-use crate::types::{Millis, PartKey, Seq, TopicId};
+use crate::types::{Millis, PartKey, Seq};
 use crate::wall::watch_clock;
+use memory::watch_memory;
 use reclaim::Reclaimer;
 
 /// How often it looks whether a segment can go.
@@ -89,11 +93,7 @@ async fn recover(engine: Arc<Engine>) -> TaskResult {
             topics = engine.topics.len(),
             "the mailbox's log is read"
         );
-        engine.numbers.skip_past(recovered.seq_max);
-        for (handle, shard) in engine.shards.iter().zip(recovered.shards) {
-            lock(&handle.shared.slot).install(shard, recovered.opened.log.durable());
-        }
-        engine.set_opened(recovered.opened);
+        recovered.install(&engine);
         Ok(())
     };
     let done = tokio::task::spawn_blocking(work).await;
@@ -101,22 +101,22 @@ async fn recover(engine: Arc<Engine>) -> TaskResult {
 }
 
 /// What goes on beside the writer; none of it ends by itself.
-async fn background(engine: &Engine, opened: &Opened) {
+async fn background(engine: &Arc<Engine>, opened: &Opened) {
     let log = &opened.log;
     futures_util::join!(
         upkeep(engine, opened),
         watch_room(engine, log),
+        watch_memory(engine),
         scrub(engine, log),
         watch_clock(engine, opened)
     );
 }
 
 /// Makes room: the oldest segment goes once nothing in it is needed; what still is gets copied forward first.
-async fn upkeep(engine: &Engine, opened: &Opened) {
+async fn upkeep(engine: &Arc<Engine>, opened: &Opened) {
     let mut reclaimer = Reclaimer::default();
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        opened.log.set_kept_bytes(engine.kept_bytes());
         reclaimer.look(engine, &opened.log).await;
     }
 }
@@ -171,89 +171,155 @@ impl CopyCandidate {
         shard.holds(self.part, self.seq, self.position)
     }
 
+    /// Whether the shard has something to write again before the record may go: the message, or its key.
+    pub fn concerns(&self, shard: &Shard, now: Millis) -> bool {
+        self.is_in(shard) || shard.remembers(now, self.part, self.seq)
+    }
+
     /// Whether it is one of these messages.
+    #[cfg(test)]
     pub fn is_among(&self, mut seqs: impl Iterator<Item = Seq>) -> bool {
         seqs.any(|seq| seq == self.seq)
     }
 }
 
-/// What a segment holds that may still be needed.
-#[derive(Default)]
-pub(crate) struct Contents {
-    pub messages: Vec<CopyCandidate>,
-    pub topics: BTreeSet<TopicId>,
-    /// Topics of which it tells what is being moved out of them.
-    pub moves: BTreeSet<TopicId>,
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, LogError> + Send + 'static) -> Result<T, Error> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| Error::canceled("work on the log was given up"))?.map_err(log_error)
+    done.map_err(|_| Error::canceled("work on the log was given up"))?
 }
 
-/// What compaction must ask the shards about before a segment may go.
-pub(crate) fn contents_of(log: &Log, segment: u32) -> Result<Contents, LogError> {
-    let mut contents = Contents::default();
-    let mut strange = 0_u64;
+/// Records of a segment that may have to be written again. With no key remembered anywhere (of `keys`), a segment in
+/// which no body is needed is not even read.
+pub(crate) fn candidates_of(log: &Log, segment: u32, keys: u64) -> Result<Vec<CopyCandidate>, LogError> {
+    let is_dead = log.is_dead(segment);
+    let (mut candidates, mut strange) = (Vec::new(), 0_u64);
+    if is_dead && keys == 0 {
+        return Ok(candidates);
+    }
     log.records_of(segment, &mut |replayed| match Record::decode(replayed.head) {
-        Ok(Record::Topic { id, .. }) => drop(contents.topics.insert(id)),
-        Ok(Record::Moves { id, .. }) => drop(contents.moves.insert(id)),
         Ok(record) => {
-            if let Some((part, seq)) = record.keeps() {
-                contents.messages.push(CopyCandidate { part, seq, position: replayed.position });
+            if let Some((part, seq)) = record.keeps().filter(|_| !is_dead || record.tells_key()) {
+                candidates.push(CopyCandidate { part, seq, position: replayed.position });
             }
         }
         Err(_) => strange += 1,
     })?;
     match strange {
-        0 => Ok(contents),
+        0 => Ok(candidates),
         // It may speak of anything, so everything in its segment may be needed.
         strange => Err(LogError::UnknownVersion { what: format!("segment {segment} ({strange} of its records)") }),
     }
 }
 
+/// All shards, held at once: what one gives to another is seen in exactly one of them.
+struct AllShards<'a> {
+    slots: Vec<MutexGuard<'a, ShardSlot>>,
+    /// Messages that each of them is about to take in.
+    arriving: Vec<HashSet<Seq>>,
+}
+
+impl<'a> AllShards<'a> {
+    fn hold(engine: &'a Engine) -> Result<Self, Error> {
+        let slots: Result<Vec<_>, _> = engine.shards.iter().map(|handle| handle.shared.slot.lock()).collect();
+        let slots = slots.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
+        let arriving = engine.shards.iter().map(|handle| {
+            let handovers = lock(&handle.shared.handovers);
+            handovers.iter().map(|(_, handover)| handover.seq).collect()
+        });
+        Ok(AllShards { arriving: arriving.collect(), slots })
+    }
+
+    fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.slots.iter().filter_map(|slot| slot.shard.as_ref())
+    }
+
+    fn keys(&self) -> u64 {
+        self.shards().map(Shard::keys).sum()
+    }
+
+    /// Whether this shard holds the message, or is about to take it in.
+    fn is_at(&self, index: usize, candidate: &CopyCandidate) -> bool {
+        let is_held = self.slots[index].shard.as_ref().is_some_and(|shard| candidate.is_in(shard));
+        is_held || self.arriving[index].contains(&candidate.seq)
+    }
+
+    fn is_anywhere(&self, candidate: &CopyCandidate) -> bool {
+        (0..self.slots.len()).any(|index| self.is_at(index, candidate))
+    }
+
+    /// Whether this shard has something to write again.
+    fn concerns(&self, index: usize, now: Millis, candidate: &CopyCandidate) -> bool {
+        let remembers = |shard: &Shard| candidate.concerns(shard, now);
+        self.is_at(index, candidate) || self.slots[index].shard.as_ref().is_some_and(remembers)
+    }
+
+    /// Messages of a segment, whoever holds them; none while one is on its way or being let go of, which is known in a
+    /// moment.
+    fn messages_in(&self, segment: u32) -> Option<Vec<CopyCandidate>> {
+        let is_none_on_its_way = self.arriving.iter().all(HashSet::is_empty);
+        let is_settled = is_none_on_its_way && !self.shards().any(Shard::has_remains);
+        is_settled.then(|| self.shards().flat_map(|shard| CopyCandidate::of_shard(shard, segment)).collect())
+    }
+}
+
 /// Has each message's shard write it again, if it is still there and needed; a message that was moved is found where it
 /// is now. Gives the bytes copied.
-async fn copy_forward(engine: &Engine, log: &Log, batch: &[CopyCandidate]) -> Result<u64, Error> {
+async fn copy_forward(
+    engine: &Engine,
+    log: &Log,
+    batch: &[CopyCandidate],
+    unreadable: Unreadable,
+) -> Result<u64, Error> {
     let mut copied = 0;
     loop {
         let routing = engine.routing.get().version;
-        for index in 0..engine.shards.len() {
-            let asked = batch.to_vec();
-            let held =
-                on_shard(engine, index, move |turn| sort_out(turn.shard, turn.journal, turn.now, &asked)).await?;
-            if held.is_empty() {
-                continue;
-            }
-            let reader = log.clone();
-            let (whole, damaged) = blocking(move || bodies_of(&reader, held)).await?;
-            copied += whole.iter().map(|(candidate, _)| u64::from(candidate.position.len)).sum::<u64>();
-            let lost = on_shard(engine, index, move |turn| {
-                write_again(turn.shard, turn.journal, turn.now, &whole)?;
-                lose(turn.shard, turn.journal, &damaged)
-            });
-            lost.await?.iter().for_each(|lost| engine.tell_of_loss(lost));
+        let concerned: Vec<usize> = {
+            let (all, now) = (AllShards::hold(engine)?, engine.opened()?.clock.now());
+            let is_concerned = |index: &usize| batch.iter().any(|candidate| all.concerns(*index, now, candidate));
+            (0..engine.shards.len()).filter(is_concerned).collect()
+        };
+        for index in concerned {
+            copied += copy_of_shard(engine, log, index, batch, unreadable).await?;
         }
         // Shards are asked one after the other, and a message or a partition may have passed from one that was yet to
         // be asked to one that had been.
-        if engine.routing.get().version == routing && is_clear(engine, batch)? {
+        let all = AllShards::hold(engine)?;
+        let is_clear = !batch.iter().any(|candidate| all.is_anywhere(candidate));
+        if is_clear && engine.routing.get().version == routing {
             return Ok(copied);
         }
     }
 }
 
-/// Nobody holds any of these, asked of all shards at once.
-fn is_clear(engine: &Engine, asked: &[CopyCandidate]) -> Result<bool, Error> {
-    let held: Result<Vec<_>, _> = engine.shards.iter().map(|handle| handle.shared.slot.lock()).collect();
-    let held = held.map_err(|_| Error::canceled("a shard is being rebuilt"))?;
-    let is_held = |candidate: &CopyCandidate| {
-        held.iter().any(|slot| slot.shard.as_ref().is_some_and(|shard| candidate.is_in(shard)))
-    };
-    let is_on_its_way = |candidate: &CopyCandidate| {
-        let mut shards = engine.shards.iter();
-        shards.any(|handle| candidate.is_among(lock(&handle.shared.handovers).iter().map(|(_, handover)| handover.seq)))
-    };
-    Ok(!asked.iter().any(|candidate| is_held(candidate) || is_on_its_way(candidate)))
+/// What one shard holds of these is written again; the bytes of it.
+async fn copy_of_shard(
+    engine: &Engine,
+    log: &Log,
+    index: usize,
+    batch: &[CopyCandidate],
+    unreadable: Unreadable,
+) -> Result<u64, Error> {
+    let asked = batch.to_vec();
+    let held = on_shard(engine, index, move |turn| sort_out(turn.shard, turn.journal, turn.now, &asked)).await?;
+    let keys = (batch.len() - held.len()) as u64 * REMEMBER_BYTES;
+    if held.is_empty() {
+        return Ok(keys);
+    }
+    let reader = log.clone();
+    let (whole, damaged) = blocking(move || bodies_of(&reader, held, unreadable).map_err(log_error)).await?;
+    let copied = whole.iter().map(|(candidate, _)| u64::from(candidate.position.len)).sum::<u64>();
+    let lost = on_shard(engine, index, move |turn| {
+        write_again(turn.shard, turn.journal, turn.now, &whole)?;
+        lose(turn.shard, turn.journal, &damaged)
+    });
+    let lost = lost.await?;
+    if !lost.is_empty() {
+        // Nothing is told that a crash could take back.
+        let flushed = log.clone();
+        blocking(move || flushed.flush().map_err(log_error)).await?;
+        lost.iter().for_each(|lost| engine.tell_of_loss(lost));
+    }
+    Ok(keys + copied)
 }
 
 /// Which of these the shard holds; keys of the others are written again where they must be remembered.
@@ -274,13 +340,27 @@ pub(crate) fn sort_out(
 /// Messages with their bodies.
 pub(crate) type Bodies = Vec<(CopyCandidate, Bytes)>;
 
+/// What is done about messages whose bodies the disk does not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// They are tried again: the error may go by.
+    TriedAgain,
+    /// They count as damaged.
+    Lost,
+}
+
 /// Bodies read back, and the messages whose bodies are damaged.
-pub(crate) fn bodies_of(log: &Log, held: Vec<CopyCandidate>) -> Result<(Bodies, Vec<CopyCandidate>), LogError> {
+pub(crate) fn bodies_of(
+    log: &Log,
+    held: Vec<CopyCandidate>,
+    unreadable: Unreadable,
+) -> Result<(Bodies, Vec<CopyCandidate>), LogError> {
     let (mut whole, mut damaged) = (Vec::new(), Vec::new());
     for candidate in held {
         match log.read(candidate.position) {
             Ok(record) => whole.push((candidate, record.body)),
             Err(LogError::Corrupt { .. }) => damaged.push(candidate),
+            Err(LogError::Io { .. }) if unreadable == Unreadable::Lost => damaged.push(candidate),
             Err(error) => return Err(error),
         }
     }
@@ -329,13 +409,17 @@ impl Engine {
     }
 }
 
+/// Does something on a turn of a shard; its result comes with the turn and is not waited for to be durable, because a
+/// segment is given back only when everything written before is.
 async fn on_shard<R: Send + 'static>(
     engine: &Engine,
     index: usize,
     work: impl FnOnce(&mut Turn<'_>) -> Result<R, Error> + Send + 'static,
 ) -> Result<R, Error> {
     let deadline = Deadline::after(UPKEEP_WAIT);
-    let (work, answer) = ShardCall::new(0, work);
-    engine.ask(index, Job::Do(work))?;
-    deadline.run("upkeep", answer).await?.map_err(|_| Error::canceled("the shard's worker ended"))?
+    let (done, result) = oneshot::channel();
+    // Kept to the end, because work that nobody waits for is not done.
+    let (work, _answer) = ShardCall::new(0, move |turn: &mut Turn<'_>| drop(done.send(work(turn))));
+    engine.ask_when_free(index, Job::Do(work), deadline).await?;
+    deadline.run("upkeep", result).await?.map_err(|_| Error::canceled("the shard's worker ended"))?
 }

@@ -12,27 +12,34 @@ extern crate self as svc_mailbox;
 pub mod bounds;
 pub mod envelope;
 mod group_queues;
+pub mod holders;
 mod index;
 mod partition;
+pub mod receiving;
 pub mod record;
 mod record_meta;
 pub mod shard;
+mod stepped;
 mod timers;
 pub mod types;
 
 // what the shell is made of
 mod breaker_events;
+mod by_seq;
 pub mod capabilities;
 mod clock;
 mod config;
 mod engine;
 mod events;
+mod fault;
 mod job;
+mod key_shares;
 mod metrics;
 mod moves;
 mod newest_records;
 mod notes;
 mod options;
+mod origins;
 mod random;
 mod receipt;
 mod topics;
@@ -52,14 +59,19 @@ mod worker;
 
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod running;
+#[cfg(test)]
+mod stage;
 
 pub use clock::Hold;
 pub use config::Options;
 pub use engine::ShardNumbers;
 pub use events::{Event, EventId, EventItem, EventReader, EventsFrom, Missed, NumberedEvent};
 pub use mailbox::browse::{Filter, Page};
+pub use mailbox::change::MessageChange;
 pub use mailbox::clock::ClockView;
-pub use mailbox::inspect::{Explained, MessageChange, Seen};
+pub use mailbox::inspect::{Explained, Seen};
 pub use mailbox::receive::{DeadInfo, Delivery, Receive};
 pub use mailbox::send::{Outgoing, Receipted};
 pub use mailbox::topics::TopicStats;

@@ -1,6 +1,8 @@
 //! The handle of the mailbox: what planes and commands call. It parses, admits and queues; shards do the rest.
 
+mod answer;
 pub mod browse;
+pub mod change;
 pub mod clock;
 pub mod inspect;
 pub mod moves;
@@ -8,6 +10,7 @@ pub mod receive;
 pub mod send;
 pub mod settle;
 pub mod topics;
+pub mod undelivered;
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +22,7 @@ use ron_types::limits::mailbox::{SHARD_BYTES_MAX, SHARDS_MAX};
 use ron_types::{Error, Kind};
 use serde::Serialize;
 
-use crate::engine::{Engine, ShardHandle, ShardNumbers, SharedShard, lock};
+use crate::engine::{Engine, ShardHandle, ShardNumbers, lock};
 use crate::events::Events;
 use crate::job::{Job, ShardCall, Turn};
 use crate::keeper::log_keeper;
@@ -33,9 +36,12 @@ use crate::scanner::visibility_scanner;
 use crate::scrub::ScrubView;
 use crate::slot::settle;
 use crate::topics::Topic;
-use crate::types::{MessageId, Millis, PartKey, TopicName};
+use crate::types::{MessageId, Millis, PartKey, Seq, TopicName};
 use crate::worker::shard_worker;
 use crate::{specs, topics::TopicView};
+
+/// Partitions that one turn looks through for a message.
+const SEARCHED_AT_ONCE: usize = 512;
 
 /// The mailbox. Clones are the same mailbox.
 #[derive(Clone)]
@@ -117,7 +123,7 @@ pub fn install(builder: &mut Builder, options: MailboxOptions, live: Snapshot<Li
     for index in 0..SHARDS_MAX {
         let (jobs, taken) = builder.queue_of(&specs::WORK[index], options.shard_capacity, Some(SHARD_BYTES_MAX));
         let (wakes, woken) = builder.queue_of(&specs::REQUEUE[index], requeue_capacity, None);
-        shards.push(ShardHandle { jobs, wakes, shared: SharedShard::default() });
+        shards.push(ShardHandle::new(jobs, wakes));
         receivers.push((taken, woken));
     }
     let (orders, ordered) = builder.queue(&specs::REPROCESS);
@@ -291,17 +297,56 @@ impl Mailbox {
         }
     }
 
-    /// The partition that holds a message now. Only ids are known, so every shard is asked.
+    /// The partition that holds a message now: the one it was sent to, or one it was moved to. Partitions are looked
+    /// through only for messages so old that it is not known any more where they were sent to.
     async fn place_of(&self, id: MessageId, deadline: Deadline) -> Result<PartKey, Error> {
         self.engine.secret.check_id(id)?;
-        for index in 0..self.engine.routing.get().value.shards {
-            let find = move |turn: &mut Turn<'_>| turn.shard.find(id.seq);
-            let asked = self.operation(|| Ok(self.begin_on_shard(index, 0, deadline, find)))?;
-            if let Some(part) = asked.await? {
+        let (seq, origin) = (id.seq, self.engine.origins.find(id.seq));
+        if let Some(origin) = origin {
+            match self.on_part(origin, deadline, move |turn| Ok(turn.shard.is_held(origin, seq))).await {
+                Ok(true) => return Ok(origin),
+                // A message may outlive the topic it was sent to, among the dead letters of others.
+                Err(error) if error.kind != Kind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let shards = 0..self.engine.routing.get().value.shards;
+        for index in shards.clone() {
+            if let Some(part) = self.on_shard(index, deadline, move |turn| turn.shard.home_of(seq)).await? {
                 return Ok(part);
             }
         }
+        if origin.is_none() {
+            for index in shards {
+                if let Some(part) = self.search(index, seq, deadline).await? {
+                    return Ok(part);
+                }
+            }
+        }
         Err(Error::new(Kind::NotFound, format!("message {id} is not here: settled, expired or never sent")))
+    }
+
+    /// Looks through the partitions of a shard for a message, some in each turn, so that nobody waits for all of them.
+    async fn search(&self, index: usize, seq: Seq, deadline: Deadline) -> Result<Option<PartKey>, Error> {
+        let parts: Vec<PartKey> = self.on_shard(index, deadline, |turn| turn.shard.parts().collect()).await?;
+        for some in parts.chunks(SEARCHED_AT_ONCE) {
+            let some = some.to_vec();
+            let find = move |turn: &mut Turn<'_>| some.into_iter().find(|part| turn.shard.is_held(*part, seq));
+            if let Some(part) = self.on_shard(index, deadline, find).await? {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Has a caller's question answered on the turn of a shard.
+    async fn on_shard<R: Send + 'static>(
+        &self,
+        index: usize,
+        deadline: Deadline,
+        work: impl FnOnce(&mut Turn<'_>) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        self.operation(|| Ok(self.begin_on_shard(index, 0, deadline, work)))?.await
     }
 
     /// The topic of a partition.
@@ -320,6 +365,11 @@ impl Mailbox {
         let part = self.place_of(id, deadline).await?;
         Ok(self.topic_of_part(part)?.name.clone())
     }
+}
+
+/// What is too late is not begun: its caller is answered that it did not end in time, and may do it elsewhere.
+fn in_time(deadline: Deadline) -> Result<(), Error> {
+    if deadline.has_passed() { Err(Error::timeout("mailbox")) } else { Ok(()) }
 }
 
 fn lost() -> Error {

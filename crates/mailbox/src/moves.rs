@@ -1,20 +1,17 @@
 //! Moves: orders to take messages out of a topic, dead letters above all. Each is written down beside its topic with
 //! its progress, so that it goes on after a restart. The native surface and SQS show the same moves.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
-
 use ron_kernel::queue::Payload;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
 
-use crate::engine::lock;
 use crate::mailbox::browse::Filter;
 use crate::types::{Millis, TopicId, TopicName};
 
-/// Ended moves remembered of one topic.
-pub(crate) const REMEMBERED_MAX: usize = 10;
+mod table;
+
+pub(crate) use table::Moves;
+
 /// Moves of the node that have not ended. All of them are in the reprocessor's hands, so that one that is paused or
 /// waits keeps no place from another.
 pub(crate) const OPEN_MAX: usize = 1024;
@@ -26,8 +23,6 @@ pub(crate) const OPEN_OF_SUBJECT_MAX: usize = 256;
 const ORIGINS_MAX: usize = 1000;
 /// Bytes of a filter as JSON: it must fit the head of a record beside the rest of its move.
 const FILTER_BYTES_MAX: usize = 16 * 1024;
-/// Characters remembered of the last failure.
-const LAST_ERROR_CHARS_MAX: usize = 256;
 
 /// What is to be moved where, and how fast.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,22 +180,6 @@ pub(crate) struct OrderedMove {
 
 impl Payload for OrderedMove {}
 
-/// The moves of every topic, in the order of their numbers.
-#[derive(Debug, Default)]
-pub(crate) struct Moves {
-    by_topic: Mutex<HashMap<TopicId, Vec<MoveTask>>>,
-    /// Some move was begun, changed or forgotten.
-    pub changed: Notify,
-}
-
-/// A topic's moves in a record: one of them, or all in older logs.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Stored {
-    One(Box<MoveTask>),
-    All(Vec<MoveTask>),
-}
-
 impl MoveState {
     /// Nothing more will be moved.
     pub const fn has_ended(self) -> bool {
@@ -329,140 +308,6 @@ impl MoveView {
     }
 }
 
-impl Moves {
-    /// The text of a move in its record.
-    pub fn text(task: &MoveTask) -> Result<String, Error> {
-        serde_json::to_string(task).map_err(|error| Error::schema(error.to_string()))
-    }
-
-    /// The moves of a topic, the newest last.
-    pub fn of(&self, topic: TopicId) -> Vec<MoveTask> {
-        lock(&self.by_topic).get(&topic).cloned().unwrap_or_default()
-    }
-
-    /// One move of a topic.
-    pub fn get(&self, topic: TopicId, id: u64) -> Option<MoveTask> {
-        lock(&self.by_topic).get(&topic)?.iter().find(|task| task.id == id).cloned()
-    }
-
-    /// The topic of the move with this number.
-    pub fn topic_of(&self, id: u64) -> Option<TopicId> {
-        let table = lock(&self.by_topic);
-        table.iter().find(|(_, tasks)| tasks.iter().any(|task| task.id == id)).map(|(topic, _)| *topic)
-    }
-
-    /// The moves for which this holds, the oldest first.
-    fn orders(&self, is_meant: impl Fn(&MoveTask) -> bool) -> Vec<OrderedMove> {
-        let table = lock(&self.by_topic);
-        let of_topic = |(topic, tasks): (&TopicId, &Vec<MoveTask>)| {
-            let topic = *topic;
-            let meant = tasks.iter().filter(|task| is_meant(task));
-            meant.map(|task| OrderedMove { topic, id: task.id }).collect::<Vec<_>>()
-        };
-        let mut orders: Vec<OrderedMove> = table.iter().flat_map(of_topic).collect();
-        orders.sort_unstable_by_key(|order| order.id);
-        orders
-    }
-
-    /// Every move ordered before that of this number, the newest first.
-    pub fn before(&self, id: u64) -> impl Iterator<Item = OrderedMove> + use<> {
-        self.orders(|task| task.id < id).into_iter().rev()
-    }
-
-    /// Every move that has not ended, the oldest first.
-    pub fn all_open(&self) -> Vec<OrderedMove> {
-        self.orders(|task| !task.state.has_ended())
-    }
-
-    /// Number of moves of this subject that have not ended.
-    pub fn open_of(&self, subject: &str) -> usize {
-        let is_open = |task: &&MoveTask| !task.state.has_ended() && task.ordered_by.as_deref() == Some(subject);
-        lock(&self.by_topic).values().flatten().filter(is_open).count()
-    }
-
-    /// A number that no move has: later ones have larger ones, and the clock never goes back.
-    pub fn next_id(&self, now: Millis) -> u64 {
-        let newest = lock(&self.by_topic).values().filter_map(|tasks| tasks.last()).map(|task| task.id).max();
-        newest.map_or(now, |newest| now.max(newest + 1))
-    }
-
-    /// Puts in what has been written down, and forgets the oldest of too many that have ended.
-    pub fn put(&self, topic: TopicId, task: MoveTask) {
-        let mut table = lock(&self.by_topic);
-        let tasks = table.entry(topic).or_default();
-        match tasks.binary_search_by_key(&task.id, |known| known.id) {
-            Ok(place) => tasks[place] = task,
-            Err(place) => tasks.insert(place, task),
-        }
-        let ended = tasks.iter().filter(|task| task.state.has_ended()).count();
-        if ended > REMEMBERED_MAX
-            && let Some(oldest) = tasks.iter().position(|task| task.state.has_ended())
-        {
-            tasks.remove(oldest);
-        }
-        drop(table);
-        self.changed.notify_waiters();
-    }
-
-    /// Puts in what a record says.
-    pub fn put_text(&self, topic: TopicId, text: &str) -> Result<(), Error> {
-        match serde_json::from_str(text).map_err(|error| Error::schema(format!("moves: {error}")))? {
-            Stored::One(task) => self.put(topic, *task),
-            Stored::All(tasks) => drop(lock(&self.by_topic).insert(topic, tasks)),
-        }
-        Ok(())
-    }
-
-    /// The move runs and may move another message.
-    pub fn may_go_on(&self, topic: TopicId, id: u64) -> bool {
-        let table = lock(&self.by_topic);
-        let task = table.get(&topic).and_then(|tasks| tasks.iter().find(|task| task.id == id));
-        task.is_some_and(|task| task.state == MoveState::Running && !task.is_at_limit())
-    }
-
-    /// Counts a message moved. The record of the message says it, so nothing else is written down.
-    pub fn count(&self, topic: TopicId, id: u64) {
-        self.change(topic, id, |task| task.moved += 1);
-    }
-
-    /// Counts a message moved, as its record says; older logs do not say by which move, and had one at a time.
-    pub fn count_replayed(&self, topic: TopicId, moved_by: &str) {
-        let open = || lock(&self.by_topic).get(&topic).and_then(|tasks| open_of(tasks)).map(|task| task.id);
-        if let Some(id) = moved_by.parse().ok().or_else(open) {
-            self.count(topic, id);
-        }
-    }
-
-    /// Counts what a step looked at and what could not be moved.
-    pub fn count_seen(&self, topic: TopicId, id: u64, looked_at: u64, failures: &[MoveFailure]) {
-        self.change(topic, id, |task| {
-            task.looked_at += looked_at;
-            task.failed += failures.len() as u64;
-            if let Some(failure) = failures.last() {
-                task.last_error = Some(failure.to_string().chars().take(LAST_ERROR_CHARS_MAX).collect());
-            }
-        });
-    }
-
-    /// A move looks at everything from the beginning: what is moved has been looked at.
-    pub fn start_pass(&self, topic: TopicId, id: u64) {
-        self.change(topic, id, |task| (task.looked_at, task.failed) = (task.moved, 0));
-    }
-
-    fn change(&self, topic: TopicId, id: u64, change: impl FnOnce(&mut MoveTask)) {
-        let mut table = lock(&self.by_topic);
-        if let Some(task) = table.get_mut(&topic).and_then(|tasks| tasks.iter_mut().find(|task| task.id == id)) {
-            change(task);
-        }
-    }
-
-    /// A topic and its own dead letters are gone.
-    pub fn forget(&self, topic: TopicId) {
-        lock(&self.by_topic).retain(|of, _| of.home() != topic.home());
-        self.changed.notify_waiters();
-    }
-}
-
 impl std::fmt::Display for MoveFailure {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
@@ -470,11 +315,6 @@ impl std::fmt::Display for MoveFailure {
             MoveFailure::NoOrigin => "to: the message came from no other topic; name one",
         })
     }
-}
-
-/// The first of a topic's moves that has not ended.
-fn open_of(tasks: &[MoveTask]) -> Option<&MoveTask> {
-    tasks.iter().find(|task| !task.state.has_ended())
 }
 
 /// The move of this number.

@@ -14,8 +14,15 @@ use crate::types::TopicId;
 /// Positions of the newest records that belong to no shard.
 #[derive(Debug, Default)]
 pub(crate) struct NewestRecords {
-    topics: Mutex<HashMap<TopicId, Position>>,
-    moves: Mutex<HashMap<TopicId, CopiedMoves>>,
+    topics: Mutex<Newest<Position>>,
+    moves: Mutex<Newest<CopiedMoves>>,
+}
+
+/// The newest records of one kind, and their bytes together: asking for those does not look at all of them.
+#[derive(Debug)]
+struct Newest<T> {
+    of: HashMap<TopicId, T>,
+    bytes: u64,
 }
 
 /// All moves of a topic, written again together; what was said of one since then is newer still.
@@ -29,39 +36,92 @@ struct CopiedMoves {
 impl NewestRecords {
     /// The newest record of a topic is there.
     pub fn note_topic(&self, topic: TopicId, position: Position) {
-        lock(&self.topics).insert(topic, position);
+        lock(&self.topics).put(topic, position);
     }
 
     /// All moves of a topic were written again there.
     pub fn note_moves(&self, topic: TopicId, copies: &[Position]) {
         if let Some(first) = copies.first() {
             let bytes = copies.iter().map(|position| u64::from(position.len)).sum();
-            lock(&self.moves).insert(topic, CopiedMoves { segment: first.segment, bytes });
+            lock(&self.moves).put(topic, CopiedMoves { segment: first.segment, bytes });
         }
     }
 
     /// Whether a topic is lost with this segment; one whose record nobody knows may be.
     pub fn topic_goes_with(&self, topic: TopicId, segment: u32) -> bool {
-        lock(&self.topics).get(&topic).is_none_or(|position| position.segment <= segment)
+        lock(&self.topics).of.get(&topic).is_none_or(|position| position.segment <= segment)
+    }
+
+    /// Topics that are lost with the segments up to this one, in order.
+    pub fn topics_until(&self, segment: u32) -> Vec<TopicId> {
+        let known = lock(&self.topics);
+        let going = known.of.iter().filter(|(_, position)| position.segment <= segment);
+        let mut topics: Vec<TopicId> = going.map(|(topic, _)| *topic).collect();
+        topics.sort_unstable();
+        topics
     }
 
     /// Whether moves of a topic may be lost with this segment.
     pub fn moves_go_with(&self, topic: TopicId, segment: u32) -> bool {
-        lock(&self.moves).get(&topic).is_none_or(|copied| copied.segment <= segment)
+        lock(&self.moves).of.get(&topic).is_none_or(|copied| copied.segment <= segment)
     }
 
     /// Forgets a topic that is gone, with its own dead letters.
     pub fn forget(&self, topic: TopicId) {
-        lock(&self.topics).retain(|known, _| known.home() != topic.home());
-        lock(&self.moves).retain(|known, _| known.home() != topic.home());
+        lock(&self.topics).forget(topic);
+        lock(&self.moves).forget(topic);
+    }
+
+    /// Forgets all of them.
+    pub fn reset(&self) {
+        *lock(&self.topics) = Newest::default();
+        *lock(&self.moves) = Newest::default();
     }
 
     /// Bytes of the records that would have to be written again. Moves count once they were: until then they are taken
     /// for garbage, which is found out when it is looked for.
     pub fn bytes(&self) -> u64 {
-        let topics: u64 = lock(&self.topics).values().map(|position| u64::from(position.len)).sum();
-        let moves: u64 = lock(&self.moves).values().map(|copied| copied.bytes).sum();
-        topics + moves
+        lock(&self.topics).bytes + lock(&self.moves).bytes
+    }
+}
+
+impl<T> Default for Newest<T> {
+    fn default() -> Self {
+        Newest { of: HashMap::new(), bytes: 0 }
+    }
+}
+
+impl<T: RecordBytes> Newest<T> {
+    fn put(&mut self, topic: TopicId, newest: T) {
+        self.bytes += newest.bytes();
+        if let Some(old) = self.of.insert(topic, newest) {
+            self.bytes -= old.bytes();
+        }
+    }
+
+    fn forget(&mut self, topic: TopicId) {
+        for id in topic.with_dead_letters() {
+            if let Some(old) = self.of.remove(&id) {
+                self.bytes -= old.bytes();
+            }
+        }
+    }
+}
+
+/// Bytes of records in the log.
+trait RecordBytes {
+    fn bytes(&self) -> u64;
+}
+
+impl RecordBytes for Position {
+    fn bytes(&self) -> u64 {
+        u64::from(self.len)
+    }
+}
+
+impl RecordBytes for CopiedMoves {
+    fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -85,9 +145,14 @@ mod tests {
         newest.note_moves(topic, &[at(3), at(4)]);
         for (segment, goes) in [(1, false), (2, false), (3, true)] {
             assert_eq!((newest.topic_goes_with(topic, segment), newest.moves_go_with(topic, segment)), (goes, goes));
+            assert_eq!(newest.topics_until(segment).contains(&topic), goes);
         }
         assert_eq!(newest.bytes(), 300);
+        let letters = topic.own_dead_letters().expect("it is none itself");
+        newest.note_topic(TopicId(2), at(5));
+        newest.note_moves(letters, &[at(5)]);
+        assert_eq!(newest.bytes(), 500);
         newest.forget(topic);
-        assert_eq!(newest.bytes(), 0);
+        assert_eq!(newest.bytes(), 100, "of the other topic");
     }
 }

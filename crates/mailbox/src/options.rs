@@ -59,6 +59,8 @@ pub struct LiveOptions {
     pub upkeep_bytes_per_second: u64,
     /// Bytes of memory that messages, groups and keys may take; sends are refused beyond.
     pub memory_bytes_max: u64,
+    /// Bytes of these that idempotency keys may take; sends with new keys are refused beyond.
+    pub key_bytes_max: u64,
 }
 
 impl Default for MailboxOptions {
@@ -85,6 +87,7 @@ impl Default for LiveOptions {
             tenant_sends_per_second: 0,
             upkeep_bytes_per_second: limits::UPKEEP_BYTES_PER_SECOND as u64,
             memory_bytes_max: limits::MEMORY_BYTES_MAX as u64,
+            key_bytes_max: limits::MEMORY_BYTES_MAX as u64 / 2,
         }
     }
 }

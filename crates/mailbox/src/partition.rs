@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-
+use crate::by_seq::BySeq;
 use crate::clock::Hold;
 use crate::group_queues::GroupQueues;
+use crate::holders::MessageHolders;
 use crate::index::{Entry, Index};
 use crate::record::Stand;
 use crate::timers::Deadlines;
@@ -33,7 +33,9 @@ pub struct Partition {
     pub(crate) timers: Deadlines<Seq>,
     pub(crate) keys: Keys,
     pub(crate) pasts: Pasts,
-    pub(crate) moved: HashMap<Seq, Moved>,
+    pub(crate) holders: MessageHolders,
+    /// Messages that came from elsewhere, by the ends of the times they are kept.
+    pub(crate) moved: BySeq<(Seq, Moved)>,
     /// Memory those take.
     moved_bytes: u64,
     /// Counters since the start; the rest of it is unused.
@@ -62,18 +64,24 @@ pub(crate) type Held = [u64; 6];
 
 /// Who is kept until when. Messages are sent in order, so a cursor is enough for nearly all of them.
 pub(crate) struct Keep {
-    /// Those with a time of their own: they came from elsewhere, or were leased when their time was over.
+    /// Those with a time of their own: they were leased when their time was over, could not be dropped, or are dated
+    /// ahead of those behind them.
     pub(crate) own: Deadlines<Seq>,
     /// All messages before it have a time of their own or are leased.
     cursor: Seq,
     /// Nothing behind the cursor is over before then.
     next_ms: Millis,
+    /// There was no room to bury those that are over: nobody looks before then.
+    again_ms: Millis,
 }
 
 /// A message on its way out.
 pub(crate) struct Leaving {
     pub entry: Entry,
+    /// Its deliveries, if it had any here.
     pub past: Option<Past>,
+    /// Those it had before it came, if it had none here.
+    pub past_at_rest: Option<Box<Past>>,
 }
 
 impl Partition {
@@ -90,7 +98,8 @@ impl Partition {
             timers: Deadlines::new(),
             keys: Keys::default(),
             pasts: Pasts::default(),
-            moved: HashMap::new(),
+            holders: MessageHolders::default(),
+            moved: BySeq::default(),
             moved_bytes: 0,
             counts: PartStats::default(),
             keep: Keep::new(),
@@ -113,26 +122,47 @@ impl Partition {
         if settings.breaker != self.settings.breaker {
             self.breaker = settings.breaker.map(|breaker| Box::new(Breaker::new(breaker)));
         }
+        let keeps_otherwise = settings.retention_ms != self.settings.retention_ms;
         self.settings = settings;
         self.dlq = dlq.filter(|dlq| *dlq != self.key);
-        self.keep_anew();
+        // Looks at every message, so only where it matters.
+        if keeps_otherwise {
+            self.keep_anew();
+        }
         self.stirred = true;
     }
 
     /// Something is held back because the clock jumped, or no longer.
     pub(crate) fn set_hold(&mut self, hold: Hold) {
-        self.keys.hold = hold;
-        self.keep_anew();
+        // Looks at every message that came from elsewhere, so only where it matters.
+        if self.keys.hold() != hold {
+            self.keys.set_hold(hold);
+            self.keep_anew();
+        }
+    }
+
+    /// The clock was set, and shows so many milliseconds more or less: what waits for a time waits as much longer as
+    /// before. How long messages are kept goes by when they were sent, as it does after a restart.
+    pub(crate) fn follow_clock(&mut self, by_ms: i64) {
+        self.timers.shift(by_ms);
+        self.index.for_each_mut(|entry| {
+            if entry.state() != State::Ready {
+                entry.at = entry.at.saturating_add_signed(by_ms);
+            }
+        });
+        self.lines.shift(by_ms);
+        self.keys.follow_clock(by_ms);
+        self.keep.again_ms = self.keep.again_ms.saturating_add_signed(by_ms);
+        if let Some(breaker) = &mut self.breaker {
+            breaker.shift(by_ms);
+        }
     }
 
     /// Messages are kept by other rules than before: every time is looked at again.
     fn keep_anew(&mut self) {
         self.keep = Keep::new();
         self.keep.next_ms = if self.index.len() > 0 { 0 } else { Millis::MAX };
-        for (seq, moved) in &self.moved {
-            let until_ms = moved.since_ms.saturating_add(self.settings.retention_ms);
-            self.keep.own.set(self.keys.hold.end_of(moved.since_ms, until_ms), *seq);
-        }
+        self.moved.forget_ends();
     }
 
     /// Its topic's groups are lines in strict order.
@@ -151,6 +181,12 @@ impl Partition {
         self.breaker.as_ref().map_or(left, |breaker| left.min(breaker.leases_left(&self.index)))
     }
 
+    /// Leases it may give, if it has given all of them.
+    pub(crate) fn leases_spent(&self) -> Option<u64> {
+        let max = self.share(u64::from(self.settings.inflight_max));
+        (self.leased >= max).then_some(max)
+    }
+
     /// A receive would give something.
     pub(crate) fn has_ready(&self) -> bool {
         !self.settings.paused && self.lines.has_ready() && self.leases_left() > 0
@@ -163,7 +199,7 @@ impl Partition {
         [self.ready, self.delayed, self.leased, breakers, keys, self.memory_bytes()]
     }
 
-    /// Bytes of the payloads it holds.
+    /// Bytes of the messages it holds, as they lie in the log.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -194,9 +230,9 @@ impl Partition {
     /// When something is due.
     pub(crate) fn next_deadline(&self) -> Option<Millis> {
         let breaker = self.breaker.as_ref().and_then(|breaker| breaker.deadline());
-        let own = [self.timers.first(), self.keep.own.first(), self.keys.deadline()];
-        let others = own.into_iter().chain([self.lines.deadline(), breaker]);
-        let next_ms = others.fold(self.keep.next_ms, |next_ms, other| next_ms.min(other.unwrap_or(Millis::MAX)));
+        let others = [self.timers.first(), self.keys.deadline(), self.lines.deadline(), breaker];
+        let kept_ms = self.keep.deadline(self.moved.first_end());
+        let next_ms = others.into_iter().flatten().fold(kept_ms, Millis::min);
         (next_ms < Millis::MAX).then_some(next_ms)
     }
 
@@ -218,11 +254,10 @@ impl Partition {
     /// Takes a message in.
     pub(crate) fn insert(&mut self, entry: Entry, stand: Stand) {
         self.lines.join(entry.group);
-        self.bytes += u64::from(entry.payload_len());
+        self.bytes += u64::from(entry.body_len());
         self.index.insert(entry);
-        if entry.is_moved() {
-            self.keep.own.set(self.kept_until(&entry), entry.seq);
-        } else {
+        // What came from elsewhere is kept by its own time.
+        if !entry.is_moved() {
             self.keep.cursor = self.keep.cursor.min(entry.seq);
             self.keep.next_ms = self.keep.next_ms.min(self.kept_until(&entry));
         }
@@ -233,30 +268,36 @@ impl Partition {
     pub(crate) fn remove(&mut self, seq: Seq) -> Option<Leaving> {
         let entry = *self.index.get(seq)?;
         self.leave(&entry);
-        self.keep.own.clear(self.kept_until(&entry), seq);
+        if !self.keep.own.is_empty() {
+            self.keep.own.clear(self.kept_until(&entry), seq);
+        }
         self.index.remove(seq);
         self.lines.leave(entry.group);
-        self.bytes -= u64::from(entry.payload_len());
-        if entry.is_moved()
-            && let Some(moved) = self.moved.remove(&seq)
-        {
+        self.bytes -= u64::from(entry.body_len());
+        let moved = if entry.is_moved() { self.moved.remove(seq) } else { None };
+        let past_at_rest = moved.and_then(|(_, moved)| {
             self.moved_bytes -= moved.memory_bytes();
-        }
-        Some(Leaving { entry, past: self.pasts.remove(seq) })
-    }
-
-    /// Gives back the room of what is gone.
-    pub(crate) fn shrink(&mut self) {
-        self.lines.shrink(&mut self.index);
-        shrink_table(&mut self.moved);
+            moved.past
+        });
+        self.holders.forget(seq);
+        let past = if past_at_rest.is_none() { self.pasts.remove(seq) } else { None };
+        Some(Leaving { entry, past, past_at_rest })
     }
 
     /// Notes how a message came from another partition.
     pub(crate) fn put_moved(&mut self, seq: Seq, moved: Moved) {
-        self.moved_bytes += moved.memory_bytes();
-        if let Some(old) = self.moved.insert(seq, moved) {
+        if let Some((_, old)) = self.moved.remove(seq) {
             self.moved_bytes -= old.memory_bytes();
         }
+        self.moved_bytes += moved.memory_bytes();
+        let until_ms = moved.kept_until(self.keys.hold(), self.settings.retention_ms);
+        self.moved.insert((seq, moved), until_ms);
+    }
+
+    /// What is known of a message's deliveries.
+    pub(crate) fn past_of(&self, entry: &Entry) -> Option<&Past> {
+        let moved = if entry.is_moved() { self.moved.value(entry.seq) } else { None };
+        moved.and_then(|moved| moved.past.as_deref()).or_else(|| self.pasts.get(entry.seq))
     }
 
     /// A message comes to stand elsewhere, after `change` was made to it.
@@ -266,19 +307,18 @@ impl Partition {
         if let Some(entry) = self.index.get_mut(seq) {
             change(entry);
         }
-        // What was leased when its time was over is not seen by the cursor again.
-        if entry.state() == State::Leased && (entry.is_moved() || seq < self.keep.cursor) {
+        if entry.state() == State::Leased && self.was_passed_over(&entry) {
             self.keep.own.set(self.kept_until(&entry), seq);
         }
         self.enter(seq, stand);
     }
 
     /// A message has another length.
-    pub(crate) fn resize(&mut self, seq: Seq, payload_len: u32) {
+    pub(crate) fn resize(&mut self, seq: Seq, body_len: u32) {
         if let Some(entry) = self.index.get_mut(seq) {
-            self.bytes -= u64::from(entry.payload_len());
-            entry.set_payload_len(payload_len);
-            self.bytes += u64::from(entry.payload_len());
+            self.bytes -= u64::from(entry.body_len());
+            entry.set_body_len(body_len);
+            self.bytes += u64::from(entry.body_len());
         }
     }
 
@@ -327,6 +367,7 @@ impl Partition {
                 entry.at = until_ms;
                 self.timers.set(until_ms, seq);
                 self.leased += 1;
+                self.holders.set_leased(seq, true);
                 self.lines.lease(line, seq);
             }
         }
@@ -350,14 +391,18 @@ impl Partition {
 
     /// Until when a message is kept.
     pub(crate) fn kept_until(&self, entry: &Entry) -> Millis {
-        let moved = if entry.is_moved() { self.moved.get(&entry.seq) } else { None };
+        let moved = if entry.is_moved() { self.moved.value(entry.seq) } else { None };
         let since_ms = moved.map_or_else(|| entry.sent_ms(), |moved| moved.since_ms);
-        self.keys.hold.end_of(since_ms, since_ms.saturating_add(self.settings.retention_ms))
+        self.keys.hold().end_of(since_ms, since_ms.saturating_add(self.settings.retention_ms))
     }
 
-    /// Up to `max` messages that were kept long enough; leased ones wait until the lease ends.
-    pub(crate) fn overdue(&mut self, now: Millis, max: usize) -> Vec<Seq> {
+    /// About `max` messages of each sort that were kept long enough; leased ones wait until the lease ends. Also the
+    /// work that it was to find them, counted in messages.
+    pub(crate) fn overdue(&mut self, now: Millis, max: usize) -> (Vec<Seq>, usize) {
         let mut out = Vec::new();
+        if now < self.keep.again_ms {
+            return (out, 0);
+        }
         let own: Vec<_> = self.keep.own.due(now).take(max).collect();
         for (at, seq) in own {
             self.keep.own.clear(at, seq);
@@ -365,14 +410,34 @@ impl Partition {
                 out.push(seq);
             }
         }
+        let Partition { moved, index, keys, settings, .. } = self;
+        let end_of = |(_, moved): &(Seq, Moved)| moved.kept_until(keys.hold(), settings.retention_ms);
+        let work = moved.show_ended(now, max, end_of, |(seq, _)| {
+            if index.get(*seq).is_some_and(|entry| entry.state() != State::Leased) {
+                out.push(*seq);
+            }
+        });
         if self.keep.next_ms <= now {
             self.scan(now, max, &mut out);
         }
-        out
+        // What could not be dropped may be found in both ways.
+        out.sort_unstable();
+        out.dedup();
+        let work = work.max(out.len());
+        (out, work)
     }
 
-    /// Messages that were overdue are still here: they will be seen again.
-    pub(crate) fn retry_overdue(&mut self, seqs: &[Seq]) {
+    /// A message that was leased when its time was over is not looked for again.
+    fn was_passed_over(&self, entry: &Entry) -> bool {
+        match entry.is_moved() {
+            true => self.moved.was_shown(entry.seq, self.kept_until(entry)),
+            false => entry.seq < self.keep.cursor,
+        }
+    }
+
+    /// Messages that were overdue are still here: they will be seen again, but not before `again_ms`.
+    pub(crate) fn retry_overdue(&mut self, seqs: &[Seq], again_ms: Millis) {
+        self.keep.again_ms = again_ms;
         for seq in seqs {
             if let Some(entry) = self.index.get(*seq) {
                 self.keep.own.set(self.kept_until(entry), *seq);
@@ -384,13 +449,20 @@ impl Partition {
         self.keep.next_ms = Millis::MAX;
         for (steps, entry) in self.index.from(self.keep.cursor).enumerate() {
             let until_ms =
-                self.keys.hold.end_of(entry.sent_ms(), entry.sent_ms().saturating_add(self.settings.retention_ms));
-            if steps >= max || !entry.is_moved() && until_ms > now {
+                self.keys.hold().end_of(entry.sent_ms(), entry.sent_ms().saturating_add(self.settings.retention_ms));
+            // Sent by a clock that was ahead and has been set right since: it must not keep those behind it for longer.
+            let is_ahead = entry.sent_ms() > now && until_ms > now;
+            if steps >= max || !entry.is_moved() && until_ms > now && !is_ahead {
                 self.keep.next_ms = if steps >= max { now } else { until_ms };
                 self.keep.cursor = entry.seq;
                 return;
             }
-            if !entry.is_moved() && entry.state() != State::Leased {
+            if entry.is_moved() {
+                continue;
+            }
+            if is_ahead {
+                self.keep.own.set(until_ms, entry.seq);
+            } else if entry.state() != State::Leased {
                 out.push(entry.seq);
             }
         }
@@ -419,21 +491,23 @@ impl Partition {
                 // Where no more leases were allowed, what is ready waited for this one to end.
                 self.stirred |= self.leases_left() == 0;
                 self.leased -= 1;
+                self.holders.set_leased(entry.seq, false);
                 self.lines.unlease(entry.group, entry.seq);
             }
         }
     }
 }
 
-/// Gives back what a burst of entries took, once most of it is gone.
-pub(crate) fn shrink_table<K: Eq + std::hash::Hash, V>(table: &mut HashMap<K, V>) {
-    if table.capacity() > 1024 && table.len() < table.capacity() / 8 {
-        table.shrink_to(table.len() * 2);
-    }
-}
-
 impl Keep {
     fn new() -> Self {
-        Keep { own: Deadlines::new(), cursor: 0, next_ms: Millis::MAX }
+        Keep { own: Deadlines::new(), cursor: 0, next_ms: Millis::MAX, again_ms: 0 }
+    }
+
+    /// When a message may be over, the first that came from elsewhere included; the end of time if none ever is.
+    fn deadline(&self, of_moved: Option<Millis>) -> Millis {
+        match [self.own.first(), of_moved].into_iter().flatten().fold(self.next_ms, Millis::min) {
+            Millis::MAX => Millis::MAX,
+            next_ms => next_ms.max(self.again_ms),
+        }
     }
 }

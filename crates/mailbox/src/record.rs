@@ -177,6 +177,11 @@ pub enum Record<'a> {
         /// What the machine's own clock showed; not in older logs, nor where the machine does not say.
         boot: Option<BootTime>,
     },
+    /// Numbers of topics that were given out, because the records of some that are gone may go.
+    TopicNumbers {
+        /// No later topic has this number or a smaller one.
+        taken: TopicId,
+    },
     /// What a jump of the clock holds back from here on.
     Held {
         /// Time of the steady clock.
@@ -197,8 +202,8 @@ pub struct Taken<'a> {
     pub sent_ms: Millis,
     /// Not to be delivered before then.
     pub due_ms: Millis,
-    /// Bytes of its payload.
-    pub payload_len: u32,
+    /// Bytes of its body. Older nodes wrote those of its payload, so a reader asks the log instead.
+    pub body_len: u32,
     /// Group the sender gave the message.
     pub group: Option<&'a str>,
     /// Its idempotency key and until when that is remembered.
@@ -240,8 +245,8 @@ pub struct Whole<'a> {
     pub sent_ms: Millis,
     /// When this was written.
     pub now_ms: Millis,
-    /// Bytes of its payload.
-    pub payload_len: u32,
+    /// Bytes of its body. Older nodes wrote those of its payload, so a reader asks the log instead.
+    pub body_len: u32,
     /// Group the sender gave the message.
     pub group: Option<&'a str>,
     /// Deliveries so far.
@@ -298,6 +303,7 @@ impl Record<'_> {
             | Record::TopicGone { .. }
             | Record::Moves { .. }
             | Record::Mark { .. }
+            | Record::TopicNumbers { .. }
             | Record::Held { .. } => None,
             Record::Send(taken) => Some(taken.part),
             Record::Edit(whole) | Record::Relocated(whole) => Some(whole.part),
@@ -323,6 +329,16 @@ impl Record<'_> {
             Record::Edit(whole) | Record::Relocated(whole) => Some((whole.part, whole.seq)),
             Record::Remember { part, seq, .. } => Some((*part, *seq)),
             _ => None,
+        }
+    }
+
+    /// Whether it tells an idempotency key, which may be remembered when the message is gone.
+    pub fn tells_key(&self) -> bool {
+        match self {
+            Record::Send(taken) => taken.key.is_some(),
+            Record::Edit(whole) | Record::Relocated(whole) => whole.memo.is_some(),
+            Record::Remember { .. } => true,
+            _ => false,
         }
     }
 

@@ -4,7 +4,7 @@
 use ron_log::Class;
 
 use crate::record::Record;
-use crate::types::{Millis, Seq};
+use crate::types::{Millis, Seq, TopicId};
 
 impl Record<'_> {
     /// Whether the record takes room or frees it: what of the log's reserve it may use.
@@ -35,7 +35,11 @@ impl Record<'_> {
             | Record::Purge { .. }
             | Record::TopicGone { .. } => Class::Settle,
             // Only reclaiming writes them, and the operator's word on the clock.
-            Record::Relocated(..) | Record::Remember { .. } | Record::Mark { .. } | Record::Held { .. } => Class::Copy,
+            Record::Relocated(..)
+            | Record::Remember { .. }
+            | Record::Mark { .. }
+            | Record::TopicNumbers { .. }
+            | Record::Held { .. } => Class::Copy,
         }
     }
 
@@ -45,6 +49,21 @@ impl Record<'_> {
             Record::Mark { seq, .. } => *seq,
             _ => self.keeps().map_or(0, |(_, seq)| seq),
         }
+    }
+
+    /// The highest number of a topic that it names, topics that are gone included: dead letters still say where they
+    /// came from.
+    pub(crate) fn topic_max(&self) -> TopicId {
+        let named = match self {
+            Record::Topic { id, .. } | Record::TopicGone { id } | Record::Moves { id, .. } => [Some(*id), None],
+            Record::TopicNumbers { taken } => [Some(*taken), None],
+            Record::Move { from, to, .. } => [Some(from.topic), Some(to.topic)],
+            Record::Edit(whole) | Record::Relocated(whole) => {
+                [Some(whole.part.topic), whole.dead.map(|dead| dead.source.topic)]
+            }
+            other => [other.part().map(|part| part.topic), None],
+        };
+        TopicId(named.into_iter().flatten().map(TopicId::home).max().unwrap_or(0))
     }
 
     /// When it was written, where it says so.

@@ -5,15 +5,17 @@ use std::sync::{Arc, Mutex};
 
 use ron_kernel::clock::BootTime;
 use ron_kernel::{TaskError, clock};
-use ron_log::{Disk, Log, LogError, LogOptions, Position, RamDisk, RealDisk, Replayed};
+use ron_log::{Disk, Log, LogError, LogOptions, Lsn, Position, RamDisk, RealDisk, Replayed};
 use ron_types::Error;
 use ron_types::limits::mailbox as limits;
 
-use crate::clock::{BootMark, Hold, Steady};
+use crate::clock::{BootMark, Hold, JUMP_MAX, Steady};
 use crate::engine::{Engine, Opened, Routing, lock};
 use crate::options::{LogLocation, MailboxOptions};
+use crate::origins::Origins;
 use crate::record::Record;
-use crate::shard::Shard;
+use crate::shard::{Handover, Shard};
+use crate::slot::UnfinishedTurn;
 use crate::topics::{SettingsSeen, StoredTopic, Topics};
 use crate::types::{Millis, PartKey, Seq, TopicId, TopicName, TopicSettings};
 
@@ -23,20 +25,36 @@ pub(crate) struct Replay<'a> {
     routing: Routing,
     shards: Vec<Shard>,
     settings_seen: Vec<SettingsSeen>,
+    /// Topics that each shard was told of last, since any topic changed: most records are of those.
+    told: Vec<[Option<TopicId>; 2]>,
+    /// Messages between two partitions; kept for its room.
+    in_transit: Vec<Handover>,
+    /// Time at which the replay began.
+    start_ms: Millis,
     now: Millis,
-    /// Newest time that a record tells.
+    /// Records of later times were written by a clock that was ahead and has been set right since.
+    believed_max_ms: Millis,
+    /// Newest time that a record tells and that is believed.
     newest_ms: Millis,
     /// What was last said to be held back.
     hold: Hold,
     /// Newest mark that says what the machine's own clock showed.
     boot_mark: Option<BootMark>,
     seq_max: Seq,
+    /// Highest number of a topic that any record names.
+    topic_max: TopicId,
     /// Records that could be read but not understood: written by a newer version.
     strange: u64,
     /// The table of topics is already newer than the log's records of it.
     topics_are_known: bool,
     /// Topics that were removed.
     gone: BTreeSet<TopicId>,
+    /// Where messages were sent to.
+    origins: Origins,
+    /// A shard whose turn was left in the middle.
+    unfinished: Option<(usize, UnfinishedTurn)>,
+    /// What that turn moved, in the order of its records, with the number of each.
+    moved: Vec<(Lsn, Handover)>,
 }
 
 impl<'a> Replay<'a> {
@@ -46,16 +64,37 @@ impl<'a> Replay<'a> {
             topics,
             routing,
             settings_seen: shards.iter().map(|_| SettingsSeen::new()).collect(),
+            told: vec![[None; 2]; shards.len()],
+            in_transit: Vec::new(),
             shards,
+            start_ms: now,
             now,
+            believed_max_ms: Steady::believed_max(now),
             newest_ms: 0,
             hold: Hold::NONE,
             boot_mark: None,
             seq_max: 0,
+            topic_max: TopicId(0),
             strange: 0,
             topics_are_known,
             gone: BTreeSet::new(),
+            origins: Origins::default(),
+            unfinished: None,
+            moved: Vec::new(),
         }
+    }
+
+    /// Notes what a turn moved that was left in the middle: since it began, no other turn of its shard wrote anything.
+    pub fn note_moves_of(mut self, shard: usize, turn: Option<UnfinishedTurn>) -> Self {
+        self.unfinished = turn.map(|turn| (shard, turn));
+        self
+    }
+
+    /// Messages that the turn moved and that other shards were not given.
+    fn take_left_behind(&mut self) -> Vec<(Lsn, Handover)> {
+        let Some((index, turn)) = self.unfinished else { return Vec::new() };
+        let left = self.moved.drain(..).skip(turn.handed_over);
+        left.filter(|(_, handover)| self.routing.shard_of(handover.to) != index).collect()
     }
 
     /// Takes in one record.
@@ -64,14 +103,15 @@ impl<'a> Replay<'a> {
             self.strange += 1;
             return;
         };
-        self.newest_ms = self.newest_ms.max(record.time().unwrap_or(0));
-        self.now = self.now.max(self.newest_ms);
+        let is_believed = record.time().is_none_or(|time| self.see_time(time));
         self.seq_max = self.seq_max.max(record.seq_max());
+        self.origins.note_replayed(&record);
+        self.topic_max = self.topic_max.max(record.topic_max());
         match &record {
             Record::Topic { id, name, settings } => self.put_topic(*id, name, settings, replayed.position),
             Record::TopicGone { id } => self.drop_topic(*id, released),
             Record::Moves { id, tasks, .. } => self.put_moves(*id, tasks),
-            Record::Held { hold, .. } => self.hold = *hold,
+            Record::Held { hold, .. } if is_believed => self.hold = *hold,
             Record::Mark { now_ms, boot: Some(boot), .. } => {
                 self.boot_mark = Some(BootMark { now_ms: *now_ms, boot: *boot });
             }
@@ -85,22 +125,47 @@ impl<'a> Replay<'a> {
         }
     }
 
+    /// Takes the time of the next record; whether it is believed. Time does not go on from what a clock wrote that was
+    /// hours ahead: everything would be dated ahead until the wall clock has caught up. What was granted by that clock
+    /// lasts as long as it was granted for, from now on.
+    fn see_time(&mut self, time: Millis) -> bool {
+        if time > self.believed_max_ms {
+            return false;
+        }
+        // Only a clock that was set back goes back by so much. From there on the records tell what time it is and how
+        // long the node was away; what is older tells it no more.
+        let is_set_back = time.saturating_add(JUMP_MAX.as_millis() as u64) < self.newest_ms;
+        self.newest_ms = if is_set_back { time } else { self.newest_ms.max(time) };
+        self.now = self.start_ms.max(self.newest_ms);
+        true
+    }
+
     fn replay(&mut self, part: PartKey, record: &Record<'_>, replayed: &Replayed<'_>, released: &mut Vec<Position>) {
         let index = self.tell(part);
         let shard = &mut self.shards[index];
         shard.replay(self.now, record, replayed.position, replayed.body_len);
         shard.take_released(released);
-        for handover in shard.take_outbox() {
+        let mut in_transit = std::mem::take(&mut self.in_transit);
+        shard.move_outbox(&mut in_transit);
+        for handover in in_transit.drain(..) {
+            if self.unfinished.is_some_and(|(of, turn)| of == index && replayed.lsn > turn.began) {
+                self.moved.push((replayed.lsn, handover.clone()));
+            }
             let owner = self.tell(handover.to);
             self.shards[owner].adopt(self.now, handover);
         }
+        self.in_transit = in_transit;
     }
 
     /// Makes sure that the owner of a partition knows its settings; says who that is.
     fn tell(&mut self, part: PartKey) -> usize {
         let index = self.routing.shard_of(part);
-        if let Some(topic) = self.topics.by_id(part.topic) {
+        let told = &mut self.told[index];
+        if !told.contains(&Some(part.topic))
+            && let Some(topic) = self.topics.by_id(part.topic)
+        {
             self.topics.tell_if_new(&mut self.shards[index], &mut self.settings_seen[index], &topic);
+            *told = [Some(part.topic), told[0]];
         }
         index
     }
@@ -109,6 +174,7 @@ impl<'a> Replay<'a> {
         if self.topics_are_known {
             return;
         }
+        self.told.fill([None; 2]);
         match (name.parse(), serde_json::from_str::<StoredTopic>(settings)) {
             (Ok(name), Ok(stored)) => {
                 self.topics.put(id, name, stored);
@@ -129,8 +195,12 @@ impl<'a> Replay<'a> {
             self.topics.remove(id);
         }
         self.gone.insert(id);
-        for shard in &mut self.shards {
-            shard.forget_topic(id);
+        self.told.fill([None; 2]);
+        for (shard, seen) in self.shards.iter_mut().zip(&mut self.settings_seen) {
+            for gone in id.with_dead_letters() {
+                seen.remove(&gone);
+            }
+            shard.replay_gone(id);
             shard.take_released(released);
         }
     }
@@ -138,9 +208,11 @@ impl<'a> Replay<'a> {
     /// What can be said only after the last record: compaction writes topics again behind their messages, so a shard
     /// may have heard of the rules of a partition, or of its dead letters, too early or not at all.
     fn finish(&mut self, released: &mut Vec<Position>) {
+        self.topics.skip_numbers(self.topic_max);
         if !self.topics_are_known {
             self.topics.link_by_name();
         }
+        self.told.fill([None; 2]);
         let held: BTreeSet<PartKey> = self.shards.iter().flat_map(Shard::parts).collect();
         for part in held {
             let home = TopicId(part.topic.home());
@@ -149,7 +221,11 @@ impl<'a> Replay<'a> {
             }
             let index = self.routing.shard_of(part);
             self.settings_seen[index].remove(&part.topic);
+            self.told[index] = [None; 2];
             self.tell(part);
+        }
+        if !self.topics_are_known {
+            self.topics.forget_moves_of_gone();
         }
     }
 
@@ -180,6 +256,20 @@ pub(crate) struct Recovered {
     pub opened: Opened,
     pub shards: Vec<Shard>,
     pub seq_max: Seq,
+    pub origins: Origins,
+}
+
+impl Recovered {
+    /// Gives it to the engine, whose shards can be asked from then on.
+    pub fn install(self, engine: &Engine) {
+        engine.numbers.skip_past(self.seq_max);
+        engine.origins.install(self.origins);
+        for (handle, mut shard) in engine.shards.iter().zip(self.shards) {
+            shard.follow_clock(self.opened.clock.read());
+            lock(&handle.shared.slot).install(shard, self.opened.log.durable());
+        }
+        engine.set_opened(self.opened);
+    }
 }
 
 /// Opens the log and builds every shard from it. Blocking, and as long as the log.
@@ -206,6 +296,7 @@ pub(crate) fn open_on(
     routing: Routing,
     (wall_ms, boot): (Millis, Option<BootTime>),
 ) -> Result<Recovered, LogError> {
+    topics.reset();
     let mut replay = Replay::new(topics, routing, false, wall_ms);
     let mut released = Vec::new();
     let (log, recovery) = Log::open(disk, log_options(options), &mut |replayed, live| {
@@ -232,7 +323,7 @@ pub(crate) fn open_on(
         replay.shards.iter_mut().for_each(|shard| shard.hold_back(hold));
     }
     let opened = Opened { log, clock: Steady::start(wall_ms, replay.now), hold: Mutex::new(hold), recovery };
-    Ok(Recovered { opened, shards: replay.shards, seq_max: replay.seq_max })
+    Ok(Recovered { opened, shards: replay.shards, seq_max: replay.seq_max, origins: replay.origins })
 }
 
 /// Segments the quota has room for at least; longer ones than that are not made.
@@ -274,19 +365,36 @@ pub(crate) async fn rebuild(engine: Arc<Engine>, index: usize) -> Result<(), Err
         let opened = engine.opened().map_err(|_| LogError::Closed)?;
         let handle = &engine.shards[index];
         // Nobody writes for this shard now, so what is in the log is all there is.
-        let known = opened.log.appender().lsn();
-        let mut replay = Replay::new(&engine.topics, engine.routing.get().value, true, opened.clock.now());
+        let mut known = opened.log.appender().lsn();
+        let unfinished = lock(&handle.shared.slot).pending.unfinished;
+        let clock = opened.clock.read();
+        let replay = Replay::new(&engine.topics, engine.routing.get().value, true, clock.now_ms);
+        let mut replay = replay.note_moves_of(index, unfinished);
         let mut ignored = Vec::new();
         opened.log.replay(&mut |replayed| {
+            // What others have handed over meanwhile is taken in as well, and must not be a second time.
+            known = known.max(replayed.lsn);
             replay.take(&replayed, &mut ignored);
             ignored.clear();
         })?;
         replay.finish(&mut ignored);
+        let left_behind = replay.take_left_behind();
+        let before = lock(&handle.shared.slot).shard.take();
+        let arrived = lock(&handle.shared.handovers).extract_if(.., |(lsn, _)| *lsn <= known).collect::<Vec<_>>();
+        let arrived = arrived.into_iter().map(|(_, handover)| (handover.to, handover.seq, handover.position()));
+        // What the broken shard kept in the log and no shard needs: it was going, or its topic has gone meanwhile.
+        let held = before.iter().flat_map(Shard::positions).chain(arrived);
+        let is_needed = |(part, seq, position)| replay.shards.iter().any(|shard| shard.holds(part, seq, position));
+        let unneeded: Vec<Position> = held.filter(|held| !is_needed(*held)).map(|(.., position)| position).collect();
+        opened.log.release_all(unneeded.into_iter());
         // Moves come from other shards, so all were built; one is kept.
         let mut shard = replay.shards.into_iter().nth(index).ok_or(LogError::Closed)?;
+        // Read as of the time the replay began at; its first turn follows a clock that was set meanwhile.
+        shard.follow_clock(clock);
         shard.hold_back(opened.hold());
-        lock(&handle.shared.handovers).retain(|(lsn, _)| *lsn > known);
         lock(&handle.shared.slot).install(shard, known);
+        // While the slot is poisoned nobody asks all shards for what they hold, and these are with none of them.
+        left_behind.into_iter().for_each(|(lsn, handover)| engine.hand_over(lsn, handover));
         handle.shared.slot.clear_poison();
         Ok(())
     };

@@ -234,10 +234,11 @@ fn move_some(
     Ok((moved, None))
 }
 
-/// Only what was there when the move began and is with no consumer: what comes back from where it went stays.
+/// Only what was there when the move began and is with no consumer: what comes back from where it went stays. What is
+/// dated ahead came when a former run's clock was, and so before any move of this one.
 fn may_go(now: Millis, summary: &Summary, task: &MoveTask) -> bool {
     let is_leased = summary.state == State::Leased && summary.due_ms.is_some_and(|until_ms| until_ms > now);
-    !is_leased && summary.since_ms <= task.started_ms
+    !is_leased && (summary.since_ms <= task.started_ms || summary.since_ms > now)
 }
 
 /// Where a message goes, or why it cannot.
@@ -266,5 +267,31 @@ async fn keep_rate(mailbox: &Mailbox, order: OrderedMove, task: &MoveTask, moved
             () = &mut sleeping => return,
             () = changed => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::moves::MoveOrder;
+    use crate::types::Content;
+
+    #[test]
+    fn what_was_there_before_the_move_may_go_also_where_a_clock_has_dated_it_ahead() {
+        const STARTED_MS: Millis = 1_000_000;
+        let task = MoveOrder::all_of("dead".parse().expect("a name")).task(1, 9, STARTED_MS, false);
+        let goes = |now, since_ms, state, due_ms| {
+            let part = PartKey { topic: TopicId(1), partition: 0 };
+            let content = Content::Hot(Default::default());
+            let (seq, sent_ms, group, attempts, dead) = (1, 1, None, 0, None);
+            let summary = Summary { part, seq, sent_ms, since_ms, group, attempts, state, due_ms, dead, content };
+            may_go(now, &summary, &task)
+        };
+        let now = STARTED_MS + 500;
+        assert!(goes(now, STARTED_MS, State::Ready, None));
+        assert!(!goes(now, STARTED_MS + 1, State::Ready, None), "it came later");
+        assert!(goes(now, now + 3 * 24 * 3_600_000, State::Ready, None), "the clock was days ahead, and is right now");
+        assert!(!goes(now, STARTED_MS, State::Leased, Some(now + 1)), "it is with a consumer");
+        assert!(goes(now, STARTED_MS, State::Leased, Some(now)));
     }
 }

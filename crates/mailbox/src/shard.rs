@@ -8,7 +8,7 @@ use ron_log::{Class, Position};
 use ron_types::limits::mailbox::PARTITIONS_MAX;
 use ron_types::{Error, Kind};
 
-use crate::clock::Hold;
+use crate::clock::{ClockReading, Hold};
 use crate::partition::apply::MessageInTransit;
 use crate::partition::{Held, Partition};
 use crate::types::{BreakerTurn, Dead, Dedup, Millis, PartKey, Seq, TopicId, TopicSettings};
@@ -20,11 +20,13 @@ mod hot;
 mod inspect;
 mod lease;
 mod relocate;
+mod remains;
 mod replay;
 mod send;
 
 use context::ShardContext;
 pub(crate) use relocate::LostMessage;
+use remains::Remains;
 
 /// What the core needs of the log.
 pub trait Journal {
@@ -68,8 +70,6 @@ pub struct Send<'a> {
     pub seq: Seq,
     /// Its bytes: an encoded envelope.
     pub body: Bytes,
-    /// Bytes of its payload alone.
-    pub payload_len: u32,
 }
 
 /// A message that was taken in, now or before.
@@ -88,7 +88,7 @@ pub struct Sent {
 pub struct Recv<'a> {
     /// Messages at most.
     pub max_messages: usize,
-    /// Payload bytes at most; the first message is given whatever its size.
+    /// Bytes of messages as they lie in the log, at most; the first message is given whatever its size.
     pub max_bytes: usize,
     /// How long the lease lasts; none means as the topic says.
     pub visibility_ms: Option<u64>,
@@ -150,6 +150,11 @@ impl Handover {
     pub fn sent_ms(&self) -> Millis {
         self.in_transit.sent_ms()
     }
+
+    /// Where its body is.
+    pub fn position(&self) -> Position {
+        self.in_transit.position()
+    }
 }
 
 /// The partitions one worker owns.
@@ -157,14 +162,18 @@ pub struct Shard {
     parts: HashMap<PartKey, Box<Partition>>,
     topics: HashMap<TopicId, (Arc<TopicSettings>, Option<PartKey>)>,
     context: ShardContext,
+    remains: Remains,
     hold: Hold,
+    /// How the clock was set when its times were last made to agree with it; none before they were first.
+    anchor_ms: Option<Millis>,
 }
 
 impl Shard {
     /// No partitions yet; this many bytes of payload may stay in memory for deliveries to come.
     pub fn new(hot_bytes_max: usize) -> Self {
         let context = ShardContext::new(hot_bytes_max);
-        Shard { parts: HashMap::new(), topics: HashMap::new(), context, hold: Hold::NONE }
+        let (parts, topics, remains) = (HashMap::new(), HashMap::new(), Remains::default());
+        Shard { parts, topics, context, remains, hold: Hold::NONE, anchor_ms: None }
     }
 
     /// The rules of a topic and where its dead messages go: told before its first message, and at every change.
@@ -195,6 +204,18 @@ impl Shard {
         }
     }
 
+    /// Makes its times agree with the clock, if that was set since they last did; whether it was.
+    pub(crate) fn follow_clock(&mut self, clock: ClockReading) -> bool {
+        let before_ms = self.anchor_ms.replace(clock.anchor_ms);
+        let Some(before_ms) = before_ms.filter(|before_ms| *before_ms != clock.anchor_ms) else { return false };
+        let by_ms = clock.anchor_ms.cast_signed().saturating_sub(before_ms.cast_signed());
+        for part in self.parts.values_mut() {
+            part.follow_clock(by_ms);
+            self.context.arm(part);
+        }
+        true
+    }
+
     /// The partitions where something became deliverable since this was last asked.
     pub fn take_ready(&mut self, out: &mut Vec<PartKey>) {
         for key in self.context.woken.drain(..) {
@@ -215,6 +236,11 @@ impl Shard {
         std::mem::take(&mut self.context.outbox)
     }
 
+    /// The same for one who has room for them.
+    pub(crate) fn move_outbox(&mut self, out: &mut Vec<Handover>) {
+        out.append(&mut self.context.outbox);
+    }
+
     /// A message that left another partition arrives; its record is already written.
     pub fn adopt(&mut self, _now: Millis, handover: Handover) {
         let Handover { to, seq, in_transit, hot } = handover;
@@ -233,9 +259,12 @@ impl Shard {
         let mut part = self.parts.remove(&key)?;
         self.context.disarm(&mut part);
         self.context.count(&mut part, Held::default());
-        self.context.hot.retain(|seq| part.index.get(seq).is_none());
-        for seq in part.moved.keys() {
-            self.context.homes.remove(seq);
+        // All that is hot is newer than the first of it, so that most of what waits is not looked at.
+        if let Some(first) = self.context.hot.first() {
+            part.index.from(first).for_each(|entry| drop(self.context.hot.take(entry.seq)));
+        }
+        for (seq, _) in part.moved.iter() {
+            self.context.homes.remove(*seq);
         }
         part.woken = false;
         Some(part)
@@ -247,7 +276,9 @@ impl Shard {
             part.set_settings(settings.clone(), *dlq);
         }
         part.set_hold(self.hold);
-        self.context.homes.extend(part.moved.keys().map(|seq| (*seq, part.key)));
+        for (seq, _) in part.moved.iter() {
+            self.context.homes.insert(*seq, part.key);
+        }
         part.stirred = true;
         self.context.finish(&mut part);
         self.parts.insert(part.key, part);

@@ -28,6 +28,18 @@ impl<T: Copy + Ord> Deadlines<T> {
         }
     }
 
+    /// Everything is due by so many milliseconds later, or earlier.
+    pub fn shift(&mut self, by_ms: i64) {
+        // In order as before, so that the tree is built and not filled.
+        let all = std::mem::take(&mut self.set).into_iter();
+        self.set = all.map(|(at, what)| (at.saturating_add_signed(by_ms), what)).collect();
+    }
+
+    /// Nothing is due at any time.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+
     /// When the first is due.
     pub fn first(&self) -> Option<Millis> {
         self.set.first().map(|(at, _)| *at)

@@ -1,11 +1,11 @@
 //! The topics of the node: names, numbers and settings. One lock, held for a look or a change, never across a wait.
 
-use std::collections::BTreeMap;
+mod table;
+
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use hashbrown::HashMap;
-use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,8 @@ use crate::bounds::check_settings;
 use crate::moves::Moves;
 use crate::newest_records::NewestRecords;
 use crate::shard::Shard;
-use crate::types::{Expired, Groups, Millis, PartKey, TopicId, TopicName, TopicSettings};
+use crate::types::{Millis, PartKey, TopicId, TopicName, TopicSettings};
+use table::Table;
 
 /// Which version of each topic's settings a shard has been told.
 pub(crate) type SettingsSeen = HashMap<TopicId, u64>;
@@ -40,6 +41,8 @@ pub struct Topic {
     pub modified_ms: Millis,
     /// Rises with every change of its settings.
     pub version: u64,
+    /// Name of the subject whose share of the node's topics it is of; none for the operator's and for older ones.
+    made_by: Option<Arc<str>>,
     /// Number of the topic that its settings name for dead letters. It decides; the name beside it is only shown, so
     /// that nobody else's topic gets these dead letters by taking the name.
     dlq: Option<TopicId>,
@@ -61,6 +64,9 @@ pub struct StoredTopic {
     /// decides once more ([`Topics::link_by_name`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dlq: Option<TopicId>,
+    /// Name of the subject whose share of the node's topics it is of; not in records of before this was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<Arc<str>>,
     /// Settings of the topic.
     pub settings: TopicSettings,
 }
@@ -92,16 +98,6 @@ pub struct Topics {
     pub(crate) newest: NewestRecords,
 }
 
-#[derive(Debug, Default)]
-struct Table {
-    by_name: BTreeMap<TopicName, Arc<Topic>>,
-    by_id: HashMap<TopicId, Arc<Topic>>,
-    /// Topics by the name of their own dead letters.
-    by_dead_letters: HashMap<TopicName, TopicId>,
-    id_max: u32,
-    version_max: u64,
-}
-
 /// What is to be written down before a topic exists or changes.
 #[derive(Debug)]
 pub struct Planned {
@@ -113,19 +109,22 @@ pub struct Planned {
     pub settings: TopicSettings,
     /// Number of the topic that these settings name for dead letters.
     pub dlq: Option<TopicId>,
+    /// Name of the subject whose share of the node's topics it is of.
+    pub made_by: Option<Arc<str>>,
 }
 
 impl Planned {
     /// What its record will keep.
     pub fn stored(&self, created_ms: Millis, modified_ms: Millis) -> StoredTopic {
-        StoredTopic { created_ms, modified_ms, dlq: self.dlq, settings: self.settings.clone() }
+        let Planned { dlq, made_by, settings, .. } = self;
+        StoredTopic { created_ms, modified_ms, dlq: *dlq, made_by: made_by.clone(), settings: settings.clone() }
     }
 }
 
 impl StoredTopic {
     /// A topic made now that names no other for its dead letters.
     pub fn new(settings: TopicSettings, now: Millis) -> Self {
-        StoredTopic { created_ms: now, modified_ms: now, dlq: None, settings }
+        StoredTopic { created_ms: now, modified_ms: now, dlq: None, made_by: None, settings }
     }
 
     /// Its text in a record, if it fits one.
@@ -143,7 +142,8 @@ impl StoredTopic {
 impl From<&Topic> for StoredTopic {
     fn from(topic: &Topic) -> Self {
         let Topic { created_ms, modified_ms, dlq, .. } = *topic;
-        StoredTopic { created_ms, modified_ms, dlq, settings: (*topic.settings).clone() }
+        let (made_by, settings) = (topic.made_by.clone(), (*topic.settings).clone());
+        StoredTopic { created_ms, modified_ms, dlq, made_by, settings }
     }
 }
 
@@ -169,6 +169,11 @@ impl TopicId {
     /// The topic whose dead letters these would be, or the topic itself: both live on the same shard.
     pub(crate) fn home(self) -> u32 {
         self.0 & !DEAD_LETTERS
+    }
+
+    /// The topic and its own dead letters; both, whichever of them this is.
+    pub(crate) fn with_dead_letters(self) -> impl Iterator<Item = TopicId> {
+        [TopicId(self.home()), TopicId(self.0 | DEAD_LETTERS)].into_iter()
     }
 
     /// The topic's own dead letters; none for dead letters themselves.
@@ -215,13 +220,12 @@ impl Topics {
 
     /// All topics that name this one for their dead letters, in the order of their names.
     pub fn users_of_dead_letters(&self, target: TopicId) -> Vec<TopicName> {
-        self.read().names_of(|topic| topic.dlq == Some(target))
+        self.read().sources_of(target, |source| source.dlq == Some(target))
     }
 
     /// The other topics that name this one, or its own dead letters, for theirs: it cannot go before them.
     pub fn dependents_of(&self, target: TopicId) -> Vec<TopicName> {
-        let names = |topic: &Topic| topic.dlq.is_some_and(|dlq| dlq.home() == target.home());
-        self.read().names_of(|topic| topic.id != target && names(topic))
+        self.read().sources_of(target, |source| source.id != target)
     }
 
     /// Tells a shard a topic's settings.
@@ -254,8 +258,14 @@ impl Topics {
         named.take(limit).map(|topic| table.view(topic)).collect()
     }
 
-    /// What must be written down to make this topic; none if it exists with just these settings.
-    pub fn plan_new(&self, name: &TopicName, settings: TopicSettings) -> Result<Option<Planned>, Error> {
+    /// What must be written down to make this topic; none if it exists with just these settings. It counts for the
+    /// share of a subject, if one is named.
+    pub fn plan_new(
+        &self,
+        name: &TopicName,
+        settings: TopicSettings,
+        by: Option<&Arc<str>>,
+    ) -> Result<Option<Planned>, Error> {
         let mut table = self.write();
         if let Some(topic) = table.find(name) {
             return if let Some(source) = &topic.source {
@@ -267,14 +277,15 @@ impl Topics {
             };
         }
         check_settings(&settings)?;
-        if table.by_name.len() >= limits::TOPICS_MAX {
-            return Err(Error::busy(format_args!("the table of {} topics", limits::TOPICS_MAX)));
+        if table.id_max + 1 >= DEAD_LETTERS {
+            return Err(Error::new(Kind::Degraded, "the numbers for topics are used up: no other can be made"));
         }
+        table.check_share(by)?;
         table.check_name(name)?;
         let id = TopicId(table.id_max + 1);
         let dlq = table.link(id, name, &settings)?;
         table.id_max += 1;
-        Ok(Some(Planned { id, name: name.clone(), settings, dlq }))
+        Ok(Some(Planned { id, name: name.clone(), settings, dlq, made_by: by.cloned() }))
     }
 
     /// What must be written down to change this topic's settings.
@@ -296,7 +307,15 @@ impl Topics {
         if settings.groups != topic.settings.groups {
             return Err(Error::new(Kind::Conflict, format!("groups: fixed since topic {name} was made")));
         }
-        Ok(Planned { id: topic.id, name: name.clone(), settings, dlq })
+        Ok(Planned { id: topic.id, name: name.clone(), settings, dlq, made_by: topic.made_by.clone() })
+    }
+
+    /// What must be written down to change settings from what they are, and when the topic was made.
+    pub fn plan_edit(&self, name: &TopicName, change: &dyn Fn(&mut TopicSettings)) -> Result<(Planned, Millis), Error> {
+        let topic = self.expect(name)?;
+        let mut settings = (*topic.settings).clone();
+        change(&mut settings);
+        Ok((self.plan_change(name, settings)?, topic.created_ms))
     }
 
     /// Puts in what has been written down, at run time or in recovery.
@@ -311,6 +330,18 @@ impl Topics {
             table.put(source.id, source.name.clone(), StoredTopic::from(&*source));
         }
         topic
+    }
+
+    /// The highest number that any topic has or had.
+    pub(crate) fn numbers_taken(&self) -> TopicId {
+        TopicId(self.read().id_max)
+    }
+
+    /// Gives numbers up to this one to no topic any more: one that is gone may have had it, and dead letters, tokens of
+    /// moves and links of other topics may still name it.
+    pub(crate) fn skip_numbers(&self, taken: TopicId) {
+        let mut table = self.write();
+        table.id_max = table.id_max.max(taken.home());
     }
 
     /// Gives the links of older logs, which have only names, their numbers; to be asked once all topics are known.
@@ -334,147 +365,32 @@ impl Topics {
         }
     }
 
+    /// Forgets everything: what an earlier try to read the log has left.
+    pub(crate) fn reset(&self) {
+        *self.write() = Table::default();
+        self.moves.topics().into_iter().for_each(|id| self.moves.forget(id));
+        self.newest.reset();
+    }
+
+    /// Forgets moves of topics that are gone: older nodes wrote them again behind the record of the end, for ever.
+    pub(crate) fn forget_moves_of_gone(&self) {
+        let is_gone = |id: &TopicId| self.by_id(TopicId(id.home())).is_none();
+        self.moves.topics().into_iter().filter(is_gone).for_each(|id| self.moves.forget(id));
+    }
+
     /// Takes a topic out, its own dead letters with it.
     pub fn remove(&self, id: TopicId) -> Option<Arc<Topic>> {
+        // Also where the topic is not known any more: the record that made it goes before the others that name it.
+        self.moves.forget(id);
+        self.newest.forget(id);
         let mut table = self.write();
         let topic = table.by_id.remove(&id)?;
         table.by_name.remove(&topic.name);
+        table.uncount(&topic);
         if let Some(dead) = &topic.dead_letters {
             table.by_dead_letters.remove(&dead.name);
         }
-        self.moves.forget(id);
-        self.newest.forget(id);
         Some(topic)
-    }
-}
-
-impl Table {
-    fn find(&self, name: &TopicName) -> Option<&Arc<Topic>> {
-        self.by_name.get(name).or_else(|| self.by_id.get(self.by_dead_letters.get(name)?)?.dead_letters.as_ref())
-    }
-
-    fn find_id(&self, id: TopicId) -> Option<&Arc<Topic>> {
-        let home = self.by_id.get(&TopicId(id.home()))?;
-        if id == home.id { Some(home) } else { home.dead_letters.as_ref() }
-    }
-
-    /// The topic that the dead of this one go to: by its number, never by its name.
-    fn target_of<'a>(&'a self, topic: &'a Topic) -> Option<&'a Arc<Topic>> {
-        match topic.dlq {
-            _ if topic.source.is_some() => None,
-            Some(dlq) => self.find_id(dlq),
-            None if topic.settings.dlq.is_some() => None,
-            None => topic.dead_letters.as_ref(),
-        }
-    }
-
-    fn view(&self, topic: &Topic) -> TopicView {
-        TopicView {
-            name: topic.name.clone(),
-            settings: Arc::clone(&topic.settings),
-            created_ms: topic.created_ms,
-            modified_ms: topic.modified_ms,
-            dead_letters_of: topic.source.clone(),
-            dead_letters: self.target_of(topic).map(|target| target.name.clone()),
-        }
-    }
-
-    fn names_of(&self, is_meant: impl Fn(&Topic) -> bool) -> Vec<TopicName> {
-        self.by_name.values().filter(|topic| is_meant(topic)).map(|topic| topic.name.clone()).collect()
-    }
-
-    /// Whether a new topic may have this name: it must neither be a name of dead letters nor make somebody's topic look
-    /// like its own.
-    fn check_name(&self, name: &TopicName) -> Result<(), Error> {
-        if name.is_of_dead_letters() {
-            return Err(Error::schema(format!(
-                "topic: {name} would be the name of another topic's dead letters, which come with that topic; nothing \
-                 else may end in .dlq"
-            )));
-        }
-        let own = name.dead_letters();
-        match self.find(&own) {
-            Some(_) => Err(Error::new(
-                Kind::Conflict,
-                format!("topic {own} is not the dead letters of {name} but has their name; remove it first"),
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// The number of the topic that settings name for dead letters.
-    fn link(&self, id: TopicId, name: &TopicName, settings: &TopicSettings) -> Result<Option<TopicId>, Error> {
-        let Some(dlq) = &settings.dlq else { return Ok(None) };
-        let target = TopicName::read("dlq", dlq)?;
-        if target == *name {
-            return Ok(Some(id));
-        }
-        let found = self.find(&target).map(|target| Some(target.id));
-        found.ok_or_else(|| Error::schema(format!("dlq: topic {dlq} does not exist")))
-    }
-
-    fn put(&mut self, id: TopicId, name: TopicName, stored: StoredTopic) -> Arc<Topic> {
-        let StoredTopic { created_ms, modified_ms, dlq, settings } = stored;
-        self.id_max = self.id_max.max(id.0);
-        self.version_max += 1;
-        let version = self.version_max;
-        let created_ms = self.by_id.get(&id).map_or(created_ms, |old| old.created_ms);
-        let modified_ms = modified_ms.max(created_ms);
-        // Kept even if another topic is named for them now: those that died before are still there.
-        let dead_letters = self.name_dead_letters(id, &name).map(|own| {
-            self.by_dead_letters.insert(own.clone(), id);
-            Arc::new(Topic {
-                id: TopicId(id.0 | DEAD_LETTERS),
-                name: own,
-                settings: Arc::new(dead_settings(&settings)),
-                created_ms,
-                modified_ms,
-                version,
-                dlq: None,
-                dead_letters: None,
-                source: Some(name.clone()),
-            })
-        });
-        let topic = Arc::new(Topic {
-            id,
-            name: name.clone(),
-            settings: Arc::new(settings),
-            created_ms,
-            modified_ms,
-            version,
-            dlq,
-            dead_letters,
-            source: None,
-        });
-        self.by_name.insert(name, Arc::clone(&topic));
-        self.by_id.insert(id, Arc::clone(&topic));
-        topic
-    }
-
-    /// The name of a topic's own dead letters: the one they have, the usual one, or one by the topic's number where the
-    /// usual one is too long or, in an older log, somebody else's.
-    fn name_dead_letters(&self, id: TopicId, name: &TopicName) -> Option<TopicName> {
-        let known = self.by_id.get(&id).and_then(|old| old.dead_letters.as_ref()).map(|dead| dead.name.clone());
-        let by_number = || format!("topic-{}.dlq", id.0).parse().ok();
-        let is_free = |own: &TopicName| {
-            let is_others = self.by_dead_letters.get(own).is_some_and(|of| *of != id);
-            own.as_str().len() <= limits::TOPIC_NAME_BYTES_MAX && !self.by_name.contains_key(own) && !is_others
-        };
-        let names = known.into_iter().chain([name.dead_letters()]).chain(by_number());
-        names.into_iter().find(is_free)
-    }
-}
-
-/// The settings of a topic's own dead letters: kept as long as anything is, and never dead again.
-fn dead_settings(of: &TopicSettings) -> TopicSettings {
-    TopicSettings {
-        max_attempts: 0,
-        retention_ms: limits::RETENTION_MAX.as_millis() as u64,
-        expired: Expired::Drop,
-        groups: Groups::Fair,
-        visibility_ms: of.visibility_ms,
-        payload_bytes_max: of.payload_bytes_max,
-        ..TopicSettings::default()
     }
 }
 

@@ -17,7 +17,7 @@ pub use breaker::{BreakerSettings, BreakerState, BreakerTurn, BreakerView};
 /// Number of a message, unique on the node and rising; it is inside every [`MessageId`].
 pub type Seq = u64;
 
-/// A point in time: milliseconds since 1970 on the steady clock, which never jumps within a run.
+/// A point in time: milliseconds since 1970 on the steady clock, which goes back only where the wall clock was ahead.
 pub use ron_types::Millis;
 
 /// Number of a topic, given once and never again.
@@ -81,7 +81,7 @@ pub struct TopicSettings {
     pub backoff_max_ms: u64,
     /// Maximum messages in the topic.
     pub messages_max: u64,
-    /// Maximum payload bytes in the topic.
+    /// Maximum bytes of the topic's messages as they lie in the log: payload, attributes, and some 50 bytes more each.
     pub bytes_max: u64,
     /// Maximum messages leased at once.
     pub inflight_max: u32,
@@ -180,6 +180,16 @@ pub enum Content {
     Cold(Position),
 }
 
+impl Content {
+    /// Bytes it takes in memory once it is read.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Content::Hot(body) => body.len(),
+            Content::Cold(position) => position.len as usize,
+        }
+    }
+}
+
 /// A message handed to a consumer under a lease.
 #[derive(Clone, Debug)]
 pub struct Leased {
@@ -259,6 +269,8 @@ pub struct Explanation {
     pub ahead: u64,
     /// Its group is noisy: quiet ones go first; the share of leases it holds, in percent.
     pub noisy_share: Option<u8>,
+    /// Leases its partition may give at once, if it has given all of them.
+    pub leases_max: Option<u64>,
     /// Its topic is paused.
     pub paused: bool,
     /// Whether the breaker of its partition lets messages out.
@@ -276,7 +288,7 @@ pub struct PartStats {
     pub delayed: u64,
     /// Messages that are with consumers.
     pub leased: u64,
-    /// Payload bytes of all messages.
+    /// Bytes of all messages as they lie in the log: payload, attributes, and some 50 bytes more each.
     pub bytes: u64,
     /// Groups with messages.
     pub groups: u64,

@@ -10,7 +10,9 @@ use ron_kernel::{TaskContext, TaskError, TaskResult};
 use crate::engine::{Engine, ShardHandle, lock};
 use crate::job::{Job, Wake};
 use crate::recovery;
+use crate::shard::Shard;
 use crate::slot::{Reply, ShardSlot, TurnEnvironment};
+use crate::specs;
 
 /// One life of a shard's worker.
 pub(crate) async fn shard_worker(
@@ -36,7 +38,13 @@ pub(crate) async fn shard_worker(
     worker.turn(None, true, &mut jobs)?;
     loop {
         context.beat();
-        let (replies_wait, has_room) = worker.look()?;
+        // Below, what is always ready keeps the rest from its turn; a full queue must not keep what is due from its.
+        if take_wakes(&mut wakes) {
+            let job = if worker.look()?.has_room { jobs.try_recv() } else { None };
+            worker.turn(job, true, &mut jobs)?;
+        }
+        let ShardLook { replies_wait, has_room, has_remains } = worker.look()?;
+        let has_remains = has_remains && worker.let_go()?;
         tokio::select! {
             biased;
             () = &mut stopping => break,
@@ -48,10 +56,28 @@ pub(crate) async fn shard_worker(
             job = jobs.recv(), if has_room => worker.turn(job, false, &mut jobs)?,
             _ = wakes.recv() => worker.turn(None, true, &mut jobs)?,
             () = worker.handle().shared.reply_waits.notified(), if !replies_wait => {}
+            // The next step, after a word with everybody else on this thread.
+            () = tokio::task::yield_now(), if has_remains => {}
             () = &mut heartbeat => heartbeat.set(context.heartbeat()),
         }
     }
     worker.leave(&context, &mut jobs, &mut durable).await
+}
+
+/// Takes the wake-ups that wait, because one turn does what all of them ask for; whether there were any.
+fn take_wakes(wakes: &mut QueueReceiver<Wake>) -> bool {
+    let waiting = specs::requeue_capacity(usize::MAX);
+    std::iter::from_fn(|| wakes.try_recv()).take(waiting).count() > 0
+}
+
+/// What a worker finds at its shard's slot.
+struct ShardLook {
+    /// Replies wait for the log.
+    replies_wait: bool,
+    /// One more may.
+    has_room: bool,
+    /// Something is left of partitions that were emptied.
+    has_remains: bool,
 }
 
 /// A worker at its shard's slot; while it is there, callers may run turns of their own.
@@ -74,10 +100,30 @@ impl<'a> Worker<'a> {
         self.handle().shared.slot.lock().map_err(|_| TaskError::Failed("the shard must be rebuilt".to_owned()))
     }
 
-    /// Whether replies wait for the log, and whether one more may.
-    fn look(&self) -> Result<(bool, bool), TaskError> {
+    fn look(&self) -> Result<ShardLook, TaskError> {
         let slot = self.slot()?;
-        Ok((slot.pending.any_wait_for_log(), slot.pending.has_room(self.environment.engine)))
+        Ok(ShardLook {
+            replies_wait: slot.pending.any_wait_for_log(),
+            has_room: slot.pending.has_room(self.environment.engine),
+            has_remains: slot.shard.as_ref().is_some_and(Shard::has_remains),
+        })
+    }
+
+    /// Lets go of a step of what emptied partitions held; whether there is more.
+    fn let_go(&self) -> Result<bool, TaskError> {
+        let mut released = Vec::new();
+        let (husks, has_more) = {
+            let mut slot = self.slot()?;
+            let Some(shard) = &mut slot.shard else { return Ok(false) };
+            shard.let_go(&mut |position| released.push(position));
+            (shard.take_husks(), shard.has_remains())
+        };
+        self.environment.opened.log.release_all(released.into_iter());
+        if !husks.is_empty() {
+            // Millions of small allocations: too long for a thread that others share.
+            drop(tokio::task::spawn_blocking(move || drop(husks)));
+        }
+        Ok(has_more)
     }
 
     fn turn(&self, first: Option<Job>, tick: bool, jobs: &mut QueueReceiver<Job>) -> TaskResult {
@@ -88,7 +134,7 @@ impl<'a> Worker<'a> {
     /// want it at once.
     fn send(&self, take: impl FnOnce(&mut ShardSlot) -> Vec<Reply>) -> TaskResult {
         let replies = take(&mut *self.slot()?);
-        self.handle().send_replies(replies);
+        replies.into_iter().for_each(Reply::send);
         Ok(())
     }
 
@@ -132,7 +178,13 @@ impl<'a> Worker<'a> {
             while let Some(job) = jobs.try_recv() {
                 self.turn(Some(job), false, jobs)?;
             }
-            if !self.look()?.0 {
+            // Replies found receivers gone; in the next life their leases would have to run out.
+            let mut returned = usize::MAX;
+            while (1..returned).contains(&self.handle().returned.count()) {
+                returned = self.handle().returned.count();
+                self.turn(None, false, jobs)?;
+            }
+            if !self.look()?.replies_wait {
                 return Ok(());
             }
             match deadline.run("log_commit", durable.changed()).await {
@@ -148,3 +200,6 @@ impl Drop for Worker<'_> {
         lock(&self.handle().shared.slot).pending.is_attended = false;
     }
 }
+
+#[cfg(test)]
+mod tests;

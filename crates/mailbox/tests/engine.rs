@@ -18,18 +18,30 @@ use svc_mailbox::{
 mod bounds;
 #[path = "engine/breaker.rs"]
 mod breaker;
+#[path = "engine/changes.rs"]
+mod changes;
 #[path = "engine/events.rs"]
 mod events;
 #[path = "engine/gate.rs"]
 mod gate;
 #[path = "engine/group_queues.rs"]
 mod group_queues;
+#[path = "engine/ids.rs"]
+mod ids;
+#[path = "engine/keys.rs"]
+mod keys;
 #[path = "engine/lone.rs"]
 mod lone;
 #[path = "engine/moves.rs"]
 mod moves;
+#[path = "engine/receive.rs"]
+mod receive;
 #[path = "engine/scrub.rs"]
 mod scrub;
+#[path = "engine/sizes.rs"]
+mod sizes;
+#[path = "engine/topics.rs"]
+mod topics;
 
 /// A mailbox on a kernel of its own.
 struct RunningMailbox {
@@ -80,7 +92,8 @@ impl RunningMailbox {
     }
 
     async fn recv_as(&self, topic: &str, receive: Receive) -> Vec<Delivery> {
-        self.mailbox.recv(&name(topic), receive, Deadline::after(Duration::from_secs(25))).await.expect("received")
+        let deadline = Deadline::after(Duration::from_secs(25));
+        self.mailbox.recv(&anybody(), &name(topic), receive, deadline).await.expect("received")
     }
 
     async fn ack(&self, delivery: &Delivery) {
@@ -108,7 +121,7 @@ async fn eventually<T: std::fmt::Debug>(look: impl Fn() -> T, is_so: impl Fn(&T)
 }
 
 fn soon() -> Deadline {
-    Deadline::after(Duration::from_secs(10))
+    Deadline::after(Duration::from_secs(30))
 }
 
 fn anybody() -> Subject {

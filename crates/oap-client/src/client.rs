@@ -9,7 +9,8 @@ use bytes::Bytes;
 use oap::{AppId, Frame, HEADER_BYTES, Hello};
 use ron_kernel::Deadline;
 use ron_transport::{
-    Closed, GoAway, Outbox, PeerAddress, PostQuantum, Reader, Session, SessionFacts, SessionLimits, dial_as_client,
+    Closed, GoAway, Outbox, PeerAddress, PostQuantum, PushError, Reader, Session, SessionFacts, SessionLimits,
+    dial_as_client,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
@@ -17,8 +18,9 @@ use tokio::task::JoinSet;
 use crate::error::{Error, Refusal};
 use crate::gather::{Gather, carry};
 use crate::lanes::{Publisher, Since, Subscription};
+use crate::leftovers::{Leftover, clear};
 use crate::mailbox::{Mailbox, SessionChains};
-use crate::routes::{Answered, Route, Routes, Whole};
+use crate::routes::{Answered, Purpose, Route, Routes, Whole};
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -61,7 +63,8 @@ pub(crate) struct Connection {
     pub(crate) chains: SessionChains,
     /// Sends that wait to travel together.
     pub(crate) gather: Arc<Gather>,
-    /// The reader, the writer, and the task that carries what has gathered; they end with the connection.
+    /// The reader, the writer, and the tasks that carry what has gathered and clear what was left; they end with the
+    /// connection.
     _tasks: JoinSet<()>,
 }
 
@@ -86,6 +89,7 @@ impl Client {
         let (next_corr, chains, gather) = (AtomicU64::new(1), SessionChains::default(), Arc::<Gather>::default());
         Client(Arc::new_cyclic(|connection| {
             tasks.spawn(carry(connection.clone(), Arc::clone(&gather)));
+            tasks.spawn(clear(connection.clone(), Arc::clone(&routes), outbox.clone()));
             Connection { outbox, routes, facts, next_corr, inflight, chains, gather, _tasks: tasks }
         }))
     }
@@ -113,7 +117,7 @@ impl Client {
 
     /// Asks an application something and waits for the whole answer. Dropping the future gives the answer up.
     pub async fn request(&self, app: AppId, payload: impl Into<Bytes>) -> Result<Bytes, Error> {
-        let asked = self.0.ask(app, payload.into()).await?;
+        let asked = self.0.ask(app, payload.into(), Purpose::Plain).await?;
         asked.answer().await
     }
 
@@ -159,9 +163,14 @@ async fn read(mut reader: Reader, routes: Arc<Routes>) {
 /// A request whose answer is still to come.
 pub(crate) struct Asked {
     connection: Arc<Connection>,
+    app: AppId,
     corr: u64,
     answer: oneshot::Receiver<Answered>,
-    _permit: OwnedSemaphorePermit,
+    /// Held until the answer is here, and taken then: for the node the request is in flight whoever waits for it.
+    permit: Option<OwnedSemaphorePermit>,
+    /// Whether the node gets to see the request.
+    is_sent: bool,
+    is_receive: bool,
 }
 
 impl Connection {
@@ -182,15 +191,35 @@ impl Connection {
     }
 
     /// Asks: waits for a turn and for room, not for the answer.
-    pub(crate) async fn ask(self: &Arc<Self>, app: AppId, payload: Bytes) -> Result<Asked, Error> {
+    pub(crate) async fn ask(self: &Arc<Self>, app: AppId, payload: Bytes, purpose: Purpose) -> Result<Asked, Error> {
         let permit = self.turn().await;
-        let (corr, len) = (self.corr(), payload.len());
+        self.ask_in_turn(permit, app, payload, purpose).await
+    }
+
+    /// The same for somebody whose turn it is.
+    pub(crate) async fn ask_in_turn(
+        self: &Arc<Self>,
+        permit: OwnedSemaphorePermit,
+        app: AppId,
+        payload: Bytes,
+        purpose: Purpose,
+    ) -> Result<Asked, Error> {
+        let (corr, len, is_receive) = (self.corr(), payload.len(), matches!(purpose, Purpose::Receive));
         let (sender, answer) = oneshot::channel();
-        self.routes.add(corr, Route::request(sender))?;
-        // From here on the route is removed when the request is given up.
-        let asked = Asked { connection: Arc::clone(self), corr, answer, _permit: permit };
+        self.routes.add(corr, Route::request(sender, purpose))?;
+        // From here on the route is removed, or left to itself, when the request is given up.
+        let (connection, permit) = (Arc::clone(self), Some(permit));
+        let mut asked = Asked { connection, app, corr, answer, permit, is_sent: false, is_receive };
         self.send(corr, Frame::request(app, corr, payload), len).await?;
+        asked.is_sent = true;
         Ok(asked)
+    }
+
+    /// Queues the last word on a request or a stream: now, or where there is no room as soon as there is.
+    pub(crate) fn leave(&self, frame: Frame, permit: Option<OwnedSemaphorePermit>) {
+        if let Err(PushError::Full { .. }) = self.outbox.push(frame.corr, frame.clone()) {
+            self.routes.leftovers.push(Leftover::Frame(frame, permit));
+        }
     }
 
     /// Queues a frame as room comes up.
@@ -204,9 +233,9 @@ impl Connection {
         Error::Closed(self.routes.how_it_ended().unwrap_or(Closed::Done))
     }
 
-    pub(crate) fn push_error(&self, error: ron_transport::PushError, payload_bytes: usize) -> Error {
+    pub(crate) fn push_error(&self, error: PushError, payload_bytes: usize) -> Error {
         match (error, self.routes.how_it_ended()) {
-            (ron_transport::PushError::Closed, Some(closed)) => Error::Closed(closed),
+            (PushError::Closed, Some(closed)) => Error::Closed(closed),
             (error, _) => Error::of_push(error, payload_bytes, self.payload_bytes_max()),
         }
     }
@@ -215,7 +244,9 @@ impl Connection {
 impl Asked {
     /// Waits for the whole answer.
     pub(crate) async fn answer(mut self) -> Result<Bytes, Error> {
-        let Whole { code, payload } = (&mut self.answer).await.map_err(|_| self.connection.ended())??;
+        let answered = (&mut self.answer).await;
+        self.permit = None;
+        let Whole { code, payload } = answered.map_err(|_| self.connection.ended())??;
         match code {
             ..300 => Ok(payload),
             _ => Err(Error::Refused(Refusal::new(code, &payload))),
@@ -224,7 +255,17 @@ impl Asked {
 }
 
 impl Drop for Asked {
+    /// A receive that is given up is cancelled: otherwise the node would go on waiting, and take messages for nobody.
     fn drop(&mut self) {
-        self.connection.routes.remove(self.corr);
+        let Asked { connection, app, corr, answer, permit, is_sent, is_receive } = self;
+        match permit.take().filter(|_| *is_sent) {
+            Some(permit) => {
+                let is_to_come = connection.routes.give_up(*corr, permit, *is_receive, answer);
+                if is_to_come && *is_receive {
+                    connection.leave(Frame::cancel(*app, *corr), None);
+                }
+            }
+            None => connection.routes.remove(*corr),
+        }
     }
 }

@@ -39,12 +39,16 @@ struct Waiting {
     topics: HashMap<String, VecDeque<Call>>,
     /// Topics with something to send, the next one first.
     order: VecDeque<String>,
+    /// Number of the next send.
+    next: u64,
     /// Requests on their way.
     requests: usize,
 }
 
 /// One send.
 struct Call {
+    /// It rises within each topic.
+    number: u64,
     message: OutgoingMessage,
     reply: oneshot::Sender<Result<Sent, Error>>,
 }
@@ -58,6 +62,15 @@ struct Batch {
 /// A send that left at once, counted until it is answered or given up.
 struct Alone<'a>(&'a Gather);
 
+/// A send that waits. One that is given up before it has left is taken back: while the node does not answer, its
+/// message would be kept for nobody.
+struct Waits<'a> {
+    gather: &'a Gather,
+    topic: &'a str,
+    number: u64,
+    is_over: bool,
+}
+
 impl Mailbox {
     /// Sends a message to a topic and waits until the node has taken it. Tasks that send at the same time share
     /// requests; each has its own outcome.
@@ -66,9 +79,12 @@ impl Mailbox {
         if let Some(_alone) = gather.leave_alone() {
             return self.send_one(topic, message).await;
         }
-        let answer = gather.push(topic, message);
+        let (number, mut answer) = gather.push(topic, message);
+        let mut waits = Waits { gather, topic, number, is_over: false };
+        let answered = (&mut answer).await;
+        waits.is_over = true;
         // The task that answers ends only with the session.
-        answer.await.unwrap_or_else(|_| Err(self.connection.ended()))
+        answered.unwrap_or_else(|_| Err(self.connection.ended()))
     }
 
     async fn send_one(&self, topic: &str, message: OutgoingMessage) -> Result<Sent, Error> {
@@ -91,17 +107,26 @@ impl Gather {
         })
     }
 
-    fn push(&self, topic: &str, message: OutgoingMessage) -> oneshot::Receiver<Result<Sent, Error>> {
+    /// Adds a send to those that wait; its number is for taking it back.
+    fn push(&self, topic: &str, message: OutgoingMessage) -> (u64, oneshot::Receiver<Result<Sent, Error>>) {
         let (reply, answer) = oneshot::channel();
-        let calls = {
+        let (number, calls) = {
             let mut waiting = self.lock();
-            waiting.push(topic, Call { message, reply });
-            waiting.requests < REQUESTS_MAX
+            let number = waiting.next;
+            waiting.next += 1;
+            waiting.push(topic, Call { number, message, reply });
+            (number, waiting.requests < REQUESTS_MAX)
         };
         if calls {
             self.work.notify_one();
         }
-        answer
+        (number, answer)
+    }
+
+    /// Sends that wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().topics.values().map(VecDeque::len).sum()
     }
 
     /// The next batch to carry, counted as on its way.
@@ -138,7 +163,24 @@ impl Drop for Alone<'_> {
     }
 }
 
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.gather.lock().withdraw(self.topic, self.number);
+        }
+    }
+}
+
 impl Waiting {
+    /// Takes a send out, unless it has left.
+    fn withdraw(&mut self, topic: &str, number: u64) {
+        if let Some(calls) = self.topics.get_mut(topic)
+            && let Ok(place) = calls.binary_search_by_key(&number, |call| call.number)
+        {
+            calls.remove(place);
+        }
+    }
+
     fn push(&mut self, topic: &str, call: Call) {
         match self.topics.get_mut(topic) {
             Some(calls) => calls.push_back(call),

@@ -116,7 +116,9 @@ pub struct Publisher {
     connection: Arc<Connection>,
     corr: u64,
     outcomes: Arc<Outcomes>,
-    _permit: OwnedSemaphorePermit,
+    permit: Option<OwnedSemaphorePermit>,
+    /// The node will hear of the stream: an END of one that never began would cost the session.
+    is_open: bool,
 }
 
 /// Those who wait for the outcome of a publication, in the order of their publications.
@@ -128,8 +130,6 @@ struct Waiting {
     queue: VecDeque<oneshot::Sender<Result<Published, Error>>>,
     ended: Option<Result<(), Error>>,
     finisher: Option<oneshot::Sender<Result<(), Error>>>,
-    /// This side has sent its END.
-    has_closed: bool,
 }
 
 /// Events of one lane. Dropping it ends the subscription.
@@ -142,7 +142,9 @@ pub struct Subscription {
     /// The parts so far of an event that is larger than a frame.
     parts: Option<BytesMut>,
     node_id: NodeId,
-    _permit: OwnedSemaphorePermit,
+    permit: Option<OwnedSemaphorePermit>,
+    /// As for a publisher.
+    is_open: bool,
 }
 
 #[derive(Serialize)]
@@ -189,8 +191,9 @@ impl Publisher {
         let (corr, outcomes) = (connection.corr(), Arc::new(Outcomes::default()));
         connection.routes.add(corr, Route::Publisher(Arc::clone(&outcomes)))?;
         let opening = Opening { publish: Some(lane), subscribe: None, from: Vec::new(), own: None }.to_json();
-        let publisher = Publisher { connection, corr, outcomes, _permit: permit };
-        publisher.send(|corr| Frame::open(AppId::LANES, corr, opening.clone())).await?;
+        let mut publisher = Publisher { connection, corr, outcomes, permit: Some(permit), is_open: false };
+        publisher.send(Frame::open(AppId::LANES, corr, opening)).await?;
+        publisher.is_open = true;
         Ok(publisher)
     }
 
@@ -241,22 +244,23 @@ impl Publisher {
         }
     }
 
-    /// Ends the stream and waits until the node has taken everything before it.
-    pub async fn finish(self) -> Result<(), Error> {
+    /// Ends the stream and waits until the node has taken everything before it. Dropped, it ends the stream as well.
+    pub async fn finish(mut self) -> Result<(), Error> {
         let (sender, receiver) = oneshot::channel();
         {
             let mut waiting = self.outcomes.lock();
             if let Some(ended) = &waiting.ended {
                 return ended.clone();
             }
-            (waiting.finisher, waiting.has_closed) = (Some(sender), true);
+            waiting.finisher = Some(sender);
         }
-        self.send(|corr| Frame::close(AppId::LANES, corr, Bytes::new())).await?;
+        self.send(Frame::close(AppId::LANES, self.corr, Bytes::new())).await?;
+        // Until it is queued, dropping the publisher says it.
+        self.is_open = false;
         receiver.await.unwrap_or_else(|_| Err(Error::Protocol("the stream ended without an answer")))
     }
 
-    async fn send(&self, frame: impl Fn(u64) -> Frame) -> Result<(), Error> {
-        let frame = frame(self.corr);
+    async fn send(&self, frame: Frame) -> Result<(), Error> {
         let len = frame.payload.len();
         self.connection.send(self.corr, frame, len).await
     }
@@ -264,11 +268,10 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
-        // A queue that is full refuses it; then the stream ends with the session. One that the node ended is ended here
-        // too, or the node would keep its number.
-        let has_closed = self.outcomes.lock().has_closed;
-        if !has_closed {
-            let _ = self.connection.outbox.push(self.corr, Frame::close(AppId::LANES, self.corr, Bytes::new()));
+        // A stream that the node ended is ended here too, or the node would keep its number.
+        match self.is_open {
+            true => self.connection.leave(Frame::close(AppId::LANES, self.corr, Bytes::new()), self.permit.take()),
+            false => self.connection.routes.remove(self.corr),
         }
     }
 }
@@ -347,10 +350,12 @@ impl Subscription {
             taken: VecDeque::new(),
             parts: None,
             node_id: NodeId::from_bytes([0; 32]),
-            _permit: permit,
+            permit: Some(permit),
+            is_open: false,
         };
         let frame = Frame::open(AppId::LANES, corr, opening);
         subscription.connection.send(corr, frame, len).await?;
+        subscription.is_open = true;
         subscription.node_id = subscription.ready().await?;
         Ok(subscription)
     }
@@ -413,7 +418,9 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         self.inbox.abandon();
         self.connection.routes.remove(self.corr);
-        let _ = self.connection.outbox.push(self.corr, Frame::close(AppId::LANES, self.corr, Bytes::new()));
+        if self.is_open {
+            self.connection.leave(Frame::close(AppId::LANES, self.corr, Bytes::new()), self.permit.take());
+        }
     }
 }
 

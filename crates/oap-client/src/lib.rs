@@ -24,6 +24,7 @@ mod error;
 mod gather;
 mod inbox;
 mod lanes;
+mod leftovers;
 mod mailbox;
 mod routes;
 #[cfg(test)]

@@ -8,9 +8,11 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use oap::AppId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
 use crate::client::Connection;
 use crate::error::{Error, Problem, Refusal};
+use crate::routes::Purpose;
 
 /// Bytes before the head of a payload: operation, length of the head.
 const PREFIX_BYTES: usize = 5;
@@ -37,7 +39,23 @@ pub struct Mailbox {
 #[derive(Default)]
 pub(crate) struct SessionChains {
     received: Mutex<ReceivedChain>,
-    sent: tokio::sync::Mutex<[u8; 32]>,
+    sent: Arc<tokio::sync::Mutex<[u8; 32]>>,
+}
+
+/// A batch that continues the chain of those that were sent, should the node take it. Holds the chain until then, so
+/// that the next one goes on from where the node is, whoever still waits for this one.
+pub(crate) struct ChainStep {
+    chain: OwnedMutexGuard<[u8; 32]>,
+    next: [u8; 32],
+}
+
+impl ChainStep {
+    /// Whether the node has taken the batch is known.
+    pub(crate) fn settle(&mut self, is_taken: bool) {
+        if is_taken {
+            *self.chain = self.next;
+        }
+    }
 }
 
 /// A message to be sent.
@@ -162,6 +180,8 @@ struct SettleHead<'a, S> {
     #[serde(skip_serializing_if = "Option::is_none")]
     visibility_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
 }
 
@@ -199,21 +219,23 @@ impl Mailbox {
 
     /// The same, chained to the batches before it on this session: one that is lost, doubled or changed on the way
     /// shows at the next. One chained batch is on its way at a time, because the chain goes on only from one that was
-    /// taken.
+    /// taken. A call that is dropped does not break the chain; its batch may have been sent.
     pub async fn send_batch_chained(
         &self,
         topic: &str,
         messages: &[OutgoingMessage],
     ) -> Result<Vec<Result<Sent, Refusal>>, Error> {
-        let mut chain = self.connection.chains.sent.lock().await;
+        let chain = Arc::clone(&self.connection.chains.sent).lock_owned().await;
         let next = chained(&chain, &batch_hash(messages.iter().map(|message| *blake3::hash(&message.body).as_bytes())));
-        let answer = self.ask(send_payload(topic, messages, Some(&next))).await?;
-        *chain = next;
-        outcomes(&answer)
+        let payload = send_payload(topic, messages, Some(&next));
+        let step = Purpose::Chained(ChainStep { chain, next });
+        let asked = self.connection.ask(AppId::MAILBOX, payload, step).await?;
+        outcomes(&asked.answer().await?)
     }
 
     /// Receives at most so many messages; waits for the first one no longer than this. The lease is the topic's unless
-    /// one is given.
+    /// one is given. A call that is dropped takes no messages: the node is told, and what is on its way nevertheless is
+    /// given back.
     pub async fn recv(
         &self,
         topic: &str,
@@ -224,17 +246,44 @@ impl Mailbox {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let visibility_ms = visibility.map(millis);
         let head = RecvHead { topic, max_messages, wait_ms: millis(wait), visibility_ms };
-        let answer = self.ask(payload(Op::Recv, &head, [])).await?;
-        let (head, bodies) = split::<RecvAnswer>(&answer)?;
+        let asked = self.connection.ask(AppId::MAILBOX, payload(Op::Recv, &head, []), Purpose::Receive).await?;
+        self.take(&asked.answer().await?)
+    }
+
+    /// The messages of an answer, held to their hashes and their chain.
+    fn take(&self, answer: &Bytes) -> Result<Vec<Received>, Error> {
+        let (head, bodies) = split::<RecvAnswer>(answer)?;
         let (messages, hashes) = received(head.messages, bodies)?;
         let mut chain = self.connection.chains.received.lock().unwrap_or_else(PoisonError::into_inner);
         chain.add(head.batch, batch_hash(hashes), head.batch_chain)?;
         Ok(messages)
     }
 
+    /// Gives back what the answer to a receive has brought that nobody waits for: one of a node that does not know
+    /// cancels, or one that was on its way already.
+    pub(crate) async fn give_back(&self, answer: &Bytes, permit: OwnedSemaphorePermit) {
+        let Ok((RecvAnswer { messages, .. }, _)) = split(answer) else { return };
+        // The chain goes on with it. If it is broken, the next one who receives is told.
+        let _ = self.take(answer);
+        if messages.is_empty() {
+            return;
+        }
+        let receipts: Vec<String> = messages.into_iter().map(|message| message.receipt).collect();
+        let (delay_ms, reason) = (Some(0), Some("its receiver had gone"));
+        let nack = payload(Op::Nack, &SettleHead { receipts: &receipts, visibility_ms: None, delay_ms, reason }, []);
+        let nacked = match self.connection.ask_in_turn(permit, AppId::MAILBOX, nack, Purpose::Plain).await {
+            Ok(asked) => asked.answer().await,
+            Err(error) => Err(error),
+        };
+        // Who may receive and acknowledge may not always nack, but can end a lease.
+        if matches!(nacked, Err(Error::Refused(Refusal { status: 403, .. }))) {
+            let _ = self.extend(&receipts, Duration::ZERO).await;
+        }
+    }
+
     /// Acknowledges deliveries by their receipts; one outcome for each, in order.
     pub async fn ack(&self, receipts: &[impl AsRef<str> + Serialize]) -> Result<Vec<Result<(), Refusal>>, Error> {
-        self.settle(Op::Ack, &SettleHead { receipts, visibility_ms: None, reason: None }).await
+        self.settle(Op::Ack, &SettleHead { receipts, visibility_ms: None, delay_ms: None, reason: None }).await
     }
 
     /// Gives deliveries back before their lease ends; one outcome for each, in order.
@@ -243,7 +292,7 @@ impl Mailbox {
         receipts: &[impl AsRef<str> + Serialize],
         reason: &str,
     ) -> Result<Vec<Result<(), Refusal>>, Error> {
-        self.settle(Op::Nack, &SettleHead { receipts, visibility_ms: None, reason: Some(reason) }).await
+        self.settle(Op::Nack, &SettleHead { receipts, visibility_ms: None, delay_ms: None, reason: Some(reason) }).await
     }
 
     /// Extends leases to this time from now; the new ends, in milliseconds since 1970, in order.
@@ -253,7 +302,7 @@ impl Mailbox {
         visibility: Duration,
     ) -> Result<Vec<Result<u64, Refusal>>, Error> {
         let visibility_ms = Some(u64::try_from(visibility.as_millis()).unwrap_or(u64::MAX));
-        let head = SettleHead { receipts, visibility_ms, reason: None };
+        let head = SettleHead { receipts, visibility_ms, delay_ms: None, reason: None };
         let answer = self.ask(payload(Op::Extend, &head, [])).await?;
         let outcomes: Vec<Result<Extended, Refusal>> = outcomes(&answer)?;
         Ok(outcomes.into_iter().map(|outcome| outcome.map(|extended| extended.until_ts)).collect())
@@ -266,7 +315,7 @@ impl Mailbox {
     }
 
     async fn ask(&self, payload: Bytes) -> Result<Bytes, Error> {
-        self.connection.ask(AppId::MAILBOX, payload).await?.answer().await
+        self.connection.ask(AppId::MAILBOX, payload, Purpose::Plain).await?.answer().await
     }
 }
 

@@ -8,11 +8,13 @@ use hashbrown::HashMap;
 use oap::status::Status;
 use oap::{Flags, Frame};
 use ron_transport::{Closed, GoAway, Heard};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use crate::error::Error;
 use crate::inbox::Inbox;
 use crate::lanes::Outcomes;
+use crate::leftovers::{Leftover, Leftovers};
+use crate::mailbox::ChainStep;
 
 /// Bytes of an answer that comes in several frames; a node that sends more is not believed.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -25,10 +27,35 @@ pub(crate) struct Whole {
 
 pub(crate) type Answered = Result<Whole, Error>;
 
+/// What has to be done with the answer to a request, whether or not somebody still waits for it.
+pub(crate) enum Purpose {
+    /// Nothing.
+    Plain,
+    /// Messages in it that nobody waits for are given back.
+    Receive,
+    /// The chain of sent batches goes on, if the node has taken this one.
+    Chained(ChainStep),
+}
+
+/// A request; frames of its answer are gathered here until the last one.
+pub(crate) struct Request {
+    parts: BytesMut,
+    receiver: Receiver,
+    purpose: Purpose,
+}
+
+/// Whom an answer is for.
+enum Receiver {
+    Caller(oneshot::Sender<Answered>),
+    /// It was given up; until it is answered it counts among those in flight.
+    Nobody(OwnedSemaphorePermit),
+    /// It was handed over.
+    Done,
+}
+
 /// Who waits for the frames of one number.
 pub(crate) enum Route {
-    /// A request; frames of its answer are gathered here until the last one.
-    Request { parts: BytesMut, sender: Option<oneshot::Sender<Answered>> },
+    Request(Request),
     /// A publisher.
     Publisher(Arc<Outcomes>),
     /// A subscription.
@@ -40,18 +67,48 @@ pub(crate) struct Routes {
     by_corr: Mutex<HashMap<u64, Route>>,
     farewell: Mutex<Option<GoAway>>,
     ended: watch::Sender<Option<Closed>>,
+    pub(crate) leftovers: Leftovers,
 }
 
 impl Default for Routes {
     fn default() -> Self {
-        Routes { by_corr: Mutex::default(), farewell: Mutex::default(), ended: watch::Sender::new(None) }
+        let (by_corr, farewell, leftovers) = (Mutex::default(), Mutex::default(), Leftovers::default());
+        Routes { by_corr, farewell, ended: watch::Sender::new(None), leftovers }
     }
 }
 
 impl Route {
-    pub(crate) fn request(sender: oneshot::Sender<Answered>) -> Self {
-        Route::Request { parts: BytesMut::new(), sender: Some(sender) }
+    pub(crate) fn request(sender: oneshot::Sender<Answered>, purpose: Purpose) -> Self {
+        Route::Request(Request { parts: BytesMut::new(), receiver: Receiver::Caller(sender), purpose })
     }
+}
+
+impl Request {
+    /// Takes a frame of the answer; with the last one it is handed over. What is left to be done with it is returned.
+    fn take(&mut self, frame: &Frame, is_last: bool) -> Option<Leftover> {
+        if is_last && let Purpose::Chained(step) = &mut self.purpose {
+            step.settle(frame.code < 300);
+        }
+        let is_wanted = match &self.receiver {
+            Receiver::Caller(_) => true,
+            Receiver::Nobody(_) => matches!(self.purpose, Purpose::Receive),
+            Receiver::Done => false,
+        };
+        let whole = if is_wanted { gather(&mut self.parts, frame, is_last)? } else { return None };
+        match (std::mem::replace(&mut self.receiver, Receiver::Done), whole) {
+            (Receiver::Caller(sender), whole) => {
+                let _ = sender.send(whole);
+                None
+            }
+            (Receiver::Nobody(permit), Ok(whole)) => unreceived(whole, permit),
+            _ => None,
+        }
+    }
+}
+
+/// What is left to be done with the answer to a receive that nobody waits for.
+fn unreceived(Whole { code, payload }: Whole, permit: OwnedSemaphorePermit) -> Option<Leftover> {
+    (code < 300).then(|| Leftover::Unreceived(payload, permit))
 }
 
 impl Routes {
@@ -68,6 +125,31 @@ impl Routes {
 
     pub(crate) fn remove(&self, corr: u64) {
         self.lock().remove(&corr);
+    }
+
+    /// Nobody waits for the answer any more; true if it is still to come. One to a receive that came just now is given
+    /// back, as one that comes later.
+    pub(crate) fn give_up(
+        &self,
+        corr: u64,
+        permit: OwnedSemaphorePermit,
+        is_receive: bool,
+        answer: &mut oneshot::Receiver<Answered>,
+    ) -> bool {
+        if let Some(Route::Request(request)) = self.lock().get_mut(&corr) {
+            let is_to_come = matches!(request.receiver, Receiver::Caller(_));
+            if is_to_come {
+                request.receiver = Receiver::Nobody(permit);
+            }
+            return is_to_come;
+        }
+        if let Ok(Ok(whole)) = answer.try_recv()
+            && is_receive
+            && let Some(leftover) = unreceived(whole, permit)
+        {
+            self.leftovers.push(leftover);
+        }
+        false
     }
 
     /// Hands on what one read brought. Waits while the inbox of a subscription is full.
@@ -116,15 +198,9 @@ impl Routes {
     fn answer(&self, frame: Frame) {
         let mut by_corr = self.lock();
         let is_last = frame.has(Flags::END);
+        let mut leftover = None;
         match by_corr.get_mut(&frame.corr) {
-            Some(Route::Request { parts, sender }) => {
-                let whole = gather(parts, &frame, is_last);
-                if let Some(whole) = whole
-                    && let Some(sender) = sender.take()
-                {
-                    let _ = sender.send(whole);
-                }
-            }
+            Some(Route::Request(request)) => leftover = request.take(&frame, is_last),
             Some(Route::Publisher(outcomes)) => outcomes.answer(frame.code, &frame.payload, is_last),
             Some(Route::Subscription(inbox)) if is_last => inbox.end(Error::of_answer(frame.code, &frame.payload)),
             Some(Route::Subscription(_)) => {}
@@ -133,6 +209,8 @@ impl Routes {
         if is_last {
             by_corr.remove(&frame.corr);
         }
+        drop(by_corr);
+        leftover.into_iter().for_each(|leftover| self.leftovers.push(leftover));
     }
 
     /// The session is over: everybody who waits learns how.
@@ -141,9 +219,10 @@ impl Routes {
         let routes = std::mem::take(&mut *self.lock());
         for route in routes.into_values() {
             match route {
-                Route::Request { sender, .. } => {
-                    let _ = sender.map(|sender| sender.send(Err(Error::Closed(closed.clone()))));
+                Route::Request(Request { receiver: Receiver::Caller(sender), .. }) => {
+                    let _ = sender.send(Err(Error::Closed(closed.clone())));
                 }
+                Route::Request(_) => {}
                 Route::Publisher(outcomes) => outcomes.end(&Error::Closed(closed.clone())),
                 Route::Subscription(inbox) => inbox.end(Error::Closed(closed.clone())),
             }

@@ -66,6 +66,16 @@ impl Frame {
         Frame::new(Flags::EVENT, 0, app, corr, payload.into())
     }
 
+    /// Nobody waits any more for the answer to the request of this number. A node that does not know of it drops it.
+    pub fn cancel(app: AppId, corr: u64) -> Frame {
+        Frame::new(Flags::EVENT | Flags::END, 0, app, corr, Bytes::new())
+    }
+
+    /// Whether it cancels the request of its number.
+    pub fn is_cancel(&self) -> bool {
+        self.flags == Flags::EVENT | Flags::END && self.app != AppId::CONTROL && self.payload.is_empty()
+    }
+
     fn new(flags: Flags, code: u16, app: AppId, corr: u64, payload: Bytes) -> Frame {
         Frame { flags, code, app, tenant: 0, corr, cap: Bytes::new(), payload, tail: None }
     }

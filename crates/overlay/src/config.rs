@@ -28,7 +28,6 @@ pub struct Options {
     #[schemars(extend("x-setting" = process(choice(&["hybrid", "required", "off"]))))]
     pub tls_pq: PostQuantumChoice,
     /// Whether nodes and clients are also heard over QUIC, on the UDP port of the same number as the OAP port.
-    #[cfg(feature = "quic")]
     #[schemars(extend("x-setting" = process(choice(&["off", "on"]))))]
     pub quic: QuicChoice,
     /// Time in which a node must have shown who it is.
@@ -95,7 +94,6 @@ pub enum PostQuantumChoice {
 }
 
 /// Whether there is QUIC beside TCP.
-#[cfg(feature = "quic")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum QuicChoice {
@@ -188,7 +186,6 @@ impl Default for Options {
             peers: Vec::new(),
             accept: Accept::Auto,
             tls_pq: PostQuantumChoice::Hybrid,
-            #[cfg(feature = "quic")]
             quic: QuicChoice::Off,
             handshake_timeout: TimeSpan::from_duration(limits::HANDSHAKE_TIMEOUT),
             idle_timeout: TimeSpan::from_duration(limits::IDLE_TIMEOUT),

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use oap::Frame;
+use ron_auth::Subject;
 use ron_gossip::{LaneName, MsgId};
 use ron_kernel::queue::Payload;
 use ron_transport::NodeId;
@@ -60,6 +61,8 @@ pub(crate) enum Order {
 
 /// A subscriber on its way to an engine.
 pub(crate) struct NewSubscriber {
+    /// Subject among whose subscriptions it is.
+    pub by: Subject,
     pub lane: LaneName,
     /// Numbers to begin with, by origin: what the ring still holds of them comes first.
     pub from: Vec<(NodeId, u64)>,

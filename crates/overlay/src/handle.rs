@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ron_auth::Subject;
 use ron_gossip::{LaneName, MsgId};
 use ron_kernel::Deadline;
 use ron_kernel::bus::BroadcastReceiver;
@@ -93,23 +94,30 @@ impl Overlay {
         meter.count(tenant, BYTES_PUBLISHED, bytes);
     }
 
-    /// Subscribes to a lane, beginning with what the ring still holds of the numbers in `from`; `own` says whether this
-    /// node's own publications are heard.
-    pub async fn subscribe(&self, lane: LaneName, from: Vec<(NodeId, u64)>, own: bool) -> Result<Subscription, Error> {
+    /// Subscribes to a lane for a subject, beginning with what the ring still holds of the numbers in `from`; `own`
+    /// says whether this node's own publications are heard.
+    pub async fn subscribe(
+        &self,
+        by: &Subject,
+        lane: LaneName,
+        from: Vec<(NodeId, u64)>,
+        own: bool,
+    ) -> Result<Subscription, Error> {
         let (writer, subscription) = subscription::inbox(&self.shared.subscribers);
-        self.subscribe_with(lane, from, own, Box::new(writer)).await?;
+        self.subscribe_with(by, lane, from, own, Box::new(writer)).await?;
         Ok(subscription)
     }
 
     /// As [`Overlay::subscribe`], with a subscriber that takes items in its own way.
     pub async fn subscribe_with(
         &self,
+        by: &Subject,
         lane: LaneName,
         from: Vec<(NodeId, u64)>,
         own: bool,
         subscriber: Box<dyn Subscriber>,
     ) -> Result<(), Error> {
-        let new = NewSubscriber { lane, from, own, subscriber };
+        let new = NewSubscriber { by: by.clone(), lane, from, own, subscriber };
         self.shared.engines.subscribe(new, Deadline::after(ANSWER_TIME)).await
     }
 

@@ -4,6 +4,7 @@
 
 use ron_gossip::CoreConfig;
 use ron_gossip::budget::Rate;
+use ron_transport::quic::session_bytes_max;
 use ron_types::limits::overlay as limits;
 
 use crate::config::{EngineOptions, LiveOptions};
@@ -23,7 +24,7 @@ pub struct Use {
     pub engines: usize,
     /// Peers with a session.
     pub peers: usize,
-    /// Peers among them whose session is over QUIC; there are none in a build without it.
+    /// Peers among them whose session is over QUIC.
     pub quic_peers: usize,
     /// Subscriptions over HTTP.
     pub subscriptions: usize,
@@ -67,22 +68,11 @@ pub fn bytes_max(options: &LiveOptions, usage: Use) -> usize {
     let outbox = egress_bytes_max(options.egress_bytes_max, usage.peers).max(frame_bytes_max);
     let over_tcp = SESSION_FRAMES * frame_bytes_max + SESSION_BYTES;
     let quic_peers = usage.quic_peers.min(usage.peers);
-    let sessions = (usage.peers - quic_peers) * over_tcp + quic_peers * quic_session_bytes(over_tcp, frame_bytes_max);
+    let sessions = (usage.peers - quic_peers) * over_tcp + quic_peers * session_bytes_max(frame_bytes_max);
     let peers = usage.peers * outbox + sessions;
     // A subscriber below its part may grow to it although the others have taken all there is.
     let subscribers = (usage.subscriptions * limits::SUBSCRIBER_BYTES_MAX).min(2 * limits::SUBSCRIBERS_BYTES_MAX);
     engines + peers + subscribers + usage.subscriptions * CATCH_UP_BYTES
-}
-
-/// Bytes that a session over QUIC may hold beside its outbox.
-#[cfg(feature = "quic")]
-fn quic_session_bytes(_over_tcp: usize, frame_bytes_max: usize) -> usize {
-    ron_transport::quic::session_bytes_max(frame_bytes_max)
-}
-
-#[cfg(not(feature = "quic"))]
-fn quic_session_bytes(over_tcp: usize, _frame_bytes_max: usize) -> usize {
-    over_tcp
 }
 
 #[cfg(test)]
@@ -108,7 +98,6 @@ mod tests {
         let rows = [
             ("8 peers and 16 subscriptions", small),
             ("as much as a node allows", Use::MOST),
-            #[cfg(feature = "quic")]
             ("as much as a node allows, over QUIC", over_quic(Use::MOST)),
         ];
         assert!(bytes_max(&options, over_quic(small)) >= bytes_max(&options, small));

@@ -54,7 +54,7 @@ pub static GOSSIP_ENGINE: TaskSpec = task(
 /// The overlay.
 pub static OVERLAY: ServiceSpec = ServiceSpec {
     name: SERVICE,
-    required: true,
+    required: false,
     depends_on: &[],
     // Fail closed: a node that cannot hold its sessions together should not go on half deaf.
     law: RestartLaw { jitter_ms: (100, 2_000), cap_ms: 2_000, then: Escalation::Fatal, ..RestartLaw::MACRONODE },
@@ -73,6 +73,7 @@ const fn queue(name: &'static str, from: &'static str, to: &'static str, overflo
         from,
         to,
         overflow,
+        holds_up_writers: false,
         answer: "Busy",
         on_restart: Fate::Kept,
         on_drain: Fate::Discarded,
@@ -107,6 +108,7 @@ pub static WRITE_HALVES: QueueSpec = QueueSpec {
 const fn ingress(name: &'static str) -> QueueSpec {
     QueueSpec {
         bytes_max: Some(limits::INGRESS_BYTES_MAX),
+        holds_up_writers: true,
         answer: "Busy to a publisher; a reader waits a moment and tries again, and so slows its peer down",
         ..queue(name, "reader, callers", "gossip_engine", Overflow::RejectNew)
     }

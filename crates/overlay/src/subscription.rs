@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use ron_auth::Subject;
 use ron_gossip::LaneName;
+use ron_kernel::share::{Bound, SubjectShare, SubjectShares};
+use ron_types::Error;
 use ron_types::limits::overlay::{
     SUBSCRIBER_BYTES_MAX, SUBSCRIBER_ITEMS_MAX, SUBSCRIBERS_BYTES_MAX, SUBSCRIPTIONS_MAX,
 };
@@ -63,23 +66,38 @@ pub(crate) struct InboxWriter {
     inbox: Arc<Inbox>,
 }
 
-/// The subscriptions of a node: how many there are, and what waits for all of them.
-#[derive(Debug, Default)]
+/// The subscriptions of a node, which subjects share.
+const SUBSCRIPTIONS: Bound = Bound { what: "subscriptions", help: "end some of them" };
+
+/// The subscriptions of a node: whose they are, how many there are, and what waits for all of them.
+#[derive(Debug)]
 pub(crate) struct SubscriberPool {
+    places: Arc<SubjectShares>,
+    /// As many as there are places taken, without the lock: asked for with every item.
     open: AtomicUsize,
     bytes: AtomicUsize,
 }
 
 /// A place among the subscriptions of the node, given back by being dropped.
 #[derive(Debug)]
-pub(crate) struct SubscriberSlot(Arc<SubscriberPool>);
+pub(crate) struct SubscriberSlot {
+    pool: Arc<SubscriberPool>,
+    _place: SubjectShare,
+}
+
+impl Default for SubscriberPool {
+    fn default() -> Self {
+        let places = SubjectShares::new(SUBSCRIPTIONS, SUBSCRIPTIONS_MAX);
+        SubscriberPool { places, open: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
+    }
+}
 
 impl SubscriberPool {
-    /// A place for one more subscription; none if there are as many as there may be.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<SubscriberSlot> {
-        let one_more = |open| (open < SUBSCRIPTIONS_MAX).then_some(open + 1);
-        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
-        Some(SubscriberSlot(Arc::clone(self)))
+    /// A place for one more subscription of a subject; Busy if there are as many as there may be, or as it may have.
+    pub(crate) fn take(self: &Arc<Self>, by: &Subject) -> Result<SubscriberSlot, Error> {
+        let place = self.places.take(&by.name, by.is_operator)?;
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Ok(SubscriberSlot { pool: Arc::clone(self), _place: place })
     }
 
     fn is_over(&self) -> bool {
@@ -94,7 +112,7 @@ impl SubscriberPool {
 
 impl Drop for SubscriberSlot {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.pool.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -255,6 +273,7 @@ impl Drop for InboxWriter {
 #[cfg(test)]
 mod tests {
     use ron_transport::NodeKey;
+    use ron_types::Kind;
 
     use super::*;
     use crate::words::Message;
@@ -298,7 +317,8 @@ mod tests {
     async fn subscribers_of_a_node_share_its_memory() {
         let pool = Arc::<SubscriberPool>::default();
         let count = SUBSCRIBERS_BYTES_MAX / SUBSCRIBER_BYTES_MAX;
-        let slots: Vec<_> = (0..=2 * count).map(|_| pool.take().expect("a place")).collect();
+        let operator = Subject::operator("operator");
+        let slots: Vec<_> = (0..=2 * count).map(|_| pool.take(&operator).expect("a place")).collect();
         let mut ends: Vec<_> = slots.iter().map(|_| inbox(&pool)).collect();
         let half = SUBSCRIBER_BYTES_MAX / 4 - 1024;
         for seq in 1..=3 {
@@ -311,10 +331,30 @@ mod tests {
         drop(ends);
         assert_eq!(pool.bytes.load(Ordering::Relaxed), 0);
         let mut more = Vec::new();
-        while let Some(slot) = pool.take() {
+        while let Ok(slot) = pool.take(&operator) {
             more.push(slot);
         }
         assert_eq!(slots.len() + more.len(), SUBSCRIPTIONS_MAX, "of the node, whatever its engines");
+    }
+
+    #[test]
+    fn a_subject_cannot_have_all_subscriptions_of_the_node() {
+        let pool = Arc::<SubscriberPool>::default();
+        let (greedy, other) = (Subject::named("greedy"), Subject::named("other"));
+        let mut slots = Vec::new();
+        let refused = loop {
+            match pool.take(&greedy) {
+                Ok(slot) => slots.push(slot),
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!((slots.len(), refused.kind), (SUBSCRIPTIONS_MAX / 2, Kind::Busy));
+        assert!(refused.detail.starts_with("greedy has 2048 of the 4096 subscriptions"), "{refused}");
+        assert!(pool.take(&other).is_ok(), "there is one for somebody else");
+        slots.pop();
+        assert!(pool.take(&greedy).is_ok(), "what was given back is there again");
+        drop(slots);
+        assert_eq!((pool.open.load(Ordering::Relaxed), pool.places.total()), (0, 0));
     }
 
     #[tokio::test]

@@ -49,7 +49,8 @@ pub(crate) fn phase_end_ms(drain_deadline_ms: u64, phase: Phase) -> u64 {
     (u128::from(drain_deadline_ms) * u128::from(percent) / 100) as u64
 }
 
-/// The steps in order: for each phase, the services that have tasks in it, dependents before providers.
+/// The steps in order: for each phase, the services that have tasks in it, dependents before providers, and a service
+/// that passes requests on before those it serves.
 pub(crate) fn steps(plan: &Plan) -> Vec<Step> {
     let levels = levels(plan);
     let deepest = levels.iter().copied().max().unwrap_or(0);
@@ -69,9 +70,9 @@ pub(crate) fn steps(plan: &Plan) -> Vec<Step> {
     steps
 }
 
-/// For each service, the length of the longest chain of services that depend on it: 0 stops first.
+/// For each service, the length of the longest chain of services that leave before it: 0 stops first.
 fn levels(plan: &Plan) -> Vec<usize> {
-    let (Ok(order), Ok(providers)) = (plan.topological_order(), plan.providers()) else { return Vec::new() };
+    let (Ok(order), Ok(providers)) = (plan.topological_order(), plan.outlived_by()) else { return Vec::new() };
     let mut levels = vec![0; order.len()];
     for dependent in order.iter().rev() {
         let below = levels[usize::from(*dependent)] + 1;
@@ -95,6 +96,7 @@ mod tests {
             name,
             required: true,
             depends_on: depends_on.to_vec(),
+            serves: vec![],
             law: RestartLaw::MACRONODE,
             tasks: tasks.iter().map(task).collect(),
         }
@@ -124,6 +126,15 @@ mod tests {
             (4, vec!["admin"], vec!["server"], 3_000),
         ];
         assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn who_passes_requests_on_leaves_before_those_it_serves() {
+        let plane = ServicePlan { serves: vec!["queue"], ..service("api", &[], &[("http", Phase::Intake)]) };
+        let queue = service("queue", &[], &[("listener", Phase::Intake), ("shard", Phase::Work)]);
+        let plan = Plan { services: vec![queue, plane], drain_deadline_ms: 3_000 };
+        let got: Vec<Vec<&str>> = drain_plan(&plan).into_iter().map(|step| step.tasks).collect();
+        assert_eq!(got, [vec!["http"], vec!["listener"], vec!["shard"]]);
     }
 
     #[test]

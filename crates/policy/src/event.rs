@@ -18,14 +18,15 @@ pub enum ExitReason {
     Frozen,
     /// Somebody other than policy aborted it; counts like a panic.
     Killed,
-    /// It could not be set up. On the very first start this ends the process with `code`.
+    /// It could not be set up. On the very first start of a required service this ends the process with `code`.
     Init {
         /// The exit code of the process.
         code: u8,
         /// Cause of the failure in one sentence.
         detail: String,
     },
-    /// Going on would do harm, such as losing what was promised: ends the process with `code`, whenever it happens.
+    /// Going on would do harm, such as losing what was promised: whenever it happens, it ends the process with `code`
+    /// if the service is required, and fails the service otherwise.
     Fatal {
         /// The exit code of the process.
         code: u8,
@@ -102,6 +103,11 @@ pub enum Event {
     },
     /// Leave, in order, within the drain deadline.
     DrainRequested,
+    /// Drains from now on have this much time; one under way keeps what it has.
+    DrainDeadlineChanged {
+        /// Maximum duration of a drain in milliseconds.
+        deadline_ms: u64,
+    },
     /// Nothing of that phase is left besides tasks. Information only; exits decide.
     PhaseDrained {
         /// Phase that is drained.
@@ -183,7 +189,9 @@ pub enum State {
     Restarting,
     /// One of its tasks is in a crash loop; it may or may not serve.
     Degraded,
-    /// A crash loop under a fatal law; stays until an operator restarts it.
+    /// The same under a law that makes a node unready that requires the service.
+    Unready,
+    /// A crash loop under a fatal law, or an end after which it must not go on; stays until an operator restarts it.
     Failed,
     /// The node is leaving.
     Draining,
@@ -199,6 +207,7 @@ impl State {
             State::Ready => "ready",
             State::Restarting => "restarting",
             State::Degraded => "degraded",
+            State::Unready => "unready",
             State::Failed => "failed",
             State::Draining => "draining",
             State::Stopped => "stopped",

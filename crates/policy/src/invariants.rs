@@ -6,7 +6,7 @@
 //! | I2 | no service starts, or is published ready, while one it depends on does not serve |
 //! | I3 | a drain stops phases in order, dependents before providers, and tells each task before it aborts it |
 //! | I4 | each restart delay lies inside the law's window for its `n`, and delays at the cap do not fall into step |
-//! | I5 | degraded if and only if a service's restarts in the window pass its law; failed so under a fatal law |
+//! | I5 | degraded, unready or failed, as its law says, if and only if its restarts in the window pass that law |
 //! | I6 | the end is announced once, no later than the drain deadline, and nothing follows it |
 //! | I7 | no task is started again before it is gone |
 
@@ -41,6 +41,8 @@ pub struct Observer {
     services: Vec<SeenService>,
     booted: bool,
     drain_since: Option<Millis>,
+    /// Maximum duration of the drain under way, or of the next one.
+    drain_deadline_ms: u64,
     last_phase: Option<Phase>,
     finished: bool,
 }
@@ -80,12 +82,14 @@ impl Observer {
             delay_last_ms: 0,
             delay_run: 0,
         };
+        let drain_deadline_ms = table.plan().drain_deadline_ms;
         Ok(Observer {
             tasks: vec![SeenTask::default(); table.ids().len()],
             services: vec![service; table.plan().services.len()],
             table,
             booted: false,
             drain_since: None,
+            drain_deadline_ms,
             last_phase: None,
             finished: false,
         })
@@ -150,7 +154,11 @@ impl Observer {
             }
             Event::RestartRequested { service } => self.take_restart_request(*service),
             Event::DrainRequested => self.drain_since = self.drain_since.or(Some(now)),
-            Event::Started { .. }
+            Event::DrainDeadlineChanged { deadline_ms } if self.drain_since.is_none() => {
+                self.drain_deadline_ms = *deadline_ms;
+            }
+            Event::DrainDeadlineChanged { .. }
+            | Event::Started { .. }
             | Event::Beat { .. }
             | Event::TimerFired
             | Event::Pressure { .. }
@@ -169,13 +177,15 @@ impl Observer {
         (seen.live, seen.up) = (false, false);
         // A frozen task leaves as frozen, whatever the shell reports.
         let first_init = matches!(reason, ExitReason::Init { .. }) && !seen.was_up && seen.starts == 1;
-        let ends_process = !seen.aborted && (first_init || matches!(reason, ExitReason::Fatal { .. }));
+        let is_fatal = !seen.aborted && matches!(reason, ExitReason::Fatal { .. });
+        let is_required = self.table.plan().services[usize::from(task.service)].required;
+        let ends_process = is_required && (is_fatal || !seen.aborted && first_init);
         if seen.free_start || self.drain_since.is_some() {
             return;
         }
         if ends_process {
             self.drain_since = Some(now);
-        } else if law.then == Escalation::Fatal && n.saturating_add(1) > law.more_than {
+        } else if is_fatal || law.then == Escalation::Fatal && n.saturating_add(1) > law.more_than {
             self.services[usize::from(task.service)].failed = true;
         }
     }
@@ -254,7 +264,7 @@ impl Observer {
 
     /// No beginning of the list of actions may show a dependent ready beside a provider that is not.
     fn judge_publish(&mut self, service: u16, state: State) -> Result<(), Violation> {
-        let shows_serving = |state: State| matches!(state, State::Ready | State::Degraded);
+        let shows_serving = |state: State| matches!(state, State::Ready | State::Degraded | State::Unready);
         self.services[usize::from(service)].state = state;
         for dependent in 0..self.services.len() as u16 {
             if self.services[usize::from(dependent)].state != State::Ready {
@@ -315,7 +325,7 @@ impl Observer {
     /// What must hold between two steps.
     fn judge_all(&self, now: Millis) -> Result<(), Violation> {
         if let Some(since) = self.drain_since {
-            let end = since.saturating_add(self.table.plan().drain_deadline_ms);
+            let end = since.saturating_add(self.drain_deadline_ms);
             return check("I6", self.finished || now < end, || format!("no end at {now}, deadline was {end}"));
         }
         let serves = self.who_serves();
@@ -323,9 +333,14 @@ impl Observer {
             let service = index as u16;
             let ready_rightly = seen.state != State::Ready || serves[index];
             check("I2", ready_rightly, || format!("{} is ready, but does not serve", self.name(service)))?;
-            let looping = self.restarts_of(service, now) > self.table.plan().services[index].law.more_than;
+            let law = self.table.plan().services[index].law;
+            let looping = self.restarts_of(service, now) > law.more_than;
+            let is_shown_looping = match law.then {
+                Escalation::Unready => seen.state == State::Unready,
+                Escalation::Degraded | Escalation::Fatal => seen.state == State::Degraded,
+            };
             let expected = (looping && !seen.failed, seen.failed);
-            let shown = (seen.state == State::Degraded, seen.state == State::Failed);
+            let shown = (is_shown_looping, seen.state == State::Failed);
             check("I5", shown == expected, || {
                 format!("{} is {:?}; looping {looping}, failed {}", self.name(service), seen.state, seen.failed)
             })?;
@@ -358,8 +373,9 @@ impl Observer {
         self.table.tasks_of(service).map(|index| self.restarts_in_window(index, now)).sum()
     }
 
+    /// Whether it leaves before the other in a drain.
     fn depends_on(&self, dependent: u16, provider: u16) -> bool {
-        let direct = self.table.providers(dependent);
+        let direct = self.table.outlived_by(dependent);
         direct.contains(&provider) || direct.iter().any(|between| self.depends_on(*between, provider))
     }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Millis, TaskId};
+use crate::{Millis, State, TaskId};
 
 /// Consequence of a crash loop for the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -10,7 +10,7 @@ use crate::{Millis, TaskId};
 pub enum Escalation {
     /// Keep trying and say so; clears itself when the window empties.
     Degraded,
-    /// The same, and the node is not ready meanwhile.
+    /// The same, and the service counts as unready: a node that requires it is not ready meanwhile.
     Unready,
     /// Stop trying until an operator restarts the service: the restart that would be one too many is not made.
     Fatal,
@@ -43,6 +43,14 @@ impl RestartLaw {
         window_ms: 60_000,
         then: Escalation::Degraded,
     };
+
+    /// State of a service that is in a crash loop and goes on trying.
+    pub(crate) fn looping_state(&self) -> State {
+        match self.then {
+            Escalation::Unready => State::Unready,
+            Escalation::Degraded | Escalation::Fatal => State::Degraded,
+        }
+    }
 
     /// The bounds of the delay after `n` restarts inside the window, both included.
     pub fn delay_window(&self, n: u32) -> (u64, u64) {

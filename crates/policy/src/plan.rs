@@ -60,6 +60,8 @@ pub struct ServicePlan {
     pub required: bool,
     /// Names of the services that must serve before this one starts.
     pub depends_on: Vec<&'static str>,
+    /// Names of the services that it passes requests on to. It runs and is ready without them, and leaves before them.
+    pub serves: Vec<&'static str>,
     /// Restart delays and what a crash loop leads to.
     pub law: RestartLaw,
     /// Tasks of the service.
@@ -78,7 +80,7 @@ pub struct Plan {
 /// Reason why a plan is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A dependency names no service.
+    /// A dependency, or a service that is passed requests, is not there.
     #[error("service {service} depends on {dependency}, which is not in the plan")]
     UnknownDependency {
         /// Name of the service with the dependency.
@@ -156,22 +158,30 @@ impl Plan {
 
     /// For each service, the indexes of the services it depends on.
     pub(crate) fn providers(&self) -> Result<Vec<Vec<u16>>, PlanError> {
-        let index_of = |name: &str| self.services.iter().position(|service| service.name == name);
+        self.services.iter().map(|service| self.indexes_of(service, &service.depends_on)).collect()
+    }
+
+    /// For each service, the indexes of the services that it leaves before: those it depends on, and those it serves.
+    pub(crate) fn outlived_by(&self) -> Result<Vec<Vec<u16>>, PlanError> {
         let of_service = |service: &ServicePlan| {
-            let mut found = Vec::with_capacity(service.depends_on.len());
-            for dependency in &service.depends_on {
-                let index =
-                    index_of(dependency).ok_or(PlanError::UnknownDependency { service: service.name, dependency })?;
-                found.push(index as u16);
-            }
-            Ok(found)
+            let names: Vec<&'static str> = service.depends_on.iter().chain(&service.serves).copied().collect();
+            self.indexes_of(service, &names)
         };
         self.services.iter().map(of_service).collect()
     }
 
-    /// Indexes of the services, providers before dependents.
+    fn indexes_of(&self, service: &ServicePlan, names: &[&'static str]) -> Result<Vec<u16>, PlanError> {
+        let index_of = |name: &str| self.services.iter().position(|service| service.name == name);
+        let found = names.iter().map(|dependency| {
+            let index = index_of(dependency);
+            index.map(|index| index as u16).ok_or(PlanError::UnknownDependency { service: service.name, dependency })
+        });
+        found.collect()
+    }
+
+    /// Indexes of the services, providers and those that are served before the others.
     pub(crate) fn topological_order(&self) -> Result<Vec<u16>, PlanError> {
-        let providers = self.providers()?;
+        let providers = self.outlived_by()?;
         let mut order: Vec<u16> = Vec::with_capacity(providers.len());
         let mut placed = vec![false; providers.len()];
         while order.len() < providers.len() {
@@ -225,6 +235,7 @@ mod tests {
             name,
             required: true,
             depends_on: depends_on.to_vec(),
+            serves: vec![],
             law: RestartLaw::MACRONODE,
             tasks: vec![TaskPlan { name: "main", instances: 1, phase: Phase::Work, heartbeat_ms: None }],
         };

@@ -31,7 +31,12 @@ pub struct PressureMeter {
 impl PressureMeter {
     /// A meter without pressure.
     pub fn new(limits: PressureLimits) -> Self {
-        PressureMeter { limits, on: false, past_limit_since: None }
+        PressureMeter::resumed(limits, false)
+    }
+
+    /// A meter that goes on from what another said last: pressure that was on must be able to end.
+    pub fn resumed(limits: PressureLimits, on: bool) -> Self {
+        PressureMeter { limits, on, past_limit_since: None }
     }
 
     /// Takes one sample; answers the new value when it changed. A fill that is not a number breaks the hold.
@@ -100,6 +105,13 @@ mod tests {
     #[test]
     fn no_number_is_no_pressure() {
         check(&[(0, 1.0, None), (4_000, f32::NAN, None), (5_000, 1.0, None), (9_000, 1.0, None)]);
+    }
+
+    #[test]
+    fn one_that_resumes_ends_what_another_began() {
+        let mut meter = PressureMeter::resumed(PressureLimits::default(), true);
+        let seen: Vec<_> = [0, 5_000, 5_001].map(|now| meter.sample(now, 0.1)).into();
+        assert_eq!(seen, [None, Some(false), None]);
     }
 
     #[test]

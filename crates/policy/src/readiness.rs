@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::supervisor::{Mode, Supervisor};
-use crate::{Escalation, Millis, State, TaskId};
+use crate::{Millis, State, TaskId};
 
 /// The state of the node as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -13,9 +13,9 @@ pub enum NodeState {
     Starting,
     /// Every required service serves.
     Ready,
-    /// Ready, but some service is degraded or failed.
+    /// Ready, but some service is in a crash loop or failed, or refuses writes for want of room.
     Degraded,
-    /// A required service does not serve, or a crash loop makes the node unready.
+    /// A required service does not serve.
     Unready,
     /// The drain is under way.
     Draining,
@@ -59,6 +59,10 @@ pub struct ServiceView {
     pub serving: bool,
     /// Whether it serves and is not under pressure.
     pub accepts_writes: bool,
+    /// Whether requests to it are refused at once: it has never been ready, failed, or is in a crash loop and does not
+    /// serve.
+    #[serde(skip)]
+    pub is_out: bool,
 }
 
 /// One cause of pressure.
@@ -169,19 +173,30 @@ impl Supervisor {
             let boots = |index: usize| !self.services[index].complete && self.services[index].state == State::Starting;
             return if blocking.all(boots) { NodeState::Starting } else { NodeState::Unready };
         }
-        let limps = |state: State| matches!(state, State::Degraded | State::Failed);
-        match self.services.iter().any(|service| limps(service.state)) {
+        let limps = |state: State| matches!(state, State::Degraded | State::Unready | State::Failed);
+        match self.services.iter().any(|service| limps(service.state) || !service.pressure.is_empty()) {
             true => NodeState::Degraded,
             false => NodeState::Ready,
         }
     }
 
-    /// A required service that does not serve; or any service in a crash loop whose law says the node is unready.
+    /// A required service that does not serve, or must not be asked.
     fn blocks_node(&self, index: usize) -> bool {
-        let plan = &self.plan().services[index];
         let service = &self.services[index];
-        let unready_loop = service.state == State::Degraded && plan.law.then == Escalation::Unready;
-        (plan.required && !service.serving) || unready_loop
+        self.plan().services[index].required && (!service.serving || service.state == State::Unready)
+    }
+
+    /// A short restart is not: what a caller asks meanwhile waits in the queue of the service. Nor is a drain, in which
+    /// what was admitted is still answered.
+    fn is_out(&self, index: usize) -> bool {
+        let service = &self.services[index];
+        match service.state {
+            State::Failed => true,
+            // A pool in a crash loop may well serve: what lives of it works on.
+            State::Degraded | State::Unready => !service.serving,
+            State::Starting => !service.complete,
+            State::Ready | State::Restarting | State::Draining | State::Stopped => false,
+        }
     }
 
     fn service_view(&self, service: u16, now: Millis) -> ServiceView {
@@ -197,6 +212,7 @@ impl Supervisor {
             restarts_60s: self.table.tasks_of(service).map(restarts).sum(),
             serving: known.serving,
             accepts_writes: known.serving && known.pressure.is_empty(),
+            is_out: self.is_out(usize::from(service)),
         }
     }
 
@@ -205,7 +221,8 @@ impl Supervisor {
             State::Ready => None,
             State::Draining => Some("the node is leaving".to_owned()),
             State::Stopped => Some("the node has left".to_owned()),
-            State::Degraded | State::Failed => Some(self.loop_reason(service, now)),
+            State::Degraded | State::Unready => Some(self.loop_reason(service, now)),
+            State::Failed => Some(self.failure_reason(service, now)),
             State::Restarting => Some(self.exit_reason(service)),
             State::Starting => Some(self.starting_reason(service)),
         }
@@ -220,6 +237,14 @@ impl Supervisor {
             let exit = self.tasks[index].last_exit.as_ref().map_or_else(String::new, |exit| format!("; last: {exit}"));
             format!("{name} was restarted {} times within {} ms{exit}", count(&index), law.window_ms)
         })
+    }
+
+    fn failure_reason(&self, service: u16, now: Millis) -> String {
+        let fatal = self.table.tasks_of(service).find(|index| self.tasks[*index].must_not_go_on());
+        match fatal.and_then(|index| Some((index, self.tasks[index].last_exit.as_ref()?))) {
+            Some((index, exit)) => format!("{} {exit}", self.task_name(index)),
+            None => self.loop_reason(service, now),
+        }
     }
 
     fn exit_reason(&self, service: u16) -> String {

@@ -16,6 +16,8 @@ pub struct Supervisor {
     /// The plan and what follows from it; never changes.
     pub(crate) table: Table,
     seed: u64,
+    /// Maximum duration of a drain, as last configured.
+    drain_deadline_ms: u64,
     /// One entry per task instance, in the order of the plan.
     pub(crate) tasks: Vec<Task>,
     /// One entry per service, in the order of the plan.
@@ -44,6 +46,7 @@ impl Supervisor {
         let table = Table::new(plan)?;
         Ok(Supervisor {
             seed,
+            drain_deadline_ms: table.plan().drain_deadline_ms,
             tasks: vec![Task::default(); table.ids().len()],
             services: vec![Service::default(); table.plan().services.len()],
             table,
@@ -138,6 +141,7 @@ impl Supervisor {
         match event {
             Event::Boot => self.boot(now),
             Event::DrainRequested => self.begin_drain(now, None, acts),
+            Event::DrainDeadlineChanged { deadline_ms } => self.drain_deadline_ms = deadline_ms,
             Event::RestartRequested { service } => self.restart_service(service, acts),
             Event::DependencyChanged { service, name, met } => {
                 if let Some(service) = self.services.get_mut(usize::from(service)) {
@@ -178,10 +182,14 @@ impl Supervisor {
             return;
         }
         let task = &mut self.tasks[index];
+        let is_required = self.table.plan().services[usize::from(id.service)].required;
         if mode == (Mode::Aborting { why: AbortReason::Restart }) {
             task.mode = Mode::Waiting { kind: StartKind::Operator };
-        } else if let Some(code) = task.ends_process_with() {
+        } else if let Some(code) = task.ends_process_with().filter(|_| is_required) {
             self.begin_drain(now, Some(code), acts);
+        } else if task.must_not_go_on() {
+            // The harm would be to this service alone: the others go on without it.
+            self.fail_service(id.service);
         } else {
             self.restart_by_law(now, index, acts);
         }
@@ -268,9 +276,9 @@ impl Supervisor {
         [restart, self.frozen_at(index)].into_iter().flatten().min()
     }
 
-    /// When a degraded service will no longer be: once so many of its restarts have left the window.
+    /// When a service in a crash loop will no longer be: once so many of its restarts have left the window.
     fn service_wakeup(&self, service: u16) -> Option<Millis> {
-        if self.services[usize::from(service)].state != State::Degraded {
+        if !matches!(self.services[usize::from(service)].state, State::Degraded | State::Unready) {
             return None;
         }
         let law = self.plan().services[usize::from(service)].law;
@@ -368,7 +376,7 @@ impl Supervisor {
         if entry.failed {
             State::Failed
         } else if self.restarts_of(service, now) > self.plan().services[usize::from(service)].law.more_than {
-            State::Degraded
+            self.plan().services[usize::from(service)].law.looping_state()
         } else if serving {
             State::Ready
         } else if entry.complete && !entry.own_up {

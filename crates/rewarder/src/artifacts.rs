@@ -1,5 +1,7 @@
 //! The files of a run: written under temporary names, synced, renamed, and the manifest last.
 
+mod leftovers;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -8,11 +10,16 @@ use rayon::prelude::*;
 use ron_calculus::{AssetAllocation, Roster};
 use ron_log::{Disk, DiskFile};
 
+pub use leftovers::{foreign_file, remove_leftovers};
+
+use crate::canonical::to_canonical;
 use crate::correct::write_paid;
+use crate::envelope::Envelope;
 use crate::hashing::b3;
 use crate::intents::Intents;
 use crate::job::{Computed, RunError, Stage, Watch};
-use crate::manifest::{FORMAT, Manifest, PolicyFacts, RunStatus, commitment};
+use crate::manifest::{FORMAT_WITH_NAMES, InputFacts, Manifest, PolicyFacts, RunStatus, commitment};
+use crate::policy_document::PolicyDocumentError;
 
 /// The manifest; where it is, the run is whole.
 pub const MANIFEST: &str = "run.json";
@@ -20,7 +27,7 @@ pub const MANIFEST: &str = "run.json";
 pub const COMMITMENT: &str = "commitment";
 /// Canonical JSON of the policy in force.
 pub const POLICY: &str = "policy.json";
-/// The envelope that the policy came in, byte for byte.
+/// The envelope that the policy came in, as canonical JSON; byte for byte in runs of the first format.
 pub const ENVELOPE: &str = "policy.dsse.json";
 /// The usage, added up.
 pub const USAGE: &str = "usage.parquet";
@@ -30,13 +37,28 @@ pub const ALLOCATIONS_NDJSON: &str = "allocations.ndjson";
 pub const ALLOCATIONS_PARQUET: &str = "allocations.parquet";
 /// What was paid before a correction.
 pub const PAID: &str = "paid.ndjson";
+/// The manifest of the run that a correction corrects, byte for byte.
+pub const CORRECTED: &str = "corrected.json";
+
+/// Names that the inputs had: beside the run and not part of it, so that a commitment follows from content alone.
+pub const INPUT_NAMES: &str = "inputs.json";
 
 /// Signatures under a correction: beside the run and not part of it, since what they are under is its commitment.
 pub const SIGNATURES: &str = "correction.dsse.json";
 
 /// Every file that a run may have.
-pub const ALL: [&str; 8] =
-    [MANIFEST, COMMITMENT, POLICY, ENVELOPE, USAGE, ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, PAID];
+pub const ALL: [&str; 10] = [
+    MANIFEST,
+    COMMITMENT,
+    POLICY,
+    ENVELOPE,
+    USAGE,
+    ALLOCATIONS_NDJSON,
+    ALLOCATIONS_PARQUET,
+    PAID,
+    CORRECTED,
+    INPUT_NAMES,
+];
 
 /// Beginning of the names of files that are not whole yet.
 pub const TEMPORARY: &str = "tmp-";
@@ -60,8 +82,13 @@ pub struct Seal {
 pub fn write(computed: &Computed, disk: &dyn Disk, threads: usize, watch: &dyn Watch) -> Result<Seal, RunError> {
     let mut sink = DiskSink { disk, written: Vec::new() };
     let seal = seal(computed, threads, watch, &mut sink)?;
-    sink.put(COMMITMENT, &mut |to| writeln!(to, "{}", b3(&seal.commitment)))?;
+    sink.put(COMMITMENT, &mut |to| to.write_all(&leftovers::commitment_text(&seal.bytes)))?;
+    if let Some(names) = input_names(computed)? {
+        sink.put(INPUT_NAMES, &mut |to| to.write_all(&names))?;
+    }
     sink.put(MANIFEST, &mut |to| to.write_all(&seal.bytes))?;
+    // Whoever finds a file of the run finds the manifest that it belongs to, unfinished or not.
+    disk.sync_dir()?;
     // The manifest is the last name to appear, and only after all others are sure to stay.
     let reveal = |name: &str| disk.rename(&format!("{TEMPORARY}{name}"), name);
     let artifacts = sink.written.iter().filter(|name| *name != MANIFEST);
@@ -72,19 +99,25 @@ pub fn write(computed: &Computed, disk: &dyn Disk, threads: usize, watch: &dyn W
     Ok(seal)
 }
 
+/// Keeps the signatures under a correction beside it, once the run is written.
+pub fn write_signatures(signatures: &[u8], disk: &dyn Disk) -> io::Result<()> {
+    let mut sink = DiskSink { disk, written: Vec::new() };
+    sink.put(SIGNATURES, &mut |to| to.write_all(signatures))?;
+    disk.rename(&format!("{TEMPORARY}{SIGNATURES}"), SIGNATURES)?;
+    disk.sync_dir()
+}
+
+/// Canonical JSON of the inputs that have a name of their own; none if all are known by their hashes.
+fn input_names(computed: &Computed) -> Result<Option<Vec<u8>>, RunError> {
+    let is_named = |facts: &&InputFacts| facts.name.as_ref().is_some_and(|name| *name != facts.b3);
+    let named: Vec<&InputFacts> = computed.basis.inputs.iter().filter(is_named).collect();
+    let has_them_inside = computed.basis.format == FORMAT_WITH_NAMES;
+    if named.is_empty() || has_them_inside { Ok(None) } else { Ok(Some(to_canonical(&named)?)) }
+}
+
 /// The seal that a run would have, with nothing written: for those who recompute it.
 pub fn seal_of(computed: &Computed, threads: usize, watch: &dyn Watch) -> Result<Seal, RunError> {
     seal(computed, threads, watch, &mut HashSink)
-}
-
-/// Removes what a crash left half written; the number of files removed.
-pub fn remove_leftovers(disk: &dyn Disk) -> io::Result<usize> {
-    let leftovers: Vec<String> = disk.list()?.into_iter().filter(|name| name.starts_with(TEMPORARY)).collect();
-    leftovers.iter().try_for_each(|name| disk.remove(name))?;
-    if !leftovers.is_empty() {
-        disk.sync_dir()?;
-    }
-    Ok(leftovers.len())
 }
 
 fn seal(computed: &Computed, threads: usize, watch: &dyn Watch, sink: &mut dyn Sink) -> Result<Seal, RunError> {
@@ -116,8 +149,8 @@ fn put_all(
     let corrected = computed.outcome.as_ref().ok().and_then(|payouts| payouts.corrected.as_ref());
     let mut artifacts = BTreeMap::new();
     let mut put = |name: &str, content: &mut Content<'_>| -> Result<(), RunError> {
-        // Seven files at most; which of them there are is not worth counting ahead.
-        if !watch.at(Stage::Writing, artifacts.len() as u64, 7) {
+        // Eight files at most; which of them there are is not worth counting ahead.
+        if !watch.at(Stage::Writing, artifacts.len() as u64, 8) {
             return Err(RunError::Stopped);
         }
         artifacts.insert(name.to_owned(), b3(&sink.put(name, content)?));
@@ -125,7 +158,12 @@ fn put_all(
     };
     put(POLICY, &mut |to| to.write_all(&computed.policy_bytes))?;
     if let Some(envelope) = &basis.document.envelope {
-        put(ENVELOPE, &mut |to| to.write_all(envelope))?;
+        // The same policy comes with other spaces from a file than within a request.
+        let canonical = match basis.format {
+            FORMAT_WITH_NAMES => envelope.clone(),
+            _ => to_canonical(&Envelope::parse(envelope).map_err(PolicyDocumentError::Envelope)?)?,
+        };
+        put(ENVELOPE, &mut |to| to.write_all(&canonical))?;
     }
     put(USAGE, &mut |to| ron_usage::write_totals(&basis.totals, to))?;
     if is_paying {
@@ -135,6 +173,9 @@ fn put_all(
     }
     if let Some(correction) = &basis.correction {
         put(PAID, &mut |to| write_paid(correction, to))?;
+        if let Some(manifest) = &correction.manifest {
+            put(CORRECTED, &mut |to| to.write_all(manifest))?;
+        }
     }
     Ok(artifacts)
 }
@@ -148,7 +189,7 @@ fn manifest_of(computed: &Computed, artifacts: BTreeMap<String, String>) -> Mani
         crate::manifest::CorrectsFacts { assets, ..correction.facts() }
     });
     Manifest {
-        format: FORMAT,
+        format: basis.format,
         epoch: basis.epoch.clone(),
         run_key: b3(&computed.run_key),
         status: if outcome.is_ok() { RunStatus::Computed } else { RunStatus::Quarantined },
@@ -161,7 +202,10 @@ fn manifest_of(computed: &Computed, artifacts: BTreeMap<String, String>) -> Mani
             signers: basis.document.signers.clone(),
             pools_overridden: basis.pools.clone(),
         },
-        inputs: basis.inputs.clone(),
+        inputs: match basis.format {
+            FORMAT_WITH_NAMES => basis.inputs.clone(),
+            _ => basis.inputs.iter().map(InputFacts::nameless).collect(),
+        },
         content: b3(&computed.content),
         rows: basis.rows,
         actors: basis.totals.roster().len() as u64,

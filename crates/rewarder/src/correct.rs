@@ -11,8 +11,11 @@
 //! take it up. Every other correction leaves it alone, whether an epoch has carried it in by now or not, so that it can
 //! be told from the runs themselves that no unit is paid twice.
 
+mod base;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use ron_calculus::{AssetAllocation, Breach, Roster, Units};
 use ron_ledger::RunKey;
@@ -39,6 +42,12 @@ pub struct Correction {
     pub bounds: Bounds,
     /// Units of each asset that runs of the chain left over and that belong to the epochs that carry them in.
     pub reserved: BTreeMap<String, Units>,
+    /// Units that were carried into it, which are in the pools of every run of its chain.
+    pub carry: BTreeMap<String, Units>,
+    /// Commitment of the run that they come from.
+    pub carry_from: Option<String>,
+    /// Its manifest, byte for byte; none in a correction of a version that did not keep it.
+    pub manifest: Option<Arc<[u8]>>,
     /// Who was in the chain up to it.
     pub roster: Roster,
     /// Assets that were paid, and what each actor has of them in the order of the roster.
@@ -73,7 +82,20 @@ impl Correction {
         let (roster, amounts) = paid_after(paid)?;
         let (epoch, run_key) = (paid.basis.epoch.clone(), *paid.order_key());
         let reserved = reserved_after(paid, bounds.takes_left_over)?;
-        Ok(Correction { epoch, run_key, commitment, bounds, reserved, roster, paid: amounts })
+        let (carry, carry_from) = (paid.basis.carry.clone(), paid.basis.carry_from.clone());
+        let (manifest, paid) = (None, amounts);
+        Ok(Correction { epoch, run_key, commitment, bounds, reserved, carry, carry_from, manifest, roster, paid })
+    }
+
+    /// Keeps the manifest of the corrected run, from which others see what the correction begins from.
+    #[must_use]
+    pub fn with_manifest(self, manifest: &[u8]) -> Correction {
+        Correction { manifest: Some(manifest.into()), ..self }
+    }
+
+    /// Whether units are carried in exactly as they were into the corrected run: a correction has no others.
+    pub fn carries(&self, carry: &BTreeMap<String, Units>, carry_from: Option<&str>) -> bool {
+        self.carry == *carry && self.carry_from.as_deref() == carry_from
     }
 
     /// Whether both begin from the same run and from the same amounts.
@@ -81,7 +103,11 @@ impl Correction {
         let same_run =
             (&self.epoch, &self.run_key, &self.commitment) == (&other.epoch, &other.run_key, &other.commitment);
         let same_units = (&self.bounds, &self.reserved) == (&other.bounds, &other.reserved);
-        same_run && same_units && self.roster == other.roster && self.paid == other.paid
+        let same_carry = other.carries(&self.carry, self.carry_from.as_deref());
+        // An asset of which nobody has any is not in the file of what was paid.
+        let of_somebody = |(_, amounts): &&(String, Vec<u128>)| !amounts.is_empty();
+        let same_paid = self.paid.iter().filter(of_somebody).eq(other.paid.iter().filter(of_somebody));
+        same_run && same_units && same_carry && self.roster == other.roster && same_paid
     }
 
     /// Facts for the manifest, without how it comes out.

@@ -1,10 +1,10 @@
 //! Signed documents: DSSE v1 envelopes with Ed25519 signatures.
 //!
 //! What is signed is the type and the payload together (PAE), so that a signature over one kind of document is none
-//! over another kind. The key id of a signature is only a hint: every trusted key is tried, and distinct keys are
-//! counted.
+//! over another kind. The key id of a signature is only a hint: the key that it names is tried first, then the others,
+//! and distinct keys are counted. However many signatures there are, and however wrong, the tries are bounded.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,8 +18,11 @@ pub const POLICY_TYPE: &str = "application/vnd.macronode.reward-policy+json";
 pub const CORRECTION_TYPE: &str = "application/vnd.macronode.reward-correction+json";
 /// Longest envelope, in bytes: a policy of 1 MiB in base64 with its signatures.
 pub const ENVELOPE_BYTES_MAX: usize = 2 << 20;
-/// Most signatures in one envelope. Each may cost a verification for each trusted key.
+/// Most signatures in one envelope.
 const SIGNATURES_MAX: usize = 64;
+/// Verifications of one envelope beyond one for each trusted key: for signatures that name no trusted key, or a wrong
+/// one. Eight such keys that have all signed need half of them.
+const TRIES_MORE: usize = 64;
 
 /// Why an envelope is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +46,9 @@ pub enum EnvelopeError {
         /// Keys that are needed.
         threshold: u32,
     },
+    /// Nobody waits for the answer any more.
+    #[error("stopped before all signatures were verified")]
+    Stopped,
 }
 
 fn malformed(reason: impl Into<String>) -> EnvelopeError {
@@ -70,6 +76,9 @@ pub struct EnvelopeSignature {
     /// The signature, in base64.
     pub sig: String,
 }
+
+/// Says whether a signature is one of this key, or that nobody wants to know any more.
+type Verifies<'a> = dyn FnMut(&PublicKey, &[u8]) -> Result<bool, EnvelopeError> + 'a;
 
 /// What an envelope held, and who signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,23 +147,62 @@ impl Envelope {
 
     /// The document of this type, if enough distinct trusted keys have signed it.
     pub fn verify_as(&self, expected: &'static str, trusted: &TrustedKeys) -> Result<Verified, EnvelopeError> {
+        self.verify_while(expected, trusted, &|| true)
+    }
+
+    /// [`Envelope::verify_as`], given up as soon as nobody wants the answer.
+    pub fn verify_while(
+        &self,
+        expected: &'static str,
+        trusted: &TrustedKeys,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Verified, EnvelopeError> {
         if self.payload_type != expected {
             let found = self.payload_type.chars().take(128).collect();
             return Err(EnvelopeError::OtherType { found, expected });
         }
         let payload = self.payload()?;
         let signed = pae(&self.payload_type, &payload);
-        let mut signers = BTreeSet::new();
-        for signature in &self.signatures {
-            let bytes = STANDARD.decode(&signature.sig);
-            let bytes = bytes.map_err(|error| malformed(format!("a signature is not base64: {error}")))?;
-            signers.extend(trusted.keys.iter().find(|key| key.verifies(&signed, &bytes)));
-        }
+        let signers = self.signers(&trusted.keys, &mut |key, signature| {
+            is_wanted().then(|| key.verifies(&signed, signature)).ok_or(EnvelopeError::Stopped)
+        })?;
         if signers.len() < trusted.threshold as usize {
             let (valid, threshold) = (signers.len(), trusted.threshold);
             return Err(EnvelopeError::TooFewSignatures { valid, threshold });
         }
         Ok(Verified { payload, signers: signers.into_iter().collect() })
+    }
+
+    /// The keys among these that have signed. A key is tried once with the first signature that names it; what is left
+    /// of signatures and keys shares a number of tries.
+    fn signers(&self, keys: &[PublicKey], verifies: &mut Verifies<'_>) -> Result<BTreeSet<PublicKey>, EnvelopeError> {
+        let mut by_id: BTreeMap<String, &PublicKey> = keys.iter().map(|key| (key.id(), key)).collect();
+        let (mut signers, mut others) = (BTreeSet::new(), Vec::new());
+        for signature in &self.signatures {
+            let bytes = STANDARD.decode(&signature.sig);
+            let bytes = bytes.map_err(|error| malformed(format!("a signature is not base64: {error}")))?;
+            match by_id.remove(&signature.keyid) {
+                Some(key) if verifies(key, &bytes)? => drop(signers.insert(*key)),
+                _ => others.push(bytes),
+            }
+        }
+        let mut tries_left = TRIES_MORE;
+        for bytes in others {
+            for key in keys {
+                if tries_left == 0 {
+                    return Ok(signers);
+                }
+                if signers.contains(key) {
+                    continue;
+                }
+                tries_left -= 1;
+                if verifies(key, &bytes)? {
+                    signers.insert(*key);
+                    break;
+                }
+            }
+        }
+        Ok(signers)
     }
 
     /// The envelope as the text of a file.
@@ -232,6 +280,47 @@ mod tests {
             assert!(changed.verify(&trusted).is_err(), "byte {byte} of the signature");
             sig[byte] ^= 1;
         }
+    }
+
+    #[test]
+    fn signatures_cost_as_much_as_the_keys_wrong_ones_too() {
+        let keys: Vec<PublicKey> = keys(256).iter().map(SigningKey::public).collect();
+        let wrong = |keyid: String| EnvelopeSignature { keyid, sig: STANDARD.encode([7; 64]) };
+        for what in ["nobody", "strangers", "one key", "each key"] {
+            let keyid = |number: usize| match what {
+                "nobody" => String::new(),
+                "strangers" => format!("b3:{number}"),
+                "one key" => keys[0].id(),
+                _ => keys[number].id(),
+            };
+            let mut envelope = Envelope::around(b"{}");
+            envelope.signatures = (0..SIGNATURES_MAX).map(|number| wrong(keyid(number))).collect();
+            let mut tries = 0;
+            let signers = envelope.signers(&keys, &mut |_, _| {
+                tries += 1;
+                Ok(false)
+            });
+            assert_eq!(signers, Ok(BTreeSet::new()));
+            assert!(tries <= keys.len() + 64, "{what}: {tries} verifications for {} keys", keys.len());
+        }
+    }
+
+    #[test]
+    fn keys_that_signed_count_whatever_their_signatures_are_called_and_nobody_waits_for_nothing() {
+        let keys = keys(8);
+        let trusted = trust(8, &keys);
+        let mut envelope = Envelope::around(b"{}");
+        keys.iter().rev().for_each(|key| envelope.sign(key).expect("signed"));
+        envelope.verify(&trusted).expect("each is named");
+        envelope.signatures.iter_mut().for_each(|signature| signature.keyid.clear());
+        envelope.verify(&trusted).expect("none is named");
+        let ids: Vec<String> = keys.iter().map(|key| key.public().id()).collect();
+        for (signature, id) in envelope.signatures.iter_mut().zip(ids) {
+            signature.keyid = id;
+        }
+        envelope.verify(&trusted).expect("each is called by the name of another");
+        let stopped = envelope.verify_while(POLICY_TYPE, &trusted, &|| false);
+        assert_eq!(stopped, Err(EnvelopeError::Stopped));
     }
 
     #[test]

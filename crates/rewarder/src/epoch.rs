@@ -3,12 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// What the account of a pot begins with. No payee's id may, or a payout could change what a pot has.
+pub(crate) use ron_types::names::POT_PREFIX;
 use serde::{Deserialize, Serialize};
 
 /// Longest name, in bytes.
 const BYTES_MAX: usize = 128;
-/// What the account of a pot begins with. No payee's id may, or a payout could change what a pot has.
-pub(crate) const POT_PREFIX: &str = "epoch/";
+/// Whether a ledger can pay somebody of this id.
+pub fn is_payable(id: &str) -> bool {
+    (1..=ron_ledger::limits::ACCOUNT_BYTES_MAX).contains(&id.len()) && !id.starts_with(POT_PREFIX) && !id.contains('\0')
+}
 
 /// Name of an epoch: 1 to 128 of `A-Z a-z 0-9 . _ -`, not beginning with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ron_types::limits::rewarder::INPUT_BYTES_COUNTED_MIN as FILE_BYTES_MIN;
 use ron_types::{Error, Kind};
+use ron_usage::FileIdentity;
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::folders::make_folder;
 
@@ -108,8 +111,9 @@ impl Inputs {
     /// Removes a file; false if it is not here, a conflict if a run that was accepted still needs it. Blocks.
     pub fn remove(&self, hash: &[u8; 32]) -> Result<bool, Error> {
         let path = self.folder()?.join(file_name(hash));
-        let Ok(found) = fs::metadata(&path) else { return Ok(false) };
         let mut state = self.state();
+        // Looked at under the lock: of two who remove it one has, and it is subtracted once.
+        let Ok(found) = fs::metadata(&path) else { return Ok(false) };
         if state.pins.contains_key(hash) {
             let detail = "a run that was accepted reads this input; remove it when the run is sealed";
             return Err(Error::new(Kind::Conflict, detail));
@@ -183,30 +187,76 @@ impl Upload {
         Ok(())
     }
 
-    /// Checks the hash, makes the file durable and gives it its name; returns its length. Blocks.
-    pub fn finish(mut self) -> Result<u64, Error> {
+    /// Checks the hash, makes the file durable and gives it its name. Blocks.
+    pub fn finish(mut self) -> Result<Uploaded, Error> {
         let found = self.hasher.finalize();
         if found.as_bytes() != &self.hash {
             let detail = format!("the {} bytes that came have the BLAKE3 hash {found}; nothing was kept", self.bytes);
             return Err(Error::new(Kind::Integrity, detail));
         }
         let folder = self.inputs.folder()?;
-        let place = || -> io::Result<bool> {
-            self.file.sync_all()?;
-            let name = folder.join(file_name(&self.hash));
-            // Somebody else may have brought the same bytes meanwhile; then these are given back by the drop.
-            let is_new = !name.exists();
-            if is_new {
-                fs::rename(&self.path, name)?;
-                File::open(folder)?.sync_all()?;
-            }
-            Ok(is_new)
+        self.file.sync_all().map_err(|error| disk(&error))?;
+        let name = folder.join(file_name(&self.hash));
+        let placed = {
+            // Under the lock, so that of two who bring the same bytes one gives them their name, and they count once:
+            // what the other has brought is given back by its drop.
+            let _state = self.inputs.state();
+            if name.exists() { Ok(false) } else { fs::rename(&self.path, name).map(|()| true) }
         };
-        let (placed, bytes) = (place(), self.bytes);
-        if placed.map_err(|error| disk(&error))? {
+        let is_new = placed.map_err(|error| disk(&error))?;
+        if is_new {
+            // From here on they are counted for the file, whatever becomes of this call.
             self.counted = 0;
+            File::open(folder).and_then(|folder| folder.sync_all()).map_err(|error| disk(&error))?;
         }
-        Ok(bytes)
+        Ok(Uploaded { bytes: self.bytes, is_new })
+    }
+}
+
+/// What became of an upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uploaded {
+    /// Length of the file.
+    pub bytes: u64,
+    /// Whether it was not there before.
+    pub is_new: bool,
+}
+
+/// Bytes of a file that is here already, brought again: read to their end and compared, written nowhere.
+#[derive(Debug)]
+pub struct Repeated {
+    hash: [u8; 32],
+    hasher: blake3::Hasher,
+    /// Length of the file; more than that cannot be its bytes.
+    length: u64,
+    bytes: u64,
+}
+
+impl Repeated {
+    /// Nothing of the file with this hash and length was read yet.
+    pub fn new(hash: [u8; 32], length: u64) -> Repeated {
+        Repeated { hash, hasher: blake3::Hasher::new(), length, bytes: 0 }
+    }
+
+    /// Hashes the next bytes; refuses those beyond the end of the file.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        if self.bytes > self.length {
+            let detail = format!("more than the {} bytes that have this BLAKE3 hash; nothing was kept", self.length);
+            return Err(Error::new(Kind::Integrity, detail));
+        }
+        self.hasher.update(bytes);
+        Ok(())
+    }
+
+    /// Checks that these were the bytes of the file.
+    pub fn finish(self) -> Result<Uploaded, Error> {
+        let found = self.hasher.finalize();
+        if found.as_bytes() != &self.hash {
+            let detail = format!("the {} bytes that came have the BLAKE3 hash {found}; nothing was kept", self.bytes);
+            return Err(Error::new(Kind::Integrity, detail));
+        }
+        Ok(Uploaded { bytes: self.bytes, is_new: false })
     }
 }
 
@@ -237,8 +287,9 @@ fn disk(error: &io::Error) -> Error {
     Error::new(Kind::Degraded, format!("the inputs' disk: {error}"))
 }
 
-/// The file that a request names, below the folder of inputs: no way out of it, neither by its name nor by a link.
-pub fn below(inputs_dir: Option<&Path>, named: &str) -> Result<PathBuf, Error> {
+/// The file that a request names, below the folder of inputs, and which one it is: no way out of the folder, neither by
+/// its name nor by a link, now or when the file is read.
+pub fn below(inputs_dir: Option<&Path>, named: &str) -> Result<(PathBuf, FileIdentity), Error> {
     let refused = |reason: &str| Error::schema(format!("inputs: {named:?}: {reason}"));
     let inputs_dir = inputs_dir.ok_or_else(|| refused("this node has no folder of inputs (`rewarder.inputs_dir`)"))?;
     let path = Path::new(named);
@@ -248,17 +299,32 @@ pub fn below(inputs_dir: Option<&Path>, named: &str) -> Result<PathBuf, Error> {
     let unreadable = |error: io::Error| Error::new(Kind::NotFound, format!("inputs: {named:?}: {error}"));
     let root = inputs_dir.canonicalize().map_err(unreadable)?;
     let found = root.join(path).canonicalize().map_err(unreadable)?;
-    if !found.starts_with(&root) {
+    let Ok(steps) = found.strip_prefix(&root) else {
         return Err(refused("a link leads out of the folder of inputs"));
-    }
-    if !found.is_file() {
+    };
+    let metadata = open_below(&root, steps).and_then(|file| file.metadata()).map_err(unreadable)?;
+    if !metadata.is_file() {
         return Err(refused("not a file"));
     }
-    Ok(found)
+    Ok((found, FileIdentity::of(&metadata)))
+}
+
+/// Opens a file below a folder step by step and follows no link: one that was put in the way after the path was looked
+/// at leads nowhere.
+fn open_below(root: &Path, steps: &Path) -> io::Result<File> {
+    let mut at: OwnedFd = File::open(root)?.into();
+    for step in steps {
+        // Not waited for: to open a pipe could take for ever.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        at = openat(&at, step, flags, Mode::empty())?;
+    }
+    Ok(File::from(at))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     fn hash(bytes: &[u8]) -> [u8; 32] {
@@ -273,7 +339,7 @@ mod tests {
         let mut upload = inputs.begin(hash(b"ab"), 2, MAX).expect("begun");
         upload.write(b"a").expect("room");
         upload.write(b"b").expect("room");
-        assert_eq!(upload.finish().expect("as said"), 2);
+        assert_eq!(upload.finish().expect("as said"), Uploaded { bytes: 2, is_new: true });
         assert_eq!(inputs.bytes(), FILE_BYTES_MIN);
         assert_eq!(fs::read(inputs.path(&hash(b"ab")).expect("there")).expect("readable"), b"ab");
 
@@ -294,9 +360,55 @@ mod tests {
 
         let mut twice = inputs.begin(hash(b"ab"), 2, MAX).expect("begun");
         twice.write(b"ab").expect("room");
-        assert_eq!((twice.finish().expect("the same"), inputs.bytes()), (2, FILE_BYTES_MIN));
+        assert_eq!(twice.finish().expect("the same"), Uploaded { bytes: 2, is_new: false });
+        assert_eq!(inputs.bytes(), FILE_BYTES_MIN);
         assert!(inputs.remove(&hash(b"ab")).expect("removed") && !inputs.remove(&hash(b"ab")).expect("gone"));
         assert_eq!(inputs.bytes(), 0);
+    }
+
+    /// Many who bring and remove the same bytes at once: whatever comes out, the count is that of the files.
+    #[test]
+    fn the_same_bytes_count_once_however_many_bring_them_at_once() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let inputs = Arc::new(Inputs::open(scratch.path().to_owned()).expect("opened"));
+        for round in 0..50_u32 {
+            let content = round.to_le_bytes();
+            let (start, news) = (std::sync::Barrier::new(8), AtomicUsize::new(0));
+            std::thread::scope(|threads| {
+                for _ in 0..8 {
+                    threads.spawn(|| {
+                        let mut upload = inputs.begin(hash(&content), 4, 1 << 30).expect("begun");
+                        upload.write(&content).expect("room");
+                        start.wait();
+                        let uploaded = upload.finish().expect("as said");
+                        news.fetch_add(usize::from(uploaded.is_new), Ordering::Relaxed);
+                    });
+                }
+            });
+            assert_eq!((news.into_inner(), inputs.bytes()), (1, FILE_BYTES_MIN));
+            let removed = AtomicUsize::new(0);
+            std::thread::scope(|threads| {
+                for _ in 0..4 {
+                    threads.spawn(|| {
+                        let has_removed = inputs.remove(&hash(&content)).expect("there or gone");
+                        removed.fetch_add(usize::from(has_removed), Ordering::Relaxed);
+                    });
+                }
+            });
+            assert_eq!((removed.into_inner(), inputs.bytes()), (1, 0));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_here_are_compared_to_their_end() {
+        let finished = |pieces: &[&[u8]]| {
+            let mut repeated = Repeated::new(hash(b"abcd"), 4);
+            pieces.iter().try_for_each(|piece| repeated.write(piece)).and_then(|()| repeated.finish())
+        };
+        assert_eq!(finished(&[b"ab", b"cd"]), Ok(Uploaded { bytes: 4, is_new: false }));
+        for wrong in [&[b"abc".as_slice()][..], &[b"abce"], &[], &[b"abcd", b"e"]] {
+            assert_eq!(finished(wrong).expect_err("other bytes").kind, Kind::Integrity, "{wrong:?}");
+        }
     }
 
     #[test]
@@ -349,6 +461,11 @@ mod tests {
         ] {
             assert_eq!(below(Some(&inside), named).is_ok(), is_fine, "{named}");
         }
+        // As if a link had been put there after the path was looked at.
+        assert!(open_below(&inside, Path::new("deep/usage.csv")).is_ok());
+        assert!(open_below(&inside, Path::new("fine")).is_err());
+        std::os::unix::fs::symlink(inside.join("deep"), inside.join("shallow")).expect("linked");
+        assert!(open_below(&inside, Path::new("shallow/usage.csv")).is_err());
         assert!(below(None, "deep/usage.csv").is_err());
     }
 }

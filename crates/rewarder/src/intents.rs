@@ -12,6 +12,7 @@ use crate::manifest::IntentFacts;
 pub struct Intents<'a> {
     run: RunKey,
     pot: String,
+    follows: Option<RunKey>,
     roster: &'a Roster,
     paying: &'a [AssetAllocation],
     /// Units taken back, by asset and actor; empty unless the run is a correction.
@@ -29,7 +30,13 @@ impl<'a> Intents<'a> {
         let (roster, paying) = computed.paying();
         let corrected = computed.outcome.as_ref().ok().and_then(|payouts| payouts.corrected.as_ref());
         let take_back = corrected.map_or(&[][..], |corrected| &corrected.take_back);
-        Intents { run: computed.run_key, pot: computed.basis.epoch.pot(), roster, paying, take_back }
+        let (run, pot, follows) = (computed.run_key, computed.basis.epoch.pot(), None);
+        Intents { run, pot, follows, roster, paying, take_back }
+    }
+
+    /// The same of a correction of this run: the ledger books one correction of each run.
+    pub fn following(self, follows: Option<RunKey>) -> Intents<'a> {
+        Intents { follows, ..self }
     }
 
     /// The next payouts of one asset from a place on, at most so many, and the place behind them; none at the end.
@@ -48,7 +55,8 @@ impl<'a> Intents<'a> {
                 place += 1;
             }
             if !entries.is_empty() {
-                let batch = Batch { run: self.run, asset: asset.clone(), pot: self.pot.clone(), entries };
+                let (run, follows, pot) = (self.run, self.follows, self.pot.clone());
+                let batch = Batch { run, asset: asset.clone(), pot, follows, entries };
                 return Some((batch, place as u64));
             }
         }

@@ -13,15 +13,14 @@ use crate::canonical::{CanonicalError, to_canonical};
 use crate::correct::{Corrected, Correction};
 use crate::epoch::{EpochId, POT_PREFIX};
 use crate::hashing::{b3, hash_parts, hex0x};
-use crate::manifest::{AssetFacts, InputFacts, Roots};
+use crate::manifest::{AssetFacts, FORMAT, InputFacts, Roots};
+use crate::payable;
 use crate::policy_document::{PolicyDocument, PolicyDocumentError, canonical_policy};
 
 /// Bytes that a compressed file may always unpack to, however small it is.
 const UNPACKED_BYTES_FREE: u64 = 1 << 30;
 /// Times its own length that a compressed file may unpack to beyond that. Rows of usage pack tenfold or twentyfold.
 const UNPACKED_RATIO_MAX: u64 = 256;
-/// Letters of an id that are shown when it is refused.
-const SHOWN_CHARS: usize = 64;
 
 /// An order for a run.
 #[derive(Clone, Debug)]
@@ -127,6 +126,8 @@ impl From<CanonicalError> for RunError {
 /// Everything that a run follows from, read and checked.
 #[derive(Clone, Debug)]
 pub struct Basis {
+    /// Version of the manifest's format.
+    pub format: u32,
     /// Name of the epoch.
     pub epoch: EpochId,
     /// The policy as it came.
@@ -139,7 +140,7 @@ pub struct Basis {
     pub carry: BTreeMap<String, Units>,
     /// Commitment of the run that they come from.
     pub carry_from: Option<String>,
-    /// The files of usage, sorted.
+    /// The files of usage, sorted, with the names that are known.
     pub inputs: Vec<InputFacts>,
     /// Rows in all files.
     pub rows: u64,
@@ -187,12 +188,27 @@ pub fn compute(job: &Job, watch: &dyn Watch) -> Result<Computed, RunError> {
 
 /// [`compute`], with the pools divided by another function.
 pub fn compute_with(job: &Job, watch: &dyn Watch, divide: Divide) -> Result<Computed, RunError> {
-    let basis = read(job, watch)?;
+    compute_pinned(job, &[], watch, divide)
+}
+
+/// [`compute_with`], of files that must each have these bytes: a hash for each file of the job, none where any will do.
+pub fn compute_pinned(
+    job: &Job,
+    pins: &[Option<[u8; 32]>],
+    watch: &dyn Watch,
+    divide: Divide,
+) -> Result<Computed, RunError> {
+    job.policy.check_pools(&job.pools)?;
+    let basis = read_pinned(job, pins, watch)?;
     settle(basis, job.cost.threads, watch, divide)
 }
 
 /// Reads and checks everything that the run follows from.
 pub fn read(job: &Job, watch: &dyn Watch) -> Result<Basis, RunError> {
+    read_pinned(job, &[], watch)
+}
+
+fn read_pinned(job: &Job, pins: &[Option<[u8; 32]>], watch: &dyn Watch) -> Result<Basis, RunError> {
     let policy = job.policy.in_force(&job.pools)?;
     let is_known = |asset: &&String| policy.assets.iter().any(|known| known.asset == **asset);
     if let Some(unknown) = job.carry.keys().find(|asset| !is_known(asset)) {
@@ -208,11 +224,13 @@ pub fn read(job: &Job, watch: &dyn Watch) -> Result<Basis, RunError> {
         unpacked_bytes_max: unpacked_bytes_max(&job.inputs),
     };
     let read = ron_usage::read(&job.inputs, &limits, &ReadingProgress(watch))?;
+    check_pins(&job.inputs, pins, &read.hashes)?;
     refuse_pots(read.totals.roster())?;
+    payable::check(read.totals.roster(), &policy)?;
     let files = job.inputs.iter().zip(read.hashes.iter().zip(&read.lengths));
     let facts = |(file, (hash, bytes)): (&InputFile, (&blake3::Hash, &u64))| InputFacts {
         b3: b3(hash.as_bytes()),
-        name: file.name.clone(),
+        name: Some(file.name.clone()),
         bytes: *bytes,
     };
     let mut inputs: Vec<InputFacts> = files.map(facts).collect();
@@ -222,18 +240,28 @@ pub fn read(job: &Job, watch: &dyn Watch) -> Result<Basis, RunError> {
     let carry_from = job.carry_from.clone().filter(|_| !carry.is_empty());
     let (epoch, document) = (job.epoch.clone(), job.policy.clone());
     let (rows, totals) = (read.rows, read.totals);
-    Ok(Basis { epoch, document, policy, pools, carry, carry_from, inputs, rows, totals, correction: None })
+    let (format, correction) = (FORMAT, None);
+    Ok(Basis { format, epoch, document, policy, pools, carry, carry_from, inputs, rows, totals, correction })
+}
+
+/// The bytes read from each file must be those that the caller named for it, not for another one.
+fn check_pins(files: &[InputFile], pins: &[Option<[u8; 32]>], hashes: &[blake3::Hash]) -> Result<(), RunError> {
+    let read = files.iter().zip(hashes).zip(pins);
+    let mut wrong = read.filter_map(|((file, hash), pin)| pin.filter(|pin| pin != hash.as_bytes()).zip(Some(file)));
+    let told = |(pin, file): ([u8; 32], &InputFile)| {
+        RunError::Order(format!("{}: its bytes do not have the hash {}", file.name, b3(&pin)))
+    };
+    wrong.next().map_or(Ok(()), |wrong| Err(told(wrong)))
 }
 
 /// Refuses ids that are accounts of pots. They stand together, since a roster is in order.
 fn refuse_pots(roster: &Roster) -> Result<(), RunError> {
     let place = roster.place_for(POT_PREFIX);
-    let found = (place < roster.len()).then(|| roster.get(place)).filter(|actor| actor.starts_with(POT_PREFIX));
-    let reason = |actor: &str| {
-        let shown: String = actor.chars().take(SHOWN_CHARS).collect();
-        RunError::Order(format!("actor `{shown}`: ids that begin with `{POT_PREFIX}` are the accounts of pots"))
-    };
-    found.map_or(Ok(()), |actor| Err(reason(actor)))
+    if place < roster.len() && roster.get(place).starts_with(POT_PREFIX) {
+        let reason = format!("an actor's id begins with `{POT_PREFIX}`: such ids are the accounts of pots");
+        return Err(RunError::Order(reason));
+    }
+    Ok(())
 }
 
 /// Bytes that a compressed file of this order may unpack to: a bomb is refused long before it has gone off.
@@ -264,6 +292,12 @@ pub fn settle_without_roots(
     watch: &dyn Watch,
     divide: Divide,
 ) -> Result<Computed, RunError> {
+    if let Some(correction) =
+        basis.correction.as_ref().filter(|c| !c.carries(&basis.carry, basis.carry_from.as_deref()))
+    {
+        let reason = format!("a correction carries in what {} carried in, and nothing else", correction.epoch);
+        return Err(RunError::Order(reason));
+    }
     let (policy_bytes, policy_hash) = canonical_policy(&basis.policy)?;
     let content = *basis.totals.content_hash().as_bytes();
     let run_key = run_key(&basis, &policy_hash, &content)?;

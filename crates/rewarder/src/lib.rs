@@ -22,6 +22,7 @@ pub mod intents;
 pub mod job;
 pub mod keys;
 pub mod manifest;
+mod payable;
 pub mod plot;
 pub mod policy_document;
 pub mod proofs;

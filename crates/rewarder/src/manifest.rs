@@ -2,7 +2,7 @@
 //!
 //! The file is canonical JSON (RFC 8785). Its **commitment** is the BLAKE3 hash of its bytes: whoever knows the
 //! commitment can check the manifest with `b3sum run.json`, then every artifact and input by the hashes in it. There is
-//! no wall clock, no path and no machine in it: the same inputs give the same bytes.
+//! no wall clock, no path and no machine in it: the same inputs give the same bytes, however their files are called.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,12 @@ use crate::canonical::{CanonicalError, to_canonical};
 use crate::epoch::EpochId;
 use crate::keys::PublicKey;
 
-/// Version of the manifest's format.
-pub const FORMAT: u32 = 1;
+/// Version of the manifest's format, and with it of the way in which a commitment is computed: names of inputs are not
+/// part of it, and an envelope is hashed in its canonical form.
+pub const FORMAT: u32 = 2;
+/// The version before, in which names of inputs and the spelling of an envelope were part of the commitment. Its runs
+/// are read, verified, paid and corrected; none is made.
+pub const FORMAT_WITH_NAMES: u32 = 1;
 /// Longest manifest that is read, in bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
@@ -37,7 +41,7 @@ pub struct Manifest {
     pub ruleset: u32,
     /// The policy in force.
     pub policy: PolicyFacts,
-    /// The files of usage, sorted by hash and name.
+    /// The files of usage, sorted by hash.
     pub inputs: Vec<InputFacts>,
     /// Hash of what the files say, however they are split, ordered and packed.
     pub content: String,
@@ -93,8 +97,9 @@ pub struct PolicyFacts {
 pub struct InputFacts {
     /// Hash of its bytes.
     pub b3: String,
-    /// Name without folders.
-    pub name: String,
+    /// Name as it was given; in a manifest only where its format has names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Length in bytes.
     pub bytes: u64,
 }
@@ -187,10 +192,25 @@ pub struct CorrectedFacts {
     pub left_over: Units,
 }
 
+impl InputFacts {
+    /// The same without its name, which follows from no content.
+    #[must_use]
+    pub fn nameless(&self) -> InputFacts {
+        InputFacts { name: None, ..self.clone() }
+    }
+}
+
 impl Manifest {
     /// The bytes of `run.json`.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CanonicalError> {
         to_canonical(self)
+    }
+
+    /// Whether it is of a format that this version reads, and has names exactly where that format has them.
+    pub fn is_readable(&self) -> bool {
+        let has_names = self.format == FORMAT_WITH_NAMES;
+        let is_known = has_names || self.format == FORMAT;
+        is_known && self.inputs.iter().all(|facts| facts.name.is_some() == has_names)
     }
 
     /// Units left over, for the next epoch to carry in.

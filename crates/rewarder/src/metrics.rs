@@ -27,7 +27,7 @@ pub const METRICS: &[MetricSpec] = &[
         "quarantine_total",
         "counter",
         &["reason"],
-        "Epochs quarantined: conservation, overflow, schema, intent, integrity",
+        "Epochs quarantined: conservation, overflow, schema, intent, integrity, rejected",
     ),
     metric("dropped_results_total", "counter", &[], "Computed runs that were dropped before they were sealed"),
     metric("reward_compute_latency_seconds", "histogram", &[], "Time a run took from its first byte to its roots"),
@@ -77,6 +77,7 @@ struct Numbers {
     results_dropped: u64,
     delta_minor: f64,
     ledger_waits: bool,
+    keeps_pots: Option<bool>,
 }
 
 impl Default for Counts {
@@ -142,6 +143,18 @@ impl Counts {
     /// Says whether payouts wait for the ledger.
     pub fn set_ledger_waits(&self, waits: bool) {
         lock(&self.numbers).ledger_waits = waits;
+    }
+}
+
+impl Counts {
+    /// Whether the ledger said of itself that it pays each pot from one run; none before it was asked.
+    pub fn keeps_pots(&self) -> Option<bool> {
+        lock(&self.numbers).keeps_pots
+    }
+
+    /// Takes down what the ledger says of itself.
+    pub fn set_keeps_pots(&self, keeps_pots: bool) {
+        lock(&self.numbers).keeps_pots = Some(keeps_pots);
     }
 }
 

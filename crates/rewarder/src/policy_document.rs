@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use ron_calculus::policy::AssetPolicy;
 use ron_calculus::{Policy, Units};
 
 use crate::canonical::{CanonicalError, to_canonical};
-use crate::envelope::{Envelope, EnvelopeError};
+use crate::envelope::{Envelope, EnvelopeError, POLICY_TYPE};
 use crate::keys::{PublicKey, TrustedKeys};
 
 /// Whose policies are run.
@@ -51,13 +52,22 @@ pub enum PolicyDocumentError {
 impl PolicyDocument {
     /// Reads a policy or an envelope with one, and checks it against the keys.
     pub fn read(bytes: &[u8], trust: Trust<'_>) -> Result<PolicyDocument, PolicyDocumentError> {
+        PolicyDocument::read_while(bytes, trust, &|| true)
+    }
+
+    /// [`PolicyDocument::read`], given up as soon as nobody wants the answer.
+    pub fn read_while(
+        bytes: &[u8],
+        trust: Trust<'_>,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<PolicyDocument, PolicyDocumentError> {
         if !Envelope::is_one(bytes) {
             let policy = parse(bytes)?;
             let document = PolicyDocument { policy, envelope: None, signers: Vec::new() };
             return if trust.allows_unsigned { Ok(document) } else { Err(PolicyDocumentError::Unsigned) };
         }
         let keys = trust.keys.ok_or(PolicyDocumentError::NoKeys)?;
-        let verified = Envelope::parse(bytes)?.verify(keys)?;
+        let verified = Envelope::parse(bytes)?.verify_while(POLICY_TYPE, keys, is_wanted)?;
         let policy = parse(&verified.payload)?;
         Ok(PolicyDocument { policy, envelope: Some(bytes.to_vec()), signers: verified.signers })
     }
@@ -73,6 +83,23 @@ impl PolicyDocument {
     /// A policy that nobody has signed.
     pub fn unsigned(policy: Policy) -> PolicyDocument {
         PolicyDocument { policy, envelope: None, signers: Vec::new() }
+    }
+
+    /// Refuses pools in place of those that signers gave: a run fills in only what they left open. Only those who sign
+    /// a correction put another pool there, because its pools are part of what they sign.
+    pub fn check_pools(&self, pools: &BTreeMap<String, Units>) -> Result<(), PolicyDocumentError> {
+        let is_signed = |asset: &&AssetPolicy| {
+            let given = pools.get(&asset.asset);
+            !self.signers.is_empty()
+                && given.is_some_and(|units| asset.total_pool().is_some_and(|pool| pool != units.0))
+        };
+        let replaced = self.policy.assets.iter().find(is_signed);
+        let told = |asset: &AssetPolicy| {
+            let (name, pool) = (&asset.asset, asset.total_pool().unwrap_or_default());
+            let reason = format!("the pool of {name} is signed as {pool}; only a pool that is left open can be given");
+            PolicyDocumentError::Policy(reason)
+        };
+        replaced.map_or(Ok(()), |asset| Err(told(asset)))
     }
 
     /// The policy that is run: with the pools given for this epoch written into it.
@@ -126,6 +153,33 @@ mod tests {
         let stranger = TrustedKeys { threshold: 1, keys: vec![SigningKey::generate().expect("made").public()] };
         let refused = PolicyDocument::read(text.as_bytes(), Trust { keys: Some(&stranger), allows_unsigned: true });
         assert!(matches!(refused, Err(PolicyDocumentError::Envelope(_))), "--unsigned excuses no wrong signature");
+    }
+
+    #[test]
+    fn what_is_signed_is_run_and_only_what_is_open_is_filled_in() {
+        let key = SigningKey::generate().expect("made");
+        let keys = TrustedKeys { threshold: 1, keys: vec![key.public()] };
+        let trust = Trust { keys: Some(&keys), allows_unsigned: true };
+        let read = |text: &str, is_signed: bool| {
+            let mut envelope = Envelope::around(text.as_bytes());
+            envelope.sign(&key).expect("signed");
+            let text = if is_signed { envelope.to_text() } else { text.to_owned() };
+            PolicyDocument::read(text.as_bytes(), trust).expect("a policy")
+        };
+        let open = SMALLEST.replace("\"pool\":\"1000000\",", "");
+        let grouped = SMALLEST.replace("\"pool\":\"1000000\"", "\"groups\":{\"a\":\"7\"}");
+        for (text, is_signed, pool, is_fine) in [
+            (SMALLEST, true, 1_000_000, true),
+            (SMALLEST, true, 999_999, false),
+            (SMALLEST, true, 10_000_000, false),
+            (SMALLEST, true, 0, false),
+            (SMALLEST, false, 5, true),
+            (&open, true, 5, true),
+            (&grouped, true, 8, false),
+        ] {
+            let pools = BTreeMap::from([("RON".to_owned(), Units(pool))]);
+            assert_eq!(read(text, is_signed).check_pools(&pools).is_ok(), is_fine, "{text} {is_signed} {pool}");
+        }
     }
 
     #[test]

@@ -5,26 +5,31 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
+use ron_calculus::explain::{AssetExplanation, CorrectedAmount};
 use ron_calculus::tree::oz::OzTree;
 use ron_calculus::tree::sum::SumTree;
 use ron_calculus::{AssetAllocation, Explanation, Policy, Question, Units, explain};
 use ron_log::Disk;
 
-use crate::artifacts::{ALL, COMMITMENT, ENVELOPE, MANIFEST, PAID, POLICY, USAGE};
-use crate::correct::{Bounds, Correction, read_paid};
+use crate::artifacts::{ALL, COMMITMENT, CORRECTED, ENVELOPE, INPUT_NAMES, MANIFEST, PAID, POLICY, USAGE};
+use crate::correct::{Bounds, Corrected, Correction, read_paid};
 use crate::envelope::{ENVELOPE_BYTES_MAX, Envelope};
 use crate::hashing::{b3, hex0x, parse_b3};
 use crate::job::{Basis, Computed, RunError, Unwatched, settle_without_roots};
 use crate::keys::TrustedKeys;
-use crate::manifest::{AssetFacts, FORMAT, MANIFEST_BYTES_MAX, Manifest, RunStatus, commitment};
+use crate::manifest::{AssetFacts, MANIFEST_BYTES_MAX, Manifest, RunStatus, commitment};
 use crate::policy_document::{PolicyDocument, Trust};
 
-/// Files that name the others, and are not named themselves.
-const NOT_ARTIFACTS: [&str; 2] = [MANIFEST, COMMITMENT];
+/// Files that name the others or stand beside them, and are not named themselves.
+const NOT_ARTIFACTS: [&str; 3] = [MANIFEST, COMMITMENT, INPUT_NAMES];
 /// Bytes of a commitment file at most.
 const COMMITMENT_BYTES_MAX: u64 = 128;
 /// Bytes of a policy file at most.
 const POLICY_BYTES_MAX: u64 = 2 << 20;
+
+/// Times the memory of a run that its totals may take while they are read back: their file, and tables that double as
+/// they grow. What was computed with some memory is then paid with the same.
+const READ_BACK_FACTOR: u64 = 3;
 
 /// Why a written run is not believed.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +66,18 @@ pub(crate) fn damaged(file: &str, reason: impl ToString) -> SealedError {
     SealedError::Damaged { file: file.to_owned(), reason: reason.to_string() }
 }
 
+/// What is not there, or does not hold what it should, is damaged. A disk that fails now may answer later, and want of
+/// memory says nothing about the file.
+fn not_read(file: &str, error: io::Error) -> SealedError {
+    use io::ErrorKind::{FileTooLarge, InvalidData, InvalidInput, NotFound, OutOfMemory, UnexpectedEof};
+    match error.kind() {
+        NotFound | UnexpectedEof | InvalidData | InvalidInput => damaged(file, error),
+        FileTooLarge if ![USAGE, PAID].contains(&file) => damaged(file, error),
+        FileTooLarge => SealedError::Io(io::Error::new(OutOfMemory, format!("{file}: {error} for the memory allowed"))),
+        kind => SealedError::Io(io::Error::new(kind, format!("{file}: {error}"))),
+    }
+}
+
 /// A run in a folder.
 pub struct SealedRun {
     disk: Arc<dyn Disk>,
@@ -69,6 +86,8 @@ pub struct SealedRun {
     commitment: [u8; 32],
     memory_bytes: u64,
     threads: usize,
+    /// Manifest of the run that it corrects, where the caller has it and the folder has not.
+    corrected: Option<Vec<u8>>,
     loaded: Mutex<Option<Arc<Loaded>>>,
 }
 
@@ -107,7 +126,7 @@ impl SealedRun {
         let commitment = commitment(&bytes);
         let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|error| damaged(MANIFEST, error))?;
         let is_canonical = manifest.to_bytes().is_ok_and(|canonical| canonical == bytes);
-        if manifest.format != FORMAT || !is_canonical {
+        if !manifest.is_readable() || !is_canonical {
             return Err(damaged(MANIFEST, "it is not canonical, or of another version"));
         }
         // A manifest may come from anybody: it must not lead out of its folder.
@@ -115,7 +134,20 @@ impl SealedRun {
         if let Some(stranger) = manifest.artifacts.keys().find(|name| !is_ours(name)) {
             return Err(damaged(MANIFEST, format!("it names the file {stranger:?}, which no run has")));
         }
-        Ok(SealedRun { disk, manifest, bytes, commitment, memory_bytes, threads, loaded: Mutex::new(None) })
+        let (corrected, loaded) = (None, Mutex::new(None));
+        Ok(SealedRun { disk, manifest, bytes, commitment, memory_bytes, threads, corrected, loaded })
+    }
+
+    /// The same correction, looked at beside the manifest of the run that it corrects: for corrections of versions that
+    /// did not keep it in their folder.
+    #[must_use]
+    pub fn beside(self, corrected: &[u8]) -> SealedRun {
+        SealedRun { corrected: Some(corrected.to_vec()), ..self }
+    }
+
+    /// Whether the manifest of the run that it corrects is at hand, so that what was carried in can be looked up.
+    pub fn shows_corrected(&self) -> bool {
+        self.corrected.is_some() || self.manifest.artifacts.contains_key(CORRECTED)
     }
 
     /// The manifest.
@@ -198,13 +230,15 @@ impl SealedRun {
     /// Everything that the run follows from, read from its folder.
     pub fn basis(&self) -> Result<Basis, SealedError> {
         let (manifest, policy) = (&self.manifest, self.policy()?);
-        let usage = self.artifact(USAGE, self.memory_bytes)?;
-        let totals = ron_usage::read_totals(Bytes::from(usage), self.memory_bytes);
-        let totals = totals.map_err(|error| damaged(USAGE, error))?;
+        let memory_bytes = self.memory_bytes.saturating_mul(READ_BACK_FACTOR);
+        let usage = self.artifact(USAGE, memory_bytes)?;
+        let totals = ron_usage::read_totals(Bytes::from(usage), memory_bytes);
+        let totals = totals.map_err(|error| not_read(USAGE, error))?;
         if b3(totals.content_hash().as_bytes()) != manifest.content {
             return Err(damaged(USAGE, "it does not hold the usage that the manifest names"));
         }
         Ok(Basis {
+            format: manifest.format,
             epoch: manifest.epoch.clone(),
             document: self.document(&policy)?,
             policy,
@@ -238,18 +272,28 @@ impl SealedRun {
 
     fn correction(&self) -> Result<Option<Correction>, SealedError> {
         let Some(facts) = &self.manifest.corrects else { return Ok(None) };
-        let paid = self.artifact(PAID, self.memory_bytes)?;
+        let paid = self.artifact(PAID, self.memory_bytes.saturating_mul(READ_BACK_FACTOR))?;
         let (roster, paid) = read_paid(&paid).map_err(|error| damaged(PAID, error))?;
         let hash = |text: &str| parse_b3(text).ok_or_else(|| damaged(MANIFEST, format!("`{text}` is no hash")));
-        Ok(Some(Correction {
+        let kept = match self.manifest.artifacts.contains_key(CORRECTED) {
+            true => Some(self.artifact(CORRECTED, MANIFEST_BYTES_MAX)?),
+            false => None,
+        };
+        let correction = Correction {
             epoch: facts.epoch.clone(),
             run_key: hash(&facts.run_key)?,
             commitment: hash(&facts.commitment)?,
             bounds: Bounds { clawback_max: facts.clawback_max, takes_left_over: facts.takes_left_over },
             reserved: facts.reserved.clone(),
+            carry: self.manifest.carry.clone(),
+            carry_from: self.manifest.carry_from.clone(),
+            manifest: kept.as_deref().map(Arc::from),
             roster,
             paid,
-        }))
+        };
+        let mut shown = kept.iter().chain(&self.corrected);
+        let objection = shown.find_map(|manifest| correction.objection(manifest, self.threads));
+        objection.map_or(Ok(Some(correction)), |why| Err(damaged(MANIFEST, why)))
     }
 
     /// Checks the signatures on the policy against keys that the caller trusts, not those that the manifest names.
@@ -266,7 +310,7 @@ impl SealedRun {
     pub fn artifact(&self, name: &str, bytes_max: u64) -> Result<Vec<u8>, SealedError> {
         let expected = self.manifest.artifacts.get(name);
         let expected = expected.ok_or_else(|| damaged(name, "the manifest does not name it"))?;
-        let bytes = read_file(&*self.disk, name, bytes_max).map_err(|error| damaged(name, error))?;
+        let bytes = read_file(&*self.disk, name, bytes_max).map_err(|error| not_read(name, error))?;
         if b3(blake3::hash(&bytes).as_bytes()) != *expected {
             return Err(damaged(name, format!("its hash is not {expected}")));
         }
@@ -285,8 +329,19 @@ impl SealedRun {
 }
 
 impl Loaded {
-    /// Every integer of one actor's amounts. In a correction these are what the actor is entitled to.
+    /// Every integer of one actor's amounts; in a correction also what it had before and what is taken back.
     pub fn explain(&self, actor: &str) -> Result<Explanation, SealedError> {
+        let explained = self.explain_entitled(actor)?;
+        let corrected = self.computed.outcome.as_ref().ok().and_then(|payouts| payouts.corrected.as_ref());
+        let Some((before, corrected)) = self.computed.basis.correction.as_ref().zip(corrected) else {
+            return Ok(explained);
+        };
+        let assets = explained.assets.into_iter().map(|asset| correct_explained(asset, actor, before, corrected));
+        Ok(Explanation { assets: assets.collect(), ..explained })
+    }
+
+    /// Every integer of what one actor is entitled to.
+    fn explain_entitled(&self, actor: &str) -> Result<Explanation, SealedError> {
         let computed = &self.computed;
         let (basis, carry) = (&computed.basis, computed.basis.carry_units());
         let (policy, totals, threads) = (&basis.policy, &basis.totals, self.threads);
@@ -326,6 +381,28 @@ impl Loaded {
         let reason = || "the root of a tree is not the one that the amounts have".to_owned();
         if facts.is_some_and(is_published) { Ok(tree) } else { Err(reason()) }
     }
+}
+
+/// One asset of a correction, with what is paid, and proven, and taken back of what the actor should have.
+fn correct_explained(
+    asset: AssetExplanation,
+    actor: &str,
+    before: &Correction,
+    corrected: &Corrected,
+) -> AssetExplanation {
+    let Some(index) = corrected.pay.iter().position(|pay| pay.asset == asset.asset) else { return asset };
+    let at = |amounts: &[u128]| corrected.roster.find(actor).map_or(0, |place| amounts[place]);
+    let (pay, take_back) = (at(&corrected.pay[index].amounts), at(&corrected.take_back[index]));
+    let paid = before.paid.iter().find(|(paid, _)| *paid == asset.asset).zip(before.roster.find(actor));
+    let paid_before = paid.map_or(0, |((_, amounts), place)| amounts[place]);
+    let carried = paid_before.saturating_sub(take_back).saturating_sub(asset.amount.0);
+    let correction = CorrectedAmount {
+        paid_before: Units(paid_before),
+        pay: Units(pay),
+        take_back: Units(take_back),
+        carried: Units(carried),
+    };
+    AssetExplanation { correction: Some(correction), ..asset }
 }
 
 /// The whole of a small file; an error if it is longer than allowed.

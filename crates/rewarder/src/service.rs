@@ -9,11 +9,15 @@ mod emitter;
 pub(crate) mod engine;
 mod handle;
 mod ledger_port;
+mod paid_usage;
 mod reads;
 mod release;
 mod request;
 mod retention;
+mod room;
 mod scheduler;
+mod settled;
+mod shares;
 mod worker;
 mod writer;
 
@@ -24,15 +28,19 @@ use ron_kernel::{Builder, Snapshot};
 
 pub use correction::CorrectionRequest;
 pub use engine::{Begun, DiskOpener, LedgerOpener, LiveOptions, Progress, Refusal, RewardEvent, ServiceOptions};
-pub use handle::{EpochState, Rewarder, RewarderStats, Uploaded};
+pub use handle::{EpochState, Rewarder, RewarderStats};
 pub use ledger_port::PayoutLedger;
-pub use reads::ArtifactReader;
+pub use reads::{ArtifactReader, ReadShare};
 pub use request::{ComputeRequest, InputRef};
 
 use crate::metrics::RewarderMetrics;
 use crate::specs;
 use crate::usage_meter::{USAGE_METER, usage_meter};
 use engine::{Asked, Computation, Engine, Payable, Queues, Ticket};
+
+/// Shown on `/readyz` where the ledger leaves the rule to the node.
+const NODE_KEEPS_POTS: &str = "the ledger does not say `one_run_per_pot`: only the seal log of this node keeps an epoch \
+                               from being paid by two runs, so never restore it from a copy and pay from one node";
 
 /// The receiving ends of the queues.
 struct Receivers {
@@ -64,6 +72,13 @@ pub fn install(builder: &mut Builder, options: ServiceOptions, live: Snapshot<Li
     let workers = u16::try_from(options.compute_workers.max(1)).unwrap_or(u16::MAX);
     let (engine, Receivers { asked, jobs, computed, payable }) = make_engine(builder, options, live);
     builder.handle().metrics().register_collector(Box::new(RewarderMetrics::new(&engine)));
+    let noted = Arc::downgrade(&engine);
+    builder.handle().add_note(move || {
+        let keeps_pots = noted.upgrade()?.counts.keeps_pots()?;
+        (!keeps_pots).then(|| NODE_KEEPS_POTS.to_owned())
+    });
+    let compared = Arc::downgrade(&engine);
+    builder.handle().add_note(move || engine::lock(&compared.upgrade()?.settled).words());
 
     let [scheduler, worker, writer, emitter] = [(); 4].map(|()| Arc::clone(&engine));
     builder
@@ -86,6 +101,8 @@ pub fn install(builder: &mut Builder, options: ServiceOptions, live: Snapshot<Li
 
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod ledgers;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]

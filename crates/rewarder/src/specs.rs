@@ -46,7 +46,7 @@ pub static INTENT_EMITTER: TaskSpec = task(
 /// The rewarder.
 pub static REWARDER: ServiceSpec = ServiceSpec {
     name: SERVICE,
-    required: true,
+    required: false,
     depends_on: &[],
     law: RestartLaw { jitter_ms: (100, 400), then: Escalation::Unready, ..RestartLaw::MACRONODE },
     tasks: &[&COMPUTE_SCHEDULER, &COMPUTE_WORKER, &ARTIFACT_WRITER, &INTENT_EMITTER, &USAGE_METER],
@@ -64,6 +64,7 @@ const fn queue(name: &'static str, from: &'static str, to: &'static str, overflo
         from,
         to,
         overflow,
+        holds_up_writers: false,
         answer: "",
         on_restart: Fate::Kept,
         on_drain: Fate::Drained,
@@ -74,6 +75,7 @@ const fn queue(name: &'static str, from: &'static str, to: &'static str, overflo
 /// to is counted.
 pub static WORK_REQ: QueueSpec = QueueSpec {
     bytes_max: Some(limits::WORK_BYTES_MAX),
+    holds_up_writers: true,
     answer: "HTTP 429 + Retry-After",
     ..queue("work_req", "callers", "compute_scheduler", Overflow::RejectNew)
 };
@@ -81,6 +83,7 @@ pub static WORK_REQ: QueueSpec = QueueSpec {
 /// Runs to be computed. The contract calls it `work`; the node has one queue of each name, and `work` is its own.
 pub static WORK: QueueSpec = QueueSpec {
     kind: QueueKind::Mpmc,
+    holds_up_writers: true,
     answer: "one retry after 50 to 150 ms, then Busy to the caller",
     on_drain: Fate::Discarded,
     ..queue("reward_work", "compute_scheduler", "compute_worker", Overflow::RetryOnce)
@@ -88,6 +91,7 @@ pub static WORK: QueueSpec = QueueSpec {
 
 /// Runs that were computed, or why they were not.
 pub static RESULTS: QueueSpec = QueueSpec {
+    holds_up_writers: true,
     answer: "the worker waits; what a drain leaves is counted and computed again after the next request",
     ..queue("results", "compute_worker", "artifact_writer", Overflow::AwaitSend)
 };

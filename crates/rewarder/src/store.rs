@@ -1,18 +1,24 @@
 //! The seal log: which runs are sealed, released, settled or quarantined. A run exists from the moment its row is
 //! durable here; everything else follows from the row and the artifacts it names.
 
+mod bounds;
+mod forget;
 mod row;
+mod settled;
+pub(crate) mod time;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ron_kernel::clock;
-use ron_log::{Class, Disk, Log, LogError, LogOptions, Position, Recovery, VerifyReport};
-use ron_types::limits::rewarder::{EPOCHS_KNOWN_MAX, EPOCHS_MAX};
+use ron_log::{Class, Disk, Log, LogError, LogOptions, Lsn, Position, Recovery, VerifyReport};
 
+use bounds::GROWTH_BYTES_MAX;
+use forget::{Forgotten, StoreLimits};
 pub use row::{AssetTotal, EpochRow, EpochStatus, Quarantine, QuarantineReason, SealRecord};
+use time::{SEEN_EVERY, WitnessedTime};
 
 /// Bytes of one segment: small, because a node seals few epochs and old segments are given back as a whole.
 const SEGMENT_BYTES: u32 = 4 << 20;
@@ -51,6 +57,17 @@ pub enum StoreError {
         /// Id of the epoch or the correction that has them.
         into: String,
     },
+    /// Units of a run that pays nobody.
+    #[error("epoch {0} pays nobody, and nothing of it can be carried in")]
+    Dead(String),
+    /// A run that was let go or ended, or is sealed under this name.
+    #[error("epoch {epoch} is {}; only what is held can be rejected or computed anew", status.as_str())]
+    NotHeld {
+        /// Id of the epoch.
+        epoch: String,
+        /// How it stands.
+        status: EpochStatus,
+    },
     /// Artifacts that something may still be paid from.
     #[error("epoch {0} is not over: its payouts follow from its artifacts")]
     Needed(String),
@@ -77,6 +94,8 @@ pub struct Store {
     writing: Mutex<()>,
     recovery: Recovery,
     segment_bytes: u32,
+    time: WitnessedTime,
+    limits: StoreLimits,
 }
 
 #[derive(Default)]
@@ -89,6 +108,9 @@ struct Rows {
     /// Rows whose artifacts are removed.
     removed: usize,
     settled: u64,
+    /// Newest time of a record, in milliseconds since 1970.
+    newest_ms: u64,
+    forgotten: Forgotten,
 }
 
 #[derive(Clone, Copy)]
@@ -109,6 +131,10 @@ impl Rows {
     }
 
     fn take(&mut self, record: &SealRecord, place: RowPlace) {
+        self.newest_ms = self.newest_ms.max(EpochRow::seen_ms(record));
+        if let SealRecord::Forgotten { names } = record {
+            return self.forgotten.take(names, place.segment);
+        }
         let epoch = record.epoch();
         let was_removed = self.is_removed(epoch);
         match (self.by_epoch.get_mut(epoch), record) {
@@ -119,8 +145,12 @@ impl Rows {
         }
         if matches!(record, SealRecord::Row(_)) {
             self.put_place(epoch, place);
+            // A run in the place of one that was rejected, whose row went before this one came.
+            self.forgotten.forget(epoch);
         }
-        self.removed += usize::from(!was_removed && self.is_removed(epoch));
+        // A run in the place of one that was rejected has artifacts again.
+        let is_removed = self.is_removed(epoch);
+        self.removed = self.removed + usize::from(is_removed && !was_removed) - usize::from(was_removed && !is_removed);
         let settled_as = self.by_epoch.get(epoch).and_then(|row| row.settled_as).unwrap_or(0);
         self.settled = self.settled.max(settled_as);
     }
@@ -153,6 +183,9 @@ impl Rows {
             None => Ok(()),
         };
         if let Some(from) = row.carried_from.as_ref().filter(|_| !row.is_dead()) {
+            if self.by_epoch.get(from).is_some_and(|from| from.is_dead()) {
+                return Err(StoreError::Dead(from.clone()));
+            }
             spent(from, self.carried_into(from).or_else(|| self.taken_up_by(from)))?;
         }
         match row.corrects.as_ref().filter(|_| row.takes_left_over) {
@@ -167,7 +200,7 @@ impl Store {
     pub fn open(disk: Arc<dyn Disk>) -> Result<Store, StoreError> {
         let options = LogOptions {
             segment_bytes: SEGMENT_BYTES,
-            quota_bytes: 1 << 30,
+            quota_bytes: 4 << 30,
             reserve_bytes: 16 << 20,
             gather_bytes_max: 4 << 20,
             zero_ahead: false,
@@ -191,11 +224,32 @@ impl Store {
             // Going on could pay what a record that is not understood forbids.
             return Err(StoreError::Strange(strange));
         }
-        Ok(Store { log, rows: Mutex::new(rows), writing: Mutex::default(), recovery, segment_bytes })
+        rows.drop_forgotten();
+        let limits = StoreLimits::default();
+        let time = WitnessedTime::begin(rows.newest_ms, clock::unix_millis(), clock::now());
+        Ok(Store { log, rows: Mutex::new(rows), writing: Mutex::default(), recovery, segment_bytes, time, limits })
     }
 
     fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Milliseconds since 1970, as far as they were seen to pass.
+    pub fn now_ms(&self) -> u64 {
+        self.time.at(clock::unix_millis(), clock::now())
+    }
+
+    /// Writes down how late it is, if that was not done for a while: a start counts only time that was seen to pass.
+    pub fn see_time(&self) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_ms = self.now_ms();
+        if u128::from(at_ms.saturating_sub(self.rows().newest_ms)) < SEEN_EVERY.as_millis() {
+            return Ok(());
+        }
+        self.append(Class::Settle, &SealRecord::Seen { at_ms })?;
+        self.log.flush()?;
+        self.rows().newest_ms = at_ms;
+        Ok(())
     }
 
     /// What opening the log found.
@@ -215,25 +269,18 @@ impl Store {
 
     /// Whether another epoch would find room: among those with artifacts, and among all that are remembered.
     pub fn has_room(&self) -> bool {
-        let rows = self.rows();
-        rows.by_epoch.len() < EPOCHS_KNOWN_MAX && rows.by_epoch.len() - rows.removed < EPOCHS_MAX
+        self.rows().has_room(&self.limits)
     }
 
     /// Epochs whose artifacts may go at this time: settled long enough ago, and not the last of their policy, with
     /// which the release gate compares the next.
     pub fn settled_before(&self, settled_ms: u64) -> Vec<String> {
         let rows = self.rows();
-        let mut last: BTreeMap<&str, u64> = BTreeMap::new();
-        let settled = || rows.by_epoch.values().filter(|row| row.status == EpochStatus::Settled);
-        for row in settled().filter(|row| row.corrects.is_none()) {
-            let newest = last.entry(&row.policy).or_default();
-            *newest = (*newest).max(row.settled_as.unwrap_or(0));
-        }
-        let is_last =
-            |row: &EpochRow| row.settled_as.is_some() && last.get(row.policy.as_str()) == row.settled_as.as_ref();
+        let last: BTreeSet<&str> = rows.last_of_policies().collect();
         let is_old =
             |row: &&Arc<EpochRow>| row.settled_ms > 0 && row.settled_ms < settled_ms && row.removed_by.is_none();
-        settled().filter(is_old).filter(|row| !is_last(row)).map(|row| row.epoch.clone()).collect()
+        let settled = rows.by_epoch.values().filter(|row| row.status == EpochStatus::Settled).filter(is_old);
+        settled.map(|row| &row.epoch).filter(|epoch| !last.contains(epoch.as_str())).cloned().collect()
     }
 
     /// Rows in the order of their ids, from behind this one on.
@@ -291,8 +338,17 @@ impl Store {
         if !self.has_room() {
             return Err(StoreError::TooMany);
         }
-        let record = SealRecord::Row(Box::new(row.clone()));
-        self.write_if(Class::Data, &record, |rows| rows.check_left_over(&row))
+        let record = SealRecord::Row(Box::new(row.clone())).bounded();
+        // A row that could not take what is known of it later would keep its epoch from ever being over.
+        let bytes = encoded(&record)?.len();
+        if bytes > RECORD_BYTES_MAX - GROWTH_BYTES_MAX {
+            return Err(StoreError::TooLarge { epoch: row.epoch, bytes });
+        }
+        self.write_if(Class::Data, &record, |rows| {
+            let known = rows.by_epoch.get(&row.epoch).filter(|known| !known.is_rejected());
+            known.map_or(Ok(()), |known| Err(not_held(known)))?;
+            rows.check_left_over(&row)
+        })
     }
 
     /// Writes down that payouts may leave. An epoch has one correction: two would each pay the same difference.
@@ -305,6 +361,21 @@ impl Store {
                 return Err(StoreError::Corrected { corrected, by });
             }
             rows.check_left_over(row)
+        })
+    }
+
+    /// Writes down that a held epoch is never paid. What it carried in is there for another; what it left over must not
+    /// have been carried in by one that is alive.
+    pub fn reject(&self, epoch: &str, detail: String) -> Result<Arc<EpochRow>, StoreError> {
+        let quarantine = Quarantine { reason: QuarantineReason::Rejected, detail };
+        let record = SealRecord::Quarantined { epoch: epoch.to_owned(), quarantine, reconciliation: None };
+        self.write_if(Class::Settle, &record, |rows| {
+            let row = rows.by_epoch.get(epoch).ok_or_else(|| StoreError::Unknown(epoch.to_owned()))?;
+            match rows.carried_into(epoch) {
+                _ if row.status != EpochStatus::Held => Err(not_held(row)),
+                Some(into) => Err(StoreError::LeftOverSpent { from: epoch.to_owned(), into }),
+                None => Ok(()),
+            }
         })
     }
 
@@ -322,7 +393,7 @@ impl Store {
     pub fn settle(&self, epoch: &str, reconciliation: serde_json::Value) -> Result<Arc<EpochRow>, StoreError> {
         let settled_as = self.rows().settled + 1;
         let epoch = epoch.to_owned();
-        let at_ms = clock::unix_millis();
+        let at_ms = self.now_ms();
         self.write(Class::Settle, &SealRecord::Settled { epoch, settled_as, at_ms, reconciliation })
     }
 
@@ -351,7 +422,8 @@ impl Store {
         self.write_if(class, record, |_| Ok(()))
     }
 
-    /// [`Store::write`], unless the rows that no other write changes meanwhile object.
+    /// [`Store::write`], unless the rows that no other write changes meanwhile object. An error says that the record is
+    /// not there, or that the log has failed: what is durable is told as written, whatever upkeep finds afterwards.
     fn write_if(
         &self,
         class: Class,
@@ -360,48 +432,69 @@ impl Store {
     ) -> Result<Arc<EpochRow>, StoreError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         check(&self.rows())?;
-        let place = self.append(class, record)?;
-        self.log.flush()?;
+        if let SealRecord::Row(row) = record {
+            self.forget_oldest(row)?;
+        }
+        let record = record.clone().bounded();
+        let (place, lsn) = self.append(class, &record)?;
+        if let Err(error) = self.log.flush() {
+            if self.log.durable() < lsn {
+                return Err(error.into());
+            }
+            tracing::warn!(%error, "upkeep of the seal log failed; what was written is there");
+        }
         let row = {
             let mut rows = self.rows();
-            rows.take(record, place);
+            rows.take(&record, place);
             rows.by_epoch.get(record.epoch()).cloned()
         };
-        self.make_room()?;
+        if let Err(error) = self.make_room() {
+            tracing::warn!(%error, "an old segment of the seal log cannot be given back yet");
+        }
         // A record about an epoch without a row changes nothing, now and when it is read back.
         row.ok_or_else(|| StoreError::Unknown(record.epoch().to_owned()))
     }
 
-    fn append(&self, class: Class, record: &SealRecord) -> Result<RowPlace, StoreError> {
-        let head = serde_json::to_vec(record).unwrap_or_default();
-        if head.is_empty() || head.len() > RECORD_BYTES_MAX {
-            return Err(StoreError::TooLarge { epoch: record.epoch().to_owned(), bytes: head.len() });
-        }
-        Ok(RowPlace::of(self.log.appender().append(class, &head, &[])?))
+    fn append(&self, class: Class, record: &SealRecord) -> Result<(RowPlace, Lsn), StoreError> {
+        let head = encoded(record)?;
+        let mut appender = self.log.appender();
+        let position = appender.append(class, &head, &[])?;
+        Ok((RowPlace::of(position), appender.lsn()))
     }
 
     /// Gives the oldest segment back once there are many: rows that only it holds are written again before. One segment
     /// for each write is enough, because a write never fills one.
     fn make_room(&self) -> Result<(), StoreError> {
-        let segments_max = SEGMENTS_SPARE + 2 * self.rows().bytes / u64::from(self.segment_bytes);
+        let segments_max = SEGMENTS_SPARE + 2 * self.rows().weight() / u64::from(self.segment_bytes);
         if u64::from(self.log.usage().segments) <= segments_max {
             return Ok(());
         }
-        let mut oldest = None;
-        // The log gives back only its oldest segment: the one of its first record.
-        self.log.replay(&mut |replayed| oldest = oldest.or(Some(replayed.position.segment)))?;
-        let Some(oldest) = oldest else { return Ok(()) };
+        let Some(oldest) = self.log.oldest_segment() else { return Ok(()) };
         let needed: Vec<Arc<EpochRow>> = {
             let rows = self.rows();
             let here = rows.places.iter().filter(|(_, place)| place.segment <= oldest);
             here.filter_map(|(epoch, _)| rows.by_epoch.get(epoch).cloned()).collect()
         };
         for row in needed {
-            let place = self.append(Class::Copy, &SealRecord::Row(Box::new((*row).clone())))?;
+            let (place, _) = self.append(Class::Copy, &SealRecord::Row(Box::new((*row).clone())).bounded())?;
             self.rows().put_place(&row.epoch, place);
         }
+        self.copy_forgotten(oldest)?;
         Ok(self.log.retire(oldest)?)
     }
+}
+
+fn not_held(row: &EpochRow) -> StoreError {
+    StoreError::NotHeld { epoch: row.epoch.clone(), status: row.status }
+}
+
+/// A record as it is written; an error if no record holds it.
+fn encoded(record: &SealRecord) -> Result<Vec<u8>, StoreError> {
+    let head = serde_json::to_vec(record).unwrap_or_default();
+    if head.is_empty() || head.len() > RECORD_BYTES_MAX {
+        return Err(StoreError::TooLarge { epoch: record.epoch().to_owned(), bytes: head.len() });
+    }
+    Ok(head)
 }
 
 /// Rows of a seal log that nobody has open, read without changing a byte, and the state of its files.
@@ -416,6 +509,7 @@ pub fn inspect(directory: &Path) -> Result<(Vec<Arc<EpochRow>>, VerifyReport), S
     if strange > 0 {
         return Err(StoreError::Strange(strange));
     }
+    rows.drop_forgotten();
     Ok((rows.by_epoch.into_values().collect(), report))
 }
 

@@ -102,6 +102,23 @@ impl UsageMeter {
         sealed.await?
     }
 
+    /// Seals what was counted for one tenant since its rows were last sealed, like [`UsageMeter::seal`]; the rows of
+    /// others stay as they are.
+    pub async fn seal_own(
+        &self,
+        epoch: EpochId,
+        tenant: String,
+        as_actor: Option<String>,
+        deadline: Deadline,
+    ) -> Result<UsageSeal, UsageError> {
+        let meter = self.inner.meter.clone();
+        let sealed = self.with(deadline, move |store| {
+            store.collect(&meter);
+            store.seal_own(&epoch, &tenant, as_actor.as_deref())
+        });
+        sealed.await?
+    }
+
     /// The sealed file of an epoch.
     pub async fn file(&self, epoch: EpochId, deadline: Deadline) -> Result<(UsageSeal, Bytes), UsageError> {
         self.with(deadline, move |store| store.file(epoch.as_str())).await?
@@ -219,7 +236,8 @@ impl From<UsageError> for Error {
     fn from(error: UsageError) -> Error {
         let kind = match &error {
             UsageError::BadActor => Kind::Schema,
-            UsageError::SealedOtherwise { .. } => Kind::Conflict,
+            UsageError::Reserved(_) => Kind::Forbidden,
+            UsageError::SealedOtherwise { .. } | UsageError::SealedForOthers(_) => Kind::Conflict,
             UsageError::Unknown(_) | UsageError::Forgotten(_) => Kind::NotFound,
             UsageError::NotReady => Kind::Degraded,
             UsageError::Log(LogError::Full { .. } | LogError::Busy) => Kind::Busy,

@@ -61,6 +61,10 @@ pub fn verify(run: &SealedRun, raw: &[InputFile], cost: &Cost, watch: &dyn Watch
         }
         basis => basis?,
     };
+    note_carried(run, &basis, &mut found);
+    if basis.document.check_pools(&basis.pools).is_err() {
+        found.note(true, "a pool was given with the run, in place of the one that was signed");
+    }
     if !raw.is_empty() {
         compare_raw(run, raw, cost, watch, &basis, &mut found)?;
     }
@@ -82,6 +86,24 @@ pub fn verify(run: &SealedRun, raw: &[InputFile], cost: &Cost, watch: &dyn Watch
         }
     }
     Ok(found)
+}
+
+/// Units that are carried in are there only if the run that they were carried into says so. Of an ordinary run they are
+/// those that the run named by `carry_from` left over, which its node has looked up.
+fn note_carried(run: &SealedRun, basis: &crate::job::Basis, found: &mut Verification) {
+    let from = basis.carry_from.as_deref().unwrap_or("no run");
+    let is_shown = basis.correction.is_none() || run.shows_corrected();
+    for (asset, units) in &basis.carry {
+        let what = format!("{asset}: {units} units are carried in from {from}");
+        let how = match &basis.correction {
+            None => String::new(),
+            Some(correction) if is_shown => format!(", as into {}", correction.epoch),
+            Some(correction) => {
+                format!("; name the folder of {} (`--corrects`), to see that they were", correction.epoch)
+            }
+        };
+        found.note(is_shown, what + &how);
+    }
 }
 
 /// Reads the raw files again: their hashes, and what they say.
@@ -113,7 +135,7 @@ fn compare_raw(
     Ok(())
 }
 
-fn hash_file(disk: &dyn Disk, name: &str) -> io::Result<String> {
+pub(crate) fn hash_file(disk: &dyn Disk, name: &str) -> io::Result<String> {
     let file = disk.open(name)?;
     let len = file.len()?;
     let mut hasher = blake3::Hasher::new();

@@ -1,11 +1,17 @@
 //! Reward runs without a node: from files to a folder, and everything that is asked of the folder afterwards.
 
+#[path = "offline/before.rs"]
+mod before;
+#[path = "offline/carried.rs"]
+mod carried;
 #[path = "offline/changes.rs"]
 mod changes;
 #[path = "offline/crash.rs"]
 mod crash;
 #[path = "offline/determinism.rs"]
 mod determinism;
+#[path = "offline/formats.rs"]
+mod formats;
 #[path = "offline/leftovers.rs"]
 mod leftovers;
 #[path = "offline/proofs.rs"]
@@ -57,7 +63,7 @@ impl Scratch {
 
     /// An order with these files and this policy, unsigned.
     fn job(&self, files: &[(&str, &str)], policy: &str) -> Job {
-        let inputs = files.iter().map(|(name, text)| InputFile { name: (*name).into(), path: self.write(name, text) });
+        let inputs = files.iter().map(|(name, text)| InputFile::new(*name, self.write(name, text)));
         Job {
             epoch: "2026-11".parse().expect("an epoch"),
             inputs: inputs.collect(),

@@ -18,13 +18,15 @@
 pub mod dht;
 pub mod gossip;
 pub mod jobs;
+pub mod lifecycle;
+mod mutation;
 mod plan;
 mod rng;
 mod shell;
 mod trace;
 
+pub use mutation::Mutation;
 pub use plan::random_plan;
-pub use ron_policy::Mutation;
 pub use shell::{run_seed, trace_seed};
 
 use ron_policy::Millis;

@@ -30,8 +30,18 @@ struct Options {
     #[arg(long)]
     verbose: bool,
     /// Make this mistake on purpose, to see it caught: a variant of `ron_policy::Mutation`.
+    #[cfg(feature = "mutation")]
     #[arg(long, value_parser = parse_mutation)]
     mutation: Option<Mutation>,
+}
+
+impl Options {
+    fn mutation(&self) -> Option<Mutation> {
+        #[cfg(feature = "mutation")]
+        return self.mutation;
+        #[cfg(not(feature = "mutation"))]
+        None
+    }
 }
 
 #[derive(Subcommand)]
@@ -145,6 +155,7 @@ fn run_dht_scenarios(scenarios: &[DhtScenario], world: &World, settings: DhtSett
     is_clean
 }
 
+#[cfg(feature = "mutation")]
 fn parse_mutation(name: &str) -> Result<Mutation, String> {
     let known = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
     known.ok_or_else(|| format!("not one of {:?}", Mutation::ALL))
@@ -159,7 +170,7 @@ fn main() -> ExitCode {
     }
     let (from, count) = options.seed.map_or((options.from, options.seeds), |seed| (seed, 1));
     let run = if options.verbose { run_aloud } else { run_in_parallel };
-    let (stats, failures) = run(from, count, options.mutation);
+    let (stats, failures) = run(from, count, options.mutation());
     println!(
         "seeds {} events {} restarts {} drains {} aborts {} jobs {} violations {}",
         stats.seeds + failures.len() as u64,
@@ -182,11 +193,14 @@ fn main() -> ExitCode {
 fn report(failure: &Failure, options: &Options) {
     if !options.verbose {
         // The verdict is known; the second run is for its trace.
-        let _same = trace_seed(failure.seed, options.mutation, &mut |line| println!("{line}"));
+        let _same = trace_seed(failure.seed, options.mutation(), &mut |line| println!("{line}"));
     }
     println!("{failure}");
-    let mutation = options.mutation.map_or_else(String::new, |mutation| format!(" --mutation {mutation:?}"));
-    println!("again with: cargo run -p sim -- --seed {} --verbose{mutation}", failure.seed);
+    let (features, mutation) = match options.mutation() {
+        Some(mutation) => (" --features mutation", format!(" --mutation {mutation:?}")),
+        None => ("", String::new()),
+    };
+    println!("again with: cargo run -p sim{features} -- --seed {} --verbose{mutation}", failure.seed);
 }
 
 fn run_aloud(from: u64, count: u64, mutation: Option<Mutation>) -> (Stats, Vec<Failure>) {

@@ -17,12 +17,15 @@ pub(crate) fn draw_plan(rng: &mut Rng) -> Plan {
     let count = rng.between(1, 6) as usize;
     let mut services = Vec::with_capacity(count);
     for index in 0..count {
-        let depends_on = SERVICES[..index].iter().copied().filter(|_| rng.percent(40)).collect();
+        let depends_on: Vec<&'static str> = SERVICES[..index].iter().copied().filter(|_| rng.percent(40)).collect();
+        let others = SERVICES[..index].iter().copied().filter(|name| !depends_on.contains(name));
+        let serves = others.filter(|_| rng.percent(20)).collect();
         let tasks = draw_tasks(rng, index == 0);
         services.push(ServicePlan {
             name: SERVICES[index],
             required: rng.percent(70),
             depends_on,
+            serves,
             law: draw_law(rng),
             tasks,
         });

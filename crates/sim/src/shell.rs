@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ron_policy::invariants::{Observer, Violation};
-use ron_policy::{Action, Event, ExitReason, Millis, Mutation, Phase, Plan, Supervisor, TaskId};
+use ron_policy::{Action, Event, ExitReason, Millis, Phase, Plan, Supervisor, TaskId};
 
 use crate::jobs::{Job, Jobs};
+use crate::mutation::{Mutation, plant};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::{Failure, Stats, plan};
@@ -113,7 +114,7 @@ impl<'a> Shell<'a> {
         let mut rng = Rng::new(seed);
         let plan = plan::draw_plan(&mut rng);
         let observer = Observer::new(plan.clone()).expect("random plans are valid");
-        let supervisor = Supervisor::new(plan, seed).expect("random plans are valid").with_mutation(mutation);
+        let supervisor = plant(mutation, Supervisor::new(plan, seed).expect("random plans are valid"));
         let ids: Vec<TaskId> = supervisor.tasks().collect();
         let curse = rng.pick(&[0, 0, 10, 40]);
         let bodies = ids.iter().map(|_| Body { cursed: rng.percent(curse), ..Body::default() }).collect();

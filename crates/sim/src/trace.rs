@@ -61,6 +61,9 @@ fn describe_event(plan: &Plan, event: &Event) -> (&'static str, String, Option<S
         Event::Pressure { service, cause, on } => ("pressure", named(service), Some(format!("({cause}={on})"))),
         Event::RestartRequested { service } => ("restart_requested", named(service), None),
         Event::DrainRequested => ("drain_requested", "-".to_owned(), None),
+        Event::DrainDeadlineChanged { deadline_ms } => {
+            ("drain_deadline_changed", "-".to_owned(), Some(format!("({deadline_ms})")))
+        }
         Event::PhaseDrained { phase } => ("phase_drained", phase.name().to_owned(), None),
     }
 }

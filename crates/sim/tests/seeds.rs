@@ -1,6 +1,6 @@
-//! Seeds are clean, repeatable, and would notice each deliberate mistake.
+//! Seeds are clean and repeatable.
 
-use sim::{Mutation, Stats, run_seed, trace_seed};
+use sim::{Stats, run_seed, trace_seed};
 
 #[test]
 fn three_hundred_seeds_are_clean() {
@@ -11,15 +11,6 @@ fn three_hundred_seeds_are_clean() {
     assert_eq!((total.seeds, total.drains), (300, 300));
     let seen = [total.restarts, total.aborts, total.jobs];
     assert!(seen.iter().all(|count| *count > 300), "the luck is not bad enough: {total:?}");
-}
-
-#[test]
-fn each_mistake_is_caught_by_its_invariant() {
-    for mutation in Mutation::ALL {
-        let caught = (0..2_000).find_map(|seed| run_seed(seed, Some(mutation)).err());
-        let failure = caught.unwrap_or_else(|| panic!("{mutation:?} was not noticed in 2000 seeds"));
-        assert_eq!(failure.id, mutation.caught_by(), "{mutation:?}: {failure}");
-    }
 }
 
 #[test]

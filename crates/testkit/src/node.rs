@@ -97,11 +97,11 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until /readyz answers 200; locates the node first.
+    /// Waits until /readyz answers 200 and every service serves, required or not; locates the node first.
     pub async fn wait_ready(&mut self, within: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + within;
         self.locate(within).await?;
-        while !self.get(Plane::Admin, "/readyz").await.is_ok_and(|reply| reply.status == 200) {
+        while !self.get(Plane::Admin, "/readyz").await.is_ok_and(|reply| serves(&reply)) {
             self.still_waiting("become ready", end).await?;
         }
         Ok(())
@@ -256,6 +256,12 @@ impl Drop for Node {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Whether an answer of `/readyz` says that the node is ready and every service of it serves.
+pub fn serves(ready: &Reply) -> bool {
+    let services = ready.json().ok().and_then(|body| body["services"].as_array().cloned()).unwrap_or_default();
+    ready.status == 200 && services.iter().all(|service| service["serving"] == true)
 }
 
 /// The sentences for the operator in an answer of `/readyz`, one on each line.

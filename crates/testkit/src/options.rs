@@ -4,14 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::Context as _;
 
 use crate::node::Node;
-
-/// A node must be ready within this time.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+use crate::wait::PATIENCE_MAX;
 
 /// Arguments and environment of a scratch node. Its ports are free ones, its directory is its own.
 #[derive(Clone, Debug)]
@@ -96,7 +93,7 @@ impl NodeOptions {
     /// Starts the node and waits until it is ready; fails with what the node said on stderr.
     pub async fn start(self) -> anyhow::Result<Node> {
         let mut node = self.spawn()?;
-        node.wait_ready(READY_WITHIN).await?;
+        node.wait_ready(PATIENCE_MAX).await?;
         Ok(node)
     }
 

@@ -9,7 +9,7 @@ use http::Method;
 use crate::client::{Client, Reply};
 
 /// Maximum wait on a loaded two-core machine for anything that is not measured.
-pub const PATIENCE_MAX: Duration = Duration::from_secs(30);
+pub const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
 /// One request on a new connection.
 pub async fn ask(

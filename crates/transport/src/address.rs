@@ -31,12 +31,10 @@ pub enum Carrier {
     #[default]
     Tcp,
     /// QUIC, over UDP: `quic:` before the host.
-    #[cfg(feature = "quic")]
     Quic,
 }
 
 /// What stands before the host of a node that is dialled over QUIC.
-#[cfg(feature = "quic")]
 const QUIC_PREFIX: &str = "quic:";
 
 /// Reason why a text is no peer address.
@@ -79,7 +77,6 @@ impl PeerAddress {
     pub fn address(&self) -> String {
         match self.carrier {
             Carrier::Tcp => self.host_and_port(),
-            #[cfg(feature = "quic")]
             Carrier::Quic => format!("{QUIC_PREFIX}{}", self.host_and_port()),
         }
     }
@@ -87,18 +84,12 @@ impl PeerAddress {
 
 impl Carrier {
     /// The carrier that an address names, and the rest of it.
-    #[cfg(feature = "quic")]
     fn split(address: &str) -> (Self, &str) {
         // A host may be called `quic`; then only its port follows.
         match address.strip_prefix(QUIC_PREFIX).filter(|rest| rest.contains(':')) {
             Some(rest) => (Carrier::Quic, rest),
             None => (Carrier::Tcp, address),
         }
-    }
-
-    #[cfg(not(feature = "quic"))]
-    fn split(address: &str) -> (Self, &str) {
-        (Carrier::Tcp, address)
     }
 }
 
@@ -166,7 +157,6 @@ mod tests {
         check("[::1]:65535", Ok(("::1", 65535)));
     }
 
-    #[cfg(feature = "quic")]
     #[test]
     fn the_carrier_stands_before_the_host() {
         check("quic:node-1.example:9000", Ok(("node-1.example", 9000)));
@@ -176,12 +166,6 @@ mod tests {
         let carrier = |address: &str| format!("{ID}@{address}").parse::<PeerAddress>().map(|peer| peer.carrier);
         assert_eq!(carrier("quic:host:9"), Ok(Carrier::Quic));
         assert_eq!(carrier("quic:9"), Ok(Carrier::Tcp), "a host of that name");
-    }
-
-    #[cfg(not(feature = "quic"))]
-    #[test]
-    fn a_carrier_that_is_not_built_in_is_refused() {
-        check("quic:host:9", Err(AddressError::Host));
     }
 
     #[test]

@@ -101,7 +101,6 @@ async fn dial_by_carrier(
     match peer.carrier {
         Carrier::Tcp => dial_tcp(peer, tls, hello, limits).await,
         // Boxed: it is larger than the other, and those who dial over TCP would carry it along.
-        #[cfg(feature = "quic")]
         Carrier::Quic => Box::pin(crate::quic::dial(peer, tls, hello, limits)).await,
     }
 }
@@ -250,7 +249,6 @@ impl Beginning {
             Dry::End => io::Error::from(io::ErrorKind::UnexpectedEof).into(),
             Dry::Io(error) => error.into(),
             Dry::Tls(error) => connect_error(error, self.post_quantum),
-            #[cfg(feature = "quic")]
             Dry::NotAgreed(what) => io::Error::new(io::ErrorKind::InvalidData, what).into(),
         })
     }

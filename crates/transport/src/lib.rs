@@ -11,7 +11,6 @@ mod connect;
 mod identity;
 mod limits;
 mod outbox;
-#[cfg(feature = "quic")]
 pub mod quic;
 mod reader;
 mod records;
@@ -29,6 +28,9 @@ pub use closed::{BadHello, Closed, ConnectError, GoAway, Stage};
 pub use connect::{accept, accept_on, dial, dial_as_client, dial_on};
 pub use identity::{KeyError, NODE_ID_BYTES, NodeId, NodeKey, NotANodeId};
 pub use limits::SessionLimits;
+#[cfg(feature = "shuttle")]
+#[doc(hidden)]
+pub use outbox::writer_side;
 pub use outbox::{Outbox, Place, PushError};
 pub use reader::{Heard, Reader};
 pub use session::{Direction, Remote, Session, SessionFacts};

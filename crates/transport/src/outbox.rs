@@ -13,9 +13,9 @@ use crate::closed::{Closed, GoAway};
 use crate::scheduler::{Bounds, Scheduler};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
-#[cfg(all(test, shuttle))]
-mod model;
 mod place;
+#[cfg(feature = "shuttle")]
+pub mod writer_side;
 
 pub use place::Place;
 
@@ -77,7 +77,7 @@ struct Wakes {
 }
 
 /// What the writer is to do next.
-pub(crate) enum Work {
+pub enum Work {
     /// Frames are in the batch.
     Write,
     /// Everything is out: say goodbye.
@@ -345,7 +345,6 @@ impl Outbox {
     }
 
     /// [`Outbox::poll_work`] for a writer with a way for each flow: of those that are free.
-    #[cfg(feature = "quic")]
     pub(crate) fn poll_free_work(
         &self,
         context: &Context<'_>,

@@ -26,7 +26,7 @@ mod error;
 mod input;
 mod output;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use config::{LANES_MAX, session_bytes_max};
 pub(crate) use input::Input;
@@ -75,7 +75,7 @@ impl Endpoint {
         self.inner.local_addr()
     }
 
-    /// The next one who wants a session; none after [`Endpoint::close`]. Cancel safe.
+    /// The next one who wants a session; none after [`Endpoint::refuse_new`]. Cancel safe.
     ///
     /// Who writes from an address for the first time is sent away with a token and has to come back with it: what
     /// counts by address must not count for somebody else's, and a packet with a false address costs one answer that

@@ -65,7 +65,6 @@ pub(crate) enum Input {
     /// One TCP connection with TLS.
     Tls(Source),
     /// The streams of a QUIC connection.
-    #[cfg(feature = "quic")]
     Quic(crate::quic::Input),
 }
 
@@ -87,7 +86,6 @@ pub(crate) enum Dry {
     Tls(rustls::Error),
     Io(io::Error),
     /// The other side did what was not agreed on.
-    #[cfg(feature = "quic")]
     NotAgreed(&'static str),
 }
 
@@ -152,7 +150,6 @@ impl Input {
     fn next_frame(&mut self) -> Result<Option<Frame>, Closed> {
         match self {
             Input::Tls(source) => Ok(source.next_frame()?),
-            #[cfg(feature = "quic")]
             Input::Quic(input) => input.next_frame(),
         }
     }
@@ -161,7 +158,6 @@ impl Input {
     fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Dry>> {
         match self {
             Input::Tls(source) => source.poll_fill(context),
-            #[cfg(feature = "quic")]
             Input::Quic(input) => input.poll_fill(context),
         }
     }
@@ -171,7 +167,6 @@ impl Input {
         match self {
             // Without waiting for the end of the connection: a side that is done need not hurry with that.
             Input::Tls(source) => source.records.is_peer_done().then(|| source.end()),
-            #[cfg(feature = "quic")]
             Input::Quic(_) => None,
         }
     }
@@ -179,7 +174,6 @@ impl Input {
     fn last_bytes(&self) -> Instant {
         match self {
             Input::Tls(source) => source.last_bytes,
-            #[cfg(feature = "quic")]
             Input::Quic(input) => input.last_bytes(),
         }
     }
@@ -187,7 +181,6 @@ impl Input {
     fn frame_began(&self) -> Option<Instant> {
         match self {
             Input::Tls(source) => source.frame_began,
-            #[cfg(feature = "quic")]
             Input::Quic(input) => input.frame_began(),
         }
     }
@@ -195,7 +188,6 @@ impl Input {
     fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
         match self {
             Input::Tls(source) => source.decoder.set_frame_bytes_max(frame_bytes_max),
-            #[cfg(feature = "quic")]
             Input::Quic(input) => input.set_frame_bytes_max(frame_bytes_max),
         }
     }
@@ -203,7 +195,6 @@ impl Input {
     fn shrink(&mut self) {
         match self {
             Input::Tls(source) => source.decoder.shrink(),
-            #[cfg(feature = "quic")]
             Input::Quic(input) => input.shrink(),
         }
     }
@@ -211,7 +202,6 @@ impl Input {
     fn buffered_bytes(&self) -> usize {
         match self {
             Input::Tls(source) => source.decoder.capacity() + source.records.leftover_bytes(),
-            #[cfg(feature = "quic")]
             Input::Quic(input) => input.buffered_bytes(),
         }
     }
@@ -363,7 +353,6 @@ impl From<Dry> for Closed {
             Dry::End => Closed::Done,
             Dry::Tls(error) => Closed::Tls(Arc::new(error)),
             Dry::Io(error) => Closed::broken(error),
-            #[cfg(feature = "quic")]
             Dry::NotAgreed(what) => Closed::NotAgreed(what),
         }
     }

@@ -1,8 +1,8 @@
-//! The lock in use: shuttle's under `--cfg shuttle`, the standard one otherwise.
+//! The lock in use: shuttle's with the feature `shuttle`, the standard one otherwise.
 
-#[cfg(shuttle)]
+#[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::{Arc, Mutex, MutexGuard};
-#[cfg(not(shuttle))]
+#[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Locks, also after a panic elsewhere: what the locks of this crate guard is whole after every statement that can

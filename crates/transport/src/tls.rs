@@ -45,7 +45,6 @@ pub struct Tls {
     server: Arc<ServerConfig>,
     client: ClientTls,
     node_id: NodeId,
-    #[cfg(feature = "quic")]
     reset_key: Arc<::aws_lc_rs::hmac::Key>,
 }
 
@@ -76,17 +75,10 @@ impl Tls {
         server.session_storage = Arc::new(NoServerSessionStorage {});
         let identity = Some(Arc::new((certificate, private)));
         let client = ClientTls { provider, post_quantum, identity };
-        Ok(Tls {
-            server: Arc::new(server),
-            client,
-            node_id: key.node_id(),
-            #[cfg(feature = "quic")]
-            reset_key: Arc::new(reset_key(key)?),
-        })
+        Ok(Tls { server: Arc::new(server), client, node_id: key.node_id(), reset_key: Arc::new(reset_key(key)?) })
     }
 
     /// Key of the words with which a node that has forgotten a QUIC connection tells the other side so.
-    #[cfg(feature = "quic")]
     pub(crate) fn reset_key(&self) -> Arc<::aws_lc_rs::hmac::Key> {
         Arc::clone(&self.reset_key)
     }
@@ -162,7 +154,6 @@ fn provider(post_quantum: PostQuantum) -> CryptoProvider {
 }
 
 /// Follows from the node's key, so that a node still has it after a crash, which is when it is needed.
-#[cfg(feature = "quic")]
 fn reset_key(key: &NodeKey) -> Result<::aws_lc_rs::hmac::Key, KeyError> {
     use ::aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
     let secret = sign(&Key::new(HMAC_SHA256, &key.to_pkcs8()?), b"macronode: resets of QUIC connections");

@@ -60,7 +60,6 @@ pub(crate) enum Output {
     /// One TCP connection with TLS.
     Tls(TlsOutput),
     /// The streams of a QUIC connection.
-    #[cfg(feature = "quic")]
     Quic(crate::quic::Output),
 }
 
@@ -156,7 +155,6 @@ impl Output {
     fn poll_run(&mut self, pace: &mut Pace, context: &mut Context<'_>) -> Poll<Closed> {
         match self {
             Output::Tls(output) => output.poll_run(pace, context),
-            #[cfg(feature = "quic")]
             Output::Quic(output) => output.poll_run(pace, context),
         }
     }
@@ -166,7 +164,6 @@ impl Output {
         match self {
             // The end of TLS was not said.
             Output::Tls(_) => {}
-            #[cfg(feature = "quic")]
             Output::Quic(output) => output.abandon(),
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod limits;
+pub mod names;
 pub mod settings;
 pub mod values;
 pub mod web_page;

@@ -35,8 +35,13 @@ pub const CHUNK_BYTES: usize = 64 * 1024;
 pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// A reply must be taken by the peer within this time.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// An HTTP connection is closed when bytes wait for its peer and none are taken for this time.
+/// An HTTP connection is closed when bytes wait for its peer and too few are taken over this time.
 pub const WRITE_STALL: Duration = Duration::from_secs(30);
+/// Bytes in a second that the peer of an HTTP connection must take at least while they wait for it.
+pub const ANSWER_BYTES_PER_SECOND_MIN: u64 = 1024;
+/// Bytes of an answer that the system may hold for one connection without having sent them. A full socket takes bytes
+/// again when half of them are gone, which at the least rate must happen within [`WRITE_STALL`].
+pub const UNSENT_BYTES_MAX: u32 = 32 * 1024;
 /// A connection with nothing in flight is closed after this time.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// TLS handshake, HTTP header block, or first OAP frame must be complete within this time.
@@ -79,6 +84,8 @@ pub const ROUTE_CONCURRENCY_MAX: usize = 2048;
 pub const WAITING_MAX: usize = 8192;
 /// Bytes of all HTTP request bodies in memory at once, of which one caller can have half.
 pub const BODY_MEMORY_BYTES_MAX: usize = 128 * MIB;
+/// Bytes of all HTTP answers in memory at once, until they have left, of which one caller can have half.
+pub const ANSWER_MEMORY_BYTES_MAX: usize = 128 * MIB;
 
 // --- retries ---
 
@@ -104,9 +111,9 @@ pub const DRAIN_OVERRUN_MAX: Duration = Duration::from_secs(2);
 
 /// How long a verified token may be used without looking again.
 pub const CAPABILITY_CACHE_TTL: Duration = Duration::from_secs(30);
-/// Verified tokens remembered at once; the oldest goes first.
-pub const CAPABILITY_CACHE_TOKENS_MAX: usize = 1024;
-/// Bytes of all verified tokens remembered, with what is remembered of them.
+/// Bytes of all verified tokens remembered, with what is remembered of them; the oldest goes first. There is room for
+/// about thirty thousand of common size: their number alone is no bound, because each that is not remembered costs its
+/// signatures again with every request.
 pub const CAPABILITY_CACHE_BYTES_MAX: usize = 32 * MIB;
 /// Maximum rights in one grant or one narrowing.
 pub const CAPABILITY_RIGHTS_MAX: usize = 256;
@@ -123,6 +130,10 @@ const _: () = assert!(CHUNK_BYTES <= FRAME_BYTES_MAX);
 const _: () = assert!(CONNECTIONS_PER_IP_MAX <= CONNECTIONS_MAX);
 const _: () =
     assert!(REQUEST_DEADLINE.as_millis() < DRAIN_DEADLINE.as_millis(), "a request in flight can end inside a drain");
+const _: () = assert!(
+    UNSENT_BYTES_MAX as u64 / 2 <= ANSWER_BYTES_PER_SECOND_MIN * WRITE_STALL.as_secs(),
+    "a peer at the least rate must be seen to read"
+);
 const _: () = assert!(DRAIN_DEADLINE.as_millis() <= DRAIN_DEADLINE_MAX.as_millis());
 const _: () = assert!(REQUEST_DEADLINE.as_millis() <= REQUEST_DEADLINE_MAX.as_millis());
 const _: () = assert!(

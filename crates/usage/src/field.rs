@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use crate::limits::{ACTOR_BYTES_MAX, NAME_BYTES_MAX};
 
-/// Why a field is refused.
+/// Why a field is refused: in words that show nothing of it, since who may have a file counted need not be one who may
+/// read it.
 pub type Reason = Cow<'static, str>;
 
 /// A column of a usage file.
@@ -50,9 +51,9 @@ impl Column {
         let mut places = [None; 5];
         for (index, name) in names.enumerate() {
             let Some(column) = Column::of(name) else {
-                let name: String = name.chars().take(64).collect();
+                let place = index + 1;
                 return Err(format!(
-                    "column `{name}` is not known: a usage file has actor, quantity, metric, group, asset"
+                    "column {place} is not known: a usage file has actor, quantity (not amount), metric, group, asset"
                 ));
             };
             if places[column as usize].replace(index).is_some() {
@@ -103,21 +104,23 @@ pub fn quantity(text: &[u8]) -> Result<u128, Reason> {
 }
 
 const TOO_LARGE: &str = "does not fit into 128 bits";
+/// Reason against a number below zero.
+pub const NEGATIVE: &str = "is negative";
 
 /// Says what is wrong with a quantity in words that name the mistake.
 fn not_a_quantity(text: &[u8]) -> Reason {
     let is_digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    let shown = String::from_utf8_lossy(&text[..text.len().min(48)]).into_owned();
-    match text {
-        [] => "empty".into(),
-        _ if text.trim_ascii().len() != text.len() => format!("`{shown}` has spaces around it").into(),
-        [b'-', rest @ ..] if is_digits(rest) => format!("`{shown}` is negative").into(),
-        [b'+', rest @ ..] if is_digits(rest) => format!("`{shown}` has a sign").into(),
+    let reason = match text {
+        [] => "empty",
+        _ if text.trim_ascii().len() != text.len() => "has spaces around it",
+        [b'-', rest @ ..] if is_digits(rest) => NEGATIVE,
+        [b'+', rest @ ..] if is_digits(rest) => "has a sign",
         _ if text.iter().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(byte)) => {
-            format!("`{shown}` is not written as a whole number").into()
+            "is not written as a whole number"
         }
-        _ => format!("`{shown}` is not a number in decimal digits").into(),
-    }
+        _ => "is not a number in decimal digits",
+    };
+    reason.into()
 }
 
 #[cfg(test)]
@@ -162,7 +165,7 @@ mod tests {
             ("actor", "`quantity` is missing"),
             ("quantity", "`actor` is missing"),
             ("actor,quantity,actor", "`actor` occurs twice"),
-            ("actor,quantity,Metric", "`Metric` is not known"),
+            ("actor,quantity,Metric", "column 3 is not known"),
         ] {
             let reason = places(names).expect_err("refused");
             assert!(reason.contains(part), "{names}: {reason}");

@@ -1,15 +1,14 @@
 //! The files of one reading: opened once, taken apart piece by piece, by any thread.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
 use crate::columns::{Bytes, ParquetFile};
 use crate::crew::lock;
 use crate::gather::{Gathering, RowSink};
+use crate::identity::{self, FileIdentity};
 use crate::input::{InputError, InputFile, Limits, Progress};
 use crate::report::{PieceReport, Report};
 use crate::text::{TextFile, TextFormat};
@@ -30,8 +29,8 @@ struct OpenFile<'a> {
     /// Rows of each piece that was read.
     rows: Mutex<Vec<u64>>,
     end: Mutex<Option<(blake3::Hash, u64)>>,
-    /// Length and time of change before the reading; a file that changes meanwhile has no one hash.
-    seen: (u64, Option<SystemTime>),
+    /// The file before the reading; one that changes or is replaced meanwhile has no one hash.
+    seen: FileIdentity,
 }
 
 enum State {
@@ -61,15 +60,16 @@ impl<'a> Files<'a> {
             if !metadata.is_file() {
                 return Err(InputError::BadFile { file: input.name.clone(), reason: "not a file".to_owned() });
             }
-            files.push(OpenFile {
-                input,
-                state: Mutex::new(State::Closed),
-                rows: Mutex::default(),
-                end: Mutex::default(),
-                seen: (metadata.len(), metadata.modified().ok()),
-            });
+            let seen = FileIdentity::of(&metadata);
+            // Since it was accepted, anybody who may write there may have put another file or a link in its place.
+            if input.accepted.is_some_and(|accepted| accepted != seen) {
+                let reason = "is not the file that was accepted: it was changed or replaced meanwhile".to_owned();
+                return Err(InputError::BadFile { file: input.name.clone(), reason });
+            }
+            let (state, rows, end) = (Mutex::new(State::Closed), Mutex::default(), Mutex::default());
+            files.push(OpenFile { input, state, rows, end, seen });
         }
-        let bytes_all = files.iter().map(|file| file.seen.0).sum();
+        let bytes_all = files.iter().map(|file| file.seen.length()).sum();
         Ok(Files { files, limits, progress, bytes_done: AtomicU64::new(0), bytes_all })
     }
 
@@ -192,7 +192,11 @@ impl OpenFile<'_> {
     /// Tells the format by the first bytes.
     fn open(&self, limits: &Limits, page_bytes_max: u64) -> Result<State, InputError> {
         let input = self.input;
-        let file = File::open(&input.path).map_err(|source| io_error(input, source))?;
+        let file = identity::open_file(&input.path).map_err(|source| io_error(input, source))?;
+        let opened = file.metadata().map_err(|source| io_error(input, source))?;
+        if FileIdentity::of(&opened) != self.seen {
+            return Err(changed(input));
+        }
         let mut magic = [0; 4];
         let length = file.read_at(&mut magic, 0).map_err(|source| io_error(input, source))?;
         if &magic[..length] == b"PAR1" {
@@ -210,12 +214,9 @@ impl OpenFile<'_> {
     /// Hash and length, if the file is what it was at the beginning.
     fn unchanged_end(&self) -> Result<(blake3::Hash, u64), InputError> {
         let metadata = std::fs::metadata(&self.input.path).map_err(|source| io_error(self.input, source))?;
-        let end = lock(&self.end).filter(|(_, length)| *length == self.seen.0);
-        let is_unchanged = (metadata.len(), metadata.modified().ok()) == self.seen;
-        end.filter(|_| is_unchanged).ok_or_else(|| InputError::BadFile {
-            file: self.input.name.clone(),
-            reason: "changed while it was read".to_owned(),
-        })
+        let end = lock(&self.end).filter(|(_, length)| *length == self.seen.length());
+        let is_unchanged = FileIdentity::of(&metadata) == self.seen;
+        end.filter(|_| is_unchanged).ok_or_else(|| changed(self.input))
     }
 }
 
@@ -227,6 +228,10 @@ impl Piece {
             Piece::Hash(_) => 0,
         }
     }
+}
+
+fn changed(input: &InputFile) -> InputError {
+    InputError::BadFile { file: input.name.clone(), reason: "changed while it was read".to_owned() }
 }
 
 fn io_error(input: &InputFile, source: io::Error) -> InputError {

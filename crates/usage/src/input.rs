@@ -8,6 +8,7 @@ use crate::crew;
 use crate::files::Files;
 use crate::finish::finish;
 use crate::gather::Gathering;
+use crate::identity::FileIdentity;
 use crate::limits::Plan;
 use crate::report::Report;
 
@@ -18,6 +19,15 @@ pub struct InputFile {
     pub name: String,
     /// Where it lies.
     pub path: PathBuf,
+    /// The file that was looked at when it was named: what lies there must be it still. None: whatever lies there.
+    pub accepted: Option<FileIdentity>,
+}
+
+impl InputFile {
+    /// Whatever file lies there when it is read.
+    pub fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> InputFile {
+        InputFile { name: name.into(), path: path.into(), accepted: None }
+    }
 }
 
 /// What reading may cost.
@@ -90,7 +100,7 @@ pub enum InputError {
     #[error("{0}")]
     TooMuch(String),
     /// A total does not fit into 128 bits.
-    #[error("the total of {actor} in {metric} does not fit into 128 bits")]
+    #[error("the total of an actor in one metric does not fit into 128 bits")]
     Overflow {
         /// The actor.
         actor: String,

@@ -14,6 +14,7 @@ mod files;
 mod finish;
 mod gather;
 mod groups;
+mod identity;
 mod input;
 mod limits;
 mod ndjson;
@@ -23,5 +24,7 @@ mod spill;
 mod table;
 mod text;
 
+pub use identity::{FileIdentity, open_file};
 pub use input::{BadRow, InputError, InputFile, Limits, Progress, Read, read};
+pub use limits::ACTOR_BYTES_MAX;
 pub use table::{read_totals, write_allocations, write_totals};

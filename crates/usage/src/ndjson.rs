@@ -53,7 +53,7 @@ pub fn add_rows(block: &[u8], sink: &mut impl Rows, report: &mut PieceReport) ->
 fn read(line: &[u8]) -> Result<(Line<'_>, u128), (Option<Column>, Reason)> {
     let text = std::str::from_utf8(line)
         .map_err(|error| (None, Reason::from(format!("not UTF-8 at byte {}", error.valid_up_to()))))?;
-    let line: Line<'_> = serde_json::from_str(text).map_err(|error| (None, error.to_string().into()))?;
+    let line: Line<'_> = serde_json::from_str(text).map_err(|error| (None, plain(&error)))?;
     let in_column = |column| move |reason| (Some(column), reason);
     field::actor(line.actor.as_bytes()).map_err(in_column(Column::Actor))?;
     let quantity = quantity(line.quantity.get()).map_err(in_column(Column::Quantity))?;
@@ -64,12 +64,26 @@ fn read(line: &[u8]) -> Result<(Line<'_>, u128), (Option<Column>, Reason)> {
     Ok((line, quantity))
 }
 
+/// What is wrong with a line, without what stands there: a message about a value or a key quotes it, unless the key is
+/// one that rows have.
+fn plain(error: &serde_json::Error) -> Reason {
+    let (text, column) = (error.to_string(), error.column());
+    let is_about_known_key = ["missing field", "duplicate field"].iter().any(|start| text.starts_with(start));
+    if !error.is_data() || is_about_known_key {
+        text.into()
+    } else if text.starts_with("unknown field") {
+        format!("unknown field before column {column}; a row has actor, quantity, metric, group, asset").into()
+    } else {
+        format!("a value of the wrong type before column {column}").into()
+    }
+}
+
 /// A string of digits or an integer token.
 fn quantity(token: &str) -> Result<u128, Reason> {
     if !token.starts_with('"') {
         return field::quantity(token.as_bytes());
     }
-    let text: Cow<'_, str> = serde_json::from_str(token).map_err(|error| Reason::from(error.to_string()))?;
+    let text: Cow<'_, str> = serde_json::from_str(token).map_err(|error| plain(&error))?;
     field::quantity(text.as_bytes())
 }
 
@@ -100,13 +114,13 @@ mod tests {
     #[test]
     fn a_line_has_known_keys_once() {
         for (line, part) in [
-            (r#"{"actor":"a","quantity":1,"x":1}"#, "unknown field `x`"),
+            (r#"{"actor":"a","quantity":1,"x":1}"#, "unknown field before"),
             (r#"{"actor":"a","quantity":1,"actor":"b"}"#, "duplicate field `actor`"),
             (r#"{"actor":"a"}"#, "missing field `quantity`"),
             (r#"{"actor":"","quantity":1}"#, "empty"),
             (r#"{"actor":"a","quantity":1,"group":""}"#, "empty"),
             (r#"{"actor":"a","quantity":1} x"#, "trailing"),
-            (r#"{"actor":1,"quantity":1}"#, "invalid type"),
+            (r#"{"actor":1,"quantity":1}"#, "wrong type"),
             (r#"{"actor":"\ud800","quantity":1}"#, "hex escape"),
         ] {
             let Err((_, reason)) = read(line.as_bytes()) else { panic!("{line}") };

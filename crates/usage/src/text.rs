@@ -110,22 +110,18 @@ impl TextFile {
 
     /// Reads until a block is full or the file ends.
     fn fill(&mut self) -> Result<(), InputError> {
-        while !self.is_at_end && self.buffer.len() < LINE_BYTES_MAX {
-            let before = self.buffer.len();
-            self.buffer.resize(LINE_BYTES_MAX, 0);
-            let result = self.unpacked.read(&mut self.buffer[before..]);
-            let length = *result.as_ref().unwrap_or(&0);
-            self.buffer.truncate(before + length);
-            match result {
-                Ok(0) => self.is_at_end = true,
-                Ok(_) => self.unpacked_bytes += length as u64,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(&self.name, error)),
-            }
-            if self.unpacked_bytes > self.unpacked_bytes_max {
-                let (name, most) = (&self.name, self.unpacked_bytes_max);
-                return Err(InputError::TooMuch(format!("{name}: unpacks to more than {most} bytes")));
-            }
+        let room = LINE_BYTES_MAX.saturating_sub(self.buffer.len());
+        if self.is_at_end || room == 0 {
+            return Ok(());
+        }
+        self.buffer.reserve_exact(room);
+        let read = self.unpacked.by_ref().take(room as u64).read_to_end(&mut self.buffer);
+        let length = read.map_err(|error| failed(&self.name, error))?;
+        self.is_at_end = length < room;
+        self.unpacked_bytes += length as u64;
+        if self.unpacked_bytes > self.unpacked_bytes_max {
+            let (name, most) = (&self.name, self.unpacked_bytes_max);
+            return Err(InputError::TooMuch(format!("{name}: unpacks to more than {most} bytes")));
         }
         Ok(())
     }

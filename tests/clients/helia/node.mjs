@@ -56,7 +56,8 @@ export async function besideAnother(action) {
       try {
         const { api, admin } = addressesIn(other.data);
         other.url = `http://${api}`;
-        return (await fetch(`http://${admin}/readyz`)).ok;
+        const ready = await fetch(`http://${admin}/readyz`);
+        return ready.ok && (await ready.json()).services.every((service) => service.serving);
       } catch {
         return false;
       }

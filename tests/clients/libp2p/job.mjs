@@ -27,16 +27,17 @@ async function whereabouts(of = node) {
   return { id, address: multiaddr(`${address.replace(/\/p2p\/.*$/, '')}/p2p/${id}`) };
 }
 
+const inTheDht = { dht: kadDHT({ protocol: KAD, clientMode: true, peerInfoMapper: passthroughMapper }) };
+
 /** Does something with a node of another make that has dialled ours. */
-async function withNode(action) {
+async function withNode(action, services = inTheDht) {
   const ours = await whereabouts();
-  const dht = kadDHT({ protocol: KAD, clientMode: true, peerInfoMapper: passthroughMapper });
   const other = await createLibp2p({
     addresses: { listen: ['/ip4/127.0.0.1/tcp/0'] },
     transports: [tcp()],
     connectionEncrypters: [noise()],
     streamMuxers: [yamux()],
-    services: { identify: identify(), ping: ping(), dht },
+    services: { identify: identify(), ping: ping(), ...services },
   });
   try {
     const connection = await other.dial(ours.address, { signal: AbortSignal.timeout(PATIENCE_MS) });
@@ -88,12 +89,14 @@ check('identify_tells_what_it_speaks', () => withNode(async (other, id) => {
   assert.match(agent, /^macronode\//);
 }));
 
+// Without the DHT, which pings each node that it meets: libp2p in Rust serves one ping stream of a peer at a time, and a
+// second one takes the place of the first.
 check('ping_comes_back', () => withNode(async (other, id) => {
   for (let turn = 0; turn < 3; turn += 1) {
     const took = await other.services.ping.ping(id, patient());
     assert.ok(took >= 0, `${took} ms`);
   }
-}));
+}, {}));
 
 check('find_node_names_the_nodes_it_knows', () => besideAnother(async (second) => {
   const wanted = await eventually(async () => {

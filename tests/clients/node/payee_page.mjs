@@ -7,9 +7,9 @@ import { join } from 'node:path';
 import { check, eventually, fresh, runChecks } from './harness.mjs';
 import { withPage } from './browser.mjs';
 import { dice, ozTree, sumTree } from './trees.mjs';
-import { blake3 } from '../../../crates/api/src/rewarder/page/blake3.mjs';
-import { keccak256 } from '../../../crates/api/src/rewarder/page/keccak.mjs';
-import { compareBytes, verifyOz, verifySum } from '../../../crates/api/src/rewarder/page/verify.mjs';
+import { blake3 } from './page/blake3.mjs';
+import { keccak256 } from './page/keccak.mjs';
+import { compareBytes, verifyOz, verifySum } from './page/verify.mjs';
 
 const NODE = process.env.AWS_ENDPOINT_URL;
 const TOKEN = readFileSync(join(process.env.MACRO_DATA_DIR, 'operator.token'), 'utf8').trim();
@@ -33,7 +33,8 @@ async function asked(path, options) {
 async function computed(rows, policy = {}) {
   const epoch = fresh('page');
   const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
-  const csv = `actor,quantity\n${rows.map(([actor, quantity]) => `${quoted(actor)},${quantity}\n`).join('')}`;
+  // Somebody who did nothing, so that the usage of each epoch is its own.
+  const csv = `actor,quantity\n${[...rows, [`of ${epoch}`, 0]].map(([actor, quantity]) => `${quoted(actor)},${quantity}\n`).join('')}`;
   const b3 = `b3:${hex(blake3(Buffer.from(csv)))}`;
   await ask(`/rewarder/inputs/${b3}`, { method: 'PUT', body: csv });
   const assets = [{ asset: 'RON', pool: '1000003', weights: { usage: '1' }, ...policy }];

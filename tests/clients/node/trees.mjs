@@ -3,9 +3,9 @@
 
 import { createHash } from 'node:crypto';
 
-import { blake3 } from '../../../crates/api/src/rewarder/page/blake3.mjs';
-import { keccak256 } from '../../../crates/api/src/rewarder/page/keccak.mjs';
-import { ozLeaf } from '../../../crates/api/src/rewarder/page/verify.mjs';
+import { blake3 } from './page/blake3.mjs';
+import { keccak256 } from './page/keccak.mjs';
+import { ozLeaf } from './page/verify.mjs';
 
 const hex = (bytes) => Buffer.from(bytes).toString('hex');
 

@@ -35,7 +35,7 @@ pub fn check(session: &mut Session) -> Result<()> {
     let jar = tools::tlc_jar(session)?;
     for name in &names {
         let command = tlc(&jar.to_string_lossy(), name);
-        let outcome = command.run(&session.root)?;
+        let outcome = session.outcome(&command)?;
         println!("TLC {name}: exit code {:?}", outcome.code);
         ensure!(keeps(promise(name), outcome.code), "{}: {command}", promise(name).complaint());
     }

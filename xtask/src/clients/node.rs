@@ -186,14 +186,36 @@ fn ended_well(status: ExitStatus) -> Result<()> {
     Ok(())
 }
 
+/// Whether the node is ready and every service of it serves: clients try all of them, and the planes are ready before.
 fn is_ready(admin: SocketAddr) -> bool {
-    let ask = || -> std::io::Result<bool> {
+    let ask = || -> Result<bool> {
         let mut stream = TcpStream::connect_timeout(&admin, ASK_WITHIN)?;
         stream.set_read_timeout(Some(ASK_WITHIN))?;
         write!(stream, "GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n")?;
-        let mut head = [0; 12];
-        stream.read_exact(&mut head)?;
-        Ok(&head == b"HTTP/1.1 200")
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(serves_all(&answer))
     };
     ask().unwrap_or(false)
+}
+
+fn serves_all(answer: &str) -> bool {
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
+    let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    let serve = |services: &Vec<serde_json::Value>| services.iter().all(|service| service["serving"] == true);
+    head.starts_with("HTTP/1.1 200") && body["services"].as_array().is_some_and(serve)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_ready_for_clients_once_all_of_its_services_serve() {
+        let answer = |status: u16, serving: bool| {
+            format!("HTTP/1.1 {status} x\r\n\r\n{{\"services\":[{{\"serving\":true}},{{\"serving\":{serving}}}]}}")
+        };
+        assert!(serves_all(&answer(200, true)));
+        assert!(!serves_all(&answer(200, false)) && !serves_all(&answer(503, true)) && !serves_all("HTTP/1.1 200"));
+    }
 }

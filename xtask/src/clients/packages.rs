@@ -61,6 +61,19 @@ impl Packages {
     pub const PYTHON_OAP: Packages =
         Packages::Python { environment: "python-oap", requirements: "requirements-oap.txt" };
 
+    /// Fetches and installs the packages; nothing is built.
+    pub fn install(self, folders: &Folders) -> Result<(), Unready> {
+        match self {
+            Packages::Python { environment, requirements } => {
+                python(folders, environment, requirements, "").map(|_command| ())
+            }
+            Packages::Npm => npm(folders, "").map(|_command| ()),
+            Packages::NpmWithNode { folder } => npm_with_node(folders, folder, "").map(|_command| ()),
+            Packages::Cargo => cargo_fetch(folders).map(|_sources| ()),
+            Packages::All => Ok(()),
+        }
+    }
+
     /// Makes the packages available; the command that runs the script with them.
     pub fn ready(self, folders: &Folders, script: &str) -> Result<Command, Unready> {
         match self {
@@ -72,6 +85,11 @@ impl Packages {
         }
     }
 }
+
+/// File beside installed packages that holds the pins they were installed by.
+const STAMP: &str = "installed";
+/// The modules of the payee's page, from the folder of the clients' scripts: the page's own code is what is tried.
+const PAGE_MODULES: &str = "../../crates/api/src/rewarder/page";
 
 fn python(folders: &Folders, environment: &str, requirements: &str, script: &str) -> Result<Command, Unready> {
     let sources = folders.sources.join("python");
@@ -92,7 +110,7 @@ fn python(folders: &Folders, environment: &str, requirements: &str, script: &str
 /// modules where it lies.
 pub fn npm_packages(sources: &Path, home: &Path) -> Result<(), Unready> {
     install(home, &sources.join("package-lock.json"), || npm_ci(sources, home))?;
-    Ok(copy(sources, home)?)
+    Ok(replace_scripts(sources, home)?)
 }
 
 fn npm_ci(sources: &Path, home: &Path) -> Result<()> {
@@ -104,6 +122,9 @@ fn npm(folders: &Folders, script: &str) -> Result<Command, Unready> {
     let sources = folders.sources.join("node");
     let home = folders.cache.join("node");
     npm_packages(&sources, &home)?;
+    let modules = home.join("page");
+    std::fs::create_dir_all(&modules).context("a folder for the page's modules")?;
+    copy(&folders.sources.join(PAGE_MODULES), &modules)?;
     let mut command = Command::new("node");
     command.arg(script).current_dir(home);
     Ok(command)
@@ -118,7 +139,7 @@ fn npm_with_node(folders: &Folders, folder: &str, script: &str) -> Result<Comman
         npm_ci(&sources, &home)?;
         quietly(Command::new(&node).arg("--version")).context("the Node that package-lock.json pins")
     })?;
-    copy(&sources, &home)?;
+    replace_scripts(&sources, &home)?;
     for (owner, shared) in [("node", "harness.mjs"), ("helia", "node.mjs")] {
         std::fs::copy(folders.sources.join(owner).join(shared), home.join(shared)).context(shared)?;
     }
@@ -129,11 +150,16 @@ fn npm_with_node(folders: &Folders, folder: &str, script: &str) -> Result<Comman
 
 /// Fetching may fail for want of a registry; building what was fetched may not.
 fn cargo(folders: &Folders) -> Result<Command, Unready> {
+    let sources = cargo_fetch(folders)?;
+    quietly(&mut cargo_build(folders, &sources))?;
+    Ok(Command::new(folders.target.join("debug/sqs-client-job")))
+}
+
+fn cargo_fetch(folders: &Folders) -> Result<PathBuf, Unready> {
     let sources = folders.sources.join("rust");
     let fetched = quietly(Command::new("cargo").args(["fetch", "--locked", "--quiet"]).current_dir(&sources));
     fetched.map_err(|error| Unready::NotInstalled(format!("{error:#}")))?;
-    quietly(&mut cargo_build(folders, &sources))?;
-    Ok(Command::new(folders.target.join("debug/sqs-client-job")))
+    Ok(sources)
 }
 
 /// Builds what was fetched, in the target folder of the node: half of the SDK's crates are the node's, too.
@@ -147,7 +173,7 @@ pub fn cargo_build(folders: &Folders, sources: &Path) -> Command {
 /// Installs unless this very file of pins was installed before.
 fn install(home: &Path, pins: &Path, install: impl FnOnce() -> Result<()>) -> Result<(), Unready> {
     let wanted = std::fs::read(pins).with_context(|| pins.display().to_string())?;
-    let stamp = home.join("installed");
+    let stamp = home.join(STAMP);
     if std::fs::read(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
@@ -159,6 +185,20 @@ fn install(home: &Path, pins: &Path, install: impl FnOnce() -> Result<()>) -> Re
     install().map_err(|error| Unready::NotInstalled(format!("{error:#}")))?;
     std::fs::write(stamp, wanted).context("the stamp of what is installed")?;
     Ok(())
+}
+
+/// Puts the scripts beside the packages, in place of those of an earlier run: what is no longer in the repository must
+/// not be found there.
+fn replace_scripts(sources: &Path, home: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(home).with_context(|| home.display().to_string())? {
+        let path = entry?.path();
+        if path.ends_with(STAMP) || path.ends_with("node_modules") {
+            continue;
+        }
+        let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        removed.with_context(|| path.display().to_string())?;
+    }
+    copy(sources, home)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

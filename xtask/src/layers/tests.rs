@@ -44,6 +44,7 @@ fn a_good_tree_is_quiet() {
         macronode: admin mailbox index clap; testkit
         testkit: tokio hyper
         sim: policy clap
+        fuzz: oap mailbox; sim
         bench: testkit macronode axum";
     assert_eq!(messages(tree), Vec::<String>::new());
 }
@@ -67,6 +68,7 @@ fn each_bad_edge_is_found() {
         ("api: admin\n admin:", "api must not use admin"),
         ("kernel: testkit\n testkit:", "testkit is for development"),
         ("macronode: sim\n sim:", "sim is for development"),
+        ("oap: fuzz\n fuzz:", "fuzz is for development"),
         ("surprise: serde", "surprise has no place"),
         ("mailbox: axum", "mailbox must not use axum"),
         ("kernel: hyper-util", "kernel must not use hyper-util"),

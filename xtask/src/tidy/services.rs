@@ -177,7 +177,7 @@ mod tests {
             ("crates/macronode/src/services/mailbox/commands/send.rs", 0),
             ("crates/macronode/src/commands/mailbox/send.rs", 1),
             ("crates/macronode/src/commands/token.rs", 1),
-            ("crates/macronode/tests/mailbox.rs", 0),
+            ("crates/macronode/tests/it/mailbox.rs", 0),
             ("crates/mailbox/src/lib.rs", 0),
             ("README.md", 0),
         ] {

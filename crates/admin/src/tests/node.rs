@@ -126,6 +126,11 @@ impl Node {
     /// Asks for a drain and waits until the kernel has ended.
     pub(super) fn drained(self) -> (Arc<AdminThread>, SocketAddr) {
         runtime().block_on(self.kernel.drain()).unwrap();
+        self.ended()
+    }
+
+    /// Waits until the kernel has ended, which was asked for a drain before.
+    pub(super) fn ended(self) -> (Arc<AdminThread>, SocketAddr) {
         assert_eq!(self.run.join().unwrap().code, 0);
         (self.admin, self.address)
     }

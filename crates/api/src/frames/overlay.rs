@@ -164,12 +164,12 @@ async fn open(
             Ok(Box::new(Publishing::new(overlay, authority, (bearer, subject), lane, (first.corr, outbox))))
         }
         Purpose::Subscribe { lane, from, own } => {
-            authority.allows(&bearer, SUBSCRIBE, lane.as_str(), None)?;
+            let subject = authority.allows(&bearer, SUBSCRIBE, lane.as_str(), None)?;
             let ((writer, open), (over, ended)) = (StreamWriter::new(first.corr, outbox), oneshot::channel());
             let right = Right { authority, bearer, lane };
             let mut subscriber = FrameSubscriber::new(writer, right, over);
             subscriber.push(ready(&overlay), Bytes::new());
-            overlay.subscribe_with(lane, from, own, Box::new(subscriber)).await?;
+            overlay.subscribe_with(&subject, lane, from, own, Box::new(subscriber)).await?;
             Ok(Box::new(Hearing { _open: open, ended: Some(ended) }))
         }
     }

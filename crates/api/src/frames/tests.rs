@@ -67,6 +67,19 @@ async fn what_needs_no_waiting_is_answered_at_once() {
 }
 
 #[tokio::test]
+async fn what_waits_is_told_from_what_is_under_way_and_holds_what_it_is_given() {
+    let now = Answer::begin_waiting(async { Reply::ok("now") });
+    assert!(matches!(now.holding(1), Answer::Now(reply) if reply == Reply::ok("now")));
+    let held = Arc::new(());
+    let waiting = Answer::begin_waiting(std::future::pending()).holding(Arc::clone(&held));
+    assert!(matches!(&waiting, Answer::Waiting(_)));
+    assert_eq!(Arc::strong_count(&held), 2);
+    drop(waiting);
+    assert_eq!(Arc::strong_count(&held), 1, "what is cancelled holds nothing");
+    assert!(matches!(Answer::begin(std::future::pending()).holding(1), Answer::Later(_)));
+}
+
+#[tokio::test]
 async fn what_needs_the_first_request_waits_for_it_in_line() {
     let address = std::net::IpAddr::from([127, 0, 0, 1]);
     let shares =
@@ -101,7 +114,7 @@ async fn what_needs_the_first_request_waits_for_it_in_line() {
     make.send(()).expect("the first waits");
     let waits = answers.into_iter().rev().map(|answer| match answer {
         Answer::Later(later) => later,
-        Answer::Now(_) => panic!("everybody waits for the first"),
+        Answer::Now(_) | Answer::Waiting(_) => panic!("everybody waits for the first"),
     });
     assert_eq!(futures_util::future::join_all(waits).await.len(), 5);
     assert_eq!(*begun.lock().expect("whole"), [0, 1, 2, 3, 4]);

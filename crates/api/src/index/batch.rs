@@ -103,10 +103,8 @@ async fn batch(app: Arc<App>, asker: Asker, request: Request) -> HandlerResult {
 }
 
 /// A body as the route reads it, up to the first question.
-pub(super) fn read_any(bytes: &[u8]) {
-    if let Ok(request) = serde_json::from_slice::<ResolveBatchRequest>(bytes) {
-        drop(read(request.ids));
-    }
+pub(super) fn read_any(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<ResolveBatchRequest>(bytes).is_ok_and(|request| read(request.ids).is_ok())
 }
 
 /// Every id with what it names. One that names nothing refuses the batch: its caller has made a mistake.

@@ -267,11 +267,12 @@ pub(super) const fn status(published: PublishOutcome) -> &'static str {
 }
 
 /// A body as the route reads it, up to the record that the node would sign.
-pub(super) fn read_any(bytes: &[u8]) {
-    if let Ok(request) = serde_json::from_slice::<ProviderRequest>(bytes) {
-        drop(request.has_only_record());
-        drop(request.offer());
-    }
+pub(super) fn read_any(bytes: &[u8]) -> bool {
+    let request = serde_json::from_slice::<ProviderRequest>(bytes);
+    request.is_ok_and(|request| {
+        let is_record_alone = request.has_only_record().is_ok();
+        request.offer().is_ok() || is_record_alone
+    })
 }
 
 impl ProviderRequest {

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::dto::{self, FilterFields};
 use super::fields::Topic;
-use super::messages::{PAGE_DEFAULT, PageAnswer};
+use super::messages::{PAGE_DEFAULT, PAGES_AT_ONCE_MAX, PageAnswer};
 use super::{App, Routes};
 use crate::auth::Bearer;
 use crate::call::Call;
@@ -22,22 +22,14 @@ use crate::extract::{Json, JsonText, Path, Query};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 
-static LIST: Operation = Operation::get("/v1/dlq/{topic}", "dead letters", "lists the dead letters of a topic")
-    .allows(ADMIN)
-    .query::<ListQuery>()
-    .answers::<PageAnswer<'static>>()
-    .errors(&[Kind::NotFound]);
+static LIST: Operation = list_at("/v1/dlq/{topic}", "lists the dead letters of a topic; `tasks` is another operation");
+static LIST_OF_ANY: Operation =
+    list_at("/v1/topics/{topic}/dlq", "lists the dead letters of a topic, whatever its name");
 
 static REPROCESS: Operation =
-    Operation::post("/v1/dlq/{topic}/reprocess", "dead letters", "sends dead letters back, or counts which it would")
-        .allows(ADMIN)
-        .body::<ReprocessRequest>(
-            r#"{"filter":{"reason":"max_attempts"},"rate_per_second":100,"limit":1000,"dry_run":true}"#,
-        )
-        .optional_body()
-        .answers::<ReprocessAnswer<'static>>()
-        .marked()
-        .errors(&[Kind::NotFound, Kind::Conflict]);
+    reprocess_at("/v1/dlq/{topic}/reprocess", "sends dead letters back, or counts which it would");
+static REPROCESS_ANY: Operation =
+    reprocess_at("/v1/topics/{topic}/dlq/reprocess", "sends dead letters of a topic of any name back");
 
 static TASKS: Operation =
     Operation::get("/v1/dlq/tasks", "dead letters", "lists the tasks whose topics the token covers")
@@ -53,6 +45,27 @@ static TASK: Operation = Operation::get("/v1/dlq/tasks/{id}", "dead letters", "s
 static PAUSE: Operation = control("/v1/dlq/tasks/{id}/pause", "holds a task");
 static RESUME: Operation = control("/v1/dlq/tasks/{id}/resume", "lets a held task go on");
 static CANCEL: Operation = control("/v1/dlq/tasks/{id}/cancel", "ends a task; what it moved stays moved");
+
+const fn list_at(pattern: &'static str, does: &'static str) -> Operation {
+    Operation::get(pattern, "dead letters", does)
+        .concurrency(PAGES_AT_ONCE_MAX)
+        .allows(ADMIN)
+        .query::<ListQuery>()
+        .answers::<PageAnswer<'static>>()
+        .errors(&[Kind::NotFound])
+}
+
+const fn reprocess_at(pattern: &'static str, does: &'static str) -> Operation {
+    Operation::post(pattern, "dead letters", does)
+        .allows(ADMIN)
+        .body::<ReprocessRequest>(
+            r#"{"filter":{"reason":"max_attempts"},"rate_per_second":100,"limit":1000,"dry_run":true}"#,
+        )
+        .optional_body()
+        .answers::<ReprocessAnswer<'static>>()
+        .marked()
+        .errors(&[Kind::NotFound, Kind::Conflict])
+}
 
 const fn control(pattern: &'static str, does: &'static str) -> Operation {
     Operation::post(pattern, "dead letters", does)
@@ -160,7 +173,8 @@ pub(super) struct Task<'a> {
     eta_ts: Option<u64>,
 }
 
-pub(super) const OPERATIONS: &[&Operation] = &[&LIST, &REPROCESS, &TASKS, &TASK, &PAUSE, &RESUME, &CANCEL];
+pub(super) const OPERATIONS: &[&Operation] =
+    &[&LIST, &REPROCESS, &LIST_OF_ANY, &REPROCESS_ANY, &TASKS, &TASK, &PAUSE, &RESUME, &CANCEL];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
@@ -168,6 +182,8 @@ pub(super) fn routes(routes: Routes) -> Routes {
     let routes = routes
         .add(&LIST, with!(app, list(call, bearer, topic, query)))
         .add(&REPROCESS, with!(app, reprocess(call, bearer, topic, body)))
+        .add(&LIST_OF_ANY, with!(app, list(call, bearer, topic, query)))
+        .add(&REPROCESS_ANY, with!(app, reprocess(call, bearer, topic, body)))
         .add(&TASKS, with!(app, tasks(bearer, query)))
         .add(&TASK, with!(app, task(bearer, id)));
     controls.into_iter().fold(routes, |routes, (operation, control)| {

@@ -237,10 +237,25 @@ impl<'a> From<&'a Delivery> for Message<'a> {
     }
 }
 
-/// About how many bytes a message takes when it is written.
-pub(super) fn written_bytes(delivery: &Delivery) -> usize {
-    let attrs: usize = delivery.attrs.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
-    delivery.payload.len().div_ceil(3) * 4 + attrs + 640
+/// Bytes of so many others in base64.
+pub(super) const fn in_base64(bytes: usize) -> usize {
+    bytes.div_ceil(3) * 4
+}
+
+/// About how many bytes a message takes when it is written, its payload in base64.
+pub(crate) fn written_bytes(delivery: &Delivery) -> usize {
+    in_base64(delivery.payload.len()) + head_bytes(delivery)
+}
+
+/// About how many bytes all of a message but its payload takes when it is written, escapes included.
+pub(super) fn head_bytes(delivery: &Delivery) -> usize {
+    let Delivery { attrs, history, idem_key, group, dead, .. } = delivery;
+    let attrs = attrs.iter().map(|(name, value)| bounds::json_bytes(name) + bounds::json_bytes(value) + 6);
+    let history =
+        history.iter().map(|past| bounds::json_bytes(&past.consumer) + bounds::json_bytes(&past.outcome) + 80);
+    let keys = [idem_key.as_deref(), group.as_deref()].into_iter().flatten().map(bounds::json_bytes);
+    let dead = dead.as_ref().map_or(0, |dead| bounds::json_bytes(&dead.last_error) + 200);
+    attrs.chain(history).chain(keys).sum::<usize>() + dead + 640
 }
 
 impl<'a> From<&'a Seen> for SeenMessage<'a> {

@@ -97,11 +97,10 @@ fn deadline(asked_ms: Option<u64>, default: Duration) -> Result<Deadline, Error>
 }
 
 /// Reads bytes as a payload of a request and as every head there is, as the fuzz target does.
-pub(super) fn read_any(bytes: &[u8]) {
+pub(super) fn read_any(bytes: &[u8]) -> bool {
     let whole = Bytes::copy_from_slice(bytes);
-    if let Ok(payload) = RequestPayload::split(&whole) {
-        send::read_any(&payload);
-        recv::read_any(&payload);
-        settle::read_any(&payload);
-    }
+    RequestPayload::split(&whole).is_ok_and(|payload| {
+        let heads = [send::read_any(&payload), recv::read_any(&payload), settle::read_any(&payload)];
+        heads.contains(&true)
+    })
 }

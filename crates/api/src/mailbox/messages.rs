@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use axum::response::IntoResponse as _;
 use http::StatusCode;
+use http_body::Body as _;
+use ron_auth::Subject;
 use ron_types::limits::mailbox as limits;
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_mailbox::capabilities::ADMIN;
+use svc_mailbox::capabilities::{ADMIN, PAYLOAD_BYTES_MAX};
 use svc_mailbox::types::{Attempt, MessageId};
 use svc_mailbox::{Explained, Filter, MessageChange, Page};
 use utoipa::ToSchema;
@@ -24,6 +26,7 @@ use crate::operation::Operation;
 
 static BROWSE: Operation =
     Operation::post("/v1/topics/{topic}/browse", "topics", "looks through a topic without leasing anything")
+        .concurrency(PAGES_AT_ONCE_MAX)
         .allows(ADMIN)
         .body::<BrowseRequest>(r#"{"filter":{"state":"ready","attrs":{"a":"b"}},"limit":20}"#)
         .optional_body()
@@ -42,13 +45,17 @@ static CANCEL: Operation =
         .marked()
         .errors(&[Kind::NotFound, Kind::Conflict]);
 
-static CHANGE: Operation =
-    Operation::patch("/v1/messages/{msg_id}", "messages", "edits or reschedules a message that was never delivered")
-        .allows(ADMIN)
-        .body::<ChangeRequest>(r#"{"delay_ms":60000,"payload_b64":"aG8=","attrs":{"a":"c"}}"#)
-        .answers::<SeenMessage<'static>>()
-        .marked()
-        .errors(&[Kind::NotFound, Kind::Conflict, Kind::FrameTooLarge]);
+static CHANGE: Operation = Operation::patch(
+    "/v1/messages/{msg_id}",
+    "messages",
+    "edits or reschedules a message that was never delivered: all of it or nothing. A damaged one needs both payload \
+         and attributes (409)",
+)
+.allows(ADMIN)
+.body::<ChangeRequest>(r#"{"delay_ms":60000,"payload_b64":"aG8=","attrs":{"a":"c"}}"#)
+.answers::<SeenMessage<'static>>()
+.marked()
+.errors(&[Kind::NotFound, Kind::Conflict, Kind::FrameTooLarge]);
 
 /// What to look for, and from where on.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -133,6 +140,10 @@ pub(super) struct ChangeRequest {
 
 pub(super) const PAGE_DEFAULT: usize = 20;
 
+/// Pages of messages that one route gathers at once, of which one caller can have half. Each may be megabytes in memory
+/// before its size is known and counts as an answer.
+pub(super) const PAGES_AT_ONCE_MAX: usize = 32;
+
 pub(super) const OPERATIONS: &[&Operation] = &[&BROWSE, &EXPLAIN, &CANCEL, &CHANGE];
 
 pub(super) fn routes(routes: Routes) -> Routes {
@@ -149,12 +160,15 @@ async fn browse(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, 
     let BrowseRequest { filter, cursor, limit } = body.parse_or_default()?;
     let limit = dto::check_limit(limit, PAGE_DEFAULT, limits::BATCH_MAX)?;
     let cursor = cursor.map(|cursor| cursor.0);
+    call.has_answer_room()?;
     let page = app.mailbox.browse(&name, Filter::from(filter), cursor, limit, call.deadline).await?;
-    Ok(Json(PageAnswer::from(&page)).into_response())
+    let response = Json(PageAnswer::from(&page)).into_response();
+    call.hold_answer(response.body().size_hint().lower() as usize)?;
+    Ok(response)
 }
 
 async fn explain(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) -> HandlerResult {
-    let id = app.located(&call, &bearer, &id.0).await?;
+    let (id, _) = app.located(&call, &bearer, &id.0).await?;
     let explained = app.mailbox.explain(id, call.deadline).await?;
     let topic = app.mailbox.topic(&explained.seen.topic)?;
     let dlq_missing = missing_dlq(&topic);
@@ -162,7 +176,7 @@ async fn explain(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) ->
 }
 
 async fn cancel(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>) -> HandlerResult {
-    let id = app.located(&call, &bearer, &id.0).await?;
+    let (id, _) = app.located(&call, &bearer, &id.0).await?;
     app.mailbox.cancel(id, call.deadline).await?;
     Ok(app.done())
 }
@@ -172,22 +186,22 @@ async fn change(app: Arc<App>, call: Call, bearer: Bearer, id: Path<String>, bod
     if payload_b64.is_none() && attrs.is_none() && delay_ms.is_none() {
         return Err(Error::schema("one of delay_ms, payload_b64 and attrs is needed").into());
     }
-    let id = app.located(&call, &bearer, &id.0).await?;
+    let (id, by) = app.located(&call, &bearer, &id.0).await?;
     let (payload, attrs) = (payload_b64.map(|payload| payload.0), attrs.map(|attrs| attrs.0));
-    let change = MessageChange { payload, attrs, delay_ms };
-    app.mailbox.change(id, change, call.deadline).await.map_err(dto::name_payload)?;
-    let explained = app.mailbox.explain(id, call.deadline).await?;
-    Ok(app.changed(StatusCode::OK, &SeenMessage::from(&explained.seen)))
+    let change = MessageChange { payload, attrs, delay_ms, bytes_max: by.limit(PAYLOAD_BYTES_MAX) };
+    // What it says is of the change itself: a message that goes right after it does not make it a 404.
+    let seen = app.mailbox.change(id, change, call.deadline).await.map_err(dto::name_payload)?;
+    Ok(app.changed(StatusCode::OK, &SeenMessage::from(&seen)))
 }
 
 impl App {
-    /// The message named in a path, whose topic the bearer may look after.
-    async fn located(&self, call: &Call, bearer: &Bearer, id: &str) -> Result<MessageId, Error> {
+    /// The message named in a path, whose topic the bearer may look after, and the bearer.
+    async fn located(&self, call: &Call, bearer: &Bearer, id: &str) -> Result<(MessageId, Arc<Subject>), Error> {
         bearer.is_known(&self.authority)?;
         let id = dto::parse("msg_id", id)?;
         let topic = self.mailbox.locate(id, call.deadline).await?;
-        self.allow_admin(bearer, topic.as_str())?;
-        Ok(id)
+        let by = self.allow(bearer, ADMIN, topic.as_str())?;
+        Ok((id, by))
     }
 }
 

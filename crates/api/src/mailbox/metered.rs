@@ -10,11 +10,11 @@ use svc_mailbox::{Delivery, Receipted};
 
 /// Messages put in, without those that were there already.
 const MESSAGES_SENT: &str = "mailbox.messages_sent";
-/// Bytes of their payloads.
+/// Bytes of their payloads and attributes.
 const BYTES_SENT: &str = "mailbox.bytes_sent";
 /// Messages handed out.
 const MESSAGES_RECEIVED: &str = "mailbox.messages_received";
-/// Bytes of their payloads.
+/// Bytes of their payloads and attributes.
 const BYTES_RECEIVED: &str = "mailbox.bytes_received";
 /// Messages that their receivers were done with.
 const MESSAGES_ACKNOWLEDGED: &str = "mailbox.messages_acknowledged";
@@ -28,22 +28,22 @@ impl Metered {
         Metered(meter.clone())
     }
 
-    /// One message was put in, unless it was refused or there already.
-    pub(crate) fn sent(&self, by: &Subject, payload_bytes: usize, outcome: &Result<Receipted, Error>) {
+    /// One message of so many bytes was put in, unless it was refused or there already.
+    pub(crate) fn sent(&self, by: &Subject, bytes: usize, outcome: &Result<Receipted, Error>) {
         if outcome.as_ref().is_ok_and(|receipted| !receipted.duplicate) {
             self.0.count(&by.name, MESSAGES_SENT, 1);
-            self.0.count(&by.name, BYTES_SENT, payload_bytes as u64);
+            self.0.count(&by.name, BYTES_SENT, bytes as u64);
         }
     }
 
-    /// The outcomes of a batch, in the order of the payloads.
-    pub(crate) fn sent_batch(&self, by: &Subject, payload_bytes: &[usize], outcomes: &[Result<Receipted, Error>]) {
-        payload_bytes.iter().zip(outcomes).for_each(|(bytes, outcome)| self.sent(by, *bytes, outcome));
+    /// The outcomes of a batch, in the order of its messages, whose bytes are given.
+    pub(crate) fn sent_batch(&self, by: &Subject, bytes: &[usize], outcomes: &[Result<Receipted, Error>]) {
+        bytes.iter().zip(outcomes).for_each(|(bytes, outcome)| self.sent(by, *bytes, outcome));
     }
 
     /// These messages were handed out.
     pub(crate) fn received(&self, by: &str, deliveries: &[Delivery]) {
-        let bytes: usize = deliveries.iter().map(|delivery| delivery.payload.len()).sum();
+        let bytes: usize = deliveries.iter().map(Delivery::bytes).sum();
         self.0.count(by, MESSAGES_RECEIVED, deliveries.len() as u64);
         self.0.count(by, BYTES_RECEIVED, bytes as u64);
     }

@@ -41,7 +41,8 @@ pub(super) struct RecvRequest {
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 100, default = 1)]
     max_messages: u64,
-    /// At most so many bytes of payload; one message is given even if it is larger.
+    /// Maximum bytes of messages as the node keeps them: payload, attributes and some 50 bytes more each. One message
+    /// is given even if it is larger.
     #[serde(default = "bytes_default")]
     #[schema(minimum = 1, maximum = 4_194_304, default = 524_288)]
     max_bytes: u64,
@@ -85,10 +86,16 @@ async fn recv(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
         wait_ms,
         consumer: consumer(&subject, &call),
     };
+    call.has_answer_room()?;
     let _waiting = (wait_ms > 0).then(|| call.wait()).transpose()?;
-    let deliveries = app.mailbox.recv(&topic.0, receive, call.deadline).await?;
-    app.metered.received(&subject.name, &deliveries);
+    let find_room = |bytes| call.hold_answer(dto::in_base64(bytes));
+    let deliveries = app.mailbox.recv_within(&subject, &topic.0, receive, call.deadline, find_room).await?;
     let bytes = deliveries.iter().map(dto::written_bytes).sum();
+    if let Err(refusal) = call.hold_answer(bytes) {
+        app.mailbox.undeliver(&deliveries);
+        return Err(refusal.into());
+    }
+    app.metered.received(&subject.name, &deliveries);
     let messages = deliveries.iter().map(Message::from).collect();
     Ok(Json(RecvAnswer { messages }).into_response_of(bytes))
 }

@@ -124,7 +124,7 @@ async fn send(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum, body:
     let subject = app.allow(&bearer, capabilities::SEND, request.topic.0.as_str())?;
     let SendRequest { topic, idem_key, payload_b64, attrs, group, delay_ms } = request;
     let message = BatchMessage { idem_key, payload_b64, attrs, group, delay_ms }.outgoing(&call);
-    let bytes = message.payload.len();
+    let bytes = message.bytes();
     let sent = app.mailbox.send(&subject, &topic.0, message, call.deadline).await;
     app.metered.sent(&subject, bytes, &sent);
     let receipted = sent.map_err(dto::name_payload)?;
@@ -137,7 +137,7 @@ async fn send_batch(app: Arc<App>, call: Call, bearer: Bearer, minimum: Minimum,
     bounds::check_batch("messages", messages.len())?;
     let subject = app.allow(&bearer, capabilities::SEND, topic.0.as_str())?;
     let messages: Vec<Outgoing> = messages.into_iter().map(|message| message.outgoing(&call)).collect();
-    let bytes: Vec<usize> = messages.iter().map(|message| message.payload.len()).collect();
+    let bytes: Vec<usize> = messages.iter().map(Outgoing::bytes).collect();
     let receipted = app.mailbox.send_batch(&subject, &topic.0, messages, call.deadline).await;
     app.metered.sent_batch(&subject, &bytes, &receipted);
     let results = receipted.into_iter().map(|result| match result {

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderName, HeaderValue, header};
+use ron_auth::Subject;
 use ron_kernel::shutdown::Stopping;
 use ron_kernel::{Deadline, clock};
 use ron_types::limits::mailbox as limits;
@@ -75,7 +76,8 @@ pub(super) struct StreamRequest {
     credit: u64,
     /// How long each lease lasts; the topic's own time if not given.
     visibility_ms: Option<u64>,
-    /// At most so many bytes of payload at once; one message is given even if it is larger.
+    /// Maximum bytes of messages at once, as the node keeps them: payload, attributes and some 50 bytes more each. One
+    /// message is given even if it is larger.
     #[serde(default = "bytes_default")]
     #[schema(minimum = 1, maximum = 4_194_304, default = 524_288)]
     max_bytes: u64,
@@ -161,8 +163,10 @@ struct Feed {
     visibility_ms: Option<u64>,
     max_bytes: usize,
     /// Whose credential the stream was opened with.
-    subject: Arc<str>,
+    subject: Arc<Subject>,
     consumer: String,
+    /// The request, whose share of the memory for answers the lines take.
+    call: Call,
     stopping: watch::Receiver<Stopping>,
     /// Bounds the streams open at once, and those of each caller.
     _waiting: Waiting,
@@ -212,8 +216,9 @@ async fn open(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> Hand
         bearer,
         visibility_ms,
         max_bytes: max_bytes as usize,
-        subject: Arc::clone(&subject.name),
+        subject,
         consumer,
+        call,
         stage: Stage::Opening,
         ends: now + STREAM_TIME_MAX,
         beat: now + BEAT_EVERY,
@@ -314,7 +319,7 @@ impl Feed {
             match self.turn(now).await {
                 Turn::Messages(deliveries) => {
                     self.open.ticket.spend(deliveries.len());
-                    self.app.metered.received(&self.subject, &deliveries);
+                    self.app.metered.received(&self.subject.name, &deliveries);
                     self.beat = clock::now() + BEAT_EVERY;
                     return Some(messages(&deliveries));
                 }
@@ -350,6 +355,9 @@ impl Feed {
             return self.wait_for_credit(wake).await;
         }
         self.starves = None;
+        if let Err(busy) = self.call.has_answer_room() {
+            return self.bear(busy).await;
+        }
         let wait = (wake - now).min(limits::LONG_POLL_MAX);
         let receive = Receive {
             visibility_ms: self.visibility_ms,
@@ -358,11 +366,19 @@ impl Feed {
             wait_ms: (wait.as_millis() as u64).max(1),
             consumer: self.consumer.clone(),
         };
-        let taking = self.app.mailbox.recv(&self.open.ticket.topic, receive, Deadline::after(wait + RECV_SLACK));
+        let (topic, deadline) = (&self.open.ticket.topic, Deadline::after(wait + RECV_SLACK));
+        let find_room = |bytes| self.call.hold_answer(dto::in_base64(bytes));
+        let taking = self.app.mailbox.recv_within(&self.subject, topic, receive, deadline, find_room);
         // It ends by itself when the node drains.
         match taking.await {
             Ok(deliveries) if deliveries.is_empty() => Turn::Nothing,
-            Ok(deliveries) => Turn::Messages(deliveries),
+            Ok(deliveries) => match self.call.hold_answer(deliveries.iter().map(dto::written_bytes).sum()) {
+                Ok(()) => Turn::Messages(deliveries),
+                Err(busy) => {
+                    self.app.mailbox.undeliver(&deliveries);
+                    self.bear(busy).await
+                }
+            },
             Err(error) => self.bear(error).await,
         }
     }

@@ -32,6 +32,21 @@ fn served() -> Api {
     sqs_routes(api, mailbox, authority, keyring, SqsOptions::default()).build()
 }
 
+#[tokio::test]
+async fn no_name_of_a_topic_is_the_word_of_another_route() {
+    let api = served();
+    let patterns: Vec<&str> = api.operations().iter().map(|operation| operation.spec.pattern).collect();
+    let mut words = BTreeSet::new();
+    for pattern in &patterns {
+        let Some((before, _)) = pattern.split_once("{topic}") else { continue };
+        let others = patterns.iter().filter_map(|other| other.strip_prefix(before));
+        let first = others.filter_map(|rest| rest.split('/').next()).filter(|word| !word.starts_with('{'));
+        words.extend(first.map(|word| format!("{before}{word}")));
+    }
+    // What is asked for there can be asked for below /v1/topics as well.
+    assert_eq!(words.into_iter().collect::<Vec<_>>(), ["/v1/dlq/tasks"]);
+}
+
 async fn document() -> Value {
     let mut request = Request::default();
     *request.uri_mut() = Uri::from_static("/openapi.json");
@@ -146,6 +161,14 @@ fn every_example_is_a_request_that_its_route_reads() {
             (body.reads)(body.example).unwrap_or_else(|error| panic!("{}: {error}", operation.spec.pattern));
         }
     }
+}
+
+#[test]
+fn no_more_pages_of_messages_are_gathered_at_once_than_fit_in_memory() {
+    let (page, api) = (messages::PageAnswer::name(), served());
+    let is_page = |operation: &&Operation| operation.answer.is_some_and(|answer| (answer.name)() == page);
+    let of_pages: Vec<_> = api.operations().iter().copied().filter(is_page).map(|one| one.spec.concurrency).collect();
+    assert_eq!(of_pages, [Some(messages::PAGES_AT_ONCE_MAX); 3]);
 }
 
 #[tokio::test]

@@ -150,7 +150,7 @@ pub(super) struct Settings {
     pub backoff_max_ms: Option<u64>,
     /// Messages it holds at most.
     pub messages_max: Option<u64>,
-    /// Bytes it holds at most.
+    /// Maximum bytes of its messages: payload, attributes, and some 50 bytes more each.
     pub bytes_max: Option<u64>,
     /// Messages leased at once at most.
     pub inflight_max: Option<u32>,
@@ -222,7 +222,7 @@ pub(super) struct Numbers {
     delayed: u64,
     /// Are with consumers.
     leased: u64,
-    /// Bytes of all of them.
+    /// Bytes of all of them: payload, attributes, and some 50 bytes more each.
     bytes: u64,
     /// Groups with messages.
     groups: u64,
@@ -297,12 +297,13 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<ListQuery>) -> Handler
 }
 
 async fn create(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> HandlerResult {
-    let name = app.named(&bearer, &topic.0)?;
+    let name = TopicName::read("topic", &topic.0)?;
+    let subject = app.allow(&bearer, ADMIN, name.as_str())?;
     let asked: Settings = body.parse_or_default()?;
     asked.check(&app, &bearer, &name)?;
     let mut settings = app.mailbox.default_settings();
     asked.set(&mut settings);
-    let (view, is_new) = app.mailbox.create_topic(&name, settings, call.deadline).await?;
+    let (view, is_new) = app.mailbox.create_topic_as(Some(&subject), &name, settings, call.deadline).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(app.changed(status, &TopicAnswer::from(&view)))
 }
@@ -314,13 +315,14 @@ async fn show(app: Arc<App>, bearer: Bearer, topic: Path<String>) -> HandlerResu
 }
 
 async fn change(app: Arc<App>, call: Call, bearer: Bearer, topic: Path<String>, body: JsonText) -> HandlerResult {
-    let name = app.named(&bearer, &topic.0)?;
+    let name = TopicName::read("topic", &topic.0)?;
+    let subject = app.allow(&bearer, ADMIN, name.as_str())?;
     let asked: Settings = body.parse()?;
     asked.check(&app, &bearer, &name)?;
     if let Some(Some(target)) = &asked.dlq {
         // Nothing is made for a topic that is not there.
         app.mailbox.topic(&name)?;
-        app.mailbox.make_dead_letter_topic(target, call.deadline).await?;
+        app.mailbox.make_dead_letter_topic(Some(&subject), target, call.deadline).await?;
     }
     let change = |settings: &mut TopicSettings| {
         if asked.dlq.is_some() || asked.max_attempts.is_some() {

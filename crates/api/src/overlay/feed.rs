@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ron_auth::Subject;
 use ron_kernel::clock;
 use ron_kernel::shutdown::Stopping;
 use ron_transport::NodeId;
@@ -118,12 +119,12 @@ impl Feed {
     pub(super) async fn open(
         app: Arc<App>,
         call: &Call,
-        bearer: Bearer,
+        (bearer, subject): (Bearer, &Subject),
         lane: LaneName,
         asked: Asked,
     ) -> Result<Self, Error> {
         let waiting = call.wait()?;
-        let subscription = app.overlay.subscribe(lane, asked.from, asked.own).await?;
+        let subscription = app.overlay.subscribe(subject, lane, asked.from, asked.own).await?;
         let (stopping, now) = (app.kernel.watch_stopping(), clock::now());
         let (beat, recheck) = (now + BEAT_EVERY, now + RECHECK_EVERY);
         Ok(Feed { app, bearer, lane, subscription, stopping, beat, recheck, _waiting: waiting })

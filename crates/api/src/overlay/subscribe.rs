@@ -74,11 +74,11 @@ async fn subscribe(
     request: Request,
 ) -> HandlerResult {
     let lane = lane_of(&lane.0)?;
-    app.allow(&bearer, SUBSCRIBE, &lane)?;
+    let subject = app.allow(&bearer, SUBSCRIBE, &lane)?;
     let asked = Asked::read(query.0)?;
     let (mut head, _body) = request.into_parts();
     let websocket = WebSocketRequest::of(&mut head)?;
-    let feed = Feed::open(Arc::clone(&app), &call, bearer, lane, asked).await?;
+    let feed = Feed::open(Arc::clone(&app), &call, (bearer, &subject), lane, asked).await?;
     let Some(websocket) = websocket else { return Ok(EventStream { feed, stage: Stage::Opening }.response()) };
     // Whoever may not publish has nothing long to say.
     let may_publish = check_lane(&lane).is_ok() && app.allow(&feed.bearer, PUBLISH, &lane).is_ok();

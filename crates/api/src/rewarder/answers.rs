@@ -114,6 +114,21 @@ pub(super) async fn epoch_answer(rewarder: &Rewarder, epoch: &EpochId, deadline:
     })
 }
 
+/// Members of an answer that name people, or show single amounts: why somebody had to look, and who removed what.
+const NOT_PUBLIC: [&str; 5] = ["held_because", "quarantine", "reason", "refusal", "artifacts_removed_by"];
+
+/// What everybody may see of a settled epoch. Names of input files stay out too: whoever computed it has chosen them.
+pub(super) fn public_answer(mut answer: Value) -> Value {
+    if let Some(members) = answer.as_object_mut() {
+        members.retain(|name, _| !NOT_PUBLIC.contains(&name.as_str()));
+    }
+    let inputs = answer.get_mut("inputs").and_then(Value::as_array_mut);
+    for input in inputs.into_iter().flatten().filter_map(Value::as_object_mut) {
+        input.remove("name");
+    }
+    answer
+}
+
 pub(super) fn settlement_answer(row: &EpochRow) -> SettlementAnswer {
     SettlementAnswer {
         epoch: row.epoch.clone(),

@@ -71,6 +71,20 @@ static RELEASE_EPOCH: Operation = Operation::post(
 .errors(&[Kind::NotFound, Kind::Conflict, Kind::Quarantine])
 .statuses(STATUSES);
 
+static REJECT_EPOCH: Operation = Operation::post(
+    "/rewarder/epochs/{epoch}/reject",
+    "epochs",
+    "says that a held epoch is never paid; again is fine. What was carried into it is there for another epoch, and the \
+     right run can be computed under the same id, which is held then; 409 if it is not held, or another epoch has \
+     carried in what it left over",
+)
+.allows(RELEASE)
+.body::<RejectBody>(r#"{"reason":"usage of another month"}"#)
+.optional_body()
+.answers::<SettlementAnswer>()
+.errors(&[Kind::NotFound, Kind::Conflict])
+.statuses(STATUSES);
+
 /// What to compute an epoch from.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -133,7 +147,16 @@ pub(super) struct ReleaseBody {
     lift_quarantine: bool,
 }
 
-pub(super) const OPERATIONS: &[&Operation] = &[&COMPUTE_EPOCH, &CORRECT_EPOCH, &RELEASE_EPOCH];
+/// Why an epoch is rejected.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RejectBody {
+    /// Words for those who look at the epoch later; what is long is cut.
+    #[serde(default)]
+    reason: String,
+}
+
+pub(super) const OPERATIONS: &[&Operation] = &[&COMPUTE_EPOCH, &CORRECT_EPOCH, &RELEASE_EPOCH, &REJECT_EPOCH];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
@@ -141,11 +164,12 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&COMPUTE_EPOCH, with!(app, compute(call, bearer, epoch, body)))
         .add(&CORRECT_EPOCH, with!(app, correct(call, bearer, epoch, body)))
         .add(&RELEASE_EPOCH, with!(app, release(call, bearer, epoch, body)))
+        .add(&REJECT_EPOCH, with!(app, reject(call, bearer, epoch, body)))
 }
 
 async fn compute(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, body: Payload) -> HandlerResult {
     let epoch = epoch_of(&epoch.0)?;
-    app.allow(&bearer, COMPUTE, epoch.as_str())?;
+    let subject = app.allow(&bearer, COMPUTE, epoch.as_str())?;
     let bytes_max = app.rewarder.live().body_bytes_max;
     if body.0.len() > bytes_max {
         return Err(too_large(bytes_max));
@@ -154,7 +178,7 @@ async fn compute(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
     for other in others_named(&request) {
         app.allow(&bearer, COMPUTE, other.as_str())?;
     }
-    let begun = app.rewarder.compute(request, call.deadline).await.map_err(told)?;
+    let begun = app.rewarder.compute(&subject, request, call.deadline).await.map_err(told)?;
     begun_answer(&app, &epoch, begun, &call).await
 }
 
@@ -170,7 +194,7 @@ fn others_named(request: &ComputeRequest) -> impl Iterator<Item = &EpochId> {
 
 async fn correct(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, body: Payload) -> HandlerResult {
     let epoch = epoch_of(&epoch.0)?;
-    app.allow(&bearer, COMPUTE, epoch.as_str())?;
+    let subject = app.allow(&bearer, COMPUTE, epoch.as_str())?;
     let bytes_max = app.rewarder.live().body_bytes_max;
     if body.0.len() > bytes_max {
         return Err(too_large(bytes_max));
@@ -181,7 +205,7 @@ async fn correct(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
     app.allow(&bearer, COMPUTE, corrects.as_str())?;
     let signatures = signatures.map(|signatures| signatures.0.into_bytes());
     let request = CorrectionRequest { epoch: epoch.clone(), corrects, commitment, signatures, unsigned };
-    let begun = app.rewarder.correct(request, call.deadline).await.map_err(told)?;
+    let begun = app.rewarder.correct(&subject, request, call.deadline).await.map_err(told)?;
     begun_answer(&app, &epoch, begun, &call).await
 }
 
@@ -203,6 +227,14 @@ async fn release(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>,
     // Nothing at all asks for nothing special.
     let asked = if body.0.is_empty() { ReleaseBody::default() } else { crate::extract::parse(&body.0)? };
     let row = app.rewarder.release(&epoch, &subject.name, asked.lift_quarantine, call.deadline).await.map_err(told)?;
+    Ok(Json(settlement_answer(&row)).into_response())
+}
+
+async fn reject(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>, body: Payload) -> HandlerResult {
+    let epoch = epoch_of(&epoch.0)?;
+    let subject = app.allow(&bearer, RELEASE, epoch.as_str())?;
+    let asked = if body.0.is_empty() { RejectBody::default() } else { crate::extract::parse(&body.0)? };
+    let row = app.rewarder.reject(&epoch, &subject.name, &asked.reason, call.deadline).await.map_err(told)?;
     Ok(Json(settlement_answer(&row)).into_response())
 }
 

@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use ron_types::Kind;
+use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use svc_rewarder::ProofFormat;
 use svc_rewarder::artifacts::ALLOCATIONS_NDJSON;
@@ -15,8 +15,8 @@ use svc_rewarder::capabilities::{READ, REMOVE};
 use svc_rewarder::service::{ArtifactReader, RewarderStats};
 use utoipa::ToSchema;
 
-use super::answers::{EpochAnswer, EpochSummary, SettlementAnswer, epoch_answer, settlement_answer};
-use super::{App, MaybeBearer, READ_DEADLINE, READERS, Routes, STATUSES, epoch_of, page, page_limit, told};
+use super::answers::{EpochAnswer, EpochSummary, SettlementAnswer, epoch_answer, public_answer, settlement_answer};
+use super::{App, MaybeBearer, READ_DEADLINE, READERS, Routes, STATUSES, Sight, epoch_of, page, page_limit, told};
 use crate::auth::Bearer;
 use crate::call::Call;
 use crate::extract::{Json, Path, Query};
@@ -98,7 +98,8 @@ static REMOVE_ARTIFACTS: Operation = Operation::delete(
 static PROOF: Operation = Operation::get(
     "/rewarder/epochs/{epoch}/proof/{actor}",
     "payees",
-    "proves an actor's amounts: for contracts and wallets (oz), or against the whole pool (sum)",
+    "proves an actor's amounts: for contracts and wallets (oz), or against the whole pool (sum; shows amounts of \
+     others on its way, so that it needs `rewarder:read` always)",
 )
 .needs(READERS)
 .deadline(READ_DEADLINE)
@@ -150,6 +151,13 @@ pub(super) struct RewarderStatsAnswer {
     epochs: BTreeMap<&'static str, u64>,
     /// Whether payouts wait for the ledger.
     ledger_waits: bool,
+    /// Whether the ledger itself keeps a pot from being paid by two runs; absent before it was asked. Else only
+    /// the seal log of this node does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    one_run_per_pot: Option<bool>,
+    /// Settled epochs that the ledger lacks: nothing more is booked before it has them again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_in_ledger: Vec<String>,
     /// Bytes of uploaded inputs.
     inputs_bytes: u64,
     /// Bytes of the artifacts of epochs.
@@ -253,8 +261,19 @@ async fn list(app: Arc<App>, bearer: Bearer, query: Query<EpochsQuery>) -> Handl
 async fn stats(app: Arc<App>, bearer: Bearer) -> HandlerResult {
     // Counts speak of every epoch.
     app.allow(&bearer, READ, "")?;
-    let RewarderStats { computing, epochs, ledger_waits, inputs_bytes, epochs_bytes } = app.rewarder.stats()?;
-    Ok(Json(RewarderStatsAnswer { computing, epochs, ledger_waits, inputs_bytes, epochs_bytes }).into_response())
+    let stats = app.rewarder.stats()?;
+    let RewarderStats { computing, epochs, ledger_waits, one_run_per_pot, inputs_bytes, epochs_bytes } = stats;
+    let missing = app.rewarder.missing().iter().map(|row| row.epoch.clone()).collect();
+    let answer = RewarderStatsAnswer {
+        computing,
+        epochs,
+        ledger_waits,
+        one_run_per_pot,
+        missing_in_ledger: missing,
+        inputs_bytes,
+        epochs_bytes,
+    };
+    Ok(Json(answer).into_response())
 }
 
 async fn show(
@@ -269,8 +288,11 @@ async fn show(
     if page::is_wanted(&headers) {
         return Ok(page::html());
     }
-    app.allow_read(&bearer, &epoch)?;
-    Ok(Json(epoch_answer(&app.rewarder, &epoch, call.deadline).await?).into_response())
+    let sight = app.allow_read(&bearer, &epoch)?;
+    // While it is computed there is nothing to read.
+    let _share = if app.rewarder.row(&epoch).is_ok() { Some(app.read(&call)?) } else { None };
+    let answer = epoch_answer(&app.rewarder, &epoch, call.deadline).await?;
+    Ok(Json(if sight == Sight::Whole { answer } else { public_answer(answer) }).into_response())
 }
 
 #[expect(clippy::unused_async, reason = "a handler")]
@@ -291,7 +313,7 @@ async fn diff(
     app.allow(&bearer, READ, epoch.as_str())?;
     app.allow(&bearer, READ, other.as_str())?;
     let limit = page_limit(query.0.limit, CHANGES_DEFAULT, PAGE_MAX)?;
-    let found = app.rewarder.diff(&epoch, &other, limit, call.deadline).await.map_err(told)?;
+    let found = app.rewarder.diff(&epoch, &other, limit, app.read(&call)?, call.deadline).await.map_err(told)?;
     Ok(Json(found).into_response())
 }
 
@@ -309,7 +331,7 @@ async fn artifact(app: Arc<App>, call: Call, bearer: Bearer, path: Path<(String,
         Some("json") => "application/json",
         _ => "application/octet-stream",
     };
-    let reader = app.rewarder.artifact(&epoch, name, call.deadline).await.map_err(told)?;
+    let reader = app.rewarder.artifact(&epoch, name, app.read(&call)?, call.deadline).await.map_err(told)?;
     Ok(download(reader, media_type))
 }
 
@@ -343,14 +365,23 @@ async fn proof(
     query: Query<ProofQuery>,
 ) -> HandlerResult {
     let (epoch, actor) = (epoch_of(&path.0.0)?, path.0.1);
-    app.allow_read(&bearer, &epoch)?;
+    let sight = app.allow_read(&bearer, &epoch)?;
     let format = query.0.format.as_deref().unwrap_or("oz").parse::<ProofFormat>();
     let format = format.map_err(|reason| Problem::schema(StatusCode::BAD_REQUEST, format!("format: {reason}")))?;
-    Ok(Json(app.rewarder.proof(&epoch, actor, format, call.deadline).await.map_err(told)?).into_response())
+    // Its lowest step is the amount of one neighbour, and without a leaf it is two neighbours with their ids.
+    if format == ProofFormat::Sum && sight == Sight::Public {
+        let kind = if bearer.0.is_some() { Kind::Forbidden } else { Kind::Unauthenticated };
+        let detail =
+            "format: a sum proof shows amounts of others, and needs `rewarder:read` on the epoch; `oz` does not";
+        return Err(Error::new(kind, detail).into());
+    }
+    let proof = app.rewarder.proof(&epoch, actor, format, app.read(&call)?, call.deadline).await;
+    Ok(Json(proof.map_err(told)?).into_response())
 }
 
 async fn explain(app: Arc<App>, call: Call, bearer: MaybeBearer, path: Path<(String, String)>) -> HandlerResult {
     let (epoch, actor) = (epoch_of(&path.0.0)?, path.0.1);
     app.allow_read(&bearer, &epoch)?;
-    Ok(Json(app.rewarder.explain(&epoch, actor, call.deadline).await.map_err(told)?).into_response())
+    let explained = app.rewarder.explain(&epoch, actor, app.read(&call)?, call.deadline).await;
+    Ok(Json(explained.map_err(told)?).into_response())
 }

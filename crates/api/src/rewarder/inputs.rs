@@ -67,15 +67,14 @@ async fn put(app: Arc<App>, bearer: Bearer, b3: Path<String>, pieces: Pieces) ->
     app.allow(&bearer, UPLOAD, RESOURCE)?;
     let hash = hash_of(&b3.0)?;
     let answer = |bytes| Json(InputAnswer { b3: svc_rewarder::hashing::b3(&hash), bytes }).into_response();
-    if let Some(bytes) = app.rewarder.has_input(&hash) {
-        return Ok(answer(bytes));
-    }
     let announced = pieces.announced;
     let uploaded = app.rewarder.upload(hash, announced, pieces.into_stream()).await;
     // What is left of the body cannot be told from the next request.
     let uploaded = uploaded.map_err(|error| Problem { closes: true, ..Problem::from(error) })?;
     let mut response = answer(uploaded.bytes);
-    *response.status_mut() = StatusCode::CREATED;
+    if uploaded.is_new {
+        *response.status_mut() = StatusCode::CREATED;
+    }
     Ok(response)
 }
 

@@ -7,13 +7,14 @@ use http::StatusCode;
 use ron_ledger::{AccountLine, Balance, BookError, BookReport, LedgerError, Side, StatementLine};
 use ron_types::{Error, Kind};
 use serde::{Deserialize, Serialize};
-use svc_rewarder::capabilities::LEDGER;
+use svc_rewarder::capabilities::{LEDGER, RELEASE};
+use svc_rewarder::store::EpochRow;
 use utoipa::ToSchema;
 
 use super::{App, READ_DEADLINE, Routes, page_limit};
 use crate::auth::Bearer;
 use crate::call::Call;
-use crate::extract::{Json, Path, Query};
+use crate::extract::{Json, Path, Payload, Query};
 use crate::handler::{HandlerResult, with};
 use crate::operation::Operation;
 use crate::problem::Problem;
@@ -50,6 +51,34 @@ static VERIFY: Operation = Operation::post(
 .deadline(READ_DEADLINE)
 .answers::<VerifyAnswer>()
 .errors(&[Kind::NotFound, Kind::Degraded]);
+
+static RESEND: Operation = Operation::post(
+    "/ledger/resend",
+    "ledger",
+    "has settled epochs that the ledger lacks sent again: what is there of them is not booked twice",
+)
+.allows(RELEASE)
+.body::<ResendBody>(r#"{"give_up_removed":false}"#)
+.answers::<ResendAnswer>()
+.errors(&[Kind::Degraded]);
+
+/// How to send again.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResendBody {
+    /// Epochs whose artifacts are removed cannot be sent again: they are given up, and keep nothing waiting any more.
+    #[serde(default)]
+    give_up_removed: bool,
+}
+
+/// Settled epochs that the ledger lacks.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ResendAnswer {
+    /// Epochs that are sent again now.
+    epochs: Vec<String>,
+    /// Epochs that cannot be sent again, because their artifacts are removed.
+    removed: Vec<String>,
+}
 
 /// Which accounts.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -155,7 +184,7 @@ pub(super) struct AssetSumsAnswer {
     credits: String,
 }
 
-pub(super) const OPERATIONS: &[&Operation] = &[&ACCOUNTS, &ACCOUNT, &STATEMENT, &VERIFY];
+pub(super) const OPERATIONS: &[&Operation] = &[&ACCOUNTS, &ACCOUNT, &STATEMENT, &VERIFY, &RESEND];
 
 pub(super) fn routes(routes: Routes) -> Routes {
     let app = Arc::clone(&routes.app);
@@ -164,6 +193,7 @@ pub(super) fn routes(routes: Routes) -> Routes {
         .add(&ACCOUNT, with!(app, account(call, bearer, name)))
         .add(&STATEMENT, with!(app, statement(call, bearer, account, query)))
         .add(&VERIFY, with!(app, verify(call, bearer)))
+        .add(&RESEND, with!(app, resend(call, bearer, body)))
 }
 
 async fn accounts(app: Arc<App>, call: Call, bearer: Bearer, query: Query<AccountsQuery>) -> HandlerResult {
@@ -208,8 +238,21 @@ async fn statement(
 async fn verify(app: Arc<App>, call: Call, bearer: Bearer) -> HandlerResult {
     app.allow(&bearer, LEDGER, "")?;
     let book = app.rewarder.book(call.deadline).await?;
-    let report = call.deadline.run("ledger_verify", book.verify()).await?.map_err(told)?;
+    let mut report = call.deadline.run("ledger_verify", book.verify()).await?.map_err(told)?;
+    let lacks = |row: &Arc<EpochRow>| format!("epoch {} is settled, and payouts of it are missing", row.epoch);
+    report.faults.extend(app.rewarder.missing().iter().map(lacks));
     Ok(Json(VerifyAnswer::from(report)).into_response())
+}
+
+async fn resend(app: Arc<App>, call: Call, bearer: Bearer, body: Payload) -> HandlerResult {
+    // It pays whatever epoch the ledger lacks, so it is for those who may release every one.
+    let subject = app.allow(&bearer, RELEASE, "")?;
+    // Nothing at all asks for nothing special.
+    let asked = if body.0.is_empty() { ResendBody::default() } else { crate::extract::parse(&body.0)? };
+    let missing = app.rewarder.resend(&subject.name, asked.give_up_removed, call.deadline).await?;
+    let (removed, sent): (Vec<_>, Vec<_>) = missing.iter().partition(|row| row.removed_by.is_some());
+    let names = |rows: Vec<&Arc<EpochRow>>| rows.iter().map(|row| row.epoch.clone()).collect();
+    Ok(Json(ResendAnswer { epochs: names(sent), removed: names(removed) }).into_response())
 }
 
 fn answer(account: String, balances: Vec<Balance>) -> AccountAnswer {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, HeaderValue, header};
 use ron_types::Kind;
-use svc_rewarder::distribution::AssetDistribution;
+use serde_json::{Value, json};
+use svc_rewarder::distribution::{AssetDistribution, Bucket};
 use utoipa::ToSchema;
 
-use super::{App, MaybeBearer, READERS, Routes, STATUSES, epoch_of, told};
+use super::{App, MaybeBearer, READERS, Routes, STATUSES, Sight, epoch_of, told};
 use crate::call::Call;
 use crate::extract::{Json, Path};
 use crate::handler::{HandlerResult, with};
@@ -36,7 +37,8 @@ static DISTRIBUTION: Operation = Operation::get(
 pub(super) struct DistributionAnswer {
     /// Id of the epoch.
     epoch: String,
-    /// By asset: payees, smallest and largest amount, and neighbouring ranges with `from`, `below`, `payees`, `paid`.
+    /// By asset: payees, smallest and largest amount, and neighbouring ranges with `from`, `below`, `payees`, `paid`;
+    /// in public the ranges with their payees alone.
     #[schema(value_type = Vec<Object>)]
     assets: Vec<AssetDistribution>,
 }
@@ -63,8 +65,18 @@ pub(super) fn routes(routes: Routes) -> Routes {
 
 async fn distribution(app: Arc<App>, call: Call, bearer: MaybeBearer, epoch: Path<String>) -> HandlerResult {
     let epoch = epoch_of(&epoch.0)?;
-    app.allow_read(&bearer, &epoch)?;
-    let assets = app.rewarder.distribution(&epoch, call.deadline).await.map_err(told)?;
+    let sight = app.allow_read(&bearer, &epoch)?;
+    let assets = app.rewarder.distribution(&epoch, app.read(&call)?, call.deadline).await.map_err(told)?;
+    if sight == Sight::Public {
+        // A range may have one payee, whose amount would be its sum.
+        let bucket = |bucket: &Bucket| json!({"from": bucket.from, "below": bucket.below, "payees": bucket.payees});
+        let ranges = |asset: &AssetDistribution| {
+            let buckets: Vec<Value> = asset.buckets.iter().map(bucket).collect();
+            json!({"asset": asset.asset, "payees": asset.payees, "buckets": buckets})
+        };
+        let assets: Vec<Value> = assets.iter().map(ranges).collect();
+        return Ok(Json(json!({"epoch": epoch.as_str(), "assets": assets})).into_response());
+    }
     Ok(Json(DistributionAnswer { epoch: epoch.to_string(), assets }).into_response())
 }
 

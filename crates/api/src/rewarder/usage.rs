@@ -34,7 +34,8 @@ static USAGE: Operation =
 static SEAL: Operation = Operation::post(
     "/rewarder/usage/seal",
     "usage",
-    "seals everything since the last seal as the usage of an epoch; the same epoch again is the same file",
+    "seals everything since the last seal as the usage of an epoch; the same epoch again is the same file. A token \
+     that may not compute every epoch seals the rows of its own subject, and no others",
 )
 .allows(COMPUTE)
 .body::<SealRequest>(r#"{"epoch":"2026-11","as":"node-7"}"#)
@@ -102,6 +103,9 @@ pub(super) struct SealRequest {
 pub(super) struct SealAnswer {
     /// The epoch that it is the usage of.
     epoch: String,
+    /// The tenant whose rows it holds; absent: those of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
     /// The one actor that all rows were given to.
     #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
     as_actor: Option<String>,
@@ -143,9 +147,16 @@ async fn usage(app: Arc<App>, call: Call, bearer: Bearer, query: Query<UsageQuer
 async fn seal(app: Arc<App>, call: Call, bearer: Bearer, body: JsonText) -> HandlerResult {
     let SealRequest { epoch, as_actor } = body.parse()?;
     let epoch: EpochId = epoch_of(&epoch)?;
-    app.allow(&bearer, COMPUTE, epoch.as_str())?;
-    let sealed = app.usage.seal(epoch, as_actor, call.deadline).await.map_err(Error::from)?;
-    Ok(Json(SealAnswer::from(sealed)).into_response())
+    let subject = app.allow(&bearer, COMPUTE, epoch.as_str())?;
+    // The rows are of all tenants: a right on some epochs is none on what was done for others.
+    let sealed = match app.allow(&bearer, COMPUTE, "") {
+        Ok(_) => app.usage.seal(epoch, as_actor, call.deadline).await,
+        Err(refused) if refused.kind == Kind::Forbidden => {
+            app.usage.seal_own(epoch, subject.name.to_string(), as_actor, call.deadline).await
+        }
+        Err(refused) => return Err(refused.into()),
+    };
+    Ok(Json(SealAnswer::from(sealed.map_err(Error::from)?)).into_response())
 }
 
 async fn file(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) -> HandlerResult {
@@ -163,7 +174,7 @@ async fn file(app: Arc<App>, call: Call, bearer: Bearer, epoch: Path<String>) ->
 impl From<UsageSeal> for SealAnswer {
     fn from(sealed: UsageSeal) -> SealAnswer {
         let b3 = b3(&sealed.hash);
-        let UsageSeal { epoch, as_actor, rows, bytes, .. } = sealed;
-        SealAnswer { epoch, as_actor, rows, bytes, b3 }
+        let UsageSeal { epoch, tenant, as_actor, rows, bytes, .. } = sealed;
+        SealAnswer { epoch, tenant, as_actor, rows, bytes, b3 }
     }
 }

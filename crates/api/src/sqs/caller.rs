@@ -62,6 +62,9 @@ impl Recognizer for SignerRecognizer {
 
 /// Region of a request without a signature.
 const REGION: &str = "us-east-1";
+/// Maximum bytes of the host in queue URLs: the longest name there is, and a port. A list repeats it in each of its
+/// URLs, so one as long as a head may be would make an answer a thousand times as large as its request.
+const HOST_BYTES_MAX: usize = 253 + ":65535".len();
 /// Header with the trace of a request; it stands outside signatures, because infrastructure adds it on the way.
 const TRACE_HEADER: HeaderName = HeaderName::from_static("x-amzn-trace-id");
 /// Maximum bytes of a trace that a message keeps.
@@ -123,7 +126,8 @@ fn base_url(configured: Option<&str>, parts: &Parts) -> String {
     }
     let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let host = host.filter(|host| host.parse::<HostAndPort>().is_ok());
-    let host = host.or_else(|| parts.uri.authority().map(HostAndPort::as_str)).unwrap_or("localhost");
+    let host = host.or_else(|| parts.uri.authority().map(HostAndPort::as_str));
+    let host = host.filter(|host| host.len() <= HOST_BYTES_MAX).unwrap_or("localhost");
     let scheme = if parts.extensions.get::<Secured>().is_some() { "https" } else { "http" };
     format!("{scheme}://{host}")
 }
@@ -154,11 +158,11 @@ mod tests {
 
     use super::*;
 
-    fn parts(uri: &str, host: Option<&'static str>, secured: bool) -> Parts {
+    fn parts(uri: &str, host: Option<&str>, secured: bool) -> Parts {
         let mut request = http::Request::new(());
         *request.uri_mut() = uri.parse().expect("an address");
         if let Some(host) = host {
-            request.headers_mut().insert(header::HOST, HeaderValue::from_static(host));
+            request.headers_mut().insert(header::HOST, HeaderValue::from_str(host).expect("a value"));
         }
         if secured {
             request.extensions_mut().insert(Secured);
@@ -168,6 +172,8 @@ mod tests {
 
     #[test]
     fn queue_urls_begin_where_the_client_found_the_node() {
+        let too_long = "h".repeat(HOST_BYTES_MAX + 1);
+        let (longest, too_long) = (&too_long[1..], too_long.as_str());
         for (configured, uri, host, secured, expected) in [
             (None, "/", Some("node:9000"), false, "http://node:9000"),
             (None, "/", Some("node"), true, "https://node"),
@@ -175,6 +181,9 @@ mod tests {
             (None, "http://other:1/", None, false, "http://other:1"),
             (None, "/", None, false, "http://localhost"),
             (None, "/", Some("a b<script>"), false, "http://localhost"),
+            (None, "/", Some(longest), false, &format!("http://{longest}")),
+            (None, "/", Some(too_long), false, "http://localhost"),
+            (None, &format!("http://{too_long}/"), None, false, "http://localhost"),
             (Some("https://queues.example/"), "/", Some("node"), false, "https://queues.example"),
         ] {
             assert_eq!(base_url(configured, &parts(uri, host, secured)), expected, "{host:?}");

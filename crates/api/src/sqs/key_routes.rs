@@ -66,7 +66,7 @@ pub(crate) struct KeyRequest {
     expires_in_ms: Option<u64>,
     /// Short form: messages sent in a second; 0 means none.
     sends_per_second: Option<u64>,
-    /// Short form: bytes of the largest message sent.
+    /// Short form: bytes of the largest message sent: payload and attributes.
     payload_bytes_max: Option<u64>,
 }
 

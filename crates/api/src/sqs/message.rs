@@ -17,7 +17,7 @@ use super::model::{AttributeValue, MessageAttributes, SendEntry, SendMessage, Se
 /// Attributes of a message of the mailbox that are no message attributes here.
 pub(super) const TYPE: &str = "$type.";
 pub(super) const TRACE: &str = "$trace";
-pub(super) const SENDER: &str = "$sender";
+pub(super) const SENDER: &str = bounds::SENDER_NOTE;
 /// Deduplication id of a message in a queue that does not deduplicate: kept and shown, nothing more.
 pub(super) const DEDUPLICATION_ID: &str = "$deduplication_id";
 

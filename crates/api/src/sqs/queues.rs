@@ -28,7 +28,7 @@ pub(super) async fn create_queue(
     let given = request.attributes.unwrap_or_default();
     let is_fifo = is_fifo(&given)?;
     let name = names::new_name(&caller.namespace, &name, is_fifo)?;
-    caller.allow(app, ADMIN, name.as_str())?;
+    let subject = caller.allow(app, ADMIN, name.as_str())?;
     let change = attributes::read(&given, is_fifo, &caller.namespace)?;
     let mut wanted = attributes::defaults(app.mailbox.default_settings(), is_fifo);
     change.apply(&mut wanted)?;
@@ -42,7 +42,8 @@ pub(super) async fn create_queue(
         return Err(SqsError::queue_deleted_recently(cooldown));
     }
     check_target(app, caller, &name, &wanted, &change)?;
-    match app.mailbox.create_topic(&name, wanted.clone(), caller.call.deadline).await {
+    let created = app.mailbox.create_topic_as(Some(&subject), &name, wanted.clone(), caller.call.deadline);
+    match created.await {
         Ok(_) => url(),
         // Another caller has just made it.
         Err(error) if error.kind == Kind::Conflict && is_there(app, caller, &name, &given, &wanted)? => url(),
@@ -202,20 +203,7 @@ pub(super) async fn delete_queue(
     let (queue, _) = names::queue_for(app, caller, ADMIN, request.queue_url.as_deref())?;
     check_is_own(&queue)?;
     // Here a queue may go though others send it their dead; they keep their policy, which does nothing then.
-    for source in app.mailbox.dependents_of(&queue.name) {
-        let detach = |settings: &mut TopicSettings| {
-            // Asked again: it may have got another just now.
-            if app.mailbox.dependents_of(&queue.name).contains(&source) {
-                attributes::detach(settings);
-            }
-            Ok(())
-        };
-        match app.mailbox.edit_topic(&source, detach, caller.call.deadline).await {
-            Err(error) if error.kind != Kind::NotFound => return Err(error.into()),
-            _ => {}
-        }
-    }
-    app.mailbox.delete_topic(&queue.name, caller.call.deadline).await?;
+    app.mailbox.delete_topic_detaching(&queue.name, attributes::detach, caller.call.deadline).await?;
     app.state.purged.forget(&queue.name);
     if !app.options.deleted_name_cooldown.is_zero() {
         app.state.deleted.forget(&queue.name);

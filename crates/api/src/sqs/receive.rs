@@ -14,6 +14,7 @@ use super::error::SqsError;
 use super::message::checked_id;
 use super::model::{self, ActionOutput, Received};
 use super::names;
+use crate::mailbox::written_bytes;
 use shown::RequestedFields;
 
 /// Maximum messages of one receive.
@@ -54,7 +55,13 @@ impl Asked {
             seconds.ok_or_else(|| SqsError::out_of_range("VisibilityTimeout", given, 0, max))
         });
         let wait = match request.wait_time_seconds {
-            None => settings.labels.get(WAIT_SECONDS).and_then(|seconds| seconds.parse().ok()).unwrap_or(0),
+            // The native surface lets any text be a label.
+            None => settings
+                .labels
+                .get(WAIT_SECONDS)
+                .and_then(|seconds| seconds.parse().ok())
+                .filter(|seconds| WAIT_SECONDS_RANGE.contains(seconds))
+                .unwrap_or(0),
             Some(given) => {
                 let seconds = u64::try_from(given).ok().filter(|seconds| WAIT_SECONDS_RANGE.contains(seconds));
                 let reason = "Must be >= 0 and <= 20, if provided.";
@@ -92,8 +99,14 @@ async fn receive(
         wait_ms: asked.wait_ms,
         consumer: [&*subject.name, " ", corr_id].concat(),
     };
+    caller.call.has_answer_room()?;
     let _waiting = (asked.wait_ms > 0).then(|| caller.call.wait()).transpose()?;
-    let deliveries = app.mailbox.recv(&queue.name, receive, caller.call.deadline).await?;
+    let find_room = |bytes| caller.call.hold_answer(bytes);
+    let deliveries = app.mailbox.recv_within(subject, &queue.name, receive, caller.call.deadline, find_room).await?;
+    if let Err(refusal) = caller.call.hold_answer(deliveries.iter().map(written_bytes).sum()) {
+        app.mailbox.undeliver(&deliveries);
+        return Err(refusal.into());
+    }
     app.metered.received(&subject.name, &deliveries);
     // Whoever waits is told of no limit, nor are those who take messages in order.
     if deliveries.is_empty() && asked.wait_ms == 0 && queue.settings.groups == Groups::Fair {
@@ -117,20 +130,34 @@ async fn receive_again(
     asked: &Asked,
     id: String,
 ) -> Result<Vec<Delivery>, SqsError> {
-    let deadline = caller.call.deadline;
-    if let Some(deliveries) = app.state.attempts.get(&queue.name, &id, app.mailbox.now()) {
-        let visibility_ms = asked.visibility_ms.unwrap_or(queue.settings.visibility_ms);
-        let receipts = deliveries.iter().map(|delivery| delivery.receipt).collect();
-        let hidden = app.mailbox.extend(receipts, visibility_ms, deadline).await;
-        if hidden.iter().all(Result::is_ok) {
-            return Ok(deliveries);
-        }
+    if let Some(deliveries) = remembered(app, caller, queue, asked, &id).await? {
+        return Ok(deliveries);
     }
     let deliveries = receive(app, caller, queue, subject, asked).await?;
-    if !deliveries.is_empty() {
-        app.state.attempts.put(&queue.name, id, app.mailbox.now(), &deliveries);
+    if deliveries.is_empty() {
+        // A client that gave up on its first request sends the second while the node may still be at the first.
+        return Ok(remembered(app, caller, queue, asked, &id).await?.unwrap_or_default());
     }
+    app.state.attempts.put(&queue.name, id, app.mailbox.now(), &deliveries);
     Ok(deliveries)
+}
+
+/// What this attempt was answered before, hidden anew; none where something has happened to its messages. A caller that
+/// has not taken the answers it was given is refused before anything is hidden, and can ask again.
+async fn remembered(
+    app: &App,
+    caller: &Caller,
+    queue: &TopicView,
+    asked: &Asked,
+    id: &str,
+) -> Result<Option<Vec<Delivery>>, SqsError> {
+    let remembered = app.state.attempts.get(&queue.name, id, app.mailbox.now());
+    let Some(deliveries) = remembered else { return Ok(None) };
+    caller.call.hold_answer(deliveries.iter().map(written_bytes).sum())?;
+    let visibility_ms = asked.visibility_ms.unwrap_or(queue.settings.visibility_ms);
+    let receipts = deliveries.iter().map(|delivery| delivery.receipt).collect();
+    let hidden = app.mailbox.extend(receipts, visibility_ms, caller.call.deadline).await;
+    Ok(hidden.iter().all(Result::is_ok).then_some(deliveries))
 }
 
 #[cfg(test)]
@@ -186,6 +213,16 @@ mod tests {
                  provided."
                 )))
             );
+        }
+    }
+
+    #[test]
+    fn a_label_that_is_no_time_to_wait_is_none() {
+        for (label, wait_ms) in [("20", 20_000), ("21", 0), ("18446744073709551615", 0), ("-1", 0), ("soon", 0)] {
+            let mut settings = TopicSettings::default();
+            settings.labels.insert(WAIT_SECONDS.to_owned(), label.to_owned());
+            let asked = Asked::read(&model::ReceiveMessage::default(), &settings);
+            assert_eq!(asked.map(|asked| asked.wait_ms), Ok(wait_ms), "{label}");
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) async fn send_message(
 ) -> Result<ActionOutput, SqsError> {
     let (queue, subject) = names::queue_for(app, caller, SEND, request.queue_url.as_deref())?;
     let (outgoing, sent) = Draft::from(request).outgoing(&queue.settings, caller.origin())?;
-    let bytes = outgoing.payload.len();
+    let bytes = outgoing.bytes();
     let receipted = app.mailbox.send(&subject, &queue.name, outgoing, caller.call.deadline).await;
     app.metered.sent(&subject, bytes, &receipted);
     Ok(ActionOutput::Sent(answered(sent, &receipted?, &queue.settings)))
@@ -59,7 +59,7 @@ pub(super) async fn send_message_batch(
         }
     }
     if !outgoing.is_empty() {
-        let bytes: Vec<usize> = outgoing.iter().map(|message: &Outgoing| message.payload.len()).collect();
+        let bytes: Vec<usize> = outgoing.iter().map(Outgoing::bytes).collect();
         let outcomes = app.mailbox.send_batch(&subject, &queue.name, outgoing, caller.call.deadline).await;
         app.metered.sent_batch(&subject, &bytes, &outcomes);
         for ((id, sent), outcome) in sending.into_iter().zip(outcomes) {

@@ -209,12 +209,17 @@ impl<'a> Claim<'a> {
         })
     }
 
-    /// Refuses a request whose destination or action is not covered by the signature.
+    /// Refuses a request whose destination or action is not covered by the signature, and names that are not in the one
+    /// order signers give them. So each header enters the signed text once, which is bounded by the head then.
     fn check_signed(&self, parts: &Parts) -> Result<(), SqsError> {
         let target = parts.headers.contains_key(X_AMZ_TARGET).then_some(X_AMZ_TARGET);
         let needed = [Some(HOST), self.time_header, target].into_iter().flatten();
         let mut unsigned = needed.filter(|needed| !self.signed_headers.split(';').any(|name| name == *needed));
-        unsigned.next().map_or(Ok(()), |name| Err(refusal::unsigned(name)))
+        if let Some(name) = unsigned.next() {
+            return Err(refusal::unsigned(name));
+        }
+        let is_ascending = self.signed_headers.split(';').is_sorted_by(|before, after| before < after);
+        is_ascending.then_some(()).ok_or_else(refusal::unordered)
     }
 
     fn check_time(&self, now_s: u64) -> Result<(), SqsError> {

@@ -33,15 +33,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether a time is less than so long ago. One that is further ahead is of before the clock was set back; one that is
+/// a little ahead was noted by somebody else meanwhile.
+fn is_recent(at: Millis, now: Millis, within_ms: Millis) -> bool {
+    now.abs_diff(at) < within_ms
+}
+
 impl Recent {
     /// Enters a name, unless it was entered less than so long ago.
     pub fn enter(&self, name: &TopicName, now: Millis, within_ms: Millis) -> bool {
         let mut names = lock(&self.0);
-        if names.get(name).is_some_and(|at| now < at.saturating_add(within_ms)) {
+        if names.get(name).is_some_and(|at| is_recent(*at, now, within_ms)) {
             return false;
         }
         if names.len() >= NAMES_MAX {
-            names.retain(|_, at| now < at.saturating_add(within_ms));
+            names.retain(|_, at| is_recent(*at, now, within_ms));
         }
         if names.len() < NAMES_MAX {
             names.insert(name.clone(), now);
@@ -51,7 +57,7 @@ impl Recent {
 
     /// Whether a name was entered less than so long ago.
     pub fn has(&self, name: &TopicName, now: Millis, within_ms: Millis) -> bool {
-        within_ms > 0 && lock(&self.0).get(name).is_some_and(|at| now < at.saturating_add(within_ms))
+        lock(&self.0).get(name).is_some_and(|at| is_recent(*at, now, within_ms))
     }
 
     pub fn forget(&self, name: &TopicName) {
@@ -74,6 +80,7 @@ mod tests {
         assert!(!recent.enter(&name("a"), 149, 50) && recent.has(&name("a"), 149, 50));
         assert!(recent.enter(&name("b"), 149, 50) && !recent.has(&name("a"), 150, 50));
         assert!(recent.enter(&name("a"), 150, 50));
+        assert!(recent.enter(&name("a"), 20, 50) && !recent.enter(&name("a"), 69, 50), "the clock was set back");
         recent.forget(&name("a"));
         assert!(recent.enter(&name("a"), 151, 50) && !recent.has(&name("a"), 151, 0));
     }

@@ -82,12 +82,16 @@ fn chained(before: &[u8; 32], payloads: &[&[u8]]) -> [u8; 32] {
 }
 
 impl Session {
-    async fn ask_raw(&self, payload: Bytes, cap: &str) -> Told {
+    async fn reply_to(&self, payload: Bytes, cap: &str) -> Reply {
         let request = Frame::request(AppId::MAILBOX, 1, payload).with_cap(cap.to_owned());
-        told(match self.surface.answer(&self.caller, request) {
+        match self.surface.answer(&self.caller, request) {
             Answer::Now(reply) => reply,
-            Answer::Later(later) => within(later).await,
-        })
+            Answer::Later(later) | Answer::Waiting(later) => within(later).await,
+        }
+    }
+
+    async fn ask_raw(&self, payload: Bytes, cap: &str) -> Told {
+        told(self.reply_to(payload, cap).await)
     }
 
     async fn ask(&self, op: u8, head: Value, bodies: &[&[u8]]) -> Told {
@@ -160,6 +164,21 @@ async fn a_thousand_messages_go_in_as_one_batch_and_come_out_whole() {
     ] {
         assert_eq!(count(metric), Some(expected), "{metric}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usage_counts_attributes_as_it_counts_payloads() {
+    let (node, meter) = (Node::start().await, meter());
+    let session = session(&node, Some(&node.token), &meter);
+    let message = json!({"len": 2, "attrs": {"name": "value"}});
+    assert_eq!(session.ask(SEND, json!({"topic": "t", "messages": [message]}), &[b"hi"]).await.code, 200);
+    assert_eq!(session.receipts("t", 1).await.len(), 1);
+    let mut counted = BTreeMap::new();
+    meter.take(&mut |_, metric, amount| {
+        counted.insert(metric, amount);
+    });
+    let count = |metric| counted.get(metric).copied();
+    assert_eq!((count("mailbox.bytes_sent"), count("mailbox.bytes_received")), (Some(11), Some(11)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -305,6 +324,45 @@ async fn requests_out_of_their_bounds_are_refused_and_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replies_fill_the_share_of_their_caller_until_they_have_left_and_cost_no_delivery() {
+    let (node, metrics) = (Node::start().await, Metrics::new());
+    // One answer takes a quarter at most, and one caller half.
+    let limits = HttpLimits { answer_memory_bytes_max: 4 << 20, ..HttpLimits::default() };
+    let shares = SharedShares::new(Snapshot::new(limits), &metrics);
+    let session = session_sharing(&node, Some(&node.token), &meter(), shares);
+    let receive = payload(RECV, &json!({"topic": "t", "max_bytes": 1 << 20, "visibility_ms": 60_000}), &[]);
+    let mut replies = Vec::new();
+    for _ in 0..3 {
+        session.send("t", &[&[7; 512 << 10]]).await;
+        replies.push(session.reply_to(receive.clone(), "").await);
+    }
+    assert!(replies.iter().all(|reply| reply.code == 200));
+    let held = &metrics.http_answer_bytes;
+    assert!((3 * (512 << 10)..1_600_000).contains(&held.get()), "{}", held.get());
+
+    session.send("t", &[&[7; 1 << 20]]).await;
+    let refused = session.ask_raw(receive.clone(), "").await;
+    assert_eq!((refused.code, &refused.head["code"]), (429, &json!("E_SATURATED")), "{refused:?}");
+    assert_eq!(metrics.busy_rejections.at("answer_memory").get(), 1);
+    let stats = node.ok("GET", "/v1/topics/t/stats", Value::Null).await;
+    assert_eq!((&stats["total"]["leased"], &stats["total"]["ready"]), (&json!(3), &json!(1)), "{stats}");
+
+    // As frames on their way hold parts of a reply.
+    let last = replies.iter_mut().map(|reply| reply.payload.split_off(reply.payload.len() - 1)).next_back();
+    drop(replies);
+    assert!((512 << 10..1 << 20).contains(&held.get()), "what has not left is held: {}", held.get());
+    drop(last);
+    assert_eq!(held.get(), 0);
+    let received = session.ask_raw(receive, "").await;
+    let message = &received.head["messages"][0];
+    assert_eq!(
+        (&message["attempt"], &received.head["batch"]),
+        (&json!(1), &json!(4)),
+        "what was refused was no delivery"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_are_given_back_rejected_and_prolonged() {
     let node = Node::start().await;
     let session = session(&node, Some(&node.token), &meter());
@@ -327,10 +385,28 @@ async fn a_receive_waits_for_a_message_without_holding_the_session() {
     session.receipts("t", 1).await;
     let waiting = payload(RECV, &json!({"topic": "t", "wait_ms": 20_000}), &[]);
     let request = Frame::request(AppId::MAILBOX, 2, waiting);
-    let Answer::Later(later) = session.surface.answer(&session.caller, request) else { panic!("nothing is there") };
+    let Answer::Waiting(later) = session.surface.answer(&session.caller, request) else { panic!("nothing is there") };
     let (received, sent) = tokio::join!(within(later), session.send("t", &[b"second"]));
     assert_eq!(sent.code, 200);
     assert_eq!(told(received).bodies, b"second");
+}
+
+/// A receive that its client cancels leaves nobody on the node who takes messages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_receive_that_is_cancelled_takes_no_message() {
+    let node = Node::start().await;
+    let session = session(&node, Some(&node.token), &meter());
+    node.ok("PUT", "/v1/topics/t", json!({})).await;
+    for number in 0..20 {
+        let waiting = payload(RECV, &json!({"topic": "t", "wait_ms": 20_000}), &[]);
+        let request = Frame::request(AppId::MAILBOX, number, waiting);
+        let Answer::Waiting(receiving) = session.surface.answer(&session.caller, request) else { panic!("a message") };
+        drop(receiving);
+    }
+    assert_eq!(session.send("t", &[b"one"]).await.code, 200);
+    let received = session.ask(RECV, json!({"topic": "t", "wait_ms": 20_000}), &[]).await;
+    assert_eq!((received.bodies.as_slice(), &received.head["messages"][0]["attempt"]), (&b"one"[..], &json!(1)));
+    assert_eq!(received.head["batch"], 1, "what was cancelled is not in the chain");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -343,7 +419,7 @@ async fn the_largest_message_comes_out_in_several_frames() {
     let request = Frame::request(AppId::MAILBOX, 9, payload(RECV, &json!({"topic": "t"}), &[]));
     let reply = match session.surface.answer(&session.caller, request) {
         Answer::Now(reply) => reply,
-        Answer::Later(later) => within(later).await,
+        Answer::Later(later) | Answer::Waiting(later) => within(later).await,
     };
     assert_eq!(reply.clone().into_frames(AppId::MAILBOX, 9, 1 << 20).count(), 2);
     assert_eq!(told(reply).bodies, vec![b'x'; (1 << 20) / 3 * 3]);
@@ -363,7 +439,7 @@ async fn requests_that_make_a_topic_keep_their_order() {
         let replies = begun.into_iter().map(|answer| async {
             match answer {
                 Answer::Now(reply) => reply,
-                Answer::Later(later) => within(later).await,
+                Answer::Later(later) | Answer::Waiting(later) => within(later).await,
             }
         });
         for reply in futures_util::future::join_all(replies).await {
@@ -402,13 +478,14 @@ async fn requests_over_frames_have_shares_of_subjects_and_addresses() {
         match begin(&session) {
             Answer::Later(later) => held.push(later),
             Answer::Now(reply) => panic!("{reply:?}"),
+            Answer::Waiting(_) => panic!("a send is not waited for"),
         }
     }
     let Answer::Now(refused) = begin(&of("greedy")) else { panic!("half of eight is held") };
     assert_eq!(told(refused).code, 429);
     let sent = |answer: Answer| match answer {
         Answer::Now(reply) => told(reply).code,
-        Answer::Later(_) => panic!("nobody is in line"),
+        Answer::Later(_) | Answer::Waiting(_) => panic!("nobody is in line"),
     };
     assert_eq!(sent(begin(&of("honest"))), 200, "another has a share");
     drop(in_line);

@@ -7,6 +7,7 @@ mod breaker;
 mod events;
 mod frames;
 mod harness;
+mod messages;
 mod scrub;
 mod stalls;
 mod topics;

@@ -62,3 +62,57 @@ async fn a_stream_nobody_reads_ends_and_its_messages_come_back() {
     assert_eq!(held, MESSAGES as u64, "{stats}");
     assert_eq!(stalls.get(), 1);
 }
+
+/// Asks for a message and reads nothing of the answer.
+async fn receive_without_reading(node: &Node) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a small window");
+    let mut stream = socket.connect(node.address).await.expect("the node listens");
+    let body = json!({"topic": "jobs", "max_bytes": 4_194_304}).to_string();
+    let head = format!(
+        "POST /v1/recv HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         authorization: Bearer {}\r\ncontent-length: {}\r\n\r\n",
+        node.token,
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await.expect("the node reads");
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_nobody_reads_fill_the_share_of_their_caller_and_cost_no_delivery() {
+    // One answer takes a quarter at most. Two fit in, and another large one does not.
+    let capacity = 4 << 20;
+    let node = Node::with(HttpLimits { answer_memory_bytes_max: capacity, ..HttpLimits::default() }).await;
+    let send = async |bytes: usize| {
+        let payload = "A".repeat(bytes / 3 * 4);
+        node.ok("POST", "/v1/send", json!({"topic": "jobs", "payload_b64": payload})).await;
+    };
+    let held = &node.metrics.http_answer_bytes;
+    let until_held = async |bytes: std::ops::RangeInclusive<i64>| {
+        within(async {
+            while !bytes.contains(&held.get()) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    };
+    send(1 << 20).await;
+    let largest = receive_without_reading(&node).await;
+    until_held(capacity as i64 / 4..=capacity as i64 / 4).await;
+    send(512 << 10).await;
+    let large = receive_without_reading(&node).await;
+    until_held(1_700_000..=1_800_000).await;
+
+    send(1 << 20).await;
+    let (status, refusal) = node.ask("POST", "/v1/recv", json!({"topic": "jobs", "max_bytes": 4_194_304})).await;
+    assert_eq!((status, &refusal["code"]), (429, &json!("E_SATURATED")), "{refusal}");
+    assert_eq!(node.metrics.busy_rejections.at("answer_memory").get(), 1);
+    let stats = node.ok("GET", "/v1/topics/jobs/stats", Value::Null).await;
+    assert_eq!((&stats["total"]["leased"], &stats["total"]["ready"]), (&json!(2), &json!(1)), "{stats}");
+
+    drop((largest, large));
+    until_held(0..=0).await;
+    let received = node.ok("POST", "/v1/recv", json!({"topic": "jobs"})).await;
+    assert_eq!(received["messages"][0]["attempt"], 1, "what was refused was no delivery");
+}

@@ -18,6 +18,29 @@ async fn changes_of_different_settings_at_once_are_both_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_of_a_topic_with_the_name_of_a_route_are_listed_and_sent_back() {
+    let node = Node::start().await;
+    for name in ["tasks", "dlq", "reprocess", "purge", "stats", "browse", "v1"] {
+        let topic = format!("/v1/topics/{name}");
+        node.ok("PUT", &topic, json!({"max_attempts": 1})).await;
+        node.ok("POST", "/v1/send", json!({"topic": name, "payload_b64": "aGk="})).await;
+        let received = node.ok("POST", "/v1/recv", json!({"topic": name})).await;
+        let receipt = &received["messages"][0]["receipt"];
+        node.ok("POST", "/v1/nack", json!({"receipts": [receipt], "reason": "no"})).await;
+        let listed = node.ok("GET", &format!("{topic}/dlq"), Value::Null).await;
+        assert_eq!(listed["messages"][0]["dead"]["source"], name, "{listed}");
+        let counted = node.ok("POST", &format!("{topic}/dlq/reprocess"), json!({"dry_run": true})).await;
+        assert_eq!(counted["would_move"], 1, "{name}");
+        let ordered = node.ok("POST", &format!("{topic}/dlq/reprocess"), json!({})).await;
+        let task = format!("/v1/dlq/tasks/{}", ordered["task"]["id"]);
+        crate::harness::within(async { while node.ok("GET", &task, Value::Null).await["task"]["state"] != "done" {} })
+            .await;
+        let stats = node.ok("GET", &format!("{topic}/stats"), Value::Null).await;
+        assert_eq!(stats["total"]["ready"], 1, "{name}: {stats}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_makes_the_topic_it_names_for_dead_letters() {
     let node = Node::start().await;
     node.ok("PUT", "/v1/topics/jobs", json!({})).await;

@@ -1,8 +1,12 @@
 //! Messages received too often, the queues they go to, and the tasks that move them on.
 
-use serde_json::{Value, json};
+use std::time::Duration;
 
-use crate::harness::{ARN, Node, Refusal, invalid, missing, text};
+use ron_kernel::Deadline;
+use serde_json::{Value, json};
+use svc_mailbox::types::TopicSettings;
+
+use crate::harness::{ARN, Node, Refusal, invalid, missing, name, text};
 
 /// A queue whose messages die after one receive, and the queue they go to.
 async fn mortal(node: &Node, suffix: &str) -> (String, String) {
@@ -271,4 +275,26 @@ async fn a_queue_may_name_itself_for_its_dead_and_an_empty_policy_takes_the_name
     assert_eq!(node.attribute(&url, "RedrivePolicy").await, None);
     node.ok("SetQueueAttributes", set(&policy)).await;
     node.ok("DeleteQueue", json!({"QueueUrl": url})).await;
+}
+
+/// The queue goes though one of those that send their dead there has no room for a word of it; what it says then does
+/// nothing, as for the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_for_the_dead_goes_from_under_a_queue_that_cannot_be_changed() {
+    let node = Node::start().await;
+    let (first, dead) = mortal(&node, "").await;
+    let attributes = json!({"RedrivePolicy": node.attribute(&first, "RedrivePolicy").await, "VisibilityTimeout": "0"});
+    let second = node.queue("last", attributes).await;
+    let full = |settings: &mut TopicSettings| {
+        let used: usize = settings.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
+        settings.labels.insert("long".to_owned(), "x".repeat(24 * 1024 - 4 - used));
+        Ok(())
+    };
+    let deadline = Deadline::after(Duration::from_secs(20));
+    node.mailbox.edit_topic(&name("last"), full, deadline).await.expect("it fits");
+    node.ok("DeleteQueue", json!({"QueueUrl": dead})).await;
+    for (nth, url) in [&first, &second].into_iter().enumerate() {
+        bury(&node, url, &["a"]).await;
+        assert_eq!(node.bodies(url).await, ["a"], "queue {nth}: nothing dies");
+    }
 }

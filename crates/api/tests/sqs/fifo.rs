@@ -181,6 +181,30 @@ async fn an_attempt_is_answered_again_until_its_messages_are_touched() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_whose_client_vanished_before_its_answer_can_be_repeated() {
+    let node = Node::start().await;
+    let url = node.queue("jobs.fifo", json!({})).await;
+    for round in 0..5 {
+        let (id, body) = (format!("attempt-{round}"), round.to_string());
+        let attempt = json!({"ReceiveRequestAttemptId": id, "WaitTimeSeconds": 2, "VisibilityTimeout": 600});
+        let asked = merged(json!({"QueueUrl": url}), attempt.clone()).to_string();
+        let mut asking = Box::pin(node.post("ReceiveMessage", asked.as_bytes()));
+        let waiters = || node.mailbox.node_stats().shards.iter().map(|shard| shard.numbers.waiters).sum::<u64>();
+        while waiters() == 0 {
+            assert!(futures_util::poll!(&mut asking).is_pending());
+            tokio::task::yield_now().await;
+        }
+        // The message is on its way to this client when it closes its connection.
+        node.send_in(&url, "g", &body, &body).await;
+        drop(asking);
+        let again = node.receive(&url, attempt).await;
+        assert_eq!(again.len(), 1, "round {round}");
+        assert_eq!(again[0]["Body"], json!(body));
+        node.ok("DeleteMessage", json!({"QueueUrl": url, "ReceiptHandle": again[0]["ReceiptHandle"]})).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_keeps_its_order_and_numbers_its_messages() {
     let node = Node::start().await;
     let url = node.queue("jobs.fifo", json!({"ContentBasedDeduplication": "true"})).await;

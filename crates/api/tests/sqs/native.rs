@@ -33,7 +33,7 @@ async fn what_is_sent_here_is_received_there() {
     node.ok("SendMessage", json!({"QueueUrl": url, "MessageBody": "hi", "MessageAttributes": attributes})).await;
     let receive =
         Receive { visibility_ms: None, max_messages: 1, max_bytes: 1, wait_ms: 0, consumer: "test".to_owned() };
-    let delivery = node.mailbox.recv(&name("jobs"), receive, soon()).await.expect("received").remove(0);
+    let delivery = node.mailbox.recv(&anybody(), &name("jobs"), receive, soon()).await.expect("received").remove(0);
     assert_eq!(&delivery.payload[..], b"hi");
     let attrs: Vec<_> = delivery.attrs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(attrs, [("a", "x"), ("n", "1"), ("$type.n", "Number"), ("$sender", "000000000000")]);

@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE;
 use biscuit_auth::builder::{AuthorizerBuilder, BlockBuilder, fact, int, string};
+use biscuit_auth::format::schema;
 use biscuit_auth::{Algorithm, Biscuit, KeyPair, UnverifiedBiscuit};
 use proptest::prelude::*;
+use prost::Message as _;
 
 use super::*;
 use crate::testing::{ALL, GET, PUT, READ, WRITE};
@@ -123,6 +127,23 @@ fn a_token_of_the_time_before_services_grants_nothing() {
     let token = builder.build(desk.authority.0.root.pair()).and_then(|token| token.to_base64()).expect("built");
     assert_eq!(desk.ask(&token, PUT, "t"), Err(Kind::Forbidden));
     assert_eq!(inspect(&token).expect("read").rights, ["put:t", "put:*"]);
+}
+
+#[test]
+fn nobody_bears_a_name_of_the_node_itself() {
+    let desk = Desk::new();
+    for subject in ["anonymous", "operator", "epoch/2026-11", "epoch/"] {
+        let grant = Grant { subject: subject.into(), ..grant(&["store:put:t"], None) };
+        assert!(desk.authority.mint(&grant).is_err(), "{subject}");
+    }
+    for subject in ["anonymous2", "my/epoch/1", "Operator"] {
+        let grant = Grant { subject: subject.into(), ..grant(&["store:put:t"], None) };
+        assert!(desk.authority.mint(&grant).is_ok(), "{subject}");
+    }
+    // As a node of before would have made it.
+    let builder = Biscuit::builder().code(r#"subject("anonymous"); right("store:put", "t");"#).expect("valid facts");
+    let token = builder.build(desk.authority.0.root.pair()).and_then(|token| token.to_base64()).expect("built");
+    assert_eq!(desk.ask(&token, PUT, "t"), Err(Kind::Unauthenticated));
 }
 
 #[test]
@@ -483,6 +504,54 @@ fn a_token_is_remembered_for_its_time_and_no_longer() {
 }
 
 #[test]
+fn a_list_that_vanishes_or_is_emptied_lets_nobody_in_again() {
+    let desk = Desk::new();
+    let tokens = ["a", "b"].map(|_| desk.mint(&["store:put:t"], None));
+    let ids = tokens.each_ref().map(|token| inspect(token).expect("read").blocks[0].revocation_id.clone());
+    let allowed = || tokens.each_ref().map(|token| desk.allows(token, PUT, "t"));
+    let follow = |text: &str| desk.authority.follow(Ok(Revocations::parse(text)));
+    assert_eq!((follow(""), follow("# none yet\n"), allowed()), (None, None, [true, true]), "nothing is in force yet");
+    assert_eq!((follow(&ids.join("\n")), allowed()), (None, [false, false]));
+    let lists =
+        [Ok(Revocations::default()), Ok(Revocations::parse("\n")), Ok(Revocations::parse("# Revoked tokens\n"))];
+    for list in lists.into_iter().chain([Err(io::Error::other("no"))]) {
+        let problem = desk.authority.follow(list).expect("not believed");
+        assert!(problem.contains("in force"), "{problem}");
+        assert_eq!(allowed(), [false, false], "{problem}");
+    }
+    let cut = follow(&ids[0][1..]).expect("half a line");
+    assert!(cut.contains("line 1") && allowed() == [false, false], "{cut}");
+    assert_eq!((follow(&ids[0]), allowed()), (None, [false, true]), "one of several can be taken off the list");
+    assert_eq!((follow(&ids.join("\n")), allowed()), (None, [false, false]));
+}
+
+#[test]
+fn a_list_that_is_being_written_revokes_and_takes_nothing_back() {
+    let desk = Desk::new();
+    let tokens = ["a", "b"].map(|_| desk.mint(&["store:put:t"], None));
+    let ids = tokens.each_ref().map(|token| inspect(token).expect("read").blocks[0].revocation_id.clone());
+    let allowed = || tokens.each_ref().map(|token| desk.allows(token, PUT, "t"));
+    let follow = |text: &str, may_be_unfinished| {
+        desk.authority.follow(Ok(Revocations { may_be_unfinished, ..Revocations::parse(text) }))
+    };
+    assert_eq!((follow(&ids[0], true), allowed()), (None, [false, true]), "what it has is in force at once");
+    assert_eq!((follow(&ids[1], true), allowed()), (None, [false, false]), "what it has not stays so");
+    // Half of an id can be another one.
+    assert_eq!((follow(&ids[0][..64], true), allowed()), (None, [false, false]));
+    assert_eq!((follow(&ids[1], false), allowed()), (None, [true, false]), "until it is whole");
+}
+
+#[test]
+fn live_tokens_are_verified_once_each_however_many_there_are() {
+    let desk = Desk::new();
+    let tokens: Vec<String> = (0..1100).map(|_| desk.mint(&["store:put:t"], None)).collect();
+    let ask = || tokens.iter().map(|token| desk.ask(token, PUT, "t").expect("good")).collect::<Vec<_>>();
+    let (first, second) = (ask(), ask());
+    let again = first.iter().zip(&second).filter(|(first, second)| !Arc::ptr_eq(first, second)).count();
+    assert_eq!((desk.authority.cached(), again), (1100, 0), "none is verified again");
+}
+
+#[test]
 fn what_was_looked_up_before_a_revocation_or_an_expiry_is_refused_after_it() {
     let desk = Desk::new();
     let token = desk.mint(&["store:put:t"], Some(NOW_MS + 10));
@@ -496,6 +565,23 @@ fn what_was_looked_up_before_a_revocation_or_an_expiry_is_refused_after_it() {
     assert_eq!(allows(Some(NOW_MS)), Ok(()), "somebody else's revocation");
     desk.authority.set_revoked([inspect(&token).expect("read").blocks[0].revocation_id.clone()]);
     assert_eq!(allows(Some(NOW_MS)), Err(Kind::Unauthenticated));
+}
+
+#[test]
+fn a_token_with_words_that_nobody_signed_is_refused() {
+    let desk = Desk::new();
+    let token = attenuate(&desk.mint(&["store:put:t"], None), &until(NOW_MS + 9)).expect("narrowed");
+    let plain = schema::Biscuit::decode(&*URL_SAFE.decode(&token).expect("base64")).expect("a token");
+    let written = |token: &schema::Biscuit| URL_SAFE.encode(token.encode_to_vec());
+    assert!(written(&plain) == token && desk.allows(&token, PUT, "t"));
+    let with_key_id = schema::Biscuit { root_key_id: Some(7), ..plain.clone() };
+    let (mut with_version, mut with_block_version) = (plain.clone(), plain);
+    with_version.authority.version = Some(0);
+    with_block_version.blocks[0].version = Some(0);
+    for other in [with_key_id, with_version, with_block_version] {
+        assert_eq!(desk.ask(&written(&other), PUT, "t"), Err(Kind::Unauthenticated), "{other:?}");
+    }
+    assert_eq!(desk.authority.cached(), 1);
 }
 
 #[test]

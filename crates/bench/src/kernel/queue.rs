@@ -34,6 +34,7 @@ const fn spec(name: &'static str, kind: QueueKind, bytes_max: Option<usize>) -> 
         from: "producers",
         to: "consumers",
         overflow: Overflow::RejectNew,
+        holds_up_writers: false,
         answer: "Busy",
         on_restart: Fate::Kept,
         on_drain: Fate::Drained,

@@ -14,7 +14,12 @@ pub async fn measure(plan: &Plan, binary: &std::path::Path, scratch: &Scratch) -
     let messages = plan.size.pick(100_000, 1_000_000);
     let payload = Payload::new(MAIN_SEND.payload_bytes);
     let options = |name| -> anyhow::Result<NodeOptions> {
-        Ok(NodeOptions { binary: binary.to_owned(), folder: scratch.folder(name)?, amnesia: false })
+        Ok(NodeOptions {
+            binary: binary.to_owned(),
+            folder: scratch.folder(name)?,
+            amnesia: false,
+            settings: String::new(),
+        })
     };
     let (empty, full) = (options("backlog-empty")?, options("backlog-full")?);
     let full_node = full.start().await?;

@@ -143,7 +143,7 @@ impl Client for EngineClient {
                 wait_ms: 1_000,
                 consumer: "bench".to_owned(),
             };
-            let received = self.mailbox.recv(&self.topic, receive, Deadline::after(PATIENCE)).await?;
+            let received = self.mailbox.recv(&self.by, &self.topic, receive, Deadline::after(PATIENCE)).await?;
             if let Some(delivery) = received.first() {
                 break delivery.receipt;
             }

@@ -21,6 +21,8 @@ const BUSY_MAX: usize = 2_000;
 /// Maximum bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const VISIBILITY_MS: u64 = 120_000;
+/// Status of an answer that has no body, and so no length.
+const NO_CONTENT: u16 = 204;
 
 /// Requests that had to be sent again because the node was busy.
 static REFUSALS: AtomicU64 = AtomicU64::new(0);
@@ -62,16 +64,21 @@ struct Head {
 impl NodeAccess {
     /// Bytes of a whole POST request.
     pub fn post(&self, path: &str, json: &str) -> Vec<u8> {
-        let mut request = self.head(path, json.len()).into_bytes();
+        let mut request = self.head("POST", path, json.len()).into_bytes();
         request.extend_from_slice(json.as_bytes());
         request
     }
 
-    fn head(&self, path: &str, body_bytes: usize) -> String {
+    /// Bytes of a whole DELETE request.
+    pub fn delete(&self, path: &str) -> Vec<u8> {
+        self.head("DELETE", path, 0).into_bytes()
+    }
+
+    fn head(&self, method: &str, path: &str, body_bytes: usize) -> String {
         let authorization =
             if self.token.is_empty() { String::new() } else { format!("authorization: Bearer {}\r\n", self.token) };
         format!(
-            "POST {path} HTTP/1.1\r\nhost: {}\r\n{authorization}content-type: application/json\r\n\
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\n{authorization}content-type: application/json\r\n\
              content-length: {body_bytes}\r\n\r\n",
             self.address
         )
@@ -113,7 +120,7 @@ impl Connection {
     pub async fn ask(&mut self, request: &[u8]) -> anyhow::Result<&[u8]> {
         for _ in 0..BUSY_MAX {
             match self.exchange(request).await? {
-                200 | 201 => return Ok(&self.buffer[self.body.clone()]),
+                200 | 201 | NO_CONTENT => return Ok(&self.buffer[self.body.clone()]),
                 429 | 503 => {
                     REFUSALS.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(BUSY_PAUSE).await;
@@ -143,7 +150,7 @@ fn parse_head(bytes: &[u8]) -> anyhow::Result<Option<Head>> {
     };
     let status = bytes.get(9..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     let status = status.filter(|_| bytes.starts_with(b"HTTP/1.1 ")).context("not an HTTP/1.1 answer")?;
-    let length = header(&bytes[..end], b"content-length:");
+    let length = header(&bytes[..end], b"content-length:").or_else(|| (status == NO_CONTENT).then_some(b"0"));
     let length = length.with_context(|| format!("an answer of unknown length (status {status})"))?;
     let body_bytes = std::str::from_utf8(length)?.parse()?;
     let closes = header(&bytes[..end], b"connection:").is_some_and(|value| value.eq_ignore_ascii_case(b"close"));

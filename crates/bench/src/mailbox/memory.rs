@@ -27,7 +27,7 @@ pub async fn measure(plan: &Plan, binary: &Path, scratch: &Scratch) -> anyhow::R
         free as f64 / GIB
     );
     let folder = scratch.folder("memory")?;
-    let options = NodeOptions { binary: binary.to_owned(), folder, amnesia: false };
+    let options = NodeOptions { binary: binary.to_owned(), folder, amnesia: false, settings: String::new() };
     let node = options.start().await?;
     eprintln!("filling a queue with {messages} messages of {PAYLOAD_BYTES} B");
     let began = clock::now();

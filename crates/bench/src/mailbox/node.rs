@@ -33,6 +33,8 @@ pub struct NodeOptions {
     pub folder: PathBuf,
     /// Whether the node runs in amnesia mode and writes nothing.
     pub amnesia: bool,
+    /// Text that is added to its configuration file.
+    pub settings: String,
 }
 
 /// A node that was seen ready.
@@ -49,7 +51,7 @@ impl NodeOptions {
     pub async fn start(&self) -> anyhow::Result<Node> {
         fs::create_dir_all(&self.folder)?;
         let config = self.folder.join("macronode.toml");
-        fs::write(&config, CONFIG)?;
+        fs::write(&config, format!("{CONFIG}{}", self.settings))?;
         let (api, admin) = (free_address()?, free_address()?);
         let began = clock::now();
         let mut process = self.process(&config, api, admin).spawn()?;
@@ -85,7 +87,8 @@ impl NodeOptions {
         }
     }
 
-    fn data(&self) -> PathBuf {
+    /// The data directory.
+    pub fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 

@@ -122,7 +122,12 @@ impl Systems {
             let folder = scratch.folder(name)?;
             anyhow::Ok(OapNode { binary: binary.to_owned(), folder, requests, node: None })
         };
-        let http = NodeOptions { binary: binary.to_owned(), folder: scratch.folder("http")?, amnesia: false };
+        let http = NodeOptions {
+            binary: binary.to_owned(),
+            folder: scratch.folder("http")?,
+            amnesia: false,
+            settings: String::new(),
+        };
         Ok(Systems {
             oap: node("oap", Requests::Of(1))?,
             gathered: node("oap-gathered", Requests::Gathered)?,

@@ -84,7 +84,7 @@ fn count(arguments: &ChildArgs) -> anyhow::Result<Sample> {
         spill: Some(arguments.spill.clone()),
         unpacked_bytes_max: u64::MAX,
     };
-    let files = [InputFile { name: "usage".to_owned(), path: arguments.file.clone() }];
+    let files = [InputFile::new("usage", &arguments.file)];
     let started = clock::now();
     let read = ron_usage::read(&files, &limits, &GoOn)?;
     let sum = match arguments.job {

@@ -108,7 +108,7 @@ async fn book_all<L: Ledger>(ledger: &L, run: u8, batches: u64) -> anyhow::Resul
             Entry { key, account: format!("0x{:040x}", u128::from(index) * STEP), amount, direction: Direction::Pay }
         };
         let entries = (number * entries_each..(number + 1) * entries_each).map(payout).collect();
-        Batch { run: [run; 32], asset: "RON".to_owned(), pot: format!("epoch/{run}"), entries }
+        Batch { run: [run; 32], asset: "RON".to_owned(), pot: format!("epoch/{run}"), follows: None, entries }
     };
     let made: Vec<Batch> = (0..batches).map(batch).collect();
     settle_disk();

@@ -28,7 +28,12 @@ const VISIBILITY_S: u64 = 43_200;
 
 /// Leases them, counts them, deletes them.
 pub async fn measure(binary: &Path, scratch: &Scratch, body_bytes: usize) -> anyhow::Result<Row> {
-    let options = NodeOptions { binary: binary.to_owned(), folder: scratch.folder("held")?, amnesia: false };
+    let options = NodeOptions {
+        binary: binary.to_owned(),
+        folder: scratch.folder("held")?,
+        amnesia: false,
+        settings: String::new(),
+    };
     let node = SqsNode::start(&options).await?;
     let queue = node.queue().await?;
     eprintln!("holding {HELD} messages in flight");

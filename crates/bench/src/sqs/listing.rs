@@ -25,7 +25,12 @@ const PASSES: usize = 5;
 
 /// Makes the queues and lists all of them several times.
 pub async fn measure(binary: &Path, scratch: &Scratch) -> anyhow::Result<Row> {
-    let options = NodeOptions { binary: binary.to_owned(), folder: scratch.folder("listing")?, amnesia: false };
+    let options = NodeOptions {
+        binary: binary.to_owned(),
+        folder: scratch.folder("listing")?,
+        amnesia: false,
+        settings: String::new(),
+    };
     let node = SqsNode::start(&options).await?;
     eprintln!("making {QUEUES} queues");
     let began = clock::now();

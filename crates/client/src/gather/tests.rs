@@ -33,12 +33,12 @@ async fn lines_take_turns_and_keep_their_order() {
     let mut answers = Vec::new();
     for number in 0..250 {
         let (item, answer) = item(&format!("a{number}"));
-        pending.push(topic("a"), item);
+        pending.push(&topic("a"), item);
         answers.push(answer);
     }
     for (line, text) in [(topic("b"), "b0"), (Line::Ack, "r0"), (topic("b"), "b1")] {
         let (item, answer) = item(text);
-        pending.push(line, item);
+        pending.push(&line, item);
         answers.push(answer);
     }
     let numbered = |from: usize, to: usize| (from..to).map(|number| format!("a{number}")).collect::<Vec<_>>();
@@ -58,14 +58,36 @@ async fn who_has_gone_or_has_no_time_left_is_not_sent() {
     drop(answer);
     let (late, mut told) = item("late");
     let (kept, _answer) = item("kept");
-    pending.push(Line::Ack, gone);
-    pending.push(Line::Ack, Item { until: now(), ..late });
-    pending.push(Line::Ack, kept);
+    pending.push(&Line::Ack, gone);
+    pending.push(&Line::Ack, Item { until: now(), ..late });
+    pending.push(&Line::Ack, kept);
     assert_eq!(taken(&mut pending), Some((Line::Ack, vec!["kept".to_owned()])));
     assert_eq!(told.try_recv(), Err(oneshot::error::TryRecvError::Closed));
     let (gone, _) = item("gone");
-    pending.push(Line::Ack, gone);
+    pending.push(&Line::Ack, gone);
     assert_eq!(taken(&mut pending), None);
+}
+
+#[tokio::test]
+async fn what_is_taken_back_does_not_leave_and_what_has_left_is_not_taken_back() {
+    let mut pending = Pending::default();
+    let mut answers = Vec::new();
+    let mut push = |pending: &mut Pending, line: &Line, text: &str| {
+        let (item, answer) = item(text);
+        answers.push(answer);
+        pending.push(line, item)
+    };
+    let numbers =
+        [("a", "0"), ("b", "1"), ("a", "2"), ("a", "3")].map(|(name, text)| push(&mut pending, &topic(name), text));
+    assert!(pending.withdraw(&topic("a"), numbers[2]));
+    for (name, number) in [("a", numbers[2]), ("a", numbers[1]), ("c", numbers[0])] {
+        assert!(!pending.withdraw(&topic(name), number), "{name} {number}");
+    }
+    assert_eq!(taken(&mut pending), Some((topic("a"), vec!["0".to_owned(), "3".to_owned()])));
+    assert!(!pending.withdraw(&topic("a"), numbers[0]), "it has left");
+    assert!(pending.withdraw(&topic("b"), numbers[1]));
+    assert_eq!(taken(&mut pending), None);
+    assert!(pending.lines.is_empty() && pending.order.is_empty());
 }
 
 #[tokio::test]
@@ -76,7 +98,7 @@ async fn a_request_has_a_size() {
     let mut answers = Vec::new();
     for text in [&large, &half, &half, &half] {
         let (item, answer) = item(text);
-        pending.push(topic("a"), item);
+        pending.push(&topic("a"), item);
         answers.push(answer);
     }
     let mut sizes = Vec::new();
@@ -101,7 +123,7 @@ async fn one_connection_takes_what_came_together_and_another_what_is_left() {
         let mut answers = Vec::new();
         for number in 0..count {
             let (item, answer) = item(&number.to_string());
-            gather.push(Line::Ack, item);
+            gather.push(&Line::Ack, item);
             answers.push(answer);
         }
         let mut taken = Vec::new();

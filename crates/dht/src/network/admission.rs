@@ -108,7 +108,7 @@ impl NetworkBehaviour for Admission {
         }
         let ip = ip_of(remote).ok_or_else(|| ConnectionDenied::new(Refused("an address without an IP address")))?;
         let slot = self.limiter.admit(ip, limits_of(&self.live, Some(ip)));
-        let slot = slot.ok_or_else(|| ConnectionDenied::new(Refused("too many connections of one address")))?;
+        let slot = slot.map_err(|_| ConnectionDenied::new(Refused("too many connections of one address")))?;
         self.inbound.insert(connection, slot);
         self.in_handshake.insert(connection);
         Ok(())

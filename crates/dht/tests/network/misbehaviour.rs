@@ -88,20 +88,24 @@ async fn one_that_never_answers_holds_its_own_questions_alone() {
     let honest = TestNode::joining(&node).await;
     let silent = Hostile::join(&[&node], None).await;
     node.knows(2).await;
-    let budget = Duration::from_secs(4);
-    let silence = join_all((0..200).map(|_| node.dht.ask(&silent.peer, Question::Providers(KEY), budget)));
+    let mut silence = join_all((0..200).map(|_| node.ask(&silent.peer, KEY)));
     let others = async {
         // Some of the questions are under way, and the rest wait for them.
         eventually(|| silent.asked(), |asked| *asked >= 16).await;
-        let since = clock::now();
         for _ in 0..100 {
             node.ask(&honest.peer(), KEY).await.expect("answered");
         }
-        since.elapsed()
     };
-    let (silence, took) = tokio::join!(silence, others);
+    tokio::select! {
+        biased;
+        answers = &mut silence => panic!("the others have waited until the time of these was over: {answers:?}"),
+        () = others => {}
+    }
+    drop(silence);
+    // Those that are under way and those that wait for them: each ends when its time is over.
+    let brief = Duration::from_secs(1);
+    let silence = join_all((0..200).map(|_| node.ask_within(&silent.peer, KEY, brief))).await;
     assert!(silence.iter().all(|answer| *answer == Err(AskError::TimedOut)), "{silence:?}");
-    assert!(took < budget, "100 questions to the other one took {took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,15 +121,17 @@ async fn of_twelve_nodes_one_is_silent_and_the_others_answer() {
     let asker = &nodes[4];
     let known = asker.dht.nearest(&KEY, 20);
     assert_eq!(known.len(), 11);
-    let since = clock::now();
+    let (since, brief) = (clock::now(), Duration::from_secs(5));
+    let silent_peer = silent.peer;
     let ask = |peer| async move {
-        let answer = asker.ask(&peer, KEY).await;
+        let answer =
+            if peer == silent_peer { asker.ask_within(&peer, KEY, brief).await } else { asker.ask(&peer, KEY).await };
         (peer, answer, since.elapsed())
     };
     for (peer, answer, took) in join_all(known.into_iter().map(ask)).await {
         if peer == silent.peer {
             assert_eq!(answer, Err(AskError::TimedOut));
-            assert!(took >= Duration::from_secs(5), "it alone is waited for");
+            assert!(took >= brief, "it alone is waited for");
         } else {
             assert!(answer.is_ok(), "{answer:?} after {took:?}");
         }
@@ -223,6 +229,7 @@ async fn a_flood_is_bounded_and_others_are_answered() {
     honest.knows(2).await;
     let question = Request::Ask { question: Question::Providers(KEY), budget_ms: 1000 }.encode().expect("small");
     const FLOOD: usize = 2000;
+    let since = clock::now();
     for _ in 0..FLOOD {
         flooding.send(&node, framed(&question));
     }
@@ -231,7 +238,9 @@ async fn a_flood_is_bounded_and_others_are_answered() {
     }
     eventually(|| flooding.ended(), |ended| *ended == FLOOD).await;
     let answered = flooding.answers().iter().filter(|answer| answer.len() > 6).count();
-    assert!(answered < FLOOD / 2, "{answered} of {FLOOD} were answered");
+    // A flood that takes a slow machine long may have more than what is its share of a moment.
+    let share = 100 * (since.elapsed().as_secs() as usize + 2);
+    assert!(answered < share.max(FLOOD / 2), "{answered} of {FLOOD} were answered");
     let refused = node.refused("rate") + node.refused("share");
     let cut = flooding.seen.refused.load(Ordering::SeqCst);
     assert!(refused > 0.0 || cut > 0, "nothing was refused");

@@ -217,8 +217,13 @@ impl TestNode {
         eventually(look, |(known, _)| *known == count).await;
     }
 
+    /// Asks with more time than a loaded machine takes for an answer.
     pub async fn ask(&self, peer: &PeerId, key: Key) -> Result<Reply, svc_dht::AskError> {
-        self.dht.ask(peer, Question::Providers(key), Duration::from_secs(5)).await
+        self.ask_within(peer, key, Duration::from_secs(60)).await
+    }
+
+    pub async fn ask_within(&self, peer: &PeerId, key: Key, budget: Duration) -> Result<Reply, svc_dht::AskError> {
+        self.dht.ask(peer, Question::Providers(key), budget).await
     }
 
     /// A record of this node about some content.
@@ -243,7 +248,7 @@ pub fn provider_record(key: &NodeKey, content: Key) -> ProviderRecord {
 }
 
 pub fn soon() -> Deadline {
-    Deadline::after(Duration::from_secs(90))
+    Deadline::after(Duration::from_secs(150))
 }
 
 /// Looks at something until it is as wanted; if that never happens, says how it was last.

@@ -79,13 +79,17 @@ async fn a_gate_without_permits_refuses_at_once_and_takes_the_same_again_later()
                 let (index, offer) = (world.index.clone(), offer(&[]));
                 held_up.spawn(async move { index.publish_provider(TENANT, &content(number), offer).await });
             }
-            let named = offer(&["/ip4/192.0.2.1/tcp/4001"]);
-            let refused = loop {
-                match world.index.publish_provider(TENANT, &content(3), named.clone()).await {
-                    Ok(_) => tokio::task::yield_now().await,
-                    Err(error) => break error,
-                }
+            // A try meanwhile could have the permit that one of the two is to be held up with.
+            let in_use = || {
+                let gates = world.kernel.topology().gates;
+                gates.iter().filter(|gate| gate.facet == "index").map(|gate| gate.in_flight).sum::<usize>()
             };
+            while in_use() < 2 {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            let named = offer(&["/ip4/192.0.2.1/tcp/4001"]);
+            let refused = world.index.publish_provider(TENANT, &content(3), named.clone()).await;
+            let refused = refused.expect_err("no permit is left");
             assert_eq!(refused.kind, Kind::Busy, "{refused:?}");
             assert!(refused.detail.contains("facet index "), "{refused:?}");
             let record = Record::Provider(provider(content(4), &new_key(), 1));

@@ -14,6 +14,7 @@ const fn spec(kind: QueueKind, overflow: Overflow, bytes_max: Option<usize>) -> 
         from: "N",
         to: "1",
         overflow,
+        holds_up_writers: false,
         answer: "",
         on_restart: Fate::Kept,
         on_drain: Fate::Drained,

@@ -2,6 +2,7 @@
 
 use super::record::{Record, Unreadable};
 use super::state::State;
+use super::verify::Recounts;
 use super::{Book, BookError, Commits, Inner};
 use ron_log::{Disk, Durability, Log, LogError, LogOptions, Position, Recovery, Replayed};
 use std::io::{self, Read as _};
@@ -128,6 +129,7 @@ impl Book {
                 commits: if is_threaded { Commits::Thread } else { Commits::Caller },
                 damage: Mutex::new(damage),
                 disk,
+                recounts: Recounts::default(),
                 writer: Mutex::new(writer),
             }),
         };

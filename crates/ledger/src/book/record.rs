@@ -5,7 +5,10 @@
 
 use crate::model::{Direction, RunKey};
 
+/// Version of a batch of a run that corrects none.
 const VERSION: u8 = 1;
+/// Version of a batch of a correction: the run that it corrects stands before the names.
+const VERSION_FOLLOWING: u8 = 2;
 const KEY_BYTES: usize = 32;
 const HASH_BYTES: usize = 32;
 /// Key, and the length of the account with the direction in its highest bit; the amount and the account follow.
@@ -24,6 +27,8 @@ pub(super) struct Head {
     pub run: RunKey,
     pub asset: String,
     pub pot: String,
+    /// The run that this one corrects.
+    pub follows: Option<RunKey>,
     /// Transfers in the batch.
     pub count: u32,
     /// Bytes of each amount: as many as the largest one needs.
@@ -85,11 +90,13 @@ pub(super) fn encode<'a>(head: &Head, previous: &Chain, rows: impl Iterator<Item
         body.extend_from_slice(&row.amount.to_le_bytes()[..width]);
         body.extend_from_slice(row.account.as_bytes());
     }
-    let mut bytes = vec![VERSION, head.amount_bytes];
+    let version = if head.follows.is_some() { VERSION_FOLLOWING } else { VERSION };
+    let mut bytes = vec![version, head.amount_bytes];
     bytes.extend_from_slice(&head.count.to_le_bytes());
     bytes.extend_from_slice(&head.booked_at_ms.to_le_bytes());
     bytes.extend_from_slice(&head.run);
     bytes.extend_from_slice(previous);
+    bytes.extend(head.follows.iter().flatten());
     for name in [&head.asset, &head.pot] {
         let len = u16::try_from(name.len()).expect("the length of a name was checked");
         bytes.extend_from_slice(&len.to_le_bytes());
@@ -112,8 +119,8 @@ impl<'a> Record<'a> {
     /// Reads a batch and checks every byte of it.
     pub fn decode(head: &[u8], body: &'a [u8]) -> Result<Record<'a>, Unreadable> {
         match head.first() {
-            Some(&VERSION) => {}
-            Some(&other) if other > VERSION => return Err(Unreadable::Version(other)),
+            Some(&(VERSION | VERSION_FOLLOWING)) => {}
+            Some(&other) if other > VERSION_FOLLOWING => return Err(Unreadable::Version(other)),
             _ => return Err(Unreadable::Malformed),
         }
         let record = Self::read(head, body).ok_or(Unreadable::Malformed)?;
@@ -127,17 +134,18 @@ impl<'a> Record<'a> {
     }
 
     fn read(head: &[u8], body: &'a [u8]) -> Option<Record<'a>> {
-        let mut rest = head.get(1..)?;
+        let (version, mut rest) = head.split_first()?;
         let amount_bytes = take::<1>(&mut rest)?[0];
         let count = u32::from_le_bytes(take(&mut rest)?);
         let booked_at_ms = u64::from_le_bytes(take(&mut rest)?);
         let run = take(&mut rest)?;
         let previous = take(&mut rest)?;
+        let follows = if *version == VERSION_FOLLOWING { Some(take(&mut rest)?) } else { None };
         let asset = take_name(&mut rest)?.to_owned();
         let pot = take_name(&mut rest)?.to_owned();
         let chain = take(&mut rest)?;
         let is_sane = rest.is_empty() && (1..=16).contains(&amount_bytes);
-        let head = Head { booked_at_ms, run, asset, pot, count, amount_bytes };
+        let head = Head { booked_at_ms, run, asset, pot, follows, count, amount_bytes };
         is_sane.then_some(Record { head, previous, chain, body })
     }
 
@@ -200,7 +208,8 @@ mod tests {
 
     fn head(count: u32, largest: u128) -> Head {
         let amount_bytes = amount_bytes(largest);
-        Head { booked_at_ms: 7, run: [3; 32], asset: "RON".into(), pot: "epoch/1".into(), count, amount_bytes }
+        let (asset, pot, follows) = ("RON".into(), "epoch/1".into(), None);
+        Head { booked_at_ms: 7, run: [3; 32], asset, pot, follows, count, amount_bytes }
     }
 
     fn rows() -> Vec<Row<'static>> {
@@ -213,11 +222,14 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         for largest in [300, u128::from(u64::MAX), u128::MAX] {
-            let head = head(2, largest);
-            let encoded = encode(&head, &[9; 32], rows().into_iter());
-            let record = Record::decode(&encoded.head, &encoded.body).expect("whole");
-            assert_eq!((&record.head, record.previous, record.chain), (&head, [9; 32], encoded.chain));
-            assert_eq!(record.rows().collect::<Vec<_>>(), rows());
+            for (follows, version) in [(None, VERSION), (Some([5; 32]), VERSION_FOLLOWING)] {
+                let head = Head { follows, ..head(2, largest) };
+                let encoded = encode(&head, &[9; 32], rows().into_iter());
+                assert_eq!(encoded.head[0], version);
+                let record = Record::decode(&encoded.head, &encoded.body).expect("whole");
+                assert_eq!((&record.head, record.previous, record.chain), (&head, [9; 32], encoded.chain));
+                assert_eq!(record.rows().collect::<Vec<_>>(), rows());
+            }
         }
     }
 
@@ -245,7 +257,7 @@ mod tests {
             assert!(decode(&encoded.head, &encoded.body[..at]).is_err(), "body cut to {at}");
         }
         let mut newer = encoded.head.clone();
-        newer[0] = 2;
-        assert_eq!(decode(&newer, &encoded.body), Err(Unreadable::Version(2)));
+        newer[0] = 3;
+        assert_eq!(decode(&newer, &encoded.body), Err(Unreadable::Version(3)));
     }
 }

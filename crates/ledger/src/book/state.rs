@@ -2,11 +2,14 @@
 
 use super::index::{KeyIndex, Names};
 use super::record::{self, Chain, Head, Row};
-use crate::limits::{ACCOUNT_BYTES_MAX, ASSET_BYTES_MAX, ASSETS_MAX, BATCH_ENTRIES_MAX};
+use crate::limits::ASSETS_MAX;
 use crate::model::{Batch, Direction, LedgerError, Outcome, RunKey, Tally};
+use crate::pot;
+use crate::words::check_words;
 use ron_log::Position;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 /// Units that left an account and units that came to it, in one asset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +85,10 @@ pub(super) struct State {
     balances: hashbrown::HashMap<(u32, u32), Sums>,
     keys: KeyIndex,
     runs: HashMap<RunKey, Vec<RunSums>>,
+    /// The run that pays from each pot, by the number of its account: the first that did.
+    payers: HashMap<u32, RunKey>,
+    /// The run that corrects a run.
+    followers: HashMap<RunKey, RunKey>,
     batches: Vec<BatchPlace>,
     /// For each transfer, the one before it of the same payee: its number and one, or 0.
     previous: Vec<u32>,
@@ -101,6 +108,8 @@ impl State {
             balances: hashbrown::HashMap::new(),
             keys: KeyIndex::new(),
             runs: HashMap::new(),
+            payers: HashMap::new(),
+            followers: HashMap::new(),
             batches: Vec::new(),
             previous: Vec::new(),
             fingerprints: RandomState::new(),
@@ -128,9 +137,7 @@ impl State {
     /// Says what would become of each entry, or why the whole batch is refused. Changes nothing.
     pub fn plan(&self, batch: &Batch, transfers_max: u32) -> Result<Plan, LedgerError> {
         check_words(batch)?;
-        if self.assets.find(&batch.asset).is_none() && self.assets.len() >= ASSETS_MAX {
-            return Err(refused(format!("the book has {ASSETS_MAX} assets, which is its limit")));
-        }
+        self.check_assets(&[&batch.asset])?;
         let base = self.fingerprint_base(&batch.run, &batch.asset, &batch.pot);
         let mut fresh: HashMap<&[u8; 32], u64> = HashMap::with_capacity(batch.entries.len());
         let (mut paid, mut taken_back, mut largest) = (0_u128, 0_u128, 0);
@@ -157,11 +164,33 @@ impl State {
         if self.transfers() as u64 + u64::from(accepted) > u64::from(transfers_max) {
             return Err(LedgerError::Unavailable(format!("the book is full: it holds {transfers_max} transfers")));
         }
+        if accepted > 0 {
+            self.check_pot(batch)?;
+        }
         self.check_sums(batch, paid, taken_back)?;
         if takes_back {
             self.check_balances(batch, &outcomes)?;
         }
         Ok(Plan { outcomes, largest, accepted })
+    }
+
+    /// Whether there is room for those of these assets that the book does not know.
+    pub fn check_assets(&self, assets: &[&str]) -> Result<(), LedgerError> {
+        let new = assets.iter().filter(|asset| self.assets.find(asset).is_none()).count();
+        if new > 0 && self.assets.len() + new > ASSETS_MAX {
+            let known = self.assets.len();
+            return Err(refused(format!("the book has {known} assets, and no more than {ASSETS_MAX} find room in it")));
+        }
+        Ok(())
+    }
+
+    /// One pot, one run; one run, one correction. Asked only of what would be booked: what is there stays a duplicate,
+    /// also in a book of before this rule.
+    fn check_pot(&self, batch: &Batch) -> Result<(), LedgerError> {
+        let payer = self.accounts.find(&batch.pot).and_then(|pot| self.payers.get(&pot));
+        let follower = |run: &RunKey| self.followers.get(run).copied();
+        let followed_by = batch.follows.as_ref().and_then(follower);
+        pot::check(batch, payer.copied(), follower(&batch.run), followed_by).map_err(refused)
     }
 
     /// No sum of one account can overflow while the sums of all together do not.
@@ -232,6 +261,10 @@ impl State {
                     run.taken_back = self.checked(run.taken_back, row.amount);
                 }
             }
+        }
+        self.payers.entry(pot).or_insert(head.run);
+        if let Some(followed) = head.follows {
+            self.followers.entry(followed).or_insert(head.run);
         }
         self.add(pot, asset, run.paid, run.taken_back);
         for units in [run.paid, run.taken_back] {
@@ -320,15 +353,34 @@ impl State {
         named.collect()
     }
 
-    /// Whether two books say the same of every account and every run.
+    /// Whether two books of the same batches say the same of these accounts, which have the same numbers in both.
+    pub fn agrees_about(&self, accounts: Range<u32>, other: &State) -> bool {
+        accounts.into_iter().all(|account| {
+            let is_same =
+                (account as usize) < other.accounts.len() && self.accounts.get(account) == other.accounts.get(account);
+            is_same
+                && self.holdings(account) == other.holdings(account)
+                && self.payers.get(&account) == other.payers.get(&account)
+        })
+    }
+
+    /// Whether they say the same of a run.
+    pub fn agrees_about_run(&self, run: &RunKey, other: &State) -> bool {
+        self.tally(run) == other.tally(run) && self.followers.get(run) == other.followers.get(run)
+    }
+
+    /// The keys of all runs.
+    pub fn run_keys(&self) -> Vec<RunKey> {
+        self.runs.keys().copied().collect()
+    }
+
+    /// Whether two books know equally much; what they know is compared account by account and run by run.
     pub fn agrees_with(&self, other: &State) -> bool {
-        let same_sums = |(&(account, asset), sums): (&(u32, u32), &Sums)| {
-            other.sums(self.accounts.get(account), self.assets.get(asset)) == *sums
-        };
-        self.balances.len() == other.balances.len()
+        self.accounts.len() == other.accounts.len()
+            && self.balances.len() == other.balances.len()
             && self.runs.len() == other.runs.len()
-            && self.balances.iter().all(same_sums)
-            && self.runs.keys().all(|run| self.tally(run) == other.tally(run))
+            && self.payers.len() == other.payers.len()
+            && self.followers.len() == other.followers.len()
     }
 
     /// Where the statement of an account begins: at its newest transfer.
@@ -380,7 +432,7 @@ impl State {
 pub(super) fn head_of(batch: &Batch, plan: &Plan, booked_at_ms: u64) -> Head {
     let (asset, pot) = (batch.asset.clone(), batch.pot.clone());
     let amount_bytes = record::amount_bytes(plan.largest);
-    Head { booked_at_ms, run: batch.run, asset, pot, count: plan.accepted, amount_bytes }
+    Head { booked_at_ms, run: batch.run, asset, pot, follows: batch.follows, count: plan.accepted, amount_bytes }
 }
 
 /// The accepted entries of a batch as rows.
@@ -390,32 +442,6 @@ pub(super) fn rows_of<'a>(batch: &'a Batch, plan: &'a Plan) -> impl Iterator<Ite
         let (key, account) = (entry.key, entry.account.as_str());
         Row { key, account, amount: entry.amount, direction: entry.direction }
     })
-}
-
-/// Refuses what could not be written, or could not be told apart later.
-pub(crate) fn check_words(batch: &Batch) -> Result<(), LedgerError> {
-    if batch.entries.len() > BATCH_ENTRIES_MAX {
-        let count = batch.entries.len();
-        return Err(refused(format!("a batch of {count} entries is over the limit of {BATCH_ENTRIES_MAX}")));
-    }
-    check_name("asset", &batch.asset, ASSET_BYTES_MAX)?;
-    check_name("pot", &batch.pot, ACCOUNT_BYTES_MAX)?;
-    for entry in &batch.entries {
-        check_name("account", &entry.account, ACCOUNT_BYTES_MAX)?;
-        if entry.account == batch.pot {
-            return Err(refused(format!("{} is both pot and payee of one transfer", batch.pot)));
-        }
-    }
-    Ok(())
-}
-
-fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(), LedgerError> {
-    // PostgreSQL keeps no zero byte in a text: what one book takes, all take.
-    if name.is_empty() || name.len() > bytes_max || name.contains('\0') {
-        let len = name.len();
-        return Err(refused(format!("the name of the {what} has 1 to {bytes_max} bytes and no zero byte, not {len}")));
-    }
-    Ok(())
 }
 
 fn refused(why: impl Into<String>) -> LedgerError {

@@ -38,7 +38,8 @@ pub(super) fn take_back(number: u64, account: &str, amount: u128) -> Entry {
 }
 
 pub(super) fn batch(run: u8, entries: Vec<Entry>) -> Batch {
-    Batch { run: [run; 32], asset: "RON".to_owned(), pot: format!("epoch/{run}"), entries }
+    let (asset, pot) = ("RON".to_owned(), format!("epoch/{run}"));
+    Batch { run: [run; 32], asset, pot, follows: None, entries }
 }
 
 pub(super) async fn net(book: &Book, account: &str) -> String {

@@ -4,12 +4,13 @@ use super::open::{DAMAGE_NAME, Replay, write_damage};
 use super::state::State;
 use super::statement::{AccountPage, StatementPage, read_lines};
 use super::{Balance, Book, BookError, Inner, lock};
-use crate::model::LedgerError;
+use crate::model::{LedgerError, RunKey, Tally};
 use ron_log::{LogError, Position, SegmentReport, VerifyReport};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use tokio::sync::watch;
 
 /// Sums of one asset over all accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,28 +73,105 @@ impl BookReport {
     }
 }
 
-impl Inner {
-    /// Reads every batch anew. New batches may come meanwhile; those are read while none can come.
-    fn recount(&self) -> Result<BookReport, BookError> {
-        let broken = |error: LedgerError| BookError::Unavailable(error.to_string());
-        let mut replay = Replay::new();
-        let mut done = 0;
-        let known = self.state().map_err(broken)?.batches().len();
-        for _ in 0..known {
-            let place = self.state().map_err(broken)?.batches()[done];
-            self.read_into(&mut replay, place.position)?;
-            done += 1;
+/// Batches read, or accounts and runs compared, between two looks at who waits.
+const PIECE: usize = 256;
+
+/// The recount that is under way, if one is: whoever asks meanwhile shares it.
+#[derive(Default)]
+pub(super) struct Recounts {
+    current: Mutex<Option<Recounting>>,
+    /// Held by the thread that counts: as much memory as the book itself is taken once.
+    pub(super) counting: Mutex<()>,
+}
+
+struct Recounting {
+    /// Held by everybody who waits; the recount ends with the last of them.
+    wanted: Weak<()>,
+    outcome: watch::Receiver<Option<Recounted>>,
+}
+
+pub(super) type Recounted = Result<BookReport, BookError>;
+
+/// A second book, made from the records of the first while that goes on booking.
+struct Recount<'a> {
+    inner: &'a Inner,
+    wanted: &'a Weak<()>,
+    replay: Replay,
+    /// Batches read.
+    done: usize,
+}
+
+fn broken(error: LedgerError) -> BookError {
+    BookError::Unavailable(error.to_string())
+}
+
+impl<'a> Recount<'a> {
+    fn is_wanted(&self) -> Result<(), BookError> {
+        let left = || BookError::Unavailable("nobody waits for the recount any more".to_owned());
+        if self.wanted.strong_count() > 0 { Ok(()) } else { Err(left()) }
+    }
+
+    /// What is in memory, at a moment when every batch of it has been read. Payouts wait for none of the reading.
+    fn caught_up(&mut self) -> Result<MutexGuard<'a, State>, BookError> {
+        loop {
+            self.is_wanted()?;
+            let state = self.inner.state().map_err(broken)?;
+            if state.batches().len() == self.done {
+                return Ok(state);
+            }
+            let next = state.batches()[self.done..].iter().take(PIECE);
+            let next: Vec<Position> = next.map(|place| place.position).collect();
+            drop(state);
+            for position in next {
+                self.is_wanted()?;
+                self.inner.read_into(&mut self.replay, position)?;
+                self.done += 1;
+            }
         }
-        let state = self.state().map_err(broken)?;
-        for place in &state.batches()[done..] {
-            self.read_into(&mut replay, place.position)?;
+    }
+
+    /// Compares in pieces. Batches that come meanwhile change both books alike, so that what agreed goes on to agree.
+    fn compare(mut self) -> Result<BookReport, BookError> {
+        let (mut agrees, mut account) = (true, 0);
+        loop {
+            let state = self.caught_up()?;
+            let accounts = self.replay.state.account_names().len();
+            if account == accounts {
+                break;
+            }
+            let end = accounts.min(account + PIECE);
+            let piece = |place: usize| u32::try_from(place).expect("accounts are numbered with 32 bits");
+            agrees &= self.replay.state.agrees_about(piece(account)..piece(end), &state);
+            account = end;
         }
-        let mut report = BookReport::of(&replay);
-        if !replay.state.agrees_with(&state) {
+        for runs in self.replay.state.run_keys().chunks(PIECE) {
+            let state = self.caught_up()?;
+            agrees &= runs.iter().all(|run| self.replay.state.agrees_about_run(run, &state));
+        }
+        let state = self.caught_up()?;
+        agrees &= self.replay.state.agrees_with(&state);
+        let same_keys = self.replay.state.keys().len() == state.keys().len();
+        let is_same_chain = self.replay.state.chain == state.chain;
+        drop(state);
+        let mut report = BookReport::of(&self.replay);
+        if !agrees {
             report.faults.push("memory and log disagree about an account or a run".to_owned());
         }
-        if replay.state.keys().len() != state.keys().len() || replay.state.chain != state.chain {
+        if !same_keys || !is_same_chain {
             report.faults.push("memory and log disagree about the transfers".to_owned());
+        }
+        Ok(report)
+    }
+}
+
+impl Inner {
+    /// Reads every batch anew, as long as somebody wants the answer.
+    fn recount(&self, wanted: &Weak<()>) -> Recounted {
+        // One that is no longer wanted ends before the next begins.
+        let _counting = lock(&self.recounts.counting);
+        let report = Recount { inner: self, wanted, replay: Replay::new(), done: 0 }.compare()?;
+        if !report.is_clean() {
+            self.stop_booking(&report.faults);
         }
         Ok(report)
     }
@@ -122,18 +200,33 @@ impl Inner {
 }
 
 impl Book {
-    /// Counts the whole book again from its log, which takes as much memory as the book itself. A book that does not
-    /// verify stops booking.
+    /// Counts the whole book again from its log, which takes as much memory as the book itself: once, for all who ask
+    /// meanwhile, and no longer than one of them waits. A book that does not verify stops booking.
     pub async fn verify(&self) -> Result<BookReport, BookError> {
-        let inner = Arc::clone(&self.inner);
-        let counting = tokio::task::spawn_blocking(move || {
-            let report = inner.recount()?;
-            if !report.is_clean() {
-                inner.stop_booking(&report.faults);
-            }
-            Ok(report)
-        });
-        counting.await.map_err(|_| BookError::Unavailable("the recount was given up".to_owned()))?
+        let (_wanted, mut outcome) = self.join_recount();
+        let given_up = || BookError::Unavailable("the recount was given up".to_owned());
+        let found = outcome.wait_for(Option::is_some).await.map_err(|_| given_up())?.clone();
+        found.unwrap_or_else(|| Err(given_up()))
+    }
+
+    /// The recount that is under way, or a new one.
+    pub(super) fn join_recount(&self) -> (Arc<()>, watch::Receiver<Option<Recounted>>) {
+        let mut current = lock(&self.inner.recounts.current);
+        let shared = current.as_ref().and_then(|shared| Some((shared.wanted.upgrade()?, shared.outcome.clone())));
+        if let Some(shared) = shared.filter(|(_, outcome)| outcome.borrow().is_none()) {
+            return shared;
+        }
+        let (wanted, (told, outcome)) = (Arc::new(()), watch::channel(None));
+        let (inner, asked) = (Arc::clone(&self.inner), Arc::downgrade(&wanted));
+        *current = Some(Recounting { wanted: asked.clone(), outcome: outcome.clone() });
+        // Not waited for: its end is told, and dropping what tells it is an end too.
+        drop(tokio::task::spawn_blocking(move || {
+            let found = inner.recount(&asked);
+            // Who is told may open the book again at once.
+            drop(inner);
+            told.send_replace(Some(found));
+        }));
+        (wanted, outcome)
     }
 }
 
@@ -182,6 +275,11 @@ impl Inspection {
         let number = self.state.account_names().find(account);
         let held = number.map(|number| self.state.holdings(number)).unwrap_or_default();
         held.into_iter().map(|(asset, sums)| Balance::new(asset, sums)).collect()
+    }
+
+    /// What the book holds of a run, by asset.
+    pub fn tally(&self, run: &RunKey) -> Vec<Tally> {
+        self.state.tally(run)
     }
 
     /// Up to `limit` accounts after the one named, or from the first.

@@ -17,6 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+/// What the token stands behind in its header.
+const SCHEME: &[u8] = b"Bearer ";
+
 /// Where the ledger is, and how long it may take.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
@@ -103,10 +106,16 @@ impl Place {
         lock(&self.token).clone()
     }
 
+    /// The token as it stands in its file.
+    pub fn secret(&self) -> Option<Vec<u8>> {
+        let token = self.token()?;
+        token.as_bytes().strip_prefix(SCHEME).map(<[u8]>::to_vec)
+    }
+
     fn read_token(&self) -> Result<Option<HeaderValue>, String> {
         let Some(path) = &self.token_file else { return Ok(None) };
         let bytes = tls::read_small(path)?;
-        let token = [b"Bearer ", bytes.trim_ascii()].concat();
+        let token = [SCHEME, bytes.trim_ascii()].concat();
         let token = HeaderValue::from_bytes(&token).map_err(|_| format!("{}: no token in it", path.display()));
         token.map(|mut token| {
             token.set_sensitive(true);

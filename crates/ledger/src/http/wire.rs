@@ -12,6 +12,8 @@ struct BatchBody<'a> {
     run: String,
     asset: &'a str,
     pot: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    follows: Option<String>,
     entries: Vec<EntryBody<'a>>,
 }
 
@@ -37,6 +39,12 @@ enum OutcomeWord {
 }
 
 #[derive(Deserialize)]
+struct AboutBody {
+    #[serde(default)]
+    one_run_per_pot: bool,
+}
+
+#[derive(Deserialize)]
 struct TallyBody {
     assets: Vec<TallyLine>,
 }
@@ -49,15 +57,18 @@ struct TallyLine {
     taken_back: String,
 }
 
-/// Body of a request; the same bytes for the same batch.
-pub(super) fn batch(batch: &Batch) -> Bytes {
+/// Body of a request; the same bytes for the same batch. What a run corrects is told only to a ledger that asks for it:
+/// others may refuse a word that they do not know.
+pub(super) fn batch(batch: &Batch, keeps_pots: bool) -> Bytes {
     let entries = batch.entries.iter().map(|entry| EntryBody {
         key: hex(&entry.key),
         account: &entry.account,
         amount: entry.amount.to_string(),
         direction: if entry.direction == Direction::Pay { "pay" } else { "take_back" },
     });
-    let body = BatchBody { run: hex(&batch.run), asset: &batch.asset, pot: &batch.pot, entries: entries.collect() };
+    let follows = batch.follows.as_ref().filter(|_| keeps_pots).map(hex);
+    let (run, asset, pot) = (hex(&batch.run), &batch.asset, &batch.pot);
+    let body = BatchBody { run, asset, pot, follows, entries: entries.collect() };
     serde_json::to_vec(&body).expect("strings and lists have a JSON").into()
 }
 
@@ -74,6 +85,11 @@ pub(super) fn outcomes(body: &[u8], entries: usize) -> Result<Vec<Outcome>, Stri
         OutcomeWord::Conflict => Outcome::Conflict,
     };
     Ok(outcomes.into_iter().map(meaning).collect())
+}
+
+/// Whether the ledger says of itself that it keeps the rule of pots. Any other page than this answer says nothing.
+pub(super) fn keeps_pots(body: &[u8]) -> bool {
+    serde_json::from_slice::<AboutBody>(body).is_ok_and(|about| about.one_run_per_pot)
 }
 
 pub(super) fn tallies(body: &[u8]) -> Result<Vec<Tally>, String> {
@@ -98,8 +114,7 @@ fn number(digits: &str) -> Option<u128> {
 }
 
 /// What an error's body says, short and on one line.
-pub(super) fn detail(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
+pub(super) fn detail(text: &str) -> String {
     let line: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     let short: String = line.trim().chars().take(DETAIL_LETTERS_MAX).collect();
     if short.is_empty() { short } else { format!(": {short}") }
@@ -117,15 +132,21 @@ mod tests {
     #[test]
     fn a_batch_is_written_as_the_page_says() {
         let entry = Entry { key: [0xab; 32], account: "ålice".into(), amount: u128::MAX, direction: Direction::Pay };
-        let sent = Batch { run: [1; 32], asset: "RON".into(), pot: "epoch/1".into(), entries: vec![entry] };
-        let value: serde_json::Value = serde_json::from_slice(&batch(&sent)).unwrap();
-        let expected = serde_json::json!({
+        let (asset, pot, follows) = ("RON".into(), "epoch/1".into(), Some([2; 32]));
+        let sent = Batch { run: [1; 32], asset, pot, follows, entries: vec![entry] };
+        let value = |keeps_pots| serde_json::from_slice::<serde_json::Value>(&batch(&sent, keeps_pots)).unwrap();
+        let mut expected = serde_json::json!({
             "run": "01".repeat(32), "asset": "RON", "pot": "epoch/1",
             "entries": [
                 { "key": "ab".repeat(32), "account": "ålice", "amount": u128::MAX.to_string(), "direction": "pay" },
             ],
         });
-        assert_eq!(value, expected);
+        assert_eq!(value(false), expected);
+        expected["follows"] = "02".repeat(32).into();
+        assert_eq!(value(true), expected);
+        for (body, keeps) in [(r#"{"one_run_per_pot":true,"name":"x"}"#, true), ("{}", false), ("<html>", false)] {
+            assert_eq!(keeps_pots(body.as_bytes()), keeps, "{body}");
+        }
     }
 
     #[test]
@@ -161,8 +182,8 @@ mod tests {
 
     #[test]
     fn what_is_told_on_is_one_short_line() {
-        assert_eq!(detail(b" no\r\nsuch asset\x1b[0m "), ": no  such asset [0m");
-        assert_eq!(detail(b""), "");
-        assert_eq!(detail("å".repeat(1000).as_bytes()).chars().count(), DETAIL_LETTERS_MAX + 2);
+        assert_eq!(detail(" no\r\nsuch asset\x1b[0m "), ": no  such asset [0m");
+        assert_eq!(detail(""), "");
+        assert_eq!(detail(&"å".repeat(1000)).chars().count(), DETAIL_LETTERS_MAX + 2);
     }
 }

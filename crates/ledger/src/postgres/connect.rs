@@ -54,7 +54,7 @@ impl Target {
     pub fn new(options: &PostgresOptions) -> Result<Target, String> {
         // Our `require` checks certificate and name, which is what others call this.
         let address = options.address.replace("sslmode=verify-full", "sslmode=require");
-        let mut config: Config = address.parse().map_err(|error: Error| format!("the address: {error}"))?;
+        let mut config: Config = address.parse().map_err(|error: Error| unreadable(&error))?;
         if let Some(path) = &options.password_file {
             let bytes = tls::read_small(path)?;
             config.password(bytes.trim_ascii_end());
@@ -74,6 +74,11 @@ impl Target {
         };
         let PostgresOptions { connect_timeout, statement_timeout, .. } = *options;
         Ok(Target { config, tls, connect_timeout, statement_timeout })
+    }
+
+    /// The password that the server is shown.
+    pub fn password(&self) -> Option<&[u8]> {
+        self.config.get_password()
     }
 
     /// Connects, sets up the session and sees that the schema is there.
@@ -101,6 +106,16 @@ impl Target {
         let connected = ron_kernel::deadline::within(within, "ledger_connect", connecting).await;
         connected.unwrap_or_else(|_| Err(Trouble::Ours("PostgreSQL does not let us in in time".into())))
     }
+}
+
+/// Why an address cannot be read. An option that is not known may be the rest of a password that was cut by a blank.
+fn unreadable(error: &Error) -> String {
+    let words = error.to_string();
+    let known = std::error::Error::source(error).map_or_else(|| words.clone(), |cause| format!("{words}: {cause}"));
+    if known.contains("unknown option") {
+        return "the address: an option in it is not known".to_owned();
+    }
+    format!("the address: {known}")
 }
 
 /// What every new connection begins with.

@@ -36,9 +36,20 @@ const TABLES: &str = "
     ) WITH (fillfactor = 80);
     INSERT INTO macronode_ledger.version VALUES (1);";
 
+/// Who pays from which pot; made beside the tables of before that have none. A pot that is not in it and has a balance
+/// was paid from before it was made: see `submit`.
+const POTS: &str = "
+    CREATE TABLE IF NOT EXISTS macronode_ledger.pots (
+        pot text COLLATE \"C\" PRIMARY KEY,
+        run bytea NOT NULL CHECK (length(run) = 32),
+        follows bytea UNIQUE CHECK (length(follows) = 32)
+    );
+    CREATE INDEX IF NOT EXISTS pots_run ON macronode_ledger.pots (run);";
+
 /// Several nodes may come at once to an empty database: one makes the tables, the others wait for it.
 const ONE_AT_A_TIME: &str = "SELECT pg_advisory_xact_lock(5571043160934117632)";
 const IS_THERE: &str = "SELECT to_regclass('macronode_ledger.version') IS NOT NULL";
+const HAS_POTS: &str = "SELECT to_regclass('macronode_ledger.pots') IS NOT NULL";
 
 /// Whether the tables are there, without making any; refuses those of a newer version.
 pub(super) async fn is_there(client: &mut Client) -> Result<bool, Trouble> {
@@ -54,13 +65,14 @@ pub(super) async fn is_there(client: &mut Client) -> Result<bool, Trouble> {
 
 /// Makes the tables if there are none; refuses those of a newer version.
 pub(super) async fn ensure(client: &mut Client) -> Result<(), Trouble> {
-    if !is_there(client).await? {
+    if !is_there(client).await? || !client.query_one(HAS_POTS, &[]).await?.try_get::<_, bool>(0)? {
         let transaction = client.transaction().await?;
         transaction.batch_execute(ONE_AT_A_TIME).await?;
         let is_made: bool = transaction.query_one(IS_THERE, &[]).await?.try_get(0)?;
         if !is_made {
             transaction.batch_execute(TABLES).await?;
         }
+        transaction.batch_execute(POTS).await?;
         transaction.commit().await?;
         // Another node may have made them, of a newer version.
         is_there(client).await?;

@@ -2,6 +2,7 @@
 
 use super::Trouble;
 use crate::model::{Batch, Direction, Entry, Outcome, RunKey, Tally};
+use crate::pot::{self, hex};
 use std::collections::{BTreeMap, HashMap};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Transaction};
@@ -17,6 +18,20 @@ const INSERT: &str = "
          AS sent (key, fingerprint, account, amount, is_taken_back)
     ON CONFLICT (key) DO NOTHING
     RETURNING key";
+/// Whether only a run of before the table of pots can have paid from this one, and not this run: its name is not known
+/// without reading every transfer.
+const IS_STRANGERS: &str = "
+    SELECT NOT EXISTS (SELECT FROM macronode_ledger.pots WHERE pot = $1)
+       AND EXISTS (SELECT FROM macronode_ledger.balances WHERE account = $1)
+       AND NOT EXISTS (SELECT FROM macronode_ledger.transfers WHERE run = $2)";
+const CLAIM: &str = "INSERT INTO macronode_ledger.pots (pot, run, follows) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+/// A run that books and a correction of it that begins wait for each other: what the next statement reads is true.
+const LOCK: &str = "
+    SELECT 1 FROM macronode_ledger.pots WHERE pot = $1 OR run = $2 ORDER BY pot FOR UPDATE";
+const WHO_PAYS: &str = "
+    SELECT (SELECT run FROM macronode_ledger.pots WHERE pot = $1),
+           (SELECT run FROM macronode_ledger.pots WHERE follows = $2),
+           (SELECT run FROM macronode_ledger.pots WHERE follows = $3)";
 const READ_BACK: &str = "SELECT key, fingerprint FROM macronode_ledger.transfers WHERE key = ANY($1::bytea[])";
 /// The accounts are sorted too, for the same reason. Gives back those that gave more than they had.
 const BALANCE: &str = "
@@ -42,10 +57,19 @@ pub(super) async fn submit(client: &mut Client, batch: &Batch) -> Result<Vec<Out
         first_of.entry(&entry.key).or_insert(index);
     }
     let transaction = client.transaction().await?;
+    let run = &batch.run[..];
+    let is_strangers: bool = transaction.query_one(IS_STRANGERS, &[&batch.pot, &run]).await?.try_get(0)?;
     let mut stored = insert(&transaction, batch, &fingerprints, &first_of).await?;
     let is_new = |index: usize| !stored.contains_key(&batch.entries[index].key);
     let new: Vec<usize> = first_of.values().copied().filter(|index| is_new(*index)).collect();
     if !new.is_empty() {
+        if is_strangers {
+            let (pot, run) = (&batch.pot, hex(&batch.run));
+            return Err(Trouble::Refused(format!(
+                "the pot {pot} is taken by another run: run {run} pays nothing from it"
+            )));
+        }
+        claim_pot(&transaction, batch).await?;
         let entries: Vec<&Entry> = new.iter().map(|index| &batch.entries[*index]).collect();
         change_balances(&transaction, batch, &entries).await?;
     }
@@ -60,6 +84,20 @@ pub(super) async fn submit(client: &mut Client, batch: &Batch) -> Result<Vec<Out
         outcome.unwrap_or(if is_same { Outcome::Duplicate } else { Outcome::Conflict })
     };
     Ok(outcomes.into_iter().enumerate().map(judge).collect())
+}
+
+/// Makes the run the one that pays from its pot, or refuses it. Who comes second waits here for the first to commit.
+async fn claim_pot(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), Trouble> {
+    let (run, follows) = (&batch.run[..], batch.follows.as_ref().map(|run| &run[..]));
+    transaction.execute(CLAIM, &[&batch.pot, &run, &follows]).await?;
+    transaction.execute(LOCK, &[&batch.pot, &follows]).await?;
+    let row = transaction.query_one(WHO_PAYS, &[&batch.pot, &run, &follows]).await?;
+    let key = |index: usize| -> Result<Option<RunKey>, Trouble> {
+        let stored: Option<&[u8]> = row.try_get(index)?;
+        Ok(stored.and_then(|bytes| bytes.try_into().ok()))
+    };
+    let (payer, corrected_by, followed_by) = (key(0)?, key(1)?, key(2)?);
+    pot::check(batch, payer, corrected_by, followed_by).map_err(Trouble::Refused)
 }
 
 /// Inserts what is not there; gives the fingerprints of what was.

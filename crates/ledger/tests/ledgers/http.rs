@@ -152,6 +152,9 @@ fn bytes_of(hex: &str) -> [u8; 32] {
 
 /// What docs/ledger-http.md asks for, made of a book.
 async fn keep_contract(book: &Book, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
+    if (method, path) == (&Method::GET, "/v1") {
+        return (StatusCode::OK, json!({ "one_run_per_pot": true }));
+    }
     if let Some(run) = path.strip_prefix("/v1/runs/").and_then(|rest| rest.strip_suffix("/tally")) {
         assert_eq!(method, Method::GET);
         let assets = book.tally(&bytes_of(run)).await.expect("good").into_iter().map(|tally| {
@@ -171,7 +174,8 @@ async fn keep_contract(book: &Book, method: &Method, path: &str, body: &[u8]) ->
         direction: if entry["direction"] == "pay" { Direction::Pay } else { Direction::TakeBack },
     });
     let (run, asset, pot) = (bytes_of(&text(&sent["run"])), text(&sent["asset"]), text(&sent["pot"]));
-    match book.submit(&Batch { run, asset, pot, entries: entries.collect() }).await {
+    let follows = sent.get("follows").map(|run| bytes_of(&text(run)));
+    match book.submit(&Batch { run, asset, pot, follows, entries: entries.collect() }).await {
         Ok(outcomes) => {
             let words = outcomes.iter().map(|outcome| format!("{outcome:?}").to_lowercase());
             let status = if outcomes.contains(&Outcome::Conflict) { StatusCode::CONFLICT } else { StatusCode::OK };
@@ -187,6 +191,28 @@ async fn it_does_what_a_ledger_does() {
     does_what_a_ledger_does(&running.ledger()).await;
     let book = Book::open(Arc::new(RamDisk::new()), BookOptions::default()).expect("good").0;
     does_what_a_ledger_does(&book).await;
+}
+
+#[tokio::test]
+async fn pots_are_kept_and_a_ledger_that_does_not_say_so_is_told_nothing_new() {
+    let running = start().await;
+    keeps_pots(&running.ledger()).await;
+    keeps_pots(&Book::open(Arc::new(RamDisk::new()), BookOptions::default()).expect("good").0).await;
+    let follows = |seen: &Seen| !seen.body.is_empty() && String::from_utf8_lossy(&seen.body).contains("\"follows\"");
+    let with = running.seen().iter().filter(|seen| follows(seen)).count();
+    assert!(with > 0);
+    let ledger = running.ledger();
+    for (status, body) in [(404, "none"), (405, ""), (501, ""), (301, ""), (200, "<html>"), (200, "{}")] {
+        running.plan([Mischief::Status(status, None, body)]);
+        assert_eq!(ledger.one_run_per_pot().await, Ok(false), "{status} {body}");
+    }
+    for status in [401, 429, 500, 503] {
+        running.plan([Mischief::Status(status, None, "")]);
+        absence(ledger.one_run_per_pot().await);
+    }
+    let correction = batch_from(30, 30, Some(24), vec![pay(3000, "a", 1)]);
+    ledger.submit(&correction).await.expect("good");
+    assert_eq!(running.seen().iter().filter(|seen| follows(seen)).count(), with, "a word it may not know");
 }
 
 #[tokio::test]
@@ -275,6 +301,29 @@ async fn a_token_is_sent_and_read_again_when_it_is_not_taken() {
     ledger.submit(&many(1, 0, 1)).await.expect("good");
     let tokens: Vec<_> = running.seen().into_iter().map(|seen| seen.authorization.expect("good")).collect();
     assert_eq!(tokens, ["Bearer old", "Bearer new"]);
+}
+
+#[tokio::test]
+async fn a_secret_that_the_ledger_sends_back_is_told_to_nobody() {
+    let running = start().await;
+    let folder = tempfile::tempdir().expect("good");
+    let file = folder.path().join("token");
+    std::fs::write(&file, "tk-5f3a.9~77\n").expect("good");
+    let options = HttpOptions { token_file: Some(file), ..HttpOptions::at(&running.base) };
+    let ledger = HttpLedger::new(&options).expect("good");
+    let one = many(1, 0, 1);
+    let echo = r#"{"detail":"bad","headers":{"authorization":"Bearer tk-5f3a.9~77"},"dsn":"password=hunter2"}"#;
+    let strange = r#"{"outcomes":["tk-5f3a.9~77"]}"#;
+    for (status, body) in [(422, echo), (500, echo), (401, "tk-5f3a.9~77"), (409, strange), (200, strange)] {
+        running.plan([Mischief::Status(status, None, body), Mischief::Status(status, None, body)]);
+        let told = [ledger.submit(&one).await.expect_err("no answer"), ledger.tally(&[1; 32]).await.expect_err("none")];
+        for words in told.map(|error| error.to_string()) {
+            assert!(!words.contains("5f3a") && !words.contains("hunter2"), "{status}: {words}");
+        }
+    }
+    let named = r#"{"assets":[{"asset":"of tk-5f3a.9~77","count":"1","paid":"1","taken_back":"0"}]}"#;
+    running.plan([Mischief::Status(200, None, named)]);
+    assert_eq!(ledger.tally(&[1; 32]).await.expect("sums")[0].asset, "of [hidden]");
 }
 
 #[tokio::test]

@@ -19,7 +19,8 @@ fn take_back(number: u64, account: &str, amount: u128) -> Entry {
 }
 
 fn batch(run: u8, entries: Vec<Entry>) -> Batch {
-    Batch { run: [run; 32], asset: "RON".to_owned(), pot: format!("epoch/{run}"), entries }
+    let (asset, pot) = ("RON".to_owned(), format!("epoch/{run}"));
+    Batch { run: [run; 32], asset, pot, follows: None, entries }
 }
 
 /// Entries numbered from `first` on, of one unit each, to a hundred payees.
@@ -85,4 +86,32 @@ async fn does_what_a_ledger_does(ledger: &impl Ledger) {
     assert_eq!(ledger.tally(&[1; 32]).await.expect("good"), [tally(4, 16 + u128::MAX / 4, 0)]);
     assert_eq!(ledger.tally(&[2; 32]).await.expect("good"), [tally(3, 5, 15)]);
     assert_eq!(ledger.tally(&[3; 32]).await.expect("good"), []);
+}
+
+/// A batch of this run from the pot of another.
+fn batch_from(run: u8, pot: u8, follows: Option<u8>, entries: Vec<Entry>) -> Batch {
+    Batch { pot: format!("epoch/{pot}"), follows: follows.map(|run| [run; 32]), ..batch(run, entries) }
+}
+
+/// One pot, one run; one run, one correction. Uses the runs and pots from 20 on.
+async fn keeps_pots(ledger: &impl Ledger) {
+    assert_eq!(ledger.one_run_per_pot().await, Ok(true));
+    let [first, second] = [batch(20, vec![pay(2000, "a", 10)]), batch_from(21, 20, None, vec![pay(2100, "a", 10)])];
+    assert_eq!(ledger.submit(&first).await.expect("good"), [Outcome::Accepted]);
+    assert!(refusal(ledger.submit(&second).await).contains("epoch/20 is taken by run b3:1414"));
+    let other_asset = Batch { asset: "EUR".to_owned(), ..second.clone() };
+    assert!(refusal(ledger.submit(&other_asset).await).contains("taken"), "whatever the asset");
+    assert_eq!(ledger.tally(&[21; 32]).await.expect("good"), [], "nothing of it is booked");
+    let fix = batch_from(22, 22, Some(20), vec![take_back(2200, "a", 4), pay(2201, "b", 4)]);
+    assert_eq!(ledger.submit(&fix).await.expect("good"), [Outcome::Accepted; 2]);
+    let again = batch_from(23, 23, Some(20), vec![take_back(2300, "a", 4)]);
+    assert!(refusal(ledger.submit(&again).await).contains("corrected by run b3:1616"));
+    let late = batch(20, vec![pay(2000, "a", 10), pay(2001, "c", 1)]);
+    assert!(refusal(ledger.submit(&late).await).contains("corrected by run b3:1616"), "what is corrected is over");
+    for sent in [&first, &fix] {
+        let outcomes = ledger.submit(sent).await.expect("good");
+        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Duplicate), "what is booked stays a duplicate");
+    }
+    let next = batch_from(24, 24, Some(22), vec![pay(2400, "b", 1)]);
+    assert_eq!(ledger.submit(&next).await.expect("good"), [Outcome::Accepted], "a correction of the correction");
 }

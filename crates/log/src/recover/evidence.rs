@@ -1,6 +1,6 @@
 //! Keeps copies of bytes that recovery cuts or cannot read: nothing is destroyed.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, remove_if_there};
 use crate::scan::Contents;
 use crate::upkeep::is_full;
 use std::io;
@@ -50,15 +50,17 @@ pub fn save_damage(disk: &dyn Disk, segment: u32, contents: &Contents) -> io::Re
 /// promised.
 fn save(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = format!("{name}.tmp");
-    let file = disk.create(&temporary)?;
-    match file.write_at(0, bytes) {
+    let saved = disk.create(&temporary).and_then(|file| {
+        file.write_at(0, bytes)?;
+        file.sync()?;
+        disk.rename(&temporary, name)?;
+        disk.sync_dir()
+    });
+    match saved {
         Err(error) if is_full(&error) => {
             tracing::warn!(name, bytes = bytes.len(), "the device is full: a copy of bytes that are cut was not kept");
-            return disk.remove(&temporary);
+            remove_if_there(disk, &temporary)
         }
-        written => written?,
+        saved => saved,
     }
-    file.sync()?;
-    disk.rename(&temporary, name)?;
-    disk.sync_dir()
 }

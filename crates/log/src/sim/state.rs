@@ -4,6 +4,7 @@
 use super::Survival;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 const SECTOR_BYTES: usize = 512;
 const SECTORS_OF_PAGE: usize = 8;
@@ -144,6 +145,9 @@ pub struct State {
     pub syncs: u64,
     pub fail_sync: Option<u64>,
     pub bytes_max: Option<u64>,
+    pub names_max: Option<usize>,
+    /// A stretch of a file that the medium does not give.
+    pub unreadable: Option<(usize, Range<usize>)>,
     /// Files open now.
     pub open: usize,
     pub open_max: Option<usize>,
@@ -167,6 +171,8 @@ impl State {
             syncs: 0,
             fail_sync: None,
             bytes_max: None,
+            names_max: None,
+            unreadable: None,
             open: 0,
             open_max: None,
             opened_at_once: 0,
@@ -188,6 +194,14 @@ impl State {
         Ok(())
     }
 
+    /// An error if the medium does not give this stretch of a file.
+    pub fn readable(&self, inode: usize, wanted: Range<usize>) -> io::Result<()> {
+        const EIO: i32 = 5;
+        let meets = |lost: &Range<usize>| lost.start < wanted.end && wanted.start < lost.end;
+        let is_lost = self.unreadable.as_ref().is_some_and(|(of, lost)| *of == inode && meets(lost));
+        if is_lost { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(()) }
+    }
+
     /// Counts an operation; true if the power goes during it.
     fn begin(&mut self, what: String) -> io::Result<bool> {
         self.alive()?;
@@ -200,6 +214,12 @@ impl State {
     /// Bytes of all named files.
     pub fn bytes(&self) -> u64 {
         self.names.values().map(|inode| self.inodes[*inode].content.len() as u64).sum()
+    }
+
+    /// An error if there is no room for another name.
+    pub fn take_name(&self, name: &str) -> io::Result<()> {
+        let is_full = self.names_max.is_some_and(|names_max| self.names.len() >= names_max);
+        if is_full && !self.names.contains_key(name) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     pub fn new_inode(&mut self) -> usize {

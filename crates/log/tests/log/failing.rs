@@ -149,3 +149,114 @@ fn a_disk_has_one_log() {
     open(&disk).unwrap();
     drop(watch);
 }
+
+/// Takes away what a recovery would have to make again.
+fn without(disk: &SimDisk, is_taken: impl Fn(&str) -> bool) {
+    for name in disk.names().iter().filter(|name| is_taken(name)) {
+        disk.remove(name).unwrap();
+    }
+    disk.sync_dir().unwrap();
+}
+
+/// Heads of what a start finds, and of what it finds again once there is room.
+fn heads(disk: &SimDisk) -> Result<(Vec<Vec<u8>>, Log), LogError> {
+    let mut heads = Vec::new();
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (log, _) = Log::open(disk, options(), &mut |replayed, _| heads.push(replayed.head.to_vec()))?;
+    Ok((heads, log))
+}
+
+#[test]
+fn a_start_on_a_full_device_serves_what_one_with_room_would() {
+    let whole = SimDisk::new(1);
+    run(&whole, &mut Memory::default()).unwrap();
+    let mut starts = 0;
+    for operation in (0..whole.operations()).step_by(7) {
+        let disk = SimDisk::new(1);
+        disk.crash_at(operation);
+        run(&disk, &mut Memory::default()).unwrap_err();
+        for (nth, survival) in [1, 2, 5].into_iter().enumerate() {
+            let seed = survival * (operation + 1);
+            let found = |limited: bool| {
+                let found = disk.crash(seed);
+                match (operation as usize + nth) % 4 {
+                    0 => without(&found, |name| name.ends_with(".idx")),
+                    1 => without(&found, |name| name.starts_with("manifest")),
+                    2 => cut_last_segment(&found),
+                    _ => {}
+                }
+                if limited {
+                    let names = found.names();
+                    let bytes = names.iter().filter_map(|name| found.bytes_of(name)).map(|bytes| bytes.len() as u64);
+                    found.limit_bytes(Some(bytes.sum()));
+                    found.limit_names(Some(names.len()));
+                }
+                found
+            };
+            // A log that was never begun needs room.
+            if !found(false).names().iter().any(|name| name.ends_with(".log")) {
+                continue;
+            }
+            let what = format!("crash at {operation}, survival {seed}");
+            let Ok((expected, _)) = heads(&found(false)) else { continue };
+            let full = found(true);
+            let (seen, log) = heads(&full).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(seen, expected, "{what}");
+            // With room again it goes on, and the next start misses nothing.
+            full.limit_bytes(None);
+            full.limit_names(None);
+            log.flush().unwrap_or_else(|error| panic!("{what}: {error}"));
+            log.appender().append(Class::Data, b"after", &[7; 700]).unwrap_or_else(|error| panic!("{what}: {error}"));
+            log.seal().unwrap_or_else(|error| panic!("{what}: {error}"));
+            drop(log);
+            let (again, _) = heads(&full.crash(0)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(again[..expected.len()], expected[..], "{what}");
+            assert_eq!(again[expected.len()..], [b"after".to_vec()], "{what}");
+            starts += 1;
+        }
+    }
+    assert!(starts > 50, "{starts}");
+}
+
+/// The names of files find room on a full device more often than their bytes do.
+#[test]
+fn a_manifest_that_finds_no_room_keeps_no_segment_from_going() {
+    let disk = SimDisk::new(1);
+    let mut memory = Memory::default();
+    let (log, ..) = open(&disk).unwrap();
+    while log.usage().segments < 5 {
+        memory.append(&log, 3, 900).unwrap();
+        memory.flush(&log).unwrap();
+    }
+    log.seal().unwrap();
+    drop(log);
+    let disk = disk.crash(0);
+    without(&disk, |name| name.starts_with("manifest"));
+    let bytes = disk.names().into_iter().filter_map(|name| disk.bytes_of(&name)).map(|bytes| bytes.len() as u64);
+    disk.limit_bytes(Some(bytes.sum()));
+    let (log, ..) = open(&disk).unwrap();
+    memory.written.values().for_each(|written| log.release(written.position));
+    let mut retired = 0;
+    while let Some(segment) = log.reclaimable() {
+        log.retire(segment).unwrap_or_else(|error| panic!("segment {segment}: {error}"));
+        retired += 1;
+    }
+    assert!(retired > 3 && log.failed().is_none(), "{retired}: {:?}", log.failed());
+    log.appender().append(Class::Settle, b"after", b"").unwrap();
+    log.seal().unwrap();
+    drop(log);
+    let (_, recovery, found) = open(&disk.crash(0)).unwrap();
+    assert!(!recovery.has_losses(), "a false alarm: {recovery:?}");
+    assert_eq!(found.values().last().map(|(_, head)| head.as_slice()), Some(&b"after"[..]));
+}
+
+/// The last segment with records loses its end, as a careless copy loses it.
+fn cut_last_segment(disk: &SimDisk) {
+    let written =
+        |name: &String| disk.bytes_of(name).is_some_and(|bytes| bytes.iter().skip(200).any(|byte| *byte != 0));
+    if let Some(last) = disk.names().into_iter().filter(|name| name.ends_with(".log")).rfind(written) {
+        let bytes = disk.bytes_of(&last).expect("it was listed");
+        let end = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
+        disk.cut(&last, end);
+    }
+}

@@ -73,6 +73,59 @@ fn what_settles_is_refused_only_while_reclaiming_has_something_to_give() {
 }
 
 #[test]
+fn a_log_that_is_opened_with_a_much_lower_quota_settles_and_shrinks() {
+    let disk = SimDisk::new(2);
+    let options = |segments: u64| LogOptions { quota_bytes: segments * 4096, reserve_bytes: 3 * 4096, ..options() };
+    let open = |segments| Log::open(Arc::new(disk.clone()), options(segments), &mut |_, _| {}).unwrap().0;
+    let log = open(60);
+    let mut kept = Vec::new();
+    while log.usage().segments < 50 {
+        kept.push(log.appender().append(Class::Data, b"h", &[1; 500]).unwrap());
+        log.flush().unwrap();
+    }
+    drop(log);
+    let log = open(8);
+    assert_eq!(log.usage().shortage, Some(Shortage::Quota));
+    log.appender().append(Class::Settle, b"ack", b"").expect("nothing would be given back otherwise");
+    log.release_all(kept.into_iter());
+    while let Some(segment) = log.reclaimable() {
+        log.appender().append(Class::Copy, b"mark", b"").expect("its segment goes next");
+        log.retire(segment).unwrap();
+    }
+    let usage = log.usage();
+    assert!(usage.bytes_total < usage.quota_bytes && usage.shortage.is_none(), "{usage:?}");
+}
+
+#[test]
+fn the_fuller_the_log_the_sooner_it_is_gone_through() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(2));
+    let options = LogOptions { quota_bytes: 20 * 4096, reserve_bytes: 4 * 4096, ..options() };
+    let (log, _) = Log::open(disk, options, &mut |_, _| {}).unwrap();
+    let append = |is_needed: bool| {
+        let position = log.appender().append(Class::Data, b"h", &[0; 400]).unwrap();
+        log.flush().unwrap();
+        if !is_needed {
+            log.release(position);
+        }
+    };
+    append(true);
+    // One in three is garbage, spread over all segments.
+    let mut begun_at = None;
+    for number in 0.. {
+        append(number % 3 != 0);
+        let usage = log.usage();
+        if log.reclaimable().is_some() {
+            begun_at = Some(usage.bytes_total);
+        }
+        if begun_at.is_some() || usage.shortage.is_some() {
+            break;
+        }
+    }
+    let (begun_at, data_bytes_max) = (begun_at.expect("before data is refused"), 16 * 4096);
+    assert!((data_bytes_max / 4 * 3..data_bytes_max / 5 * 4).contains(&begun_at), "{begun_at} of {data_bytes_max}");
+}
+
+#[test]
 fn what_waits_in_memory_is_bounded() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(2));
     let options = LogOptions { gather_bytes_max: 4096, ..options() };

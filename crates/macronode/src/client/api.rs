@@ -224,6 +224,12 @@ impl NodeAnswer {
         let problem: Problem = serde_json::from_slice(&self.body).unwrap_or_default();
         (self.status == 429).then(|| Duration::from_millis(problem.retry_after_ms.unwrap_or(1000)))
     }
+
+    /// Why the node refused, in its own words.
+    pub fn reason(&self) -> String {
+        let problem: Problem = serde_json::from_slice(&self.body).unwrap_or_default();
+        if problem.detail.is_empty() { format!("it answered {}", self.status) } else { problem.detail }
+    }
 }
 
 /// The token and where it came from: the command line, the environment, or the data directory.

@@ -68,8 +68,12 @@ named by `--config`, else `macronode.toml` in the working directory if there is 
 shows where each value came from, `macronode config validate FILE` checks a file, `macronode config schema` prints the
 JSON schema for editors.
 
-In the environment, lists are written with commas and switches as `1` or `0`. A key or variable that is not known is an
-error. Durations are written like `\"5s\"`, `\"150ms\"` or `\"2m\"`, sizes as a number of bytes or like `\"4MiB\"`.
+In the environment, lists are written with commas and switches as `1` or `0`. `AMNESIA=1`, the name that nodes of this family
+share, is `MACRO_AMNESIA=1`. A key or variable that is not known is an error. Durations are written like `\"5s\"`, `\"150ms\"` or
+`\"2m\"`, sizes as a number of bytes or like `\"4MiB\"`.
+
+A file that has changed is taken up once it was read twice alike, a second apart: one that is still being written changes
+nothing. One that is empty or gone and was not before is refused; SIGHUP and `POST /reload` read at once.
 
 On a reload, a key marked *live* has effect at once, *restarts X* restarts just that service, and *needs a process
 restart* is reported and keeps its old value until the process is started anew.

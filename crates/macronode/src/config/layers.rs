@@ -22,6 +22,8 @@ pub const FILE_DEFAULT: &str = "macronode.toml";
 /// Variables of the tests and tools, which are not configuration.
 const ENV_IGNORED: [&str; 3] = ["MACRO_SOAK", "MACRO_DOCGEN", "MACRO_TOKEN"];
 const ENV_IGNORED_PREFIX: &str = "MACRO_TEST_";
+/// The variable that the family of nodes this one belongs to has in common, without a prefix, and its key here.
+const ENV_SHARED: (&str, &str) = ("AMNESIA", "amnesia");
 
 /// From where a configuration is loaded; kept, so that a reload can load again.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,6 +51,8 @@ pub struct Loaded {
     pub origins: Origins,
     /// Path of the file that was read, if any.
     pub file: Option<PathBuf>,
+    /// What was read.
+    pub reading: Reading,
 }
 
 impl Origins {
@@ -58,24 +62,61 @@ impl Origins {
     }
 }
 
+/// The configuration file at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Its whole text.
+    Text(String),
+    /// There is none, in the words of the system.
+    Missing(String),
+    /// It is there and cannot be read, with the cause.
+    Unreadable(String),
+}
+
+impl Reading {
+    /// Whether it says nothing at all: as every file does between being cut short and being written.
+    pub fn is_blank(&self) -> bool {
+        match self {
+            Reading::Text(text) => text.trim().is_empty(),
+            Reading::Missing(_) => true,
+            Reading::Unreadable(_) => false,
+        }
+    }
+}
+
 impl Sources {
+    /// The file as it is now.
+    pub fn read(&self) -> Reading {
+        let Some(path) = &self.file else { return Reading::Missing(String::new()) };
+        match std::fs::read_to_string(path) {
+            Ok(text) => Reading::Text(text),
+            Err(error) if error.kind() == ErrorKind::NotFound => Reading::Missing(error.to_string()),
+            Err(error) => Reading::Unreadable(error.to_string()),
+        }
+    }
+
     /// The usual sources: the named file or `./macronode.toml`, the environment of this process, and these flags.
     pub fn of_process(file: Option<PathBuf>, flags: Table) -> Self {
         let explicit_file = file.is_some();
         let file = Some(file.unwrap_or_else(|| PathBuf::from(FILE_DEFAULT)));
         let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
         let env = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
-        Sources { file, explicit_file, env: env.filter(|(name, _)| name.starts_with("MACRO_")).collect(), flags }
+        Sources { file, explicit_file, env: env.filter(|(name, _)| is_ours(name)).collect(), flags }
     }
 }
 
 /// Loads, checks everything, and reports all problems at once.
 pub fn load(sources: &Sources) -> Result<Loaded, ConfigErrors> {
+    load_read(sources, &sources.read())
+}
+
+/// The same, with a file that was read before.
+pub fn load_read(sources: &Sources, reading: &Reading) -> Result<Loaded, ConfigErrors> {
     let mut layers = Layers::default();
-    let file = layers.add_file(sources);
+    let file = layers.add_file(sources, reading);
     layers.add_env(&sources.env);
     layers.add_flags(&sources.flags);
-    layers.finish(file)
+    layers.finish(file, reading)
 }
 
 /// Values of the layers read so far, and their mistakes.
@@ -88,18 +129,19 @@ struct Layers {
 
 impl Layers {
     /// Adds the file; returns its path if it was read.
-    fn add_file(&mut self, sources: &Sources) -> Option<PathBuf> {
+    fn add_file(&mut self, sources: &Sources, reading: &Reading) -> Option<PathBuf> {
         let path = sources.file.as_ref()?;
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound && !sources.explicit_file => return None,
-            Err(error) => {
-                self.errors.push(ConfigError::Unreadable { path: path.clone(), cause: error.to_string() });
-                return None;
+        match reading {
+            Reading::Text(text) => {
+                self.add_file_text(path, text);
+                Some(path.clone())
             }
-        };
-        self.add_file_text(path, &text);
-        Some(path.clone())
+            Reading::Missing(_) if !sources.explicit_file => None,
+            Reading::Missing(cause) | Reading::Unreadable(cause) => {
+                self.errors.push(ConfigError::Unreadable { path: path.clone(), cause: cause.clone() });
+                None
+            }
+        }
     }
 
     fn add_file_text(&mut self, path: &Path, text: &str) {
@@ -123,9 +165,14 @@ impl Layers {
 
     fn add_env(&mut self, env: &[(String, String)]) {
         let ignored = |name: &str| ENV_IGNORED.contains(&name) || name.starts_with(ENV_IGNORED_PREFIX);
-        for (name, text) in env.iter().filter(|(name, _)| name.starts_with("MACRO_") && !ignored(name)) {
+        let (shared, shared_key) = ENV_SHARED;
+        // The shared name first: the node's own says more.
+        let (all, own) =
+            env.iter().filter(|(name, _)| is_ours(name)).partition::<Vec<_>, _>(|(name, _)| name == shared);
+        for (name, text) in all.into_iter().chain(own).filter(|(name, _)| !ignored(name)) {
             let origin = Origin::Env(name.clone());
-            match keys().iter().find(|key| key.env_name() == *name) {
+            let is_meant = |key: &&Key| key.env_name() == *name || name == shared && key.path == shared_key;
+            match keys().iter().find(is_meant) {
                 Some(key) => self.set(key, key.kind.read_text(text), origin),
                 None => {
                     let known: Vec<String> = keys().iter().map(Key::env_name).collect();
@@ -184,7 +231,7 @@ impl Layers {
         }
     }
 
-    fn finish(mut self, file: Option<PathBuf>) -> Result<Loaded, ConfigErrors> {
+    fn finish(mut self, file: Option<PathBuf>, reading: &Reading) -> Result<Loaded, ConfigErrors> {
         let config = match compose(self.merged.clone()) {
             Ok(config) => config,
             Err(error) => {
@@ -200,7 +247,7 @@ impl Layers {
             broken.into_iter().filter(|error| !error.keys().iter().any(|key| refused(key))).collect();
         self.errors.extend(broken);
         match self.errors.is_empty() {
-            true => Ok(Loaded { config, origins: self.origins, file }),
+            true => Ok(Loaded { config, origins: self.origins, file, reading: reading.clone() }),
             false => Err(ConfigErrors(self.errors)),
         }
     }
@@ -229,6 +276,11 @@ fn refusal(key: &Key, value: &Value, origin: Origin, fault: Fault) -> ConfigErro
         Fault::WrongType => ConfigError::WrongType { setting, noun: key.kind.noun(), allowed },
         Fault::OutOfRange => ConfigError::OutOfRange { setting, allowed, nearest: nearest_word(&key.kind, value) },
     }
+}
+
+/// Whether a variable of the environment concerns this node.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("MACRO_") || name == ENV_SHARED.0
 }
 
 /// The word that was probably meant, for kinds that take words.

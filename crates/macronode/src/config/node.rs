@@ -11,6 +11,9 @@ use ron_types::{Size, TimeSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::known_services;
+use crate::specs;
+
 /// The bounds of most durations: long enough for any use, short enough that a slip of the unit is refused.
 fn ordinary_time() -> ValueKind {
     time(1, 10 * MINUTE_MS)
@@ -60,6 +63,15 @@ pub struct Oap {
     /// The largest frame that is read. Nodes have no session with each other below 65,963 bytes; clients do.
     #[schemars(extend("x-setting" = live(size(KIB, limits::FRAME_BYTES_MAX))))]
     pub max_frame_bytes: Size,
+}
+
+/// What the node calls ready.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Readiness {
+    /// Services and planes that `/readyz` waits for, where the node runs them; of the others it only names the state.
+    #[schemars(extend("x-setting" = process(ValueKind::Names(Vec::new()))))]
+    pub required: Vec<String>,
 }
 
 /// Reading, writing and leaving.
@@ -114,6 +126,9 @@ pub struct Http {
     /// Memory for the bodies of all requests at once, or four of the largest if that is more; one caller can have half.
     #[schemars(extend("x-setting" = live(size(KIB, 64 * GIB))))]
     pub body_memory: Size,
+    /// Memory for answers until they have left, at least 64 MiB; one caller can have half.
+    #[schemars(extend("x-setting" = live(size(KIB, 64 * GIB))))]
+    pub answer_memory: Size,
 }
 
 /// TLS on every port that has it.
@@ -138,7 +153,7 @@ pub struct Connections {
     /// New connections one address may open in a second, sustained.
     #[schemars(extend("x-setting" = live(whole(1, 1_000_000))))]
     pub accepts_per_ip_per_second: u32,
-    /// An HTTP connection is closed when bytes wait for its peer and none are taken for this time.
+    /// An HTTP connection is closed when bytes wait for its peer and it takes less than 1 KiB a second over this time.
     #[schemars(extend("x-setting" = live(ordinary_time())))]
     pub write_stall: TimeSpan,
 }
@@ -223,6 +238,14 @@ impl Default for Oap {
     }
 }
 
+impl Default for Readiness {
+    fn default() -> Self {
+        let named: Vec<&str> = known_services().collect();
+        let required = specs::units().filter(|unit| unit.required && named.contains(&unit.name));
+        Readiness { required: required.map(|unit| unit.name.to_owned()).collect() }
+    }
+}
+
 impl Default for Io {
     fn default() -> Self {
         Io {
@@ -247,6 +270,7 @@ impl Default for Http {
             route_concurrency: limits::ROUTE_CONCURRENCY_MAX,
             waiting_max: limits::WAITING_MAX,
             body_memory: Size(limits::BODY_MEMORY_BYTES_MAX),
+            answer_memory: Size(limits::ANSWER_MEMORY_BYTES_MAX),
         }
     }
 }

@@ -39,6 +39,14 @@ impl Config {
             warnings.push("`chaos` is on: the admin plane can kill and freeze tasks".to_owned());
         }
         warnings.extend(self.notes());
+        let served: Vec<&str> =
+            services::chosen(self).filter(|one| !one.surfaces().is_empty()).map(|one| one.spec().name).collect();
+        if !served.is_empty() && self.public_listeners() == 0 {
+            warnings.push(format!(
+                "`services` has neither http nor oap: no client can reach {}; add one of them",
+                served.join(", ")
+            ));
+        }
         if self.http.request_deadline >= self.io.drain_deadline {
             warnings.push(format!(
                 "`http.request_deadline` = {} is not shorter than `io.drain_deadline` = {}: \

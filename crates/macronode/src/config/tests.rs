@@ -36,6 +36,28 @@ fn refuse(text: &str, env: &[(&str, &str)], flags: &str, expected: &[&str]) {
 }
 
 #[test]
+fn amnesia_is_switched_on_by_the_name_that_the_family_shares() {
+    let amnesia = |env: &[(&str, &str)]| attempt("", env, "").expect("valid").config.amnesia;
+    assert!(amnesia(&[("AMNESIA", "1")]));
+    assert!(!amnesia(&[("MACRO_AMNESIA", "0"), ("AMNESIA", "1")]), "the node's own name says more");
+    assert!(amnesia(&[("AMNESIA", "0"), ("MACRO_AMNESIA", "1")]));
+    let refused = attempt("", &[("AMNESIA", "perhaps")], "").map(|_| ()).expect_err("neither on nor off");
+    assert!(refused.len() == 1 && refused[0].contains("AMNESIA") && refused[0].contains("perhaps"), "{refused:?}");
+}
+
+#[test]
+fn readiness_needs_the_planes_and_what_is_named() {
+    let required = |text: &str| -> Vec<&str> {
+        let config = attempt(text, &[], "").expect("valid").config;
+        crate::specs::units().filter(|unit| config.requires(unit)).map(|unit| unit.name).collect()
+    };
+    let by_spec: Vec<&str> = crate::specs::units().filter(|unit| unit.required).map(|unit| unit.name).collect();
+    assert_eq!(required(""), by_spec);
+    assert!(PLANES.iter().all(|plane| by_spec.contains(plane)), "{by_spec:?}");
+    assert_eq!(required("[readiness]\nrequired = [\"oap\"]\n"), ["access", "workers", "oap"]);
+}
+
+#[test]
 fn nothing_set_gives_the_defaults() {
     let loaded = load(&Sources::default()).expect("the defaults are valid");
     assert_eq!(loaded.config, Config::default());
@@ -309,6 +331,18 @@ fn warnings_name_what_is_allowed_but_risky() {
         let warnings = warned(text);
         assert_eq!(warnings.len(), 1, "{text}");
         assert!(warnings[0].starts_with(start), "{}", warnings[0]);
+    }
+}
+
+#[test]
+fn a_service_that_no_client_can_reach_is_warned_of() {
+    let served = crate::services::all().find(|service| !service.surfaces().is_empty()).expect("some have surfaces");
+    let name = served.spec().name;
+    for (others, is_reached) in [("", false), (", \"http\"", true), (", \"oap\"", true)] {
+        let text = format!("services = [\"{name}\"{others}]");
+        let warnings = attempt(&text, &[], "").expect("allowed").config.warnings();
+        let told = format!("`services` has neither http nor oap: no client can reach {name}");
+        assert_eq!(!warnings.iter().any(|warning| warning.starts_with(&told)), is_reached, "{others}: {warnings:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::future::{AbortHandle, BoxFuture, abortable};
 use futures_util::stream::FuturesUnordered;
 use oap::{AppId, Frame, FrameError, Step, Streams};
 use ron_api::frames::{Answer, Caller, FrameSurface, Reply, Stream};
@@ -47,7 +47,7 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
     }
     let caller = Caller::new(facts.remote, facts.address.ip(), token, Arc::clone(&ingress.shares));
     let (answering, ending) = (FuturesUnordered::new(), FuturesUnordered::new());
-    let (asked, open, touched) = (Vec::new(), HashMap::new(), Vec::new());
+    let (asked, waiting, open, touched) = (Vec::new(), HashMap::new(), HashMap::new(), Vec::new());
     let mut client = Client {
         ingress,
         facts,
@@ -57,6 +57,7 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
         streams,
         asked,
         answering,
+        waiting,
         ending,
         open,
         lives: 0,
@@ -64,6 +65,10 @@ pub(super) async fn serve(context: TaskContext, ingress: Ingress, metrics: Arc<M
         leave_by: None,
     };
     let farewell = client.converse(&context, &metrics, &mut reader).await;
+    // Where the node leaves, what waits ends by itself, with an answer. Otherwise nobody is left to wait for it.
+    if !context.is_stopping() {
+        client.waiting.values().for_each(AbortHandle::abort);
+    }
     client.finish(farewell, context.stop_deadline()).await;
     writing.finish(Deadline::after(DRAIN_TIME)).await;
     drop(slot);
@@ -80,6 +85,8 @@ struct Client {
     /// Whole requests of this read, in order.
     asked: Vec<(Arc<dyn FrameSurface>, Frame)>,
     answering: FuturesUnordered<BoxFuture<'static, Answered>>,
+    /// Those of them that may be cancelled, by number; no more than are in flight.
+    waiting: HashMap<u64, AbortHandle>,
     /// Streams that their services may end.
     ending: FuturesUnordered<BoxFuture<'static, EndedStream>>,
     open: HashMap<u64, OpenStream>,
@@ -193,15 +200,32 @@ impl Client {
             Step::Opens => self.open(frame).await,
             Step::Continues => self.take(frame).await,
             Step::Closes => self.close(frame).await,
+            Step::Event if frame.is_cancel() => self.cancel(&frame).await,
             Step::Ignored | Step::Event => {}
         }
         Ok(())
     }
 
+    /// Nobody waits for this answer any more. A request that was not begun is not begun, and one that waits for
+    /// something to happen waits no longer; what is under way goes on, and is answered. So is one that has its answer.
+    async fn cancel(&mut self, Frame { app, corr, .. }: &Frame) {
+        let place = self.asked.iter().position(|(_, asked)| asked.app == *app && asked.corr == *corr);
+        if let Some(place) = place {
+            // The others keep their order.
+            drop(self.asked.remove(place));
+            return self.reply(Answered { app: *app, corr: *corr, reply: Reply::cancelled() }).await;
+        }
+        if let Some(waiting) = self.waiting.get(corr) {
+            waiting.abort();
+        }
+    }
+
     fn surface(&self, app: AppId) -> Result<Arc<dyn FrameSurface>, Reply> {
-        let found = self.ingress.surfaces.iter().find(|surface| surface.app() == app);
+        let found = self.ingress.surfaces.iter().find(|served| served.surface.app() == app);
         let nobody = || Error::new(Kind::NotFound, format!("nobody on this node speaks application {}", app.0));
-        found.cloned().ok_or_else(|| Reply::from(nobody()))
+        let served = found.ok_or_else(|| Reply::from(nobody()))?;
+        self.ingress.kernel.outages().get().value.check(served.service)?;
+        Ok(Arc::clone(&served.surface))
     }
 
     async fn request(&mut self, frame: Frame) {
@@ -232,6 +256,14 @@ impl Client {
                 Answer::Now(reply) => self.reply(Answered { app, corr, reply }).await,
                 Answer::Later(rest) => {
                     self.answering.push(Box::pin(async move { Answered { app, corr, reply: rest.await } }));
+                }
+                Answer::Waiting(rest) => {
+                    let (rest, handle) = abortable(rest);
+                    self.waiting.insert(corr, handle);
+                    self.answering.push(Box::pin(async move {
+                        let reply = rest.await.unwrap_or_else(|_| Reply::cancelled());
+                        Answered { app, corr, reply }
+                    }));
                 }
             }
         }
@@ -305,6 +337,7 @@ impl Client {
 
     async fn reply(&mut self, Answered { app, corr, reply }: Answered) {
         self.streams.finished(corr);
+        self.waiting.remove(&corr);
         self.send(app, corr, reply).await;
     }
 

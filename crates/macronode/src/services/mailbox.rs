@@ -121,11 +121,10 @@ impl Service for Mailbox {
         let live = node.config.derive(|config| config.section::<Options>().live(cpus(), memory_bytes()));
         let ops_permits = config.value.permits_of(&specs::MAILBOX_OPS);
         let fixed = config.value.section::<Options>().fixed(location, secret, ops_permits);
-        let handle = svc_mailbox::install(node.builder, fixed, live);
-
         let auth = config.value.section::<AuthSection>();
         let options = config.value.section::<SqsSection>().options(auth, node.data.path(ACCESS_KEYS_FILE));
         let keyring = Keyring::open(options.keys_file.clone()).map_err(|error| unusable(node.data, &error))?;
+        let handle = svc_mailbox::install(node.builder, fixed, live);
         let authority = node.authority.clone();
         let frames = ron_api::mailbox_frames(handle.clone(), authority.clone(), &node.builder.meter());
         let routes: Routes = Box::new(move |plane| {
@@ -162,11 +161,15 @@ fn unusable(data: &DataDir, error: &dyn std::fmt::Display) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use ron_auth::{Authority, RootKey};
+    use ron_kernel::{Builder, KernelOptions, Metrics, Snapshot};
+    use ron_transport::NodeKey;
     use toml::Table;
 
     use super::*;
     use crate::cli;
     use crate::config::{Sources, load};
+    use crate::services::Ports;
 
     fn loaded(text: &str) -> Result<Config, String> {
         let flags: Table = text.parse().expect("the text of the test is TOML");
@@ -212,6 +215,25 @@ mod tests {
         }
         assert!(loaded("auth.sqs = \"off\"\napi.addr = \"[::1]:80\"").is_ok());
         assert!(loaded("sqs.base_url = \"http://127.0.0.1:8080/\"\nsqs.deleted_name_cooldown = \"0s\"").is_ok());
+    }
+
+    #[test]
+    fn access_keys_that_cannot_be_read_are_found_before_anything_is_added_to_the_node() {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        std::fs::write(folder.path().join(ACCESS_KEYS_FILE), "{").expect("written");
+        let data = DataDir::open(folder.path(), false).expect("usable");
+        let config = Snapshot::new(load(&Sources::default()).expect("valid").config);
+        let authority = Authority::new(RootKey::generate(), None, || 0);
+        let (key, mut ports) = (NodeKey::generate().expect("a key"), Ports::default());
+        let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
+        let (data, config, authority, key) = (&data, &config, &authority, &key);
+        let (oap_address, ports) = (None, &mut ports);
+        let mut parts = Parts { builder: &mut builder, config, data, authority, key, oap_address, ports };
+        let failure = Mailbox.install(&mut parts).err().expect("the keys cannot be read");
+        assert_eq!(failure.code, Code::DataDirUnusable);
+        // A node that does not require the mailbox shows it as failed, in its own place.
+        builder.service(&specs::MAILBOX).task(specs::MAILBOX.tasks[0], 1, |_| std::future::ready(Ok(())));
+        builder.build().expect("nothing of it was there");
     }
 
     #[test]

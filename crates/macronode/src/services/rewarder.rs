@@ -152,10 +152,13 @@ fn inputs(folder: Option<&Path>) -> Result<Inputs, Failure> {
 fn spill(folder: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let Some(folder) = folder else { return Ok(None) };
     let spill = folder.join("spill");
-    let emptied = match std::fs::remove_dir_all(&spill) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => std::fs::create_dir_all(&spill),
-    };
+    // The folder itself stays: a device that is full may have no room to make it again.
+    let emptied = std::fs::create_dir_all(&spill).and_then(|()| {
+        std::fs::read_dir(&spill)?.try_for_each(|entry| {
+            let path = entry?.path();
+            if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
+        })
+    });
     emptied.map(|()| Some(spill)).map_err(|error| unusable(folder, &error))
 }
 

@@ -71,6 +71,8 @@ pub fn check(disk: &SimDisk, memory: &Memory, shards: usize, what: &str) -> (Wor
     assert!(candidates.iter().any(are_so), "{what}: moves {moves:?}");
     let known = memory.ledger.sent.iter().chain(&memory.ledger.gone).max().copied().unwrap_or(0);
     assert!(recovered.seq_max >= known, "{what}: number {known} would be given out again");
+    let taken = topics.numbers_taken().0;
+    assert!(taken >= memory.ledger.topic_max, "{what}: a topic's number would be given out again after {taken}");
     let memory = memory.resume(lsn, model, &found);
     (World::resume(recovered, topics, routing(shards), memory), promises)
 }

@@ -8,7 +8,7 @@ use ron_log::SimDisk;
 use super::memory::Memory;
 use super::workloads::settings;
 use super::world::{START_MS, TestMessage, World, open, routing};
-use crate::clock::{Hold, Steady};
+use crate::clock::{ClockReading, Hold, Steady};
 use crate::shard::{Key, Send};
 use crate::topics::Topics;
 use crate::types::{Dedup, Expired, Millis, State, TopicSettings};
@@ -119,6 +119,137 @@ async fn set_back_again_and_again_time_never_goes_back() {
     }
 }
 
+/// A delayed message and a lease of a clock that is days ahead; then the power goes.
+fn stopped_days_ahead() -> (SimDisk, Memory, Millis) {
+    let (disk, memory) = stopped();
+    let right_ms = memory.now;
+    let mut world = restarted(&disk, &memory, right_ms + 3 * 24 * HOUR_MS);
+    let leased = world.part("leased", 0);
+    world.advance(600_000);
+    assert_eq!(world.recv(leased, 1, LEASE_MS), [3]);
+    world.send("leased", TestMessage { delay_ms: 60_000, ..TestMessage::default() });
+    world.flush().unwrap();
+    (disk.crash(0), world.memory, right_ms)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_days_ahead_and_is_right_again_dates_right_on_the_same_log() {
+    let (disk, memory, right_ms) = stopped_days_ahead();
+    let start_ms = right_ms + 600_000;
+    let mut world = restarted(&disk, &memory, start_ms);
+    assert_eq!(world.now, start_ms, "time goes on from the clock that is right, not from the one that was ahead");
+    tick(&mut world);
+    let all = held(&world, "leased");
+    assert_eq!(all[0], (3, State::Leased, Some(start_ms + LEASE_MS)), "granted for so long, from now on");
+    let delayed = all.iter().filter(|one| one.1 == State::Delayed).map(|one| one.2).collect::<Vec<_>>();
+    assert!(delayed.iter().all(|due_ms| *due_ms <= Some(start_ms + 60_000)), "{delayed:?}");
+    assert_eq!(kept(&world), (1, 1), "nothing is lost");
+
+    // What is written now is by the right clock, and the next start knows the one from the other.
+    world.send("leased", TestMessage { delay_ms: 3 * HOUR_MS, ..TestMessage::default() });
+    world.flush().unwrap();
+    let (disk, memory) = (disk.crash(0), world.memory);
+    let again_ms = start_ms + HOUR_MS;
+    let mut world = restarted(&disk, &memory, again_ms);
+    tick(&mut world);
+    assert_eq!(world.now, again_ms);
+    let due = held(&world, "leased").into_iter().filter_map(|one| one.2);
+    let due: Vec<_> = due.filter(|due_ms| *due_ms > again_ms + 60_000).collect();
+    assert_eq!(due, [start_ms + 3 * HOUR_MS], "not a moment earlier, and nothing else waits for long");
+}
+
+/// The clock is set back by so much while the node runs.
+fn set_back(world: &mut World, by_ms: Millis) {
+    let before = ClockReading { now_ms: world.now, anchor_ms: START_MS + 100 * 24 * HOUR_MS };
+    let after = ClockReading { now_ms: before.now_ms - by_ms, anchor_ms: before.anchor_ms - by_ms };
+    (world.now, world.memory.now) = (after.now_ms, after.now_ms);
+    for handle in &mut world.shards {
+        assert!(!handle.shard.follow_clock(before) && handle.shard.follow_clock(after));
+        handle.shard.hold_back(Hold::NONE);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_back_while_it_runs_leases_and_delays_last_as_long_as_before() {
+    let (disk, memory) = stopped();
+    let days_ms = 3 * 24 * HOUR_MS;
+    let mut world = restarted(&disk, &memory, memory.now + days_ms);
+    world.advance(600_000);
+    tick(&mut world);
+    assert_eq!(world.recv(world.part("leased", 0), 1, LEASE_MS), [3]);
+    world.send("leased", TestMessage { delay_ms: 60_000, ..TestMessage::default() });
+    set_back(&mut world, days_ms);
+    let start_ms = world.now;
+    let all = held(&world, "leased");
+    assert_eq!((all[0], all[2].1), ((3, State::Leased, Some(start_ms + LEASE_MS)), State::Delayed));
+    assert_eq!(all[2].2, Some(start_ms + 60_000));
+    world.advance(LEASE_MS - 1);
+    tick(&mut world);
+    assert_eq!(held(&world, "leased")[0].1, State::Leased);
+    world.advance(1);
+    tick(&mut world);
+    assert_eq!(held(&world, "leased")[0].1, State::Ready);
+    assert_eq!(kept(&world), (1, 1), "nothing is lost");
+
+    // The next start has records of both clocks, the wrong one's within the hour that is believed: it dates right.
+    world.send("leased", TestMessage::default());
+    world.flush().unwrap();
+    let (disk, memory) = (disk.crash(0), world.memory);
+    let again_ms = start_ms + days_ms - HOUR_MS / 2;
+    let world = restarted(&disk, &memory, again_ms);
+    assert_eq!(world.now, again_ms);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_dated_ahead_does_not_keep_what_comes_later_from_expiring() {
+    let (disk, memory) = stopped();
+    let days_ms = 3 * 24 * HOUR_MS;
+    let mut world = restarted(&disk, &memory, memory.now + days_ms);
+    world.send("short", TestMessage::default());
+    set_back(&mut world, days_ms);
+    world.send("short", TestMessage::default());
+    assert_eq!(held(&world, "short").len(), 3);
+    world.advance(HOUR_MS / 2 + 1);
+    tick(&mut world);
+    let left: Vec<_> = held(&world, "short").into_iter().map(|one| one.0).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    world.advance(days_ms);
+    tick(&mut world);
+    assert_eq!(held(&world, "short").len(), 0, "kept by its own date");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_hours_behind_for_one_run_expires_nothing_when_it_is_right_again() {
+    let (disk, memory) = stopped();
+    let right_ms = memory.now;
+    let mut world = restarted(&disk, &memory, right_ms - 8 * HOUR_MS);
+    assert_eq!(world.now, right_ms - 8 * HOUR_MS);
+    world.send("short", TestMessage::default());
+    world.flush().unwrap();
+    let (disk, memory) = (disk.crash(0), world.memory);
+    let mut world = restarted(&disk, &memory, right_ms + 60_000);
+    tick(&mut world);
+    assert_eq!(kept(&world), (2, 1), "kept for half an hour, of which a minute has passed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_has_lost_its_time_is_not_believed_against_the_log() {
+    let (disk, memory) = stopped();
+    let newest_ms = memory.now;
+    let mut world = restarted(&disk, &memory, 60_000);
+    assert_eq!(world.now, newest_ms, "time goes on from the newest record, not from 1970");
+    world.send("long", TestMessage::default());
+    world.flush().unwrap();
+    // The clock is right at the next start: what was sent meanwhile is not taken for older than it is.
+    let (disk, memory) = (disk.crash(0), world.memory);
+    let mut world = restarted(&disk, &memory, newest_ms + 60_000);
+    assert_eq!(world.now, newest_ms + 60_000);
+    tick(&mut world);
+    world.advance(HOUR_MS + HOUR_MS / 2);
+    tick(&mut world);
+    assert_eq!(kept(&world), (0, 2), "kept for two hours, of which more than one has passed");
+}
+
 /// What is due happens, whatever the reference would say: it knows no hold.
 fn tick(world: &mut World) {
     for index in 0..world.shards.len() {
@@ -185,7 +316,7 @@ fn is_duplicate(world: &mut World, key: u128) -> bool {
     let (part, seq, now) = (world.part("long", 0), world.seq, world.now);
     let key = Some(Key { hash: key, payload: key as u64 });
     let (group, delay_ms, dedup, body) = (None, Some(0), Dedup::default(), Bytes::from_static(b"body"));
-    let send = Send { part, group, key, dedup, delay_ms, sent_ms: now, seq, body, payload_len: 4 };
+    let send = Send { part, group, key, dedup, delay_ms, sent_ms: now, seq, body };
     world.on_part(part, |shard, journal, now| shard.send(now, journal, send)).0.unwrap().duplicate
 }
 

@@ -9,7 +9,7 @@ use super::check::{check, found_in};
 use super::memory::{Memory, View};
 use super::world::{START_MS, World, open};
 use super::{Dice, Script, seeds, survivals, workloads};
-use crate::keeper::contents_of;
+use crate::keeper::candidates_of;
 use crate::topics::Topics;
 use crate::types::Seq;
 
@@ -124,7 +124,7 @@ fn a_record_of_another_version_is_refused_at_the_start_and_never_reclaimed() {
     workloads::make_topics(&mut world).unwrap();
     let position = world.log.appender().append(Class::Data, &[250, 9, 9], b"of a newer version").unwrap();
     workloads::fill(&mut world).unwrap();
-    let refused = contents_of(&world.log, position.segment).err();
+    let refused = candidates_of(&world.log, position.segment, 0).err();
     assert!(matches!(refused, Some(LogError::UnknownVersion { .. })), "{refused:?}");
     world.log.seal().unwrap();
     drop(world);

@@ -71,6 +71,8 @@ pub enum Promise {
     Sent(Seq),
     /// The message is gone for good.
     Gone(Seq),
+    /// A topic of this number is made.
+    Made(TopicId),
     /// Anything else.
     Other,
 }
@@ -84,6 +86,8 @@ pub struct Ledger {
     pub maybe_gone: BTreeSet<Seq>,
     /// Messages of which somebody was told that they are gone.
     pub gone: BTreeSet<Seq>,
+    /// The highest number of a topic that somebody was told of.
+    pub topic_max: u32,
 }
 
 impl Ledger {
@@ -91,6 +95,7 @@ impl Ledger {
         match promise {
             Promise::Sent(seq) => drop(self.sent.insert(seq)),
             Promise::Gone(seq) => drop(self.gone.insert(seq)),
+            Promise::Made(id) => self.topic_max = self.topic_max.max(id.0),
             Promise::Other => {}
         }
     }

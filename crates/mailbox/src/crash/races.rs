@@ -5,6 +5,7 @@ use ron_log::SimDisk;
 use super::check::check;
 use super::workloads::{make_topics, settings};
 use super::world::{TestMessage, World, routing};
+use crate::moves::MoveOrder;
 use crate::types::{PartKey, Seq, TopicSettings};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -130,6 +131,42 @@ fn numbers_are_never_given_out_again_although_every_record_of_them_is_gone() {
     while world.compact().unwrap() {}
     assert_eq!(world.log.usage().segments, 1);
     check(&disk.crash(0), &world.memory, 2, "only rules are left");
+}
+
+#[test]
+fn the_number_of_a_topic_that_is_gone_is_never_given_again_although_every_record_of_it_is_gone() {
+    let disk = SimDisk::new(1);
+    let mut world = World::new(&disk).unwrap();
+    make_topics(&mut world).unwrap();
+    world.put_topic("passing", settings());
+    let gone = world.topic("passing").id;
+    world.remove_topic("passing");
+    world.flush().unwrap();
+    old_message(&mut world, "brief");
+    while world.compact().unwrap() {}
+    for _ in 0..2 {
+        let (again, _) = check(&disk.crash(0), &world.memory, 2, "the topic and its end are compacted away");
+        world = again;
+        let planned = world.topics.plan_new(&"next".parse().unwrap(), settings(), None).unwrap().expect("new");
+        assert!(planned.id > gone, "{:?} was {gone:?}'s", planned.id);
+    }
+}
+
+#[test]
+fn moves_of_a_topic_that_is_gone_are_forgotten_although_the_record_that_made_it_went_before_them() {
+    let disk = SimDisk::new(1);
+    let mut world = World::new(&disk).unwrap();
+    make_topics(&mut world).unwrap();
+    world.put_topic("passing", settings());
+    let gone = world.topic("passing").id;
+    old_message(&mut world, "brief");
+    let order = MoveOrder::all_of("passing".parse().unwrap());
+    world.change_moves(gone, |_, id| order.task(id, 0, 1, false));
+    world.remove_topic("passing");
+    world.flush().unwrap();
+    assert!(world.compact().unwrap(), "the segment of the topics goes, that of the move stays");
+    let (world, _) = check(&disk.crash(0), &world.memory, 2, "the topic is compacted away, its move is not");
+    assert_eq!(world.topics.moves.topics(), [], "nobody can end them, and they would be written again for ever");
 }
 
 #[test]

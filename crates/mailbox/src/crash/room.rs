@@ -74,10 +74,10 @@ impl SmallWorld {
         self.world.seq += 1;
         let seq = self.world.seq;
         let body = Bytes::from(body_of(seq, len));
-        let (key, payload_len) = (key.map(|hash| Key { hash, payload: hash as u64 }), body.len() as u32);
+        let key = key.map(|hash| Key { hash, payload: hash as u64 });
         let sent = self.world.on_part(part, |shard, journal, now| {
             let (group, delay_ms, dedup, body) = (None, None, Dedup::Topic, body.clone());
-            shard.send(now, journal, Send { part, group, key, dedup, delay_ms, sent_ms: now, seq, body, payload_len })
+            shard.send(now, journal, Send { part, group, key, dedup, delay_ms, sent_ms: now, seq, body })
         });
         match sent.0 {
             Ok(sent) if sent.duplicate => Some(sent.seq),

@@ -7,13 +7,13 @@ use super::super::memory::Promise;
 use super::super::reference::{End, Message, Stand};
 use super::{World, body_of, routing};
 use crate::engine::REMEMBER_BYTES;
-use crate::keeper::{self, CopyCandidate};
+use crate::keeper::{self, CopyCandidate, Unreadable};
 use crate::moves::{MoveTask, Moves};
 use crate::rebalancer::rehouse;
 use crate::record::Record;
 use crate::shard::Shard;
 use crate::topics::StoredTopic;
-use crate::types::{PartKey, Seq, TopicId};
+use crate::types::{Millis, PartKey, Seq, TopicId};
 
 impl World {
     fn message(&self, seq: Seq) -> Message {
@@ -52,9 +52,8 @@ impl World {
     pub fn edit(&mut self, seq: Seq, len: usize) {
         let part = self.message(seq).part;
         let body = body_of(seq + 1000, len);
-        let (bytes, payload_len) = (Bytes::from(body.clone()), body.len() as u32);
-        let (answer, _) =
-            self.on_part(part, |shard, journal, now| shard.edit(now, journal, part, seq, bytes, payload_len));
+        let bytes = Bytes::from(body.clone());
+        let (answer, _) = self.on_part(part, |shard, journal, now| shard.edit(now, journal, part, seq, bytes));
         answer.expect("nobody has seen it");
         self.model.reference.get(part, seq).expect("it is there").body = body;
         self.done(part, Promise::Other);
@@ -116,7 +115,11 @@ impl World {
             self.shards[after.shard_of(handover.to)].handovers.push(handover);
         }
         let last = self.lsn();
-        self.shards.iter_mut().for_each(|driven| driven.last = last);
+        for driven in &mut self.shards {
+            driven.last = last;
+            driven.shard.forget_rules();
+            driven.settings_seen.clear();
+        }
         Ok(())
     }
 
@@ -130,14 +133,12 @@ impl World {
         let keys: u64 = self.shards.iter().map(|driven| driven.shard.keys()).sum();
         self.log.set_kept_bytes(self.topics.newest.bytes() + keys * REMEMBER_BYTES);
         let Some(segment) = self.log.reclaimable() else { return Ok(false) };
-        let contents = keeper::contents_of(&self.log, segment)?;
-        for id in contents.topics {
-            if let Some(topic) = self.topics.by_id(id).filter(|_| self.topics.newest.topic_goes_with(id, segment)) {
-                let copied = self.append_topic(Class::Copy, id, &topic.name, &StoredTopic::from(&*topic));
-                copied.expect("the log takes it");
-            }
+        for id in self.topics.newest.topics_until(segment) {
+            let topic = self.topics.by_id(id).expect("its record is forgotten with it");
+            let copied = self.append_topic(Class::Copy, id, &topic.name, &StoredTopic::from(&*topic));
+            copied.expect("the log takes it");
         }
-        for id in contents.moves {
+        for id in self.topics.moves.topics() {
             if self.topics.newest.moves_go_with(id, segment) {
                 let tasks = self.topics.moves.of(id);
                 let copies: Vec<Position> =
@@ -145,22 +146,46 @@ impl World {
                 self.topics.newest.note_moves(id, &copies);
             }
         }
-        for batch in contents.messages.chunks(4) {
+        if self.log.is_dead(segment) {
+            // It goes unread, so that the count must be right.
+            let held: Vec<_> = self.shards.iter().flat_map(|driven| driven.shard.messages_in(segment)).collect();
+            assert!(held.is_empty(), "{held:?} are in segment {segment}, of which nothing is needed");
+        }
+        let candidates = keeper::candidates_of(&self.log, segment, keys)?;
+        let now = self.now;
+        let is_needed =
+            |candidate: &&CopyCandidate| (0..self.shards.len()).any(|index| self.concerns(index, candidate, now));
+        let needed: Vec<CopyCandidate> = candidates.iter().filter(is_needed).copied().collect();
+        for batch in needed.chunks(4) {
             self.copy_forward(batch, between)?;
         }
         self.seq += 1;
         let mark = Record::Mark { now_ms: self.now, shards: 1, seq: self.seq, boot: None };
-        self.append(mark.class(), &mark).expect("the log takes it");
+        let numbers = Record::TopicNumbers { taken: self.topics.numbers_taken() };
+        for told in [numbers, mark] {
+            self.append(told.class(), &told).expect("the log takes it");
+        }
         while let Err(error) = self.log.retire(segment) {
             let LogError::StillNeeded { .. } = error else { return Err(error) };
             let shards = self.shards.iter();
             let left: Vec<_> = shards.flat_map(|driven| CopyCandidate::of_shard(&driven.shard, segment)).collect();
-            assert!(!left.is_empty(), "{error}, and no shard knows why");
+            if left.is_empty() {
+                // The shards are still letting go of it, and every turn does a step.
+                assert!(self.shards.iter().any(|driven| driven.shard.has_remains()), "{error}, and no shard knows why");
+                (0..self.shards.len()).for_each(|index| drop(self.turn(index, None, |_, _, _| ())));
+            }
             self.copy_forward(&left, between)?;
         }
         let lsn = self.lsn();
         self.remember(lsn, Promise::Other);
         Ok(true)
+    }
+
+    /// Whether a shard has something to write again before a record may go.
+    fn concerns(&self, index: usize, candidate: &CopyCandidate, now: Millis) -> bool {
+        let driven = &self.shards[index];
+        let mut on_their_way = driven.handovers.iter().map(|one| one.seq);
+        candidate.concerns(&driven.shard, now) || candidate.is_among(&mut on_their_way)
     }
 
     fn copy_forward(
@@ -170,12 +195,18 @@ impl World {
     ) -> Result<(), LogError> {
         let log: Log = self.log.clone();
         loop {
-            let routing = self.routing;
+            let (routing, now) = (self.routing, self.now);
+            let is_concerned = |index: &usize| batch.iter().any(|candidate| self.concerns(*index, candidate, now));
+            let concerned: Vec<usize> = (0..self.shards.len()).filter(is_concerned).collect();
             for index in 0..self.shards.len() {
                 between(self, index);
+                if !concerned.contains(&index) {
+                    continue;
+                }
                 let (held, _) =
                     self.turn(index, None, |shard, journal, now| keeper::sort_out(shard, journal, now, batch));
-                let (whole, damaged) = keeper::bodies_of(&log, held.expect("the log takes it"))?;
+                let (whole, damaged) =
+                    keeper::bodies_of(&log, held.expect("the log takes it"), Unreadable::TriedAgain)?;
                 let (lost, _) = self.turn(index, None, |shard, journal, now| {
                     keeper::write_again(shard, journal, now, &whole)?;
                     keeper::lose(shard, journal, &damaged)

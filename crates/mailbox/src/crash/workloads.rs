@@ -83,6 +83,7 @@ pub fn dead_letters(world: &mut World) -> Result<(), LogError> {
         }
         world.flush()?;
         for part in [fair, jobs] {
+            world.recv_for_nobody(part, 1);
             for seq in world.recv(part, 2, 1_000) {
                 world.nack(seq, 0, round == 3);
             }
@@ -221,6 +222,50 @@ pub fn topics(world: &mut World) -> Result<(), LogError> {
     Ok(())
 }
 
+/// Topics go while messages are in them and on their way to them, partitions are emptied, and nobody waits for the
+/// shards to let go of all that; meanwhile the log is tidied.
+pub fn ends(world: &mut World) -> Result<(), LogError> {
+    make_topics(world)?;
+    for round in 0..4 {
+        world.put_topic("pit", TopicSettings { max_attempts: 0, ..settings() });
+        let buried = TopicSettings { dlq: Some("pit".to_owned()), partitions: 2, ..settings() };
+        world.put_topic("doomed", buried.clone());
+        for nth in 0..7 {
+            world.send("doomed", TestMessage { partition: nth % 2, key: Some(u128::from(nth)), ..message(300) });
+            world.send("fair", TestMessage { key: Some(KEYS[usize::from(nth) % 3] + 10), ..message(200) });
+        }
+        world.flush()?;
+        for seq in world.recv(world.part("doomed", 0), 3, 60_000) {
+            world.nack(seq, 0, true);
+        }
+        // The dead ones are still on their way when their topic goes.
+        world.put_topic("doomed", TopicSettings { dlq: None, ..buried });
+        world.remove_topic("pit");
+        if round % 2 == 0 {
+            world.flush()?;
+        }
+        world.purge(world.part("fair", 0));
+        world.remove_topic("doomed");
+        world.send("fair", message(700));
+        while round % 2 == 1 && world.compact()? {}
+        world.flush()?;
+        world.advance(1_000);
+        world.tick();
+        world.send("brief", message(1_500));
+        world.flush()?;
+    }
+    for topic in ["fair", "brief"] {
+        world.purge(world.part(topic, 0));
+    }
+    while world.shards.iter().any(|driven| driven.shard.has_remains()) {
+        world.tick();
+    }
+    while world.compact()? {}
+    world.flush()?;
+    assert_eq!(world.log.usage().bytes_live, 0, "nothing is kept for what is gone");
+    Ok(())
+}
+
 /// Keys that are purged, and tried after a recovery whether they are known or not.
 const KEYS: [u128; 3] = [1001, 1002, 1003];
 
@@ -321,7 +366,10 @@ fn step(world: &mut World, dice: &mut Dice) -> Result<(), LogError> {
         8..12 => drop(world.recv(part, 1 + dice.roll(3) as usize, [500, 5_000, 60_000][dice.roll(3) as usize])),
         12..20 => change(world, dice, part),
         20 => world.advance(700),
-        21 => world.tick(),
+        21 => match dice.roll(2) {
+            0 => world.tick(),
+            _ => world.recv_for_nobody(part, 2),
+        },
         22 => while world.compact()? {},
         _ if dice.roll(3) == 0 => world.rebalance(1 + dice.roll(4) as usize)?,
         _ => {}

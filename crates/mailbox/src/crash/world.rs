@@ -1,11 +1,13 @@
 //! A mailbox without threads: topics, shards and a log on a simulated disk, driven step by step as workers do it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ron_log::{Class, Disk, Log, LogError, Lsn, Position, SimDisk};
 use ron_types::Error;
 
+use super::deliveries::Deliveries;
 use super::memory::{Memory, Model, Promise};
 use super::reference::{End, Known, Message, Rules, Stand};
 use crate::engine::{self, Routing};
@@ -13,7 +15,7 @@ use crate::job::LogJournal;
 use crate::options::{LogLocation, MailboxOptions};
 use crate::record::Record;
 use crate::recovery::{self, Recovered};
-use crate::shard::{Handover, Key, Nack, Nacked, Recv, Send, Shard};
+use crate::shard::{Handover, Journal as _, Key, Nack, Nacked, Recv, Send, Shard};
 use crate::topics::{SettingsSeen, StoredTopic, Topic, Topics};
 use crate::types::{DeadReason, Dedup, Millis, PartKey, Seq, TopicId, TopicName, TopicSettings};
 
@@ -24,7 +26,8 @@ pub const START_MS: Millis = 1_700_000_000_000;
 pub struct ShardHandle {
     pub shard: Shard,
     pub handovers: Vec<Handover>,
-    settings_seen: SettingsSeen,
+    pub changed_topics: Vec<TopicId>,
+    pub settings_seen: SettingsSeen,
     last: Lsn,
 }
 
@@ -37,6 +40,7 @@ pub struct World {
     pub seq: Seq,
     pub model: Model,
     pub memory: Memory,
+    pub deliveries: Deliveries,
     /// Messages that were dropped because their bodies are damaged.
     pub lost: Vec<Seq>,
 }
@@ -91,9 +95,14 @@ impl World {
     /// A mailbox after a recovery.
     pub fn resume(recovered: Recovered, topics: Topics, routing: Routing, memory: Memory) -> World {
         let last = recovered.opened.recovery.last;
-        let shards = recovered.shards.into_iter().map(|shard| ShardHandle {
+        let in_small_steps = |mut shard: Shard| {
+            shard.set_step(2);
+            shard
+        };
+        let shards = recovered.shards.into_iter().map(in_small_steps).map(|shard| ShardHandle {
             shard,
             handovers: Vec::new(),
+            changed_topics: Vec::new(),
             settings_seen: SettingsSeen::new(),
             last,
         });
@@ -105,6 +114,7 @@ impl World {
             shards: shards.collect(),
             now: memory.now,
             seq: recovered.seq_max,
+            deliveries: Deliveries::after_start(&model),
             model,
             memory,
             lost: Vec::new(),
@@ -134,8 +144,15 @@ impl World {
         let driven = &mut self.shards[index];
         let (result, moved) = {
             let mut journal = LogJournal::new(&self.log, &mut released);
+            for id in std::mem::take(&mut driven.changed_topics) {
+                driven.settings_seen.retain(|known, _| known.home() != id.0);
+                driven.shard.forget_topic(id, &mut journal);
+            }
             for handover in std::mem::take(&mut driven.handovers) {
-                let topic = self.topics.by_id(handover.to.topic).expect("no script removes the target of a move");
+                let Some(topic) = self.topics.by_id(handover.to.topic) else {
+                    journal.release(handover.position());
+                    continue;
+                };
                 self.topics.tell_if_new(&mut driven.shard, &mut driven.settings_seen, &topic);
                 driven.shard.adopt(self.now, handover);
             }
@@ -146,6 +163,8 @@ impl World {
             driven.last = journal.written().unwrap_or(driven.last);
             (result, driven.shard.take_outbox())
         };
+        // The worker lets go of a step of what is left of emptied partitions.
+        driven.shard.let_go(&mut |position| released.push(position));
         released.into_iter().for_each(|position| self.log.release(position));
         let seqs = moved.iter().map(|handover| handover.seq).collect();
         for handover in moved {
@@ -169,6 +188,7 @@ impl World {
     }
 
     pub fn remember(&mut self, lsn: Lsn, promise: Promise) {
+        self.deliveries.check(&self.model.reference.messages);
         self.memory.now = self.now;
         self.memory.seq_max = self.memory.seq_max.max(self.seq);
         self.memory.owe(lsn, promise);
@@ -213,7 +233,7 @@ impl World {
         let name: TopicName = name.parse().unwrap();
         let planned = match self.topics.get(&name) {
             Some(_) => self.topics.plan_change(&name, settings).unwrap(),
-            None => self.topics.plan_new(&name, settings).unwrap().expect("new"),
+            None => self.topics.plan_new(&name, settings, None).unwrap().expect("new"),
         };
         let stored = planned.stored(self.now, self.now);
         let lsn = self.append_topic(Class::Data, planned.id, &planned.name, &stored).expect("the log takes it");
@@ -226,7 +246,7 @@ impl World {
         }
         // SettingsSeen at once, as the handle does.
         topic.parts().for_each(|part| drop(self.on_part(part, |_, _, _| ())));
-        self.remember(lsn, Promise::Other);
+        self.remember(lsn, Promise::Made(topic.id));
     }
 
     pub fn remove_topic(&mut self, name: &str) {
@@ -235,8 +255,10 @@ impl World {
         self.topics.remove(topic.id);
         let parts: Vec<PartKey> =
             topic.parts().chain(topic.dead_letters().into_iter().flat_map(|d| d.parts())).collect();
+        // Nobody waits for the shards: they follow when they take their next turn, or the power goes first.
+        let owners: BTreeSet<usize> = parts.iter().map(|part| self.routing.shard_of(*part)).collect();
+        owners.into_iter().for_each(|index| self.shards[index].changed_topics.push(topic.id));
         for part in parts {
-            self.on_part(part, |shard, journal, _| shard.drop_part(journal, part));
             self.clear(part, lsn);
             self.model.reference.rules.remove(&part);
         }
@@ -268,12 +290,12 @@ impl World {
         self.seq += 1;
         let (seq, body) = (self.seq, body_of(self.seq, message.len));
         let key = message.key.map(|hash| Key { hash, payload: hash as u64 });
-        let (group, len, sent_body) = (message.group.map(str::to_owned), body.len() as u32, Bytes::from(body.clone()));
+        let (group, sent_body) = (message.group.map(str::to_owned), Bytes::from(body.clone()));
         let (sent, _) = self.on_part(part, |shard, journal, now| {
             let delay_ms = Some(message.delay_ms);
             let (group, body, dedup) = (message.group, sent_body, Dedup::default());
-            let (sent_ms, payload_len) = (now, len);
-            shard.send(now, journal, Send { part, group, key, dedup, delay_ms, sent_ms, seq, body, payload_len })
+            let sent_ms = now;
+            shard.send(now, journal, Send { part, group, key, dedup, delay_ms, sent_ms, seq, body })
         });
         let sent = sent.expect("the log takes it");
         let known = key.and_then(|key| self.model.reference.known(self.now, part, key.hash)).map(|known| known.seq);
@@ -326,6 +348,7 @@ impl World {
             message.fence += 1;
             message.stand = Stand::Leased(self.now + visibility_ms);
             assert_eq!((leased.attempt, leased.fence), (message.attempts, message.fence), "of {}", leased.seq);
+            self.deliveries.count(leased.seq);
         }
         self.done(part, Promise::Other);
         given

@@ -8,10 +8,11 @@ use ron_types::limits::mailbox::RECV_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::Mailbox;
+use super::answer::bytes_of_seen;
 use super::inspect::Seen;
 use crate::moves::MoveTask;
 use crate::topics::Topic;
-use crate::types::{Content, DeadReason, MessageId, Millis, PartKey, Seq, State, Summary, TopicId, TopicName};
+use crate::types::{DeadReason, MessageId, Millis, PartKey, Seq, State, Summary, TopicId, TopicName};
 
 /// Maximum messages looked at for one page; then it is handed out as it is.
 const LOOK_MAX: usize = 10_000;
@@ -23,8 +24,6 @@ const READ_BYTES_MAX: usize = RECV_BYTES_MAX;
 const LOOK_BYTES_MAX: usize = 16 * READ_BYTES_MAX;
 /// Bytes of one page as it is written, unless its only message is larger. As many as one receive may have.
 const PAGE_BYTES_MAX: usize = RECV_BYTES_MAX;
-/// Bytes that names, times and hashes of a message take when it is written.
-const FRAME_BYTES: usize = 1024;
 
 /// Which messages are meant: those to which everything given applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,10 +226,7 @@ impl Mailbox {
 
 /// Bytes that a message takes when it is read back.
 fn bytes_of(summary: &Summary) -> usize {
-    match &summary.content {
-        Content::Hot(body) => body.len(),
-        Content::Cold(position) => position.len as usize,
-    }
+    summary.content.bytes()
 }
 
 fn is_letter_of(summary: &Summary, origins: Option<&[TopicId]>) -> bool {
@@ -241,7 +237,7 @@ fn is_letter_of(summary: &Summary, origins: Option<&[TopicId]>) -> bool {
 impl Filling {
     /// Takes a message into the page if there is room for it; the first has room whatever its size.
     fn take(&mut self, seen: Seen) -> bool {
-        let bytes = self.bytes_written + written_bytes(&seen);
+        let bytes = self.bytes_written + bytes_of_seen(&seen);
         let has_room = self.page.messages.is_empty() || bytes <= PAGE_BYTES_MAX;
         if has_room {
             self.bytes_written = bytes;
@@ -249,23 +245,6 @@ impl Filling {
         }
         has_room
     }
-}
-
-/// Bytes that a message takes when it is written as JSON, its payload in base64.
-fn written_bytes(seen: &Seen) -> usize {
-    let attrs: usize = seen.attrs.iter().map(|(name, value)| text_bytes(name) + text_bytes(value) + 6).sum();
-    let error = seen.dead.as_ref().map_or(0, |dead| text_bytes(&dead.last_error));
-    FRAME_BYTES + seen.payload.len().div_ceil(3) * 4 + attrs + error
-}
-
-/// Bytes of a text in JSON: a control character takes six.
-fn text_bytes(text: &str) -> usize {
-    let bytes_of = |byte: u8| match byte {
-        0..0x20 => 6,
-        b'"' | b'\\' => 2,
-        _ => 1,
-    };
-    text.bytes().map(bytes_of).sum()
 }
 
 impl Filter {

@@ -1,4 +1,4 @@
-//! Looking without leasing, and changing what nobody has received yet.
+//! Looking without leasing.
 
 use std::sync::Arc;
 
@@ -8,8 +8,7 @@ use ron_types::{Error, Kind};
 
 use super::Mailbox;
 use super::receive::{DeadInfo, owned};
-use crate::bounds::{check_attributes, check_delay, check_payload, is_reserved_attribute};
-use crate::envelope::{Envelope, payload_hash};
+use crate::envelope::Envelope;
 use crate::types::{
     Attempt, BreakerState, BreakerView, Explanation, MessageId, Millis, PartKey, Seq, State, Summary, TopicName,
 };
@@ -47,17 +46,6 @@ pub struct Seen {
     pub damaged: bool,
 }
 
-/// What is to be different about a message; what is not given stays.
-#[derive(Clone, Debug, Default)]
-pub struct MessageChange {
-    /// Another payload.
-    pub payload: Option<Bytes>,
-    /// Other attributes, instead of all the old ones that a sender can write.
-    pub attrs: Option<Vec<(String, String)>>,
-    /// Milliseconds from now until the message may be delivered.
-    pub delay_ms: Option<u64>,
-}
-
 /// Why a message is where it is.
 #[derive(Clone, Debug)]
 pub struct Explained {
@@ -73,6 +61,8 @@ pub struct Explained {
     pub ahead: u64,
     /// The share of leases its noisy group holds, in percent.
     pub noisy_share: Option<u8>,
+    /// Leases its partition may give at once, if it has given all of them.
+    pub leases_max: Option<u64>,
     /// Its topic is paused.
     pub paused: bool,
     /// Whether the breaker of its partition lets messages out.
@@ -92,7 +82,7 @@ impl Mailbox {
         seen.collect()
     }
 
-    fn seen(&self, topic: &TopicName, summary: Summary, body: Result<Bytes, Error>) -> Seen {
+    pub(super) fn seen(&self, topic: &TopicName, summary: Summary, body: Result<Bytes, Error>) -> Seen {
         let body = body.unwrap_or_default();
         let envelope = Envelope::decode(&body).ok().filter(Envelope::is_intact);
         let damaged = envelope.is_none();
@@ -121,7 +111,7 @@ impl Mailbox {
         let topic = self.topic_of_part(part)?;
         let explained = self.on_part(part, deadline, move |turn| Ok(turn.shard.explain(turn.now, part, id.seq)));
         let gone = || Error::new(Kind::NotFound, format!("message {id} has just gone"));
-        let Explanation { summary, lease, blocked_by, ahead, noisy_share, paused, breaker, history } =
+        let Explanation { summary, lease, blocked_by, ahead, noisy_share, leases_max, paused, breaker, history } =
             explained.await?.ok_or_else(gone)?;
         let blocked_by = match blocked_by {
             Some(seq) => self.id_of(part, seq, deadline).await?,
@@ -129,9 +119,19 @@ impl Mailbox {
         };
         let mut seen = self.see(&topic.name, vec![summary]).await?;
         let seen = seen.pop().ok_or_else(gone)?;
-        let mut explained =
-            Explained { seen, verdict: String::new(), blocked_by, lease, ahead, noisy_share, paused, breaker, history };
-        explained.verdict = explained.in_words(self.now());
+        let mut explained = Explained {
+            seen,
+            verdict: String::new(),
+            blocked_by,
+            lease,
+            ahead,
+            noisy_share,
+            leases_max,
+            paused,
+            breaker,
+            history,
+        };
+        explained.verdict = explained.in_words(self.now(), self.engine.leases_spent());
         Ok(explained)
     }
 
@@ -139,77 +139,11 @@ impl Mailbox {
         let found = self.on_part(part, deadline, move |turn| Ok(turn.shard.explain(turn.now, part, seq))).await?;
         Ok(found.map(|found| self.engine.secret.message_id(found.summary.sent_ms, seq)))
     }
-
-    /// Takes a message back before anybody has received it.
-    pub async fn cancel(&self, id: MessageId, deadline: Deadline) -> Result<(), Error> {
-        let part = self.place_of(id, deadline).await?;
-        self.on_part(part, deadline, move |turn| turn.shard.cancel(turn.now, turn.journal, part, id.seq)).await
-    }
-
-    /// Changes a message that nobody has received yet. Payload, attributes and delay are held to the bounds of its
-    /// topic before any of them is changed.
-    pub async fn change(&self, id: MessageId, change: MessageChange, deadline: Deadline) -> Result<(), Error> {
-        let part = self.place_of(id, deadline).await?;
-        let settings = Arc::clone(&self.topic_of_part(part)?.settings);
-        let MessageChange { payload, attrs, delay_ms } = change;
-        // Before the edit, because an edit is not taken back.
-        check_delay(delay_ms.unwrap_or(0), settings.retention_ms)?;
-        if payload.is_some() || attrs.is_some() {
-            self.edit(part, id, payload, attrs, settings.payload_bytes_max.into(), deadline).await?;
-        }
-        match delay_ms {
-            Some(delay_ms) => self.reschedule(part, id, delay_ms, deadline).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn reschedule(&self, part: PartKey, id: MessageId, delay_ms: u64, deadline: Deadline) -> Result<(), Error> {
-        self.on_part(part, deadline, move |turn| {
-            turn.shard.reschedule(turn.now, turn.journal, part, id.seq, turn.now + delay_ms)
-        })
-        .await
-    }
-
-    async fn edit(
-        &self,
-        part: PartKey,
-        id: MessageId,
-        payload: Option<Bytes>,
-        attrs: Option<Vec<(String, String)>>,
-        size_max: u64,
-        deadline: Deadline,
-    ) -> Result<(), Error> {
-        let seen = self.explain(id, deadline).await?.seen;
-        let attrs = match attrs {
-            None => seen.attrs,
-            // What a surface noted of the message is no matter of whoever edits it, so it neither goes nor changes.
-            Some(mut attrs) => {
-                attrs.extend(seen.attrs.into_iter().filter(|(name, _)| is_reserved_attribute(name)));
-                attrs
-            }
-        };
-        let payload = payload.unwrap_or(seen.payload);
-        check_attributes(&attrs)?;
-        let size = payload.len();
-        check_payload(size, size_max)?;
-        let envelope = Envelope {
-            idem_key: seen.idem_key.as_deref(),
-            corr_id: Some(seen.corr_id.as_str()).filter(|id| !id.is_empty()),
-            attrs: attrs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
-            payload_hash: payload_hash(&payload),
-            payload,
-        };
-        let body = envelope.encode();
-        self.on_part(part, deadline, move |turn| {
-            turn.shard.edit(turn.now, turn.journal, part, id.seq, body, size as u32)
-        })
-        .await
-    }
 }
 
 impl Explained {
-    /// The reason in one sentence, the strongest one first.
-    fn in_words(&self, now: Millis) -> String {
+    /// The reason in one sentence, the strongest one first; `node_max` are the leases of the node if all are given.
+    fn in_words(&self, now: Millis, node_max: Option<u64>) -> String {
         let in_ms = |due: Millis| due.saturating_sub(now);
         if let Some((attempt, until)) = &self.lease {
             return format!(
@@ -242,6 +176,18 @@ impl Explained {
         if let Some(blocker) = self.blocked_by {
             return format!(
                 "its group waits for message {blocker}, which is with a consumer or waits for its next try"
+            );
+        }
+        if let Some(max) = self.leases_max {
+            return format!(
+                "its topic has as many messages in flight as it may, {max} for each partition (`inflight_max`): it is \
+                 delivered when one of them is acknowledged or its lease ends"
+            );
+        }
+        if let Some(max) = node_max {
+            return format!(
+                "the node has as many messages in flight as it may, {max} (`mailbox.global_inflight`): it is delivered \
+                 when some of them are acknowledged or their leases end"
             );
         }
         if let Some(share) = self.noisy_share {

@@ -74,7 +74,7 @@ impl Mailbox {
         if of_subject >= OPEN_OF_SUBJECT_MAX {
             return Err(Error::busy(format_args!("your share of {OPEN_OF_SUBJECT_MAX} moves")));
         }
-        if self.engine.topics.moves.all_open().len() >= OPEN_MAX {
+        if self.engine.topics.moves.open() >= OPEN_MAX {
             return Err(Error::busy(format_args!("the table of {OPEN_MAX} moves")));
         }
         Ok(())
@@ -121,7 +121,8 @@ impl Mailbox {
     ) -> (Vec<MoveView>, Option<u64>) {
         let topics = &self.engine.topics;
         let (mut views, mut last) = (Vec::new(), None);
-        for (looked_at, OrderedMove { topic, id }) in topics.moves.before(before.unwrap_or(u64::MAX)).enumerate() {
+        let looked_through = topics.moves.before(before.unwrap_or(u64::MAX), LOOK_MAX + 1);
+        for (looked_at, OrderedMove { topic, id }) in looked_through.into_iter().enumerate() {
             if views.len() >= limit || looked_at >= LOOK_MAX {
                 return (views, last);
             }

@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ron_auth::Subject;
 use ron_kernel::Deadline;
 use ron_log::LogError;
-use ron_types::limits::mailbox as limits;
+use ron_types::limits::mailbox::{self as limits, SHARDS_MAX};
 use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
-use super::Mailbox;
+use super::{Mailbox, answer};
 use crate::bounds;
-use crate::engine::log_error;
+use crate::engine::{Routing, log_error};
 use crate::envelope::{Envelope, hash_chain};
-use crate::job::{Job, PendingReceive, Turn};
+use crate::holders::LeaseHolder;
+use crate::job::{Job, Turn};
 use crate::receipt::Receipt;
+use crate::receiving::{ClaimedMessages, PendingReceive, ReceiveAnswer, ReceiveTerms};
 use crate::slot::settle;
 use crate::topics::Topic;
 use crate::types::{Attempt, Content, Dead, DeadReason, Leased, MessageId, Millis, PartKey, Seq, TopicName};
@@ -27,7 +30,8 @@ pub struct Receive {
     pub visibility_ms: Option<u64>,
     /// Maximum messages in one answer.
     pub max_messages: usize,
-    /// Maximum payload bytes in one answer; the first message is given whatever its size.
+    /// Maximum bytes of messages in one answer, as they lie in the log: payload, attributes, and some 50 bytes more.
+    /// The first message is given whatever its size.
     pub max_bytes: usize,
     /// Milliseconds to wait for a message if there is none.
     pub wait_ms: u64,
@@ -76,6 +80,13 @@ pub struct Delivery {
     pub dead: Option<DeadInfo>,
 }
 
+impl Delivery {
+    /// Bytes it counts with: payload and attributes.
+    pub fn bytes(&self) -> usize {
+        bounds::counted_bytes(&self.payload, &self.attrs)
+    }
+}
+
 /// Why a message is dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadInfo {
@@ -92,23 +103,38 @@ pub struct DeadInfo {
 }
 
 impl Mailbox {
-    /// Leases messages; waits for the first if there is none and the caller wants to.
-    pub async fn recv(&self, topic: &TopicName, receive: Receive, deadline: Deadline) -> Result<Vec<Delivery>, Error> {
+    /// Leases messages for a subject; waits for the first if there is none and the caller wants to.
+    pub async fn recv(
+        &self,
+        by: &Subject,
+        topic: &TopicName,
+        receive: Receive,
+        deadline: Deadline,
+    ) -> Result<Vec<Delivery>, Error> {
+        self.recv_within(by, topic, receive, deadline, |_| Ok(())).await
+    }
+
+    /// The same for a caller whose memory is bounded: before one of the messages is read it has to find room for them,
+    /// in bytes as they lie in the log. Where it has none their leases are given back, and no delivery is counted.
+    pub async fn recv_within(
+        &self,
+        by: &Subject,
+        topic: &TopicName,
+        receive: Receive,
+        deadline: Deadline,
+        find_room: impl FnOnce(usize) -> Result<(), Error>,
+    ) -> Result<Vec<Delivery>, Error> {
         let topic = self.engine.topics.expect(topic)?;
         bounds::check_receive(receive.max_messages, receive.wait_ms)?;
         bounds::check_visibility(receive.visibility_ms.unwrap_or(0), Duration::ZERO)?;
-        let inflight_max = self.engine.live.get().value.global_inflight as u64;
-        if self.engine.leased() >= inflight_max {
-            return Err(Error::busy(format_args!("the node's table of {inflight_max} leases")));
-        }
         let wait = Duration::from_millis(receive.wait_ms).min(deadline.remaining().saturating_sub(ANSWER_MARGIN));
-        let leased = if topic.settings.partitions == 1 {
-            let part = PartKey { topic: topic.id, partition: 0 };
-            self.lease_waiting(part, &receive, Deadline::after(wait), deadline).await?
-        } else {
-            self.lease_any(&topic, &receive, Deadline::after(wait), deadline).await?
-        };
-        self.deliver(&topic, leased, deadline).await
+        let place = if wait.is_zero() { None } else { Some(self.engine.receivers.take(&by.name, by.is_operator)?) };
+        let asked = (receive, self.engine.holders.of(by));
+        let claimed = self.claim(&topic, &asked, Deadline::after(wait), deadline).await?;
+        // Messages that are read back wait for nothing any more.
+        drop(place);
+        find_room(claimed.leased().iter().map(|leased| leased.content.bytes()).sum())?;
+        self.deliver(&topic, claimed, deadline).await
     }
 
     /// Whether a lease may be so short or so long: for surfaces that hold receivers to the node's shortest lease. The
@@ -117,75 +143,72 @@ impl Mailbox {
         bounds::check_visibility(visibility_ms, self.engine.live.get().value.visibility_min)
     }
 
-    async fn ask(&self, part: PartKey, receive: &Receive, waits: bool) -> Result<oneshot::Receiver<Leases>, Error> {
-        let (reply, answer) = oneshot::channel();
-        let pending = PendingReceive {
-            part,
-            max_messages: receive.max_messages,
-            max_bytes: receive.max_bytes.clamp(1, limits::RECV_BYTES_MAX),
-            visibility_ms: receive.visibility_ms,
-            consumer: receive.consumer.as_str().into(),
-            waits,
-            reply,
-        };
-        let ask = || self.engine.ask_and_settle(self.engine.route(part)?, Job::Recv(Box::new(pending)));
-        let asked = self.operation(ask)?;
-        settle(asked).await;
-        Ok(answer)
-    }
-
-    /// Leases from one partition, waiting where it is owned now: a receiver that was sent away asks again.
-    async fn lease_waiting(
+    /// Leases messages of whichever partition has some; waits for them at every shard that owns one. A receiver that
+    /// was sent away asks again where the partitions are then.
+    async fn claim(
         &self,
-        part: PartKey,
-        receive: &Receive,
+        topic: &Topic,
+        asked: &Asked,
         wait: Deadline,
         deadline: Deadline,
-    ) -> Result<Vec<Leased>, Error> {
+    ) -> Result<ClaimedMessages, Error> {
         loop {
             let waits = !wait.has_passed();
-            let answer = self.ask(part, receive, waits).await?;
-            let leased = match waits {
+            let answer = self.ask(topic, asked, waits).await?;
+            let claimed = match waits {
                 true => answer_until(answer, wait, self.engine.draining()).await,
                 false => deadline.run("recv", answer).await?.ok(),
             };
             let wait_is_over = wait.has_passed() || self.engine.kernel.is_draining();
-            match leased {
-                Some(Ok(leased)) if leased.is_empty() && !wait_is_over => {}
-                // The worker was lost: a waiting receiver asks its successor.
+            match claimed {
+                Some(Ok(claimed)) if claimed.leased().is_empty() && !wait_is_over => {}
+                // A worker was lost: a waiting receiver asks its successor.
                 None if waits && !wait_is_over => tokio::time::sleep(Duration::from_millis(20)).await,
-                Some(leased) => return leased,
-                None if waits => return Ok(Vec::new()),
+                Some(claimed) => return claimed,
+                None if waits => return Ok(ClaimedMessages::NONE),
                 None => return Err(super::lost()),
             }
         }
     }
 
-    /// Leases from whichever partition has something, beginning at a different one each time.
-    async fn lease_any(
+    /// Asks every shard that owns partitions of the topic, beginning at a different one each time; only then anything
+    /// is waited for.
+    async fn ask(
         &self,
         topic: &Topic,
-        receive: &Receive,
-        wait: Deadline,
-        deadline: Deadline,
-    ) -> Result<Vec<Leased>, Error> {
-        let mut parts: Vec<PartKey> = topic.parts().collect();
-        let start = crate::random::draw() as usize % parts.len();
-        parts.rotate_left(start);
-        for part in &parts {
-            let answer = self.ask(*part, receive, false).await?;
-            let leased = deadline.run("recv", answer).await?.map_err(|_| super::lost())??;
-            if !leased.is_empty() {
-                return Ok(leased);
+        (receive, holder): &Asked,
+        waits: bool,
+    ) -> Result<oneshot::Receiver<ReceiveAnswer>, Error> {
+        let routing = self.engine.routing()?;
+        let partitions = topic.settings.partitions;
+        let terms = ReceiveTerms {
+            topic: topic.id,
+            partitions,
+            first: if partitions > 1 { (crate::random::draw() % u64::from(partitions)) as u16 } else { 0 },
+            shards: routing.shards,
+            max_messages: receive.max_messages,
+            max_bytes: receive.max_bytes.clamp(1, limits::RECV_BYTES_MAX),
+            visibility_ms: receive.visibility_ms,
+            consumer: receive.consumer.as_str().into(),
+            holder: holder.clone(),
+            waits,
+        };
+        let (owners, count) = owners(&terms, routing);
+        let (pending, answer) = PendingReceive::new(terms, count);
+        let begin = || {
+            let mut owed = Vec::new();
+            for index in owners.into_iter().take(count) {
+                owed.extend(self.engine.ask_and_settle(index, Job::Recv(pending.at_shard()))?);
+                if pending.is_over() {
+                    break;
+                }
             }
+            Ok(owed)
+        };
+        for lone in self.operation(begin)? {
+            settle(Some(lone)).await;
         }
-        if wait.has_passed() {
-            return Ok(Vec::new());
-        }
-        // The first to have something wins; a lease that comes too late finds nobody and is undone by its shard.
-        let waiting = parts.iter().map(|part| Box::pin(self.lease_waiting(*part, receive, wait, deadline)));
-        let (first, _, _) = futures_util::future::select_all(waiting).await;
-        first
+        Ok(answer)
     }
 
     /// Reads back what is no longer in memory and checks every message against its hash. Whatever happens to one of
@@ -193,9 +216,10 @@ impl Mailbox {
     async fn deliver(
         &self,
         topic: &Arc<Topic>,
-        leased: Vec<Leased>,
+        claimed: ClaimedMessages,
         deadline: Deadline,
     ) -> Result<Vec<Delivery>, Error> {
+        let leased = claimed.leased();
         let contents = leased.iter().map(|leased| leased.content.clone()).collect();
         let bodies = match self.read_back(contents).await {
             Ok(bodies) => bodies,
@@ -203,19 +227,24 @@ impl Mailbox {
         };
         let mut deliveries = Vec::with_capacity(leased.len());
         let (mut unread, mut failure) = (Vec::new(), None);
-        for (leased, body) in leased.into_iter().zip(bodies) {
-            match body.and_then(|body| self.delivery(topic, &leased, &body)) {
+        for (leased, body) in leased.iter().zip(bodies) {
+            match body.and_then(|body| self.delivery(topic, leased, &body)) {
                 Ok(delivery) => deliveries.push(delivery),
-                Err(error) if error.kind == Kind::Integrity => self.set_aside(&leased, &error, deadline).await,
+                Err(error) if error.kind == Kind::Integrity => self.set_aside(leased, &error, deadline).await,
                 Err(error) => {
                     unread.push((leased.part, leased.seq, leased.fence));
                     failure.get_or_insert(error);
                 }
             }
         }
+        let mut given_back = unread.clone();
         if let Some(error) = failure.as_ref().filter(|_| !unread.is_empty()) {
             self.give_back_unread(unread, error, deadline).await;
         }
+        // Until here a caller that goes gives all of them back. Those that were unread are named once more: their shard
+        // may not have been asked in time, and otherwise they are with nobody any more.
+        given_back.extend(answer::split_off_without_room(&mut deliveries));
+        claimed.keep_except(&given_back);
         failure.filter(|_| deliveries.is_empty()).map_or(Ok(deliveries), Err)
     }
 
@@ -230,7 +259,7 @@ impl Mailbox {
         let items: Vec<_> = unread.into_iter().map(|(_, seq, fence)| (seq, fence)).collect();
         let work = move |turn: &mut Turn<'_>| turn.shard.give_back_unread(turn.now, turn.journal, part, &items);
         if let Err(error) = self.on_part_unpermitted(part, deadline, work).await {
-            tracing::warn!(%error, "leases of messages that could not be read are left to run out by themselves");
+            tracing::warn!(%error, "messages that could not be read come again without a pause");
         }
     }
 
@@ -311,15 +340,31 @@ impl Mailbox {
 /// Kept of a caller's deadline for reading and writing the answer.
 const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 
-type Leases = Result<Vec<Leased>, Error>;
+/// What a receiver asks for, and whom its leases are counted to.
+type Asked = (Receive, Option<Arc<LeaseHolder>>);
 
-/// Waits for an answer until the wait ends or the node drains; one that arrives in that very moment is still taken, so
-/// that no lease is lost.
+/// The shards that own partitions of a topic, in the order of the partitions that are looked at first; how many.
+fn owners(terms: &ReceiveTerms, routing: Routing) -> ([usize; SHARDS_MAX], usize) {
+    let (mut owners, mut count) = ([0; SHARDS_MAX], 0);
+    for part in terms.parts() {
+        let owner = routing.shard_of(part);
+        if !owners[..count].contains(&owner) {
+            owners[count] = owner;
+            count += 1;
+        }
+        if count == routing.shards {
+            break;
+        }
+    }
+    (owners, count)
+}
+
+/// Waits for an answer until the wait ends or the node drains; one that arrives in that very moment is still taken.
 async fn answer_until(
-    mut answer: oneshot::Receiver<Leases>,
+    mut answer: oneshot::Receiver<ReceiveAnswer>,
     wait: Deadline,
     draining: impl Future<Output = ()>,
-) -> Option<Leases> {
+) -> Option<ReceiveAnswer> {
     tokio::select! {
         biased;
         answered = &mut answer => return answered.ok(),
@@ -327,7 +372,7 @@ async fn answer_until(
         () = draining => {}
     }
     answer.close();
-    Some(answer.try_recv().unwrap_or_else(|_| Ok(Vec::new())))
+    Some(answer.try_recv().unwrap_or(Ok(ClaimedMessages::NONE)))
 }
 
 pub(super) fn owned(attrs: &[(&str, &str)]) -> Vec<(String, String)> {

@@ -12,6 +12,7 @@ use crate::bounds;
 use crate::capabilities::PAYLOAD_BYTES_MAX;
 use crate::envelope::{Envelope, payload_hash};
 use crate::job::Turn;
+use crate::key_shares::SendRoom;
 use crate::shard::{Key, Send};
 use crate::topics::Topic;
 use crate::types::{Dedup, MessageId, PartKey, Seq, TopicName};
@@ -35,6 +36,13 @@ pub struct Outgoing {
     pub corr_id: String,
     /// The topic must be there: it is not made for this message, whatever the node's rules say.
     pub existing_only: bool,
+}
+
+impl Outgoing {
+    /// Bytes it counts with: payload and attributes.
+    pub fn bytes(&self) -> usize {
+        bounds::counted_bytes(&self.payload, &self.attrs)
+    }
 }
 
 /// Proof that a message was taken in.
@@ -62,7 +70,14 @@ struct Prepared {
     dedup: Dedup,
     delay_ms: Option<u64>,
     body: Bytes,
-    payload_len: u32,
+    replay_window_ms: u64,
+}
+
+/// Why messages are refused for want of memory, if they are.
+struct Refusals {
+    without_key: Option<Error>,
+    /// What was sent before takes no room: a key that is known is answered all the same.
+    with_new_key: Option<Error>,
 }
 
 impl Mailbox {
@@ -74,7 +89,7 @@ impl Mailbox {
         message: Outgoing,
         deadline: Deadline,
     ) -> Result<Receipted, Error> {
-        let topic = self.topic_for_send(topic, message.existing_only, deadline).await?;
+        let topic = self.topic_for_send(by, topic, message.existing_only, deadline).await?;
         let sent = self.operation(|| self.begin_send(by, &topic, message, deadline))?.await??;
         Ok(Receipted { durability: self.durability(), ..sent })
     }
@@ -87,11 +102,13 @@ impl Mailbox {
         message: Outgoing,
         deadline: Deadline,
     ) -> Result<impl Future<Output = Result<Result<Receipted, Error>, Error>> + use<>, Error> {
-        let memory_free = self.engine.admit_memory()?;
+        super::in_time(deadline)?;
+        let room = self.engine.room_for_sends(by, message.idem_key.is_some())?;
         self.engine.admit(by, 1)?;
         let prepared = prepare(topic, by, message)?;
         let index = self.engine.route(prepared.part)?;
-        Ok(self.begin_on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, prepared, memory_free)))
+        let by = Arc::clone(&by.name);
+        Ok(self.begin_on_shard(index, prepared.body.len(), deadline, move |turn| take_in(turn, &by, prepared, room)))
     }
 
     /// Sends up to [`limits::CALL_ITEMS_MAX`](ron_types::limits::mailbox::CALL_ITEMS_MAX) messages of one topic; each
@@ -109,14 +126,15 @@ impl Mailbox {
             return all(error);
         }
         let existing_only = messages.iter().any(|message| message.existing_only);
-        let topic = match self.topic_for_send(topic, existing_only, deadline).await {
+        let topic = match self.topic_for_send(by, topic, existing_only, deadline).await {
             Ok(topic) => topic,
             Err(error) => return all(error),
         };
         let begun = self.operation(|| {
-            let memory_free = self.engine.admit_memory()?;
+            super::in_time(deadline)?;
+            let room = self.engine.room_for_sends(by, messages.iter().any(|message| message.idem_key.is_some()))?;
             self.engine.admit(by, count as u32)?;
-            Ok(self.begin_batch(by, &topic, messages, memory_free, deadline))
+            Ok(self.begin_batch(by, &topic, messages, &room, deadline))
         });
         let (mut outcomes, sends) = match begun {
             Ok(begun) => begun,
@@ -139,7 +157,7 @@ impl Mailbox {
         by: &Subject,
         topic: &Topic,
         messages: Vec<Outgoing>,
-        memory_free: u64,
+        room: &SendRoom,
         deadline: Deadline,
     ) -> (Vec<Option<Outcome>>, Vec<impl Future<Output = Placed> + use<>>) {
         let mut outcomes: Vec<Option<Outcome>> = messages.iter().map(|_| None).collect();
@@ -154,25 +172,28 @@ impl Mailbox {
             }
         }
         let sends = by_part.into_iter();
-        let sends = sends.map(|(part, group)| self.begin_send_to_part(part, group, memory_free, deadline)).collect();
+        let begin = |(part, group)| self.begin_send_to_part(part, &by.name, group, room.clone(), deadline);
+        let sends = sends.map(begin).collect();
         (outcomes, sends)
     }
 
     fn begin_send_to_part(
         &self,
         part: PartKey,
+        by: &Arc<str>,
         group: Vec<(usize, Prepared)>,
-        memory_free: u64,
+        room: SendRoom,
         deadline: Deadline,
     ) -> impl Future<Output = Placed> + use<> {
         let places: Vec<usize> = group.iter().map(|(place, _)| *place).collect();
         let bytes = group.iter().map(|(_, prepared)| prepared.body.len()).sum();
+        let by = Arc::clone(by);
         let work = move |turn: &mut Turn<'_>| -> Vec<Outcome> {
-            let admitted = turn.enter(part).and_then(|_| turn.shard.admit_memory(part, memory_free));
-            if let Err(error) = admitted {
+            if let Err(error) = turn.enter(part) {
                 return group.iter().map(|_| Err(error.clone())).collect();
             }
-            group.into_iter().map(|(_, prepared)| put_in(turn, prepared)).collect()
+            let refusals = Refusals::of(turn, part, room);
+            group.into_iter().map(|(_, prepared)| put_in(turn, &by, prepared, &refusals)).collect()
         };
         let sent = self.engine.route(part).map(|index| self.begin_on_shard(index, bytes, deadline, work));
         async move {
@@ -189,6 +210,7 @@ impl Mailbox {
 
     async fn topic_for_send(
         &self,
+        by: &Subject,
         name: &TopicName,
         existing_only: bool,
         deadline: Deadline,
@@ -200,12 +222,12 @@ impl Mailbox {
             return self.engine.topics.expect(name);
         }
         // Boxed, because sends that find their topic need not carry the room for it.
-        Box::pin(self.topic_made(name, deadline)).await
+        Box::pin(self.topic_made(by, name, deadline)).await
     }
 
-    async fn topic_made(&self, name: &TopicName, deadline: Deadline) -> Result<Arc<Topic>, Error> {
+    async fn topic_made(&self, by: &Subject, name: &TopicName, deadline: Deadline) -> Result<Arc<Topic>, Error> {
         let defaults = self.default_settings();
-        match self.make_topic(name, defaults, deadline).await {
+        match self.make_topic(Some(by), name, defaults, deadline).await {
             Ok((topic, _)) => Ok(topic),
             // Somebody else may have made it just now, with other settings.
             Err(error) if error.kind == Kind::Conflict => self.engine.topics.expect(name),
@@ -215,14 +237,23 @@ impl Mailbox {
 }
 
 /// On the shard's turn.
-fn take_in(turn: &mut Turn<'_>, prepared: Prepared, memory_free: u64) -> Result<Receipted, Error> {
+fn take_in(turn: &mut Turn<'_>, by: &Arc<str>, prepared: Prepared, room: SendRoom) -> Result<Receipted, Error> {
     turn.enter(prepared.part)?;
-    turn.shard.admit_memory(prepared.part, memory_free)?;
-    put_in(turn, prepared)
+    let refusals = Refusals::of(turn, prepared.part, room);
+    put_in(turn, by, prepared, &refusals)
+}
+
+impl Refusals {
+    /// What a partition refuses for want of memory.
+    fn of(turn: &mut Turn<'_>, part: PartKey, SendRoom { memory, keys }: SendRoom) -> Refusals {
+        let memory = memory.and_then(|free| turn.shard.admit_memory(part, free)).err();
+        let keys = keys.and_then(|keys| keys.and_then(|free| turn.shard.admit_keys(turn.now, part, free)).err());
+        Refusals { without_key: memory.clone(), with_new_key: memory.or(keys) }
+    }
 }
 
 /// Where its partition is known to belong.
-fn put_in(turn: &mut Turn<'_>, prepared: Prepared) -> Result<Receipted, Error> {
+fn put_in(turn: &mut Turn<'_>, by: &Arc<str>, prepared: Prepared, refusals: &Refusals) -> Result<Receipted, Error> {
     let now = turn.now;
     let send = Send {
         part: prepared.part,
@@ -233,19 +264,26 @@ fn put_in(turn: &mut Turn<'_>, prepared: Prepared) -> Result<Receipted, Error> {
         sent_ms: now,
         seq: turn.engine.numbers.next(),
         body: prepared.body,
-        payload_len: prepared.payload_len,
     };
-    let sent = turn.shard.send(now, turn.journal, send)?;
+    let has_key = send.key.is_some();
+    let sent = match if has_key { &refusals.with_new_key } else { &refusals.without_key } {
+        None => turn.shard.send(now, turn.journal, send)?,
+        Some(refusal) => turn.shard.sent_before(now, &send)?.ok_or_else(|| refusal.clone())?,
+    };
+    if !sent.duplicate {
+        turn.engine.origins.note(sent.seq, prepared.part);
+    }
+    if has_key && !sent.duplicate {
+        turn.engine.key_shares.add(by, now, prepared.replay_window_ms);
+    }
     let msg_id = turn.engine.secret.message_id(sent.sent_ms, sent.seq);
     // How safe it is, the caller knows.
     Ok(Receipted { msg_id, duplicate: sent.duplicate, durability: Durability::Ram, seq: sent.seq })
 }
 
 fn prepare(topic: &Topic, by: &Subject, mut message: Outgoing) -> Result<Prepared, Error> {
-    let size = message.payload.len();
-    let of_topic = u64::from(topic.settings.payload_bytes_max);
-    let size_max = by.limit(PAYLOAD_BYTES_MAX).map_or(of_topic, |of_sender| of_sender.min(of_topic));
-    bounds::check_payload(size, size_max)?;
+    bounds::check_payload(message.payload.len(), topic.settings.payload_bytes_max.into())?;
+    bounds::check_message(message.bytes(), by.limit(PAYLOAD_BYTES_MAX))?;
     bounds::check_key("idem_key", message.idem_key.as_deref())?;
     bounds::check_key("group", message.group.as_deref())?;
     bounds::check_attributes(&message.attrs)?;
@@ -262,7 +300,7 @@ fn prepare(topic: &Topic, by: &Subject, mut message: Outgoing) -> Result<Prepare
     };
     let body = envelope.encode();
     let Outgoing { group, dedup, delay_ms, .. } = message;
-    Ok(Prepared { part, group, key, dedup, delay_ms, body, payload_len: size as u32 })
+    Ok(Prepared { part, group, key, dedup, delay_ms, body, replay_window_ms: topic.settings.replay_window_ms })
 }
 
 /// What a key is known by.

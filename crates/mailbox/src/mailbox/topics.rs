@@ -1,20 +1,17 @@
 //! Making, changing and removing topics.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use futures_util::future::join_all;
+use ron_auth::Subject;
 use ron_kernel::Deadline;
-use ron_types::{Error, Kind};
+use ron_types::Error;
 
 use super::Mailbox;
 use super::send::partition_of_group;
-use crate::events::Event;
 use crate::job::Turn;
 use crate::topics::{Topic, TopicView};
 use crate::types::{PartKey, PartStats, Summary, TopicName, TopicSettings};
-
-/// How soon a busy shard is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Numbers of a topic.
 #[derive(Clone, Debug)]
@@ -26,38 +23,53 @@ pub struct TopicStats {
 }
 
 impl Mailbox {
-    /// Makes a topic; false if it exists with just these settings.
+    /// Makes a topic that is of nobody's share; false if it exists with just these settings.
     pub async fn create_topic(
         &self,
         name: &TopicName,
         settings: TopicSettings,
         deadline: Deadline,
     ) -> Result<(TopicView, bool), Error> {
+        self.create_topic_as(None, name, settings, deadline).await
+    }
+
+    /// Makes a topic for a subject, whose share of the node's topics it is of; false if it exists with just these
+    /// settings. Without a subject, or for the operator, it is of nobody's.
+    pub async fn create_topic_as(
+        &self,
+        by: Option<&Subject>,
+        name: &TopicName,
+        settings: TopicSettings,
+        deadline: Deadline,
+    ) -> Result<(TopicView, bool), Error> {
         // One that names itself is there as soon as it is made.
         if let Some(dlq) = settings.dlq.as_deref().filter(|dlq| *dlq != name.as_str()) {
-            self.make_dead_letter_topic(dlq, deadline).await?;
+            self.make_dead_letter_topic(by, dlq, deadline).await?;
         }
-        let (topic, is_new) = self.make_topic(name, settings, deadline).await?;
+        let (topic, is_new) = self.make_topic(by, name, settings, deadline).await?;
         Ok((self.engine.topics.view(&topic), is_new))
     }
 
     pub(super) async fn make_topic(
         &self,
+        by: Option<&Subject>,
         name: &TopicName,
         settings: TopicSettings,
         deadline: Deadline,
     ) -> Result<(Arc<Topic>, bool), Error> {
-        let now = self.engine.opened()?.clock.now();
-        let (lsn, topic, is_new) = self.operation(|| self.engine.make_topic(name, settings, now))?;
+        let by = by.filter(|by| !by.is_operator).map(|by| &by.name);
+        let (lsn, topic, is_new) = self.operation(|| self.engine.make_topic(name, settings, by))?;
         self.engine.durable(lsn, deadline).await?;
-        if is_new {
-            self.engine.events.publish(Event::TopicMade { topic: topic.name.clone() });
-        }
         Ok((topic, is_new))
     }
 
     /// A topic that is named for dead letters is made if it is not there, as the node's rules allow.
-    pub async fn make_dead_letter_topic(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+    pub async fn make_dead_letter_topic(
+        &self,
+        by: Option<&Subject>,
+        name: &str,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         let name = TopicName::read("dlq", name)?;
         if self.engine.topics.get(&name).is_some() {
             return Ok(());
@@ -67,7 +79,7 @@ impl Mailbox {
             return Err(Error::schema(format!("dlq: topic {name} does not exist")));
         }
         let settings = TopicSettings { max_attempts: 0, ..live.value.defaults.clone() };
-        self.make_topic(&name, settings, deadline).await.map(drop)
+        self.make_topic(by, &name, settings, deadline).await.map(drop)
     }
 
     /// Changes a topic's settings from what they are, with nobody in between. No topic for dead letters is made.
@@ -78,11 +90,10 @@ impl Mailbox {
         deadline: Deadline,
     ) -> Result<TopicView, Error> {
         let (lsn, topic) = self.operation(|| self.engine.edit_topic(name, change))?;
+        // So that a pause or a shorter retention holds once it is answered.
+        let followed = self.until_followed(&topic, deadline);
         self.engine.durable(lsn, deadline).await?;
-        // Shards are told at once, so that a pause or a shorter retention does not wait for the next message.
-        for part in topic.parts() {
-            self.on_part_unpermitted(part, deadline, |_| Ok(())).await?;
-        }
+        followed.await;
         Ok(self.engine.topics.view(&topic))
     }
 
@@ -121,68 +132,85 @@ impl Mailbox {
         Ok(Some(origins))
     }
 
-    /// The other topics that name this one, or its own dead letters, for theirs: it cannot go before them.
-    pub fn dependents_of(&self, name: &TopicName) -> Vec<TopicName> {
-        let topics = &self.engine.topics;
-        topics.get(name).map_or_else(Vec::new, |topic| topics.dependents_of(topic.id))
+    /// Removes a topic with all its messages and its own dead letters; a conflict if others send their dead there.
+    pub async fn delete_topic(&self, name: &TopicName, deadline: Deadline) -> Result<(), Error> {
+        self.remove_topic(name, None, deadline).await
     }
 
-    /// Removes a topic with all its messages and its own dead letters.
-    pub async fn delete_topic(&self, name: &TopicName, deadline: Deadline) -> Result<(), Error> {
+    /// The same whoever sends its dead there: those that do are changed so that they do not, but only once the topic
+    /// is really going.
+    pub async fn delete_topic_detaching(
+        &self,
+        name: &TopicName,
+        detach: impl Fn(&mut TopicSettings) + Sync,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.remove_topic(name, Some(&detach), deadline).await
+    }
+
+    async fn remove_topic(
+        &self,
+        name: &TopicName,
+        detach: Option<&(dyn Fn(&mut TopicSettings) + Sync)>,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         let topic = self.engine.topics.expect(name)?;
         if topic.source().is_some() {
             return Err(Error::schema(format!(
                 "topic: {name} goes with the topic whose dead letters it holds; purge it instead"
             )));
         }
-        let (lsn, topic) = self.operation(|| self.engine.remove_topic(name))?;
-        let dead_letters = topic.dead_letters().into_iter().flat_map(|dead| dead.parts());
-        for part in topic.parts().chain(dead_letters) {
-            self.drop_part(part, deadline).await?;
-        }
+        let (lsn, topic) = self.operation(|| self.engine.remove_topic(name, detach))?;
+        // From here on the shards let go of what it held by themselves, also if this caller leaves.
+        let followed = self.until_followed(&topic, deadline);
         self.engine.durable(lsn, deadline).await?;
-        self.engine.events.publish(Event::TopicGone { topic: name.clone() });
+        followed.await;
         Ok(())
     }
 
-    /// Forgets a partition whose topic is gone; the record that says so is written, so a busy shard is asked again.
-    async fn drop_part(&self, part: PartKey, deadline: Deadline) -> Result<(), Error> {
-        loop {
-            let dropped = match self.engine.route(part) {
-                Ok(index) => {
-                    let drop_part = move |turn: &mut Turn<'_>| turn.shard.drop_part(turn.journal, part);
-                    self.begin_on_shard(index, 0, deadline, drop_part).await
-                }
-                Err(error) => Err(error),
-            };
-            match dropped {
-                Err(error) if error.kind == Kind::Busy && !deadline.has_passed() => {
-                    tokio::time::sleep(ASK_AGAIN).await;
-                }
-                dropped => return dropped,
-            }
-        }
+    /// Waits until the shards of a topic have taken a turn and so followed its change. One that is too busy to be asked
+    /// follows later: nothing depends on it.
+    fn until_followed(&self, topic: &Topic, deadline: Deadline) -> impl Future<Output = ()> + use<> {
+        let owners = self.engine.owners_of(topic).into_iter();
+        let asked: Vec<_> = owners.map(|index| self.begin_on_shard(index, 0, deadline, |_| ())).collect();
+        async move { drop(join_all(asked).await) }
     }
 
     /// Throws every message of a topic away; says how many there were.
     pub async fn purge(&self, name: &TopicName, deadline: Deadline) -> Result<u64, Error> {
-        let mut purged = 0;
-        for part in self.engine.topics.expect(name)?.parts() {
-            purged += self.on_part(part, deadline, move |turn| turn.shard.purge(turn.now, turn.journal, part)).await?;
-        }
-        Ok(purged)
+        let topic = self.engine.topics.expect(name)?;
+        let purge = |part: PartKey| move |turn: &mut Turn<'_>| turn.shard.purge(turn.now, turn.journal, part);
+        Ok(self.on_all_parts(&topic, deadline, purge).await?.into_iter().sum())
     }
 
     /// Numbers of a topic.
     pub async fn stats(&self, name: &TopicName, deadline: Deadline) -> Result<TopicStats, Error> {
         let topic = self.engine.topics.expect(name)?;
+        let look = |part: PartKey| move |turn: &mut Turn<'_>| Ok((turn.index as u16, turn.shard.stats(part)));
         let mut stats = TopicStats { total: PartStats::default(), partitions: Vec::new() };
-        for part in topic.parts() {
-            let of_part = self.on_part(part, deadline, move |turn| Ok(turn.shard.stats(part))).await?;
+        for (part, (shard, of_part)) in topic.parts().zip(self.on_all_parts(&topic, deadline, look).await?) {
             stats.total.add(&of_part);
-            stats.partitions.push((part.partition, self.engine.route(part)? as u16, of_part));
+            stats.partitions.push((part.partition, shard, of_part));
         }
         Ok(stats)
+    }
+
+    /// Asks for work on every partition of a topic, then waits for all of it: a wide topic takes as long as its slowest
+    /// shard. All is done that can be; the first failure is the answer.
+    async fn on_all_parts<R, F>(
+        &self,
+        topic: &Topic,
+        deadline: Deadline,
+        work: impl Fn(PartKey) -> F,
+    ) -> Result<Vec<R>, Error>
+    where
+        R: Send + 'static,
+        F: FnOnce(&mut Turn<'_>) -> Result<R, Error> + Send + 'static,
+    {
+        let begin = |part| self.begin_on_part(part, deadline, work(part));
+        let begun: Vec<_> = self.operation(|| Ok(topic.parts().map(begin).collect()))?;
+        let waiting = begun.into_iter().map(|begun| async { begun?.await });
+        join_all(waiting).await.into_iter().collect()
     }
 }
 

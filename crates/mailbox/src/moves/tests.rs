@@ -57,8 +57,8 @@ fn the_last_that_ended_are_remembered_and_what_waits_is_never_forgotten() {
     assert_eq!(remembered[10..], (101..=125).collect::<Vec<_>>());
     assert_eq!(moves.all_open().iter().map(|order| order.id).collect::<Vec<_>>(), (101..=125).collect::<Vec<_>>());
     assert_eq!((moves.topic_of(101), moves.topic_of(1)), (Some(TOPIC), None));
-    let before = moves.before(103).map(|order| order.id).take(3);
-    assert_eq!(before.collect::<Vec<_>>(), [102, 101, 25], "the newest first");
+    let before: Vec<u64> = moves.before(103, 3).iter().map(|order| order.id).collect();
+    assert_eq!(before, [102, 101, 25], "the newest first");
 }
 
 #[test]
@@ -189,4 +189,55 @@ fn the_end_is_estimated_from_the_pace_so_far() {
     assert_eq!(view(running.clone()).eta_ms(2_000), Some(5_000));
     assert_eq!(view(MoveTask { state: MoveState::Paused, ..running.clone() }).eta_ms(2_000), None);
     assert_eq!(view(MoveTask { looked_at: 0, ..running }).eta_ms(2_000), None);
+}
+
+#[test]
+fn the_order_of_numbers_knows_what_a_walk_over_all_topics_would_find() {
+    use MoveState::{Completed, Failed, Paused, Running, Waiting};
+    let moves = Moves::default();
+    let mut dice = 1_u64;
+    let mut roll = |sides: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) % sides
+    };
+    for _ in 0..2_000 {
+        let topic = TopicId(1 + roll(7) as u32);
+        let known = moves.of(topic);
+        match (roll(40), known.get(roll(20) as usize)) {
+            (0, _) => moves.forget(topic),
+            (nth, Some(task)) if nth < 30 => {
+                let state = [Waiting, Running, Paused, Completed, Failed][roll(5) as usize];
+                moves.put(topic, MoveTask { state, ..task.clone() });
+            }
+            _ => {
+                let ordered_by = Some(format!("subject {}", roll(3)));
+                moves.put(topic, MoveTask { ordered_by, ..task(moves.next_id(roll(5)), Running) });
+            }
+        }
+        let mut all: Vec<(u64, TopicId, MoveTask)> = moves
+            .topics()
+            .into_iter()
+            .flat_map(|of| moves.of(of).into_iter().map(move |one| (one.id, of, one)))
+            .collect();
+        all.sort_by_key(|(id, ..)| *id);
+        let of = |is_meant: &dyn Fn(&MoveTask) -> bool| -> Vec<OrderedMove> {
+            let meant = all.iter().filter(|(.., task)| is_meant(task));
+            meant.map(|(id, topic, _)| OrderedMove { topic: *topic, id: *id }).collect()
+        };
+        let open = of(&|task| !task.state.has_ended());
+        assert_eq!((moves.all_open(), moves.open()), (open.clone(), open.len()));
+        let of_subject = of(&|task| !task.state.has_ended() && task.ordered_by.as_deref() == Some("subject 1"));
+        assert_eq!(moves.open_of("subject 1"), of_subject.len());
+        let newest = all.last().map_or(0, |(id, ..)| *id);
+        assert_eq!(moves.next_id(0), newest + u64::from(!all.is_empty()));
+        assert!(
+            all.iter().all(|(id, topic, _)| moves.topic_of(*id) == Some(*topic))
+                && moves.topic_of(newest + 1).is_none()
+        );
+        let before = newest.saturating_sub(roll(4));
+        let mut expected = of(&|task| task.id < before);
+        expected.reverse();
+        expected.truncate(5);
+        assert_eq!(moves.before(before, 5), expected);
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ron_log::Position;
+use ron_types::limits::mailbox::RETENTION_MAX;
 
 use super::past::{Moved, Past};
 use super::{Leaving, Partition};
@@ -12,6 +13,8 @@ use crate::types::{Dead, DeadReason, Millis, Seq, State};
 
 /// What history says of a lease that ran out.
 pub(crate) const RAN_OUT: &str = "the lease ran out";
+/// Longest time for which a topic may remember a key, in milliseconds.
+const WINDOW_MS_MAX: Millis = RETENTION_MAX.as_millis() as Millis;
 const GIVEN_BACK: &str = "given back";
 const FAILED: &str = "failed";
 
@@ -20,10 +23,9 @@ const FAILED: &str = "failed";
 pub(crate) struct MessageInTransit {
     sent_ms: Millis,
     position: Position,
-    payload_len: u32,
+    body_len: u32,
     fence: u32,
     group: Option<Arc<str>>,
-    past: Option<Past>,
     moved: Moved,
 }
 
@@ -33,25 +35,32 @@ impl MessageInTransit {
         self.sent_ms
     }
 
+    /// Where the message's body is.
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
     /// Why the message is dead, if it is.
     pub(crate) fn dead(&self) -> Option<&Dead> {
-        self.moved.dead.as_ref()
+        self.moved.dead.as_deref()
     }
 }
 
 /// A time granted at `from_ms` never lasts longer than that, whatever the clock did since.
-fn granted(until_ms: Millis, from_ms: Millis, now: Millis) -> Millis {
+pub(super) fn granted(until_ms: Millis, from_ms: Millis, now: Millis) -> Millis {
     until_ms.min(now.saturating_add(until_ms.saturating_sub(from_ms)))
 }
 
-fn waiting(due_ms: Millis, now: Millis) -> Stand {
+/// How a message stands that may be delivered from then on.
+pub(crate) fn waiting(due_ms: Millis, now: Millis) -> Stand {
     if due_ms > now { Stand::Delayed(due_ms) } else { Stand::Ready }
 }
 
 impl Partition {
-    pub(crate) fn apply_send(&mut self, taken: &Taken<'_>, position: Position, now: Millis) {
+    /// A message was taken in. How long its body is, the log says: records of older nodes tell the payload's length.
+    pub(crate) fn apply_send(&mut self, taken: &Taken<'_>, (position, body_len): (Position, u32), now: Millis) {
         let line = self.lines.line_of(taken.group);
-        let entry = Entry::new(taken.seq, taken.sent_ms, position, taken.payload_len, line);
+        let entry = Entry::new(taken.seq, taken.sent_ms, position, body_len, line);
         let due_ms = granted(taken.due_ms, taken.sent_ms, now);
         self.insert(entry, waiting(due_ms, now));
         if let Some((key, until_ms)) = taken.key {
@@ -67,13 +76,14 @@ impl Partition {
         consumer: &str,
         now: Millis,
     ) {
-        let Some(entry) = self.index.get(seq) else { return };
+        let Some(mut entry) = self.index.get(seq).copied() else { return };
         let attempt = entry.attempts() + 1;
+        entry.set_attempts(attempt);
         self.shift(seq, Stand::Leased(granted(until_ms, from_ms, now)), |entry| {
             entry.set_attempts(attempt);
             entry.fence = fence;
         });
-        self.pasts.begin(seq, attempt, consumer, from_ms);
+        self.begin_try(&entry, consumer, from_ms);
     }
 
     pub(crate) fn apply_nack(&mut self, seq: Seq, (due_ms, from_ms): (Millis, Millis), reason: &str, now: Millis) {
@@ -120,43 +130,45 @@ impl Partition {
         }
         let source = self.key;
         let group = self.group_of(seq);
-        let Leaving { entry, past } = self.remove(seq)?;
+        let Leaving { entry, past, past_at_rest } = self.remove(seq)?;
+        let past = past.map(Box::new).or(past_at_rest);
         let dead = reason.map(|reason| Dead { reason, source, attempts, since_ms: now, last_error: error.into() });
         Some(MessageInTransit {
             sent_ms: entry.sent_ms(),
             position: entry.position,
-            payload_len: entry.payload_len(),
+            body_len: entry.body_len(),
             fence: entry.fence,
             group,
-            past,
-            moved: Moved { since_ms: now, dead },
+            moved: Moved { since_ms: now, dead: dead.map(Box::new), past },
         })
     }
 
     /// A message that was moved arrives.
     pub(crate) fn apply_arrival(&mut self, seq: Seq, in_transit: MessageInTransit) {
         let line = self.lines.line_of(in_transit.group.as_deref());
-        let mut entry = Entry::new(seq, in_transit.sent_ms, in_transit.position, in_transit.payload_len, line);
+        let mut entry = Entry::new(seq, in_transit.sent_ms, in_transit.position, in_transit.body_len, line);
         entry.fence = in_transit.fence;
         entry.set_moved(true);
         self.put_moved(seq, in_transit.moved);
-        if let Some(past) = in_transit.past {
-            self.pasts.insert(seq, past);
-        }
         self.insert(entry, Stand::Ready);
     }
 
     /// A message as a record tells it whole; what was known of it before no longer counts.
-    pub(crate) fn apply_whole(&mut self, whole: &Whole<'_>, position: Position, now: Millis) {
+    pub(crate) fn apply_whole(&mut self, whole: &Whole<'_>, (position, body_len): (Position, u32), now: Millis) {
         let line = self.lines.line_of(whole.group);
-        let mut entry = Entry::new(whole.seq, whole.sent_ms, position, whole.payload_len, line);
+        let mut entry = Entry::new(whole.seq, whole.sent_ms, position, body_len, line);
         entry.fence = whole.fence;
         entry.set_attempts(whole.attempts);
+        let past = self.pasts.told(whole.first_leased_ms, &whole.tries);
         if let Some(since_ms) = whole.moved_ms {
             entry.set_moved(true);
-            self.put_moved(whole.seq, Moved { since_ms, dead: whole.dead.map(Dead::from) });
+            let (is_ready, dead) = (matches!(whole.stand, Stand::Ready), whole.dead.map(|dead| Box::new(dead.into())));
+            let (at_rest, past) = if is_ready { (past.at_rest(), None) } else { (None, Some(past)) };
+            self.put_moved(whole.seq, Moved { since_ms, dead, past: at_rest });
+            past.into_iter().for_each(|past| self.pasts.insert(whole.seq, past));
+        } else {
+            self.pasts.insert(whole.seq, past);
         }
-        self.pasts.insert(whole.seq, Past::of(whole.first_leased_ms, &whole.tries));
         self.insert(
             entry,
             match whole.stand {
@@ -172,13 +184,13 @@ impl Partition {
 
     /// Everything known of a message, as a record tells it.
     pub(crate) fn whole<'a>(&'a self, entry: &Entry, group: Option<&'a str>, now: Millis) -> Whole<'a> {
-        let (past, moved) = (self.pasts.get(entry.seq), self.moved.get(&entry.seq));
+        let (past, moved) = (self.past_of(entry), self.moved.value(entry.seq));
         Whole {
             part: self.key,
             seq: entry.seq,
             sent_ms: entry.sent_ms(),
             now_ms: now,
-            payload_len: entry.payload_len(),
+            body_len: entry.body_len(),
             group,
             attempts: entry.attempts(),
             fence: entry.fence,
@@ -189,7 +201,7 @@ impl Partition {
                 State::Leased => Stand::Leased(entry.at),
             },
             moved_ms: moved.map(|moved| moved.since_ms),
-            dead: moved.and_then(|moved| moved.dead.as_ref()).map(Death::from),
+            dead: moved.and_then(|moved| moved.dead.as_deref()).map(Death::from),
             first_leased_ms: past.map_or(0, |past| past.first_leased_ms),
             tries: past.map_or_else(Vec::new, Past::tried),
             memo: self.keys.of(now, entry.seq),
@@ -198,13 +210,28 @@ impl Partition {
 
     /// A key is remembered.
     pub(crate) fn apply_memo(&mut self, seq: Seq, memo: Memo, now: Millis) {
-        let until_ms = granted(memo.until_ms, memo.sent_ms, now);
+        // A clock that was ahead dated the message, and the end was set anew once the clock was right again.
+        let is_set_anew = memo.until_ms < memo.sent_ms;
+        let from_ms = if is_set_anew { memo.until_ms.saturating_sub(WINDOW_MS_MAX) } else { memo.sent_ms };
+        let until_ms = granted(memo.until_ms, from_ms, now);
         self.keys.insert(seq, Memo { until_ms, ..memo });
     }
 
     /// The name of a message's group.
     pub(crate) fn group_of(&self, seq: Seq) -> Option<Arc<str>> {
         self.lines.name(self.index.get(seq)?.group).cloned()
+    }
+
+    /// A delivery of a message begins: its last lease is in its entry.
+    pub(crate) fn begin_try(&mut self, entry: &Entry, consumer: &str, now: Millis) -> &Past {
+        // What is known of earlier deliveries elsewhere changes from now on.
+        if entry.is_moved()
+            && let Some(past) = self.moved.value_mut(entry.seq).and_then(|moved| moved.past.take())
+        {
+            self.moved_bytes -= past.bytes_at_rest();
+            self.pasts.insert(entry.seq, *past);
+        }
+        self.pasts.begin(entry.seq, entry.attempts(), consumer, now)
     }
 
     pub(crate) fn end_try(&mut self, seq: Seq, now: Millis, outcome: &str) {

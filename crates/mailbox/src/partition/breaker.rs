@@ -68,6 +68,20 @@ impl Breaker {
         }
     }
 
+    /// The clock was set, and shows so many milliseconds more or less: a pause lasts as long as it would have. What was
+    /// counted is forgotten, because pieces of the window have other numbers now.
+    pub fn shift(&mut self, by_ms: i64) {
+        self.pieces = [Piece::default(); PIECES as usize];
+        match &mut self.phase {
+            BreakerPhase::Closed => {}
+            BreakerPhase::Open { opened_ms, until_ms } => {
+                *opened_ms = opened_ms.saturating_add_signed(by_ms);
+                *until_ms = until_ms.saturating_add_signed(by_ms);
+            }
+            BreakerPhase::HalfOpen { opened_ms, .. } => *opened_ms = opened_ms.saturating_add_signed(by_ms),
+        }
+    }
+
     /// Ends a pause whose time is over; whether there was one.
     pub fn end_pause(&mut self, now: Millis) -> bool {
         match self.phase {

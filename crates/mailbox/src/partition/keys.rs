@@ -2,22 +2,20 @@
 
 use std::hash::BuildHasher as _;
 
-use hashbrown::{DefaultHashBuilder, HashTable};
-use ron_types::limits;
+use hashbrown::DefaultHashBuilder;
 
-mod by_seq;
-
+use crate::by_seq::{BySeq, Numbered};
 use crate::clock::Hold;
 use crate::record::Memo;
 use crate::shard::Key;
+use crate::stepped::SteppedTable;
 use crate::types::{Millis, Seq};
-use by_seq::BySeq;
 
 /// Forgetting waits this long, so that it is done for many keys at once; a key is not honoured meanwhile.
 const SWEEP_LAG_MS: Millis = 1000;
 /// A remembered key: what is known of it, with room that is not in use, and its entry in a hash table that is between
 /// seven eighths and seven sixteenths full.
-const KEY_BYTES: u64 = (size_of::<Known>() * 9 / 8 + (size_of::<Seq>() + 1) * 16 / 7) as u64;
+pub(crate) const KEY_BYTES: u64 = (size_of::<Known>() * 9 / 8 + (size_of::<Seq>() + 1) * 16 / 7) as u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
@@ -32,15 +30,33 @@ struct Known {
 /// Keys that are remembered.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    pub hold: Hold,
-    known: BySeq,
+    hold: Hold,
+    known: BySeq<Known>,
     /// Where each key is, by its hash. Hashed once more with a seed of this process, because senders choose keys, and
     /// could choose those that meet in one place.
-    by_hash: HashTable<Seq>,
+    by_hash: SteppedTable<Seq>,
     seed: DefaultHashBuilder,
 }
 
 impl Keys {
+    /// What a jump of the clock keeps from ending.
+    pub fn hold(&self) -> Hold {
+        self.hold
+    }
+
+    /// Something is held back because the clock jumped, or no longer.
+    pub fn set_hold(&mut self, hold: Hold) {
+        if std::mem::replace(&mut self.hold, hold) != hold {
+            self.known.forget_ends();
+        }
+    }
+
+    /// The clock was set, and shows so many milliseconds more or less: each key is remembered for as long as before.
+    pub fn follow_clock(&mut self, by_ms: i64) {
+        self.known.for_each_mut(|known| known.until_ms = known.until_ms.saturating_add_signed(by_ms));
+        self.known.forget_ends();
+    }
+
     /// Keys remembered.
     pub fn len(&self) -> usize {
         self.by_hash.len()
@@ -57,20 +73,15 @@ impl Keys {
         self.by_hash.allocation_size() + self.known.capacity_bytes()
     }
 
-    /// No more keys fit.
-    pub fn is_full(&self) -> bool {
-        self.len() >= limits::mailbox::KEYS_MAX
-    }
-
     /// The message a key stands for now.
     pub fn get(&self, now: Millis, hash: u128) -> Option<(Seq, Memo)> {
-        let known = self.find(hash).filter(|known| now < self.end_of(known))?;
+        let known = self.find(hash).filter(|known| now < end_of(self.hold, known))?;
         Some((known.seq, known.memo()))
     }
 
     /// What is remembered now for a message.
     pub fn of(&self, now: Millis, seq: Seq) -> Option<Memo> {
-        let known = self.known.get(seq).filter(|known| now < self.end_of(known))?;
+        let known = self.known.get(seq).filter(|known| now < end_of(self.hold, known))?;
         Some(known.memo())
     }
 
@@ -82,39 +93,32 @@ impl Keys {
             self.remove(replaced);
         }
         let known = Known { seq, hash: halves(key.hash), payload: key.payload, sent_ms, until_ms };
-        self.known.insert(known);
+        self.known.insert(known, end_of(self.hold, &known));
         let (seed, all) = (&self.seed, &self.known);
-        self.by_hash.insert_unique(seed.hash_one(key.hash), seq, |seq| {
-            all.get(*seq).map_or(0, |known| seed.hash_one(whole(known.hash)))
-        });
+        self.by_hash.insert(seed.hash_one(key.hash), seq, |seq| hash_of(seed, all, *seq));
     }
 
-    /// Forgets up to `max` keys whose time is over; returns their number.
+    /// Forgets keys whose time is over, in order of their ends; does a bounded part of it, the work of forgetting `max`
+    /// keys, and says how much it was.
     pub fn sweep(&mut self, now: Millis, max: usize) -> usize {
-        let mut swept = 0;
-        while swept < max
-            && let Some(oldest) = self.known.first()
-            && self.end_of(oldest) <= now
-        {
-            let seq = oldest.seq;
-            self.remove(seq);
-            swept += 1;
-        }
-        swept
+        let Keys { hold, known, by_hash, seed } = self;
+        let before = by_hash.len();
+        let gone = |known: &Known| {
+            by_hash.remove(seed.hash_one(whole(known.hash)), |seq| *seq == known.seq);
+        };
+        let work = known.take_ended(now, max, |known| end_of(*hold, known), gone);
+        by_hash.shrink(before - by_hash.len(), |seq| hash_of(seed, known, *seq));
+        work
     }
 
     /// When to sweep next.
     pub fn deadline(&self) -> Option<Millis> {
-        Some(self.end_of(self.known.first()?).saturating_add(SWEEP_LAG_MS))
+        Some(self.known.first_end()?.saturating_add(SWEEP_LAG_MS))
     }
 
     /// Every key still honoured, in order of its message.
     pub fn iter(&self, now: Millis) -> impl Iterator<Item = (Seq, Memo)> + '_ {
-        self.known.iter().filter(move |known| now < self.end_of(known)).map(|known| (known.seq, known.memo()))
-    }
-
-    fn end_of(&self, known: &Known) -> Millis {
-        self.hold.end_of(known.sent_ms, known.until_ms)
+        self.known.iter().filter(move |known| now < end_of(self.hold, known)).map(|known| (known.seq, known.memo()))
     }
 
     fn find(&self, hash: u128) -> Option<&Known> {
@@ -125,17 +129,25 @@ impl Keys {
 
     fn remove(&mut self, seq: Seq) {
         let Some(known) = self.known.remove(seq) else { return };
-        let hash = self.seed.hash_one(whole(known.hash));
-        if let Ok(entry) = self.by_hash.find_entry(hash, |other| *other == seq) {
-            entry.remove();
-        }
-        // What a burst of keys took is given back, once most of it is gone.
-        if self.by_hash.capacity() > 1024 && self.by_hash.len() < self.by_hash.capacity() / 8 {
-            let (seed, all) = (&self.seed, &self.known);
-            self.by_hash.shrink_to(self.by_hash.len() * 2, |seq| {
-                all.get(*seq).map_or(0, |known| seed.hash_one(whole(known.hash)))
-            });
-        }
+        self.by_hash.remove(self.seed.hash_one(whole(known.hash)), |other| *other == seq);
+        let (seed, all) = (&self.seed, &self.known);
+        self.by_hash.shrink(1, |seq| hash_of(seed, all, *seq));
+    }
+}
+
+/// When a key is honoured no longer.
+fn end_of(hold: Hold, known: &Known) -> Millis {
+    hold.end_of(known.sent_ms, known.until_ms)
+}
+
+/// The hash by which a message's key is found.
+fn hash_of(seed: &DefaultHashBuilder, all: &BySeq<Known>, seq: Seq) -> u64 {
+    all.get(seq).map_or(0, |known| seed.hash_one(whole(known.hash)))
+}
+
+impl Numbered for Known {
+    fn seq(&self) -> Seq {
+        self.seq
     }
 }
 
@@ -177,6 +189,16 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_remembered_for_as_long_whichever_way_the_clock_is_set() {
+        let mut keys = Keys::default();
+        keys.insert(5, memo(77, 10_000));
+        keys.follow_clock(-8_000);
+        assert!(keys.get(1_999, 77).is_some() && keys.get(2_000, 77).is_none());
+        keys.follow_clock(8_000);
+        assert!(keys.get(9_999, 77).is_some() && keys.get(10_000, 77).is_none());
+    }
+
+    #[test]
     fn a_key_used_again_after_its_time_stands_for_the_later_message() {
         let mut keys = Keys::default();
         keys.insert(5, memo(77, 100));
@@ -196,6 +218,38 @@ mod tests {
         assert!(keys.capacity_bytes() as u64 <= keys.memory_bytes(), "{} bytes", keys.capacity_bytes());
         assert_eq!(keys.sweep(50_000, usize::MAX), 50_000);
         assert!(keys.capacity_bytes() < 100_000, "{} bytes for none", keys.capacity_bytes());
+    }
+
+    /// A key of a topic whose window was long once does not keep those from ending that came after it.
+    #[test]
+    fn keys_end_in_order_of_their_ends_and_not_of_their_messages() {
+        let mut keys = Keys::default();
+        keys.insert(1, memo(1, 1_000_000));
+        for seq in 2..=1_001 {
+            keys.insert(seq, memo(u128::from(seq), 1_000 + seq));
+        }
+        assert_eq!(keys.deadline(), Some(1_002 + SWEEP_LAG_MS));
+        let mut work = 0;
+        while keys.deadline().is_some_and(|at| at <= 2_001 + SWEEP_LAG_MS) {
+            let done = keys.sweep(2_001, 64);
+            assert!((1..=64 + 8).contains(&done), "{done}");
+            work += done;
+        }
+        assert_eq!((keys.len(), keys.deadline()), (1, Some(1_000_000 + SWEEP_LAG_MS)), "after work of {work}");
+        assert!(work < 1_200, "{work}");
+    }
+
+    #[test]
+    fn a_hold_that_ends_lets_keys_end_that_it_held() {
+        let mut keys = Keys::default();
+        keys.set_hold(Hold { before_ms: 10, jump_ms: 5_000, until_ms: 100_000 });
+        (1..=600).for_each(|seq| keys.insert(seq, memo(u128::from(seq), 50)));
+        assert_eq!((keys.sweep(5_000, 10_000), keys.len()), (0, 600));
+        keys.set_hold(Hold::NONE);
+        while keys.deadline().is_some_and(|at| at <= 5_000) {
+            keys.sweep(5_000, 100);
+        }
+        assert_eq!((keys.len(), keys.deadline()), (0, None));
     }
 
     proptest! {

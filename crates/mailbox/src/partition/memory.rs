@@ -5,8 +5,9 @@
 
 use super::Partition;
 use super::past::{Moved, Past, Try};
+use crate::holders::MessageHolders;
 use crate::index::Entry;
-use crate::types::{Millis, PartKey, Seq};
+use crate::types::{Dead, Millis, PartKey, Seq};
 
 /// A waiting message: its entry, its place in the queue of its group, and room of both that is not in use.
 const MESSAGE_BYTES: u64 = (size_of::<Entry>() + size_of::<Seq>()) as u64 * 9 / 8;
@@ -20,9 +21,13 @@ const fn table_bytes(content: usize) -> u64 {
 const PAST_BYTES: u64 = table_bytes(size_of::<(Seq, Past)>());
 /// One delivery without its texts, which are allocations of their own.
 const TRY_BYTES: u64 = size_of::<Try>() as u64 + 32;
-/// A message that came from elsewhere: how it came, where it is, and until when it is kept.
-const MOVED_BYTES: u64 =
-    table_bytes(size_of::<(Seq, Moved)>()) + table_bytes(size_of::<(Seq, PartKey)>()) + TIMER_BYTES;
+/// A message that came from elsewhere: how it came, and where it is. Chunks that did not fill in order are half empty.
+const MOVED_BYTES: u64 = (size_of::<(Seq, Moved)>() + size_of::<(Seq, PartKey)>()) as u64 * 3 / 2;
+/// Why a message is dead, without what the consumer said, which is an allocation of its own.
+const DEAD_BYTES: u64 = size_of::<Dead>() as u64 + 16;
+
+/// Who has a message, where that is counted.
+const HOLDER_BYTES: u64 = table_bytes(MessageHolders::CONTENT_BYTES);
 
 impl Partition {
     /// Bytes of memory its messages, groups and keys take; bodies are bounded elsewhere.
@@ -31,6 +36,7 @@ impl Partition {
         self.index.len() as u64 * MESSAGE_BYTES
             + waiting * TIMER_BYTES
             + self.moved_bytes
+            + self.holders.len() as u64 * HOLDER_BYTES
             + self.keys.memory_bytes()
             + self.lines.memory_bytes()
             + self.pasts.memory_bytes()
@@ -40,14 +46,19 @@ impl Partition {
 impl Moved {
     /// Bytes of memory it takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        MOVED_BYTES + self.dead.as_ref().map_or(0, |dead| dead.last_error.len() as u64)
+        let dead = self.dead.as_ref().map_or(0, |dead| DEAD_BYTES + dead.last_error.len() as u64);
+        MOVED_BYTES + dead + self.past.as_ref().map_or(0, |past| past.bytes_at_rest())
     }
 }
 
 impl Past {
+    /// Bytes of memory it takes with a message that came from elsewhere.
+    pub(crate) fn bytes_at_rest(&self) -> u64 {
+        self.memory_bytes() - PAST_BYTES + size_of::<Past>() as u64 + 16
+    }
+
     /// Bytes of memory it takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let texts = |one: &Try| (one.consumer.len() + one.outcome.len()) as u64;
-        PAST_BYTES + self.tries.iter().map(|one| TRY_BYTES + texts(one)).sum::<u64>()
+        PAST_BYTES + self.tries.len() as u64 * TRY_BYTES + self.text_bytes() as u64
     }
 }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use ron_types::limits::mailbox::HISTORY_MAX;
 
-use super::shrink_table;
+use crate::clock::Hold;
 use crate::record::Tried;
+use crate::stepped::SteppedMap;
 use crate::types::{Attempt, Dead, Millis, Seq};
 
 /// One delivery.
@@ -17,7 +16,7 @@ pub(crate) struct Try {
     pub consumer: Arc<str>,
     pub leased_ms: Millis,
     /// Empty while it runs.
-    pub outcome: Box<str>,
+    pub outcome: Arc<str>,
 }
 
 /// The deliveries of one message.
@@ -32,30 +31,37 @@ pub(crate) struct Past {
 #[derive(Clone, Debug)]
 pub(crate) struct Moved {
     pub since_ms: Millis,
-    pub dead: Option<Dead>,
+    /// Boxed, because those that got another chance have none, and may be as many.
+    pub dead: Option<Box<Dead>>,
+    /// Deliveries it had before it came, until it is delivered again: where very many messages come and go, nobody has
+    /// to look for these.
+    pub past: Option<Box<Past>>,
+}
+
+impl Moved {
+    /// Until when its message is kept.
+    pub fn kept_until(&self, hold: Hold, retention_ms: u64) -> Millis {
+        hold.end_of(self.since_ms, self.since_ms.saturating_add(retention_ms))
+    }
 }
 
 /// The deliveries of a partition's messages.
 #[derive(Debug, Default)]
 pub(crate) struct Pasts {
-    by_seq: HashMap<Seq, Past>,
+    by_seq: SteppedMap<Seq, Past>,
     /// Memory those take.
     bytes: u64,
-    /// Consumers come back, so the last one's name is shared.
-    consumer: Option<Arc<str>>,
+    /// Consumers come back and say the same, so the last one's name and what was last said are shared.
+    consumer: Arc<str>,
+    outcome: Arc<str>,
 }
 
 impl Pasts {
     /// A delivery begins: the `number`th.
     pub fn begin(&mut self, seq: Seq, number: u32, consumer: &str, now: Millis) -> &Past {
-        let consumer = self.share(consumer);
-        let past = match self.by_seq.entry(seq) {
-            Entry::Occupied(known) => {
-                self.bytes -= known.get().memory_bytes();
-                known.into_mut()
-            }
-            Entry::Vacant(new) => new.insert(Past::default()),
-        };
+        let consumer = share(&mut self.consumer, consumer);
+        let bytes = &mut self.bytes;
+        let past = self.by_seq.get_or_insert(seq, |known| *bytes -= known.memory_bytes());
         if number <= 1 || past.tries.is_empty() {
             past.first_leased_ms = now;
         }
@@ -64,7 +70,7 @@ impl Pasts {
         }
         // Most messages are delivered once: room for more would be most of what they take.
         past.tries.reserve_exact(1);
-        past.tries.push(Try { number, consumer, leased_ms: now, outcome: Box::default() });
+        past.tries.push(Try { number, consumer, leased_ms: now, outcome: Arc::default() });
         self.bytes += past.memory_bytes();
         past
     }
@@ -73,7 +79,7 @@ impl Pasts {
     pub fn end(&mut self, seq: Seq, now: Millis, outcome: &str) -> u64 {
         let Some(last) = self.by_seq.get_mut(&seq).and_then(|past| past.tries.last_mut()) else { return 0 };
         if last.outcome.is_empty() {
-            last.outcome = outcome.into();
+            last.outcome = share(&mut self.outcome, outcome);
             self.bytes += outcome.len() as u64;
         }
         now.saturating_sub(last.leased_ms)
@@ -107,11 +113,21 @@ impl Pasts {
         }
     }
 
+    /// What a record tells of a message.
+    pub fn told(&mut self, first_leased_ms: Millis, tries: &[Tried<'_>]) -> Past {
+        let tries = tries.iter().map(|tried| Try {
+            number: tried.number,
+            consumer: share(&mut self.consumer, tried.consumer),
+            leased_ms: tried.leased_ms,
+            outcome: share(&mut self.outcome, tried.outcome),
+        });
+        Past { first_leased_ms, tries: tries.collect() }
+    }
+
     /// Forgets a message.
     pub fn remove(&mut self, seq: Seq) -> Option<Past> {
         let past = self.by_seq.remove(&seq)?;
         self.bytes -= past.memory_bytes();
-        shrink_table(&mut self.by_seq);
         Some(past)
     }
 
@@ -128,32 +144,33 @@ impl Pasts {
             let texts: usize = past.tries.iter().map(|one| text(&one.outcome)).sum();
             past.tries.capacity() * size_of::<Try>() + texts
         };
-        self.by_seq.allocation_size() + self.by_seq.values().map(of_tries).sum::<usize>()
+        self.by_seq.allocation_size() + self.by_seq.iter().map(|(_, past)| of_tries(past)).sum::<usize>()
     }
 
-    /// Numbers of all messages it knows, in no order.
-    pub fn seqs(&self) -> impl Iterator<Item = Seq> + '_ {
-        self.by_seq.keys().copied()
-    }
-
-    fn share(&mut self, consumer: &str) -> Arc<str> {
-        match &self.consumer {
-            Some(last) if **last == *consumer => last.clone(),
-            _ => self.consumer.insert(consumer.into()).clone(),
-        }
+    /// Messages it knows.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.by_seq.len()
     }
 }
 
+/// A text that may be the same as the last one.
+fn share(last: &mut Arc<str>, text: &str) -> Arc<str> {
+    if **last != *text {
+        *last = text.into();
+    }
+    Arc::clone(last)
+}
+
 impl Past {
-    /// As records tell it.
-    pub fn of(first_leased_ms: Millis, tries: &[Tried<'_>]) -> Self {
-        let tries = tries.iter().map(|tried| Try {
-            number: tried.number,
-            consumer: tried.consumer.into(),
-            leased_ms: tried.leased_ms,
-            outcome: tried.outcome.into(),
-        });
-        Past { first_leased_ms, tries: tries.collect() }
+    /// As it is kept with a message that came from elsewhere; none if nothing is known.
+    pub fn at_rest(self) -> Option<Box<Past>> {
+        (!self.tries.is_empty()).then(|| Box::new(self))
+    }
+
+    /// Bytes of the texts in it.
+    pub fn text_bytes(&self) -> usize {
+        self.tries.iter().map(|one| one.consumer.len() + one.outcome.len()).sum()
     }
 
     /// As records tell it.
@@ -180,7 +197,7 @@ impl Try {
             number: self.number,
             consumer: (*self.consumer).into(),
             leased_ms: self.leased_ms,
-            outcome: self.outcome.clone(),
+            outcome: (*self.outcome).into(),
         }
     }
 }

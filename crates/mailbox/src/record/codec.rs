@@ -35,6 +35,7 @@ const fn kind(record: &Record<'_>) -> u8 {
         Record::Moves { .. } => 19,
         Record::Held { .. } => 20,
         Record::Mark { boot: Some(_), .. } => 21,
+        Record::TopicNumbers { .. } => 22,
     }
 }
 
@@ -46,7 +47,7 @@ pub(super) fn encode(record: &Record<'_>, out: &mut Vec<u8>) {
             put_text(out, name);
             put_text(out, settings);
         }
-        Record::TopicGone { id } => put(out, u64::from(id.0)),
+        Record::TopicGone { id } | Record::TopicNumbers { taken: id } => put(out, u64::from(id.0)),
         Record::Send(taken) => put_taken(out, taken),
         Record::Lease { part, until_ms, now_ms, consumer, items } => {
             put_part(out, *part);
@@ -188,6 +189,7 @@ fn decode_kind<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Record<'a>, Error>
             let (now_ms, shards, seq) = (from.number()?, from.small()?, from.number()?);
             Record::Mark { now_ms, shards, seq, boot: Some(from.boot_time()?) }
         }
+        22 => Record::TopicNumbers { taken: TopicId(from.small()?) },
         other => return Err(Error::schema(format!("record: kind {other} is not known"))),
     })
 }
@@ -244,7 +246,7 @@ fn put_taken(out: &mut Vec<u8>, taken: &Taken<'_>) {
     put_message(out, taken.part, taken.seq);
     put(out, taken.sent_ms);
     put(out, taken.due_ms);
-    put(out, u64::from(taken.payload_len));
+    put(out, u64::from(taken.body_len));
     put_option(out, taken.group, put_text);
     put_option(out, taken.key, |out, (key, until_ms)| {
         put_key(out, key);
@@ -256,7 +258,7 @@ fn put_whole(out: &mut Vec<u8>, whole: &Whole<'_>) {
     put_message(out, whole.part, whole.seq);
     put(out, whole.sent_ms);
     put(out, whole.now_ms);
-    put(out, u64::from(whole.payload_len));
+    put(out, u64::from(whole.body_len));
     put_option(out, whole.group, put_text);
     put(out, u64::from(whole.attempts));
     put(out, u64::from(whole.fence));
@@ -405,7 +407,7 @@ impl<'a> Reader<'a> {
             seq: self.number()?,
             sent_ms: self.number()?,
             due_ms: self.number()?,
-            payload_len: self.small()?,
+            body_len: self.small()?,
             group: self.option(|from| from.text(limits::KEY_BYTES_MAX))?,
             key: self.option(|from| Ok((from.key()?, from.number()?)))?,
         })
@@ -417,7 +419,7 @@ impl<'a> Reader<'a> {
             seq: self.number()?,
             sent_ms: self.number()?,
             now_ms: self.number()?,
-            payload_len: self.small()?,
+            body_len: self.small()?,
             group: self.option(|from| from.text(limits::KEY_BYTES_MAX))?,
             attempts: self.small()?,
             fence: self.small()?,

@@ -20,7 +20,7 @@ fn whole() -> Box<Whole<'static>> {
         seq: 1 << 47,
         sent_ms: 1_700_000_000_000,
         now_ms: 1_700_000_000_001,
-        payload_len: 1 << 20,
+        body_len: 1 << 20,
         group: Some("g"),
         attempts: 3,
         fence: 9,
@@ -39,7 +39,7 @@ fn taken() -> Taken<'static> {
         seq: 300,
         sent_ms: 1000,
         due_ms: 1000,
-        payload_len: 5,
+        body_len: 5,
         group: Some("tenant"),
         key: Some((memo().key, 44)),
     }
@@ -91,6 +91,7 @@ fn samples() -> Vec<Record<'static>> {
         Record::Mark { now_ms: 1, shards: 8, seq: 7, boot: None },
         Record::Mark { now_ms: 1, shards: 8, seq: 7, boot: Some(BootTime { id: u128::MAX - 1, since_ms: 9 }) },
         Record::Held { now_ms: 9, hold: Hold { before_ms: 5, jump_ms: 4, until_ms: u64::MAX } },
+        Record::TopicNumbers { taken: TopicId(300) },
     ]
 }
 
@@ -122,12 +123,12 @@ fn only_what_frees_room_may_use_the_reserve() {
             Record::Ack { .. } | Record::Cancel { .. } | Record::Expired { .. } => Class::Settle,
             Record::Purge { .. } | Record::TopicGone { .. } => Class::Settle,
             Record::Relocated(_) | Record::Remember { .. } => Class::Copy,
-            Record::Mark { .. } | Record::Held { .. } => Class::Copy,
+            Record::Mark { .. } | Record::Held { .. } | Record::TopicNumbers { .. } => Class::Copy,
         };
         assert_eq!(record.class(), expected, "{record:?}");
         kinds.insert(bytes_of(&record)[0]);
     }
-    assert_eq!(kinds.len(), 21, "there is a sample of every kind");
+    assert_eq!(kinds.len(), 22, "there is a sample of every kind");
 }
 
 /// The log lets data be shorter than its longest record by as much as a copy can gain.
@@ -149,7 +150,7 @@ fn a_copy_gains_less_than_the_log_allows() {
         sent_ms: 0,
         seq: 0,
         now_ms: u64::MAX,
-        payload_len: sent.payload_len,
+        body_len: sent.body_len,
         group: sent.group,
         attempts: u32::MAX,
         fence: u32::MAX,

@@ -1,15 +1,17 @@
 //! Changes by operators and senders: kill, cancel, reschedule, edit, redrive, purge.
 
 use bytes::Bytes;
+use ron_log::Position;
 use ron_types::limits::mailbox::REASON_BYTES_MAX;
 use ron_types::{Error, Kind};
 
 use super::context::ShardContext;
 use super::{Journal, Shard, cut, no_message};
 use crate::index::Entry;
-use crate::partition::{Held, Partition};
-use crate::record::Record;
-use crate::types::{DeadReason, Millis, PartKey, Seq, State};
+use crate::partition::Partition;
+use crate::partition::apply::waiting;
+use crate::record::{Record, Whole};
+use crate::types::{DeadReason, Millis, PartKey, Seq, State, Summary};
 
 impl Shard {
     /// Moves a message to the dead letters, whatever its state.
@@ -67,6 +69,33 @@ impl Shard {
         Ok(())
     }
 
+    /// A message that nobody has seen yet, and the place of its body, which no other version of it has.
+    pub(crate) fn unseen(&self, part: PartKey, seq: Seq) -> Result<(Summary, Position), Error> {
+        let part = self.parts.get(&part).ok_or_else(no_message)?;
+        let entry = part.unseen(seq)?;
+        Ok((self.summary(part, &entry), entry.position))
+    }
+
+    /// Gives a message that nobody has seen yet another body, another time or both, in one record. None if its body is
+    /// not the one at `read_at` any more, from which the change was made.
+    pub(crate) fn change(
+        &mut self,
+        now: Millis,
+        journal: &mut dyn Journal,
+        (key, seq): (PartKey, Seq),
+        read_at: Position,
+        body: Option<Bytes>,
+        due_ms: Option<Millis>,
+    ) -> Result<Option<Summary>, Error> {
+        let (part, context) = self.known_part(key)?;
+        if part.unseen(seq)?.position != read_at {
+            return Ok(None);
+        }
+        part.change(context, journal, now, seq, body, due_ms)?;
+        context.finish(part);
+        Ok(self.summary_of(key, seq))
+    }
+
     /// Gives a message that nobody has seen yet another time.
     pub fn reschedule(
         &mut self,
@@ -77,12 +106,7 @@ impl Shard {
         due_ms: Millis,
     ) -> Result<(), Error> {
         let (part, context) = self.known_part(part)?;
-        let entry = part.unseen(seq)?;
-        if due_ms > part.kept_until(&entry) {
-            return Err(Error::schema("due_ms: it is later than the topic keeps the message"));
-        }
-        context.write(journal, &Record::Reschedule { part: part.key, seq, due_ms, now_ms: now })?;
-        part.apply_reschedule(seq, (due_ms, now), now);
+        part.change(context, journal, now, seq, None, Some(due_ms))?;
         context.finish(part);
         Ok(())
     }
@@ -95,20 +119,9 @@ impl Shard {
         part: PartKey,
         seq: Seq,
         body: Bytes,
-        payload_len: u32,
     ) -> Result<(), Error> {
         let (part, context) = self.known_part(part)?;
-        let mut entry = part.unseen(seq)?;
-        part.admit_bytes(u64::from(payload_len.saturating_sub(entry.payload_len())))?;
-        entry.set_payload_len(payload_len);
-        let group = part.group_of(seq);
-        let record = Record::Edit(Box::new(part.whole(&entry, group.as_deref(), now)));
-        let position = context.write_with(journal, &record, &body)?;
-        part.resize(seq, payload_len);
-        if let Some(old) = part.set_position(seq, position) {
-            journal.release(old);
-        }
-        context.hot.put(seq, body);
+        part.change(context, journal, now, seq, Some(body), None)?;
         context.finish(part);
         Ok(())
     }
@@ -145,24 +158,15 @@ impl Shard {
     /// Throws away everything in a partition, leased messages and remembered keys too; how many messages.
     pub fn purge(&mut self, _now: Millis, journal: &mut dyn Journal, part: PartKey) -> Result<u64, Error> {
         let Ok((part, context)) = self.known_part(part) else { return Ok(0) };
-        // A purge of nothing frees nothing, so it must not take room.
-        if part.index.len() == 0 && part.keys.len() == 0 {
-            // What groups have left is in memory only.
-            part.clear(context, &mut |_| ());
-            return Ok(0);
+        // A purge of nothing frees nothing, so it must not take room; what groups have left is in memory only.
+        if part.index.len() > 0 || part.keys.len() > 0 {
+            let upto = part.index.last().map_or(0, |last| last.seq);
+            context.write(journal, &Record::Purge { part: part.key, upto })?;
         }
-        let upto = part.index.last().map_or(0, |last| last.seq);
-        context.write(journal, &Record::Purge { part: part.key, upto })?;
         let count = part.index.len() as u64;
-        part.clear(context, &mut |position| journal.release(position));
+        let remains = part.empty(context);
+        self.put_remains(journal, remains);
         Ok(count)
-    }
-
-    /// Forgets a partition whose topic is gone; the engine has written that.
-    pub fn drop_part(&mut self, journal: &mut dyn Journal, part: PartKey) {
-        if let Some(mut part) = self.parts.remove(&part) {
-            part.clear(&mut self.context, &mut |position| journal.release(position));
-        }
     }
 }
 
@@ -176,6 +180,42 @@ impl Partition {
         Ok(*entry)
     }
 
+    /// Another body, another time or both, of a message that was never delivered: one record tells all of it, so that
+    /// a crash leaves no half of the change.
+    fn change(
+        &mut self,
+        context: &mut ShardContext,
+        journal: &mut dyn Journal,
+        now: Millis,
+        seq: Seq,
+        body: Option<Bytes>,
+        due_ms: Option<Millis>,
+    ) -> Result<(), Error> {
+        let mut entry = self.unseen(seq)?;
+        if due_ms.is_some_and(|due_ms| due_ms > self.kept_until(&entry)) {
+            return Err(Error::schema("due_ms: it is later than the topic keeps the message"));
+        }
+        if let Some(body) = body {
+            let body_len = body.len() as u32;
+            self.admit_bytes(u64::from(body_len.saturating_sub(entry.body_len())))?;
+            entry.set_body_len(body_len);
+            let group = self.group_of(seq);
+            let whole = self.whole(&entry, group.as_deref(), now);
+            let stand = due_ms.map_or(whole.stand, |due_ms| waiting(due_ms, now));
+            let record = Record::Edit(Box::new(Whole { stand, ..whole }));
+            let position = context.write_with(journal, &record, &body)?;
+            self.resize(seq, body_len);
+            journal.release(self.set_position(seq, position).expect("it was just looked at"));
+            context.hot.put(seq, body);
+        } else if let Some(due_ms) = due_ms {
+            context.write(journal, &Record::Reschedule { part: self.key, seq, due_ms, now_ms: now })?;
+        }
+        if let Some(due_ms) = due_ms {
+            self.apply_reschedule(seq, (due_ms, now), now);
+        }
+        Ok(())
+    }
+
     pub(super) fn drop_message(&mut self, context: &mut ShardContext, journal: &mut dyn Journal, seq: Seq) {
         if let Some(leaving) = self.remove(seq) {
             journal.release(context.forget(&leaving.entry));
@@ -183,22 +223,8 @@ impl Partition {
     }
 
     /// The body of a message is elsewhere now; where it was.
-    pub(super) fn set_position(&mut self, seq: Seq, position: ron_log::Position) -> Option<ron_log::Position> {
+    pub(super) fn set_position(&mut self, seq: Seq, position: Position) -> Option<Position> {
         let entry = self.index.get_mut(seq)?;
         Some(std::mem::replace(&mut entry.position, position))
-    }
-
-    /// As new, with the same rules and counters.
-    pub(super) fn clear(&mut self, context: &mut ShardContext, release: &mut dyn FnMut(ron_log::Position)) {
-        context.disarm(self);
-        context.count(self, Held::default());
-        for entry in self.index.from(0) {
-            release(context.forget(entry));
-        }
-        let empty = Partition::new(self.key, self.settings.clone(), self.dlq);
-        let old = std::mem::replace(self, empty);
-        self.set_hold(old.keys.hold);
-        self.counts = old.counts;
-        self.woken = old.woken;
     }
 }

@@ -1,24 +1,24 @@
 //! What all partitions of a shard share: the record being written, the agenda, the hot window, what is handed over.
 
-use hashbrown::HashMap;
 use ron_log::{Class, Position};
 use ron_types::Error;
 
 use super::hot::Hot;
 use super::{Handover, Journal};
+use crate::by_seq::BySeq;
 use crate::index::Entry;
 use crate::partition::apply::MessageInTransit;
-use crate::partition::{Held, Partition, shrink_table};
+use crate::partition::{Held, Partition};
 use crate::record::Record;
 use crate::timers::Deadlines;
-use crate::types::{BreakerTurn, PartKey, Seq};
+use crate::types::{BreakerTurn, Millis, PartKey, Seq};
 
 pub(super) struct ShardContext {
     /// When each partition has something due.
     pub agenda: Deadlines<PartKey>,
     pub hot: Hot,
     /// Where messages are that came from another partition.
-    pub homes: HashMap<Seq, PartKey>,
+    pub homes: Homes,
     pub outbox: Vec<Handover>,
     pub woken: Vec<PartKey>,
     /// Bodies found to be no longer needed while reading the journal back.
@@ -33,12 +33,37 @@ pub(super) struct ShardContext {
     head: Vec<u8>,
 }
 
+/// Where messages are that came from another partition.
+#[derive(Debug, Default)]
+pub(super) struct Homes(BySeq<(Seq, PartKey)>);
+
+impl Homes {
+    pub fn get(&self, seq: Seq) -> Option<PartKey> {
+        self.0.value(seq).copied()
+    }
+
+    pub fn insert(&mut self, seq: Seq, part: PartKey) {
+        self.remove(seq);
+        self.0.insert((seq, part), Millis::MAX);
+    }
+
+    pub fn remove(&mut self, seq: Seq) {
+        self.0.remove(seq);
+    }
+
+    /// Bytes taken, unused room included.
+    #[cfg(test)]
+    pub fn capacity_bytes(&self) -> usize {
+        self.0.capacity_bytes()
+    }
+}
+
 impl ShardContext {
     pub fn new(hot_bytes_max: usize) -> Self {
         ShardContext {
             agenda: Deadlines::new(),
             hot: Hot::new(hot_bytes_max),
-            homes: HashMap::new(),
+            homes: Homes::default(),
             outbox: Vec::new(),
             woken: Vec::new(),
             released: Vec::new(),
@@ -88,22 +113,20 @@ impl ShardContext {
     pub fn forget(&mut self, entry: &Entry) -> Position {
         self.hot.take(entry.seq);
         if entry.is_moved() {
-            self.homes.remove(&entry.seq);
-            shrink_table(&mut self.homes);
+            self.homes.remove(entry.seq);
         }
         entry.position
     }
 
     /// A message left its partition.
     pub fn hand_over(&mut self, to: PartKey, seq: Seq, in_transit: MessageInTransit) {
-        self.homes.remove(&seq);
+        self.homes.remove(seq);
         let hot = self.hot.take(seq);
         self.outbox.push(Handover { to, seq, in_transit, hot });
     }
 
     /// After any change: the agenda is true and waiters will be woken.
     pub fn finish(&mut self, part: &mut Partition) {
-        part.shrink();
         let next = part.next_deadline();
         if let Some(next_ms) = next
             && part.armed_ms.is_none_or(|armed_ms| next_ms < armed_ms)

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use ron_log::Class;
-use ron_types::Error;
+use ron_types::{Error, Kind};
 
 use super::context::ShardContext;
 use super::{Journal, Shard};
@@ -15,6 +15,8 @@ use crate::types::{DeadReason, Expired, Millis, Seq, State};
 
 /// Messages one call settles at most.
 pub(super) const DUE_MAX: usize = 1000;
+/// Milliseconds until messages that found no room among the dead letters are looked at again.
+const NO_ROOM_PAUSE_MS: Millis = 1000;
 
 impl Shard {
     /// Does what is due, at most a bounded part of it: then [`Shard::next_deadline`] is still not after `now`.
@@ -56,14 +58,18 @@ impl Partition {
             self.lines.forget_past(now);
         }
         let ended = self.end_waits(context, journal, now, max)?;
-        let overdue = self.overdue(now, max);
+        let (overdue, looked) = self.overdue(now, max);
         if !overdue.is_empty()
             && let Err(error) = self.expire(context, journal, now, &overdue)
         {
-            self.retry_overdue(&overdue);
-            return Err(error);
+            // What has to wait for room must keep no other partition from what is due there.
+            let pause_ms = if error.kind == Kind::Busy { NO_ROOM_PAUSE_MS } else { 0 };
+            self.retry_overdue(&overdue, now + pause_ms);
+            if error.kind != Kind::Busy {
+                return Err(error);
+            }
         }
-        Ok(ended + overdue.len() + self.keys.sweep(now, max))
+        Ok(ended + looked + self.keys.sweep(now, max))
     }
 
     /// Ends delays and leases whose time has come.
@@ -123,7 +129,7 @@ impl Partition {
         let buries = self.settings.expired == Expired::DeadLetter && self.dlq.is_some();
         let mut dropped: Vec<Seq> = Vec::new();
         for seq in overdue {
-            let dead = self.moved.get(seq).is_some_and(|moved| moved.dead.is_some());
+            let dead = self.moved.value(*seq).is_some_and(|moved| moved.dead.is_some());
             if buries && !dead {
                 self.die(context, journal, now, *seq, DeadReason::Expired, "")?;
             } else {

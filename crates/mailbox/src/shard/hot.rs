@@ -71,11 +71,9 @@ impl Hot {
         body
     }
 
-    /// Keeps only the bodies asked for.
-    pub fn retain(&mut self, keep: impl Fn(Seq) -> bool) {
-        self.bodies.retain(|(seq, body)| body.is_some() && keep(*seq));
-        self.count = self.bodies.len();
-        self.bytes = self.bodies.iter().flat_map(|(_, body)| body).map(|body| body.len() + OVERHEAD).sum();
+    /// A number that none of the bodies is below.
+    pub fn first(&self) -> Option<Seq> {
+        self.bodies.front().map(|(seq, _)| *seq)
     }
 
     /// Where a message is, or would be: nearly always at one of the ends.
@@ -120,7 +118,7 @@ mod tests {
         assert!(hot.get(4).is_none(), "what it was is not what it is");
         hot.put(5, body(10));
         assert!(hot.get(5).is_none(), "an old message that was not here is read from the log");
-        hot.retain(|seq| seq == 6);
+        assert!(hot.first() == Some(2) && hot.take(2).is_some());
         assert_eq!((hot.bytes, hot.count), (100 + OVERHEAD, 1));
         assert_eq!((hot.get(2), hot.get(6)), (None, Some(&body(100))));
     }

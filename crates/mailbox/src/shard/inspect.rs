@@ -7,6 +7,7 @@ use ron_log::Position;
 use super::Shard;
 use crate::index::Entry;
 use crate::partition::Partition;
+use crate::partition::keys::KEY_BYTES;
 use crate::partition::past::{Past, Try};
 use crate::types::{Content, Explanation, Millis, PartKey, PartStats, Seq, State, Summary};
 
@@ -32,9 +33,14 @@ impl Shard {
         (entry.state() == State::Leased).then_some(entry.fence)
     }
 
-    /// The partition a message is in.
+    /// The partition that a message is in which came from another.
+    pub(crate) fn home_of(&self, seq: Seq) -> Option<PartKey> {
+        self.context.homes.get(seq)
+    }
+
+    /// The partition a message is in, looking through all of them; for tests.
     pub fn find(&self, seq: Seq) -> Option<PartKey> {
-        let home = self.context.homes.get(&seq).copied();
+        let home = self.context.homes.get(seq);
         home.or_else(|| self.parts.values().find(|part| part.index.get(seq).is_some()).map(|part| part.key))
     }
 
@@ -54,11 +60,21 @@ impl Shard {
         self.context.held[5]
     }
 
+    /// Bytes of memory that idempotency keys of all its partitions take.
+    pub fn key_bytes(&self) -> u64 {
+        self.keys() * KEY_BYTES
+    }
+
     /// Whether the body at this place is a message's of this shard: only then [`Shard::relocate`] needs it.
     pub fn holds(&self, part: PartKey, seq: Seq, position: Position) -> bool {
-        let home = self.context.homes.get(&seq).copied().unwrap_or(part);
+        let home = self.context.homes.get(seq).unwrap_or(part);
         let entry = self.parts.get(&home).and_then(|part| part.index.get(seq));
         entry.is_some_and(|entry| entry.position == position)
+    }
+
+    /// Whether the partition remembers a key that this message came with.
+    pub(crate) fn remembers(&self, now: Millis, part: PartKey, seq: Seq) -> bool {
+        self.parts.get(&part).is_some_and(|part| part.keys.of(now, seq).is_some())
     }
 
     /// The numbers of a partition.
@@ -83,7 +99,7 @@ impl Shard {
     pub fn explain(&self, now: Millis, part: PartKey, seq: Seq) -> Option<Explanation> {
         let part = self.parts.get(&part)?;
         let entry = part.index.get(seq)?;
-        let past = part.pasts.get(seq);
+        let past = part.past_of(entry);
         let running = past.and_then(|past| past.tries.last()).map(Try::attempt);
         let lease = running.filter(|_| entry.state() == State::Leased && entry.at > now);
         Some(Explanation {
@@ -92,6 +108,7 @@ impl Shard {
             blocked_by: part.blocked_by(entry),
             ahead: part.lines.ahead(entry.group, seq),
             noisy_share: part.lines.noisy_share(entry.group),
+            leases_max: part.leases_spent(),
             paused: part.settings.paused,
             breaker: part.breaker_view(),
             history: past.map_or_else(Vec::new, Past::attempts),
@@ -109,9 +126,9 @@ impl Shard {
         text
     }
 
-    fn summary(&self, part: &Partition, entry: &Entry) -> Summary {
+    pub(super) fn summary(&self, part: &Partition, entry: &Entry) -> Summary {
         let hot = self.context.hot.get(entry.seq).cloned();
-        let moved = part.moved.get(&entry.seq);
+        let moved = part.moved.value(entry.seq);
         Summary {
             part: part.key,
             seq: entry.seq,
@@ -121,7 +138,7 @@ impl Shard {
             attempts: entry.attempts(),
             state: entry.state(),
             due_ms: (entry.state() != State::Ready).then_some(entry.at),
-            dead: moved.and_then(|moved| moved.dead.clone()),
+            dead: moved.and_then(|moved| moved.dead.as_deref().cloned()),
             content: hot.map_or(Content::Cold(entry.position), Content::Hot),
         }
     }
@@ -133,11 +150,8 @@ impl Partition {
         if !self.is_fifo() || entry.state() != State::Ready || entry.is_freed() {
             return None;
         }
-        let holds = |other: &Entry| other.group == entry.group && other.is_out();
-        let earlier = self.pasts.seqs().filter(|seq| *seq < entry.seq);
-        let held = earlier.filter(|seq| self.index.get(*seq).is_some_and(holds)).min();
-        let head = self.lines.head(entry.group).filter(|head| *head < entry.seq);
-        held.or(head)
+        let out = Some(self.lines.first_out(entry.group)).filter(|out| *out < entry.seq);
+        out.or_else(|| self.lines.head(entry.group).filter(|head| *head < entry.seq))
     }
 
     fn fingerprint(&self, now: Millis, text: &mut String) {

@@ -1,6 +1,7 @@
 //! Handing messages to consumers, and what consumers say of them.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use ron_log::Class;
 use ron_types::limits::mailbox as limits;
@@ -8,8 +9,10 @@ use ron_types::{Error, Kind};
 
 use super::context::ShardContext;
 use super::{Fencing, Journal, Nack, Nacked, Recv, Shard, cut, lease_ended, no_message};
+use crate::holders::LeaseHolder;
 use crate::index::Entry;
 use crate::partition::Partition;
+use crate::partition::past::Past;
 use crate::record::{ITEMS_MAX, Record, Stand};
 use crate::types::{Content, DeadReason, Leased, Millis, PartKey, Seq, State};
 
@@ -40,6 +43,15 @@ impl Shard {
         context.items = items;
         context.finish(part);
         result
+    }
+
+    /// Notes who has messages that were just leased, where somebody's leases are counted.
+    pub(crate) fn note_holder(&mut self, leased: &[Leased], holder: Option<&Arc<LeaseHolder>>) {
+        for Leased { part, seq, .. } in leased {
+            if let Some(part) = self.parts.get_mut(part) {
+                part.holders.begin(*seq, holder);
+            }
+        }
     }
 
     /// Acknowledges messages by their newest leases, one record for all of them; an answer for each.
@@ -179,16 +191,23 @@ impl Shard {
         given
     }
 
-    /// The answer with this lease never left: the delivery did not happen and does not count.
-    pub fn release_lease(&mut self, now: Millis, journal: &mut dyn Journal, part: PartKey, seq: Seq, fence: u32) {
-        let Ok((part, context)) = self.known_part(part) else { return };
-        let undone = part
-            .leased_entry(now, seq, fence)
-            .and_then(|_| context.write_step(journal, &Record::Unlease { part: part.key, seq }));
-        if undone.is_ok() {
+    /// The answer with this lease never left: the delivery did not happen and does not count, also where the lease has
+    /// run out and nobody has noticed yet. Nothing is left to do where it has ended already.
+    pub fn release_lease(
+        &mut self,
+        _now: Millis,
+        journal: &mut dyn Journal,
+        part: PartKey,
+        seq: Seq,
+        fence: u32,
+    ) -> Result<(), Error> {
+        let Ok((part, context)) = self.known_part(part) else { return Ok(()) };
+        if part.index.get(seq).is_some_and(|entry| entry.state() == State::Leased && entry.fence == fence) {
+            context.write_step(journal, &Record::Unlease { part: part.key, seq })?;
             part.apply_unlease(seq);
             context.finish(part);
         }
+        Ok(())
     }
 }
 
@@ -207,16 +226,19 @@ impl Partition {
         }
         let visibility_ms = recv.visibility_ms.unwrap_or(self.settings.visibility_ms);
         let until_ms = now.saturating_add(visibility_ms.min(limits::VISIBILITY_MAX.as_millis() as u64));
-        self.choose(context, journal, now, recv, until_ms, items)?;
+        let (consumer, mut freed) = (cut(recv.consumer, limits::KEY_BYTES_MAX), Vec::new());
+        let mut chosen = self.choose(context, journal, now, recv, until_ms, (&mut *items, &mut freed));
+        if chosen.is_ok() && !items.is_empty() {
+            let items = Cow::Borrowed(items.as_slice());
+            let record = Record::Lease { part: self.key, until_ms, now_ms: now, consumer, items };
+            chosen = context.write_step(journal, &record);
+        }
+        if let Err(error) = chosen {
+            self.unchoose(items, &freed);
+            return Err(error);
+        }
         if items.is_empty() {
             return Ok(());
-        }
-        let consumer = cut(recv.consumer, limits::KEY_BYTES_MAX);
-        let record =
-            Record::Lease { part: self.key, until_ms, now_ms: now, consumer, items: Cow::Borrowed(items.as_slice()) };
-        if let Err(error) = context.write_step(journal, &record) {
-            self.unchoose(items);
-            return Err(error);
         }
         self.counts.delivered += items.len() as u64;
         if let Some(breaker) = &mut self.breaker {
@@ -228,7 +250,8 @@ impl Partition {
         Ok(())
     }
 
-    /// Leases messages in memory, the next in turn first.
+    /// Leases messages in memory, the next in turn first; notes those that had been freed. An error may come when some
+    /// are chosen already.
     fn choose(
         &mut self,
         context: &mut ShardContext,
@@ -236,7 +259,7 @@ impl Partition {
         now: Millis,
         recv: &Recv<'_>,
         until_ms: Millis,
-        items: &mut Vec<(Seq, u32)>,
+        (items, freed): (&mut Vec<(Seq, u32)>, &mut Vec<Seq>),
     ) -> Result<(), Error> {
         let room = recv.max_messages.min(ITEMS_MAX).min(self.leases_left() as usize);
         let (mut bytes, mut spent) = (0, 0);
@@ -259,11 +282,12 @@ impl Partition {
                     self.bury_spent(context, journal, now, seq)?;
                     continue;
                 }
-                bytes += entry.payload_len() as usize;
+                bytes += self.bytes_in_answer(&entry);
                 if bytes > recv.max_bytes && !items.is_empty() {
                     self.enter(seq, standing(&entry));
                     return Ok(());
                 }
+                freed.extend(entry.is_freed().then_some(seq));
                 items.push((seq, self.lease_one(&entry, until_ms)));
                 self.note_order(seq);
                 if !self.is_fifo() {
@@ -272,6 +296,14 @@ impl Partition {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that a message adds to an answer: its body, and what is told of earlier deliveries, which may be more.
+    fn bytes_in_answer(&self, entry: &Entry) -> usize {
+        let past = if entry.attempts() > 0 { self.past_of(entry).map_or(0, Past::text_bytes) } else { 0 };
+        let moved = if entry.is_moved() { self.moved.value(entry.seq) } else { None };
+        let dead = moved.and_then(|moved| moved.dead.as_ref());
+        entry.body_len() as usize + past + dead.map_or(0, |dead| dead.last_error.len())
     }
 
     fn lease_one(&mut self, popped: &Entry, until_ms: Millis) -> u32 {
@@ -284,10 +316,11 @@ impl Partition {
         fence
     }
 
-    /// The log had no room for the leases: they never were.
-    fn unchoose(&mut self, items: &[(Seq, u32)]) {
+    /// The leases are not in the log: they never were.
+    fn unchoose(&mut self, items: &[(Seq, u32)], freed: &[Seq]) {
         for (seq, fence) in items {
-            self.shift(*seq, Stand::Ready, |entry| {
+            let stand = if freed.contains(seq) { Stand::Freed } else { Stand::Ready };
+            self.shift(*seq, stand, |entry| {
                 entry.set_attempts(entry.attempts().saturating_sub(1));
                 entry.fence = fence.wrapping_sub(1);
             });
@@ -323,7 +356,7 @@ impl Partition {
     /// What a consumer is told of a message just leased.
     fn leased(&mut self, context: &mut ShardContext, now: Millis, seq: Seq, consumer: &str) -> Option<Leased> {
         let entry = *self.index.get(seq)?;
-        let past = self.pasts.begin(seq, entry.attempts(), consumer, now);
+        let past = self.begin_try(&entry, consumer, now);
         let earlier = past.tries.len() - 1;
         let history = past.tries[..earlier].iter().map(|one| one.attempt()).collect();
         let first_leased_ms = past.first_leased_ms;
@@ -339,7 +372,7 @@ impl Partition {
             until_ms: entry.at,
             first_leased_ms,
             history,
-            dead: if entry.is_moved() { self.moved.get(&seq).and_then(|moved| moved.dead.clone()) } else { None },
+            dead: entry.is_moved().then(|| self.moved.value(seq)?.dead.as_deref().cloned()).flatten(),
             content: body.map_or(Content::Cold(entry.position), Content::Hot),
         })
     }
@@ -423,7 +456,8 @@ impl Partition {
         now: Millis,
         seq: Seq,
     ) -> Result<(), Error> {
-        let last = self.pasts.get(seq).and_then(|past| past.tries.last());
+        let past = self.index.get(seq).and_then(|entry| self.past_of(entry));
+        let last = past.and_then(|past| past.tries.last());
         let error = last.map_or_else(String::new, |last| last.outcome.to_string());
         self.die(context, journal, now, seq, DeadReason::MaxAttempts, &error)
     }

@@ -42,7 +42,7 @@ impl Shard {
         old: Position,
         body: &[u8],
     ) -> Result<(), Error> {
-        let home = self.context.homes.get(&seq).copied().unwrap_or(part);
+        let home = self.context.homes.get(seq).unwrap_or(part);
         let context = &mut self.context;
         if let Some(holder) = self.parts.get_mut(&home) {
             holder.relocate(context, journal, now, seq, old, body)?;
@@ -65,11 +65,11 @@ impl Shard {
         seq: Seq,
         old: Position,
     ) -> Result<Option<LostMessage>, Error> {
-        let home = self.context.homes.get(&seq).copied().unwrap_or(part);
+        let home = self.context.homes.get(seq).unwrap_or(part);
         let context = &mut self.context;
         let Some(holder) = self.parts.get_mut(&home) else { return Ok(None) };
         let Some(entry) = holder.index.get(seq).filter(|entry| entry.position == old).copied() else { return Ok(None) };
-        let dead = holder.moved.get(&seq).and_then(|moved| moved.dead.as_ref());
+        let dead = holder.moved.value(seq).and_then(|moved| moved.dead.as_ref());
         let was_told = dead.is_some_and(|dead| dead.reason == DeadReason::Integrity);
         // Written down, so that a restart before its segment has gone neither brings it back nor counts it again.
         let record = Record::Expired { part: home, seqs: Cow::Borrowed(&[seq]) };

@@ -10,17 +10,21 @@ use crate::types::{Millis, PartKey, Seq, TopicId};
 impl Shard {
     /// Does again what a record of a partition of this shard says. What a `Move` takes out is in the outbox afterwards
     /// and must be adopted before the next record is read. Records of messages that are gone do nothing.
-    pub fn replay(&mut self, now: Millis, record: &Record<'_>, position: Position, _body_len: u32) {
+    pub fn replay(&mut self, now: Millis, record: &Record<'_>, position: Position, body_len: u32) {
         match record {
-            Record::Topic { .. } | Record::Moves { .. } | Record::Mark { .. } | Record::Held { .. } => {}
+            Record::Topic { .. }
+            | Record::Moves { .. }
+            | Record::Mark { .. }
+            | Record::TopicNumbers { .. }
+            | Record::Held { .. } => {}
             Record::TopicGone { id } => self.replay_gone(*id),
             Record::Send(taken) => {
                 self.replace(taken.part, taken.seq);
-                self.part_mut(taken.part).0.apply_send(taken, position, now);
+                self.part_mut(taken.part).0.apply_send(taken, (position, body_len), now);
             }
             Record::Edit(whole) | Record::Relocated(whole) => {
                 self.replace(whole.part, whole.seq);
-                self.part_mut(whole.part).0.apply_whole(whole, position, now);
+                self.part_mut(whole.part).0.apply_whole(whole, (position, body_len), now);
                 if whole.moved_ms.is_some() {
                     self.context.homes.insert(whole.seq, whole.part);
                 }
@@ -33,9 +37,8 @@ impl Shard {
             Record::Cancel { part, seq } => self.replace(*part, *seq),
             Record::Purge { part, .. } => {
                 if let Some(part) = self.parts.get_mut(part) {
-                    let mut released = Vec::new();
-                    part.clear(&mut self.context, &mut |position| released.push(position));
-                    self.context.released.append(&mut released);
+                    let remains = part.empty(&mut self.context);
+                    self.replayed_without(|shard, journal| shard.put_remains(journal, remains));
                 }
             }
             other => self.replay_step(now, other),
@@ -74,17 +77,16 @@ impl Shard {
     }
 
     /// Forgets a topic and its own dead letters while reading back.
-    pub(crate) fn forget_topic(&mut self, topic: TopicId) {
-        self.replay_gone(topic);
+    pub(crate) fn replay_gone(&mut self, topic: TopicId) {
+        self.replayed_without(|shard, journal| shard.forget_topic(topic, journal));
     }
 
-    fn replay_gone(&mut self, topic: TopicId) {
-        let gone: Vec<PartKey> = self.parts.keys().filter(|key| key.topic.home() == topic.home()).copied().collect();
-        let mut released = Released(Vec::new());
-        for key in gone {
-            self.drop_part(&mut released, key);
-        }
-        self.context.released.append(&mut released.0);
+    /// Something that was held is gone; nobody waits, so all of it is let go at once.
+    fn replayed_without(&mut self, change: impl FnOnce(&mut Shard, &mut Released)) {
+        let mut released = Released(std::mem::take(&mut self.context.released));
+        change(self, &mut released);
+        self.let_all_go(&mut released);
+        self.context.released = released.0;
     }
 
     /// Takes a message out if it is there.

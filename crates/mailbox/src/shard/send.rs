@@ -30,6 +30,31 @@ impl Shard {
         Err(Error::new(Kind::Busy, detail))
     }
 
+    /// Refuses keys of a topic whose keys take more memory than is left for those of all others, as
+    /// [`Shard::admit_memory`] does with messages.
+    pub(crate) fn admit_keys(&mut self, now: Millis, part: PartKey, keys_free: u64) -> Result<(), Error> {
+        let Some(part) = self.parts.get_mut(&part) else { return Ok(()) };
+        let share = part.share(keys_free);
+        if part.keys.memory_bytes() <= share {
+            return Ok(());
+        }
+        part.keys.sweep(now, SWEEP_FULL);
+        let used = part.keys.memory_bytes();
+        if used <= share {
+            return Ok(());
+        }
+        let detail = format!(
+            "the topic's idempotency keys take their share of the memory for keys ({used} bytes in this partition; \
+             `mailbox.key_bytes_max`); they are forgotten when their replay window ends"
+        );
+        Err(Error::new(Kind::Busy, detail))
+    }
+
+    /// The message that a send's key stands for, taken in before.
+    pub(crate) fn sent_before(&self, now: Millis, send: &Send<'_>) -> Result<Option<Sent>, Error> {
+        self.parts.get(&send.part).map_or(Ok(None), |part| part.sent_before(now, send))
+    }
+
     /// Takes a message in, unless its key says that it was taken in before.
     pub fn send(&mut self, now: Millis, journal: &mut dyn Journal, send: Send<'_>) -> Result<Sent, Error> {
         let (part, context) = self.part_mut(send.part);
@@ -43,14 +68,14 @@ impl Shard {
             seq: send.seq,
             sent_ms: send.sent_ms,
             due_ms: send.sent_ms.saturating_add(delay_ms),
-            payload_len: send.payload_len,
+            body_len: send.body.len() as u32,
             group: send.group,
             key: send.key.map(|key| (key, send.sent_ms.saturating_add(part.settings.replay_window_ms))),
         };
         let record = Record::Send(taken);
         let position = context.write_with(journal, &record, &send.body)?;
         if let Record::Send(taken) = &record {
-            part.apply_send(taken, position, now);
+            part.apply_send(taken, (position, taken.body_len), now);
         }
         part.counts.sent += 1;
         context.hot.put(send.seq, send.body);
@@ -60,7 +85,7 @@ impl Shard {
 }
 
 impl Partition {
-    fn sent_before(&mut self, now: Millis, send: &Send<'_>) -> Result<Option<Sent>, Error> {
+    fn sent_before(&self, now: Millis, send: &Send<'_>) -> Result<Option<Sent>, Error> {
         let Some(key) = send.key else { return Ok(None) };
         let Some((seq, memo)) = self.keys.get(now, key.hash) else { return Ok(None) };
         if send.dedup == Dedup::Payload && memo.key.payload != key.payload {
@@ -78,12 +103,9 @@ impl Partition {
         if self.index.len() as u64 >= self.share(self.settings.messages_max) {
             return Err(Error::busy("the topic's quota of messages"));
         }
-        self.admit_bytes(u64::from(send.payload_len))?;
+        self.admit_bytes(send.body.len() as u64)?;
         if send.key.is_some() {
-            self.keys.sweep(now, if self.keys.is_full() { SWEEP_FULL } else { SWEEP });
-            if self.keys.is_full() {
-                return Err(Error::busy("the memory for idempotency keys"));
-            }
+            self.keys.sweep(now, SWEEP);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ron_log::LoneCommit;
 
+use super::Reply;
 use crate::engine::{Engine, lock};
 
 /// Settles what a caller was given when it asked; nothing to do where its record is not alone.
@@ -40,7 +41,7 @@ impl LoneTurn {
         let Ok(mut slot) = handle.shared.slot.lock() else { return };
         let replies = slot.pending.take_durable(durable);
         drop(slot);
-        handle.send_replies(replies);
+        replies.into_iter().for_each(Reply::send);
     }
 }
 

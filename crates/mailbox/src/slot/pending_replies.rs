@@ -1,21 +1,24 @@
 //! The replies a shard owes: those that wait for the log, and those that wait for a message.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 
-use hashbrown::HashMap;
 use ron_log::{Lsn, Position};
-use ron_types::Error;
+use ron_types::{Error, Kind};
 
-use super::TurnEnvironment;
 use crate::engine::{Engine, ShardNumbers, lock};
-use crate::job::{Job, PendingReceive, Turn, Work};
+use crate::fault;
+use crate::job::{Job, Turn, Work};
 use crate::random;
+use crate::receiving::{ClaimedMessages, ReceiveReply, ReceiveTerms, Served, ShardReceive, WaitingReceivers};
 use crate::shard::{Recv, Shard};
 use crate::topics::SettingsSeen;
 use crate::types::{Leased, Millis, PartKey};
 
-/// Maximum receivers that wait at one shard: each costs memory, and a connection somewhere.
-const RECEIVERS_MAX: usize = 8192;
+/// Leases that came back which one turn ends.
+const RETURNED_AT_ONCE: usize = 1024;
+/// Milliseconds between two walks through all receivers that wait at a shard.
+const FORGET_EVERY_MS: u64 = 500;
 
 /// What the turns of a shard keep beside its state.
 #[derive(Default)]
@@ -31,27 +34,41 @@ pub(crate) struct PendingReplies {
     pub(super) last_lsn: Lsn,
     /// The version of the routing that the last turn saw.
     pub(super) routing_version: u64,
-    /// Receivers waiting for a message, in the order in which they came.
-    receivers: HashMap<PartKey, VecDeque<Box<PendingReceive>>>,
-    /// Receivers in all those queues, so that counting them does not cost a walk.
-    receivers_count: usize,
-    /// Deliveries whose receiver had gone when they were to be sent.
-    unclaimed: Vec<Leased>,
+    receivers: WaitingReceivers,
+    /// Time at which those of them that are over are forgotten.
+    forget_at_ms: Millis,
     /// Positions for the log to release after the turn; kept for its allocation.
     pub(super) released: Vec<Position>,
     /// Partitions that became ready in a turn; kept for its allocation.
     ready: Vec<PartKey>,
     /// The deadline that was last published.
     deadline: Option<Millis>,
+    /// The turn that holds the log; it is still here if that turn panicked.
+    pub unfinished: Option<UnfinishedTurn>,
+}
+
+/// A turn that has not ended: what it has done for other shards.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnfinishedTurn {
+    /// The last record before those of the turn.
+    pub began: Lsn,
+    /// Messages that it moved and that their new owners were given, in the order of their records.
+    pub handed_over: usize,
 }
 
 /// A reply to a caller.
 pub(crate) enum Reply {
     Done(Box<dyn Work>),
-    Delivered(Box<PendingReceive>, Result<Vec<Leased>, Error>),
+    Received(ReceiveReply),
 }
 
 impl PendingReplies {
+    /// Topics whose settings the shard was told.
+    #[cfg(test)]
+    pub fn topics_seen(&self) -> usize {
+        self.settings_seen.len()
+    }
+
     /// Whether replies wait for the log.
     pub fn any_wait_for_log(&self) -> bool {
         !self.waiting_for_log.is_empty()
@@ -79,48 +96,50 @@ impl PendingReplies {
         self.take_durable(durable)
     }
 
-    /// Takes deliveries that found no receiver: the next turn ends their leases.
-    pub fn take_back(&mut self, unclaimed: Vec<Leased>) {
-        self.unclaimed.extend(unclaimed);
-    }
-
-    /// Answers every waiting receiver with no messages; it asks again where its partition is then.
+    /// Answers every waiting receiver with no messages; it asks again where its partitions are then.
     pub fn dismiss_receivers(&mut self) {
-        let receivers = self.receivers.drain().flat_map(|(_, queue)| queue);
-        self.of_this_turn.extend(receivers.map(|receive| Reply::Delivered(receive, Ok(Vec::new()))));
-        self.receivers_count = 0;
+        let dismissed = self.receivers.take_all().flat_map(|receive| receive.answer(Ok(ClaimedMessages::NONE)));
+        self.of_this_turn.extend(dismissed.map(Reply::Received));
     }
 
     /// The state broke or the log failed: callers learn by the end of their reply channel that nobody knows, and what
     /// was leased and never sent is given back, because nobody has it and nobody should wait for the lease to end.
     pub fn abandon(&mut self) {
-        let replies = self.waiting_for_log.drain(..).map(|(_, reply)| reply).chain(self.of_this_turn.drain(..));
-        let leased = replies.filter_map(|reply| match reply {
-            Reply::Delivered(_, Ok(leased)) => Some(leased),
-            _ => None,
-        });
-        self.unclaimed.extend(leased.flatten());
-        self.receivers.clear();
-        self.receivers_count = 0;
+        self.waiting_for_log.clear();
+        self.of_this_turn.clear();
+        self.receivers = WaitingReceivers::default();
         self.settings_seen.clear();
     }
 
-    /// What comes before the jobs of a turn: messages that other shards handed over are taken in, unclaimed leases
-    /// ended, and what is due is done.
+    /// What comes before the jobs of a turn: what became of topics is learnt, messages that other shards handed over
+    /// are taken in, unclaimed leases ended, and what is due is done.
+    ///
+    /// Topics first, and in every turn: changes of topics are written under the log's lock, which a turn holds, so
+    /// nothing that the shard writes about a topic comes behind the record of its end.
     pub(super) fn before_jobs(&mut self, turn: &mut Turn<'_>, tick: bool) {
-        let handovers = std::mem::take(&mut *lock(&turn.engine.shards[turn.index].shared.handovers));
-        for (_, handover) in handovers {
+        let shared = &turn.engine.shards[turn.index].shared;
+        let (changed, handovers) = (take(&shared.changed_topics), take(&shared.handovers));
+        changed.into_iter().for_each(|id| turn.follow_topic(id));
+        for (lsn, handover) in handovers {
+            // Another shard wrote its record, and no reply may tell of it before that is durable.
+            self.last_lsn = self.last_lsn.max(lsn);
+            fault::point();
             if let Some(topic) = turn.engine.topics.by_id(handover.to.topic) {
                 turn.tell(&topic);
                 turn.shard.adopt(turn.now, handover);
+            } else {
+                // Its topic went while it was on its way, and the log need not keep it.
+                turn.journal.release(handover.position());
             }
         }
-        for leased in self.unclaimed.drain(..) {
-            turn.shard.release_lease(turn.now, turn.journal, leased.part, leased.seq, leased.fence);
-        }
+        end_returned_leases(turn);
         if tick {
             turn.shard.tick(turn.now, turn.journal, &mut random::draw);
-            self.forget_gone_receivers();
+            // A time that is further ahead is of before the clock was set back.
+            if turn.now >= self.forget_at_ms || turn.now + FORGET_EVERY_MS < self.forget_at_ms {
+                self.receivers.forget_over();
+                self.forget_at_ms = turn.now + FORGET_EVERY_MS;
+            }
         }
     }
 
@@ -139,48 +158,35 @@ impl PendingReplies {
         }
     }
 
-    fn receive(&mut self, receive: Box<PendingReceive>, turn: &mut Turn<'_>) {
-        if receive.reply.is_closed() {
+    fn receive(&mut self, receive: ShardReceive, turn: &mut Turn<'_>) {
+        if receive.is_over() {
             return;
         }
-        if let Err(error) = turn.enter(receive.part) {
-            self.of_this_turn.push(Reply::Delivered(receive, Err(error)));
+        let (topic, shards) = (receive.terms().topic, receive.terms().shards);
+        if let Err(error) = turn.enter_topic(topic, shards) {
+            self.of_this_turn.extend(receive.answer(Err(error)).map(Reply::Received));
             return;
         }
         // First come, first served: a newcomer gets nothing while somebody who is still there waits before it.
-        let nobody_waits = match self.receivers.get_mut(&receive.part) {
-            None => true,
-            Some(queue) => {
-                let gone = queue.iter().take_while(|first| first.reply.is_closed()).count();
-                queue.drain(..gone);
-                self.receivers_count -= gone;
-                queue.is_empty()
-            }
+        let served = match self.receivers.nobody_waits(topic) {
+            true => receive.serve(&turn.engine.shards[turn.index].returned, |terms| lease_from_any(terms, turn)),
+            false => Served::Nothing,
         };
-        let delivered = if nobody_waits { lease(&receive, turn) } else { Ok(Vec::new()) };
-        match delivered {
-            Ok(leased) if leased.is_empty() && receive.waits => self.wait(receive, turn),
-            delivered => self.of_this_turn.push(Reply::Delivered(receive, delivered)),
+        match served {
+            Served::Over => {}
+            Served::Answered(reply) => self.of_this_turn.push(Reply::Received(reply)),
+            Served::Nothing if receive.terms().waits => self.wait(receive, turn),
+            Served::Nothing => self.of_this_turn.extend(receive.has_nothing().map(Reply::Received)),
         }
     }
 
-    fn wait(&mut self, receive: Box<PendingReceive>, turn: &Turn<'_>) {
+    fn wait(&mut self, receive: ShardReceive, turn: &Turn<'_>) {
         if turn.engine.routing.get().value.moving {
-            // Its partition may be about to go; it asks again where that will be.
-            self.of_this_turn.push(Reply::Delivered(receive, Ok(Vec::new())));
-            return;
+            // Its partitions may be about to go; it asks again where they will be.
+            self.of_this_turn.extend(receive.answer(Ok(ClaimedMessages::NONE)).map(Reply::Received));
+        } else {
+            self.receivers.push(receive);
         }
-        // The walk is paid only when the table seems full: receivers that have gone are usually met at their turn.
-        if self.receivers_count >= RECEIVERS_MAX {
-            self.forget_gone_receivers();
-        }
-        if self.receivers_count >= RECEIVERS_MAX {
-            let busy = Err(Error::busy(format_args!("the line of waiting receivers at shard {}", turn.index)));
-            self.of_this_turn.push(Reply::Delivered(receive, busy));
-            return;
-        }
-        self.receivers_count += 1;
-        self.receivers.entry(receive.part).or_default().push_back(receive);
     }
 
     /// Delivers what has become ready to waiting receivers, first come first served.
@@ -188,41 +194,16 @@ impl PendingReplies {
         let mut ready = std::mem::take(&mut self.ready);
         turn.shard.take_ready(&mut ready);
         for part in ready.drain(..) {
-            let Some(queue) = self.receivers.get_mut(&part) else { continue };
-            while let Some(receive) = queue.pop_front() {
-                if receive.reply.is_closed() {
-                    self.receivers_count -= 1;
-                    continue;
-                }
-                match lease(&receive, turn) {
-                    Ok(leased) if leased.is_empty() => {
-                        queue.push_front(receive);
-                        break;
-                    }
-                    delivered => {
-                        self.receivers_count -= 1;
-                        self.of_this_turn.push(Reply::Delivered(receive, delivered));
-                    }
-                }
-            }
-            if queue.is_empty() {
-                self.receivers.remove(&part);
-            }
+            let home = &turn.engine.shards[turn.index].returned;
+            let replies = &mut self.of_this_turn;
+            let lease = |terms: &ReceiveTerms| lease(terms, part, turn);
+            self.receivers.serve(part.topic, home, lease, |reply| replies.push(Reply::Received(reply)));
         }
         self.ready = ready;
     }
 
-    fn forget_gone_receivers(&mut self) {
-        self.receivers.retain(|_, queue| {
-            queue.retain(|receive| !receive.reply.is_closed());
-            !queue.is_empty()
-        });
-        self.receivers_count = self.receivers.values().map(VecDeque::len).sum();
-    }
-
     /// Tells the scanner and observers what the turn changed.
-    pub(super) fn publish(&mut self, environment: TurnEnvironment<'_>, shard: &Shard) {
-        let TurnEnvironment { engine, index, .. } = environment;
+    pub(crate) fn publish(&mut self, engine: &Engine, index: usize, shard: &Shard) {
         let deadline = shard.next_deadline();
         if std::mem::replace(&mut self.deadline, deadline) != deadline {
             engine.publish_deadline(index, deadline);
@@ -232,38 +213,76 @@ impl PendingReplies {
             ready: totals.ready,
             delayed: totals.delayed,
             leased: totals.leased,
-            waiters: self.receivers_count as u64,
+            waiters: self.receivers.count() as u64,
             reorder_depth_max: totals.reorder_depth_max,
             breakers_open: shard.breakers_open(),
             memory_bytes: shard.memory_bytes(),
+            key_bytes: shard.key_bytes(),
         };
         *lock(&engine.shards[index].shared.numbers) = numbers;
     }
 }
 
 impl Reply {
-    /// Sends it; a delivery that found no receiver comes back.
-    pub fn send(self) -> Vec<Leased> {
+    /// Sends it.
+    pub fn send(self) {
         match self {
             Reply::Done(work) => work.reply(),
-            Reply::Delivered(receive, delivered) => {
-                if let Err(Ok(unclaimed)) = receive.reply.send(delivered) {
-                    return unclaimed;
-                }
-            }
+            Reply::Received(reply) => reply.send(),
         }
-        Vec::new()
     }
 }
 
-fn lease(receive: &PendingReceive, turn: &mut Turn<'_>) -> Result<Vec<Leased>, Error> {
-    let recv = Recv {
-        max_messages: receive.max_messages,
-        max_bytes: receive.max_bytes,
-        visibility_ms: receive.visibility_ms,
-        consumer: &receive.consumer,
-    };
+fn take<T: Default>(from: &Mutex<T>) -> T {
+    std::mem::take(&mut *lock(from))
+}
+
+/// Ends leases that came back, which nobody has. Those of partitions that have moved since are their owner's.
+fn end_returned_leases(turn: &mut Turn<'_>) {
+    let home = &turn.engine.shards[turn.index].returned;
+    let returned = home.take(RETURNED_AT_ONCE);
+    if returned.is_empty() {
+        return;
+    }
+    let routing = turn.engine.routing.get().value;
+    for (place, lease) in returned.iter().enumerate() {
+        let (part, seq, fence) = *lease;
+        let owner = routing.shard_of(part);
+        if owner != turn.index {
+            turn.engine.shards[owner].returned.put([*lease]);
+        } else if let Err(error) = turn.shard.release_lease(turn.now, turn.journal, part, seq, fence)
+            && error.kind == Kind::Busy
+        {
+            // The disk is behind: a delivery to nobody must not count because of it.
+            home.keep(&returned[place..]);
+            return;
+        }
+    }
+    home.wake_for_rest();
+}
+
+/// Leases from the first partition here that has something.
+fn lease_from_any(terms: &ReceiveTerms, turn: &mut Turn<'_>) -> Result<Vec<Leased>, Error> {
+    let (routing, index) = (turn.engine.routing.get().value, turn.index);
+    let here = terms.parts().filter(|part| routing.shard_of(*part) == index);
+    let room = turn.engine.lease_room(terms)?;
+    for part in here {
+        let leased = lease_up_to(room, terms, part, turn)?;
+        if !leased.is_empty() {
+            return Ok(leased);
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn lease(terms: &ReceiveTerms, part: PartKey, turn: &mut Turn<'_>) -> Result<Vec<Leased>, Error> {
+    lease_up_to(turn.engine.lease_room(terms)?, terms, part, turn)
+}
+
+fn lease_up_to(room: usize, terms: &ReceiveTerms, part: PartKey, turn: &mut Turn<'_>) -> Result<Vec<Leased>, Error> {
     let mut leased = Vec::new();
-    turn.shard.recv(turn.now, turn.journal, receive.part, recv, &mut leased)?;
+    let recv = Recv { max_messages: terms.max_messages.min(room), ..terms.recv() };
+    turn.shard.recv(turn.now, turn.journal, part, recv, &mut leased)?;
+    turn.shard.note_holder(&leased, terms.holder.as_ref());
     Ok(leased)
 }

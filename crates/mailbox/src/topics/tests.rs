@@ -1,5 +1,7 @@
 //! The table of topics: whose dead letters are where, which names are free, and what old records say.
 
+use ron_types::limits::mailbox as limits;
+
 use super::*;
 
 fn name(text: &str) -> TopicName {
@@ -7,7 +9,7 @@ fn name(text: &str) -> TopicName {
 }
 
 fn made(topics: &Topics, text: &str, settings: TopicSettings) -> Arc<Topic> {
-    let planned = topics.plan_new(&name(text), settings).expect("allowed").expect("new");
+    let planned = topics.plan_new(&name(text), settings, None).expect("allowed").expect("new");
     let stored = planned.stored(1, 1);
     topics.put(planned.id, planned.name, stored)
 }
@@ -20,7 +22,10 @@ fn a_topic_has_its_own_dead_letters_unless_it_names_others() {
     assert_eq!(topics.dead_letters_of(&orders).map(|part| part.topic), Some(dead.id));
     assert_eq!(topics.dead_letters_of(&dead), None, "what is dead does not die again");
     assert_eq!((dead.id.home(), topics.len()), (orders.id.0, 1));
-    assert_eq!(topics.plan_new(&name("orders.dlq"), TopicSettings::default()).expect_err("taken").kind, Kind::Conflict);
+    assert_eq!(
+        topics.plan_new(&name("orders.dlq"), TopicSettings::default(), None).expect_err("taken").kind,
+        Kind::Conflict
+    );
 
     let grave = made(&topics, "grave", TopicSettings::default());
     let others = TopicSettings { dlq: Some("grave".to_owned()), ..TopicSettings::default() };
@@ -38,9 +43,9 @@ fn a_topic_has_its_own_dead_letters_unless_it_names_others() {
 fn making_a_topic_again_is_fine_with_the_same_settings_only() {
     let topics = Topics::default();
     made(&topics, "a", TopicSettings::default());
-    assert!(topics.plan_new(&name("a"), TopicSettings::default()).expect("the same").is_none());
+    assert!(topics.plan_new(&name("a"), TopicSettings::default(), None).expect("the same").is_none());
     let other = TopicSettings { delay_ms: 5, ..TopicSettings::default() };
-    assert_eq!(topics.plan_new(&name("a"), other.clone()).expect_err("not the same").kind, Kind::Conflict);
+    assert_eq!(topics.plan_new(&name("a"), other.clone(), None).expect_err("not the same").kind, Kind::Conflict);
     assert_eq!(topics.plan_change(&name("a"), other).expect("a change").settings.delay_ms, 5);
     let buried = TopicSettings { dlq: Some("nowhere".to_owned()), ..TopicSettings::default() };
     assert_eq!(topics.plan_change(&name("a"), buried).expect_err("no such topic").kind, Kind::Schema);
@@ -85,14 +90,14 @@ fn pages_of_topics_follow_each_other() {
 fn a_name_of_dead_letters_is_nobody_elses() {
     let topics = Topics::default();
     for taken in ["orders.dlq", "a.dlq.dlq"] {
-        let refused = topics.plan_new(&name(taken), TopicSettings::default()).expect_err(taken);
+        let refused = topics.plan_new(&name(taken), TopicSettings::default(), None).expect_err(taken);
         assert!(refused.kind == Kind::Schema && refused.detail.contains("dead letters"), "{refused}");
     }
     // A name that is too long for the usual one.
     let long = made(&topics, &"x".repeat(78), TopicSettings::default());
     assert_eq!(long.dead_letters().expect("of its own").name, name("topic-1.dlq"));
     let refused =
-        topics.plan_new(&name("topic-1"), TopicSettings::default()).expect_err("they would look like its own");
+        topics.plan_new(&name("topic-1"), TopicSettings::default(), None).expect_err("they would look like its own");
     assert_eq!(refused.kind, Kind::Conflict);
 }
 
@@ -144,4 +149,54 @@ fn an_older_log_may_have_a_strangers_topic_with_the_name_of_dead_letters() {
         assert_eq!(source.settings.dlq, None);
         assert_eq!(topics.dead_letters_of(&buried).map(|part| part.topic), Some(TopicId(3)), "named on purpose");
     }
+}
+
+#[test]
+fn a_number_is_given_once_and_never_touches_those_of_dead_letters() {
+    let topics = Topics::default();
+    let first = made(&topics, "a", TopicSettings::default());
+    topics.remove(first.id);
+    topics.skip_numbers(TopicId(DEAD_LETTERS | 7));
+    assert_eq!(made(&topics, "a", TopicSettings::default()).id, TopicId(8), "whoever had 7 may be named somewhere");
+    topics.skip_numbers(TopicId(DEAD_LETTERS - 1));
+    let refused = topics.plan_new(&name("b"), TopicSettings::default(), None).expect_err("none is left");
+    assert_eq!(refused.kind, Kind::Degraded);
+}
+
+#[test]
+fn nobody_has_more_topics_than_are_left_to_all_others() {
+    let topics = Topics::default();
+    let (greedy, modest): (Arc<str>, Arc<str>) = ("greedy".into(), "modest".into());
+    let make = |text: &str, by: Option<&Arc<str>>| -> Result<TopicId, Error> {
+        let planned = topics.plan_new(&name(text), TopicSettings::default(), by)?.expect("new");
+        let stored = planned.stored(1, 1);
+        Ok(topics.put(planned.id, planned.name, stored).id)
+    };
+    let mut made = 0;
+    let refused = loop {
+        match make(&format!("g{made}"), Some(&greedy)) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((made, refused.kind), (limits::TOPICS_MAX / 2, Kind::Busy));
+    let words = ["greedy", "100000", "50000", "deleting topics of its own makes room"];
+    assert!(words.iter().all(|word| refused.detail.contains(word)), "{refused}");
+    assert!(!refused.detail.contains("try again"), "{refused}");
+    for nth in 0..1_000 {
+        make(&format!("m{nth}"), Some(&modest)).expect("others find room");
+    }
+    make("operators", None).expect("the operator has no share");
+    // A change is none more, an end is one less, and a start knows whose they are.
+    let first = topics.expect(&name("g0")).expect("made");
+    let planned = topics.plan_change(&name("g0"), TopicSettings { delay_ms: 5, ..TopicSettings::default() });
+    let stored = planned.expect("allowed").stored(1, 2);
+    let text = stored.text().expect("it fits");
+    topics.put(first.id, first.name.clone(), serde_json::from_str(&text).expect("its own text"));
+    assert!(make("more", Some(&greedy)).is_err());
+    for nth in 0..1_100 {
+        let topic = topics.expect(&name(&format!("g{nth}"))).expect("made");
+        topics.remove(topic.id);
+    }
+    make("more", Some(&greedy)).expect("it has deleted some");
 }

@@ -142,10 +142,11 @@ async fn receives_and_settlements_are_held_to_their_bounds() {
             ..once()
         };
         for asked in taken {
-            assert!(running.mailbox.recv(&name("t"), receive(asked), soon()).await.is_ok(), "{field} {asked:?}");
+            let outcome = running.mailbox.recv(&anybody(), &name("t"), receive(asked), soon()).await;
+            assert!(outcome.is_ok(), "{field} {asked:?}");
         }
         for asked in refused {
-            let outcome = running.mailbox.recv(&name("t"), receive(asked), soon()).await;
+            let outcome = running.mailbox.recv(&anybody(), &name("t"), receive(asked), soon()).await;
             assert_refused(outcome.map(drop), field, &format!("{field} {asked:?}"));
         }
     }
@@ -183,7 +184,7 @@ async fn a_change_that_is_out_of_bounds_anywhere_changes_nothing() {
         ("payload", MessageChange { payload: payload((1 << 20) + 1), delay_ms: Some(9), ..MessageChange::default() }),
         ("attrs", MessageChange { delay_ms: Some(9), ..attrs(attributed(65, 2, 0)) }),
     ] {
-        let outcome = running.mailbox.change(id, change, soon()).await;
+        let outcome = running.mailbox.change(id, change, soon()).await.map(drop);
         assert_refused(outcome, field, field);
         let seen = running.mailbox.explain(id, soon()).await.expect("it is there").seen;
         assert_eq!((&seen.payload[..], seen.due_ms), (&b"before"[..], None), "{field}");

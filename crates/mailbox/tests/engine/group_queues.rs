@@ -153,7 +153,7 @@ async fn a_message_received_for_no_time_is_there_for_the_next_and_may_still_be_a
         assert_eq!(running.mailbox.check_visibility(visibility_ms).is_ok(), is_allowed, "{visibility_ms}");
     }
     let over = Receive { visibility_ms: Some(43_200_001), ..once() };
-    let refused = running.mailbox.recv(&name("t"), over, soon()).await.expect_err("over twelve hours");
+    let refused = running.mailbox.recv(&anybody(), &name("t"), over, soon()).await.expect_err("over twelve hours");
     assert_eq!(refused.kind, Kind::Schema);
 
     let outcome = running.mailbox.ack(vec![first.receipt], soon()).await.remove(0);

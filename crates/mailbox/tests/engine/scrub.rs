@@ -18,7 +18,7 @@ impl RunningMailbox {
 }
 
 /// Flips a bit of the only place in the files of the log that has this text.
-fn spoil(folder: &Path, text: &str) {
+pub(super) fn spoil(folder: &Path, text: &str) {
     for entry in std::fs::read_dir(folder).expect("there") {
         let path = entry.expect("there").path();
         let bytes = std::fs::read(&path).expect("readable");

@@ -148,7 +148,7 @@ impl Comparison {
                 self.change(
                     nth,
                     move |shard, now, tape, message| {
-                        shard.edit(now, tape, message.part, message.seq, body.clone().into(), payload as u32)
+                        shard.edit(now, tape, message.part, message.seq, body.clone().into())
                     },
                     move |reference, _, seq| {
                         let message =
@@ -204,7 +204,6 @@ impl Comparison {
             sent_ms: now,
             seq,
             body: Bytes::from(body.clone()),
-            payload_len: payload as u32,
         };
         let sent = self.shards[owner(part)].send(now, &mut self.tape, send);
         if let Some((key, known)) = key.and_then(|key| Some((key, self.reference.known(now, part, key.hash)?))) {
@@ -355,8 +354,10 @@ impl Comparison {
 
     fn unlease(&mut self, nth: usize) {
         let Some((part, seq, fence)) = self.lease(nth) else { return };
-        self.shards[owner(part)].release_lease(self.now, &mut self.tape, part, seq, fence);
-        if let Some(message) = self.reference.leased(self.now, part, seq, fence) {
+        self.shards[owner(part)].release_lease(self.now, &mut self.tape, part, seq, fence).expect("the tape has room");
+        let is_leased = |message: &&mut Message| message.fence == fence && matches!(message.stand, Stand::Leased(_));
+        // Also a lease that has run out and was not settled yet.
+        if let Some(message) = self.reference.get(part, seq).filter(is_leased) {
             // Held back by an older receipt after a delivery that never was, it may be leased without one.
             message.attempts = message.attempts.saturating_sub(1);
             message.stand = Stand::Ready;

@@ -157,7 +157,8 @@ mod tests {
         let mut table = LaneTable::default();
         let mut add = |lane| {
             let (pool, (writer, reader)) = (Arc::<SubscriberPool>::default(), inbox(&Arc::default()));
-            table.add(lane, true, Box::new(writer), None, pool.take().expect("a place"));
+            let slot = pool.take(&ron_auth::Subject::operator("test")).expect("a place");
+            table.add(lane, true, Box::new(writer), None, slot);
             reader
         };
         let (left, stays) = (add(quiet), add(busy));

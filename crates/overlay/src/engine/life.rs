@@ -311,12 +311,12 @@ impl<'a> Engine<'a> {
     /// What the ring holds of the asked-for numbers comes first, as fast as the subscriber takes it; from then on it
     /// hears what is delivered.
     fn subscribe(&mut self, new: NewSubscriber) -> Result<(), Error> {
-        let slot = self.shared.subscribers.take().or_else(|| {
+        let NewSubscriber { by, lane, from, own, mut subscriber } = new;
+        let slot = self.shared.subscribers.take(&by).or_else(|_| {
+            // Those that have gone since are met here at the latest.
             self.lanes.tidy();
-            self.shared.subscribers.take()
-        });
-        let slot = slot.ok_or_else(|| Error::busy("the table of subscriptions"))?;
-        let NewSubscriber { lane, from, own, mut subscriber } = new;
+            self.shared.subscribers.take(&by)
+        })?;
         // It may have a word of its own to say first.
         subscriber.flush();
         let me = self.shared.options.node_id;

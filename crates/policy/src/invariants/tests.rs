@@ -13,6 +13,7 @@ fn observer() -> Observer {
         name,
         required: true,
         depends_on: depends_on.to_vec(),
+        serves: vec![],
         law: RestartLaw { more_than: 0, ..RestartLaw::MACRONODE },
         tasks: vec![TaskPlan { name: "main", instances: 1, phase: Phase::Work, heartbeat_ms: None }],
     };

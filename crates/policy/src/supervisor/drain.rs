@@ -14,6 +14,8 @@ const EXIT_DRAINED_WITH_ABORTS: u8 = 75;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Drain {
     requested_at: Millis,
+    /// Maximum duration, as configured when it was requested.
+    total_ms: u64,
     /// The code of the first start whose failure brought it about.
     init_code: Option<u8>,
     aborted: u32,
@@ -43,8 +45,15 @@ impl Supervisor {
             self.tasks.iter_mut().filter(|task| !task.is_live()).for_each(|task| task.mode = Mode::Stopped);
         }
         self.services.iter_mut().for_each(|service| service.serving = false);
-        self.drain =
-            Some(Drain { requested_at: now, init_code, aborted: 0, current: None, deadline: now, straggler_at: now });
+        self.drain = Some(Drain {
+            requested_at: now,
+            total_ms: self.drain_deadline_ms,
+            init_code,
+            aborted: 0,
+            current: None,
+            deadline: now,
+            straggler_at: now,
+        });
     }
 
     /// Goes on to the next step as often as the current one has nothing left, and finishes after the last.
@@ -100,8 +109,7 @@ impl Supervisor {
     /// The end of its phase; or of the next phase that is not over, for tasks that are told later than that: nobody
     /// is aborted without having been told, as long as there is time at all.
     fn deadline_of(&self, drain: &Drain, phase: Phase, now: Millis) -> Millis {
-        let total_ms = self.table.plan().drain_deadline_ms;
-        let end_of = |phase: Phase| drain.requested_at.saturating_add(phase_end_ms(total_ms, phase));
+        let end_of = |phase: Phase| drain.requested_at.saturating_add(phase_end_ms(drain.total_ms, phase));
         let later = Phase::ALL.into_iter().filter(|other| *other >= phase).map(end_of).find(|end| *end > now);
         later.unwrap_or_else(|| end_of(Phase::Observe))
     }

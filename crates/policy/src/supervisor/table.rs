@@ -25,6 +25,8 @@ struct Fixed {
     /// For each service, all of its instances.
     spans: Vec<Range<usize>>,
     providers: Vec<Vec<u16>>,
+    /// For each service, those that it leaves before.
+    outlived_by: Vec<Vec<u16>>,
     providers_first: Vec<u16>,
     steps: Vec<Step>,
 }
@@ -45,6 +47,7 @@ impl Table {
             pools: Vec::new(),
             spans: Vec::new(),
             providers: plan.providers()?,
+            outlived_by: plan.outlived_by()?,
             providers_first: plan.topological_order()?,
             steps: steps(&plan),
             plan,
@@ -80,6 +83,10 @@ impl Table {
 
     pub(crate) fn providers(&self, service: u16) -> &[u16] {
         &self.0.providers[usize::from(service)]
+    }
+
+    pub(crate) fn outlived_by(&self, service: u16) -> &[u16] {
+        &self.0.outlived_by[usize::from(service)]
     }
 
     pub(crate) fn providers_first(&self) -> &[u16] {
@@ -263,6 +270,11 @@ impl Task {
             Some(ExitReason::Fatal { code, .. }) => Some(code),
             _ => None,
         }
+    }
+
+    /// Whether it said that it must not go on.
+    pub(crate) fn must_not_go_on(&self) -> bool {
+        matches!(self.last_exit, Some(ExitReason::Fatal { .. }))
     }
 
     pub(crate) fn record_restart(&mut self, law: RestartLaw, now: Millis) {

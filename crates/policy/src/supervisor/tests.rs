@@ -27,6 +27,7 @@ pub(super) fn service(name: &'static str, depends_on: &[&'static str], phases: &
         name,
         required: true,
         depends_on: depends_on.to_vec(),
+        serves: vec![],
         law: RestartLaw::MACRONODE,
         tasks: phases.iter().map(task).collect(),
     }

@@ -23,7 +23,7 @@ use crate::hashing::{b3, hash_parts, parse_b3};
 use crate::inputs::InputPin;
 use crate::job::{Computed, Divide, RunError, Watch, settle};
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, RunStatus};
-use crate::policy_document::PolicyDocumentError;
+use crate::policy_document::{PolicyDocument, PolicyDocumentError};
 use crate::sealed::{SealedError, SealedRun, read_file};
 use crate::store::{EpochRow, EpochStatus, Store};
 
@@ -61,8 +61,8 @@ impl CorrectionRequest {
         if run.manifest().status != RunStatus::Computed {
             return Err(bad("it is in quarantine, and pays nobody"));
         }
-        self.believe(&run, &statement, grounds)?;
         let document = run.policy_document().map_err(bad)?;
+        self.believe(&run, &document, &statement, grounds)?;
         let (epoch, commitment) = (self.epoch.as_str().as_bytes(), &self.commitment);
         let hash = hash_parts(&[b"svc-rewarder|correction request|v1", epoch, commitment]);
         Ok(Prepared {
@@ -70,9 +70,11 @@ impl CorrectionRequest {
             files: Vec::new(),
             pins: Vec::new(),
             kept,
+            share: None,
             document,
             pools: run.manifest().policy.pools_overridden.clone(),
             correction: Some(Arc::new(run)),
+            signatures: self.signatures,
             carry_from: None,
             deadline: None,
             hash,
@@ -80,8 +82,15 @@ impl CorrectionRequest {
         })
     }
 
-    /// Both the policy and the correction must be signed as this node asks for.
-    fn believe(&self, run: &SealedRun, statement: &CorrectionStatement, grounds: &Grounds<'_>) -> Result<(), Error> {
+    /// Both the policy and the correction must be signed as this node asks for. A pool in place of a signed one is part
+    /// of the correction, so that this must be signed then.
+    fn believe(
+        &self,
+        run: &SealedRun,
+        document: &PolicyDocument,
+        statement: &CorrectionStatement,
+        grounds: &Grounds<'_>,
+    ) -> Result<(), Error> {
         let allows_unsigned = grounds.allows_unsigned && self.unsigned;
         let unsigned = || if allows_unsigned { Ok(()) } else { Err(bad_policy(&PolicyDocumentError::Unsigned)) };
         let no_keys = || bad_policy(&PolicyDocumentError::NoKeys);
@@ -91,7 +100,7 @@ impl CorrectionRequest {
         }
         match &self.signatures {
             Some(signed) => statement.check(signed, grounds.trusted.ok_or_else(no_keys)?).map_err(bad),
-            None if allows_unsigned => Ok(()),
+            None if allows_unsigned => document.check_pools(&run.manifest().policy.pools_overridden).map_err(bad),
             None => Err(bad("nobody has signed it; sign it with `macronode reward sign`, or say `unsigned`")),
         }
     }

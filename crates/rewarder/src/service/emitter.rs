@@ -17,10 +17,11 @@ use ron_types::{Error, Kind};
 use super::engine::{Engine, Payable, RewardEvent};
 use super::ledger_port::PayoutLedger;
 use super::reads::open_run;
+use super::settled;
 use crate::hashing::parse_b3;
 use crate::intents::Intents;
-use crate::sealed::{Loaded, SealedError};
-use crate::store::{EpochRow, EpochStatus, Quarantine, QuarantineReason, StoreError};
+use crate::sealed::SealedError;
+use crate::store::{EpochRow, EpochStatus, Quarantine, QuarantineReason, Store, StoreError};
 
 /// Batches after which the place is written down: each costs a sync, and each one lost only a batch of duplicates.
 const BATCHES_PER_RECORD: u64 = 16;
@@ -32,6 +33,11 @@ const PAUSES: RetryLimits = RetryLimits {
     cap: Duration::from_secs(30),
     tries_max: 0,
 };
+/// Corrections of corrections that are followed to find which comes first.
+const CHAIN_MAX: usize = 64;
+/// Payees of one epoch that a ledger may refuse by themselves, before the epoch is given up: a ledger that refuses
+/// everything is found out after a few more calls.
+const REFUSED_MAX: usize = 8;
 /// Payees named in a quarantine.
 const NAMED_MAX: usize = 10;
 
@@ -62,8 +68,11 @@ pub(crate) async fn intent_emitter(
             match &all {
                 Err(Later(reason)) => {
                     tracing::warn!(reason, failures, "payouts wait");
-                    tokio::time::sleep(PAUSES.wait(failures)).await;
-                    true
+                    let pause = PAUSES.wait(failures);
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => true,
+                        wake = wakes.recv() => wake.is_some(),
+                    }
                 }
                 Ok(()) => wakes.recv().await.is_some(),
             }
@@ -92,7 +101,7 @@ impl From<StoreError> for Later {
 }
 
 /// How the work on one epoch ends for good.
-enum End {
+pub(crate) enum End {
     Settled(serde_json::Value),
     Quarantined(Quarantine, Option<serde_json::Value>),
 }
@@ -101,22 +110,41 @@ impl End {
     fn intent(detail: impl Into<String>) -> End {
         End::Quarantined(Quarantine { reason: QuarantineReason::Intent, detail: detail.into() }, None)
     }
+
+    /// Why it did not end well; nothing if it did.
+    pub fn words(&self) -> &str {
+        match self {
+            End::Settled(_) => "",
+            End::Quarantined(quarantine, _) => &quarantine.detail,
+        }
+    }
 }
 
-/// Pays every released epoch, one after the other.
+/// Pays every released epoch, one after the other, if the ledger has what was paid before.
 pub(crate) async fn settle_all(engine: &Arc<Engine>) -> Result<(), Later> {
     let store = engine.store().map_err(|error| Later(error.to_string()))?;
+    let ledger = engine.ledger().await.map_err(|error| unavailable(engine, &error.to_string()))?;
+    settled::check(engine, store, &*ledger).await?;
     let mut first = Ok(());
-    for epoch in store.with_status(EpochStatus::Released) {
+    for epoch in in_order(store, store.with_status(EpochStatus::Released)) {
         let settled = settle(engine, &epoch).await;
         // Another epoch may have nothing to do with what this one waits for; the ledger they have in common.
-        let is_common = engine.counts.ledger_waits();
+        let is_common = settled.is_err() && engine.counts.ledger_waits();
         first = first.and(settled);
         if is_common {
             break;
         }
     }
     first
+}
+
+/// What a run pays comes before its correction, and that before the next: after a correction the ledger takes nothing
+/// more of the run.
+fn in_order(store: &Store, mut epochs: Vec<String>) -> Vec<String> {
+    let corrected = |epoch: &String| store.get(epoch).and_then(|row| row.corrects.clone());
+    let depth = |epoch: &String| std::iter::successors(corrected(epoch), corrected).take(CHAIN_MAX).count();
+    epochs.sort_by_cached_key(depth);
+    epochs
 }
 
 async fn settle(engine: &Arc<Engine>, epoch: &str) -> Result<(), Later> {
@@ -144,8 +172,19 @@ async fn settle(engine: &Arc<Engine>, epoch: &str) -> Result<(), Later> {
 }
 
 /// Sends what is left of an epoch, then compares with the ledger.
-async fn pay(engine: &Arc<Engine>, row: &Arc<EpochRow>) -> Result<End, Later> {
+pub(crate) async fn pay(engine: &Arc<Engine>, row: &Arc<EpochRow>) -> Result<End, Later> {
     let Some(run_key) = parse_b3(&row.run_key) else { return Ok(End::intent("its row has no key of the run")) };
+    let ledger = engine.ledger().await.map_err(|error| unavailable(engine, &error.to_string()))?;
+    // Asked before the run is loaded, which divides it again: a ledger that is away would have it divided at each try.
+    if engine.counts.ledger_waits()
+        && let Err(end) = tally(engine, &*ledger, &run_key).await?
+    {
+        return Ok(end);
+    }
+    match call(engine, || ledger.one_run_per_pot()).await? {
+        Ok(keeps_pots) => engine.counts.set_keeps_pots(keeps_pots),
+        Err(end) => return Ok(end),
+    }
     let (opening, opened_row) = (Arc::clone(engine), Arc::clone(row));
     let loaded = blocking(move || Ok(open_run(&opening, &opened_row).and_then(|run| run.load()))).await?;
     let loaded = match loaded {
@@ -157,15 +196,25 @@ async fn pay(engine: &Arc<Engine>, row: &Arc<EpochRow>) -> Result<End, Later> {
             return Ok(End::Quarantined(quarantine, None));
         }
     };
-    let ledger = engine.ledger().await.map_err(|error| unavailable(engine, &error.to_string()))?;
-    if let Some(end) = send_all(engine, &*ledger, row, &loaded).await? {
+    let Some(follows) = corrected_run(engine, row)? else {
+        return Ok(End::intent("the run that it corrects is not in the seal log any more"));
+    };
+    let intents = Intents::of(&loaded.computed).following(follows);
+    if let Some(end) = send_all(engine, &*ledger, row, &intents).await? {
         return Ok(end);
     }
-    let expected = Intents::of(&loaded.computed).tallies();
     match tally(engine, &*ledger, &run_key).await? {
         Err(end) => Ok(end),
-        Ok(found) => Ok(reconciled(&expected, &found)),
+        Ok(found) => Ok(reconciled(&intents.tallies(), &found)),
     }
+}
+
+/// Key of the run that a correction corrects, which the ledger keeps from being corrected twice: inside, none for a run
+/// that corrects none; outside, none if it is not known.
+fn corrected_run(engine: &Engine, row: &EpochRow) -> Result<Option<Option<RunKey>>, Later> {
+    let Some(corrected) = &row.corrects else { return Ok(Some(None)) };
+    let store = engine.store().map_err(|error| Later(error.to_string()))?;
+    Ok(store.get(corrected).and_then(|corrected| parse_b3(&corrected.run_key)).map(Some))
 }
 
 /// Sends batch after batch from the place that was written down last.
@@ -173,21 +222,19 @@ async fn send_all(
     engine: &Arc<Engine>,
     ledger: &dyn PayoutLedger,
     row: &EpochRow,
-    loaded: &Loaded,
+    intents: &Intents<'_>,
 ) -> Result<Option<End>, Later> {
-    let intents = Intents::of(&loaded.computed);
     let (mut place, mut sent, mut batches) = (row.place, row.sent, 0_u64);
+    let mut refused = Refused::default();
     while let Some((batch, next)) = intents.batch(place, engine.options.batch_entries) {
-        let outcomes = match submit(engine, ledger, &batch).await? {
-            Ok(outcomes) => outcomes,
-            Err(end) => return Ok(Some(end)),
-        };
-        engine.counts.answered(&outcomes);
-        if let Some(end) = objection(&batch, &outcomes) {
+        // Who is paid and who gives back belong together in a correction: it is booked whole or not at all.
+        let refused_max = if row.corrects.is_some() { 0 } else { REFUSED_MAX - refused.accounts.len() };
+        if let Some(end) = book(engine, ledger, &batch, refused_max, &mut refused).await? {
             return Ok(Some(end));
         }
         (place, sent, batches) = (next, sent + batch.entries.len() as u64, batches + 1);
-        if batches.is_multiple_of(BATCHES_PER_RECORD) {
+        // A settled epoch that is sent again stays what it is.
+        if batches.is_multiple_of(BATCHES_PER_RECORD) && row.status == EpochStatus::Released {
             let (writing, epoch) = (Arc::clone(engine), row.epoch.clone());
             blocking(move || {
                 let store = writing.store().map_err(|error| Later(error.to_string()))?;
@@ -195,6 +242,61 @@ async fn send_all(
                 Ok(())
             })
             .await?;
+        }
+    }
+    Ok(refused.end())
+}
+
+/// Payees that the ledger refused one by one, while others of their batches were booked.
+#[derive(Default)]
+struct Refused {
+    accounts: Vec<String>,
+    /// What the ledger said of the last.
+    because: String,
+}
+
+impl Refused {
+    fn end(&self) -> Option<End> {
+        let named = self.accounts.iter().map(|account| format!("{account:?}")).collect::<Vec<_>>().join(", ");
+        (!self.accounts.is_empty()).then(|| {
+            let count = self.accounts.len();
+            End::intent(format!(
+                "the ledger refused {count} payouts, of {named}; all others are booked: {}",
+                self.because
+            ))
+        })
+    }
+}
+
+/// Books a batch. Of one that the ledger refuses, everything but the payees that it refuses by themselves, if they are
+/// no more than so many: one payee that cannot be paid keeps nobody else from it.
+async fn book(
+    engine: &Arc<Engine>,
+    ledger: &dyn PayoutLedger,
+    batch: &Batch,
+    refused_max: usize,
+    refused: &mut Refused,
+) -> Result<Option<End>, Later> {
+    let refused_max = refused.accounts.len() + refused_max;
+    let mut parts = vec![batch.clone()];
+    while let Some(mut part) = parts.pop() {
+        match submit(engine, ledger, &part).await? {
+            Ok(outcomes) => {
+                engine.counts.answered(&outcomes);
+                if let Some(end) = objection(&part, &outcomes) {
+                    return Ok(Some(end));
+                }
+            }
+            Err(end) if refused.accounts.len() >= refused_max => return Ok(Some(end)),
+            Err(end) if part.entries.len() <= 1 => {
+                refused.because = end.words().to_owned();
+                refused.accounts.extend(part.entries.into_iter().map(|entry| entry.account));
+            }
+            Err(_) => {
+                let second = part.entries.split_off(part.entries.len() / 2);
+                parts.push(Batch { entries: second, ..part.clone() });
+                parts.push(part);
+            }
         }
     }
     Ok(None)
@@ -230,7 +332,11 @@ async fn submit(engine: &Engine, ledger: &dyn PayoutLedger, batch: &Batch) -> Re
     call(engine, || ledger.submit(batch)).await
 }
 
-async fn tally(engine: &Engine, ledger: &dyn PayoutLedger, run: &RunKey) -> Result<Result<Vec<Tally>, End>, Later> {
+pub(crate) async fn tally(
+    engine: &Engine,
+    ledger: &dyn PayoutLedger,
+    run: &RunKey,
+) -> Result<Result<Vec<Tally>, End>, Later> {
     call(engine, || ledger.tally(run)).await
 }
 
@@ -249,12 +355,15 @@ where
             LedgerError::Refused(detail) => Error::new(Kind::Quarantine, detail),
         })
     };
-    match PAY.retry(limits, deadline, engine.kernel.metrics(), attempt).await {
-        Ok(answer) => {
-            engine.counts.set_ledger_waits(false);
-            Ok(Ok(answer))
-        }
-        Err(error) if error.kind == Kind::Quarantine => Ok(Err(End::intent(error.detail.into_owned()))),
+    let answered = PAY.retry(limits, deadline, engine.kernel.metrics(), attempt).await;
+    // A refusal is an answer too: whoever waits for the ledger to come back need not wait any longer.
+    let is_refused = answered.as_ref().is_err_and(|error| error.kind == Kind::Quarantine);
+    if answered.is_ok() || is_refused {
+        engine.counts.set_ledger_waits(false);
+    }
+    match answered {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(error) if is_refused => Ok(Err(End::intent(error.detail.into_owned()))),
         Err(error) => Err(unavailable(engine, &error.detail)),
     }
 }

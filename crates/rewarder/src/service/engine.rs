@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -21,6 +20,9 @@ use tokio::sync::{Notify, OnceCell, oneshot};
 use super::ledger_port::PayoutLedger;
 use super::reads::LoadedRuns;
 use super::request::Prepared;
+use super::room::{ArtifactRoom, CountedFolder};
+use super::settled::SettledCheck;
+use super::shares::{RunShare, RunShares};
 use crate::config::PageAccess;
 use crate::folders::Folders;
 use crate::inputs::{InputPin, Inputs};
@@ -28,7 +30,7 @@ use crate::job::{Computed, Divide, Job, RunError, Stage, Watch};
 use crate::keys::TrustedKeys;
 use crate::metrics::Counts;
 use crate::sealed::SealedRun;
-use crate::store::{EpochStatus, Store};
+use crate::store::{EpochRow, EpochStatus, Store};
 use crate::usage_meter::UsageMeter;
 
 /// Opens the ledger; called until it succeeds.
@@ -122,16 +124,23 @@ pub(crate) struct Engine {
     pub reads: Gate,
     pub counts: Counts,
     pub loaded_runs: LoadedRuns,
+    pub run_shares: RunShares,
     flights: Mutex<BTreeMap<String, Arc<Flight>>>,
     refusals: Mutex<VecDeque<Arc<Refusal>>>,
     /// Runs whose worker or writer died before they were sealed; the next worker takes them first.
     returned: Mutex<Vec<Arc<Flight>>>,
     has_returned: Notify,
     /// Bytes of the artifacts of all epochs.
-    artifact_bytes: AtomicU64,
+    pub room: Arc<ArtifactRoom>,
+    /// Held while a folder of artifacts is removed or begun, so that no removal that comes late takes the next run's.
+    changing_folders: Mutex<()>,
     store: OnceLock<Store>,
     is_opening: Notify,
     ledger: OnceCell<Arc<dyn PayoutLedger>>,
+    /// What the usage of epochs is known by whose rows do not say it, by commitment: one entry for each such row.
+    pub usage_of_before: Mutex<BTreeMap<String, Vec<String>>>,
+    /// What was found when the ledger was asked about the epochs that are settled.
+    pub settled: Mutex<SettledCheck>,
 }
 
 /// A request on its way to the scheduler.
@@ -143,8 +152,9 @@ pub(crate) struct Asked {
 impl Payload for Asked {
     fn bytes(&self) -> usize {
         let document = self.prepared.document.envelope.as_ref().map_or(0, Vec::len);
+        let document = document + self.prepared.signatures.as_ref().map_or(0, Vec::len);
         let files: usize = self.prepared.files.iter().map(|file| file.name.len() + 256).sum();
-        // The parsed policy is about as large as its text, which the body's cap bounds.
+        // What the policy takes once it is parsed is in the share of runs that its caller has.
         document + files + 4096
     }
 }
@@ -167,10 +177,16 @@ pub(crate) struct Flight {
     pub deadline: Deadline,
     pub carried_from: Option<String>,
     pub is_payable: bool,
+    /// Commitment of the run that had this name before and was rejected.
+    pub replaces: Option<String>,
     /// A correction that was made elsewhere and is computed again, in place of the files of the job.
     pub correction: Option<Arc<SealedRun>>,
+    /// The signatures under the correction, which are kept beside it.
+    pub signatures: Option<Vec<u8>>,
     /// Keep the uploads that it reads until it is over.
     _kept: Vec<Arc<InputPin>>,
+    /// Share of its caller in the runs that wait.
+    _share: Option<Arc<RunShare>>,
     progress: Mutex<Progress>,
 }
 
@@ -261,14 +277,18 @@ impl Engine {
             reads,
             counts: Counts::default(),
             loaded_runs: LoadedRuns::default(),
+            run_shares: RunShares::default(),
             flights: Mutex::default(),
             refusals: Mutex::default(),
             returned: Mutex::default(),
             has_returned: Notify::new(),
-            artifact_bytes: AtomicU64::new(0),
+            room: Arc::default(),
+            changing_folders: Mutex::default(),
             store: OnceLock::new(),
             is_opening: Notify::new(),
             ledger: OnceCell::new(),
+            usage_of_before: Mutex::default(),
+            settled: Mutex::default(),
         }
     }
 
@@ -300,37 +320,66 @@ impl Engine {
         self.ledger.get_or_try_init(|| (self.options.ledger)()).await.map(Arc::clone)
     }
 
+    /// The ledger, if it is open.
+    pub fn open_ledger(&self) -> Option<Arc<dyn PayoutLedger>> {
+        self.ledger.get().cloned()
+    }
+
     /// Has the emitter look at what is released. A queue that is full holds a wake-up already, and the seal log knows
     /// what is released, so nobody waits here: the emitter may be waiting for its ledger for hours.
     pub fn wake_emitter(&self) {
         let _ = self.intents.offer(Payable);
     }
 
-    /// Bytes of the artifacts of all epochs.
-    pub fn artifact_bytes(&self) -> u64 {
-        self.artifact_bytes.load(Ordering::Relaxed)
-    }
-
     /// Measures the artifacts of all epochs. Blocks.
-    pub fn count_artifacts(&self) -> std::io::Result<()> {
-        let names = self.options.folders.names()?;
-        let bytes = names.iter().map(|name| self.options.folders.bytes(name)).sum::<std::io::Result<u64>>()?;
-        self.artifact_bytes.store(bytes, Ordering::Relaxed);
+    pub fn count_artifacts(&self, store: &Store) -> std::io::Result<()> {
+        let is_kept = |name: &String| store.get(name).is_some_and(|row| row.removed_by.is_none());
+        for name in self.options.folders.names()?.into_iter().filter(is_kept) {
+            self.room.take(&name, self.options.folders.bytes(&name)?, u64::MAX);
+        }
         Ok(())
     }
 
-    /// Counts the artifacts of an epoch that was sealed. A folder that cannot be measured counts nothing until the next
-    /// start: the quota is for the operator, not for safety.
-    pub fn add_artifacts(&self, epoch: &str) {
-        let bytes = self.options.folders.bytes(epoch).unwrap_or(0);
-        self.artifact_bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// The empty folder of an epoch whose run is to be written, which may take as much room as there is. Blocks.
+    pub fn begin_artifacts(&self, epoch: &str) -> std::io::Result<CountedFolder> {
+        let _changing = lock(&self.changing_folders);
+        let (folders, room) = (&self.options.folders, Arc::clone(&self.room));
+        if folders.is_foreign(epoch)? {
+            let reason = format!("the folder of {epoch} holds files that no run of it has; move them away");
+            return Err(std::io::Error::other(reason));
+        }
+        folders.remove(epoch)?;
+        room.forget(epoch);
+        let mut bytes_max = self.live.get().value.epochs_bytes_max;
+        if self.options.is_amnesia {
+            bytes_max = bytes_max.min(self.options.artifacts_memory_max());
+        }
+        room.take(epoch, 0, u64::MAX);
+        Ok(CountedFolder { disk: folders.make(epoch)?, room, epoch: epoch.to_owned(), bytes_max })
     }
 
-    /// Removes the artifacts of an epoch; what cannot be removed is by the next start.
-    pub fn drop_artifacts(&self, epoch: &str) {
-        let bytes = self.options.folders.bytes(epoch).unwrap_or(0);
+    /// Removes the files of a run that was not sealed, if it came to files; what cannot be removed is by the next
+    /// start. Blocks.
+    pub fn abandon_artifacts(&self, store: &Store, epoch: &str) {
+        let _changing = lock(&self.changing_folders);
+        let has_files = store.get(epoch).is_some_and(|row| row.removed_by.is_none());
+        if !has_files && self.room.counts(epoch) {
+            self.remove_folder(epoch);
+        }
+    }
+
+    /// Removes the artifacts of an epoch, unless another run is about to have its name, or has it. Blocks.
+    pub fn drop_artifacts(&self, store: &Store, epoch: &str) {
+        let _changing = lock(&self.changing_folders);
+        let is_removed = store.get(epoch).is_some_and(|row| row.removed_by.is_some());
+        if is_removed && !self.flights().contains_key(epoch) {
+            self.remove_folder(epoch);
+        }
+    }
+
+    fn remove_folder(&self, epoch: &str) {
         match self.options.folders.remove(epoch) {
-            Ok(()) => drop(self.artifact_bytes.fetch_sub(bytes, Ordering::Relaxed)),
+            Ok(()) => self.room.forget(epoch),
             Err(error) => tracing::warn!(epoch, %error, "artifacts cannot be removed yet"),
         }
     }
@@ -357,7 +406,7 @@ impl Engine {
         self.ticket(flight)
     }
 
-    fn ticket(self: &Arc<Self>, flight: Arc<Flight>) -> Ticket {
+    pub fn ticket(self: &Arc<Self>, flight: Arc<Flight>) -> Ticket {
         Ticket { flight, engine: Arc::downgrade(self), is_held: false }
     }
 
@@ -434,10 +483,18 @@ impl Flight {
             deadline,
             carried_from: prepared.carry_from.as_ref().map(ToString::to_string),
             is_payable: prepared.is_payable,
+            replaces: None,
             correction: prepared.correction.clone(),
+            signatures: prepared.signatures.clone(),
             _kept: prepared.kept.clone(),
+            _share: prepared.share.clone(),
             progress: Mutex::new(Progress { stage: "waiting", done: 0, of: 0 }),
         }
+    }
+
+    /// Whether it comes in the place of this run, which was rejected before it began.
+    pub fn replaces(&self, row: &EpochRow) -> bool {
+        row.is_rejected() && self.replaces.as_ref() == Some(&row.commitment)
     }
 
     /// How far it is.

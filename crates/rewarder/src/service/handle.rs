@@ -1,9 +1,11 @@
 //! The handle of the rewarder: what planes and commands call. It knows neither HTTP nor JSON bodies.
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
+use ron_auth::Subject;
 use ron_calculus::Explanation;
 use ron_kernel::Deadline;
 use ron_kernel::bus::BroadcastReceiver;
@@ -17,20 +19,24 @@ use tokio::sync::{oneshot, watch};
 
 use super::correction::CorrectionRequest;
 use super::engine::{Asked, Begun, Engine, LiveOptions, Progress, Refusal, RewardEvent};
-use super::reads::{self, ArtifactReader};
+use super::reads::{self, ArtifactReader, ReadShare};
 use super::request::{ComputeRequest, Grounds, InputRef, Prepared};
 use super::retention;
-use crate::artifacts::{COMMITMENT, MANIFEST};
+use super::shares::RunShare;
+use crate::artifacts::{COMMITMENT, MANIFEST, SIGNATURES};
 use crate::diff::{Diff, Side, diff};
 use crate::distribution::{AssetDistribution, distribution};
 use crate::epoch::EpochId;
-use crate::inputs::Upload;
-use crate::manifest::Manifest;
+use crate::hashing::b3;
+use crate::inputs::{Repeated, Upload, Uploaded};
+use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::proofs::{ActorProofs, ProofFormat};
-use crate::sealed::Loaded;
+use crate::sealed::{Loaded, SealedRun};
 use crate::store::{EpochRow, EpochStatus, StoreError};
 use crate::usage_meter::UsageMeter;
 
+/// Files that a correction brings at most, as far as its share of memory goes.
+const ARTIFACTS_MAX: usize = 16;
 /// Bytes of an upload that are gathered before they go to the disk.
 const UPLOAD_PIECE_BYTES: usize = MIB;
 
@@ -51,15 +57,6 @@ pub enum EpochState {
     Sealed(Arc<EpochRow>),
 }
 
-/// What became of an upload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uploaded {
-    /// Length of the file.
-    pub bytes: u64,
-    /// Whether it was not there before.
-    pub is_new: bool,
-}
-
 /// The rewarder at a glance.
 #[derive(Clone, Debug, Serialize)]
 pub struct RewarderStats {
@@ -69,6 +66,9 @@ pub struct RewarderStats {
     pub epochs: std::collections::BTreeMap<&'static str, u64>,
     /// Payouts wait for the ledger.
     pub ledger_waits: bool,
+    /// Whether the ledger itself keeps a pot from being paid by two runs; none before it was asked. Where it does not,
+    /// only the seal log of this node does.
+    pub one_run_per_pot: Option<bool>,
     /// Bytes of uploaded inputs.
     pub inputs_bytes: u64,
     /// Bytes of the artifacts of epochs.
@@ -87,23 +87,30 @@ impl Rewarder {
     }
 
     /// Has an epoch computed, or finds that it was.
-    pub async fn compute(&self, mut request: ComputeRequest, deadline: Deadline) -> Result<Begun, Error> {
+    pub async fn compute(&self, by: &Subject, mut request: ComputeRequest, deadline: Deadline) -> Result<Begun, Error> {
+        let share = self.engine.run_shares.take(by, request.policy.len(), request.inputs.len())?;
         for input in &mut request.inputs {
             if let InputRef::Meter(epoch) = &*input {
                 *input = InputRef::Upload(self.take_metered(epoch, deadline).await?);
             }
         }
-        self.schedule(move |grounds| request.prepare(grounds), deadline).await
+        self.schedule(by, share, move |grounds| request.prepare(grounds), deadline).await
     }
 
     /// Takes in a correction that was made elsewhere and whose files were uploaded, or finds that it was taken in.
-    pub async fn correct(&self, request: CorrectionRequest, deadline: Deadline) -> Result<Begun, Error> {
-        self.schedule(move |grounds| request.prepare(grounds), deadline).await
+    pub async fn correct(&self, by: &Subject, request: CorrectionRequest, deadline: Deadline) -> Result<Begun, Error> {
+        // One that is longer is refused when it is looked at; a manifest takes half as much for its length as a policy.
+        let manifest_bytes = self.has_input(&request.commitment).unwrap_or(0).min(MANIFEST_BYTES_MAX);
+        let document_bytes = manifest_bytes as usize / 2;
+        let share = self.engine.run_shares.take(by, document_bytes, ARTIFACTS_MAX)?;
+        self.schedule(by, share, move |grounds| request.prepare(grounds), deadline).await
     }
 
     /// Prepares a request on a thread that may block, and has the scheduler decide.
     async fn schedule(
         &self,
+        by: &Subject,
+        share: RunShare,
         prepare: impl FnOnce(&Grounds<'_>) -> Result<Prepared, Error> + Send + 'static,
         deadline: Deadline,
     ) -> Result<Begun, Error> {
@@ -118,11 +125,45 @@ impl Rewarder {
                 is_amnesia: options.is_amnesia,
                 memory_bytes: options.run_memory_bytes,
                 threads: options.run_threads,
+                deadline,
             })
+            .map(|prepared| Prepared { share: Some(Arc::new(share)), ..prepared })
         });
+        let prepared = prepared.await?;
+        self.compare_files(by, &prepared, deadline).await?;
         let (reply, answer) = oneshot::channel();
-        self.engine.requests.offer(Asked { prepared: prepared.await?, reply })?;
+        self.engine.requests.offer(Asked { prepared, reply })?;
         deadline.run("compute", answer).await?.map_err(|_| Error::canceled("the scheduler left before it answered"))?
+    }
+
+    /// A request that names files by their paths alone is the one that was computed while they hold the same bytes.
+    pub(crate) async fn compare_files(
+        &self,
+        by: &Subject,
+        prepared: &Prepared,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        if prepared.correction.is_some() || prepared.pins.iter().all(Option::is_some) {
+            return Ok(());
+        }
+        let Ok(store) = self.engine.store() else { return Ok(()) };
+        let row = store.get(prepared.epoch.as_str());
+        // Another request is a conflict without a look at its files; of a run whose artifacts are gone nothing is left
+        // to compare with, and nothing is paid again. One that was rejected is made anew.
+        let row = row.filter(|row| row.request == b3(&prepared.hash) && row.removed_by.is_none() && !row.is_rejected());
+        let Some(row) = row else { return Ok(()) };
+        let share = ReadShare::of(self.engine.run_shares.compare(by)?);
+        let asked = prepared.clone();
+        let same = move |run: &SealedRun| reads::holds_same_inputs(run, &asked);
+        if reads::ask(&self.engine, row, share, deadline, same).await? {
+            return Ok(());
+        }
+        let detail = format!(
+            "epoch {} was computed from other bytes under the same paths; what it paid is mended by a correction \
+             (`macronode reward correct`)",
+            prepared.epoch
+        );
+        Err(Error::new(Kind::Conflict, detail))
     }
 
     /// Brings what the node's own meter sealed among the inputs; gives its hash.
@@ -141,14 +182,15 @@ impl Rewarder {
         let (store, epoch) = (self.engine.store()?, epoch.as_str());
         // In this order, because a run leaves the first list only after it is in the second.
         let flight = self.engine.flights().get(epoch).cloned();
-        if let Some(row) = store.get(epoch) {
-            return Ok(EpochState::Sealed(row));
+        let row = store.get(epoch);
+        if let Some(row) = row.as_ref().filter(|row| !row.is_rejected()) {
+            return Ok(EpochState::Sealed(Arc::clone(row)));
         }
         if let Some(flight) = flight {
             return Ok(EpochState::Computing(flight.progress()));
         }
-        let refusal = self.engine.refusal(epoch);
-        refusal.map(EpochState::Refused).ok_or_else(|| unknown(epoch))
+        let refusal = self.engine.refusal(epoch).map(EpochState::Refused);
+        refusal.or_else(|| row.map(EpochState::Sealed)).ok_or_else(|| unknown(epoch))
     }
 
     /// The row of a sealed epoch.
@@ -174,8 +216,9 @@ impl Rewarder {
             computing: self.engine.flights().len(),
             epochs: names.zip(counts).collect(),
             ledger_waits: self.engine.counts.ledger_waits(),
+            one_run_per_pot: self.engine.counts.keeps_pots(),
             inputs_bytes: self.engine.options.inputs.bytes(),
-            epochs_bytes: self.engine.artifact_bytes(),
+            epochs_bytes: self.engine.room.bytes(),
         })
     }
 
@@ -184,12 +227,18 @@ impl Rewarder {
         let opened = deadline.run("ledger_open", self.engine.ledger()).await?;
         let ledger = opened.map_err(|error| Error::new(Kind::Degraded, error.to_string()))?;
         let book = ledger.book().cloned();
-        book.ok_or_else(|| Error::new(Kind::NotFound, "payouts of this node go to a ledger that is elsewhere"))
+        let elsewhere = || format!("payouts of this node go to {}, and not to an embedded book", ledger.kind());
+        book.ok_or_else(|| Error::new(Kind::NotFound, elsewhere()))
     }
 
     /// The manifest of a sealed epoch.
     pub async fn manifest(&self, epoch: &EpochId, deadline: Deadline) -> Result<Manifest, Error> {
-        reads::ask(&self.engine, self.row(epoch)?, deadline, |run| Ok(run.manifest().clone())).await
+        reads::ask(&self.engine, self.row(epoch)?, ReadShare::none(), deadline, |run| Ok(run.manifest().clone())).await
+    }
+
+    /// Reads of sealed runs that may be going on at once, whoever asks.
+    pub fn read_permits(&self) -> usize {
+        self.engine.reads.permits()
     }
 
     /// Proofs of one actor's amounts.
@@ -198,24 +247,36 @@ impl Rewarder {
         epoch: &EpochId,
         actor: String,
         format: ProofFormat,
+        share: ReadShare,
         deadline: Deadline,
     ) -> Result<ActorProofs, Error> {
         let prove = move |[run]: [&Loaded; 1]| run.prove(&actor, format, None);
-        reads::ask_loaded(&self.engine, [self.row(epoch)?], deadline, prove).await
+        reads::ask_loaded(&self.engine, [self.row(epoch)?], share, deadline, prove).await
     }
 
     /// Every integer of one actor's amounts.
-    pub async fn explain(&self, epoch: &EpochId, actor: String, deadline: Deadline) -> Result<Explanation, Error> {
-        reads::ask_loaded(&self.engine, [self.row(epoch)?], deadline, move |[run]| run.explain(&actor)).await
+    pub async fn explain(
+        &self,
+        epoch: &EpochId,
+        actor: String,
+        share: ReadShare,
+        deadline: Deadline,
+    ) -> Result<Explanation, Error> {
+        reads::ask_loaded(&self.engine, [self.row(epoch)?], share, deadline, move |[run]| run.explain(&actor)).await
     }
 
     /// How the amounts are spread over the payees, by asset.
-    pub async fn distribution(&self, epoch: &EpochId, deadline: Deadline) -> Result<Vec<AssetDistribution>, Error> {
+    pub async fn distribution(
+        &self,
+        epoch: &EpochId,
+        share: ReadShare,
+        deadline: Deadline,
+    ) -> Result<Vec<AssetDistribution>, Error> {
         let spread = |[run]: [&Loaded; 1]| {
             let paying = run.computed.paying().1.iter();
             Ok(paying.map(|allocation| distribution(&allocation.asset, &allocation.amounts)).collect())
         };
-        reads::ask_loaded(&self.engine, [self.row(epoch)?], deadline, spread).await
+        reads::ask_loaded(&self.engine, [self.row(epoch)?], share, deadline, spread).await
     }
 
     /// What changed from another epoch to this one, and why; the largest changes of each asset.
@@ -224,24 +285,37 @@ impl Rewarder {
         epoch: &EpochId,
         other: &EpochId,
         listed_max: usize,
+        share: ReadShare,
         deadline: Deadline,
     ) -> Result<Diff, Error> {
         let threads = self.engine.options.run_threads;
         let compare = move |[from, to]: [&Loaded; 2]| {
             Ok(diff(&Side::of(&from.computed), &Side::of(&to.computed), listed_max, threads))
         };
-        reads::ask_loaded(&self.engine, [self.row(other)?, self.row(epoch)?], deadline, compare).await
+        reads::ask_loaded(&self.engine, [self.row(other)?, self.row(epoch)?], share, deadline, compare).await
     }
 
     /// An artifact of a sealed epoch, to be read piece by piece.
-    pub async fn artifact(&self, epoch: &EpochId, name: String, deadline: Deadline) -> Result<ArtifactReader, Error> {
+    pub async fn artifact(
+        &self,
+        epoch: &EpochId,
+        name: String,
+        share: ReadShare,
+        deadline: Deadline,
+    ) -> Result<ArtifactReader, Error> {
         let row = self.row(epoch)?;
-        let is_known = row.artifacts.contains_key(&name) || [MANIFEST, COMMITMENT].contains(&name.as_str());
-        if !is_known {
-            let names: Vec<&str> = row.artifacts.keys().map(String::as_str).chain([MANIFEST, COMMITMENT]).collect();
-            return Err(Error::new(Kind::NotFound, format!("this epoch has the artifacts {}", names.join(", "))));
+        let beside = [MANIFEST, COMMITMENT].into_iter().chain(row.corrects.is_some().then_some(SIGNATURES));
+        let names: Vec<&str> = row.artifacts.keys().map(String::as_str).chain(beside).collect();
+        let unknown = || Error::new(Kind::NotFound, format!("this epoch has the artifacts {}", names.join(", ")));
+        if !names.contains(&name.as_str()) {
+            return Err(unknown());
         }
-        reads::ask(&self.engine, row, deadline, move |run| Ok(ArtifactReader::new(run.disk().open(&name)?)?)).await
+        let open = move |run: &SealedRun| match run.disk().open(&name) {
+            // Nobody has signed the correction, or a version took it in that kept no signatures.
+            Err(error) if name == SIGNATURES && error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => Ok(Some(ArtifactReader::new(opened?)?)),
+        };
+        reads::ask(&self.engine, Arc::clone(&row), share, deadline, open).await?.ok_or_else(unknown)
     }
 
     /// Lets the payouts of a held epoch leave; fine if they have left already. With `lifts_quarantine`, also those of
@@ -270,15 +344,47 @@ impl Rewarder {
         let released = blocking(deadline, move || {
             let store = engine.store()?;
             let released = if lifts { store.lift(&epoch, &by) } else { store.release(&epoch, &by) };
-            released.map_err(|error| {
-                let is_conflict = matches!(error, StoreError::Corrected { .. } | StoreError::LeftOverSpent { .. });
-                Error::new(if is_conflict { Kind::Conflict } else { Kind::Degraded }, error.to_string())
-            })
+            let row = released.map_err(store_error)?;
+            if row.status == EpochStatus::Quarantined {
+                // It was rejected, or found out, between the look and the record.
+                return Err(quarantined(&row));
+            }
+            // Said here and not by the caller: who has left, or was out of time, has released it all the same.
+            tracing::info!(epoch = row.epoch, by = row.released_by, lifts, "an epoch is released");
+            engine.events.publish(RewardEvent { epoch: row.epoch.clone(), status: row.status });
+            engine.wake_emitter();
+            Ok(row)
         });
-        let row = released.await?;
-        tracing::info!(epoch = row.epoch, by = row.released_by, lifts, "an epoch is released");
+        released.await
+    }
+
+    /// Says that a held epoch is never paid, and why; fine if it was said before. What it carried in is there for
+    /// another run, and its name for the right one.
+    pub async fn reject(
+        &self,
+        epoch: &EpochId,
+        by: &str,
+        why: &str,
+        deadline: Deadline,
+    ) -> Result<Arc<EpochRow>, Error> {
+        let row = self.row(epoch)?;
+        if row.is_rejected() {
+            return Ok(row);
+        }
+        let detail = format!("{by} rejected it{}{why}", if why.is_empty() { "" } else { ": " });
+        let (engine, epoch) = (Arc::clone(&self.engine), epoch.to_string());
+        let rejected = blocking(deadline, move || {
+            let store = engine.store()?;
+            if let Some(into) = engine.carried_into(store, &epoch) {
+                let spent = StoreError::LeftOverSpent { from: epoch, into };
+                return Err(store_error(spent));
+            }
+            store.reject(&epoch, detail).map_err(store_error)
+        });
+        let row = rejected.await?;
+        tracing::info!(epoch = row.epoch, by, why, "an epoch is rejected");
+        self.engine.counts.ended(&row);
         self.engine.events.publish(RewardEvent { epoch: row.epoch.clone(), status: row.status });
-        self.engine.wake_emitter();
         Ok(row)
     }
 
@@ -291,13 +397,7 @@ impl Rewarder {
     ) -> Result<Arc<EpochRow>, Error> {
         self.row(epoch)?;
         let (engine, epoch, by) = (Arc::clone(&self.engine), epoch.to_string(), by.to_owned());
-        blocking(deadline, move || {
-            retention::remove(&engine, &epoch, &by).map_err(|error| {
-                let is_conflict = matches!(error, StoreError::Needed(_));
-                Error::new(if is_conflict { Kind::Conflict } else { Kind::Degraded }, error.to_string())
-            })
-        })
-        .await
+        blocking(deadline, move || retention::remove(&engine, &epoch, &by).map_err(store_error)).await
     }
 
     /// What happens to epochs from now on.
@@ -315,13 +415,24 @@ impl Rewarder {
         self.engine.options.inputs.path(hash).and_then(|path| path.metadata().ok()).map(|found| found.len())
     }
 
-    /// Takes a file in, piece by piece; it is kept only if its bytes have the hash that was said.
+    /// Takes a file in, piece by piece; it is kept only if its bytes have the hash that was said. One that is here
+    /// already is read to its end, so that its sender is heard out and the connection can be used again.
     pub async fn upload(
         &self,
         hash: [u8; 32],
         announced: u64,
         mut pieces: impl Stream<Item = Result<Bytes, Error>> + Unpin,
     ) -> Result<Uploaded, Error> {
+        if let Some(length) = self.has_input(&hash) {
+            let mut repeated = Repeated::new(hash, length);
+            while let Some(piece) = pieces.next().await {
+                repeated.write(&piece?)?;
+            }
+            let uploaded = repeated.finish()?;
+            let is_there = self.has_input(&hash).is_some();
+            let removed = || Error::new(Kind::Conflict, "the file was removed meanwhile; bring it again");
+            return if is_there { Ok(uploaded) } else { Err(removed()) };
+        }
         let (inputs, bytes_max) = (Arc::clone(&self.engine.options.inputs), self.live().inputs_bytes_max);
         let forever = Deadline::after(EPOCH_DURATION);
         let mut upload: Upload = blocking(forever, move || inputs.begin(hash, announced, bytes_max)).await?;
@@ -333,8 +444,7 @@ impl Rewarder {
             }
         }
         let upload = written(upload, gathered.freeze()).await?;
-        let bytes = blocking(forever, move || upload.finish()).await?;
-        Ok(Uploaded { bytes, is_new: true })
+        blocking(forever, move || upload.finish()).await
     }
 
     /// Removes an uploaded file; false if it is not here.
@@ -356,12 +466,27 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|_| Error::canceled("work of the rewarder broke off"))?
 }
 
+/// What the seal log did not take, in the taxonomy of the node.
+fn store_error(error: StoreError) -> Error {
+    let is_conflict = matches!(
+        error,
+        StoreError::Corrected { .. }
+            | StoreError::LeftOverSpent { .. }
+            | StoreError::Dead(_)
+            | StoreError::NotHeld { .. }
+            | StoreError::Needed(_)
+    );
+    Error::new(if is_conflict { Kind::Conflict } else { Kind::Degraded }, error.to_string())
+}
+
 /// Why nothing more of an epoch is paid, and the one way on that pays nobody twice.
 pub(crate) fn quarantined(row: &EpochRow) -> Error {
     let EpochRow { epoch, quarantine, .. } = row;
     let (reason, why) = quarantine.as_ref().map_or(("", ""), |found| (found.reason.as_str(), found.detail.as_str()));
     let advice = if row.is_liftable() {
         "mend the cause, then release it with its quarantine lifted: payouts that are booked are not booked again"
+    } else if row.is_rejected() {
+        "it has paid nobody: compute what is right under the same id, and a person releases it"
     } else {
         "it has paid nobody: mend its inputs or its policy and compute them under another id"
     };

@@ -12,6 +12,14 @@ pub trait PayoutLedger: Send + Sync {
     /// See [`Ledger::tally`].
     fn tally<'a>(&'a self, run: &'a RunKey) -> BoxFuture<'a, Result<Vec<Tally>, LedgerError>>;
 
+    /// See [`Ledger::one_run_per_pot`].
+    fn one_run_per_pot(&self) -> BoxFuture<'_, Result<bool, LedgerError>>;
+
+    /// See [`Ledger::kind`].
+    fn kind(&self) -> &'static str {
+        "a ledger that is elsewhere"
+    }
+
     /// See [`Ledger::book`].
     fn book(&self) -> Option<&Book> {
         None
@@ -25,6 +33,14 @@ impl<L: Ledger> PayoutLedger for L {
 
     fn tally<'a>(&'a self, run: &'a RunKey) -> BoxFuture<'a, Result<Vec<Tally>, LedgerError>> {
         Ledger::tally(self, run).boxed()
+    }
+
+    fn one_run_per_pot(&self) -> BoxFuture<'_, Result<bool, LedgerError>> {
+        Ledger::one_run_per_pot(self).boxed()
+    }
+
+    fn kind(&self) -> &'static str {
+        Ledger::kind(self)
     }
 
     fn book(&self) -> Option<&Book> {

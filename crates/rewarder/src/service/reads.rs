@@ -9,8 +9,10 @@ use ron_kernel::Deadline;
 use ron_log::DiskFile;
 use ron_types::limits::CHUNK_BYTES;
 use ron_types::{Error, Kind};
+use ron_usage::{FileIdentity, InputFile, open_file};
 
 use super::engine::{Engine, lock};
+use super::request::Prepared;
 use crate::artifacts::MANIFEST;
 use crate::hashing::b3;
 use crate::sealed::{Loaded, SealedError, SealedRun, damaged};
@@ -18,6 +20,22 @@ use crate::store::EpochRow;
 
 /// Bytes that one amount takes in a loaded run, with its part of the trees, the totals and the roster.
 const BYTES_PER_AMOUNT: u64 = 256;
+
+/// What a caller holds of the reads of the node, of whatever kind: given back when the thread that reads is done, so
+/// that a caller that leaves makes no room for another of its own.
+pub struct ReadShare(#[expect(dead_code, reason = "held for its drop")] Option<Box<dyn Send>>);
+
+impl ReadShare {
+    /// A read that counts against this until it is done.
+    pub fn of(held: impl Send + 'static) -> ReadShare {
+        ReadShare(Some(Box::new(held)))
+    }
+
+    /// A read of nobody's share.
+    pub fn none() -> ReadShare {
+        ReadShare(None)
+    }
+}
 
 /// Runs that are loaded, or were for the last who asked. Whoever asks for one that is being loaded waits for it and
 /// shares it, so that a crowd costs one load; what would not fit beside those in use is refused.
@@ -113,22 +131,47 @@ impl LoadedRuns {
     }
 }
 
+/// Whether files of a request whose hashes nobody said still hold what a sealed run was computed from. Blocks.
+pub(crate) fn holds_same_inputs(run: &SealedRun, prepared: &Prepared) -> Result<bool, SealedError> {
+    let mut sealed: Vec<&str> = run.manifest().inputs.iter().map(|facts| facts.b3.as_str()).collect();
+    for (file, pin) in prepared.files.iter().zip(&prepared.pins) {
+        let found = match pin {
+            Some(hash) => b3(hash),
+            None => b3(&hash_of(file)?),
+        };
+        let Some(place) = sealed.iter().position(|hash| *hash == found) else { return Ok(false) };
+        sealed.swap_remove(place);
+    }
+    Ok(sealed.is_empty())
+}
+
+/// Hash of a file that was accepted, as long as it is that file.
+fn hash_of(input: &InputFile) -> io::Result<[u8; 32]> {
+    let file = open_file(&input.path)?;
+    if input.accepted.is_some_and(|accepted| file.metadata().is_ok_and(|found| FileIdentity::of(&found) != accepted)) {
+        return Err(io::Error::other(format!("{}: it was changed or replaced meanwhile", input.name)));
+    }
+    Ok(*blake3::Hasher::new().update_reader(file)?.finalize().as_bytes())
+}
+
 /// Asks something of the manifest or of a file of a sealed run, on a thread that may block, under a permit of the gate.
 pub(crate) async fn ask<T: Send + 'static>(
     engine: &Arc<Engine>,
     row: Arc<EpochRow>,
+    share: ReadShare,
     deadline: Deadline,
     question: impl FnOnce(&SealedRun) -> Result<T, SealedError> + Send + 'static,
 ) -> Result<T, Error> {
     let opening = Arc::clone(engine);
-    blocking(engine, deadline, move || open_run(&opening, &row).and_then(|run| question(&run)).map_err(sealed_error))
-        .await
+    let answer = move || open_run(&opening, &row).and_then(|run| question(&run)).map_err(sealed_error);
+    blocking(engine, share, deadline, answer).await
 }
 
 /// Asks something of loaded runs, on a thread that may block, under a permit of the gate.
 pub(crate) async fn ask_loaded<T: Send + 'static, const N: usize>(
     engine: &Arc<Engine>,
     rows: [Arc<EpochRow>; N],
+    share: ReadShare,
     deadline: Deadline,
     question: impl FnOnce([&Loaded; N]) -> Result<T, SealedError> + Send + 'static,
 ) -> Result<T, Error> {
@@ -146,18 +189,19 @@ pub(crate) async fn ask_loaded<T: Send + 'static, const N: usize>(
         reading.loaded_runs.trim(bytes_max);
         answer
     };
-    blocking(engine, deadline, answer).await
+    blocking(engine, share, deadline, answer).await
 }
 
 async fn blocking<T: Send + 'static>(
     engine: &Engine,
+    share: ReadShare,
     deadline: Deadline,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let permit = engine.reads.try_acquire(1)?;
     let answer = tokio::task::spawn_blocking(move || {
         // Held by the thread, not by the caller: a caller that leaves does not make room for another.
-        let _permit = permit;
+        let _held = (permit, share);
         work()
     });
     deadline.run("reward_read", answer).await?.map_err(|_| Error::canceled("reading the run broke off"))?

@@ -1,6 +1,9 @@
 //! The release gate: whether payouts leave by themselves, or wait for a person.
 
+use std::collections::BTreeMap;
+
 use ron_calculus::policy::ReleaseLimits;
+use ron_calculus::{AssetAllocation, Roster};
 
 use super::engine::Engine;
 use super::reads::open_run;
@@ -39,50 +42,76 @@ fn over_total(limits: &ReleaseLimits, computed: &Computed) -> Option<String> {
     })
 }
 
-/// Compares with what was paid before, actor by actor.
+/// Compares with what was paid before: each asset by itself, each actor in it, those that are in one of the runs alone
+/// included.
 fn compare(limits: &ReleaseLimits, now: &Computed, before: Option<&Computed>) -> Option<String> {
+    let nobody = Roster::default();
     let (roster, paying) = now.paying();
-    let paid_before = |asset: &str, actor: &str| {
-        let (roster, paying) = before?.paying();
-        let allocation = paying.iter().find(|allocation| allocation.asset == asset)?;
-        Some(allocation.amounts[roster.find(actor)?])
+    let (roster_before, paid) = before.map_or((&nobody, &[][..]), Computed::paying);
+    let pairs = pairs(paid, paying);
+    if let (Some(percent), Some(_)) = (limits.change_percent_max, before)
+        && let Some(objection) = pairs.iter().find_map(|pair| appears(pair, percent))
+    {
+        return Some(objection);
+    }
+    let at = |allocation: Option<&AssetAllocation>, place: Option<usize>| {
+        allocation.zip(place).map_or(0, |(allocation, place)| allocation.amounts[place])
     };
     let mut new_payees = 0_u64;
-    for (index, actor) in roster.iter().enumerate() {
-        let (mut is_paid, mut was_paid) = (false, false);
-        for allocation in paying {
-            let amount = allocation.amounts[index];
-            let earlier = paid_before(&allocation.asset, actor).unwrap_or(0);
-            (is_paid, was_paid) = (is_paid || amount > 0, was_paid || earlier > 0);
+    for (actor, place_before, place) in both(roster_before, roster) {
+        let mut is_new = false;
+        for (asset, (earlier, amount)) in &pairs {
+            let (earlier, amount) = (at(*earlier, place_before), at(*amount, place));
             if let Some(percent) = limits.change_percent_max.filter(|max| changes_more(earlier, amount, *max)) {
-                return Some(changed(&allocation.asset, actor, earlier, amount, percent));
+                return Some(changed(asset, actor, earlier, amount, percent));
             }
+            // Whoever had a unit of another asset is new to this one.
+            is_new |= earlier == 0 && amount > 0;
         }
-        new_payees += u64::from(is_paid && !was_paid);
-    }
-    if let Some(percent) = limits.change_percent_max
-        && let Some((asset, actor, earlier)) =
-            gone(now, before).find(|(.., earlier)| changes_more(*earlier, 0, percent))
-    {
-        return Some(changed(asset, actor, earlier, 0, percent));
+        new_payees += u64::from(is_new);
     }
     let max = limits.new_payees_max.filter(|max| new_payees > *max)?;
-    Some(format!("{new_payees} payees were not paid before; {max} leave without a person"))
+    Some(format!("{new_payees} payees were not paid before in one of their assets; {max} leave without a person"))
+}
+
+/// All actors of two rosters in byte order with their places in both, one after the other: as large as the runs
+/// themselves, a list of them would double the memory.
+fn both<'a>(first: &'a Roster, second: &'a Roster) -> impl Iterator<Item = (&'a str, Option<usize>, Option<usize>)> {
+    let (mut a, mut b) = (0, 0);
+    std::iter::from_fn(move || {
+        let left = (a < first.len()).then(|| first.get(a));
+        let right = (b < second.len()).then(|| second.get(b));
+        let actor = match (left, right) {
+            (Some(left), Some(right)) => left.min(right),
+            (left, right) => left.or(right)?,
+        };
+        let found = ((left == Some(actor)).then_some(a), (right == Some(actor)).then_some(b));
+        a += usize::from(found.0.is_some());
+        b += usize::from(found.1.is_some());
+        Some((actor, found.0, found.1))
+    })
+}
+
+/// An asset with what was paid of it before and what is paid now.
+type Pair<'a> = (&'a str, (Option<&'a AssetAllocation>, Option<&'a AssetAllocation>));
+
+/// The assets of both runs: one that a policy drops is one that changes.
+fn pairs<'a>(before: &'a [AssetAllocation], now: &'a [AssetAllocation]) -> Vec<Pair<'a>> {
+    let mut pairs: BTreeMap<&str, (Option<&AssetAllocation>, Option<&AssetAllocation>)> = BTreeMap::new();
+    before.iter().for_each(|allocation| pairs.entry(&allocation.asset).or_default().0 = Some(allocation));
+    now.iter().for_each(|allocation| pairs.entry(&allocation.asset).or_default().1 = Some(allocation));
+    pairs.into_iter().collect()
+}
+
+/// An asset of which nothing was paid in the epoch before: no share of nothing bounds what is paid of it now.
+fn appears(pair: &Pair<'_>, percent: u32) -> Option<String> {
+    let (asset, (earlier, now)) = pair;
+    let paid = now.filter(|now| now.paid > 0 && earlier.is_none_or(|earlier| earlier.paid == 0))?.paid;
+    Some(format!("{asset}: {paid} units, and none before: a change of more than {percent} %"))
 }
 
 fn changed(asset: &str, actor: &str, earlier: u128, amount: u128, percent: u32) -> String {
     format!("{asset}: {actor:?} had {earlier} and would get {amount}: a change of more than {percent} %")
-}
-
-/// Amounts of those who were paid before and have no row now.
-fn gone<'a>(now: &'a Computed, before: Option<&'a Computed>) -> impl Iterator<Item = (&'a str, &'a str, u128)> {
-    before.into_iter().flat_map(move |before| {
-        let (roster, paying) = before.paying();
-        let missing = roster.iter().enumerate().filter(|(_, actor)| now.paying().0.find(actor).is_none());
-        missing.flat_map(move |(index, actor)| {
-            paying.iter().map(move |allocation| (allocation.asset.as_str(), actor, allocation.amounts[index]))
-        })
-    })
 }
 
 /// Whether an amount that was paid before changes by more than this share of it. New payees are counted, not compared.

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ron_calculus::Units;
+use ron_kernel::Deadline;
 use ron_types::limits::rewarder::INPUT_FILES_MAX;
 use ron_types::{Error, Kind};
 use ron_usage::InputFile;
 
+use super::shares::RunShare;
 use crate::canonical::to_canonical;
 use crate::epoch::EpochId;
 use crate::hashing::{b3, hash_parts};
@@ -65,6 +67,8 @@ pub(crate) struct Grounds<'a> {
     pub memory_bytes: u64,
     /// Threads of one run.
     pub threads: usize,
+    /// When nobody waits for the request any more.
+    pub deadline: Deadline,
 }
 
 /// A request that is understood: its policy is believed and its files are there.
@@ -76,8 +80,12 @@ pub(crate) struct Prepared {
     pub pins: Vec<Option<[u8; 32]>>,
     /// Keep uploads from removal until the run is over.
     pub kept: Vec<Arc<InputPin>>,
+    /// Share of its caller in the runs that wait.
+    pub share: Option<Arc<RunShare>>,
     /// A correction that was made elsewhere, in place of files.
     pub correction: Option<Arc<SealedRun>>,
+    /// The signatures under it.
+    pub signatures: Option<Vec<u8>>,
     pub document: PolicyDocument,
     pub pools: BTreeMap<String, Units>,
     pub carry_from: Option<EpochId>,
@@ -93,15 +101,20 @@ impl ComputeRequest {
     pub(crate) fn prepare(self, grounds: &Grounds<'_>) -> Result<Prepared, Error> {
         let allows_unsigned = grounds.allows_unsigned && self.unsigned;
         let trust = Trust { keys: grounds.trusted, allows_unsigned };
-        let document = PolicyDocument::read(&self.policy, trust).map_err(|error| bad_policy(&error))?;
+        let is_wanted = || !grounds.deadline.has_passed();
+        let document =
+            PolicyDocument::read_while(&self.policy, trust, &is_wanted).map_err(|error| bad_policy(&error))?;
+        document.check_pools(&self.pools).map_err(|error| bad_policy(&error))?;
         let policy = document.in_force(&self.pools).map_err(|error| bad_policy(&error))?;
         let (_, policy_hash) = canonical_policy(&policy).map_err(|error| bad_policy(&error))?;
         if self.inputs.is_empty() || self.inputs.len() > INPUT_FILES_MAX {
             return Err(Error::schema(format!("inputs: 1 to {INPUT_FILES_MAX} files, not {}", self.inputs.len())));
         }
         let (mut files, mut pins, mut names, mut kept) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for input in &self.inputs {
+        let mut named = NamedOnce::default();
+        for (index, input) in self.inputs.iter().enumerate() {
             let (file, pin, keeps) = input.resolve(grounds)?;
+            named.add(index, &file, pin)?;
             kept.extend(keeps.map(Arc::new));
             names.push(pin.map_or_else(|| format!("file:{}", file.name), |hash| b3(&hash)));
             files.push(file);
@@ -116,8 +129,39 @@ impl ComputeRequest {
         let is_pinned = |input: &InputRef| matches!(input, InputRef::File { b3: Some(_), .. });
         let is_payable = !grounds.is_amnesia || self.inputs.iter().all(is_pinned);
         let ComputeRequest { epoch, pools, carry_from, deadline, .. } = self;
-        let correction = None;
-        Ok(Prepared { epoch, files, pins, kept, correction, document, pools, carry_from, deadline, hash, is_payable })
+        let (correction, signatures, share) = (None, None, None);
+        Ok(Prepared {
+            epoch,
+            files,
+            pins,
+            kept,
+            share,
+            correction,
+            signatures,
+            document,
+            pools,
+            carry_from,
+            deadline,
+            hash,
+            is_payable,
+        })
+    }
+}
+
+/// The inputs of one request: its rows would count twice if one were named twice, by whatever names.
+#[derive(Default)]
+struct NamedOnce {
+    hashes: BTreeMap<[u8; 32], usize>,
+    files: BTreeMap<(u64, u64), usize>,
+}
+
+impl NamedOnce {
+    fn add(&mut self, index: usize, file: &InputFile, pin: Option<[u8; 32]>) -> Result<(), Error> {
+        let same_hash = pin.and_then(|hash| self.hashes.insert(hash, index));
+        let same_file = file.accepted.and_then(|identity| self.files.insert(identity.file(), index));
+        same_hash.or(same_file).map_or(Ok(()), |first| {
+            Err(Error::schema(format!("inputs[{index}]: it is inputs[{first}] once more; an input counts once")))
+        })
     }
 }
 
@@ -130,11 +174,11 @@ impl InputRef {
             InputRef::Upload(hash) => {
                 let missing = || Error::new(Kind::NotFound, format!("inputs: {} was not uploaded", b3(hash)));
                 let pin = grounds.inputs.pin(hash).ok_or_else(missing)?;
-                Ok((InputFile { name: b3(hash), path: pin.path().to_owned() }, Some(*hash), Some(pin)))
+                Ok((InputFile::new(b3(hash), pin.path()), Some(*hash), Some(pin)))
             }
             InputRef::File { path, b3 } => {
-                let found = inputs::below(grounds.inputs_dir, path)?;
-                Ok((InputFile { name: path.clone(), path: found }, *b3, None))
+                let (found, accepted) = inputs::below(grounds.inputs_dir, path)?;
+                Ok((InputFile { accepted: Some(accepted), ..InputFile::new(path, found) }, *b3, None))
             }
             // The handle has brought its file in and put its hash here.
             InputRef::Meter(epoch) => {

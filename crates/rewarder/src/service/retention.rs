@@ -1,13 +1,13 @@
 //! Room for artifacts: how many bytes they take, and which of them go. What was paid stays in the seal log and in the
 //! ledger, so that an epoch without artifacts is still known and is not computed again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ron_kernel::clock;
 use ron_types::{Error, Kind};
 
-use super::engine::Engine;
+use super::engine::{Engine, lock};
 use crate::store::{EpochRow, StoreError};
 
 /// Pause between two looks for artifacts whose time is over.
@@ -19,7 +19,7 @@ const BY_AGE: &str = "rewarder.artifacts_kept_for";
 
 /// Refuses a run for which there is no room on the disk.
 pub(crate) fn check_room(engine: &Engine) -> Result<(), Error> {
-    let (bytes, bytes_max) = (engine.artifact_bytes(), engine.live.get().value.epochs_bytes_max);
+    let (bytes, bytes_max) = (engine.room.bytes(), engine.live.get().value.epochs_bytes_max);
     if bytes < bytes_max {
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub(crate) fn remove(engine: &Engine, epoch: &str, by: &str) -> Result<Arc<Epoch
     }
     let row = store.remove(epoch, by)?;
     engine.loaded_runs.forget(&row.commitment);
-    engine.drop_artifacts(epoch);
+    engine.drop_artifacts(store, epoch);
     tracing::info!(epoch, by, "artifacts are removed");
     Ok(row)
 }
@@ -51,7 +51,10 @@ pub(crate) fn prune(engine: &Engine, kept_for: Duration, now_ms: u64) -> Result<
     }
     let store = engine.store().map_err(|_| StoreError::Unknown(String::new()))?;
     let kept_for_ms = u64::try_from(kept_for.as_millis()).unwrap_or(u64::MAX);
-    let old = store.settled_before(now_ms.saturating_sub(kept_for_ms));
+    let mut old = store.settled_before(now_ms.saturating_sub(kept_for_ms));
+    // What the ledger lacks may have to be sent again.
+    let missing: BTreeSet<String> = lock(&engine.settled).missing().iter().map(|row| row.epoch.clone()).collect();
+    old.retain(|epoch| !missing.contains(epoch));
     let old = &old[..old.len().min(REMOVED_AT_ONCE)];
     old.iter().try_for_each(|epoch| remove(engine, epoch, BY_AGE).map(drop))?;
     Ok(old.len())
@@ -60,7 +63,15 @@ pub(crate) fn prune(engine: &Engine, kept_for: Duration, now_ms: u64) -> Result<
 /// One look, on a thread that may block. What fails is tried again at the next.
 pub(crate) async fn look(engine: &Arc<Engine>) {
     let (looking, kept_for) = (Arc::clone(engine), engine.live.get().value.artifacts_kept_for);
-    let pruned = tokio::task::spawn_blocking(move || prune(&looking, kept_for, clock::unix_millis())).await;
+    if kept_for.is_zero() {
+        return;
+    }
+    let pruned = tokio::task::spawn_blocking(move || {
+        let store = looking.store().map_err(|_| StoreError::Unknown(String::new()))?;
+        store.see_time()?;
+        prune(&looking, kept_for, store.now_ms())
+    });
+    let pruned = pruned.await;
     if let Ok(Err(error)) = pruned {
         tracing::warn!(%error, "artifacts whose time is over cannot be removed");
     }

@@ -23,7 +23,7 @@ use crate::folders::Folders;
 use crate::inputs::Inputs;
 use crate::intents::Intents;
 use crate::job::{Basis, Computed, Cost, Divide, Job, Unwatched, settle};
-use crate::manifest::InputFacts;
+use crate::manifest::{FORMAT, InputFacts};
 use crate::policy_document::PolicyDocument;
 use crate::usage_meter::UsageMeter;
 
@@ -132,7 +132,7 @@ pub enum Fault {
 #[derive(Clone, Default)]
 pub struct SimLedger(Arc<Mutex<SimBook>>);
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct SimBook {
     /// Content of each key: run, asset, account, amount and way.
     pub booked: BTreeMap<[u8; 32], (RunKey, String, String, u128, bool)>,
@@ -143,6 +143,16 @@ pub struct SimBook {
     /// Call from which on everything is refused.
     pub refuses_from: Option<u64>,
     pub hides: u64,
+    /// Batches with a payout to this account are refused.
+    pub refuses_account: Option<String>,
+    /// Batches of this pot are refused.
+    pub refuses_pot: Option<String>,
+    /// It books whatever has another key, as a ledger does that knows nothing of pots.
+    pub forgets_pots: bool,
+    /// The run that pays from each pot.
+    pub payers: BTreeMap<String, RunKey>,
+    /// The run that corrects a run.
+    pub followers: BTreeMap<RunKey, RunKey>,
 }
 
 impl SimLedger {
@@ -155,6 +165,13 @@ impl SimLedger {
         let mut book = self.book();
         book.is_dead = false;
         book.faults.clear();
+    }
+
+    /// An older copy takes its place.
+    pub fn restore(&self, copy: &SimBook) {
+        let mut book = self.book();
+        let calls = book.calls;
+        *book = SimBook { calls, ..copy.clone() };
     }
 }
 
@@ -173,7 +190,35 @@ impl SimBook {
         Ok(self.faults.get(&self.calls).copied())
     }
 
-    fn take(&mut self, batch: &Batch) -> Vec<Outcome> {
+    /// One pot, one run; one run, one correction: told in other words than those of the real ledgers.
+    fn check_pot(&mut self, batch: &Batch) -> Result<(), LedgerError> {
+        let refused = |why: &str| Err(LedgerError::Refused(why.to_owned()));
+        if self.refuses_pot.as_deref() == Some(&*batch.pot) {
+            return refused("an account is closed");
+        }
+        if batch.entries.iter().any(|entry| Some(&entry.account) == self.refuses_account.as_ref()) {
+            return refused("this account is closed");
+        }
+        let is_new = batch.entries.iter().any(|entry| !self.booked.contains_key(&entry.key));
+        if self.forgets_pots || !is_new {
+            return Ok(());
+        }
+        if *self.payers.entry(batch.pot.clone()).or_insert(batch.run) != batch.run {
+            return refused("pot taken");
+        }
+        if self.followers.contains_key(&batch.run) {
+            return refused("corrected by another");
+        }
+        match batch.follows {
+            Some(followed) if *self.followers.entry(followed).or_insert(batch.run) != batch.run => {
+                refused("corrected already")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, batch: &Batch) -> Result<Vec<Outcome>, LedgerError> {
+        self.check_pot(batch)?;
         let entries = batch.entries.iter();
         let outcomes = entries.map(|entry| {
             let content = (
@@ -192,22 +237,22 @@ impl SimBook {
                 Some(_) => Outcome::Conflict,
             }
         });
-        outcomes.collect()
+        Ok(outcomes.collect())
     }
 
     fn submit(&mut self, batch: &Batch) -> Result<Vec<Outcome>, LedgerError> {
         let fault = self.begin()?;
         let lost = || Err(LedgerError::Unavailable("nothing comes back".to_owned()));
         match fault {
-            None => Ok(self.take(batch)),
+            None => self.take(batch),
             Some(Fault::Unavailable) => lost(),
             Some(Fault::LostAnswer) => {
-                self.take(batch);
+                self.take(batch)?;
                 lost()
             }
             Some(Fault::Dies { is_booked }) => {
                 if is_booked {
-                    self.take(batch);
+                    self.take(batch)?;
                 }
                 self.is_dead = true;
                 lost()
@@ -245,6 +290,11 @@ impl PayoutLedger for SimLedger {
 
     fn tally<'a>(&'a self, run: &'a RunKey) -> BoxFuture<'a, Result<Vec<Tally>, LedgerError>> {
         async move { self.book().tally(run) }.boxed()
+    }
+
+    fn one_run_per_pot(&self) -> BoxFuture<'_, Result<bool, LedgerError>> {
+        let keeps_pots = !self.book().forgets_pots;
+        async move { Ok(keeps_pots) }.boxed()
     }
 }
 
@@ -314,8 +364,12 @@ fn basis(epoch: &str, policy: Policy, actors: u128) -> Basis {
     for number in 0..actors {
         assert!(totals.push(&format!("a{number:03}"), &[(0, 10 + number)]));
     }
-    let inputs = vec![InputFacts { b3: format!("b3:{}", "00".repeat(32)), name: "made up".to_owned(), bytes: 1 }];
+    // Somebody who did nothing, so that the usage of each epoch is its own.
+    assert!(totals.push(&format!("of {epoch}"), &[(0, 0)]));
+    let b3 = format!("b3:{}", blake3::hash(epoch.as_bytes()).to_hex());
+    let inputs = vec![InputFacts { b3, name: None, bytes: 1 }];
     Basis {
+        format: FORMAT,
         epoch: epoch.parse().expect("a name"),
         document: PolicyDocument::unsigned(policy.clone()),
         policy,
@@ -347,7 +401,9 @@ pub fn prepared(computed: &Computed) -> Prepared {
         files: Vec::new(),
         pins: Vec::new(),
         kept: Vec::new(),
+        share: None,
         correction: None,
+        signatures: None,
         document: computed.basis.document.clone(),
         pools: BTreeMap::new(),
         carry_from: None,

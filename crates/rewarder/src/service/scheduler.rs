@@ -48,8 +48,13 @@ pub(crate) async fn schedule(engine: &Arc<Engine>, prepared: Prepared) -> Result
     // Looked at before the rows, because a run leaves this list only after it has a row. One scheduler makes flights,
     // so nothing comes between this look and the start.
     let is_in_flight = engine.flights().contains_key(prepared.epoch.as_str());
-    if let Some(row) = store.get(prepared.epoch.as_str()) {
-        return known(&row, &prepared);
+    let rejected = store.get(prepared.epoch.as_str());
+    if let Some(row) = rejected.as_ref().filter(|row| !row.is_rejected()) {
+        return known(row, &prepared);
+    }
+    if store.is_forgotten(prepared.epoch.as_str()) {
+        let detail = format!("epoch {} was over long ago; no more of it is known here", prepared.epoch);
+        return Err(Error::new(Kind::Conflict, detail));
     }
     if is_in_flight {
         let detail = format!("epoch {} is being computed; ask for it again later", prepared.epoch);
@@ -59,6 +64,7 @@ pub(crate) async fn schedule(engine: &Arc<Engine>, prepared: Prepared) -> Result
         return Err(Error::new(Kind::Degraded, StoreError::TooMany.to_string()));
     }
     retention::check_room(engine)?;
+    check_assets(engine, &prepared)?;
     if let Some(run) = &prepared.correction {
         correction::admit(engine, store, run)?;
     }
@@ -79,10 +85,36 @@ pub(crate) async fn schedule(engine: &Arc<Engine>, prepared: Prepared) -> Result
             spill: engine.options.spill.clone(),
         },
     };
-    let flight = Flight::new(job, &prepared, deadline);
+    let mut flight = Flight::new(job, &prepared, deadline);
+    flight.replaces = rejected.map(|row| row.commitment.clone());
     let ticket = engine.take_off(flight);
-    let sent = engine.work.send(ticket, deadline).await;
-    sent.map(|()| Begun::Started).inspect_err(|_| engine.withdraw(prepared.epoch.as_str()))
+    let mut leaving = Leaving { engine, epoch: prepared.epoch.as_str(), has_left: false };
+    engine.work.send(ticket, deadline).await?;
+    leaving.has_left = true;
+    Ok(Begun::Started)
+}
+
+/// A run that is not in the queue yet: refused there, or dropped with a scheduler that dies, it is withdrawn.
+struct Leaving<'a> {
+    engine: &'a Engine,
+    epoch: &'a str,
+    has_left: bool,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if !self.has_left {
+            self.engine.withdraw(self.epoch);
+        }
+    }
+}
+
+/// Refuses a policy whose assets find no room in the embedded book. A ledger that is not open yet is not waited for.
+fn check_assets(engine: &Engine, prepared: &Prepared) -> Result<(), Error> {
+    let Some(ledger) = engine.open_ledger() else { return Ok(()) };
+    let Some(book) = ledger.book() else { return Ok(()) };
+    let assets: Vec<&str> = prepared.document.policy.assets.iter().map(|asset| asset.asset.as_str()).collect();
+    book.takes_assets(&assets).map_err(|error| Error::new(Kind::Conflict, error.to_string()))
 }
 
 fn known(row: &EpochRow, prepared: &Prepared) -> Result<Begun, Error> {

@@ -1,5 +1,14 @@
 //! What the live rewarder does when the ledger, the policy or a task says no.
 
+mod corrections;
+mod lying;
+mod panics;
+mod rejected;
+mod requests;
+mod room;
+mod signed;
+mod strays;
+
 use std::sync::Arc;
 
 use ron_kernel::Deadline;
@@ -181,6 +190,40 @@ async fn the_gate_holds_what_the_policy_does_not_let_go() {
     assert_eq!((rig.row("by-hand").status, rig.row("total").status), (EpochStatus::Settled, EpochStatus::Held));
 }
 
+/// Policy that pays these assets to whoever used something, with limits on what leaves by itself.
+fn paying(assets: &[&str], release: &str) -> ron_calculus::Policy {
+    let asset = |asset: &&str| format!(r#"{{"asset":"{asset}","pool":"1000","weights":{{"usage":"1"}}}}"#);
+    let assets: Vec<String> = assets.iter().map(asset).collect();
+    let text = format!(r#"{{"id":"demo","ruleset":1,"release":{release},"assets":[{}]}}"#, assets.join(","));
+    ron_calculus::Policy::parse(text.as_bytes()).expect("a policy")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_gate_looks_at_each_asset_by_itself() {
+    let (change, new) = (r#"{"change_percent_max":10}"#, r#"{"new_payees_max":3}"#);
+    for (before, now, release, expected) in [
+        (&["RON"][..], &["RON"][..], change, ""),
+        (&["RON"], &["COIN", "RON"], change, "COIN: 1000 units, and none before"),
+        (&["COIN", "RON"], &["RON"], change, "COIN: \"a000\" had"),
+        (&["COIN", "RON"], &["RON"], new, ""),
+        (&["RON"], &["RON"], new, ""),
+        // Everybody had units of another asset.
+        (&["RON"], &["COIN", "RON"], new, "4 payees were not paid before"),
+    ] {
+        let rig = Rig::new();
+        let seal = |epoch: &str, assets: &[&str], release: &str| {
+            let computed = rig::computed(epoch, paying(assets, release), 4, ron_calculus::allocate);
+            settle_down(&rig.engine, rig::computation(&rig.engine, computed)).expect("sealed")
+        };
+        assert_eq!(seal("before", before, "{}").status, EpochStatus::Released);
+        settle_all(&rig.engine).await.expect("paid");
+        let row = seal("now", now, release);
+        let held = row.held_because.clone().unwrap_or_default();
+        assert_eq!(held.is_empty(), expected.is_empty(), "{before:?} to {now:?} by {release}: {held}");
+        assert!(held.contains(expected), "{before:?} to {now:?} by {release}: {held}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_worker_dies_comes_back_and_one_that_is_over_does_not() {
     let mut rig = Rig::new();
@@ -240,7 +283,7 @@ async fn artifacts_have_a_quota_and_make_room_while_the_money_records_stay() {
     rig.seal("e2", "", ACTORS);
     rig.seal("held", by_hand, ACTORS);
     settle_all(&rig.engine).await.expect("paid");
-    let (bytes, booked) = (rig.engine.artifact_bytes(), rig.booked());
+    let (bytes, booked) = (rig.engine.room.bytes(), rig.booked());
     assert!(bytes > 0);
     let next = rig::prepared(&rig::computed("e3", rig::policy(""), 4, ron_calculus::allocate));
     let live = super::engine::LiveOptions { epochs_bytes_max: bytes, ..rig.engine.live.get().value.clone() };
@@ -254,7 +297,7 @@ async fn artifacts_have_a_quota_and_make_room_while_the_money_records_stay() {
     let removed = remove("e1").await.expect("removed");
     assert_eq!((removed.status, removed.removed_by.as_deref()), (EpochStatus::Settled, Some("ann")));
     assert_eq!(remove("e1").await.expect("again is fine").removed_by.as_deref(), Some("ann"));
-    assert!(rig.engine.artifact_bytes() < bytes);
+    assert!(rig.engine.room.bytes() < bytes);
     assert_eq!(schedule(&rig.engine, next).await, Ok(Begun::Started), "there is room again");
     let gone = rewarder.manifest(&"e1".parse().expect("a name"), deadline).await.expect_err("gone");
     assert!(gone.kind == Kind::NotFound && gone.detail.contains("ann"), "{gone}");
@@ -314,6 +357,7 @@ async fn an_input_is_not_removed_under_a_run_that_waits_for_it() {
         is_amnesia: false,
         memory_bytes: 64 << 20,
         threads: 1,
+        deadline: Deadline::after(std::time::Duration::from_secs(60)),
     };
     let request = super::request::ComputeRequest {
         epoch: "e1".parse().expect("a name"),

@@ -1,6 +1,7 @@
 //! The artifact writer: recovers the seal log, writes artifacts, and then the one record that makes a run exist.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ron_calculus::Breach;
@@ -9,7 +10,7 @@ use ron_kernel::{TaskContext, TaskError, TaskResult};
 
 use super::correction;
 use super::engine::{Computation, Engine, Flight, Refusal, RewardEvent, Watched};
-use super::{release, retention};
+use super::{paid_usage, release, retention};
 use crate::artifacts::{self, Seal};
 use crate::hashing::b3;
 use crate::job::{Computed, RunError};
@@ -17,6 +18,8 @@ use crate::store::{AssetTotal, EpochRow, EpochStatus, Quarantine, QuarantineReas
 
 /// What the process says when it leaves because of its disk.
 const FAILED_DISK: u8 = 70;
+/// Who removes the artifacts of a run that was rejected.
+const BY_NEXT_RUN: &str = "the next run of this epoch";
 /// Who releases what needs no person.
 const BY_POLICY: &str = "policy";
 
@@ -63,18 +66,29 @@ pub(crate) fn recover(engine: &Engine) -> TaskResult {
         return Err(TaskError::Init { code: FAILED_DISK, detail });
     }
     remove_orphans(engine, &store).map_err(|error| failed("removing what was never sealed", &error))?;
-    engine.count_artifacts().map_err(|error| failed("measuring the artifacts", &error))?;
+    engine.count_artifacts(&store).map_err(|error| failed("measuring the artifacts", &error))?;
     let [held, released, settled, quarantined] = store.counts();
     tracing::info!(records = found.records, held, released, settled, quarantined, "the seal log is read");
     engine.set_store(store);
     Ok(())
 }
 
-/// Artifacts without a seal record are of a run that does not exist.
+/// Artifacts without a seal record are of a run that was never sealed, or of one that an older copy of the seal log
+/// knows nothing of: then it was perhaps paid, and a whole one is kept.
 pub(crate) fn remove_orphans(engine: &Engine, store: &Store) -> std::io::Result<()> {
     for name in engine.options.folders.names()? {
         // Never sealed, or removed by a record that a crash kept from being carried out.
         if store.get(&name).is_none_or(|row| row.removed_by.is_some()) {
+            if engine.options.folders.is_foreign(&name)? {
+                tracing::warn!(epoch = name, "this folder holds files that no run of its name has; it stays");
+                continue;
+            }
+            if store.get(&name).is_none()
+                && let Some(aside) = engine.options.folders.set_aside(&name)?
+            {
+                tracing::warn!(epoch = name, aside, "a whole run that the seal log does not know is set aside");
+                continue;
+            }
             tracing::info!(epoch = name, "artifacts of a run that is not kept are removed");
             engine.options.folders.remove(&name)?;
         }
@@ -86,12 +100,9 @@ async fn write(context: &TaskContext, engine: &Arc<Engine>, computation: Computa
     let writing = Arc::clone(engine);
     // The thread owns the run: it is sealed or given up even if this task dies meanwhile.
     let written = tokio::task::spawn_blocking(move || settle_down(&writing, computation));
-    let row = context.beating(written).await.map_err(|_| TaskError::Failed("writing a run broke off".to_owned()))?;
+    context.beating(written).await.map_err(|_| TaskError::Failed("writing a run broke off".to_owned()))?;
     if let Some(error) = engine.store()?.failed() {
         return Err(TaskError::Fatal { code: FAILED_DISK, detail: error.to_string() });
-    }
-    if row.is_some_and(|row| row.status == EpochStatus::Released) {
-        engine.wake_emitter();
     }
     Ok(())
 }
@@ -101,16 +112,22 @@ pub(crate) fn settle_down(engine: &Arc<Engine>, computation: Computation) -> Opt
     let Computation { ticket, outcome, written } = computation;
     let flight = Arc::clone(&ticket.flight);
     let epoch = flight.job.epoch.as_str();
-    let sealed = outcome.map_err(Failed::from).and_then(|computed| seal(engine, &flight, &computed));
+    // The same run would panic again, so it ends here. Rows and folders are changed as a whole or not at all.
+    let sealing = || outcome.map_err(Failed::from).and_then(|computed| seal(engine, &flight, &computed));
+    let sealed = catch_unwind(AssertUnwindSafe(sealing)).unwrap_or(Err(Failed::Panicked));
     let row = match sealed {
         Ok(row) => {
             engine.counts.sealed(&row);
-            engine.add_artifacts(epoch);
+            // Said by the thread that sealed it: the task that waits for it may be gone.
+            if row.status == EpochStatus::Released {
+                engine.wake_emitter();
+            }
             engine.events.publish(RewardEvent { epoch: row.epoch.clone(), status: row.status });
             ticket.land(None);
             Some(row)
         }
         Err(failed) => {
+            abandon(engine, epoch);
             engine.counts.ran(if failed.is_refusal() { "refused" } else { "failed" });
             ticket.land(Some(failed.refusal(epoch)));
             None
@@ -125,6 +142,7 @@ pub(crate) fn settle_down(engine: &Arc<Engine>, computation: Computation) -> Opt
 enum Failed {
     Run(RunError),
     Store(StoreError),
+    Panicked,
 }
 
 impl From<RunError> for Failed {
@@ -145,6 +163,7 @@ impl Failed {
             }
             Failed::Run(error) => Refusal::of(epoch, error),
             Failed::Store(error) => Refusal::because(epoch, error.to_string()),
+            Failed::Panicked => Refusal::because(epoch, "writing the run broke off; the log of the node says where"),
         }
     }
 }
@@ -154,29 +173,32 @@ fn seal(engine: &Engine, flight: &Arc<Flight>, computed: &Computed) -> Result<Ar
     let epoch = flight.job.epoch.as_str();
     // A run that came back twice is sealed once: the second finds the first.
     if let Some(row) = store.get(epoch) {
-        return Ok(row);
+        if !flight.replaces(&row) {
+            return Ok(row);
+        }
+        // Its files are gone by a record of their own, so that a crash leaves none that the log does not know.
+        retention::remove(engine, epoch, BY_NEXT_RUN).map_err(Failed::Store)?;
     }
-    let (folders, memory_max) = (&engine.options.folders, engine.options.artifacts_memory_max());
-    if folders.memory_bytes() >= memory_max {
-        let detail = format!("the artifacts in memory (amnesia) take {memory_max} bytes: `rewarder.memory_bytes`");
-        return Err(Failed::Run(RunError::Order(detail)));
-    }
+    let folder = engine.begin_artifacts(epoch).map_err(RunError::Io)?;
     let sealed = (|| -> Result<Seal, RunError> {
-        folders.remove(epoch)?;
-        let disk = folders.make(epoch)?;
-        let seal = artifacts::write(computed, &*disk, engine.options.run_threads, &Watched::new(Arc::clone(flight)))?;
+        let seal = artifacts::write(computed, &folder, engine.options.run_threads, &Watched::new(Arc::clone(flight)))?;
         correction::check_commitment(flight, &seal.commitment)?;
+        if let Some(signatures) = &flight.signatures {
+            artifacts::write_signatures(signatures, &folder)?;
+        }
         Ok(seal)
     })();
-    let row = sealed.map_err(Failed::Run).and_then(|seal| {
-        let row = row_of(engine, store, flight, computed, &seal);
-        store.seal(row).map_err(Failed::Store)
-    });
-    if row.is_err() && store.failed().is_none() {
-        // Nothing is left of a run that does not exist; if this fails too, the next start does it.
-        let _ = folders.remove(epoch);
+    let seal = sealed.map_err(Failed::Run)?;
+    store.seal(row_of(engine, store, flight, computed, &seal)).map_err(Failed::Store)
+}
+
+/// Removes what is left of a run that does not exist; if this fails too, the next start does it. What is durable keeps
+/// its artifacts, and a log that has failed may have the row or not.
+fn abandon(engine: &Engine, epoch: &str) {
+    let Ok(store) = engine.store() else { return };
+    if store.failed().is_none() {
+        engine.abandon_artifacts(store, epoch);
     }
-    row
 }
 
 fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, seal: &Seal) -> EpochRow {
@@ -187,7 +209,12 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
         (None, false) => Some("its inputs are lost with this process (amnesia): nothing is paid from them".to_owned()),
         // It takes from people what they have, so a person stands behind it.
         (None, true) if manifest.corrects.is_some() => Some("a correction leaves when somebody says so".to_owned()),
-        (None, true) => release::objection(engine, store, computed),
+        // Who may compute must not have the last word over the person who rejected it.
+        (None, true) if flight.replaces.is_some() => Some("the run before it under this name was rejected".to_owned()),
+        (None, true) => {
+            let paid = || paid_usage::objection(engine, store, manifest);
+            release::objection(engine, store, computed).or_else(paid)
+        }
     };
     let status = match (&quarantine, &verdict) {
         (Some(_), _) => EpochStatus::Quarantined,
@@ -212,6 +239,7 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
         rows: manifest.rows,
         actors: manifest.actors,
         intents: manifest.intents.iter().map(|facts| facts.count).sum(),
+        usage: paid_usage::names(manifest),
         totals: totals.collect(),
         status,
         held_because: verdict,
@@ -225,6 +253,7 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
         settled_as: None,
         settled_ms: 0,
         removed_by: None,
+        given_up_by: None,
         reconciliation: None,
         quarantine,
     }

@@ -49,16 +49,19 @@ pub enum QuarantineReason {
     Intent,
     /// Artifacts are not what was sealed.
     Integrity,
+    /// A person said that it is not paid.
+    Rejected,
 }
 
 impl QuarantineReason {
     /// Every reason.
-    pub const ALL: [QuarantineReason; 5] = [
+    pub const ALL: [QuarantineReason; 6] = [
         QuarantineReason::Conservation,
         QuarantineReason::Overflow,
         QuarantineReason::Schema,
         QuarantineReason::Intent,
         QuarantineReason::Integrity,
+        QuarantineReason::Rejected,
     ];
 
     /// Whether a person can lift it once its cause is mended: the amounts are sound, only their way to the ledger was
@@ -75,6 +78,7 @@ impl QuarantineReason {
             QuarantineReason::Schema => "schema",
             QuarantineReason::Intent => "intent",
             QuarantineReason::Integrity => "integrity",
+            QuarantineReason::Rejected => "rejected",
         }
     }
 }
@@ -134,6 +138,9 @@ pub struct EpochRow {
     pub actors: u64,
     /// Payouts, all assets together.
     pub intents: u64,
+    /// What its usage is known by: the hash of what its files say, and those of the first files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub usage: Vec<String>,
     /// Sums of each asset.
     pub totals: Vec<AssetTotal>,
     /// How far it is.
@@ -168,6 +175,9 @@ pub struct EpochRow {
     /// Who removed its artifacts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_by: Option<String>,
+    /// Who knows that the ledger lost what it paid, of which nothing can be sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up_by: Option<String>,
     /// What was compared with the ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconciliation: Option<serde_json::Value>,
@@ -224,6 +234,16 @@ pub enum SealRecord {
         /// Subject or setting that said so.
         by: String,
     },
+    /// It is this late, as far as the node has seen.
+    Seen {
+        /// Milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// The rows of these epochs are gone.
+    Forgotten {
+        /// The first bytes of the BLAKE3 hash of each id, in hexadecimal.
+        names: Vec<String>,
+    },
     /// Nothing more leaves.
     Quarantined {
         /// Id of the epoch.
@@ -238,9 +258,10 @@ pub enum SealRecord {
 }
 
 impl SealRecord {
-    /// The epoch it is about.
+    /// The epoch it is about; empty if it is about none.
     pub fn epoch(&self) -> &str {
         match self {
+            SealRecord::Seen { .. } | SealRecord::Forgotten { .. } => "",
             SealRecord::Row(row) => &row.epoch,
             SealRecord::Released { epoch, .. }
             | SealRecord::Lifted { epoch, .. }
@@ -272,6 +293,20 @@ impl EpochRow {
         self.status == EpochStatus::Quarantined && !self.is_liftable()
     }
 
+    /// Milliseconds since 1970 that a record shows to have come; 0 if it shows none.
+    pub fn seen_ms(record: &SealRecord) -> u64 {
+        match record {
+            SealRecord::Row(row) => row.settled_ms,
+            SealRecord::Settled { at_ms, .. } | SealRecord::Seen { at_ms } => *at_ms,
+            _ => 0,
+        }
+    }
+
+    /// Whether a person rejected it before anything was paid: its name is free for another run.
+    pub fn is_rejected(&self) -> bool {
+        self.quarantine.as_ref().is_some_and(|quarantine| quarantine.reason == QuarantineReason::Rejected)
+    }
+
     /// Whether a person may lift its quarantine.
     pub fn is_liftable(&self) -> bool {
         let reason = self.quarantine.as_ref().map(|quarantine| quarantine.reason);
@@ -300,7 +335,7 @@ impl EpochRow {
                 self.status = EpochStatus::Released;
                 self.released_by = Some(by.clone());
             }
-            SealRecord::Lifted { .. } => {}
+            SealRecord::Lifted { .. } | SealRecord::Seen { .. } | SealRecord::Forgotten { .. } => {}
             SealRecord::Sent { place, intents, .. } => (self.place, self.sent) = (*place, *intents),
             SealRecord::Settled { settled_as, at_ms, reconciliation, .. } => {
                 self.status = EpochStatus::Settled;

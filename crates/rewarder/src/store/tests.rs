@@ -38,6 +38,8 @@ pub(crate) fn row(epoch: &str) -> EpochRow {
         settled_as: None,
         settled_ms: 0,
         removed_by: None,
+        given_up_by: None,
+        usage: Vec::new(),
         reconciliation: None,
         quarantine: None,
     }
@@ -150,6 +152,196 @@ fn old_segments_go_and_no_row_with_them() {
     let store = Store::open_with(disk, options).expect("opened again");
     assert_eq!(store.list(None, 1000).len(), epochs);
     assert_eq!(store.get("e007").expect("there").sent, 1_999);
+}
+
+/// What a lying ledger may say of sixty-four assets, and of things that are none.
+fn long_comparison() -> serde_json::Value {
+    let asset = |number: usize| json!({"asset": format!("{number:0>200}"), "verdict": "missing", "delta": "-1"});
+    json!({"agrees": false, "assets": (0..220).map(asset).collect::<Vec<_>>()})
+}
+
+#[test]
+fn nothing_stored_about_one_epoch_keeps_others_from_being_sealed() {
+    let disk = Arc::new(RamDisk::new());
+    let options = LogOptions {
+        segment_bytes: 128 << 10,
+        quota_bytes: 4 << 20,
+        reserve_bytes: 512 << 10,
+        gather_bytes_max: 1 << 20,
+        ..small()
+    };
+    {
+        // As a version wrote it that set no bounds: each record fits, and both together do not.
+        let (log, _) = Log::open(disk.clone(), options.clone(), &mut |_, _| {}).expect("opened");
+        let heavy = EpochRow { held_because: Some("x".repeat(40_000)), ..row("heavy") };
+        let quarantine = Quarantine { reason: QuarantineReason::Intent, detail: "y".repeat(2_000) };
+        let reconciliation = Some(long_comparison());
+        let records = [
+            SealRecord::Row(Box::new(heavy)),
+            SealRecord::Quarantined { epoch: "heavy".to_owned(), quarantine, reconciliation },
+        ];
+        for record in records {
+            log.appender().append(Class::Data, &serde_json::to_vec(&record).expect("JSON"), &[]).expect("appended");
+        }
+        log.flush().expect("flushed");
+    }
+    let store = Store::open_with(disk.clone(), options.clone()).expect("opened");
+    store.seal(row("liar")).expect("sealed");
+    store.release("liar", "ann").expect("released");
+    let detail = "z".repeat(1 << 20);
+    let quarantine = Quarantine { reason: QuarantineReason::Intent, detail };
+    store.quarantine("liar", quarantine, Some(long_comparison())).expect("every disagreement is written down");
+    for number in 0..40_u64 {
+        let epoch = format!("e{number:04}");
+        store.seal(row(&epoch)).unwrap_or_else(|error| panic!("{epoch}: {error}"));
+        for turn in 0..500 {
+            store.sent(&epoch, turn, turn).unwrap_or_else(|error| panic!("{epoch}: {error}"));
+        }
+    }
+    let usage = store.log.usage();
+    assert!(usage.records < usage.appended, "the segment with both epochs was given back: {usage:?}");
+    drop(store);
+    let store = Store::open_with(disk, options).expect("opened again");
+    assert_eq!(store.list(None, 10_000).len(), 42);
+    for epoch in ["heavy", "liar"] {
+        let row = store.get(epoch).expect("there");
+        assert_eq!(row.status, EpochStatus::Quarantined);
+        assert!(serde_json::to_vec(&*row).expect("JSON").len() < 30_000, "{epoch} is bounded");
+        assert_eq!(row.reconciliation.as_ref().expect("what was compared")["agrees"], false);
+    }
+}
+
+#[test]
+fn a_row_that_could_not_take_what_is_known_of_it_later_is_not_sealed() {
+    let store = Store::open(Arc::new(RamDisk::new())).expect("opened");
+    let total =
+        |number: usize, name: usize| AssetTotal { asset: format!("{number:0>name$}"), ..row("e").totals[0].clone() };
+    let of = |name: usize| EpochRow { totals: (0..64).map(|number| total(number, name)).collect(), ..row("e1") };
+    assert!(matches!(store.seal(of(1_000)), Err(StoreError::TooLarge { .. })));
+    assert!(store.get("e1").is_none());
+    store.seal(of(256)).expect("sixty-four assets with the longest names");
+    store.release("e1", "ann").expect("released");
+    store.settle("e1", long_comparison()).expect("settled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jump_of_the_clock_makes_no_artifacts_old() {
+    let disk = Arc::new(RamDisk::new());
+    let day = 86_400_000;
+    let store = Store::open(disk.clone()).expect("opened");
+    for epoch in ["e1", "e2"] {
+        store.seal(row(epoch)).expect("sealed");
+        store.release(epoch, "ann").expect("released");
+        store.settle(epoch, json!({})).expect("settled");
+    }
+    let settled_ms = store.get("e1").expect("there").settled_ms;
+    // The clock goes a year ahead under the running node, and then it is started anew.
+    let wall_ms = settled_ms + 365 * day;
+    let old = |now_ms: u64| store.settled_before(now_ms - day);
+    assert!(old(store.time.at(wall_ms, clock::now())).is_empty());
+    let newest_ms = store.rows().newest_ms;
+    let again = WitnessedTime::begin(newest_ms, wall_ms, clock::now());
+    assert!(old(again.at(wall_ms, clock::now())).is_empty());
+    // Days that the node sees pass count, whatever the clock says.
+    tokio::time::advance(std::time::Duration::from_millis(2 * day)).await;
+    for wall_ms in [0, settled_ms, wall_ms] {
+        assert_eq!(old(again.at(wall_ms, clock::now())), ["e1"], "and the last of the policy stays");
+    }
+    store.see_time().expect("written down");
+    drop(store);
+    let store = Store::open(disk).expect("opened again");
+    assert!(store.now_ms() + 60_000 >= settled_ms + 2 * day, "a restart loses nothing that was seen");
+}
+
+#[test]
+fn a_node_seals_epochs_for_ever_and_forgets_none_of_their_names() {
+    let disk = Arc::new(RamDisk::new());
+    let options = LogOptions { segment_bytes: 64 << 10, quota_bytes: 4 << 20, reserve_bytes: 256 << 10, ..small() };
+    let limits = StoreLimits { kept: 8, known: 40, rows_bytes: 20 << 10, forgotten: 10_000 };
+    let open = || Store { limits, ..Store::open_with(disk.clone(), options.clone()).expect("opened") };
+    let epochs = 1_500;
+    let name = |number: usize| format!("e{number:05}");
+    let mut store = open();
+    for number in 0..epochs {
+        let epoch = name(number);
+        assert!(store.has_room(), "{epoch}");
+        store.seal(row(&epoch)).unwrap_or_else(|error| panic!("{epoch}: {error}"));
+        store.release(&epoch, "ann").expect("released");
+        store.settle(&epoch, json!({"agrees": true})).expect("settled");
+        if let Some(old) = number.checked_sub(4) {
+            store.remove(&name(old), "ann").expect("removed");
+        }
+        if number % 500 == 0 {
+            drop(store);
+            store = open();
+        }
+    }
+    let known = store.list(None, epochs).len();
+    assert!(known <= 41, "{known} rows are kept");
+    assert!(store.log.usage().bytes_total < 1 << 20, "{:?}", store.log.usage());
+    let store = {
+        drop(store);
+        open()
+    };
+    assert_eq!(store.list(None, epochs).len(), known);
+    for number in 0..epochs {
+        let epoch = name(number);
+        assert!(store.is_forgotten(&epoch) != store.get(&epoch).is_some(), "{epoch} is known in one way");
+    }
+    assert!(!store.is_forgotten("another"));
+}
+
+#[test]
+fn what_could_be_paid_again_without_a_row_keeps_the_row() {
+    let limits = StoreLimits { kept: 100, known: 8, rows_bytes: u64::MAX, forgotten: 100 };
+    let store = Store { limits, ..Store::open(Arc::new(RamDisk::new())).expect("opened") };
+    let settled = |row: EpochRow, is_removed: bool| {
+        let epoch = row.epoch.clone();
+        store.seal(row).expect("sealed");
+        store.release(&epoch, "ann").expect("released");
+        store.settle(&epoch, json!({"agrees": true})).expect("settled");
+        if is_removed {
+            store.remove(&epoch, "ann").expect("removed");
+        }
+    };
+    settled(row("kept"), false);
+    settled(EpochRow { corrects: Some("kept".to_owned()), ..row("fix") }, true);
+    settled(EpochRow { carried_from: Some("kept".to_owned()), ..row("next") }, true);
+    settled(row("wrong"), true);
+    store.seal(EpochRow { corrects: Some("wrong".to_owned()), ..row("unpaid") }).expect("sealed");
+    for number in 0..20 {
+        settled(row(&format!("e{number}")), true);
+    }
+    for epoch in ["kept", "fix", "next", "wrong", "unpaid", "e19"] {
+        assert!(store.get(epoch).is_some(), "{epoch}");
+    }
+    assert!(store.is_forgotten("e0") && store.corrected_by("kept").is_some() && store.carried_into("kept").is_some());
+}
+
+#[test]
+fn a_run_in_the_place_of_one_that_was_rejected_stays_however_many_rows_there_are() {
+    let limits = StoreLimits { kept: 100, known: 4, rows_bytes: u64::MAX, forgotten: 100 };
+    for goes_before in [false, true] {
+        let disk = Arc::new(RamDisk::new());
+        let store = Store { limits, ..Store::open(disk.clone()).expect("opened") };
+        for epoch in ["e1", "e2", "held", "too"] {
+            store.seal(row(epoch)).expect("sealed");
+        }
+        for epoch in ["e1", "e2"] {
+            store.reject(epoch, "wrong".to_owned()).expect("rejected");
+            store.remove(epoch, "ann").expect("removed");
+        }
+        if goes_before {
+            // While the right run is on its way.
+            store.seal(row("other")).expect("sealed");
+            assert!(store.is_forgotten("e1"));
+        }
+        store.seal(row("e1")).expect("the right run");
+        drop(store);
+        let store = Store::open(disk).expect("opened again");
+        assert!(store.get("e1").is_some_and(|row| !row.is_rejected()), "{goes_before}");
+        assert_eq!((store.is_forgotten("e1"), store.is_forgotten("e2")), (false, true), "{goes_before}");
+    }
 }
 
 #[test]

@@ -226,6 +226,30 @@ impl Book {
         self.has_changed = false;
     }
 
+    /// Begins the rows of one actor, or of all, at zero again.
+    pub fn begin_anew_for(&mut self, actor: Option<&str>) {
+        match actor {
+            Some(actor) => self.begin_anew_of(actor),
+            None => self.begin_anew(),
+        }
+    }
+
+    fn begin_anew_of(&mut self, actor: &str) {
+        let Some(place) = self.place_of(actor) else { return };
+        for entry in &mut self.actors[place].entries {
+            if entry.total > 0 {
+                self.rows -= 1;
+                self.idle_rows += 1;
+            }
+            (entry.total, entry.has_changed) = (0, false);
+        }
+    }
+
+    /// Totals of one actor above zero, by metric.
+    pub fn totals_of(&self, actor: &str) -> Vec<(&str, u128)> {
+        self.place_of(actor).map_or_else(Vec::new, |place| totals(&self.actors[place].entries).collect())
+    }
+
     /// Rows with a total above zero, actor by actor, by the bytes of the actor, then of the metric.
     pub fn by_actor(&mut self) -> impl Iterator<Item = (&str, impl Iterator<Item = (&str, u128)>)> {
         self.put_in_order();

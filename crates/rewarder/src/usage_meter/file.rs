@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ron_kernel::meter::OTHER;
+
 use super::book::Book;
+use crate::epoch::is_payable;
 
 /// First line of every file.
 pub const HEADER: &[u8] = b"actor,metric,quantity\n";
@@ -23,21 +26,38 @@ pub struct UsageFile {
     pub hash: [u8; 32],
 }
 
-/// The rows of a book as a file, all given to one actor if it is named.
-pub fn write(book: &mut Book, as_actor: Option<&str>) -> UsageFile {
+/// The rows of a book as a file, or those of one tenant; all given to one actor if it is named.
+pub fn write(book: &mut Book, tenant: Option<&str>, as_actor: Option<&str>) -> UsageFile {
+    if let Some(tenant) = tenant {
+        let totals = book.totals_of(tenant);
+        let mut file = FileWriter::new(totals.len());
+        file.put(as_actor.unwrap_or(tenant), totals.into_iter());
+        return file.finish();
+    }
     let mut file = FileWriter::new(book.rows());
     match as_actor {
-        None => book.by_actor().for_each(|(actor, totals)| file.put(actor, totals)),
-        Some(actor) => {
-            let mut metrics: BTreeMap<&str, u128> = BTreeMap::new();
-            for (metric, quantity) in book.by_actor().flat_map(|(_, totals)| totals) {
-                let total = metrics.entry(metric).or_default();
-                *total = total.saturating_add(quantity);
-            }
-            file.put(actor, metrics.into_iter());
+        None if book.by_actor().all(|(actor, _)| is_payable(actor)) => {
+            book.by_actor().for_each(|(actor, totals)| file.put(actor, totals));
         }
+        None => merged(book, |actor| if is_payable(actor) { actor } else { OTHER })
+            .into_iter()
+            .for_each(|(actor, metrics)| file.put(actor, metrics.into_iter())),
+        Some(name) => merged(book, |_| name).into_iter().for_each(|(_, metrics)| file.put(name, metrics.into_iter())),
     }
     file.finish()
+}
+
+/// Totals by the names that the actors are given, and by metric. Names that no ledger pays are given another: a run
+/// refuses a file that holds one, so that a single tenant would keep all others from being paid.
+fn merged<'a>(book: &'a mut Book, name_of: impl Fn(&'a str) -> &'a str) -> BTreeMap<&'a str, BTreeMap<&'a str, u128>> {
+    let mut actors: BTreeMap<&str, BTreeMap<&str, u128>> = BTreeMap::new();
+    for (actor, totals) in book.by_actor() {
+        for (metric, quantity) in totals {
+            let total = actors.entry(name_of(actor)).or_default().entry(metric).or_default();
+            *total = total.saturating_add(quantity);
+        }
+    }
+    actors
 }
 
 struct FileWriter {
@@ -171,14 +191,25 @@ mod tests {
         for actor in ["plain", "a,b", "say \"hi\"", "two\nlines", "", "ä@x"] {
             book.add(actor, "m.n", u64::MAX);
         }
-        let UsageFile { text, rows, .. } = write(&mut book, None);
+        let UsageFile { text, rows, .. } = write(&mut book, None, None);
         let max = u64::MAX;
         let expected = format!(
-            "actor,metric,quantity\n\"\",m.n,{max}\n\"a,b\",m.n,{max}\nplain,m.n,{max}\n\"say \"\"hi\"\"\",m.n,{max}\n\
+            "actor,metric,quantity\n(other),m.n,{max}\n\"a,b\",m.n,{max}\nplain,m.n,{max}\n\"say \"\"hi\"\"\",m.n,{max}\n\
              \"two\nlines\",m.n,{max}\nä@x,m.n,{max}\n"
         );
         assert_eq!((String::from_utf8(text.clone()), rows), (Ok(expected), 6));
         assert!(text.len() as u64 <= book.file_bytes());
+    }
+
+    #[test]
+    fn a_tenant_whom_no_ledger_pays_is_one_of_the_others() {
+        let mut book = Book::new();
+        for (actor, amount) in [("ann", 1), ("epoch/2026-11", 2), ("", 4), ("nul\0", 8), (OTHER, 16)] {
+            book.add(actor, "x", amount);
+        }
+        let UsageFile { text, rows, .. } = write(&mut book, None, None);
+        assert_eq!(String::from_utf8(text).expect("text"), "actor,metric,quantity\n(other),x,30\nann,x,1\n");
+        assert_eq!(rows, 2);
     }
 
     #[test]
@@ -187,7 +218,7 @@ mod tests {
         for (actor, metric, amount) in [("a", "x", 1), ("b", "x", 2), ("b", "a", 4)] {
             book.add(actor, metric, amount);
         }
-        let UsageFile { text, rows, .. } = write(&mut book, Some("node-7"));
+        let UsageFile { text, rows, .. } = write(&mut book, None, Some("node-7"));
         assert_eq!(String::from_utf8(text).expect("text"), "actor,metric,quantity\nnode-7,a,4\nnode-7,x,3\n");
         assert_eq!(rows, 2);
     }
@@ -197,7 +228,7 @@ mod tests {
         for actors in [0, 1, 20_000] {
             let mut book = Book::new();
             (0..actors).for_each(|actor| book.add(&format!("tenant-{actor}"), "m.n", 17));
-            let file = write(&mut book, None);
+            let file = write(&mut book, None, None);
             assert_eq!(file.hash, *blake3::hash(&file.text).as_bytes(), "{} bytes", file.text.len());
         }
     }

@@ -9,12 +9,16 @@ const ROWS: u8 = 1;
 const SEALED: u8 = 2;
 const COPIED: u8 = 3;
 const FORGOTTEN: u8 = 4;
+/// Added to the tags of seals that hold the rows of one tenant, whose name then follows.
+const OF_TENANT: u8 = 8;
 
 /// What is known of a sealed epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageSeal {
     /// The epoch.
     pub epoch: String,
+    /// The tenant whose rows the file holds; none: those of all.
+    pub tenant: Option<String>,
     /// The one actor that all rows were given to, if they were.
     pub as_actor: Option<String>,
     /// Rows of the file.
@@ -32,7 +36,7 @@ pub struct UsageSeal {
 pub enum Record {
     /// Totals of rows that changed.
     Rows(Vec<(String, String, u128)>),
-    /// All rows so far are in the file that is the record's body; new ones begin at zero.
+    /// All rows so far, or all of its tenant, are in the file that is the record's body; new ones begin at zero.
     Sealed(UsageSeal),
     /// A sealed file, written again.
     Copied(UsageSeal),
@@ -70,8 +74,11 @@ pub fn seal(kind: SealKind, sealed: &UsageSeal) -> Vec<u8> {
         SealKind::Copied => COPIED,
         SealKind::Forgotten => FORGOTTEN,
     };
-    let mut head = vec![tag];
+    let mut head = vec![tag + if sealed.tenant.is_some() { OF_TENANT } else { 0 }];
     put_text(&mut head, &sealed.epoch);
+    if let Some(tenant) = &sealed.tenant {
+        put_text(&mut head, tenant);
+    }
     head.push(u8::from(sealed.as_actor.is_some()));
     put_text(&mut head, sealed.as_actor.as_deref().unwrap_or_default());
     for number in [sealed.rows, sealed.bytes, sealed.number] {
@@ -93,13 +100,17 @@ pub fn read(head: &[u8]) -> Option<Record> {
         return Some(Record::Rows(rows));
     }
     let epoch = text(&mut rest)?;
+    let (kind, tenant) = match tag.checked_sub(OF_TENANT) {
+        Some(kind) => (kind, Some(text(&mut rest)?)),
+        None => (*tag, None),
+    };
     let [has_actor] = array(&mut rest)?;
     let actor = text(&mut rest)?;
     let mut number = || array(&mut rest).map(u64::from_le_bytes);
     let (rows, bytes, number) = (number()?, number()?, number()?);
     let hash = array(&mut rest)?;
-    let sealed = UsageSeal { epoch, as_actor: (has_actor == 1).then_some(actor), rows, bytes, hash, number };
-    match (*tag, rest) {
+    let sealed = UsageSeal { epoch, tenant, as_actor: (has_actor == 1).then_some(actor), rows, bytes, hash, number };
+    match (kind, rest) {
         (SEALED, []) => Some(Record::Sealed(sealed)),
         (COPIED, []) => Some(Record::Copied(sealed)),
         (FORGOTTEN, []) => Some(Record::Forgotten(sealed)),
@@ -135,6 +146,7 @@ mod tests {
     fn records_are_read_as_they_were_written() {
         let sealed = UsageSeal {
             epoch: "2026-11".to_owned(),
+            tenant: None,
             as_actor: Some("node".to_owned()),
             rows: 3,
             bytes: 70,
@@ -145,6 +157,10 @@ mod tests {
         let plain = UsageSeal { as_actor: None, ..sealed };
         assert_eq!(read(&seal(SealKind::Copied, &plain)), Some(Record::Copied(plain.clone())));
         assert_eq!(read(&seal(SealKind::Forgotten, &plain)), Some(Record::Forgotten(plain.clone())));
+        let own = UsageSeal { tenant: Some("alice".to_owned()), ..plain };
+        assert_eq!(read(&seal(SealKind::Sealed, &own)), Some(Record::Sealed(own.clone())));
+        assert_eq!(read(&seal(SealKind::Copied, &own)), Some(Record::Copied(own.clone())));
+        assert_eq!(read(&seal(SealKind::Forgotten, &own)), Some(Record::Forgotten(own)));
         let names: Vec<String> = (0..3000).map(|number| format!("tenant-{number}")).collect();
         let written = names.iter().map(|actor| UsageRow { actor, metric: "m", quantity: u128::MAX });
         let heads = rows(written);
@@ -162,13 +178,18 @@ mod tests {
 
     #[test]
     fn anything_else_is_no_record() {
-        let sealed = UsageSeal { epoch: "e".into(), as_actor: None, rows: 0, bytes: 0, hash: [0; 32], number: 1 };
-        let whole = seal(SealKind::Sealed, &sealed);
-        for len in 0..whole.len() {
-            assert_eq!(read(&whole[..len]), None, "{len}");
+        let (epoch, tenant) = ("e".to_owned(), None);
+        let sealed = UsageSeal { epoch, tenant, as_actor: None, rows: 0, bytes: 0, hash: [0; 32], number: 1 };
+        let own = UsageSeal { tenant: Some("t".into()), ..sealed.clone() };
+        for whole in [seal(SealKind::Sealed, &sealed), seal(SealKind::Sealed, &own)] {
+            for len in 0..whole.len() {
+                assert_eq!(read(&whole[..len]), None, "{len}");
+            }
+            assert_eq!(read(&[&whole[..], b"x"].concat()), None);
+            for strange in [0, 5, 8, 9, 13, 16, 18, 255] {
+                assert_eq!(read(&[&[strange], &whole[1..]].concat()), None, "{strange}");
+            }
         }
-        assert_eq!(read(&[&whole[..], b"x"].concat()), None);
-        assert_eq!(read(&[&[9], &whole[1..]].concat()), None);
         assert_eq!(read(&[ROWS, 255, 255, 1]), None);
     }
 }

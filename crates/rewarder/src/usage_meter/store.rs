@@ -9,11 +9,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ron_kernel::Meter;
 use ron_log::{Class, Disk, Live, Log, LogError, LogOptions, Position, Recovery, Replayed};
+use ron_types::names;
 
 use super::book::{Book, FILE_BYTES_MAX, UsageRow};
 use super::file::{self, UsageFile};
 use super::record::{self, Record, SealKind, UsageSeal};
-use crate::epoch::EpochId;
+use crate::epoch::{EpochId, is_payable};
 
 /// Bytes of one segment: a file of the maximum size and its head fit.
 const SEGMENT_BYTES: u32 = 12 << 20;
@@ -25,6 +26,8 @@ const SEGMENTS_RESERVED: u64 = 8;
 const FILES_BYTES_MAX: u64 = 256 << 20;
 /// Epochs whose file is gone and whose name is still known, so that no name is sealed twice.
 const FORGOTTEN_MAX: usize = 4096;
+/// Sealed files of single tenants that are kept: each holds a handful of rows.
+const TENANT_FILES_MAX: usize = 4096;
 /// Segments reclaimed in one go, so that the log is not held for long.
 const RECLAIM_MAX: usize = 4;
 
@@ -49,8 +52,14 @@ struct Seal {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum UsageError {
     /// The actor that is to have all rows is not one.
-    #[error("as: 1 to 256 bytes without control characters")]
+    #[error("as: 1 to 256 bytes without control characters, no name of the node itself, no account of a pot")]
     BadActor,
+    /// The tenant that asks for its own rows bears a name of the node itself.
+    #[error("{0:?} is a name of the node itself, and has no usage of its own")]
+    Reserved(String),
+    /// The epoch holds the usage of somebody else.
+    #[error("epoch {0} is sealed already, with usage that is not yours alone")]
+    SealedForOthers(String),
     /// The epoch is sealed for another actor.
     #[error("epoch {epoch} is sealed already, as {}", .sealed_as.as_deref().unwrap_or("each actor by itself"))]
     SealedOtherwise {
@@ -154,18 +163,39 @@ impl Store {
 
     /// Seals everything since the last seal as the usage of this epoch. The same epoch again is the same file.
     pub fn seal(&mut self, epoch: &EpochId, as_actor: Option<&str>) -> Result<UsageSeal, UsageError> {
-        check_actor(as_actor)?;
+        self.seal_rows(epoch, None, as_actor)
+    }
+
+    /// Seals what was counted for one tenant since its rows were last sealed; the rows of others stay open.
+    pub fn seal_own(&mut self, epoch: &EpochId, tenant: &str, as_actor: Option<&str>) -> Result<UsageSeal, UsageError> {
+        // A token of before may have such a name, and would take what was done for others.
+        if names::is_reserved(tenant) {
+            return Err(UsageError::Reserved(tenant.to_owned()));
+        }
+        self.seal_rows(epoch, Some(tenant), as_actor)
+    }
+
+    fn seal_rows(
+        &mut self,
+        epoch: &EpochId,
+        tenant: Option<&str>,
+        as_actor: Option<&str>,
+    ) -> Result<UsageSeal, UsageError> {
         let epoch = epoch.as_str();
         if let Some(seal) = self.find(epoch) {
-            return if seal.sealed.as_actor.as_deref() == as_actor {
+            return if seal.sealed.tenant.as_deref() != tenant {
+                Err(UsageError::SealedForOthers(epoch.to_owned()))
+            } else if seal.sealed.as_actor.as_deref() == as_actor {
                 Ok(seal.sealed.clone())
             } else {
                 Err(UsageError::SealedOtherwise { epoch: epoch.to_owned(), sealed_as: seal.sealed.as_actor.clone() })
             };
         }
-        let UsageFile { text, rows, hash } = file::write(&mut self.book, as_actor);
+        check_actor(as_actor.or(tenant))?;
+        let UsageFile { text, rows, hash } = file::write(&mut self.book, tenant, as_actor);
         let sealed = UsageSeal {
             epoch: epoch.to_owned(),
+            tenant: tenant.map(str::to_owned),
             as_actor: as_actor.map(str::to_owned),
             rows,
             bytes: text.len() as u64,
@@ -173,11 +203,13 @@ impl Store {
             number: self.seals.back().map_or(1, |last| last.sealed.number + 1),
         };
         let head = record::seal(SealKind::Sealed, &sealed);
-        let position = self.log.appender().append(Class::Settle, &head, &text)?;
+        // The reserve is for the seals of all: a tenant may seal as often as it likes.
+        let class = if tenant.is_some() { Class::Data } else { Class::Settle };
+        let position = self.log.appender().append(class, &head, &text)?;
         // From here on memory is ahead of the disk. A flush that fails ends the log for good: nothing is told then, and
         // the next start finds either the record or the rows.
         self.seals.push_back(Seal { sealed: sealed.clone(), position: Some(position) });
-        self.book.begin_anew();
+        self.book.begin_anew_for(tenant);
         self.log.flush()?;
         self.let_go()?;
         Ok(sealed)
@@ -192,24 +224,39 @@ impl Store {
     }
 
     fn forget_oldest(&mut self) -> Result<(), LogError> {
-        let kept = |seals: &VecDeque<Seal>| -> (usize, u64) {
-            let files = seals.iter().filter(|seal| seal.position.is_some());
-            files.fold((0, 0), |(count, bytes), seal| (count + 1, bytes + seal.sealed.bytes))
-        };
-        loop {
-            let (count, bytes) = kept(&self.seals);
-            let is_beyond = count > self.files_kept || count > 1 && bytes > FILES_BYTES_MAX;
-            let oldest = self.seals.iter_mut().find(|seal| seal.position.is_some()).filter(|_| is_beyond);
-            let Some(oldest) = oldest else { break };
+        while let Some(place) = self.file_beyond() {
+            let oldest = &mut self.seals[place];
             let head = record::seal(SealKind::Forgotten, &oldest.sealed);
             // Said before the file may go; until then a restart just keeps one file more.
             self.log.appender().append(Class::Settle, &head, &[])?;
             oldest.position.take().into_iter().for_each(|position| self.log.release(position));
         }
-        // Positions go oldest first, so that the ones without a file are in front.
-        let forgotten = self.seals.iter().take_while(|seal| seal.position.is_none()).count();
-        self.seals.drain(..forgotten.saturating_sub(FORGOTTEN_MAX));
+        while let Some(place) = self.name_beyond() {
+            self.seals.remove(place);
+        }
         Ok(())
+    }
+
+    /// Place of the file that goes next, if more are kept than may be. Files of everybody's usage and those of single
+    /// tenants have bounds of their own, so that no tenant pushes out the files of others by sealing often.
+    fn file_beyond(&self) -> Option<usize> {
+        let files = || self.seals.iter().enumerate().filter(|(_, seal)| seal.position.is_some());
+        let whole = || files().filter(|(_, seal)| seal.sealed.tenant.is_none());
+        let (count, bytes) = whole().fold((0, 0), |(count, bytes), (_, seal)| (count + 1, bytes + seal.sealed.bytes));
+        if count > self.files_kept || count > 1 && bytes > FILES_BYTES_MAX {
+            return whole().map(|(place, _)| place).next();
+        }
+        let own = files().filter(|(_, seal)| seal.sealed.tenant.is_some());
+        oldest_of_most(own, self.files_kept, TENANT_FILES_MAX)
+    }
+
+    /// Place of the epoch without a file whose name goes next, if more are known than may be.
+    fn name_beyond(&self) -> Option<usize> {
+        let names = || self.seals.iter().enumerate().filter(|(_, seal)| seal.position.is_none());
+        let whole = names().filter(|(_, seal)| seal.sealed.tenant.is_none());
+        let own = names().filter(|(_, seal)| seal.sealed.tenant.is_some());
+        oldest_of_most(whole, FORGOTTEN_MAX, FORGOTTEN_MAX)
+            .or_else(|| oldest_of_most(own, FORGOTTEN_MAX, FORGOTTEN_MAX))
     }
 
     /// The sealed epochs that are still known, newest first.
@@ -271,6 +318,18 @@ impl Store {
     }
 }
 
+/// Place of the oldest seal of the tenant that has most of them, if it has more than its own bound or all together
+/// have more than theirs.
+fn oldest_of_most<'a>(seals: impl Iterator<Item = (usize, &'a Seal)>, own_max: usize, all_max: usize) -> Option<usize> {
+    let (mut count, mut by_tenant) = (0, BTreeMap::new());
+    for (place, seal) in seals {
+        count += 1;
+        by_tenant.entry(seal.sealed.tenant.as_deref()).or_insert((0, place)).0 += 1;
+    }
+    let (own, oldest) = by_tenant.into_values().max_by_key(|(own, oldest)| (*own, std::cmp::Reverse(*oldest)))?;
+    (own > own_max || count > all_max).then_some(oldest)
+}
+
 /// Writes a file again; one that is damaged is lost, and said to be.
 fn copy_file(log: &Log, old: Position, sealed: &UsageSeal) -> Result<Option<Position>, LogError> {
     let (kind, body) = match log.read(old) {
@@ -299,7 +358,7 @@ impl Replay {
                 rows.iter().for_each(|(actor, metric, total)| self.book.restore(actor, metric, *total));
             }
             Some(Record::Sealed(sealed)) => {
-                self.book.begin_anew();
+                self.book.begin_anew_for(sealed.tenant.as_deref());
                 self.put(sealed, Some(replayed.position), live);
             }
             Some(Record::Copied(sealed)) => self.put(sealed, Some(replayed.position), live),
@@ -315,6 +374,9 @@ impl Replay {
 }
 
 fn check_actor(actor: Option<&str>) -> Result<(), UsageError> {
-    let is_actor = |actor: &str| (1..=256).contains(&actor.len()) && !actor.chars().any(char::is_control);
+    let is_actor = |actor: &str| {
+        let is_name = (1..=256).contains(&actor.len()) && !actor.chars().any(char::is_control);
+        is_name && is_payable(actor) && !names::is_reserved(actor)
+    };
     if actor.is_none_or(is_actor) { Ok(()) } else { Err(UsageError::BadActor) }
 }

@@ -81,7 +81,7 @@ fn rows_survive_a_restart_and_a_seal_begins_anew() {
 fn odd_requests_are_refused_and_change_nothing() {
     let mut store = opened(&SimDisk::new(1));
     store.add("a", "m", 1);
-    for actor in ["", "a\nb", &"x".repeat(257)] {
+    for actor in ["", "a\nb", &"x".repeat(257), "epoch/e", "anonymous", "operator", "(other)"] {
         assert_eq!(store.seal(&id("e"), Some(actor)), Err(UsageError::BadActor));
     }
     assert_eq!(store.file("e").err(), Some(UsageError::Unknown("e".to_owned())));
@@ -89,6 +89,60 @@ fn odd_requests_are_refused_and_change_nothing() {
     let otherwise = UsageError::SealedOtherwise { epoch: "e".to_owned(), sealed_as: Some("node".to_owned()) };
     assert_eq!(store.seal(&id("e"), None), Err(otherwise));
     assert_eq!(total(&open_rows(&store)), 0);
+}
+
+#[test]
+fn a_tenant_seals_its_own_rows_and_leaves_those_of_others() {
+    let disk = SimDisk::new(1);
+    let mut store = opened(&disk);
+    for (actor, amount) in [("alice", 3), ("bob", 5)] {
+        store.add(actor, "m.x", amount);
+    }
+    store.save().expect("saved");
+    store.add("alice", "m.y", 4);
+    let own = store.seal_own(&id("alice-1"), "alice", None).expect("sealed");
+    assert_eq!((own.tenant.as_deref(), own.rows), (Some("alice"), 2));
+    assert_eq!(&store.file("alice-1").expect("kept").1[..], b"actor,metric,quantity\nalice,m.x,3\nalice,m.y,4\n");
+    assert_eq!(open_rows(&store), Sums::from([(("bob".into(), "m.x".into()), 5)]));
+    store.add("alice", "m.x", 7);
+    assert_eq!(store.seal_own(&id("alice-1"), "alice", None), Ok(own.clone()), "the same epoch is the same file");
+    let others = UsageError::SealedForOthers("alice-1".to_owned());
+    assert_eq!(store.seal_own(&id("alice-1"), "bob", None).as_ref(), Err(&others));
+    assert_eq!(store.seal(&id("alice-1"), None).as_ref(), Err(&others));
+    let reserved = store.seal_own(&id("o"), "operator", None);
+    assert_eq!(reserved, Err(UsageError::Reserved("operator".to_owned())));
+    store.save().expect("saved");
+    drop(store);
+    let mut store = opened(&disk.restart());
+    let expected = Sums::from([(("alice".into(), "m.x".into()), 7), (("bob".into(), "m.x".into()), 5)]);
+    assert_eq!(open_rows(&store), expected, "what was sealed stays so, what was not does too");
+    assert_eq!(store.seal_own(&id("alice-1"), "alice", None), Ok(own));
+    assert_eq!(store.seal_own(&id("nothing"), "carol", None).expect("sealed").rows, 0);
+    let rest = store.seal(&id("all"), None).expect("sealed");
+    assert_eq!((rest.rows, total(&open_rows(&store))), (2, 0));
+}
+
+#[test]
+fn files_of_a_tenant_push_out_nobody_elses() {
+    let disk = SimDisk::new(1);
+    let mut store = small(&disk, 2);
+    store.add("bob", "m", 1);
+    store.seal(&id("all"), None).expect("sealed");
+    store.add("bob", "m", 2);
+    store.seal_own(&id("bob"), "bob", None).expect("sealed");
+    for number in 0..20 {
+        store.add("alice", "m", 1);
+        store.seal_own(&id(&format!("alice-{number}")), "alice", None).expect("sealed");
+        store.save().expect("saved");
+    }
+    let check = |store: &Store| {
+        assert!(store.file("all").is_ok() && store.file("bob").is_ok());
+        let kept: Vec<u32> = (0..20).filter(|number| store.file(&format!("alice-{number}")).is_ok()).collect();
+        assert_eq!(kept, [18, 19]);
+    };
+    check(&store);
+    drop(store);
+    check(&small(&disk.restart(), 2));
 }
 
 #[test]
@@ -168,6 +222,7 @@ enum Step {
     Add(u8, u8, u32),
     Save,
     Seal(Option<u8>),
+    SealOwn(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -175,6 +230,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (0..12_u8, 0..3_u8, 1..1_000_000_u32).prop_map(|(actor, metric, amount)| Step::Add(actor, metric, amount)),
         3 => Just(Step::Save),
         1 => prop::option::weighted(0.2, 0..2_u8).prop_map(Step::Seal),
+        1 => (0..12_u8).prop_map(Step::SealOwn),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -201,11 +257,19 @@ fn play(disk: &SimDisk, steps: &[Step]) -> Promised {
                 continue;
             }
             Step::Save => store.save().map_err(UsageError::from),
-            Step::Seal(actor) => {
-                let actor = actor.map(|actor| format!("node-{actor}"));
+            Step::Seal(_) | Step::SealOwn(_) => {
                 promised.epochs_tried += 1;
                 let epoch = format!("e{}", promised.epochs_tried);
-                store.seal(&id(&epoch), actor.as_deref()).and_then(|sealed| {
+                let sealed = match step {
+                    // Only the rows of the tenant are in the file, so that the others are saved first.
+                    Step::SealOwn(actor) => store
+                        .save()
+                        .map_err(UsageError::from)
+                        .and_then(|()| store.seal_own(&id(&epoch), &format!("actor-{actor}"), None)),
+                    Step::Seal(Some(actor)) => store.seal(&id(&epoch), Some(&format!("node-{actor}"))),
+                    _ => store.seal(&id(&epoch), None),
+                };
+                sealed.and_then(|sealed| {
                     let file = store.file(&epoch)?.1;
                     promised.sealed.push((sealed, file));
                     Ok(())
@@ -351,5 +415,5 @@ fn rows_beyond_the_bounds_are_added_together() {
     let rows = book.rows();
     (0..10).for_each(|extra| book.add(&format!("{extra:04000}"), "m", 1));
     assert_eq!(book.rows(), rows + 1, "the names of the rest are too long for the file");
-    assert!(file::write(&mut book, None).text.len() as u64 <= FILE_BYTES_MAX + 100);
+    assert!(file::write(&mut book, None, None).text.len() as u64 <= FILE_BYTES_MAX + 100);
 }

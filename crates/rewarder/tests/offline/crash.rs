@@ -33,6 +33,13 @@ fn a_crash_leaves_a_whole_run_or_none() {
                     some += 1;
                 }
             }
+            if !found.list().expect("listed").contains(&artifacts::MANIFEST.to_owned()) {
+                let foreign = artifacts::foreign_file(&*found).expect("listed");
+                assert_eq!(
+                    foreign, None,
+                    "operation {operation}, seed {seed}: what a crash leaves is known as its own"
+                );
+            }
             // Doing it again heals whatever was left, to the same bytes.
             artifacts::remove_leftovers(&*found).expect("removed");
             let again = artifacts::write(&run, &*found, 1, &Unwatched).expect("written");
@@ -41,6 +48,28 @@ fn a_crash_leaves_a_whole_run_or_none() {
         }
     }
     assert!(none > 0 && some > 0, "{none} without a run, {some} with one");
+}
+
+#[test]
+fn files_of_others_are_known_and_stay_whatever_they_are_called() {
+    let scratch = Scratch::new();
+    let run = computed(&scratch.job(&[("u.csv", &usage(40))], RICH));
+    for name in ["tmp-notes.txt", "tmp-", "policy.json", "usage.parquet", "commitment", "paid.ndjson", "README"] {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+        disk.create(name).expect("made").write_at(0, b"mine").expect("written");
+        assert_eq!(artifacts::foreign_file(&*disk).expect("listed").as_deref(), Some(name));
+        assert_eq!(artifacts::remove_leftovers(&*disk).expect("looked"), 0, "{name}");
+        // Beside what a crash left, too.
+        for unfinished in ["tmp-usage.parquet", "tmp-run.json"] {
+            disk.create(unfinished).expect("made").write_at(0, b"{").expect("written");
+        }
+        assert_eq!(artifacts::foreign_file(&*disk).expect("listed").as_deref(), Some(name));
+        assert_eq!(artifacts::remove_leftovers(&*disk).expect("removed"), 2, "{name}");
+        assert_eq!(disk.list().expect("listed"), [name]);
+    }
+    let disk = SimDisk::new(1);
+    artifacts::write(&run, &disk, 1, &Unwatched).expect("written");
+    assert_eq!(artifacts::remove_leftovers(&disk).expect("looked"), 0, "a whole run is no leftover");
 }
 
 #[test]

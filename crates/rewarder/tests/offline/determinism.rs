@@ -12,7 +12,7 @@ fn threads_change_no_byte_of_any_file() {
     for threads in [1, 2, 8] {
         job.cost = cost(threads);
         let found = files(&*written(&job).0);
-        assert_eq!(found.len(), 6, "{:?}", found.keys());
+        assert_eq!(found.len(), 7, "{:?}", found.keys());
         let first = first.get_or_insert_with(|| found.clone());
         for (name, bytes) in &found {
             assert!(first[name] == *bytes, "{name} differs with {threads} threads");

@@ -71,6 +71,14 @@ fn a_correction_pays_nothing_that_a_later_epoch_has_carried_in() {
     assert!(again.outcome.is_ok());
 }
 
+/// Units that were never carried into the corrected run make no correction, whatever happened before.
+fn refuses_made_up(paid: &Computed, mut basis: Basis, bounds: Bounds) {
+    basis.carry.entry("RON".to_owned()).or_default().0 += 1;
+    basis.correction = Some(Correction::of(paid, [7; 32], bounds).expect("it adds up"));
+    let made = settle(basis, 1, &Unwatched, ron_calculus::allocate);
+    assert!(made.is_err(), "a unit from nowhere is divided");
+}
+
 /// Everything that happened so far.
 #[derive(Default)]
 struct World {
@@ -158,7 +166,9 @@ impl World {
         job.carry.clone_from(&self.runs[of].computed.basis.carry);
         let takes_left_over = step.takes && !self.runs[of].is_spent;
         let bounds = Bounds { clawback_max: step.clawback_max.map(Units), takes_left_over };
-        let fixed = correct(&self.runs[of].computed, read(&job, &Unwatched).expect("read"), bounds);
+        let basis = read(&job, &Unwatched).expect("read");
+        refuses_made_up(&self.runs[of].computed, basis.clone(), bounds);
+        let fixed = correct(&self.runs[of].computed, basis, bounds);
         if fixed.outcome.is_ok() {
             let corrected = &mut self.runs[of];
             (corrected.is_corrected, corrected.is_spent) = (true, corrected.is_spent || takes_left_over);

@@ -1,7 +1,7 @@
 //! Bad input is refused with the place and the reason, and nothing is computed.
 
 use ron_usage::{InputError, InputFile};
-use svc_rewarder::job::Watch;
+use svc_rewarder::job::{Watch, compute_pinned};
 use svc_rewarder::{PolicyDocument, RunError, Stage, Trust, Unwatched, compute};
 
 use crate::{SMALLEST, Scratch};
@@ -35,7 +35,7 @@ fn files_that_cannot_be_read_are_named() {
         ("junk.parquet", [b"PAR1".as_slice(), &[0xff; 64], b"PAR1"].concat()),
     ] {
         let mut job = scratch.job(&[], SMALLEST);
-        job.inputs = vec![InputFile { name: name.into(), path: scratch.write(name, bytes) }];
+        job.inputs = vec![InputFile::new(name, scratch.write(name, bytes))];
         let error = compute(&job, &Unwatched).expect_err(name);
         assert!(error.is_refusal() && error.to_string().contains(name), "{name}: {error}");
     }
@@ -50,10 +50,30 @@ fn an_id_that_names_a_pot_is_refused() {
     };
     for pot in ["epoch/2026-11", "epoch/", "epoch/a/b"] {
         let error = run(pot).expect_err(pot);
-        assert!(error.is_refusal() && error.to_string().contains(pot), "{error}");
+        assert!(error.is_refusal() && error.to_string().contains("`epoch/`"), "{error}");
     }
     for payee in ["epoch", "epoch0", "epoch.1", "Epoch/1", "my/epoch/1"] {
         run(payee).expect(payee);
+    }
+}
+
+#[test]
+fn a_pinned_file_has_these_bytes_whatever_another_file_has() {
+    let scratch = Scratch::new();
+    let (small, large) = ("actor,quantity\nann,1\n", "actor,quantity\neve,99\n");
+    let job = scratch.job(&[("small.csv", small), ("large.csv", large)], SMALLEST);
+    let hash = |text: &str| Some(*blake3::hash(text.as_bytes()).as_bytes());
+    for (pins, wrong) in [
+        ([hash(small), hash(large)], None),
+        ([None, hash(large)], None),
+        ([hash(large), hash(large)], Some("small.csv")),
+        ([hash(large), None], Some("small.csv")),
+        ([hash(small), hash(small)], Some("large.csv")),
+    ] {
+        let run = compute_pinned(&job, &pins, &Unwatched, ron_calculus::allocate);
+        let told = run.err().map(|error| error.to_string());
+        assert_eq!(told.is_some(), wrong.is_some(), "{pins:?}: {told:?}");
+        assert!(wrong.is_none_or(|name| told.is_some_and(|told| told.starts_with(name))), "{pins:?}");
     }
 }
 

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use ron_calculus::Units;
 use ron_log::{Disk, RamDisk};
 use ron_usage::InputFile;
-use svc_rewarder::artifacts::{ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, COMMITMENT, ENVELOPE, MANIFEST, POLICY, USAGE};
+use svc_rewarder::artifacts::{
+    ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, COMMITMENT, ENVELOPE, INPUT_NAMES, MANIFEST, POLICY, USAGE,
+};
 use svc_rewarder::envelope::Envelope;
 use svc_rewarder::hashing::b3;
+use svc_rewarder::job::{self, Basis};
+use svc_rewarder::manifest::{FORMAT, FORMAT_WITH_NAMES};
 use svc_rewarder::verify::verify;
 use svc_rewarder::{
     Computed, PolicyDocument, SealedError, SealedRun, SigningKey, Trust, TrustedKeys, Unwatched, artifacts, compute,
@@ -32,7 +36,7 @@ fn a_run_is_its_folder() {
     let job = scratch.job(&[("u.csv", &usage(500))], RICH);
     let (disk, seal) = written(&job);
     let names: Vec<String> = files(&*disk).into_keys().collect();
-    let mut expected = [ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, COMMITMENT, POLICY, MANIFEST, USAGE];
+    let mut expected = [ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, COMMITMENT, INPUT_NAMES, POLICY, MANIFEST, USAGE];
     expected.sort_unstable();
     assert_eq!(names, expected);
     let found = files(&*disk);
@@ -45,7 +49,7 @@ fn a_run_is_its_folder() {
     assert!(verified.is_clean(), "{verified:?}");
     let again = verify(&run, &job.inputs, &cost(1), &Unwatched).expect("verified");
     assert!(again.is_clean() && again.held.len() == verified.held.len() + 2, "{again:?}");
-    let other = InputFile { name: "v.csv".into(), path: scratch.write("v.csv", "actor,quantity\nann,1\n") };
+    let other = InputFile::new("v.csv", scratch.write("v.csv", "actor,quantity\nann,1\n"));
     let wrong = verify(&run, &[other], &cost(1), &Unwatched).expect("compared");
     assert_eq!(wrong.differs.len(), 2, "{wrong:?}");
 }
@@ -71,9 +75,17 @@ fn the_smallest_run_is_what_was_promised() {
 #[test]
 fn a_golden_run_keeps_its_commitment() {
     let scratch = Scratch::new();
-    let (_, seal) = written(&scratch.job(&[("u.csv", &usage(64))], RICH));
-    // Whoever changes this changes what every published run means: then the ruleset or the format needs a new number.
-    assert_eq!(b3(&seal.commitment), "b3:c80be30d90caba7cf248ddd854da46c78855f317cd079152bb551832af7f41b0");
+    let job = scratch.job(&[("u.csv", &usage(64))], RICH);
+    // Whoever changes one of these changes what published runs mean: then the ruleset or the format needs a new number.
+    for (format, commitment) in [
+        (FORMAT_WITH_NAMES, "b3:c80be30d90caba7cf248ddd854da46c78855f317cd079152bb551832af7f41b0"),
+        (FORMAT, "b3:659e0e53bd03464bdc02391f296d12c25e0eccf232a82039c748b5faa64bc63a"),
+    ] {
+        let basis = Basis { format, ..job::read(&job, &Unwatched).expect("read") };
+        let computed = job::settle(basis, 2, &Unwatched, ron_calculus::allocate).expect("computed");
+        let seal = artifacts::seal_of(&computed, 2, &Unwatched).expect("hashed");
+        assert_eq!(b3(&seal.commitment), commitment, "format {format}");
+    }
 }
 
 #[test]
@@ -95,6 +107,26 @@ fn every_changed_file_is_found_out() {
     }
     let empty: Arc<dyn Disk> = Arc::new(RamDisk::new());
     assert!(matches!(SealedRun::open(empty, MEMORY_BYTES, 1).err(), Some(SealedError::Missing)));
+}
+
+#[test]
+fn want_of_memory_is_not_called_damage_and_the_memory_of_the_run_is_enough() {
+    let scratch = Scratch::new();
+    let (disk, _) = written(&scratch.job(&[("u.csv", &usage(20_000))], RICH));
+    let open = |memory_bytes: u64| SealedRun::open(Arc::clone(&disk), memory_bytes, 1).expect("opened");
+    for memory_bytes in [1_000, 100_000] {
+        let refused = open(memory_bytes).load().err();
+        let kind = match &refused {
+            Some(SealedError::Io(error)) => error.kind(),
+            other => panic!("with {memory_bytes} bytes of memory: {other:?}"),
+        };
+        assert_eq!(kind, std::io::ErrorKind::OutOfMemory);
+    }
+    // Tables double as they grow: what the totals take is enough all the same.
+    let totals_bytes: u64 = 20_000 * (16 + 2 * 18) + usage(20_000).len() as u64 / 2;
+    open(totals_bytes).load().expect("whole");
+    let cut = changed(&*disk, USAGE, |bytes| bytes.truncate(100));
+    assert!(matches!(opened(&cut).load().err(), Some(SealedError::Damaged { .. })));
 }
 
 #[test]

@@ -1,10 +1,9 @@
-//! Tests of whole sessions over QUIC: two sides over a network in memory or over UDP, and sides that break the rules.
+//! What only sessions over QUIC have: streams beside each other, packets that are lost, an endpoint of this crate. What
+//! both carriers have is tried in `crate::tests`.
 
 mod closing;
 mod deadlines;
-mod harness;
-mod hello;
-mod identity;
+pub(crate) mod harness;
 mod network;
 mod pressure;
 mod talking;

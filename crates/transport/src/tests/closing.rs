@@ -5,15 +5,34 @@ use ron_kernel::{Deadline, clock};
 use tokio::task::JoinSet;
 
 use super::harness::*;
-use crate::{Closed, GoAway, Heard, PushError};
+use crate::{Carrier, Closed, GoAway, Heard, PushError, SessionLimits};
 
-#[tokio::test]
-async fn what_is_queued_is_drained_after_the_farewell() {
-    let (dialler, node) = (tls(crate::PostQuantum::Off), tls(crate::PostQuantum::Off));
-    let (dialled, accepted) = over_tcp(&dialler, &node, &node).await;
-    let (mut dialled, mut accepted) = (dialled.expect("dialled"), accepted.expect("accepted"));
+for_each_carrier! {
+    #[tokio::test] {
+        what_is_queued_is_drained_after_the_farewell,
+        every_farewell_names_the_highest_request_that_was_begun,
+        a_writer_that_is_dropped_ends_the_session_and_not_in_order,
+    }
+    #[tokio::test(start_paused = true)] {
+        a_stuck_side_is_left_at_the_deadline,
+        closing_reaches_a_writer_that_is_stuck_already,
+        a_reader_waits_for_the_other_side_no_longer_than_the_deadline,
+        a_connection_that_is_cut_off_is_not_an_end_in_order,
+    }
+}
+
+/// Bytes that a pipe holds to which a stuck side is bound.
+const NARROW_PIPE_BYTES: usize = 4096;
+
+/// Frames of one flow: more than a narrow pipe takes, or the windows of a stream.
+fn too_much() -> impl Iterator<Item = Frame> {
+    (0..8).map(|corr| frame(corr, 100_000))
+}
+
+async fn what_is_queued_is_drained_after_the_farewell(carrier: Carrier) {
+    let (mut dialled, mut accepted) = pair_over_sockets(carrier).await;
     for corr in 0..50 {
-        dialled.outbox.push(corr % 3, frame(corr, 60_000)).expect("room");
+        dialled.outbox.push(corr % 20, frame(corr, 60_000)).expect("room");
     }
     dialled.outbox.close(&GoAway::new(status::UNAVAILABLE, 9, "restart"), Deadline::after(20 * SECOND));
     assert_eq!(dialled.outbox.push(1, frame(99, 1)), Err(PushError::Closed));
@@ -30,12 +49,9 @@ async fn what_is_queued_is_drained_after_the_farewell() {
     }
 }
 
-#[tokio::test]
-async fn every_farewell_names_the_highest_request_that_was_begun() {
+async fn every_farewell_names_the_highest_request_that_was_begun(carrier: Carrier) {
     for breaks_the_rules in [false, true] {
-        let (dialler, node) = (tls(crate::PostQuantum::Off), tls(crate::PostQuantum::Off));
-        let (dialled, accepted) = over_tcp(&dialler, &node, &node).await;
-        let (mut dialled, mut accepted) = (dialled.expect("dialled"), accepted.expect("accepted"));
+        let (mut dialled, mut accepted) = pair_over_sockets(carrier).await;
         [7, 41, 12].iter().for_each(|corr| accepted.outbox.note_begun(*corr));
         if breaks_the_rules {
             // Said by the half that reads, which knows nothing of requests.
@@ -52,10 +68,9 @@ async fn every_farewell_names_the_highest_request_that_was_begun() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_stuck_side_is_left_at_the_deadline() {
-    let (_raw, session) = raw_pair(4096, &crate::SessionLimits::default()).await;
-    session.outbox.push(1, frame(1, 100_000)).expect("room");
+async fn a_stuck_side_is_left_at_the_deadline(carrier: Carrier) {
+    let (_raw, session) = raw_pair(carrier, NARROW_PIPE_BYTES, &SessionLimits::default()).await;
+    session.outbox.push_all(1, too_much()).1.expect("room");
     let began = clock::now();
     session.outbox.close(&GoAway::normal(), Deadline::after(2 * SECOND));
     let closed = session.writer.run().await;
@@ -63,10 +78,9 @@ async fn a_stuck_side_is_left_at_the_deadline() {
     assert!((2.0..2.1).contains(&seconds_since(began)));
 }
 
-#[tokio::test(start_paused = true)]
-async fn closing_reaches_a_writer_that_is_stuck_already() {
-    let (_raw, session) = raw_pair(4096, &crate::SessionLimits::default()).await;
-    session.outbox.push(1, frame(1, 100_000)).expect("room");
+async fn closing_reaches_a_writer_that_is_stuck_already(carrier: Carrier) {
+    let (_raw, session) = raw_pair(carrier, NARROW_PIPE_BYTES, &SessionLimits::default()).await;
+    session.outbox.push_all(1, too_much()).1.expect("room");
     let began = clock::now();
     let closing = async {
         tokio::time::sleep(SECOND).await;
@@ -79,9 +93,8 @@ async fn closing_reaches_a_writer_that_is_stuck_already() {
     assert!((2.0..2.1).contains(&seconds_since(began)), "the soonest of three deadlines");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_reader_waits_for_the_other_side_no_longer_than_the_deadline() {
-    let (_raw, session) = raw_pair(64 * 1024, &crate::SessionLimits::default()).await;
+async fn a_reader_waits_for_the_other_side_no_longer_than_the_deadline(carrier: Carrier) {
+    let (_raw, session) = raw_pair(carrier, PIPE_BYTES, &SessionLimits::default()).await;
     let mut reader = session.reader;
     let began = clock::now();
     session.outbox.close(&GoAway::normal(), Deadline::after(2 * SECOND));
@@ -90,35 +103,20 @@ async fn a_reader_waits_for_the_other_side_no_longer_than_the_deadline() {
     assert!((2.0..2.1).contains(&seconds_since(began)), "the other side never ended");
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_end_of_tls_is_an_end_though_the_connection_stays() {
-    let (mut raw, mut session) = raw_pair(64 * 1024, &crate::SessionLimits::default()).await;
-    raw.say(&frame(1, 10).to_bytes()).await;
-    raw.say_end().await;
-    let (heard, closed) = hear_all(&mut session.reader).await;
-    assert_eq!(numbers(&heard), [1]);
-    assert!(matches!(closed, Closed::Done), "{closed}");
-    let (mut raw, mut session) = raw_pair(64 * 1024, &crate::SessionLimits::default()).await;
-    raw.say(&frame(1, 10).to_bytes()[..20]).await;
-    raw.say_end().await;
-    let closed = hear_all(&mut session.reader).await.1;
-    assert!(matches!(closed, Closed::Broken(_)), "in the middle of a frame it is none: {closed}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_connection_that_is_cut_off_is_not_an_end_in_order() {
-    let (raw, mut session) = raw_pair(64 * 1024, &crate::SessionLimits::default()).await;
-    drop(raw);
+async fn a_connection_that_is_cut_off_is_not_an_end_in_order(carrier: Carrier) {
+    let (raw, mut session) = raw_pair(carrier, PIPE_BYTES, &SessionLimits::default()).await;
+    raw.cut_off();
     let closed = hear_all(&mut session.reader).await.1;
     assert!(matches!(closed, Closed::Broken(_)), "{closed}");
     assert!(matches!(session.writer.run().await, Closed::Broken(_)), "the writer ends with the reader");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_writer_that_is_dropped_ends_the_session() {
-    let (_raw, session) = raw_pair(64 * 1024, &crate::SessionLimits::default()).await;
-    drop(session.writer);
-    assert!(session.outbox.is_closed());
-    let mut reader = session.reader;
-    assert!(matches!(hear_all(&mut reader).await.1, Closed::Broken(_)));
+async fn a_writer_that_is_dropped_ends_the_session_and_not_in_order(carrier: Carrier) {
+    let (mut dialled, mut accepted) = pair_over_sockets(carrier).await;
+    dialled.outbox.push(1, frame(1, 10)).expect("room");
+    drop(dialled.writer);
+    assert!(dialled.outbox.is_closed());
+    assert!(matches!(hear_all(&mut dialled.reader).await.1, Closed::Broken(_)));
+    let closed = hear_all(&mut accepted.reader).await.1;
+    assert!(matches!(closed, Closed::Broken(_)), "{closed}");
 }

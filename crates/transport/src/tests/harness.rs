@@ -1,4 +1,4 @@
-//! Two sides of a session in one process, and a side that says whatever a test wants.
+//! Two sides of a session in one process over either carrier, and a side that says whatever a test wants.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,19 +6,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use oap::{AppId, Control, Frame, Hello};
 use ron_kernel::clock;
-use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::connect::Beginning;
-use crate::records::{Outgoing, Side};
+use crate::quic::Endpoint;
+use crate::quic::tests::harness as packets;
 use crate::{
-    Closed, ConnectError, Heard, NodeKey, PeerAddress, PostQuantum, Reader, Session, SessionLimits, Tls, accept,
-    accept_on, dial, dial_on,
+    Carrier, Closed, ConnectError, Heard, NodeKey, PeerAddress, PostQuantum, Reader, Session, SessionLimits, Tls,
+    accept, dial,
 };
 
-pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+pub(crate) mod pipe;
+
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// Bytes that a pipe holds where nothing depends on it.
+pub(crate) const PIPE_BYTES: usize = 64 * 1024;
+
+/// What the two sides come to, dialler first.
+pub(crate) type Outcomes = (Result<Session, ConnectError>, Result<Session, ConnectError>);
 
 pub(crate) fn tls(post_quantum: PostQuantum) -> Tls {
     Tls::new(&NodeKey::generate().expect("a key"), post_quantum).expect("TLS")
@@ -44,37 +49,78 @@ pub(crate) async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output
     tokio::join!(a, b)
 }
 
-/// The two sides, dialler first, over a pipe that holds this many bytes.
-pub(crate) async fn pair_with(pipe_bytes: usize, limits: &SessionLimits) -> (Session, Session) {
-    let (a, b) = tokio::io::duplex(pipe_bytes);
+/// What two sides come to that say these first frames, in memory: over a pipe that holds this many bytes, or over a
+/// network of packets, where the windows of the streams bound what is under way.
+pub(crate) async fn outcomes_in_memory(
+    carrier: Carrier,
+    pipe_bytes: usize,
+    hellos: [Hello; 2],
+    limits: &SessionLimits,
+) -> Outcomes {
     let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
-    let (a_read, a_write) = tokio::io::split(a);
-    let (b_read, b_write) = tokio::io::split(b);
-    let dialling = dial_on(a_read, a_write, ADDRESS, node.node_id(), &dialler, hello(), limits);
-    let accepting = accept_on(b_read, b_write, ADDRESS, &node, hello(), limits);
-    let (dialled, accepted) = both(dialling, accepting).await;
+    match carrier {
+        Carrier::Tcp => pipe::outcomes(pipe_bytes, &dialler, &node, hellos, limits).await,
+        Carrier::Quic => packets::Sides::new(&dialler, &node).outcomes(hellos, limits).await,
+    }
+}
+
+/// The two sides in memory, dialler first.
+pub(crate) async fn pair_with(carrier: Carrier, pipe_bytes: usize, limits: &SessionLimits) -> (Session, Session) {
+    let (dialled, accepted) = outcomes_in_memory(carrier, pipe_bytes, [hello(), hello()], limits).await;
     (dialled.expect("dialled"), accepted.expect("accepted"))
 }
 
-pub(crate) async fn pair() -> (Session, Session) {
-    pair_with(64 * 1024, &SessionLimits::default()).await
+pub(crate) async fn pair(carrier: Carrier) -> (Session, Session) {
+    pair_with(carrier, PIPE_BYTES, &SessionLimits::default()).await
 }
 
-/// The two sides over TCP, with what each came to.
-pub(crate) async fn over_tcp(
-    dialler: &Tls,
-    node: &Tls,
-    expected: &Tls,
-) -> (Result<Session, ConnectError>, Result<Session, ConnectError>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
-    let port = listener.local_addr().expect("bound").port();
-    let limits = SessionLimits::default();
-    let address = PeerAddress::new(expected.node_id(), &format!("127.0.0.1:{port}")).expect("an address");
-    let accepting = async {
-        let (tcp, _) = listener.accept().await.expect("accepted");
-        accept(tcp, node, hello(), &limits).await
-    };
-    both(dial(&address, dialler, hello(), &limits), accepting).await
+/// The socket at which a node is dialled, on loopback.
+pub(crate) enum Socket {
+    Tcp(TcpListener),
+    Quic(Endpoint),
+}
+
+impl Socket {
+    pub(crate) async fn bind(carrier: Carrier, node: &Tls) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        match carrier {
+            Carrier::Tcp => Socket::Tcp(TcpListener::bind(address).await.expect("bound")),
+            Carrier::Quic => Socket::Quic(Endpoint::bind(address, node).expect("bound")),
+        }
+    }
+
+    /// Its address for those who expect this node there.
+    pub(crate) fn address(&self, expected: &Tls) -> PeerAddress {
+        let address = match self {
+            Socket::Tcp(listener) => listener.local_addr().expect("bound").to_string(),
+            Socket::Quic(endpoint) => format!("quic:{}", endpoint.local_addr().expect("bound")),
+        };
+        PeerAddress::new(expected.node_id(), &address).expect("an address")
+    }
+
+    pub(crate) async fn accept(&self, node: &Tls, limits: &SessionLimits) -> Result<Session, ConnectError> {
+        match self {
+            Socket::Tcp(listener) => {
+                let (tcp, _) = listener.accept().await.expect("accepted");
+                accept(tcp, node, hello(), limits).await
+            }
+            Socket::Quic(endpoint) => endpoint.incoming().await.expect("somebody").accept(hello(), limits).await,
+        }
+    }
+}
+
+/// What the two sides come to over sockets; a session outlives the socket at which it was accepted.
+pub(crate) async fn over_sockets(carrier: Carrier, dialler: &Tls, node: &Tls, expected: &Tls) -> Outcomes {
+    let (socket, limits) = (Socket::bind(carrier, node).await, SessionLimits::default());
+    let address = socket.address(expected);
+    both(dial(&address, dialler, hello(), &limits), socket.accept(node, &limits)).await
+}
+
+/// The two sides of a session over sockets, dialler first.
+pub(crate) async fn pair_over_sockets(carrier: Carrier) -> (Session, Session) {
+    let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
+    let (dialled, accepted) = over_sockets(carrier, &dialler, &node, &node).await;
+    (dialled.expect("dialled"), accepted.expect("accepted"))
 }
 
 /// Runs a writer beside the test; it ends with the set.
@@ -101,98 +147,114 @@ pub(crate) fn numbers(heard: &[Heard]) -> Vec<u64> {
     heard.iter().filter_map(number).collect()
 }
 
-/// A side that has TLS and says what a test wants, byte by byte.
-pub(crate) struct RawPeer {
-    beginning: Beginning,
+/// A side that has shown who it is and says what a test wants, byte by byte.
+pub(crate) enum RawPeer {
+    Tcp(pipe::RawPeer),
+    Quic(packets::RawPeer),
 }
 
 impl RawPeer {
-    /// Dials over a pipe; the other end of it is to be accepted. TLS is done when this is.
-    pub(crate) async fn dial(pipe: DuplexStream, node: &Tls, as_node: Option<&Tls>) -> Self {
-        let limits = SessionLimits { handshake_timeout: Duration::from_secs(3600), ..SessionLimits::default() };
-        let anonymous = crate::tls::ClientTls::anonymous(PostQuantum::Hybrid);
-        let client = as_node.map_or(&anonymous, Tls::client);
-        let side = crate::connect::client_side(client, node.node_id()).expect("a side");
-        RawPeer::with(pipe, side, &limits).await
+    /// Bytes of control frames. The other side may be gone.
+    pub(crate) async fn say(&mut self, bytes: &[u8]) {
+        match self {
+            RawPeer::Tcp(raw) => raw.say(bytes).await,
+            RawPeer::Quic(raw) => raw.say(bytes).await,
+        }
     }
 
-    async fn with(pipe: DuplexStream, side: Side, limits: &SessionLimits) -> Self {
-        let (read, write) = tokio::io::split(pipe);
-        let mut beginning = Beginning::new(read, write, side, PostQuantum::Hybrid, limits);
-        beginning.handshake().await.expect("TLS");
-        beginning.source.decoder.set_frame_bytes_max(oap::FRAME_BYTES_MAX);
-        RawPeer { beginning }
+    /// Bytes of other frames, all of one flow. The other side may be gone.
+    pub(crate) async fn say_in_flow(&mut self, bytes: &[u8]) {
+        match self {
+            RawPeer::Tcp(raw) => raw.say(bytes).await,
+            RawPeer::Quic(raw) => raw.say_in_flow(bytes).await,
+        }
     }
 
-    /// Bytes inside TLS.
-    pub(crate) async fn say(&mut self, plain: &[u8]) {
-        let sealed = self.sealed(plain);
-        self.say_raw(&sealed).await;
+    /// The next control frame of the other side that is no PING; nothing at its end.
+    pub(crate) async fn hear(&mut self) -> Option<Frame> {
+        match self {
+            RawPeer::Tcp(raw) => raw.hear().await,
+            RawPeer::Quic(raw) => raw.hear().await,
+        }
     }
 
-    /// The end of TLS, and not of the connection.
-    pub(crate) async fn say_end(&mut self) {
-        let mut out = Outgoing::default();
-        self.beginning.records.seal_end(&mut out).expect("sealed");
-        self.say_raw(out.filled()).await;
+    /// The next frame of the other side's first flow.
+    pub(crate) async fn hear_in_flow(&mut self) -> Option<Frame> {
+        match self {
+            RawPeer::Tcp(raw) => raw.hear().await,
+            RawPeer::Quic(raw) => raw.hear_in_flow().await,
+        }
     }
 
-    /// Bytes under TLS. The other side may be gone.
-    pub(crate) async fn say_raw(&mut self, bytes: &[u8]) {
-        let _ = self.beginning.writer.write_all(bytes).await;
-    }
-
-    pub(crate) fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
-        let mut out = Outgoing::default();
-        self.beginning.records.seal(plain, &mut out).expect("sealed");
-        out.filled().to_vec()
+    /// The code of the farewell that comes next, and that nothing follows it.
+    pub(crate) async fn farewell(&mut self) -> Option<u16> {
+        farewell(async || self.hear().await).await
     }
 
     /// Has the keys of this direction changed with what is said next.
     pub(crate) fn refresh_keys(&mut self) {
-        self.beginning.records.refresh_keys();
+        match self {
+            RawPeer::Tcp(raw) => raw.refresh_keys(),
+            RawPeer::Quic(raw) => raw.connection.force_key_update(),
+        }
     }
 
-    /// The next frame of the other side that is no PING; nothing at its end.
-    pub(crate) async fn hear(&mut self) -> Option<Frame> {
-        loop {
-            match self.beginning.source.decoder.next().expect("frames") {
-                Some(frame) if matches!(Control::parse(&frame), Ok(Control::Ping { .. })) => {}
-                Some(frame) => return Some(frame),
-                None => self.beginning.fill().await.ok()?,
-            }
+    /// Ends the connection, and not in order.
+    pub(crate) fn cut_off(self) {
+        match self {
+            RawPeer::Tcp(raw) => drop(raw),
+            RawPeer::Quic(raw) => raw.connection.close(0u8.into(), b""),
         }
     }
 }
 
+/// The code of the farewell that is heard next, and that nothing follows it.
+pub(crate) async fn farewell(mut hear: impl AsyncFnMut() -> Option<Frame>) -> Option<u16> {
+    let control = Control::parse(&hear().await?).expect("a control frame");
+    let Control::GoAway { code, .. } = control else { panic!("{control:?}") };
+    assert!(hear().await.is_none(), "then it ends");
+    Some(code)
+}
+
 /// A node's side and a raw one that has said HELLO and heard it.
-pub(crate) async fn raw_pair(pipe_bytes: usize, limits: &SessionLimits) -> (RawPeer, Session) {
-    let (a, b) = tokio::io::duplex(pipe_bytes);
-    let node = tls(PostQuantum::Hybrid);
-    let (read, write) = tokio::io::split(b);
-    let dialling = async {
-        let mut raw = RawPeer::dial(a, &node, None).await;
-        raw.say(&Control::Hello(hello()).to_frame().to_bytes()).await;
-        raw.hear().await.expect("their HELLO");
-        raw
-    };
-    let (raw, session) = both(dialling, accept_on(read, write, ADDRESS, &node, hello(), limits)).await;
-    (raw, session.expect("a session"))
+pub(crate) async fn raw_pair(carrier: Carrier, pipe_bytes: usize, limits: &SessionLimits) -> (RawPeer, Session) {
+    match carrier {
+        Carrier::Tcp => {
+            let (raw, session) = pipe::raw_pair(pipe_bytes, limits).await;
+            (RawPeer::Tcp(raw), session)
+        }
+        Carrier::Quic => {
+            let (raw, session, _) = packets::raw_pair(limits).await;
+            (RawPeer::Quic(raw), session)
+        }
+    }
 }
 
 /// What a node's side makes of a raw one.
 pub(crate) async fn accept_raw<F: Future<Output = ()>>(
+    carrier: Carrier,
     as_node: Option<&Tls>,
     act: impl FnOnce(RawPeer) -> F,
 ) -> ConnectError {
-    let (a, b) = tokio::io::duplex(64 * 1024);
-    let node = tls(PostQuantum::Hybrid);
-    let (read, write) = tokio::io::split(b);
-    let limits = SessionLimits::default();
-    let acting = async { act(RawPeer::dial(a, &node, as_node).await).await };
-    let accepting = accept_on(read, write, ADDRESS, &node, hello(), &limits);
-    let ((), outcome) = both(acting, accepting).await;
-    outcome.err().expect("refused")
+    match carrier {
+        Carrier::Tcp => pipe::accept_raw(as_node, |raw| act(RawPeer::Tcp(raw))).await,
+        Carrier::Quic => packets::accept_raw(as_node, |raw| act(RawPeer::Quic(raw))).await,
+    }
+}
+
+/// What a session makes of these bytes of control frames and of other frames: the numbers of the frames it heard, how
+/// it ended, and the code that the sender is told.
+pub(crate) async fn refusal(carrier: Carrier, control: &[u8], in_flow: &[u8]) -> (Vec<u64>, Closed, Option<u16>) {
+    let (mut raw, session) = raw_pair(carrier, PIPE_BYTES, &SessionLimits::default()).await;
+    let mut set = JoinSet::new();
+    run(&mut set, session.writer);
+    let mut reader = session.reader;
+    raw.say(control).await;
+    raw.say_in_flow(in_flow).await;
+    let (heard, closed) = hear_all(&mut reader).await;
+    let told = raw.farewell().await;
+    assert!(session.outbox.push(1, frame(2, 1)).is_err(), "nothing is taken any more");
+    (numbers(&heard), closed, told)
 }
 
 /// Seconds since a moment, of the paused clock.

@@ -57,7 +57,6 @@ impl OneNode {
     }
 
     /// The node that answered instead of the expected one, if another did.
-    #[cfg(feature = "quic")]
     pub(crate) fn refused(&self) -> Option<WrongPin> {
         self.refused.get().copied()
     }

@@ -52,14 +52,19 @@ pub const TOPIC_NAME_BYTES_MAX: usize = 80;
 pub const KEY_BYTES_MAX: usize = 128;
 /// Bytes kept of what a consumer says about a failure.
 pub const REASON_BYTES_MAX: usize = 1024;
+/// Receives of one node that wait for a message at once: each costs memory, and a connection somewhere.
+pub const RECEIVERS_MAX: usize = 16 * 1024;
 /// Deliveries remembered of one message.
 pub const HISTORY_MAX: usize = 8;
 /// Items of one batch, and messages of one receive.
 pub const BATCH_MAX: usize = 100;
 /// Items that the engine takes in one call: a batch over frames, which costs a caller less than one over HTTP.
 pub const CALL_ITEMS_MAX: usize = 1024;
-/// Bytes of one receive.
+/// Bytes of one receive: messages as they lie in the log.
 pub const RECV_BYTES_MAX: usize = 4 * MIB;
+/// Bytes of one receive as it is written, unless its only message is larger: base64 adds a third, and what is escaped
+/// in JSON may take six times its length.
+pub const ANSWER_BYTES_MAX: usize = 2 * RECV_BYTES_MAX;
 /// Topics of a node.
 pub const TOPICS_MAX: usize = 100_000;
 /// Partitions of a topic.
@@ -70,8 +75,6 @@ pub const TOPIC_MESSAGES_MAX: u64 = 100_000_000;
 pub const TOPIC_BYTES_MAX: u64 = 1 << 40;
 /// Leases of a topic at once, unless it says otherwise.
 pub const TOPIC_INFLIGHT_MAX: u32 = 120_000;
-/// Idempotency keys remembered for one partition.
-pub const KEYS_MAX: usize = 2_000_000;
 /// Shard workers a node runs; how many of them own partitions is configured.
 pub const SHARDS_MAX: usize = 8;
 /// Jobs waiting for one shard.
@@ -95,6 +98,7 @@ const _: () = assert!(VISIBILITY_MIN.as_millis() <= VISIBILITY.as_millis());
 const _: () = assert!(REPLAY_WINDOW.as_millis() <= RETENTION.as_millis());
 const _: () = assert!(PAYLOAD_BYTES_MAX * 4 / 3 + ATTRIBUTE_BYTES_MAX < super::BODY_BYTES_MAX, "in base64, too");
 const _: () = assert!(BATCH_MAX <= CALL_ITEMS_MAX);
+const _: () = assert!(RECV_BYTES_MAX * 4 / 3 + BATCH_MAX * 1024 < ANSWER_BYTES_MAX, "payloads in base64 need no cut");
 const _: () = assert!(ATTRIBUTE_BYTES_MAX <= ENVELOPE_ATTRIBUTE_BYTES_MAX);
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_ATTRIBUTE_BYTES_MAX < SEGMENT_BYTES / 2, "a record fits a file");
 const _: () = assert!(SHARD_BYTES_MAX >= 8 * (PAYLOAD_BYTES_MAX + ENVELOPE_ATTRIBUTE_BYTES_MAX));

@@ -31,8 +31,12 @@ pub const INPUT_BYTES_COUNTED_MIN: u64 = 16 << 10;
 pub const EPOCHS_MAX: usize = 100_000;
 /// Epochs that a node remembers, with or without artifacts: each is a small row in memory and in the seal log.
 pub const EPOCHS_KNOWN_MAX: usize = 400_000;
+/// Names of epochs whose rows are gone that a node remembers, so that none is computed anew: 16 bytes each.
+pub const EPOCHS_FORGOTTEN_MAX: usize = 4_000_000;
 /// Disk that the artifacts of epochs may take.
 pub const EPOCHS_BYTES_MAX: usize = 256 * 1024 * MIB;
+/// Memory of all runs that wait or are computed, without what their computation takes: policies and names of files.
+pub const WAITING_RUNS_BYTES_MAX: usize = 256 * MIB;
 /// Files that one run may read.
 pub const INPUT_FILES_MAX: usize = 1024;
 /// Uploads at once.

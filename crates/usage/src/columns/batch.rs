@@ -199,7 +199,7 @@ fn read_quantities(array: &dyn Array, into: &mut Vec<u128>, bad: &mut Vec<(usize
 
 fn numbers<T>(array: &dyn Array, into: &mut Vec<u128>, bad: &mut Vec<(usize, Reason)>)
 where
-    T: ArrowPrimitiveType<Native: TryInto<u128> + std::fmt::Display>,
+    T: ArrowPrimitiveType<Native: TryInto<u128>>,
 {
     let array = array.as_primitive::<T>();
     let has_nulls = array.null_count() > 0;
@@ -209,7 +209,7 @@ where
             return 0;
         }
         (*number).try_into().unwrap_or_else(|_| {
-            bad.push((index, format!("`{number}` is negative").into()));
+            bad.push((index, field::NEGATIVE.into()));
             0
         })
     }));

@@ -23,11 +23,19 @@ pub fn read_totals(from: bytes::Bytes, memory_bytes: u64) -> io::Result<Totals> 
     let mut counts = Vec::with_capacity(file.row_groups());
     for group in 0..file.row_groups() {
         let mut found = PieceReport::default();
-        counts.push(file.add_rows(group, &mut rows, &mut found).map_err(refused)?);
+        counts.push(file.add_rows(group, &mut rows, &mut found).map_err(not_read)?);
         report.add((0, group as u64), found);
     }
     report.end(&[NAME], &[counts]).map_err(refused)?;
     rows.end().ok_or_else(|| refused("rows are not in canonical order"))
+}
+
+/// Want of memory says nothing about the file.
+fn not_read(error: InputError) -> io::Error {
+    match error {
+        InputError::TooMuch(reason) => io::Error::new(io::ErrorKind::OutOfMemory, reason),
+        error => refused(error),
+    }
 }
 
 fn refused(reason: impl ToString) -> io::Error {

@@ -91,7 +91,7 @@ pub fn reference(rows: &[Row]) -> Totals {
 pub fn file(folder: &Path, name: &str, bytes: &[u8]) -> InputFile {
     let path = folder.join(name);
     std::fs::write(&path, bytes).expect("a scratch folder");
-    InputFile { name: name.to_owned(), path }
+    InputFile::new(name, path)
 }
 
 /// Reads one file of these bytes.

@@ -232,6 +232,38 @@ fn what_is_not_always_there_is_shown_when_it_is() {
 }
 
 #[test]
+fn a_message_takes_no_more_bytes_than_are_counted_for_it() {
+    let past = Attempt {
+        number: 1,
+        consumer: "\u{1}".repeat(190).into(),
+        leased_ms: 1_700_000_000_000,
+        outcome: "\"".repeat(1024).into(),
+    };
+    let dead = DeadInfo {
+        reason: DeadReason::MaxAttempts,
+        source: "s".repeat(80).parse().expect("a name"),
+        attempts: u32::MAX,
+        since_ms: u64::MAX,
+        last_error: "\u{2}".repeat(1024),
+    };
+    let largest = Delivery {
+        topic: "t".repeat(80).parse().expect("a name"),
+        idem_key: Some("\\".repeat(128)),
+        group: Some("\"".repeat(128).into()),
+        corr_id: "c".repeat(64),
+        attrs: vec![("\u{1}".repeat(200), "\u{1f}".repeat(60_000)), ("plain".to_owned(), "v".repeat(5_000))],
+        history: vec![past; 8],
+        dead: Some(dead),
+        ..delivery()
+    };
+    for delivery in [delivery(), Delivery { dead: None, ..largest.clone() }, largest] {
+        let written = serde_json::to_vec(&Message::from(&delivery)).expect("json").len();
+        let counted = written_bytes(&delivery);
+        assert!((written..written + 1024).contains(&counted), "{counted} for {written}");
+    }
+}
+
+#[test]
 fn every_length_of_payload_comes_back_with_and_without_padding() {
     for length in 0..70_u8 {
         let payload = Base64((0..length).collect());

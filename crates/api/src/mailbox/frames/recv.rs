@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use ron_types::Error;
 use serde::{Deserialize, Serialize};
 use svc_mailbox::{Delivery, Receive, bounds, capabilities};
 
 use super::payload::{Op, RequestPayload, write};
 use super::{Known, Shared, deadline};
+use crate::admission::Admission;
 use crate::frames::{Answer, Caller, Reply, batch_hash};
-use crate::mailbox::dto::{DeadView, Shown};
+use crate::mailbox::dto::{self, DeadView, Shown};
 use crate::mailbox::fields::{AttrsView, Hash, Id, Topic};
 use crate::mailbox::recv::{RECV_DEADLINE, bytes_default};
 
-/// Payload bytes of one answer at most. An answer may take several frames, and waits in memory until they are sent.
+/// Maximum bytes of messages in one answer. An answer may take several frames, and waits in memory until they are sent.
 const BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -84,23 +86,38 @@ pub(super) fn answer(known: &Known<'_>, payload: &RequestPayload) -> Result<Answ
         wait_ms,
         consumer: format!("{} {}", subject.name, known.request.corr),
     };
+    known.admission.has_answer_room()?;
     let waiting = (wait_ms > 0).then(|| known.admission.wait()).transpose()?;
-    let (shared, caller) = (Arc::clone(known.shared), known.caller.clone());
-    Ok(Answer::begin(async move {
-        let received = shared.mailbox.recv(&topic.0, receive, deadline).await;
+    let (shared, caller, admission) = (Arc::clone(known.shared), known.caller.clone(), known.admission.clone());
+    // Whoever cancels it gets no message: the mailbox takes back what a receive holds that is dropped.
+    Ok(Answer::begin_waiting(async move {
+        let find_room = |bytes| admission.hold_answer(bytes);
+        let received = shared.mailbox.recv_within(&subject, &topic.0, receive, deadline, find_room).await;
         drop(waiting);
-        received.map_or_else(Reply::from, |deliveries| shared.received(&caller, &subject.name, &deliveries))
+        let answered = received.and_then(|deliveries| shared.received(&caller, &admission, &subject.name, &deliveries));
+        answered.unwrap_or_else(Reply::from)
     }))
 }
 
 impl Shared {
-    fn received(&self, caller: &Caller, by: &str, deliveries: &[Delivery]) -> Reply {
+    /// The answer, whose bytes are of the caller's share of the memory for answers until they have left: the replies to
+    /// all requests of one read are made before the first of them is sent.
+    fn received(
+        &self,
+        caller: &Caller,
+        admission: &Admission,
+        by: &str,
+        deliveries: &[Delivery],
+    ) -> Result<Reply, Error> {
+        let about = deliveries.iter().map(|one| one.payload.len() + dto::head_bytes(one)).sum::<usize>() + 128;
+        // Before the chain goes on: a batch that is refused is none.
+        admission.hold_answer(about).inspect_err(|_| self.mailbox.undeliver(deliveries))?;
         self.metered.received(by, deliveries);
         let link = caller.outgoing().add(&batch_hash(deliveries.iter().map(|delivery| &delivery.payload_hash)));
         let messages = deliveries.iter().map(DeliveryHead::from).collect();
         let answer = RecvAnswer { messages, batch: link.number, batch_chain: Hash(&link.hash) };
-        let about = deliveries.iter().map(|delivery| delivery.payload.len() + 512).sum::<usize>() + 128;
-        Reply::ok(write(Op::Recv, &answer, deliveries.iter().map(|delivery| &delivery.payload), about))
+        let payload = write(Op::Recv, &answer, deliveries.iter().map(|delivery| &delivery.payload), about);
+        Ok(Reply::ok(admission.held_until_left(payload)))
     }
 }
 
@@ -126,6 +143,6 @@ impl<'a> From<&'a Delivery> for DeliveryHead<'a> {
     }
 }
 
-pub(super) fn read_any(payload: &RequestPayload) {
-    drop(payload.head_alone::<RecvHead>());
+pub(super) fn read_any(payload: &RequestPayload) -> bool {
+    payload.head_alone::<RecvHead>().is_ok()
 }

@@ -78,7 +78,7 @@ pub(super) fn answer(known: &Known<'_>, payload: &RequestPayload) -> Result<Answ
 
 impl Shared {
     async fn send(&self, by: &Subject, topic: &TopicName, mut messages: Vec<Outgoing>, deadline: Deadline) -> Reply {
-        let bytes: Vec<usize> = messages.iter().map(|message| message.payload.len()).collect();
+        let bytes: Vec<usize> = messages.iter().map(Outgoing::bytes).collect();
         // A batch of one need not be spread over partitions and gathered again.
         let sent = match messages.pop() {
             Some(only) if messages.is_empty() => vec![self.mailbox.send(by, topic, only, deadline).await],
@@ -151,8 +151,6 @@ impl From<Result<Receipted, Error>> for SendResult {
     }
 }
 
-pub(super) fn read_any(payload: &RequestPayload) {
-    if let Ok(head) = payload.head::<SendHead<'_>>() {
-        drop(cut(&payload.bodies, &head.messages.0));
-    }
+pub(super) fn read_any(payload: &RequestPayload) -> bool {
+    payload.head::<SendHead<'_>>().is_ok_and(|head| cut(&payload.bodies, &head.messages.0).is_ok())
 }

@@ -144,8 +144,11 @@ impl Shared {
     }
 }
 
-pub(super) fn read_any(payload: &RequestPayload) {
-    drop(payload.head_alone::<AckHead<'_>>());
-    drop(payload.head_alone::<NackHead<'_>>());
-    drop(payload.head_alone::<ExtendHead<'_>>());
+pub(super) fn read_any(payload: &RequestPayload) -> bool {
+    let heads = [
+        payload.head_alone::<AckHead<'_>>().is_ok(),
+        payload.head_alone::<NackHead<'_>>().is_ok(),
+        payload.head_alone::<ExtendHead<'_>>().is_ok(),
+    ];
+    heads.contains(&true)
 }

@@ -72,6 +72,23 @@ export function poolSentences(pool) {
   return says.filter(Boolean);
 }
 
+/** Sentences on how the amount of a correction follows from what the id should have. */
+export function correctionSentences(asset) {
+  const corrected = asset.correction;
+  if (!corrected) {
+    return [];
+  }
+  const says = [`This corrects an epoch: ${many(asset.amount, "unit")} are due, `
+    + `${grouped(corrected.paid_before)} were paid before.`];
+  if (corrected.take_back !== "0") {
+    says.push(`${many(corrected.take_back, "unit")} too many are taken back.`);
+  }
+  if (corrected.carried !== "0") {
+    says.push(`${many(corrected.carried, "unit")} too many stay for now; a later correction may take them back.`);
+  }
+  return says;
+}
+
 /** Sentences on what was not counted. */
 export const uncountedSentences = (asset) => (asset.uncounted ?? []).map((one) => {
   const group = one.group ? ` in group ${one.group}` : "";

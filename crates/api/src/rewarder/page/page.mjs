@@ -2,7 +2,9 @@
 //
 // Everything the node answers is text to this page: it is put into the document as text, never as markup.
 
-import { contradictions, grouped, poolSentences, uncountedSentences, whyZero } from "./explain.mjs";
+import {
+  contradictions, correctionSentences, grouped, poolSentences, uncountedSentences, whyZero,
+} from "./explain.mjs";
 import { plot } from "./plot.mjs";
 import { verifyOz, verifySum } from "./verify.mjs";
 
@@ -183,7 +185,14 @@ function check(actor, asset, proofs) {
   const published = epoch.manifest.assets.find((one) => one.asset === asset);
   const [oz, sum] = [proofs.oz, proofs.sum];
   const results = [];
-  if (BigInt(sum.amount) === 0n) {
+  if (!sum) {
+    // In public there are no sum proofs, since they show amounts of others; nor can it be shown that nobody is paid.
+    if (BigInt(oz.amount) > 0n) {
+      results.push(["OpenZeppelin tree (keccak-256)", verifyOz({
+        root: published.roots.oz, actor, amount: oz.amount, proof: oz.proof,
+      })]);
+    }
+  } else if (BigInt(sum.amount) === 0n) {
     results.push(["Sum tree: no payout", verifySum({
       root: published.roots.sum, rootSum: published.provable, asset, actor, amount: "0", proof: sum.proof,
     })]);
@@ -222,8 +231,11 @@ function verdict(actor, asset, amount, results) {
 
 function payoutBlock(actor, explained, proofs) {
   const { asset } = explained;
-  const amount = proofs.sum.amount;
+  const amount = (proofs.sum ?? proofs.oz).amount;
+  // What a correction pays is proven; what it takes back and what is due are explained beside it.
+  const told = explained.correction?.pay ?? explained.amount;
   const buckets = epoch.distribution?.assets?.find((one) => one.asset === asset)?.buckets ?? [];
+  const canVerify = proofs.sum !== undefined || amount !== "0";
   const button = element("button", { type: "button", "data-verify": asset }, "Verify here");
   const outcome = element("div", { "aria-live": "polite" });
   button.addEventListener("click", () => {
@@ -232,19 +244,22 @@ function payoutBlock(actor, explained, proofs) {
   return element("div", {},
     element("h3", {}, asset),
     element("p", { class: "amount" }, grouped(amount), " ", element("small", {}, `units of ${asset}`)),
-    explained.amount === amount
+    told === amount
       ? undefined
-      : element("p", { class: "bad" }, `The explanation speaks of ${explained.amount} units, the proof of ${amount}.`),
+      : element("p", { class: "bad" }, `The explanation speaks of ${told} units, the proof of ${amount}.`),
     amount !== "0" && buckets.length > 0 ? plot(buckets, asset, BigInt(amount)) : undefined,
     element("h4", {}, "Why"),
+    correctionSentences(explained).map((sentence) => element("p", {}, sentence)),
     explained.why_zero && (explained.pools ?? []).length === 0
       ? element("p", {}, whyZero(explained.why_zero))
       : (explained.pools ?? []).map(poolBlock),
     uncountedSentences(explained).map((sentence) => element("p", { class: "faint" }, sentence)),
     element("h4", {}, "Proof"),
-    button, outcome,
+    canVerify ? [button, outcome] : element("p", {}, "That an id is not paid is proven to bearers of a token alone."),
     copyable("OpenZeppelin proof", { actor, ...proofs.oz }),
-    copyable("Sum proof", { actor, ...proofs.sum }));
+    proofs.sum
+      ? copyable("Sum proof", { actor, ...proofs.sum })
+      : element("p", { class: "faint" }, "The sum proof shows amounts of others: it is for bearers of a token."));
 }
 
 async function showPayout(actor) {
@@ -257,16 +272,23 @@ async function showPayout(actor) {
   }
   target.replaceChildren(element("p", { class: "faint" }, "Asking the node…"));
   try {
-    const [explanation, oz, sum] = await Promise.all([
-      get(`/explain/${path}`), get(`/proof/${path}?format=oz`), get(`/proof/${path}?format=sum`),
-    ]);
+    const isRefused = (error) => error.status === 401 || error.status === 403;
+    // One after the other: a caller has a share of the few reads that a node does at once.
+    const explanation = await get(`/explain/${path}`);
+    const oz = await get(`/proof/${path}?format=oz`);
+    const sum = await get(`/proof/${path}?format=sum`).catch((error) => {
+      if (isRefused(error)) {
+        return undefined;
+      }
+      throw error;
+    });
     if (mine !== asked) {
       return;
     }
-    const proofOf = (answer, asset) => (answer.proofs ?? []).find((one) => one.asset === asset);
+    const proofOf = (answer, asset) => (answer?.proofs ?? []).find((one) => one.asset === asset);
     const blocks = (explanation.assets ?? []).map((explained) => {
       const proofs = { oz: proofOf(oz, explained.asset), sum: proofOf(sum, explained.asset) };
-      return proofs.oz && proofs.sum
+      return proofs.oz && (proofs.sum || sum === undefined)
         ? payoutBlock(actor, explained, proofs)
         : element("p", { class: "bad" }, `The node gives no proof for ${explained.asset}.`);
     });

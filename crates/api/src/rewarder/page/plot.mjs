@@ -52,8 +52,8 @@ export function plot(buckets, asset, mine) {
     const bar = shape("rect", {
       class: isMine ? "mine" : "bar", x: x + step * 0.08, y: floor - height, width: step * 0.84, height, rx: 1,
     });
-    bar.append(shape("title", {}, `${bucket.payees} payees get ${bucket.from} to below ${bucket.below}, `
-      + `together ${bucket.paid}`));
+    bar.append(shape("title", {}, `${bucket.payees} payees get ${bucket.from} to below ${bucket.below}`
+      + (bucket.paid === undefined ? "" : `, together ${bucket.paid}`)));
     svg.append(bar);
     if (place % every === 0) {
       svg.append(shape("text", { x: x + 2, y: floor + 15 }, short(bucket.from)));

@@ -71,6 +71,10 @@ pub(super) fn unsigned(header: &str) -> SqsError {
     not_good(format!("'{header}' must be a 'SignedHeader' in the AWS Authorization."))
 }
 
+pub(super) fn unordered() -> SqsError {
+    not_good("The names in 'SignedHeaders' must be in alphabetical order, each once.")
+}
+
 pub(super) fn repeated(header: &str) -> SqsError {
     not_whole(format!("The header '{header}' must not be repeated."))
 }

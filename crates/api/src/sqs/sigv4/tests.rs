@@ -210,6 +210,29 @@ fn requests_without_a_whole_signature_are_told_what_is_missing() {
 }
 
 #[test]
+fn a_signed_text_costs_no_more_than_the_head_of_its_request() {
+    let bench = Bench::new();
+    let signed = vector("json");
+    let names = |names: &str| {
+        let mut changed = signed.clone();
+        let header = changed.header("authorization");
+        let (before, rest) = header.split_once("SignedHeaders=").expect("named");
+        let (_, after) = rest.split_once(',').expect("a signature follows");
+        *header = format!("{before}SignedHeaders={names},{after}");
+        bench.refuse(&changed)
+    };
+    let known = "content-type;host;x-amz-date;x-amz-target";
+    assert!(!names(known).2.contains("alphabetical"));
+    let many = format!("content-type;host;{}x-amz-date;x-amz-target", "user-agent;".repeat(1000));
+    for wrong in [&many, "host;content-type;x-amz-date;x-amz-target", "content-type;host;host;x-amz-date;x-amz-target"]
+    {
+        let (code, status, message) = names(wrong);
+        assert_eq!((code, status), ("SignatureDoesNotMatch", 403), "{message}");
+        assert!(message.contains("alphabetical order, each once"), "{message}");
+    }
+}
+
+#[test]
 fn commas_may_stand_without_spaces() {
     let mut vector = vector("json");
     *vector.header("authorization") = vector.header("authorization").replace(", ", ",");

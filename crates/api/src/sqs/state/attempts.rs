@@ -9,7 +9,7 @@ use bytes::Bytes;
 use svc_mailbox::types::{Attempt as EndedDelivery, Millis, TopicName};
 use svc_mailbox::{Delivery, Receipt};
 
-use super::lock;
+use super::{is_recent, lock};
 
 /// Time for which a receive can be repeated with its attempt id.
 const AGE_MS_MAX: Millis = 300_000;
@@ -151,7 +151,7 @@ impl Table {
 
     fn drop_old(&mut self, now: Millis) {
         while let Some((&oldest, key)) = self.by_age.first_key_value()
-            && self.by_id.get(key).is_none_or(|attempt| now >= attempt.at_ms.saturating_add(AGE_MS_MAX))
+            && self.by_id.get(key).is_none_or(|attempt| !is_recent(attempt.at_ms, now, AGE_MS_MAX))
         {
             self.remove_number(oldest);
         }

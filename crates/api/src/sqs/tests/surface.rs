@@ -27,9 +27,13 @@ struct Answered {
 
 impl ServedSurface {
     async fn start(options: SqsOptions) -> ServedSurface {
+        ServedSurface::within(HttpLimits::default(), options).await
+    }
+
+    async fn within(limits: HttpLimits, options: SqsOptions) -> ServedSurface {
         let mut builder = Builder::new(KernelOptions::default(), Metrics::new());
         let authority = Authority::new(RootKey::generate(), None, ron_kernel::clock::unix_millis);
-        let (live, limits) = (Snapshot::new(LiveOptions::default()), Snapshot::new(HttpLimits::default()));
+        let (live, limits) = (Snapshot::new(LiveOptions::default()), Snapshot::new(limits));
         let mailbox = svc_mailbox::install(&mut builder, MailboxOptions::default(), live);
         let keyring = Keyring::open(None).expect("no file");
         let plane = ApiBuilder::new(builder.handle(), limits);
@@ -44,15 +48,19 @@ impl ServedSurface {
     }
 
     async fn ask(&self, method: Method, target: &str, headers: HeaderMap, body: &str) -> Answered {
+        let (parts, body) = self.respond(method, target, headers, body).await.into_parts();
+        let body = axum::body::to_bytes(body, 1 << 24).await.expect("a whole body");
+        Answered { status: parts.status, headers: parts.headers, body: String::from_utf8(body.to_vec()).expect("text") }
+    }
+
+    /// The answer before anybody reads it.
+    async fn respond(&self, method: Method, target: &str, headers: HeaderMap, body: &str) -> Response {
         let mut request = Request::new(Body::from(body.to_owned()));
         *request.method_mut() = method;
         *request.uri_mut() = target.parse::<Uri>().expect("a target");
         *request.headers_mut() = headers;
         request.headers_mut().insert(header::HOST, HeaderValue::from_static("node:9000"));
-        let response = self.api.answer_to(request).await;
-        let (parts, body) = response.into_parts();
-        let body = axum::body::to_bytes(body, 1 << 24).await.expect("a whole body");
-        Answered { status: parts.status, headers: parts.headers, body: String::from_utf8(body.to_vec()).expect("text") }
+        self.api.answer_to(request).await
     }
 
     async fn json(&self, path: &str, action: &str, body: &str) -> Answered {
@@ -222,4 +230,31 @@ async fn paths_of_the_native_surface_stay_its_own() {
         assert_eq!(answer.status, status, "{method} {path}: {}", answer.body);
         assert_eq!(answer.headers[header::CONTENT_TYPE], "application/problem+json", "{method} {path}");
     }
+}
+
+#[tokio::test]
+async fn a_receive_that_is_asked_for_again_counts_until_its_answer_has_left() {
+    const BODY_BYTES: usize = 100 * 1024;
+    let limits = HttpLimits { answer_memory_bytes_max: 10 * BODY_BYTES, ..HttpLimits::default() };
+    let served = ServedSurface::within(limits, unsigned()).await;
+    let attributes = r#"{"FifoQueue":"true","ContentBasedDeduplication":"true"}"#;
+    let made = format!(r#"{{"QueueName":"jobs.fifo","Attributes":{attributes}}}"#);
+    served.json("/", "CreateQueue", &made).await.fine();
+    let sent = format!(r#"{{"MessageGroupId":"g","MessageBody":"{}"}}"#, "x".repeat(BODY_BYTES));
+    served.json("/000000000000/jobs.fifo", "SendMessage", &sent).await.fine();
+    let mut unread = Vec::new();
+    let again = "Action=ReceiveMessage&ReceiveRequestAttemptId=a";
+    let form = || headers(None, Some("application/x-www-form-urlencoded"));
+    while unread.len() < 20 {
+        let response = served.respond(Method::POST, "/000000000000/jobs.fifo", form(), again).await;
+        if response.status() != 200 {
+            assert_eq!(response.status(), 429);
+            break;
+        }
+        unread.push(response);
+    }
+    assert!((1..=10).contains(&unread.len()), "{} answers that nobody has read", unread.len());
+    unread.clear();
+    let received = served.form("/000000000000/jobs.fifo", again).await.fine();
+    assert!(received.len() > BODY_BYTES, "what was refused can be asked for again");
 }

@@ -89,19 +89,73 @@ async fn damage_that_comes_later_is_found_by_a_recount() {
 }
 
 #[tokio::test]
+async fn one_recount_at_a_time_is_shared_and_ends_with_those_who_ask() {
+    let disk = SimDisk::new(1);
+    filled(&disk).await;
+    let (book, _) = open(&disk.restart());
+    let ((first, mut outcome), second) = {
+        let _nobody_counts = lock(&book.inner.recounts.counting);
+        let (first, second) = (book.join_recount(), book.join_recount().0);
+        assert!(Arc::ptr_eq(&first.0, &second), "who asks meanwhile shares it");
+        (first, second)
+    };
+    drop((first, second));
+    let ended = outcome.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    // It may have been done before the last of them left.
+    assert!(ended.as_ref().is_ok_and(BookReport::is_clean) || matches!(ended, Err(BookError::Unavailable(_))));
+    {
+        let mut ended = {
+            let _nobody_counts = lock(&book.inner.recounts.counting);
+            book.join_recount().1
+        };
+        let next = book.verify().await.unwrap();
+        assert!(next.is_clean(), "the next one is counted anew");
+        let told = ended.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+        assert!(matches!(&told, Err(BookError::Unavailable(why)) if why.contains("nobody waits")), "{told:?}");
+    }
+    let (one, other) = tokio::join!(book.verify(), book.verify());
+    assert_eq!(one, other);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn payouts_are_booked_while_the_book_is_counted() {
+    let disk = SimDisk::new(1);
+    let (book, _) = open(&disk);
+    let counted = book.clone();
+    let counting = async {
+        let mut clean = 0;
+        while clean < 20 {
+            let report = counted.verify().await.unwrap();
+            assert!(report.is_clean(), "{report:?}");
+            clean += 1;
+        }
+    };
+    let paying = async {
+        for number in 0..600 {
+            let payee = format!("payee {}", number % 290);
+            book.submit(&batch(1, vec![pay(number, &payee, 1)])).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::join!(counting, paying);
+    let report = book.verify().await.unwrap();
+    assert_eq!((report.is_clean(), report.transfers), (true, 600));
+}
+
+#[tokio::test]
 async fn a_record_of_a_newer_version_is_left_alone() {
     let disk = SimDisk::new(1);
     {
         let (book, _) = open(&disk);
         let mut appender = book.inner.log.appender();
-        appender.append(Class::Data, &[2, 0, 0], b"from the future").unwrap();
+        appender.append(Class::Data, &[3, 0, 0], b"from the future").unwrap();
         drop(appender);
         book.close().unwrap();
     }
     let disk = disk.restart();
     for _ in 0..2 {
         let opened = Book::open(Arc::new(disk.clone()), small());
-        assert!(matches!(opened, Err(BookError::UnknownVersion(2))));
+        assert!(matches!(opened, Err(BookError::UnknownVersion(3))));
     }
     assert!(!disk.names().iter().any(|name| name == "DAMAGED"), "it is not damage");
 }

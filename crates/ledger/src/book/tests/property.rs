@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 struct Reference {
     booked: BTreeMap<[u8; 32], (u8, String, String, Entry)>,
+    payers: BTreeMap<String, u8>,
+    followers: BTreeMap<[u8; 32], u8>,
 }
 
 impl Reference {
@@ -21,7 +23,16 @@ impl Reference {
         self.booked.values().map(signed).sum()
     }
 
-    /// Outcomes, or `None` where an account would give back what it does not have.
+    /// Whether the batch may book something new: its pot is its own, its run is not corrected, and it is the one that
+    /// corrects what it corrects.
+    fn may_book(&self, batch: &Batch) -> bool {
+        let run = batch.run[0];
+        let is_own = |found: Option<&u8>| found.is_none_or(|found| *found == run);
+        let follows = batch.follows.and_then(|followed| self.followers.get(&followed));
+        is_own(self.payers.get(&batch.pot)) && is_own(follows) && !self.followers.contains_key(&batch.run)
+    }
+
+    /// Outcomes, or `None` where a pot or a run is taken, or an account would give back what it does not have.
     fn submit(&mut self, batch: &Batch) -> Option<Vec<Outcome>> {
         let before = self.booked.clone();
         let mut outcomes = Vec::new();
@@ -42,9 +53,14 @@ impl Reference {
             .zip(&outcomes)
             .filter(|(entry, outcome)| entry.direction == Direction::TakeBack && **outcome == Outcome::Accepted);
         let owes = |(entry, _): (&Entry, &Outcome)| self.net(&entry.account, &batch.asset) < 0;
-        if gave_back.into_iter().any(owes) {
+        let has_new = outcomes.contains(&Outcome::Accepted);
+        if gave_back.into_iter().any(owes) || has_new && !self.may_book(batch) {
             self.booked = before;
             return None;
+        }
+        if has_new {
+            self.payers.insert(batch.pot.clone(), batch.run[0]);
+            self.followers.extend(batch.follows.map(|followed| (followed, batch.run[0])));
         }
         Some(outcomes)
     }
@@ -66,9 +82,13 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let submit = (1..4_u8, 0..2_u8, entries()).prop_map(|(run, asset, entries)| {
+    let other_pot = prop::option::weighted(0.1, 1..4_u8);
+    let follows = prop::option::weighted(0.1, 1..4_u8);
+    let submit = (1..4_u8, 0..2_u8, other_pot, follows, entries()).prop_map(|(run, asset, pot, follows, entries)| {
         let asset = ["RON", "EUR"][usize::from(asset)].to_owned();
-        Step::Submit(Batch { asset, ..batch(run, entries) })
+        let pot = format!("epoch/{}", pot.unwrap_or(run));
+        let follows = follows.filter(|followed| *followed != run).map(|run| [run; 32]);
+        Step::Submit(Batch { asset, pot, follows, ..batch(run, entries) })
     });
     prop_oneof![8 => submit, 1 => Just(Step::Restart)]
 }

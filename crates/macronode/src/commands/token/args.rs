@@ -48,7 +48,7 @@ pub struct MintArgs {
     /// Short form for topics: messages sent in a second
     #[arg(long, value_name = "N")]
     pub sends_per_second: Option<u64>,
-    /// Short form for topics: bytes of the largest payload sent
+    /// Short form for topics: bytes of the largest message sent: payload and attributes
     #[arg(long, value_name = "BYTES")]
     pub payload_bytes_max: Option<u64>,
     /// Which node.

@@ -77,7 +77,7 @@ impl NodeClients {
 
     /// Asks the node for readiness and topology.
     pub async fn look(&self) -> Result<NodeSample, Failure> {
-        let status: Status = self.admin.get("/readyz").await?.read("/readyz")?;
+        let (status, _) = self.admin.status().await?;
         let topology: Topology = self.admin.get("/topology").await?.expect_success("/topology")?.read("/topology")?;
         let services = topology.services.into_iter().map(|service| service.name).collect();
         Ok(NodeSample { status, services, queues: topology.queues })

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt as _, stream};
+use ron_auth::Subject;
 use ron_store::PeerId;
 use svc_dht::{Announcement, Gossip};
 use svc_overlay::words::Item;
@@ -33,7 +34,7 @@ impl Gossip for OverlayGossip {
     fn announcements(&self) -> BoxStream<'static, Announcement> {
         let (overlay, lane) = (self.overlay.clone(), self.lane);
         let opened = async move {
-            let subscribed = overlay.subscribe(lane, Vec::new(), false).await;
+            let subscribed = overlay.subscribe(&Subject::operator("dht"), lane, Vec::new(), false).await;
             subscribed.inspect_err(|error| tracing::warn!(%error, "announcements of nodes cannot be heard")).ok()
         };
         stream::once(opened).filter_map(std::future::ready).flat_map(heard).boxed()

@@ -15,6 +15,8 @@ use crate::errors::Failure;
 
 /// Epochs named in one finding.
 const NAMED_MAX: usize = 5;
+/// Bytes of a book that is read to be compared with the seals.
+const BOOK_READ_MAX: u64 = 1 << 30;
 
 /// Everything that can be seen without changing anything.
 pub fn examine(config: &Config) -> Vec<Finding> {
@@ -30,7 +32,9 @@ pub fn examine(config: &Config) -> Vec<Finding> {
     let folder = config.data_dir.join(FOLDER);
     let log = folder.join(LOG_FOLDER);
     if log.exists() {
-        findings.extend(epochs(store::inspect(&log)));
+        let inspected = store::inspect(&log);
+        findings.extend(inspected.as_ref().ok().and_then(|(rows, _)| settled(options, &folder, rows)));
+        findings.extend(epochs(inspected));
     }
     if options.ledger == LedgerKind::Embedded {
         findings.extend(book(&folder.join(BOOK_FOLDER)));
@@ -95,7 +99,9 @@ fn epochs(inspected: Result<(Vec<Arc<EpochRow>>, VerifyReport), StoreError>) -> 
     let with = |status: EpochStatus| rows.iter().filter(move |row| row.status == status);
     let numbers = EpochStatus::ALL.map(|status| format!("{} {}", with(status).count(), status.as_str()));
     let mut findings = vec![Finding::ok("epochs", format!("{} sealed: {}", rows.len(), numbers.join(", ")))];
-    let (paying, never_paid): (Vec<_>, Vec<_>) = with(EpochStatus::Quarantined).partition(|row| row.is_liftable());
+    // A person has looked at what was rejected.
+    let unsound = with(EpochStatus::Quarantined).filter(|row| !row.is_rejected());
+    let (paying, never_paid): (Vec<_>, Vec<_>) = unsound.partition(|row| row.is_liftable());
     let needs_a_person = [
         (
             named(paying.into_iter(), EpochStatus::Quarantined),
@@ -114,7 +120,7 @@ fn epochs(inspected: Result<(Vec<Arc<EpochRow>>, VerifyReport), StoreError>) -> 
         ),
         (
             named(with(EpochStatus::Held), EpochStatus::Held),
-            "nobody is paid before somebody says so: `macronode reward release ID`",
+            "nobody is paid before somebody says so: `macronode reward release ID`, or `reward reject ID` if it is wrong",
         ),
     ];
     let named = needs_a_person.into_iter().filter_map(|(named, advice)| Some((named?, advice)));
@@ -130,6 +136,33 @@ fn epochs(inspected: Result<(Vec<Arc<EpochRow>>, VerifyReport), StoreError>) -> 
         ));
     }
     findings
+}
+
+/// Whether the ledger has what the seal log calls settled; nothing where that cannot be said now.
+fn settled(options: &Options, folder: &Path, rows: &[Arc<EpochRow>]) -> Option<Finding> {
+    let lacks = match options.ledger {
+        LedgerKind::Embedded => {
+            let folder = folder.join(BOOK_FOLDER);
+            // A large book is for `macronode ledger verify`, which says how long it takes.
+            if ron_log::survey(&folder).is_ok_and(|survey| survey.bytes > BOOK_READ_MAX) {
+                return None;
+            }
+            match ron_ledger::inspect(&folder) {
+                Ok(book) => books::lacks(rows, |run| book.tally(run)),
+                Err(_) if !folder.exists() => books::lacks(rows, |_| Vec::new()),
+                Err(_) => return None,
+            }
+        }
+        LedgerKind::Postgres | LedgerKind::Http => books::lacks_elsewhere(options, rows).ok()?.ok()?,
+    };
+    let first = lacks.first()?;
+    let more = if lacks.len() > 1 { format!(" (and {} more)", lacks.len() - 1) } else { String::new() };
+    Some(Finding::warn(
+        "settled",
+        format!("the ledger lacks what was paid: {first}{more}"),
+        "nothing more is booked like this: restore the ledger from a newer copy, or let the node run and have \
+         `macronode ledger resend` send what is missing, which books each payout once",
+    ))
 }
 
 /// The first of these epochs, with how many more there are.

@@ -10,7 +10,7 @@ use crate::cli::ApiArgs;
 use crate::client::ApiClient;
 use crate::commands::{Report, wait};
 use crate::errors::{Code, Exit, Failure};
-use words::{Account, AccountPage, Recount, StatementPage};
+use words::{Account, AccountPage, Recount, Resent, StatementPage};
 
 /// What to do with the embedded ledger.
 #[derive(Debug, Subcommand)]
@@ -23,6 +23,8 @@ pub enum LedgerCommand {
     Accounts(AccountsArgs),
     /// Count the whole book again from its log, and debits against credits.
     Verify(VerifyArgs),
+    /// Send settled epochs again that the ledger lacks; no payout is booked twice.
+    Resend(ResendArgs),
 }
 
 /// Whose balance.
@@ -76,6 +78,17 @@ pub struct VerifyArgs {
     pub node: ApiArgs,
 }
 
+/// What to send again.
+#[derive(Args, Debug)]
+pub struct ResendArgs {
+    /// Give up epochs whose artifacts are removed: nothing of them can be sent again, and they keep no payouts waiting
+    #[arg(long)]
+    pub give_up_removed: bool,
+    /// The node to ask.
+    #[command(flatten)]
+    pub node: ApiArgs,
+}
+
 /// Carries out a `ledger` command.
 pub fn ledger(command: &LedgerCommand) -> Result<Report, Failure> {
     match command {
@@ -83,7 +96,17 @@ pub fn ledger(command: &LedgerCommand) -> Result<Report, Failure> {
         LedgerCommand::Statement(args) => statement(args),
         LedgerCommand::Accounts(args) => accounts(args),
         LedgerCommand::Verify(args) => verify(args),
+        LedgerCommand::Resend(args) => resend(args),
     }
+}
+
+fn resend(args: &ResendArgs) -> Result<Report, Failure> {
+    let sent: Resent = wait_for(async {
+        let path = "/ledger/resend";
+        let body = serde_json::json!({"give_up_removed": args.give_up_removed});
+        ApiClient::find(&args.node)?.post(path, &body).await?.read(path)
+    })?;
+    Ok(report(&args.node, &sent, show::resent))
 }
 
 fn balance(args: &BalanceArgs) -> Result<Report, Failure> {
@@ -122,7 +145,7 @@ fn accounts(args: &AccountsArgs) -> Result<Report, Failure> {
 
 fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let recount: Recount = match offline::read(&args.node)? {
-        Some(book) => offline::recount(&book),
+        Some(book) => offline::recount(&args.node, &book),
         None => wait_for(async {
             let path = "/ledger/verify";
             let answer = ApiClient::find(&args.node)?.post(path, &serde_json::json!({})).await?;

@@ -29,6 +29,7 @@ pub fn reward(command: &RewardCommand) -> Result<Report, Failure> {
         RewardCommand::Diff(args) => changes::diff(args),
         RewardCommand::Whatif(args) => changes::whatif(args),
         RewardCommand::Correct(args) => run::correct(args),
+        RewardCommand::Reject(args) => wait(release::reject(args)),
         RewardCommand::Prune(args) => wait(release::prune(args)),
         RewardCommand::Sign(args) => sign::sign(args),
         RewardCommand::Release(args) => wait(release::release(args)),

@@ -20,7 +20,8 @@ const PAGE_ROWS: u32 = 1000;
 /// What to do with a node's own usage.
 #[derive(Debug, Subcommand)]
 pub enum UsageCommand {
-    /// Seal everything since the last seal as the usage of an epoch; the same epoch again gives the same file.
+    /// Seal everything since the last seal as the usage of an epoch; the same epoch again gives the same file. A token
+    /// that may not compute every epoch seals the rows of its own subject.
     Seal(SealArgs),
     /// Show what the node did for whom since the last seal, or the sealed file of an epoch.
     Show(ShowArgs),
@@ -57,6 +58,7 @@ pub struct ShowArgs {
 #[serde(default)]
 struct Sealed {
     epoch: String,
+    tenant: Option<String>,
     #[serde(rename = "as")]
     as_actor: Option<String>,
     rows: u64,
@@ -107,9 +109,10 @@ async fn seal(args: &SealArgs) -> Result<Report, Failure> {
 }
 
 fn sealed_text(sealed: &Sealed, out: Option<&PathBuf>) -> String {
+    let own = sealed.tenant.as_ref().map_or_else(String::new, |tenant| format!(", those of {tenant} alone"));
     let given = sealed.as_actor.as_ref().map_or_else(String::new, |actor| format!(", all of it as {actor}"));
-    let head =
-        format!("{} is sealed: {} rows, {} bytes{given}\n{}\n", sealed.epoch, sealed.rows, sealed.bytes, sealed.b3);
+    let Sealed { epoch, rows, bytes, b3, .. } = sealed;
+    let head = format!("{epoch} is sealed: {rows} rows, {bytes} bytes{own}{given}\n{b3}\n");
     match out {
         Some(out) => head + &format!("written to {}\n", out.display()),
         None => head + &format!("next: macronode reward usage show {} > usage.csv\n", sealed.epoch),

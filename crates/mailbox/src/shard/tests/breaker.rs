@@ -43,7 +43,7 @@ impl ShardDriver {
             Ack => self.ack(seq, fence).unwrap(),
             Fail => drop(self.nack(seq, fence, Some(0), false).unwrap()),
             GiveBack => drop(self.shard.extend(self.now, &mut self.tape, MAIN, seq, fence, 0).unwrap()),
-            Undone => self.shard.release_lease(self.now, &mut self.tape, MAIN, seq, fence),
+            Undone => self.shard.release_lease(self.now, &mut self.tape, MAIN, seq, fence).unwrap(),
             Lapse => {
                 self.now = lease.until_ms;
                 self.tick();

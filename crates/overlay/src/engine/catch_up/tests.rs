@@ -80,7 +80,13 @@ impl Rig {
     fn subscribe_to(&mut self, origin: NodeId, from: u64, own: bool) -> Subscription {
         let (pool, (writer, reader)) = (Arc::<SubscriberPool>::default(), inbox(&Arc::default()));
         let catching_up = CatchUp::new(&self.core, &lane(), vec![(origin, from)]);
-        self.table.add(lane(), own, Box::new(writer), Some(Box::new(catching_up)), pool.take().expect("a place"));
+        self.table.add(
+            lane(),
+            own,
+            Box::new(writer),
+            Some(Box::new(catching_up)),
+            pool.take(&ron_auth::Subject::operator("test")).expect("a place"),
+        );
         reader
     }
 

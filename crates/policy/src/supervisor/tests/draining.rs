@@ -151,3 +151,16 @@ fn no_time_at_all_is_still_an_end() {
     let mut driven = DrivenSupervisor::ready(Plan { drain_deadline_ms: 0, ..three() });
     assert_eq!(driven.step(Event::DrainRequested).last(), Some(&Action::Finish { code: 75 }));
 }
+
+#[test]
+fn a_drain_has_the_time_that_was_configured_when_it_was_requested() {
+    let mut driven = DrivenSupervisor::ready(plan(vec![worker("a", &[])]));
+    let begun = driven.now;
+    assert_eq!(driven.step(Event::DrainDeadlineChanged { deadline_ms: 10_000 }), []);
+    let actions = driven.step(Event::DrainRequested);
+    assert_eq!(actions.last(), Some(&stop(Phase::Work, &[0], begun + 9_000)));
+    assert_eq!(driven.step(Event::DrainDeadlineChanged { deadline_ms: 100 }), [], "too late for this one");
+    assert_eq!(driven.wake(), [Action::Straggler { task: main_of(0) }]);
+    driven.now = begun + 9_000;
+    assert!(driven.step(Event::TimerFired).contains(&abort(main_of(0))));
+}

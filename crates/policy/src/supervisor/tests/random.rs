@@ -36,8 +36,11 @@ fn a_plan() -> impl Strategy<Value = Plan> {
     (vec(service, 1..=NAMES.len()), 0_u64..6_000).prop_map(|(services, drain_deadline_ms)| {
         let named = services.into_iter().enumerate().map(|(index, (required, needs, law, mut tasks))| {
             tasks.iter_mut().zip(TASKS).for_each(|(task, name)| task.name = name);
+            // Of those it does not depend on, it passes requests on to every second.
+            let served = (0..index).filter(|other| !needs[*other] && (index + other) % 2 == 0);
+            let serves = served.map(|other| NAMES[other]).collect();
             let depends_on = (0..index).filter(|other| needs[*other]).map(|other| NAMES[other]).collect();
-            ServicePlan { name: NAMES[index], required, depends_on, law, tasks }
+            ServicePlan { name: NAMES[index], required, depends_on, serves, law, tasks }
         });
         Plan { services: named.collect(), drain_deadline_ms }
     })
@@ -70,6 +73,7 @@ fn an_event() -> impl Strategy<Value = Event> {
         1 => (0_u16..5, any::<bool>()).prop_map(|(service, on)| Event::Pressure { service, cause: "y", on }),
         2 => (0_u16..5).prop_map(|service| Event::RestartRequested { service }),
         1 => Just(Event::PhaseDrained { phase: Phase::Work }),
+        1 => (0_u64..6_000).prop_map(|deadline_ms| Event::DrainDeadlineChanged { deadline_ms }),
     ]
 }
 

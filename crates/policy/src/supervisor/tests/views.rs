@@ -15,6 +15,10 @@ fn view(driven: &DrivenSupervisor) -> NodeView {
     driven.supervisor.node_view(driven.now)
 }
 
+fn fatal_of(task: TaskId) -> Event {
+    Event::Exited { task, reason: ExitReason::Fatal { code: 70, detail: "disk failed".to_owned() } }
+}
+
 fn crash_and_return(driven: &mut DrivenSupervisor, service: u16) {
     driven.step(panic_of(main_of(service)));
     driven.wake();
@@ -24,7 +28,7 @@ fn crash_and_return(driven: &mut DrivenSupervisor, service: u16) {
 #[test]
 fn the_node_in_one_word() {
     type Story = fn(&mut DrivenSupervisor);
-    let cases: [(&str, ServicePlan, Story, NodeState); 9] = [
+    let cases: [(&str, ServicePlan, Story, NodeState); 12] = [
         ("all is well", worker("a", &[]), |_| {}, NodeState::Ready),
         ("required and down", worker("a", &[]), |driven| drop(driven.step(panic_of(main_of(0)))), NodeState::Unready),
         (
@@ -40,10 +44,33 @@ fn the_node_in_one_word() {
             NodeState::Degraded,
         ),
         (
-            "a loop that makes unready",
-            looping(Escalation::Unready, optional(worker("a", &[]))),
+            "a loop that makes a required service unready",
+            looping(Escalation::Unready, worker("a", &[])),
             |driven| crash_and_return(driven, 0),
             NodeState::Unready,
+        ),
+        (
+            "a loop that makes an optional service unready",
+            looping(Escalation::Unready, optional(worker("a", &[]))),
+            |driven| crash_and_return(driven, 0),
+            NodeState::Degraded,
+        ),
+        (
+            "optional and not to go on",
+            optional(worker("a", &[])),
+            |driven| drop(driven.step(fatal_of(main_of(0)))),
+            NodeState::Degraded,
+        ),
+        (
+            "optional and never set up",
+            optional(worker("a", &[])),
+            |driven| {
+                driven.step(panic_of(main_of(0)));
+                driven.wake();
+                let reason = ExitReason::Init { code: 70, detail: "port in use".to_owned() };
+                driven.step(Event::Exited { task: main_of(0), reason });
+            },
+            NodeState::Ready,
         ),
         (
             "required and failed",
@@ -100,11 +127,43 @@ fn pressure_stops_writes_and_names_its_cause() {
     assert_eq!(driven.step(press(0, true)), []);
     assert_eq!(driven.step(press(0, true)), []);
     let pressed = view(&driven);
-    assert_eq!((pressed.accepts_reads, pressed.accepts_writes, pressed.state), (true, false, NodeState::Ready));
+    assert_eq!((pressed.accepts_reads, pressed.accepts_writes, pressed.state), (true, false, NodeState::Degraded));
     let named: Vec<_> = pressed.pressure.iter().map(|pressure| (pressure.service, pressure.cause)).collect();
     assert_eq!(named, [("a", "queue work"), ("b", "queue work")]);
     driven.step(press(0, false));
     assert!(view(&driven).accepts_writes);
+    driven.step(press(1, false));
+    assert_eq!(view(&driven).state, NodeState::Ready);
+}
+
+#[test]
+fn a_plane_starts_and_stays_ready_without_the_services_it_serves() {
+    let plane = ServicePlan { serves: vec!["a", "b"], ..worker("plane", &[]) };
+    let law = RestartLaw { more_than: 0, then: Escalation::Unready, ..RestartLaw::MACRONODE };
+    let looping = ServicePlan { law, ..optional(worker("a", &[])) };
+    let mut driven = DrivenSupervisor::new(plan(vec![looping, optional(worker("b", &[])), plane]));
+    assert!(driven.step(Event::Boot).contains(&start(main_of(2))));
+    driven.up(main_of(2));
+    let out = |driven: &DrivenSupervisor| {
+        let view = view(driven);
+        assert_eq!((view.accepts_reads, view.services[2].state), (true, State::Ready));
+        (view.services[0].is_out, view.services[1].is_out)
+    };
+    assert_eq!(out(&driven), (true, true), "not ready for the first time");
+    driven.up(main_of(0));
+    driven.up(main_of(1));
+    assert_eq!(out(&driven), (false, false));
+    driven.step(panic_of(main_of(1)));
+    assert_eq!(out(&driven), (false, false), "a short restart");
+    driven.step(panic_of(main_of(0)));
+    driven.now = driven.supervisor.next_wakeup().expect("a restart is due") + 1_000;
+    driven.step(Event::TimerFired);
+    assert_eq!(driven.state(0), State::Unready);
+    assert_eq!(out(&driven), (true, false), "a loop that does not serve");
+    driven.up(main_of(0));
+    assert_eq!((driven.state(0), out(&driven)), (State::Unready, (false, false)), "a loop that serves");
+    driven.step(Event::DrainRequested);
+    assert!(view(&driven).services.iter().all(|service| !service.is_out), "what was admitted is answered in a drain");
 }
 
 #[test]

@@ -3,79 +3,81 @@
 use std::sync::Arc;
 
 use oap::{Control, Decoder, Frame, Hello};
-use quinn::{Connection, RecvStream, SendStream};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection, RecvStream, SendStream};
 
 use super::network::Network;
 use crate::quic::{Endpoint, config, dial_from};
-pub(super) use crate::tests::harness::{
-    SECOND, both, frame, frame_of_two, hear_all, hello, numbers, run, seconds_since, tls,
-};
+use crate::tests::harness::{Outcomes, farewell};
+pub(super) use crate::tests::harness::{SECOND, both, frame, hear_all, hello, numbers, run, seconds_since, tls};
 use crate::tls::ClientTls;
 use crate::{ConnectError, PostQuantum, Session, SessionLimits, Tls};
 
 /// The two sides, dialler first, on a network in memory.
-pub(super) struct Sides {
+pub(crate) struct Sides {
     pub(super) network: Arc<Network>,
     pub(super) dialler: Endpoint,
     pub(super) node: Endpoint,
 }
 
 impl Sides {
-    pub(super) fn new(dialler: &Tls, node: &Tls) -> Self {
+    pub(crate) fn new(dialler: &Tls, node: &Tls) -> Self {
         let network = Arc::new(Network::default());
         let endpoint = |own, tls| Endpoint::on(network.socket(own), tls);
         Sides { dialler: endpoint(0, dialler), node: endpoint(1, node), network: Arc::clone(&network) }
     }
 
-    /// Dials as a node.
-    pub(super) async fn dial(&self, expected: &Tls, limits: &SessionLimits) -> Result<Session, ConnectError> {
-        let hello = Hello { node_id: Some(self.dialler.tls.node_id().to_string()), ..hello() };
-        self.dial_with(self.dialler.tls.client(), hello, expected, limits).await
+    pub(crate) async fn dial(&self, hello: Hello, limits: &SessionLimits) -> Result<Session, ConnectError> {
+        let hello = Hello { node_id: Some(self.dialler.tls.node_id().to_string()), ..hello };
+        let (address, node_id) = (Network::address(1), self.node.tls.node_id());
+        dial_from(&self.dialler.inner, address, node_id, self.dialler.tls.client(), hello, limits).await
     }
 
-    /// Dials as a client.
-    pub(super) async fn dial_as_client(&self, node: &Tls, limits: &SessionLimits) -> Result<Session, ConnectError> {
-        self.dial_with(&ClientTls::anonymous(PostQuantum::Hybrid), hello(), node, limits).await
+    pub(super) async fn accept(&self, hello: Hello, limits: &SessionLimits) -> Result<Session, ConnectError> {
+        self.node.incoming().await.expect("somebody").accept(hello, limits).await
     }
 
-    async fn dial_with(
-        &self,
-        tls: &ClientTls,
-        hello: Hello,
-        expected: &Tls,
-        limits: &SessionLimits,
-    ) -> Result<Session, ConnectError> {
-        dial_from(&self.dialler.inner, Network::address(1), expected.node_id(), tls, hello, limits).await
+    /// From now on all packets are lost.
+    pub(crate) fn cut_off(&self) {
+        self.network.lose(true);
     }
 
-    pub(super) async fn accept(&self, limits: &SessionLimits) -> Result<Session, ConnectError> {
-        self.node.incoming().await.expect("somebody").accept(hello(), limits).await
+    /// What the two sides come to that say these first frames.
+    pub(crate) async fn outcomes(&self, [ours, theirs]: [Hello; 2], limits: &SessionLimits) -> Outcomes {
+        both(self.dial(ours, limits), self.accept(theirs, limits)).await
     }
-}
-
-/// What the two sides come to.
-pub(super) async fn outcomes(
-    dialler: &Tls,
-    node: &Tls,
-    expected: &Tls,
-) -> (Result<Session, ConnectError>, Result<Session, ConnectError>) {
-    let (sides, limits) = (Sides::new(dialler, node), SessionLimits::default());
-    both(sides.dial(expected, &limits), sides.accept(&limits)).await
 }
 
 /// The two sides of a session, dialler first, and their network.
 pub(super) async fn pair() -> (Session, Session, Arc<Network>) {
     let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
-    let (sides, limits) = (Sides::new(&dialler, &node), SessionLimits::default());
-    let (dialled, accepted) = both(sides.dial(&node, &limits), sides.accept(&limits)).await;
+    let sides = Sides::new(&dialler, &node);
+    let (dialled, accepted) = sides.outcomes([hello(), hello()], &SessionLimits::default()).await;
     (dialled.expect("dialled"), accepted.expect("accepted"), sides.network)
 }
 
+/// What a node makes of a dialling side with settings of its own.
+pub(crate) async fn refusal_of(config: rustls::ClientConfig, node: &Tls) -> ConnectError {
+    let (sides, limits) = (Sides::new(node, node), SessionLimits::default());
+    let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).expect("settings")));
+    let connecting = sides.dialler.inner.connect_with(config, Network::address(1), "oap.invalid").expect("dialled");
+    let (_, accepted) = both(connecting, sides.accept(hello(), &limits)).await;
+    accepted.err().expect("refused")
+}
+
 /// A side that is connected and has said nothing.
-pub(super) struct RawPeer {
-    pub(super) connection: Connection,
+pub(crate) struct RawPeer {
+    pub(crate) connection: Connection,
     pub(super) control: SendStream,
-    heard: Option<RecvStream>,
+    /// The stream of its one flow, once something was said in it.
+    flow: Option<SendStream>,
+    heard_control: HeardStream,
+    heard_flow: HeardStream,
+}
+
+/// A stream of the other side, once it has opened one.
+struct HeardStream {
+    stream: Option<RecvStream>,
     decoder: Decoder,
 }
 
@@ -88,12 +90,24 @@ impl RawPeer {
         let connecting = endpoint.inner.connect_with(config, Network::address(1), "oap.invalid").expect("dialled");
         let connection = connecting.await.expect("connected");
         let control = connection.open_uni().await.expect("a stream");
-        RawPeer { connection, control, heard: None, decoder: Decoder::new(oap::FRAME_BYTES_MAX) }
+        let [heard_control, heard_flow] =
+            [(); 2].map(|()| HeardStream { stream: None, decoder: Decoder::new(oap::FRAME_BYTES_MAX) });
+        RawPeer { connection, control, flow: None, heard_control, heard_flow }
     }
 
     /// Bytes on the control stream. The other side may be gone.
-    pub(super) async fn say(&mut self, bytes: &[u8]) {
+    pub(crate) async fn say(&mut self, bytes: &[u8]) {
         let _ = self.control.write_all(bytes).await;
+    }
+
+    /// Bytes on the stream of its one flow. The other side may be gone.
+    pub(crate) async fn say_in_flow(&mut self, bytes: &[u8]) {
+        if self.flow.is_none() {
+            self.flow = self.connection.open_uni().await.ok();
+        }
+        if let Some(stream) = &mut self.flow {
+            let _ = stream.write_all(bytes).await;
+        }
     }
 
     /// A further stream, with bytes on it.
@@ -104,33 +118,45 @@ impl RawPeer {
     }
 
     /// The next frame of the other side's control stream that is no PING; nothing at its end.
-    pub(super) async fn hear(&mut self) -> Option<Frame> {
+    pub(crate) async fn hear(&mut self) -> Option<Frame> {
         loop {
-            match self.decoder.next().expect("frames") {
-                Some(frame) if matches!(Control::parse(&frame), Ok(Control::Ping { .. })) => continue,
-                Some(frame) => return Some(frame),
-                None => {}
+            let frame = self.heard_control.next(&self.connection).await?;
+            if !matches!(Control::parse(&frame), Ok(Control::Ping { .. })) {
+                return Some(frame);
             }
-            if self.heard.is_none() {
-                self.heard = Some(self.connection.accept_uni().await.ok()?);
+        }
+    }
+
+    /// The next frame of the other side's first flow; its HELLO was heard before.
+    pub(crate) async fn hear_in_flow(&mut self) -> Option<Frame> {
+        self.heard_flow.next(&self.connection).await
+    }
+
+    /// The code of the farewell that comes next, and that nothing follows it.
+    pub(super) async fn farewell(&mut self) -> Option<u16> {
+        farewell(async || self.hear().await).await
+    }
+}
+
+impl HeardStream {
+    /// The next frame; nothing at the end of the stream.
+    async fn next(&mut self, connection: &Connection) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.decoder.next().expect("frames") {
+                return Some(frame);
             }
-            let stream = self.heard.as_mut().expect("just accepted");
+            if self.stream.is_none() {
+                self.stream = Some(connection.accept_uni().await.ok()?);
+            }
+            let stream = self.stream.as_mut().expect("just accepted");
             let chunk = stream.read_chunk(4096, true).await.ok()??;
             self.decoder.buffer().extend_from_slice(&chunk.bytes);
         }
     }
-
-    /// The code of the next farewell, and that nothing follows it.
-    pub(super) async fn farewell(&mut self) -> Option<u16> {
-        let control = Control::parse(&self.hear().await?).expect("a control frame");
-        let Control::GoAway { code, .. } = control else { panic!("{control:?}") };
-        assert!(self.hear().await.is_none(), "then it ends");
-        Some(code)
-    }
 }
 
 /// A node's side and a raw one that has said HELLO and heard it.
-pub(super) async fn raw_pair(limits: &SessionLimits) -> (RawPeer, Session, Sides) {
+pub(crate) async fn raw_pair(limits: &SessionLimits) -> (RawPeer, Session, Sides) {
     let (dialler, node) = (tls(PostQuantum::Hybrid), tls(PostQuantum::Hybrid));
     let sides = Sides::new(&dialler, &node);
     let dialling = async {
@@ -139,12 +165,12 @@ pub(super) async fn raw_pair(limits: &SessionLimits) -> (RawPeer, Session, Sides
         raw.hear().await.expect("their HELLO");
         raw
     };
-    let (raw, session) = both(dialling, sides.accept(limits)).await;
+    let (raw, session) = both(dialling, sides.accept(hello(), limits)).await;
     (raw, session.expect("a session"), sides)
 }
 
 /// What a node's side makes of a raw one.
-pub(super) async fn accept_raw<F: Future<Output = ()>>(
+pub(crate) async fn accept_raw<F: Future<Output = ()>>(
     as_node: Option<&Tls>,
     act: impl FnOnce(RawPeer) -> F,
 ) -> ConnectError {
@@ -152,6 +178,6 @@ pub(super) async fn accept_raw<F: Future<Output = ()>>(
     let sides = Sides::new(&dialler, &node);
     let acting = async { act(RawPeer::dial(&sides.dialler, &node, as_node).await).await };
     let limits = SessionLimits::default();
-    let ((), outcome) = both(acting, sides.accept(&limits)).await;
+    let ((), outcome) = both(acting, sides.accept(hello(), &limits)).await;
     outcome.err().expect("refused")
 }

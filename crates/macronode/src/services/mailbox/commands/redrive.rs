@@ -82,7 +82,7 @@ async fn control(target: &RedriveTarget, word: &str) -> Result<Report, Failure> 
 async fn order(args: &RedriveArgs) -> Result<Report, Failure> {
     let mut client = ApiClient::find(&args.node)?;
     let topic = args.topic.as_deref().unwrap_or_default();
-    let path = format!("/v1/dlq/{}/reprocess", segment(topic));
+    let path = format!("/v1/topics/{}/dlq/reprocess", segment(topic));
     let answer = client.post_within(&path, &body(args), COUNT_PATIENCE).await?;
     let ordered: Ordered = answer.read(&path)?;
     let Some(task) = ordered.task else {

@@ -1,6 +1,6 @@
 //! `macronode mailbox send`: one message, or a line of standard input each.
 
-use std::io::{BufRead, Read as _};
+use std::io::{BufRead, Read as _, Write as _};
 use std::time::Duration;
 
 use http::Method;
@@ -19,8 +19,10 @@ use crate::errors::{Code, Exit, Failure};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Payload bytes of a batch, so that its body stays under what a node takes.
 const BATCH_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX;
-/// A batch refused this often in a row is given up.
+/// A batch refused this often in a row is given up, and with it the lines that follow.
 const BUSY_MAX: usize = 60;
+/// A batch refused this often in a row is waited for so long that a person should read why.
+const BUSY_UNTOLD_MAX: usize = 2;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -38,6 +40,10 @@ struct Tally {
     refused: u64,
     /// Error of the first message that was refused.
     reason: Option<String>,
+    /// Why the node had no room for what was last asked again.
+    busy: Option<String>,
+    /// Whether a batch was given up.
+    has_given_up: bool,
 }
 
 /// Sends one message, or one for each line.
@@ -93,6 +99,9 @@ async fn send_lines(args: &SendArgs, client: &mut ApiClient, input: &mut dyn Buf
     while let Some(batch) = next_batch(input)? {
         let messages = batch.iter().map(|line| message(args, line)).collect();
         send_batch(&args.topic, client, messages, &mut tally).await?;
+        if tally.has_given_up {
+            break;
+        }
     }
     let seconds = started.elapsed().as_secs_f64();
     let exit = if tally.refused == 0 { Exit::Clean } else { Exit::Failed };
@@ -126,12 +135,16 @@ async fn send_batch(
     tally: &mut Tally,
 ) -> Result<(), Failure> {
     const PATH: &str = "/v1/send:batch";
+    let mut told = None;
     for turn in 1.. {
         let body = json!({"topic": topic, "messages": messages});
         let answer = client.ask(Method::POST, PATH, Some(&body), PATIENCE).await?;
         let is_last = turn == BUSY_MAX;
         let wait = match answer.retry_after() {
-            Some(wait) if !is_last => wait,
+            Some(wait) if !is_last => {
+                tally.busy = Some(answer.reason());
+                wait
+            }
             _ => {
                 let answer: Value = client.accepted(PATH, answer)?.read(PATH)?;
                 let results = answer["results"].as_array().cloned().unwrap_or_default();
@@ -141,6 +154,10 @@ async fn send_batch(
         };
         if messages.is_empty() {
             break;
+        }
+        if turn > BUSY_UNTOLD_MAX && tally.busy != told {
+            told.clone_from(&tally.busy);
+            let _ = writeln!(std::io::stderr().lock(), "{}", tally.waiting());
         }
         tokio::time::sleep(wait).await;
     }
@@ -160,13 +177,21 @@ impl Tally {
             }
             let (code, detail) = super::error_of(result);
             if code == "E_SATURATED" && !is_last {
+                self.busy = Some(detail.to_owned());
                 again.push(message);
             } else {
+                self.has_given_up |= code == "E_SATURATED";
                 self.refused += 1;
                 self.reason.get_or_insert_with(|| format!("{code} {detail}"));
             }
         }
         again
+    }
+
+    /// What a person should read while nothing goes on.
+    fn waiting(&self) -> String {
+        let reason = self.busy.as_deref().unwrap_or_default();
+        format!("{} sent; the node refuses more: {reason}; trying again", counted(self.sent, "message"))
     }
 
     fn in_words(&self, seconds: f64) -> String {
@@ -180,11 +205,14 @@ impl Tally {
         if let Some(reason) = &self.reason {
             text += &format!("; {} refused, the first: {reason}", self.refused);
         }
+        if self.has_given_up {
+            text += "; given up: the lines after them were not sent";
+        }
         text + "\n"
     }
 
     fn json(&self, seconds: f64) -> String {
-        let Tally { sent, duplicates, refused, reason } = self;
+        let Tally { sent, duplicates, refused, reason, .. } = self;
         let body = json!({
             "sent": sent, "duplicates": duplicates, "refused": refused, "first_error": reason, "seconds": seconds,
         });
@@ -226,5 +254,7 @@ mod tests {
         assert_eq!(tally.in_words(2.0), expected);
         assert_eq!(tally.count(vec![messages[2].clone()], &results[2..3], true), Vec::<Value>::new());
         assert_eq!((tally.sent, tally.refused), (2, 2));
+        assert!(tally.has_given_up && tally.in_words(0.0).ends_with("were not sent\n"), "{tally:?}");
+        assert_eq!(tally.waiting(), "2 messages sent; the node refuses more: full; trying again");
     }
 }

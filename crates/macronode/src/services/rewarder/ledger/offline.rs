@@ -1,10 +1,14 @@
 //! The book read from its files, which only goes while no node has them open.
 
+use std::path::PathBuf;
+
 use ron_ledger::{BookError, Inspection};
 use ron_log::LogError;
+use svc_rewarder::config::{LedgerKind, Options};
+use svc_rewarder::store::{self, StoreError};
 
-use super::super::FOLDER;
-use super::super::books::BOOK_FOLDER;
+use super::super::books::{self, BOOK_FOLDER};
+use super::super::{FOLDER, LOG_FOLDER};
 use super::words::{Account, AccountPage, Recount, StatementPage};
 use crate::cli::ApiArgs;
 use crate::client::configured;
@@ -15,8 +19,8 @@ pub fn read(node: &ApiArgs) -> Result<Option<Inspection>, Failure> {
     if node.api.is_some() {
         return Ok(None);
     }
-    let data_dir = node.data_dir.clone().unwrap_or_else(|| configured().data_dir);
-    let folder = data_dir.join(FOLDER).join(BOOK_FOLDER);
+    in_force(node)?;
+    let folder = data_dir(node).join(FOLDER).join(BOOK_FOLDER);
     let place = folder.display();
     match ron_ledger::inspect(&folder) {
         Ok(book) => Ok(Some(book)),
@@ -29,6 +33,23 @@ pub fn read(node: &ApiArgs) -> Result<Option<Inspection>, Failure> {
         }
         Err(error) => Err(Failure::new(Code::DataDirUnusable, format!("cannot read the book in {place}: {error}"))),
     }
+}
+
+/// Refuses to read a book that is left from before where payouts go elsewhere by the configuration.
+fn in_force(node: &ApiArgs) -> Result<(), Failure> {
+    let config = configured();
+    let is_configured = node.data_dir.as_ref().is_none_or(|folder| *folder == config.data_dir);
+    let place = match config.section::<Options>().ledger {
+        LedgerKind::Embedded => return Ok(()),
+        LedgerKind::Postgres => "PostgreSQL (rewarder.ledger = \"postgres\")",
+        LedgerKind::Http => "a ledger behind HTTP (rewarder.ledger = \"http\")",
+    };
+    let message = format!("payouts of this node go to {place}, and not to an embedded book");
+    if is_configured { Err(Failure::new(Code::PayoutsRefused, message)) } else { Ok(()) }
+}
+
+fn data_dir(node: &ApiArgs) -> PathBuf {
+    node.data_dir.clone().unwrap_or_else(|| configured().data_dir)
 }
 
 pub fn account(book: &Inspection, account: &str) -> Result<Account, Failure> {
@@ -49,6 +70,14 @@ pub fn accounts(book: &Inspection, after: Option<&str>, limit: usize) -> Account
     AccountPage::of(book.accounts(after, limit))
 }
 
-pub fn recount(book: &Inspection) -> Recount {
-    Recount::of(&book.report)
+/// The recount, with the epochs that the seal log beside the book calls settled and that the book lacks.
+pub fn recount(node: &ApiArgs, book: &Inspection) -> Recount {
+    let mut report = book.report.clone();
+    let log = data_dir(node).join(FOLDER).join(LOG_FOLDER);
+    match store::inspect(&log) {
+        Ok((rows, _)) => report.faults.extend(books::lacks(&rows, |run| book.tally(run))),
+        Err(StoreError::Log(LogError::Io { kind: std::io::ErrorKind::NotFound, .. })) => {}
+        Err(error) => report.faults.push(format!("the seal log {} cannot be compared: {error}", log.display())),
+    }
+    Recount::of(&report)
 }

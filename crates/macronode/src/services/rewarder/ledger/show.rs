@@ -1,6 +1,6 @@
 //! A book in columns, for people.
 
-use super::words::{Account, AccountPage, Recount, StatementPage};
+use super::words::{Account, AccountPage, Recount, Resent, StatementPage};
 use crate::commands::table::{row, table};
 
 /// What an account has.
@@ -53,6 +53,20 @@ pub fn recount(recount: &Recount) -> String {
         text += &format!("wrong: {fault}\n");
     }
     text + if recount.is_clean { "the book is good\n" } else { "the book is NOT good: a node books nothing into it\n" }
+}
+
+/// Epochs that are sent again.
+pub fn resent(resent: &Resent) -> String {
+    let mut text = match resent.epochs.is_empty() {
+        true if resent.removed.is_empty() => "the ledger has everything that is settled\n".to_owned(),
+        true => String::new(),
+        false => format!("sent again: {}; `macronode ledger verify` says how it stands\n", resent.epochs.join(", ")),
+    };
+    if !resent.removed.is_empty() {
+        let names = resent.removed.join(", ");
+        text += &format!("cannot be sent again, because the artifacts are removed: {names} (--give-up-removed)\n");
+    }
+    text
 }
 
 /// As a shell takes it.

@@ -130,3 +130,11 @@ impl Recount {
         }
     }
 }
+
+/// Settled epochs that the ledger lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Resent {
+    pub epochs: Vec<String>,
+    pub removed: Vec<String>,
+}

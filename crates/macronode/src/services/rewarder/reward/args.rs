@@ -32,6 +32,8 @@ pub enum RewardCommand {
     Sign(SignRunArgs),
     /// Let a node pay out a run that waits for a person; a correction in a folder is brought to the node first.
     Release(ReleaseArgs),
+    /// Have a node never pay a run that waits for a person, so that the right one can be made under its name.
+    Reject(RejectArgs),
     /// Have a node remove the artifacts of settled epochs to make room; what was paid stays in the ledger.
     Prune(PruneArgs),
     /// Make, sign and check policies, and the keys that sign them.
@@ -110,6 +112,9 @@ pub struct VerifyArgs {
     /// The trusted keys that must have signed the policy
     #[arg(long, value_name = "FILE")]
     pub keys: Option<PathBuf>,
+    /// The folder of the run that it corrects; needed for a correction of an older version that carries units in
+    #[arg(long, value_name = "DIR")]
+    pub corrects: Option<PathBuf>,
     /// What it may cost.
     #[command(flatten)]
     pub cost: CostArgs,
@@ -243,6 +248,19 @@ pub struct CorrectArgs {
     pub order: OrderArgs,
 }
 
+/// Which held epoch to reject, and why.
+#[derive(Args, Debug)]
+pub struct RejectArgs {
+    /// The epoch
+    pub epoch: EpochId,
+    /// Why, for those who look at the epoch later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+    /// Which node.
+    #[command(flatten)]
+    pub node: ApiArgs,
+}
+
 /// Whose artifacts to remove.
 #[derive(Args, Debug)]
 pub struct PruneArgs {
@@ -259,6 +277,9 @@ pub struct PruneArgs {
 pub struct SignRunArgs {
     /// The folder of the correction
     pub dir: PathBuf,
+    /// The folder of the run that it corrects; needed for a correction of an older version that carries units in
+    #[arg(long, value_name = "DIR")]
+    pub corrects: Option<PathBuf>,
     /// The private key (PEM, PKCS#8); `policy key` makes one
     #[arg(long, value_name = "FILE")]
     pub key: PathBuf,

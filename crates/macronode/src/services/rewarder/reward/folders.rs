@@ -1,11 +1,12 @@
 //! Files and folders that the commands read, and how it is told when they cannot be used.
 
-use std::io::Read as _;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _, Write as _};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ron_usage::{BadRow, InputError, InputFile};
+use ron_usage::{BadRow, FileIdentity, InputError, InputFile};
 use svc_rewarder::sealed::Loaded;
 use svc_rewarder::{Cost, Folder, PolicyDocument, RunError, SealedError, SealedRun, Trust, TrustedKeys};
 
@@ -40,10 +41,18 @@ pub fn inputs(paths: &[PathBuf]) -> Result<Vec<InputFile>, Failure> {
         match std::fs::metadata(path) {
             Err(error) => Err(refused(format!("cannot read the usage {}: {error}", path.display()))),
             Ok(found) if found.is_dir() => Err(refused(format!("{} is a folder, not a usage file", path.display()))),
-            Ok(_) => Ok(InputFile { name: name.unwrap_or_default(), path: path.clone() }),
+            Ok(found) => Ok((FileIdentity::of(&found).file(), InputFile::new(name.unwrap_or_default(), path))),
         }
     };
-    paths.iter().map(input).collect()
+    let mut files: Vec<((u64, u64), InputFile)> = Vec::with_capacity(paths.len());
+    for path in paths {
+        let (file, input) = input(path)?;
+        if files.iter().any(|(other, _)| *other == file) {
+            return Err(refused(format!("the usage {} is named twice; an input counts once", path.display())));
+        }
+        files.push((file, input));
+    }
+    Ok(files.into_iter().map(|(_, input)| input).collect())
 }
 
 /// A small file.
@@ -77,6 +86,15 @@ pub fn open(path: &Path, cost: &Cost) -> Result<SealedRun, Failure> {
     let folder =
         Folder::open(path).map_err(|error| refused(format!("cannot open the run {}: {error}", path.display())));
     SealedRun::open(Arc::new(folder?), cost.memory_bytes, cost.threads).map_err(|error| damaged(path, &error))
+}
+
+/// Opens a run, and looks at it beside the run in this folder, which it says it corrects.
+pub fn open_beside(path: &Path, corrected: Option<&Path>, cost: &Cost) -> Result<SealedRun, Failure> {
+    let run = open(path, cost)?;
+    match corrected {
+        Some(corrected) => Ok(run.beside(open(corrected, cost)?.manifest_bytes())),
+        None => Ok(run),
+    }
 }
 
 /// Opens a run and loads it.
@@ -119,6 +137,29 @@ fn bad_rows(count: u64, first: &[BadRow]) -> String {
     format!("{count} {noun} of the usage cannot be counted; nothing was written\n{}{more}", table(2, &rows))
 }
 
+/// Writes a new file in one step. One that is there stays, and is fine only if it says the same.
+pub fn write_new(path: &Path, text: &str) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => replace(path, text),
+        found => {
+            let is_same = found?.len() == text.len() as u64 && std::fs::read(path)? == text.as_bytes();
+            let told = || io::Error::new(io::ErrorKind::AlreadyExists, "it is there, with another content");
+            if is_same { Ok(()) } else { Err(told()) }
+        }
+    }
+}
+
+/// Writes a file in one step, in the place of one that is the caller's own: a crash leaves the old one or the new.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    // A file of this name is somebody's, and stays.
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    let placed = written.and_then(|()| std::fs::rename(&temporary, path));
+    placed.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+}
+
 /// Text of strangers without characters that command a terminal.
 pub fn one_line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -135,6 +176,21 @@ pub fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_file_of_somebody_else_is_truncated() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let read = |name: &str| std::fs::read_to_string(at(name)).expect("there");
+        std::fs::write(at("policy.json"), "mine").expect("written");
+        std::fs::write(at("policy.json.tmp"), "mine too").expect("written");
+        assert_eq!(write_new(&at("policy.json"), "new").expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+        write_new(&at("policy.json"), "mine").expect("it says the same");
+        write_new(&at("other.json"), "new").expect("written");
+        replace(&at("other.json"), "newer").expect("replaced");
+        assert_eq!([read("policy.json"), read("policy.json.tmp"), read("other.json")], ["mine", "mine too", "newer"]);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 3, "nothing is left beside them");
+    }
 
     #[test]
     fn bad_rows_are_a_table_with_the_rest_counted() {

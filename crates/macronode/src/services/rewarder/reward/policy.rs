@@ -1,7 +1,6 @@
 //! `reward policy`: policies are made, signed and checked with files alone.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use svc_rewarder::policy_document::canonical_policy;
 use svc_rewarder::{PolicyDocument, PublicKey, SigningKey, Trust, TrustedKeys};
 
 use super::args::{CheckArgs, KeyArgs, NewPolicyArgs, PolicyCommand, SignArgs};
-use super::folders::{document, one_line, refused, trusted_keys};
+use super::folders::{document, one_line, refused, replace, trusted_keys, write_new};
 use crate::commands::Report;
 use crate::commands::table::{row, table};
 use crate::errors::Failure;
@@ -35,7 +34,7 @@ fn new(args: &NewPolicyArgs) -> Result<Report, Failure> {
     let asset = json!({"asset": args.asset, "pool": args.pool, "weights": weights});
     let text = format!("{:#}\n", json!({"id": args.id, "ruleset": 1, "assets": [asset]}));
     PolicyDocument::draft(text.as_bytes()).map_err(|error| refused(error.to_string()))?;
-    put(args.out.as_deref(), &text, "the policy")
+    put(args.out.as_deref(), None, &text, "the policy")
 }
 
 fn sign(args: &SignArgs) -> Result<Report, Failure> {
@@ -50,7 +49,7 @@ fn sign(args: &SignArgs) -> Result<Report, Failure> {
         Envelope::around(&bytes)
     };
     envelope.sign(&key).map_err(|error| told(&error))?;
-    put(args.out.as_deref(), &envelope.to_text(), "the signed policy")
+    put(args.out.as_deref(), Some(&args.file), &envelope.to_text(), "the signed policy")
 }
 
 fn check(args: &CheckArgs) -> Result<Report, Failure> {
@@ -125,22 +124,25 @@ fn trust(path: &Path, key: PublicKey) -> Result<(), Failure> {
         trusted.keys.push(key);
     }
     let text = serde_json::to_string_pretty(&trusted).unwrap_or_default() + "\n";
-    put(Some(path), &text, "the list of keys").map(drop)
+    put_again(path, &text, "the list of keys").map(drop)
 }
 
-/// Writes a text to a file in one step, or to standard output.
-pub fn put(path: Option<&Path>, text: &str, what: &str) -> Result<Report, Failure> {
+/// Writes a text to a new file, or to standard output. A file that is there with another content is the user's, unless
+/// it is the very one that the text was made from.
+fn put(path: Option<&Path>, made_from: Option<&Path>, text: &str, what: &str) -> Result<Report, Failure> {
     let Some(path) = path else { return Ok(Report::clean(text)) };
-    let cannot = |error: std::io::Error| refused(format!("cannot write {what} {}: {error}", path.display()));
-    // A crash must not leave half of a list that was whole before.
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp");
-    let write = || -> std::io::Result<()> {
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    };
-    write().map_err(cannot)?;
+    let same_file = |other: &Path| Ok::<_, std::io::Error>(other.canonicalize()? == path.canonicalize()?);
+    let is_own = made_from.is_some_and(|other| same_file(other).unwrap_or(false));
+    let written = if is_own { replace(path, text) } else { write_new(path, text) };
+    told(path, written, what)
+}
+
+/// Writes a text in the place of a file that is known to be the command's own.
+pub fn put_again(path: &Path, text: &str, what: &str) -> Result<Report, Failure> {
+    told(path, replace(path, text), what)
+}
+
+fn told(path: &Path, written: std::io::Result<()>, what: &str) -> Result<Report, Failure> {
+    written.map_err(|error| refused(format!("cannot write {what} {}: {error}", path.display())))?;
     Ok(Report::clean(format!("{what} is in {}\n", path.display())))
 }

@@ -1,5 +1,5 @@
-//! `reward release` and `reward prune`: lets a node pay out a run that waits for a person, after a correction was
-//! brought to it, and remove the artifacts of one that is over.
+//! `reward release`, `reward reject` and `reward prune`: lets a node pay out a run that waits for a person, after a
+//! correction was brought to it, or never pay it, and remove the artifacts of one that is over.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use svc_rewarder::artifacts::{ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, MANIFEST,
 use svc_rewarder::hashing::b3;
 use svc_rewarder::{EpochId, Folder, SealedRun};
 
-use super::args::{PruneArgs, ReleaseArgs};
+use super::args::{PruneArgs, RejectArgs, ReleaseArgs};
 use super::folders::{damaged, document, refused};
 use crate::client::{ApiClient, NodeAnswer, PATIENCE};
 use crate::commands::Report;
@@ -47,6 +47,17 @@ pub async fn release(args: &ReleaseArgs) -> Result<Report, Failure> {
         return Ok(Report::clean(answer.text() + "\n"));
     }
     Ok(Report::clean(format!("{epoch} is released; follow it at /rewarder/epochs/{epoch}/settlement\n")))
+}
+
+/// Has a node never pay a held epoch.
+pub async fn reject(args: &RejectArgs) -> Result<Report, Failure> {
+    let mut client = ApiClient::find(&args.node)?;
+    let epoch = &args.epoch;
+    let answer = client.post(&format!("/rewarder/epochs/{epoch}/reject"), &json!({"reason": args.reason})).await?;
+    if args.node.json {
+        return Ok(Report::clean(answer.text() + "\n"));
+    }
+    Ok(Report::clean(format!("{epoch} is rejected; compute what is right under the same id\n")))
 }
 
 /// Has a node remove the artifacts of epochs that are over.
@@ -107,8 +118,8 @@ async fn bring(client: &mut ApiClient, args: &ReleaseArgs, run: &SealedRun) -> R
     let folder = Path::new(&args.epoch);
     let (manifest, commitment) = (run.manifest(), b3(&run.commitment()));
     let known = client.ask(Method::GET, &format!("/rewarder/epochs/{}", manifest.epoch), None, PATIENCE).await?;
-    // A node that has the run, whichever it is, needs none of its files.
-    if (200..300).contains(&known.status) && has_run(&known) {
+    // A node that has the run, whichever it is, needs none of its files; the place of one that was rejected is free.
+    if (200..300).contains(&known.status) && has_run(&known, &commitment) {
         return Ok(());
     }
     // What follows from the other files is written again by the node.
@@ -130,7 +141,8 @@ async fn bring(client: &mut ApiClient, args: &ReleaseArgs, run: &SealedRun) -> R
     client.post(&format!("/rewarder/epochs/{}/correct", manifest.epoch), &body).await.map(drop)
 }
 
-fn has_run(answer: &NodeAnswer) -> bool {
+fn has_run(answer: &NodeAnswer, commitment: &str) -> bool {
     let found: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    found["state"] != "refused"
+    let is_rejected = found["quarantine"]["reason"] == "rejected";
+    found["state"] != "refused" && (!is_rejected || found["commitment"] == commitment)
 }

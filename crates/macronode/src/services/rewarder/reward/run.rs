@@ -9,15 +9,15 @@ use svc_rewarder::artifacts::{self, COMMITMENT, MANIFEST};
 use svc_rewarder::correct::{Bounds, Correction};
 use svc_rewarder::hashing::{b3, parse_b3};
 use svc_rewarder::job::{self, Basis};
-use svc_rewarder::manifest::{CorrectedFacts, CorrectsFacts};
+use svc_rewarder::manifest::{CorrectedFacts, CorrectsFacts, FORMAT};
 use svc_rewarder::{Computed, Cost, Folder, Job, Manifest, Seal, SealedRun, Watch, compute, plot};
 
 use super::args::{CorrectArgs, OrderArgs, RunArgs};
-use super::folders::{cost, damaged, inputs, not_made, one_line, open, policy, refused};
+use super::folders::{cost, damaged, inputs, not_made, one_line, open, policy, refused, write_new};
 use super::progress::Bars;
 use crate::commands::Report;
 use crate::commands::table::{row, table};
-use crate::errors::{Code, Failure};
+use crate::errors::Failure;
 
 /// Computes a run and writes it.
 pub fn run(args: &RunArgs) -> Result<Report, Failure> {
@@ -72,7 +72,8 @@ fn corrected_basis(args: &CorrectArgs, paid: &SealedRun, cost: &Cost, watch: &dy
     pools.extend(self::pools(&args.order)?);
     let mut basis = if args.usage.is_empty() {
         let in_force = document.in_force(&pools).map_err(|error| refused(error.to_string()))?;
-        Basis { policy: in_force, document, pools, ..before.basis.clone() }
+        // The run that is corrected may be of an older format; this one is not.
+        Basis { format: FORMAT, policy: in_force, document, pools, ..before.basis.clone() }
     } else {
         let (carry, carry_from) = (before.basis.carry.clone(), before.basis.carry_from.clone());
         let (inputs, cost) = (inputs(&args.usage)?, cost.clone());
@@ -82,7 +83,8 @@ fn corrected_basis(args: &CorrectArgs, paid: &SealedRun, cost: &Cost, watch: &dy
     basis.epoch = args.epoch.clone();
     let bounds = Bounds { clawback_max: args.clawback_max, takes_left_over: args.take_left_over };
     let correction = Correction::of(before, paid.commitment(), bounds);
-    basis.correction = Some(correction.map_err(|breach| refused(breach.to_string()))?);
+    let correction = correction.map_err(|breach| refused(breach.to_string()))?;
+    basis.correction = Some(correction.with_manifest(paid.manifest_bytes()));
     Ok(basis)
 }
 
@@ -149,12 +151,12 @@ fn existing(out: &Path) -> std::io::Result<Found> {
         let text = std::fs::read_to_string(out.join(COMMITMENT)).unwrap_or_default();
         return Ok(Found::Run(parse_b3(text.trim_end())));
     }
-    artifacts::remove_leftovers(&folder)?;
-    let is_ours = |name: &String| artifacts::ALL.contains(&name.as_str()) || name.starts_with(artifacts::TEMPORARY);
-    match names.iter().find(|name| !is_ours(name)) {
-        Some(other) => Err(std::io::Error::other(format!("it holds other files ({})", one_line(other)))),
-        None => Ok(Found::Nothing),
+    // Nothing is removed or written before it is clear that nobody else's file is here.
+    if let Some(other) = artifacts::foreign_file(&folder)? {
+        return Err(std::io::Error::other(format!("it holds other files ({})", one_line(&other))));
     }
+    artifacts::remove_leftovers(&folder)?;
+    Ok(Found::Nothing)
 }
 
 /// Writes a picture for each asset.
@@ -164,8 +166,7 @@ fn draw(computed: &Computed, out: &Path) -> Result<(), Failure> {
         // Names of assets are not names of files.
         let name = if index == 0 { "plot.svg".to_owned() } else { format!("plot-{}.svg", index + 1) };
         let text = plot::svg(computed.basis.epoch.as_str(), allocation);
-        let written = std::fs::write(out.join(&name), text);
-        written.map_err(|error| Failure::new(Code::RunDamaged, format!("cannot write {name}: {error}")))?;
+        write_new(&out.join(&name), &text).map_err(|error| refused(format!("cannot write {name}: {error}")))?;
     }
     Ok(())
 }
@@ -185,12 +186,16 @@ fn told(seal: &Seal, out: &Path, is_new: bool, is_json: bool) -> Report {
         1 => "signed by 1 key".to_owned(),
         keys => format!("signed by {keys} keys"),
     };
+    let carried = manifest.carry.iter().map(|(asset, units)| {
+        let from = manifest.carry_from.as_deref().unwrap_or("no run");
+        row(["carried in", &format!("{units} {} from {from}", one_line(asset))])
+    });
     let rows = [
         row(["policy", &format!("{} ({signed})", one_line(&manifest.policy.id))]),
         row(["usage", &format!("{} rows, {} actors", manifest.rows, manifest.actors)]),
         row(["commitment", &b3(&seal.commitment)]),
     ];
-    text += &table(0, &rows);
+    text += &table(0, &rows.into_iter().chain(carried).collect::<Vec<_>>());
     Report::clean(text + &format!("\nnext: macronode reward verify {place}\n"))
 }
 

@@ -1,7 +1,7 @@
 //! `reward explain`: every integer of one actor's amounts, as a reckoning to follow or as JSON.
 
-use ron_calculus::Explanation;
-use ron_calculus::explain::{AssetExplanation, PoolExplanation, RoundingExplanation, WhyZero};
+use ron_calculus::explain::{AssetExplanation, CorrectedAmount, PoolExplanation, RoundingExplanation, WhyZero};
+use ron_calculus::{Explanation, Units};
 
 use super::args::ExplainArgs;
 use super::folders::{cost, damaged, load, one_line};
@@ -25,13 +25,28 @@ fn reckoning(explanation: &Explanation) -> String {
 
 fn of_asset(actor: &str, asset: &AssetExplanation) -> String {
     let why = asset.why_zero.map_or_else(String::new, |why| format!(": {}", reason(why)));
-    let headline = format!("{} gets {} {}{why}\n", one_line(actor), asset.amount, one_line(&asset.asset));
+    let gets = asset.correction.as_ref().map_or(asset.amount, |corrected| corrected.pay);
+    let headline = format!("{} gets {gets} {}{why}\n", one_line(actor), one_line(&asset.asset));
+    let corrected = asset.correction.as_ref().map(|corrected| of_correction(asset.amount, corrected));
     let uncounted = asset.uncounted.iter().map(|uncounted| {
         let metric = one_line(&uncounted.metric);
         format!("  {metric} has no weight in this asset: {} count nothing\n", uncounted.quantity)
     });
     let pools = asset.pools.iter().map(of_pool);
-    std::iter::once(headline).chain(pools).chain(uncounted).collect()
+    std::iter::once(headline).chain(corrected).chain(pools).chain(uncounted).collect()
+}
+
+/// How what a correction pays comes about.
+fn of_correction(due: Units, corrected: &CorrectedAmount) -> String {
+    let CorrectedAmount { paid_before, take_back, carried, .. } = corrected;
+    let mut text = format!("  corrected: {due} are due, {paid_before} were paid before");
+    if take_back.0 > 0 {
+        text += &format!(", {take_back} are taken back");
+    }
+    if carried.0 > 0 {
+        text += &format!(", {carried} too many stay for now");
+    }
+    text + "\n"
 }
 
 fn of_pool(pool: &PoolExplanation) -> String {
@@ -127,6 +142,16 @@ order among equals: 00 (the smallest first)
 ";
         let asset = json!({"asset": "RON", "amount": "4", "pools": [pool]});
         assert_eq!(shown(json!({"actor": "a\u{7}", "tie_hash": "00", "assets": [asset]})), expected);
+    }
+
+    #[test]
+    fn what_a_correction_takes_back_is_told() {
+        let correction = json!({"paid_before": "9", "pay": "0", "take_back": "4", "carried": "2"});
+        let asset = json!({"asset": "RON", "amount": "3", "correction": correction, "pools": []});
+        let text = shown(json!({"actor": "eve", "tie_hash": "00", "assets": [asset]}));
+        let expected = "eve gets 0 RON\n  corrected: 3 are due, 9 were paid before, 4 are taken back, 2 too many stay for \
+                        now\n";
+        assert!(text.starts_with(expected), "{text}");
     }
 
     #[test]

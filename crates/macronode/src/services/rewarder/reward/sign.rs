@@ -5,8 +5,8 @@ use svc_rewarder::correction_statement::CorrectionStatement;
 use svc_rewarder::verify::verify;
 
 use super::args::SignRunArgs;
-use super::folders::{cost, damaged, document, open, refused};
-use super::policy::{put, read_key};
+use super::folders::{cost, damaged, document, open_beside, refused};
+use super::policy::{put_again, read_key};
 use super::progress::Bars;
 use crate::commands::Report;
 use crate::errors::{Code, Failure};
@@ -14,7 +14,7 @@ use crate::errors::{Code, Failure};
 /// Adds a signature to those beside a correction. What does not come out the same bit for bit is not signed.
 pub fn sign(args: &SignRunArgs) -> Result<Report, Failure> {
     let (cost, place) = (cost(&args.cost), args.dir.display());
-    let run = open(&args.dir, &cost)?;
+    let run = open_beside(&args.dir, args.corrects.as_deref(), &cost)?;
     let statement = CorrectionStatement::of(&run);
     let statement =
         statement.ok_or_else(|| refused(format!("{place} is no correction; a policy is signed instead")))?;
@@ -29,5 +29,5 @@ pub fn sign(args: &SignRunArgs) -> Result<Report, Failure> {
     let before = path.exists().then(|| document(&path, "signatures")).transpose()?;
     let signed = statement.sign(before.as_deref(), &key);
     let signed = signed.map_err(|error| refused(format!("the signatures {}: {error}", path.display())))?;
-    put(Some(&path), &signed.to_text(), "the signed statement")
+    put_again(&path, &signed.to_text(), "the signed statement")
 }

@@ -4,7 +4,7 @@ use svc_rewarder::verify::{Verification, verify as recompute};
 use svc_rewarder::{SealedError, SealedRun};
 
 use super::args::VerifyArgs;
-use super::folders::{cost, damaged, inputs, not_made, one_line, open, trusted_keys};
+use super::folders::{cost, damaged, inputs, not_made, one_line, open_beside, trusted_keys};
 use super::progress::Bars;
 use crate::commands::Report;
 use crate::errors::{Exit, Failure};
@@ -12,7 +12,7 @@ use crate::errors::{Exit, Failure};
 /// Verifies a run.
 pub fn verify(args: &VerifyArgs) -> Result<Report, Failure> {
     let cost = cost(&args.cost);
-    let run = open(&args.dir, &cost)?;
+    let run = open_beside(&args.dir, args.corrects.as_deref(), &cost)?;
     let bars = Bars::new();
     let found = recompute(&run, &inputs(&args.usage)?, &cost, &bars);
     drop(bars);

@@ -1,0 +1,5 @@
+//! Runs `fuzz::mailbox::dto` under libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::mailbox::dto(bytes));

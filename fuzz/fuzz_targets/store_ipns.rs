@@ -1,0 +1,5 @@
+//! Runs `fuzz::store::ipns` under libFuzzer.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::store::ipns(bytes));

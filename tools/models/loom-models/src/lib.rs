@@ -1,0 +1,4 @@
+//! Models of hand-written atomics, which loom runs under every interleaving.
+
+#[cfg(test)]
+mod cells;

@@ -1,0 +1,3 @@
+//! Nothing to do: there must be a build script for cargo to read the dependencies of build scripts.
+
+fn main() {}
