@@ -119,7 +119,8 @@ const fn metric(
 /// What is counted as it happens.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    deaths: Mutex<BTreeMap<(String, &'static str), u64>>,
+    /// By topic and by reason.
+    deaths: Mutex<BTreeMap<String, BTreeMap<&'static str, u64>>>,
     openings: Mutex<BTreeMap<String, u64>>,
     integrity: Mutex<BTreeMap<&'static str, u64>>,
     reads_failed: Counter,
@@ -146,19 +147,12 @@ impl Default for Counts {
 impl Counts {
     /// A message of this topic died.
     pub fn died(&self, topic: &str, reason: DeadReason) {
-        let mut deaths = lock(&self.deaths);
-        let reason = reason.as_str();
-        let topics = deaths.keys().map(|(topic, _)| topic).collect::<std::collections::BTreeSet<_>>();
-        let named = topics.len() < TOPICS_NAMED_MAX || topics.contains(&topic.to_owned());
-        let topic = if named { topic } else { "other" };
-        *deaths.entry((topic.to_owned(), reason)).or_default() += 1;
+        *count_of(&mut lock(&self.deaths), topic).entry(reason.as_str()).or_default() += 1;
     }
 
     /// A breaker of this topic opened.
     pub fn breaker_opened(&self, topic: &str) {
-        let mut openings = lock(&self.openings);
-        let named = openings.len() < TOPICS_NAMED_MAX || openings.contains_key(topic);
-        *openings.entry(if named { topic } else { "other" }.to_owned()).or_default() += 1;
+        *count_of(&mut lock(&self.openings), topic) += 1;
     }
 
     /// Messages were not what was sent.
@@ -185,6 +179,17 @@ impl Counts {
     pub fn scanner_woke_late(&self, late: Duration) {
         self.wake_jitter.observe(late.as_secs_f64() * 1000.0);
     }
+}
+
+/// What is counted of a topic, or of all topics that came when there was no label left. Found without an allocation:
+/// a turn may end very many messages.
+fn count_of<'a, T: Default>(counts: &'a mut BTreeMap<String, T>, topic: &str) -> &'a mut T {
+    let is_new = !counts.contains_key(topic);
+    let label = if is_new && counts.len() >= TOPICS_NAMED_MAX { "other" } else { topic };
+    if !counts.contains_key(label) {
+        counts.insert(label.to_owned(), T::default());
+    }
+    counts.get_mut(label).expect("inserted above")
 }
 
 impl DeadReason {
@@ -250,8 +255,12 @@ impl Collector for MailboxMetrics {
 
 fn write_counts(scrape: &mut Scrape<'_, '_>, counts: &Counts) -> fmt::Result {
     let deaths = lock(&counts.deaths).clone();
-    let deaths: Vec<_> =
-        deaths.iter().map(|((topic, reason), n)| (vec![("topic", topic.as_str()), ("reason", *reason)], *n)).collect();
+    let deaths: Vec<_> = deaths
+        .iter()
+        .flat_map(|(topic, reasons)| {
+            reasons.iter().map(move |(reason, n)| (vec![("topic", topic.as_str()), ("reason", *reason)], *n))
+        })
+        .collect();
     scrape.counters("dlq_total", &deaths)?;
     let openings = lock(&counts.openings).clone();
     let openings: Vec<_> = openings.iter().map(|(topic, n)| (vec![("topic", topic.as_str())], *n)).collect();
@@ -310,4 +319,26 @@ fn write_scrub(scrape: &mut Scrape<'_, '_>, scrub: &ScrubView) -> fmt::Result {
     // A running pass knows nothing of what it has not read yet, so the worse of both counts.
     let damaged = of_last(|pass| pass.damaged_records as f64).max(of_newest(|pass| pass.damaged_records as f64));
     scrape.gauges("log_scrub_damaged_records", &[(vec![], damaged)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_beyond_the_labels_are_counted_as_one_and_the_known_ones_go_on() {
+        let counts = Counts::default();
+        for _ in 0..2 {
+            for topic in 0..TOPICS_NAMED_MAX + 10 {
+                counts.died(&format!("t{topic}"), DeadReason::Expired);
+                counts.breaker_opened(&format!("t{topic}"));
+            }
+        }
+        counts.died("t0", DeadReason::Rejected);
+        let (deaths, openings) = (lock(&counts.deaths).clone(), lock(&counts.openings).clone());
+        assert_eq!(deaths.len(), TOPICS_NAMED_MAX + 1);
+        assert_eq!(deaths["t0"], BTreeMap::from([("expired", 2), ("rejected", 1)]));
+        assert_eq!(deaths["other"], BTreeMap::from([("expired", 20)]));
+        assert_eq!((openings.len(), openings["t31"], openings["other"]), (TOPICS_NAMED_MAX + 1, 2, 20));
+    }
 }
