@@ -207,7 +207,8 @@ mod tests {
         let many: Vec<Multiaddr> = (1..100).map(|port| over_tcp(([192, 0, 2, 1], port).into())).collect();
         assert_eq!(dialable(&many, loopback).len(), ADDRESSES_PER_PEER_MAX);
         let (own, ours) = ("/ip4/10.0.0.1/tcp/7".parse().expect("an address"), Scope::of([0, 0, 0, 0].into(), &many));
-        let best = dialable(many.iter().take(20).chain([&own]), Scope::of([0, 0, 0, 0].into(), &[own.clone()]));
+        let best =
+            dialable(many.iter().take(20).chain([&own]), Scope::of([0, 0, 0, 0].into(), std::slice::from_ref(&own)));
         assert!(best.len() == ADDRESSES_PER_PEER_MAX && !best.contains(&own), "public ones first");
         assert_eq!(dialable([&own], ours), Vec::<Multiaddr>::new());
     }

@@ -154,7 +154,7 @@ async fn dial_bootstrap(shared: &Shared) {
         !(shared.members.is_connected(&peer) && shared.members.is_met(&peer))
     };
     let missing: Vec<PeerAddress> = listed.into_iter().filter(is_missing).collect();
-    let mut found = resolve_each(&missing, RESOLVE_TIME, |address| tokio::net::lookup_host(address));
+    let mut found = resolve_each(&missing, RESOLVE_TIME, tokio::net::lookup_host);
     while let Some((address, resolved)) = found.next().await {
         let peer = PeerId::from(address.node_id);
         let addrs = resolved.unwrap_or_else(|error| {
@@ -168,11 +168,11 @@ async fn dial_bootstrap(shared: &Shared) {
 
 /// Addresses of nodes of the bootstrap list, each as soon as it is found, and each within this time: a name whose
 /// resolver hangs holds up no other. The port of a node is for both transports, as it listens.
-fn resolve_each<'a, L, F, A>(
-    nodes: &'a [PeerAddress],
+fn resolve_each<L, F, A>(
+    nodes: &[PeerAddress],
     time: Duration,
     lookup: L,
-) -> impl futures_util::Stream<Item = (&'a PeerAddress, Result<Vec<Multiaddr>, String>)>
+) -> impl futures_util::Stream<Item = (&PeerAddress, Result<Vec<Multiaddr>, String>)>
 where
     L: Fn(String) -> F,
     F: Future<Output = io::Result<A>>,

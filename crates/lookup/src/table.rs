@@ -374,8 +374,8 @@ fn prefix_bounds(position: &Position, bits: usize) -> (Position, Position) {
     (low, high)
 }
 
-/// Collects the peers that count and are nearest to `key` from a run of peers that share `depth` bits: first the half on
-/// the key's side.
+/// Collects the peers that count and are nearest to `key` from a run of peers that share `depth` bits: first the half
+/// on the key's side.
 fn gather<'a, T>(
     run: &'a [Peer<T>],
     key: &Position,

@@ -132,7 +132,7 @@ where
                 let upgrade = pin!(upgrade);
                 tokio::select! {
                     opened = upgrade => opened.map_err(io::Error::other),
-                    _ = gives_way => Err(io::Error::new(io::ErrorKind::TimedOut, "it made room for another connection")),
+                    _ = gives_way => Err(io::Error::new(io::ErrorKind::TimedOut, "it made room for another")),
                 }
             }
             .boxed()
@@ -179,7 +179,7 @@ mod tests {
         }
         assert!(is_open(&mut honest), "those who have many places give way to each other");
         assert_eq!(silent.iter_mut().filter_map(|one| is_open(one).then_some(())).count(), 127);
-        // Of addresses without end none has two places: then the oldest goes, and a newcomer has the time of all others.
+        // Of addresses without end none has two places: the oldest goes, and a newcomer has the time of all others.
         let mut silent: Vec<oneshot::Receiver<()>> = (0..10_000_u32)
             .map(|number| places.take(Some(IpAddr::from((number + (11 << 24)).to_be_bytes()))).1)
             .collect();

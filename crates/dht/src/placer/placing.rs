@@ -14,8 +14,8 @@ use ron_types::limits::records::WIRE_RECORDS_MAX;
 
 use crate::shared::{Rank, ToPlace};
 
-/// Records that callers want placed and that were taken from the queue; what was kept for others is bounded by the sweep
-/// that hands it on.
+/// Records that callers want placed and that were taken from the queue; what is kept for others is bounded by the
+/// sweep that hands it on.
 const WAITING_MAX: usize = 512;
 
 /// Finds the nodes nearest to a key.
@@ -99,7 +99,7 @@ impl Placing {
     /// One walk serves all records of its key.
     fn begin_walks(&mut self) {
         while self.walks.len() < WALKS_AT_ONCE_MAX {
-            let Some(first) = self.own.unplaced.front().or(self.others.unplaced.front()) else { return };
+            let Some(first) = self.own.unplaced.front().or_else(|| self.others.unplaced.front()) else { return };
             let key = first.record.key();
             let mut records = self.own.take_unplaced(&key);
             records.extend(self.others.take_unplaced(&key));

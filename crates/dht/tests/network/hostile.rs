@@ -9,7 +9,7 @@ use libp2p::identity::Keypair;
 use libp2p::request_response::{self, Codec, Event, Message, ProtocolSupport, ResponseChannel};
 use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
-use libp2p::{Multiaddr, StreamProtocol, SwarmBuilder, identify, kad, noise, tcp, yamux};
+use libp2p::{Multiaddr, StreamProtocol, Swarm, SwarmBuilder, identify, kad, noise, tcp, yamux};
 use ron_store::PeerId;
 use tokio::sync::mpsc;
 
@@ -149,7 +149,7 @@ enum Order {
 #[derive(Default)]
 pub struct Seen {
     pub asked: AtomicUsize,
-    /// Questions of Kademlia.
+    /// Questions of Kademlia that came in.
     pub asked_kad: AtomicUsize,
     /// Answers it could not send.
     pub failed: AtomicUsize,
@@ -173,8 +173,8 @@ impl Drop for Hostile {
     }
 }
 
-/// An answer of Kademlia to whoever asks for nodes or providers near a key, as it is written on the stream: these peers,
-/// each at these addresses.
+/// An answer of Kademlia to whoever asks for nodes or providers near a key, as it is written on the stream: these
+/// peers, each at its address.
 pub fn kad_answer(kind: u8, peers: &[(PeerId, Multiaddr)]) -> Vec<u8> {
     let field = |number: u8, bytes: &[u8]| [&[number << 3 | 2], &varint(bytes.len())[..], bytes].concat();
     // Kind 4 names nodes nearer to a key (field 8), kind 3 those that provide it as well (field 9).
@@ -205,6 +205,34 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The network of a peer, whose Kademlia keeps the rules or says what it is told to say.
+fn network_of(keypair: Keypair, has_raw_kad: bool) -> Swarm<Behaviour> {
+    SwarmBuilder::with_existing_identity(keypair)
+        .with_tokio()
+        .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
+        .expect("a transport")
+        .with_behaviour(|pair| {
+            let id = pair.public().to_peer_id();
+            let honest_kad = || {
+                let store = kad::store::MemoryStore::new(id);
+                let mut kad = kad::Behaviour::with_config(id, store, kad::Config::new(KAD));
+                kad.set_mode(Some(kad::Mode::Server));
+                kad
+            };
+            let config = request_response::Config::default().with_max_concurrent_streams(4096);
+            let raw_kad = || request_response::Behaviour::new([(KAD, ProtocolSupport::Inbound)], config.clone());
+            Behaviour {
+                identify: identify::Behaviour::new(identify::Config::new("/test".to_owned(), pair.public())),
+                kad: (!has_raw_kad).then(honest_kad).into(),
+                raw_kad: has_raw_kad.then(raw_kad).into(),
+                index: request_response::Behaviour::new([(INDEX, ProtocolSupport::Full)], config),
+            }
+        })
+        .expect("a behaviour")
+        .with_swarm_config(|config| config.with_idle_connection_timeout(std::time::Duration::from_secs(60)))
+        .build()
+}
+
 impl Hostile {
     /// A peer that connects to these nodes and enters their tables; it answers everything with `says`, or nothing.
     pub async fn join(nodes: &[&TestNode], says: Option<Vec<u8>>) -> Hostile {
@@ -216,30 +244,7 @@ impl Hostile {
     pub async fn start(nodes: &[&TestNode], says: Says, kad_says: Option<Says>) -> Hostile {
         let keypair = Keypair::generate_ed25519();
         let peer = PeerId::from_bytes(&keypair.public().to_peer_id().to_bytes()).expect("an id");
-        let mut swarm = SwarmBuilder::with_existing_identity(keypair)
-            .with_tokio()
-            .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
-            .expect("a transport")
-            .with_behaviour(|pair| {
-                let id = pair.public().to_peer_id();
-                let honest_kad = || {
-                    let store = kad::store::MemoryStore::new(id);
-                    let mut kad = kad::Behaviour::with_config(id, store, kad::Config::new(KAD));
-                    kad.set_mode(Some(kad::Mode::Server));
-                    kad
-                };
-                let config = request_response::Config::default().with_max_concurrent_streams(4096);
-                let raw_kad = || request_response::Behaviour::new([(KAD, ProtocolSupport::Inbound)], config.clone());
-                Behaviour {
-                    identify: identify::Behaviour::new(identify::Config::new("/test".to_owned(), pair.public())),
-                    kad: kad_says.is_none().then(honest_kad).into(),
-                    raw_kad: kad_says.is_some().then(raw_kad).into(),
-                    index: request_response::Behaviour::new([(INDEX, ProtocolSupport::Full)], config),
-                }
-            })
-            .expect("a behaviour")
-            .with_swarm_config(|config| config.with_idle_connection_timeout(std::time::Duration::from_secs(60)))
-            .build();
+        let mut swarm = network_of(keypair, kad_says.is_some());
         swarm.listen_on("/ip4/127.0.0.1/tcp/0".parse().expect("an address")).expect("it listens");
         // It must know where it listens before it says so to anybody.
         while !matches!(swarm.select_next_some().await, SwarmEvent::NewListenAddr { .. }) {}

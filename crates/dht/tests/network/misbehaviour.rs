@@ -255,8 +255,8 @@ async fn a_flood_is_bounded_and_others_are_answered() {
     assert!(waiting.high_water <= 2 * 48 + 16, "{} waited at once", waiting.high_water);
 }
 
-/// Peers of Kademlia that lie about who is near, or about who provides something, say too much, nothing, or hang up, and
-/// do the same to questions about records.
+/// Peers of Kademlia that lie about who is near, or about who provides something, say too much, nothing, or hang up,
+/// and do the same to questions about records.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hostile_peer_at_the_wire_changes_no_honest_answer() {
     let first = TestNode::start(Setup::default()).await;

@@ -220,7 +220,9 @@ fn whom_nobody_has_met_is_asked_where_nobody_else_is_known_and_makes_room_when_i
         table.insert_unmet(peer, position(peer), &[]);
     }
     assert_eq!((table.met(), table.len()), (90, 120));
-    (0..60).for_each(|peer| drop(table.remove(&peer, &position(peer))));
+    for peer in 0..60 {
+        assert!(table.remove(&peer, &position(peer)));
+    }
     assert_eq!((table.met(), table.len()), (30, 46));
 }
 
@@ -232,7 +234,9 @@ fn whom_the_operator_names_has_a_place_whoever_else_is_there() {
     by_distance.sort_by_key(|peer| std::cmp::Reverse(distance(&own, &position(*peer))));
     let mut table = PeerTable::new(own, limits);
     let fill = |table: &mut PeerTable<u64>| {
-        (100..2000).for_each(|peer| drop(table.insert(peer, position(peer), &[ip("127.0.0.1")])));
+        for peer in 100..2000 {
+            table.insert(peer, position(peer), &[ip("127.0.0.1")]);
+        }
     };
     fill(&mut table);
     let named: Vec<u64> = by_distance.into_iter().filter(|peer| *peer < 100).take(10).collect();
