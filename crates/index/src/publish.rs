@@ -8,7 +8,7 @@ use ron_store::{
     ProviderRecord, Record, RecordError, TTL_MAX_MS,
 };
 use ron_types::limits::dht::PEER_RECORD_TTL;
-use ron_types::limits::index::{NAME_TTL, PROVIDER_TTL};
+use ron_types::limits::index::{INGEST_RESERVE, NAME_TTL, PROVIDER_TTL};
 use ron_types::limits::records::WIRE_RECORDS_MAX;
 use ron_types::{Error, Kind};
 
@@ -108,7 +108,11 @@ impl Shared {
     pub fn sign_own_peer(&self) -> Option<PeerRecord> {
         let (addrs, now_ms) = (self.addrs_now(&[]), self.unix_ms());
         let expires_ms = now_ms + PEER_RECORD_TTL.as_millis() as u64;
-        if addrs.is_empty() { None } else { PeerRecord::sign(addrs, now_ms, expires_ms, &self.options.key).ok() }
+        if addrs.is_empty() {
+            None
+        } else {
+            PeerRecord::sign(addrs, self.next_sequence(0), expires_ms, &self.options.key).ok()
+        }
     }
 
     /// Points a name of this node somewhere.
@@ -185,19 +189,16 @@ impl Shared {
         Ok(content)
     }
 
-    /// Records that a peer wants kept: those that hold are queued.
+    /// Records that a peer wants kept: those that hold are queued. Peers take no permit, which callers would miss: the
+    /// tasks that answer them are few. Nor do they take all places. Where there is no room for some of the records the
+    /// peer is told so, and offers all of them again.
     pub fn offer(&self, records: Vec<Record>) -> Result<usize, Error> {
-        let _permit = self.gate.try_acquire(1)?;
         let now_ms = self.unix_ms();
         let mut taken = 0;
         for record in records.into_iter().take(WIRE_RECORDS_MAX) {
-            if record.verify(now_ms).is_err() {
-                continue;
-            }
-            match self.ingest.offer(Update::of_record(record, false)) {
-                Ok(()) => taken += 1,
-                Err(error) if taken == 0 => return Err(error),
-                Err(_) => break,
+            if record.verify(now_ms).is_ok() {
+                self.ingest.offer_leaving(Update::of_record(record, false), INGEST_RESERVE)?;
+                taken += 1;
             }
         }
         Ok(taken)

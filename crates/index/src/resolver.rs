@@ -6,7 +6,7 @@ use std::time::Duration;
 use ron_kernel::{Deadline, TaskContext, TaskResult, clock};
 use ron_lookup::{Conclusion, Finished};
 use ron_store::ContentId;
-use ron_types::limits::index::ANSWER_MARGIN;
+use ron_types::limits::index::{ANSWER_MARGIN, INGEST_RESERVE};
 use tokio::time::sleep_until;
 
 use crate::cache::Epoch;
@@ -144,7 +144,7 @@ fn remember(shared: &Shared, query: &Query, finding: &Finding) {
         _ => return,
     };
     // A full queue loses nothing that cannot be found again.
-    let _ = shared.ingest.offer(Update::of_record(record, false));
+    let _ = shared.ingest.offer_leaving(Update::of_record(record, false), INGEST_RESERVE);
 }
 
 fn tell(shared: &Shared, subject: String, finding: &Finding, took: Duration) {

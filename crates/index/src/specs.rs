@@ -148,5 +148,5 @@ pub static INGEST_GATE: GateSpec = GateSpec {
     facet: SERVICE,
     name: "index_ingest",
     permits_per_cpu: 1,
-    does: "publications whose signature or digest is checked at once, from callers and from peers",
+    does: "publications of callers whose signature or digest is checked at once",
 };

@@ -40,6 +40,12 @@ impl Children {
         self.set.is_empty()
     }
 
+    /// Whether another child can be started.
+    pub fn has_room(&mut self) -> bool {
+        self.reap();
+        self.set.len() < self.limit
+    }
+
     /// Starts a child; false, and nothing started, if the limit is reached.
     pub fn spawn(&mut self, child: impl Future<Output = ()> + Send + 'static) -> bool {
         self.reap();

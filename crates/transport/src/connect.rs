@@ -24,6 +24,7 @@ use crate::records::{Outgoing, Records, Side};
 use crate::scheduler::Bounds;
 use crate::session::{Direction, Remote, Session, SessionFacts};
 use crate::tls::{ClientTls, PostQuantum, Tls, group_name, pin};
+use crate::turns::{addresses_of, by_turns};
 use crate::writer::{Output, Writer};
 
 /// The first frame of a connection: a kind byte and the JSON of HELLO.
@@ -112,11 +113,9 @@ async fn dial_tcp(
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
     // The way there has a time of its own: through a proxy or over DNS it may take as long as the handshake.
-    let connecting = TcpStream::connect((peer.host.as_str(), peer.port));
-    let tcp = Deadline::after(limits.handshake_timeout)
-        .run("connect", connecting)
-        .await
-        .map_err(|_| ConnectError::Timeout { stage: Stage::Connect })??;
+    let deadline = Deadline::after(limits.handshake_timeout);
+    let addresses = addresses_of(peer, deadline).await?;
+    let tcp = by_turns(addresses, deadline, async |address, _| Ok(TcpStream::connect(address).await?)).await?;
     tcp.set_nodelay(true)?;
     let address = tcp.peer_addr()?;
     let (reader, writer) = tcp.into_split();

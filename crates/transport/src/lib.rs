@@ -21,6 +21,7 @@ mod sync;
 mod tests;
 mod timer;
 mod tls;
+mod turns;
 mod writer;
 
 pub use address::{AddressError, Carrier, PeerAddress};

@@ -20,6 +20,7 @@ use crate::identity::NodeId;
 use crate::limits::SessionLimits;
 use crate::session::{Direction, Remote, Session, SessionFacts};
 use crate::tls::{ClientTls, PostQuantum, Tls, group_name, pin};
+use crate::turns::{addresses_of, by_turns};
 
 mod config;
 mod error;
@@ -104,20 +105,20 @@ pub(crate) async fn dial(
     hello: Hello,
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
-    // The way there has a time of its own, as over TCP.
-    let address = Deadline::after(limits.handshake_timeout)
-        .run("connect", address_of(peer))
-        .await
-        .map_err(|_| ConnectError::Timeout { stage: Stage::Connect })??;
-    let any = if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
-    let socket = quinn::Endpoint::client(SocketAddr::new(any, 0))?;
-    dial_from(&socket, address, peer.node_id, tls, hello, limits).await
-}
-
-/// The first address of a name.
-async fn address_of(peer: &PeerAddress) -> io::Result<SocketAddr> {
-    let mut found = tokio::net::lookup_host((peer.host.as_str(), peer.port)).await?;
-    found.next().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    // Finding the way there has a time of its own, as over TCP.
+    let addresses = addresses_of(peer, Deadline::after(limits.handshake_timeout)).await?;
+    by_turns(addresses, Deadline::after(limits.handshake_timeout), |address, deadline| {
+        let hello = hello.clone();
+        async move {
+            let any = match address {
+                SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+                SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            };
+            let socket = quinn::Endpoint::client(SocketAddr::new(any, 0))?;
+            dial_from(&socket, address, peer.node_id, tls, hello, deadline, limits).await
+        }
+    })
+    .await
 }
 
 async fn dial_from(
@@ -126,9 +127,9 @@ async fn dial_from(
     node_id: NodeId,
     tls: &ClientTls,
     hello: Hello,
+    deadline: Deadline,
     limits: &SessionLimits,
 ) -> Result<Session, ConnectError> {
-    let deadline = Deadline::after(limits.handshake_timeout);
     let expected = tls.pin_of(node_id);
     let config = config::client(tls, Arc::clone(&expected), limits)?;
     // The name is neither sent nor checked: the pin takes its place.

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use libp2p::Swarm;
 use libp2p::request_response::ResponseChannel;
+use ron_cells::Budget;
 use ron_kernel::{Deadline, clock};
 use ron_store::wire::{Answer, AskError, Request};
 use ron_types::limits::dht as limits;
 use tokio::time::Instant;
 
 use crate::network::Behaviour;
-use crate::network::codec::Asking;
+use crate::network::codec::{Asking, Carried, Unread};
 use crate::shared::{Answering, Asked, Shared};
 
 /// Requests of other nodes.
@@ -20,10 +21,14 @@ pub(super) struct Inbound {
     shared: Arc<Shared>,
     /// What each connected node may still do; as many as there are connections.
     quotas: HashMap<libp2p::PeerId, Quota>,
+    /// Bytes of answers that nobody has read yet.
+    unread: Arc<Budget>,
 }
 
 struct Quota {
     waiting: usize,
+    /// Bytes of answers that this node has not read yet.
+    unread: Arc<Budget>,
     asks: Bucket,
     records: Bucket,
 }
@@ -53,7 +58,7 @@ impl Bucket {
 
 impl Inbound {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Inbound { shared, quotas: HashMap::new() }
+        Inbound { shared, quotas: HashMap::new(), unread: Arc::new(Budget::new(limits::UNREAD_BYTES_MAX)) }
     }
 
     /// Hands a request to those who answer, or refuses it at once.
@@ -62,7 +67,7 @@ impl Inbound {
         swarm: &mut Swarm<Behaviour>,
         peer: libp2p::PeerId,
         asking: Asking,
-        channel: ResponseChannel<Answer>,
+        channel: ResponseChannel<Carried>,
     ) {
         let refusal = self.refusal(peer, &asking.request);
         // Counted even when refused: libp2p says of every request that it has ended.
@@ -109,14 +114,22 @@ impl Inbound {
         None
     }
 
-    fn refuse(&self, swarm: &mut Swarm<Behaviour>, channel: ResponseChannel<Answer>) {
+    fn refuse(&self, swarm: &mut Swarm<Behaviour>, channel: ResponseChannel<Carried>) {
         self.shared.counts.asked.busy.inc();
-        let _ = swarm.behaviour_mut().index.send_response(channel, Answer::Refused(AskError::Busy));
+        let refusal = Carried::Sent(Answer::Refused(AskError::Busy).encode(), None);
+        let _ = swarm.behaviour_mut().index.send_response(channel, refusal);
     }
 
-    /// Sends an answer; whoever no longer waits for it does not get it.
+    /// Sends an answer; whoever no longer waits for it does not get it, nor does one that reads none.
     pub fn send(&self, swarm: &mut Swarm<Behaviour>, answering: Answering) {
-        let _ = swarm.behaviour_mut().index.send_response(answering.channel, answering.answer);
+        let Answering { peer, channel, bytes } = answering;
+        // Without a quota its last connection is gone.
+        let Some(quota) = crate::convert::theirs(&peer).and_then(|peer| self.quotas.get(&peer)) else { return };
+        let Some(unread) = Unread::take(&self.unread, &quota.unread, bytes.len()) else {
+            self.shared.counts.refused.memory.inc();
+            return self.refuse(swarm, channel);
+        };
+        let _ = swarm.behaviour_mut().index.send_response(channel, Carried::Sent(bytes, Some(unread)));
     }
 
     /// A request of this node was answered or came to nothing.
@@ -134,7 +147,8 @@ impl Inbound {
 
 impl Quota {
     fn full(now: Instant) -> Self {
-        Quota { waiting: 0, asks: Bucket::full(now), records: Bucket::full(now) }
+        let unread = Arc::new(Budget::new(limits::UNREAD_BYTES_PER_PEER_MAX));
+        Quota { waiting: 0, unread, asks: Bucket::full(now), records: Bucket::full(now) }
     }
 }
 

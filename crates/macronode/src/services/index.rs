@@ -120,9 +120,9 @@ impl Service for Index {
     }
 }
 
-/// Where others reach the node: where its DHT listens.
+/// Where others reach the node: where they reach its DHT.
 fn own_addresses(dht: Option<Dht>) -> OwnAddresses {
-    Arc::new(move || dht.iter().flat_map(Dht::listen_addrs).take(ADDRS_MAX).collect())
+    Arc::new(move || dht.iter().flat_map(Dht::own_addrs).take(ADDRS_MAX).collect())
 }
 
 fn open_store(folder: Option<PathBuf>, options: &Options) -> Result<Store, Failure> {

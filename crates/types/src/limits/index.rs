@@ -61,6 +61,9 @@ pub const PROVIDERS_MAX: usize = super::records::PROVIDERS_PER_KEY_MAX;
 pub const CANDIDATES_MAX: usize = 4 * PROVIDERS_MAX;
 /// Updates written in one transaction.
 pub const INGEST_BATCH_MAX: usize = 256;
+/// Updates that wait to be written for which there is room though peers would fill the queue: those of callers and of
+/// the node itself.
+pub const INGEST_RESERVE: usize = super::INDEX_INGEST_CAPACITY / 2;
 /// Callers that wait for one coalesced update.
 pub const INGEST_WAITERS_MAX: usize = 1024;
 /// Time a publication has to be written.
@@ -113,5 +116,7 @@ const RENEWED_IN_S: usize = PROVIDER_TTL.as_secs() as usize * 3 / 8;
 const SAID_MAX: usize = 2 * super::records::PINS_MAX;
 const _: () = assert!(SAID_MAX / RENEWALS_PER_SECOND < RENEWED_IN_S, "all that a node says can be renewed in time");
 const _: () = assert!(SAID_MAX / RENEWALS_LOOKED_AT_PER_SECOND < RENEWED_IN_S / 2, "and is looked at in time");
+const _: () =
+    assert!(super::records::WIRE_RECORDS_MAX <= super::INDEX_INGEST_CAPACITY - INGEST_RESERVE, "room for an offer");
 const _: () = assert!(2 * RENEWALS_PER_SECOND <= super::INDEX_INGEST_CAPACITY, "and leaves room for callers");
 const _: () = assert!(INGEST_BATCH_MAX >= super::INDEX_INGEST_CAPACITY, "a drain writes what waits in one go");
