@@ -1,4 +1,4 @@
-//! Who has a place among the connections: an address has its share of them at most, and the oldest that rests gives way.
+//! Who has a place among the connections: an address has its share of them at most, and the oldest at rest gives way.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

@@ -120,8 +120,8 @@ impl Scheduler {
         flow.queue.push_back(frame);
     }
 
-    /// Keeps room for an answer of so many bytes, if answers then have no more than half of all room; or if nothing else
-    /// needs any.
+    /// Keeps room for an answer of so many bytes, if answers then have no more than half of all room; or if nothing
+    /// else needs any.
     pub fn keep(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let is_alone = self.frames + self.kept_frames == 0;
         let answer_bytes = self.answer_bytes + self.kept_bytes + bytes;

@@ -146,8 +146,8 @@ impl Input {
         may_read && self.streams.get_mut(index).is_some_and(|stream| stream.look(context))
     }
 
-    /// Whether any stream may be read. Buffers that are large and empty are no frames, and are given back first: without
-    /// a frame that is read on, a stream that is passed over would wake nobody.
+    /// Whether any stream may be read. Buffers that are large and empty are no frames, and are given back first:
+    /// without a frame that is read on, a stream that is passed over would wake nobody.
     fn has_room(&mut self) -> bool {
         let bytes_max = UNFINISHED_FRAMES_MAX * self.frame_bytes_max;
         self.buffered_bytes() <= bytes_max || {

@@ -72,8 +72,8 @@ async fn time_in_which_nobody_reads_is_not_the_senders(carrier: Carrier) {
     raw.say_in_flow(&[&bytes[..], &bytes[..50]].concat()).await;
     let mut heard = Vec::new();
     session.reader.next_batch(&mut heard).await.expect("the first frame");
-    // Whoever read it is busy with it, for longer than a frame may take; over TCP also for longer than silence may last,
-    // which over QUIC the library hears.
+    // Whoever read it is busy with it, for longer than a frame may take; over TCP also for longer than silence may
+    // last, which over QUIC the library hears.
     let pause = if carrier == Carrier::Tcp { 40 * SECOND } else { 20 * SECOND };
     tokio::time::sleep(pause).await;
     let sending = async {

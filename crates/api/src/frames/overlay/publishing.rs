@@ -28,8 +28,8 @@ const RETRY_WAIT: (Duration, Duration) = (Duration::from_micros(200), Duration::
 const OUTCOME_BYTES: usize = 1024;
 
 /// What a client is told whose outcomes find no room.
-const UNREAD: &str = "no room for the outcomes of this stream came up in 10 s; read what the session brings faster, or ask \
-                      for fewer outcomes (ACK_REQ)";
+const UNREAD: &str = "no room for the outcomes of this stream came up in 10 s; read what the session brings faster, or \
+                      ask for fewer outcomes (ACK_REQ)";
 
 /// A stream of messages on one lane.
 pub(super) struct Publishing {
