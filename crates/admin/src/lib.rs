@@ -4,7 +4,6 @@
 mod connection;
 mod control;
 mod linger;
-mod places;
 mod problem;
 mod process;
 mod routes;

@@ -30,16 +30,16 @@ pub struct Options {
     /// Whether nodes and clients are also heard over QUIC, on the UDP port of the same number as the OAP port.
     #[schemars(extend("x-setting" = process(choice(&["off", "on"]))))]
     pub quic: QuicChoice,
-    /// Time in which a node must have shown who it is.
+    /// Time in which a node must have shown who it is. A change holds for new sessions.
     #[schemars(extend("x-setting" = live(time(100, MINUTE_MS))))]
     pub handshake_timeout: TimeSpan,
-    /// A session on which nothing is heard for this time has ended.
+    /// A session on which nothing is heard for this time has ended. A change holds for new sessions.
     #[schemars(extend("x-setting" = live(time(SECOND_MS, 10 * MINUTE_MS))))]
     pub idle_timeout: TimeSpan,
-    /// Frames that wait for one peer.
+    /// Frames that wait for one peer. A change holds for new sessions.
     #[schemars(extend("x-setting" = live(whole(16, 65_536))))]
     pub peer_inflight_frames: usize,
-    /// Bytes that wait for one peer. Where there are many peers each has less: all together have 256 MiB.
+    /// Bytes that wait for one peer; of many each has less, all together 256 MiB. A change holds for new sessions.
     #[schemars(extend("x-setting" = live(size(256 * KIB, 256 * MIB))))]
     pub peer_egress_bytes: Size,
     /// Bytes of messages that one peer is sent in a second, and at once; beyond it they wait in the ring. 0: no bound.

@@ -50,8 +50,6 @@ pub(crate) enum Work {
 
 /// Work that must not be lost, and of which there is little.
 pub(crate) enum Order {
-    PeerUp(Arc<Link>),
-    PeerDown(Arc<Link>),
     Subscribe(NewSubscriber, oneshot::Sender<Result<(), Error>>),
     /// The part of each peer in each lane.
     Links(oneshot::Sender<Vec<(NodeId, LaneLink)>>),

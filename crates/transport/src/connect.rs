@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use oap::{Agreed, Control, FEATURE_ZSTD, Frame, HEADER_BYTES, HELLO_BYTES_MAX, Hello, negotiate};
 use ron_kernel::Deadline;
+use ron_types::text::one_line;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
@@ -211,7 +212,7 @@ impl Beginning {
     async fn exchange_hello(&mut self, ours: &Hello, remote: Remote) -> Result<(Hello, Agreed), ConnectError> {
         self.send(&Control::Hello(ours.clone()).to_frame()).await?;
         let outcome = match self.first_frame().await? {
-            Ok(Control::GoAway { code, reason, .. }) => return Err(ConnectError::Refused(code, reason)),
+            Ok(Control::GoAway { code, reason, .. }) => return Err(ConnectError::Refused(code, one_line(&reason))),
             Ok(Control::Hello(theirs)) => judge(ours, theirs, remote),
             Ok(_) => Err(BadHello::Absent.into()),
             Err(bad) => Err(bad.into()),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use oap::{Agreed, Control, Hello};
 use quinn::crypto::rustls::HandshakeData;
 use ron_kernel::Deadline;
+use ron_types::text::one_line;
 use rustls::pki_types::CertificateDer;
 
 use crate::address::PeerAddress;
@@ -243,7 +244,7 @@ async fn exchange_hello(
     control.write_chunk(Control::Hello(ours.clone()).to_frame().to_bytes()).await.map_err(io::Error::from)?;
     let mut input = Input::new(connection);
     let outcome = match input.first_frame().await?.and_then(|frame| Ok(Control::parse(&frame)?)) {
-        Ok(Control::GoAway { code, reason, .. }) => return Err(ConnectError::Refused(code, reason)),
+        Ok(Control::GoAway { code, reason, .. }) => return Err(ConnectError::Refused(code, one_line(&reason))),
         Ok(Control::Hello(theirs)) => judge(ours, theirs, remote),
         Ok(_) => Err(BadHello::Absent.into()),
         Err(bad) => Err(bad.into()),

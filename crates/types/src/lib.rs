@@ -4,6 +4,7 @@ pub mod error;
 pub mod limits;
 pub mod names;
 pub mod settings;
+pub mod text;
 pub mod values;
 pub mod web_page;
 

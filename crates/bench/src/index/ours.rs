@@ -237,8 +237,8 @@ impl Records for IndexRecords {
         self.index.upgrade()?.possession(digest, draw)
     }
 
-    fn offer(&self, records: Vec<Record>) -> usize {
-        self.index.upgrade().and_then(|index| index.offer(records).ok()).unwrap_or(0)
+    fn offer(&self, records: Vec<Record>) -> Result<usize, Error> {
+        self.index.upgrade().map_or(Ok(0), |index| index.offer(records))
     }
 
     fn held(&self, from: &Key, to: &Key, max: usize) -> Vec<Held> {

@@ -127,7 +127,7 @@ impl PeerPort for Port {
         self.overlay.session_limits()
     }
 
-    fn offer(&self, session: Session, slot: ConnectionSlot) -> Result<(), Error> {
+    fn offer(&self, session: Session, slot: ConnectionSlot) -> Result<(), Box<(Session, Error)>> {
         self.overlay.offer_session(session, Box::new(slot))
     }
 

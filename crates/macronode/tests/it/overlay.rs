@@ -14,6 +14,7 @@ mod page;
 mod peers;
 mod quic;
 mod restarts;
+mod sessions;
 mod settings;
 mod shapes;
 mod signed;

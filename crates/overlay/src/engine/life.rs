@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ron_gossip::wire::Message as GossipMessage;
+use ron_gossip::wire::{Body, Message as GossipMessage};
 use ron_gossip::{
     Core, LaneName, Link as LinkKind, MESSAGE_BYTES_MAX, MsgId, Origin, Peer, PublishError, SendOutcome, Signatures,
 };
@@ -23,7 +23,7 @@ use super::ports::EngineReceivers;
 use super::shell::{EngineShell, count_busy};
 use super::{Batch, NewSubscriber, Order, PublishStream, StreamMessage, Trace, Work};
 use crate::memory;
-use crate::peers::Link;
+use crate::peers::{self, Change, Link, peer_of};
 use crate::shared::Shared;
 use crate::words::{LaneLink, Outcome, PeerOutcome, Published};
 
@@ -44,6 +44,9 @@ pub(crate) async fn gossip_engine(
     context.ready().await;
     while !context.is_stopping() {
         context.beat();
+        // Asked for before the look, so that a change between the look and the wait is not missed.
+        let peers_changed = shared.peers.changed();
+        engine.see_peers();
         while let Some(order) = receivers.orders.try_recv() {
             engine.obey(order);
         }
@@ -71,6 +74,7 @@ pub(crate) async fn gossip_engine(
             // After each step of a replay, so that a runtime of one thread looks at its sockets in between: whoever
             // asks next would otherwise wait until the first has everything.
             () = poll_fn(|context| engine.poll_catch_up(context)) => tokio::task::yield_now().await,
+            () = peers_changed => {}
             () = tokio::time::sleep_until(due) => {}
             () = context.heartbeat() => {}
         }
@@ -87,6 +91,8 @@ struct Engine<'a> {
     shared: &'a Shared,
     core: Core,
     links: HashMap<Peer, Arc<Link>>,
+    /// Version of the table of peers that the links are of.
+    peers_seen: u64,
     lanes: LaneTable,
     started: Instant,
     tidied: Instant,
@@ -112,10 +118,10 @@ impl<'a> Engine<'a> {
         let started = clock::now();
         let core = Core::new(0, config, origin, next_epoch(), u64::from_le_bytes(seed));
         let (links, lanes) = (HashMap::new(), LaneTable::default());
-        let mut engine = Engine { shared, core, links, lanes, started, tidied: started, peer_bytes_per_second, signs };
-        for link in shared.peers.links() {
-            engine.obey(Order::PeerUp(link));
-        }
+        let (peers_seen, tidied) = (0, started);
+        let mut engine =
+            Engine { shared, core, links, peers_seen, lanes, started, tidied, peer_bytes_per_second, signs };
+        engine.see_peers();
         engine
     }
 
@@ -154,25 +160,32 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Takes up which sessions there are. The table is asked and nobody tells of one session after another, so that
+    /// two that cross are the same here as there.
+    fn see_peers(&mut self) {
+        let Some(links) = self.shared.peers.links_since(&mut self.peers_seen) else { return };
+        for change in peers::changes(&self.links, links) {
+            match change {
+                Change::Up(link) => {
+                    let peer = peer_of(&link);
+                    if self.links.insert(peer, link).is_some() {
+                        // A newer session replaced one whose end was not seen: what was on its way is lost.
+                        self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
+                    }
+                    if !self.with_core(|core, now, shell| core.peer_up(now, peer, shell)) {
+                        self.links.remove(&peer);
+                    }
+                }
+                Change::Down(peer) => {
+                    self.links.remove(&peer);
+                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
+                }
+            }
+        }
+    }
+
     fn obey(&mut self, order: Order) {
         match order {
-            Order::PeerUp(link) => {
-                let peer = peer_of(&link);
-                if self.links.insert(peer, link).is_some() {
-                    // A newer session replaced one whose end was not told yet: what was on its way is lost.
-                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
-                }
-                if !self.with_core(|core, now, shell| core.peer_up(now, peer, shell)) {
-                    self.links.remove(&peer);
-                }
-            }
-            Order::PeerDown(link) => {
-                let peer = peer_of(&link);
-                if self.links.get(&peer).is_some_and(|held| held.session == link.session) {
-                    self.links.remove(&peer);
-                    self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
-                }
-            }
             Order::Subscribe(new, done) => {
                 let _ = done.send(self.subscribe(new));
             }
@@ -186,11 +199,16 @@ impl<'a> Engine<'a> {
     }
 
     fn perform(&mut self, work: Work) {
+        // With each piece: frames of a session that came up meanwhile must not be heard before it.
+        self.see_peers();
         match work {
             Work::Frames(Batch { link, frames }) => {
                 let (peer, now) = (peer_of(&link), self.now());
+                // Whose session was taken out of the table is no peer any more.
+                let Some(held) = self.links.get(&peer) else { return };
+                let is_replaced = held.session != link.session;
                 for frame in frames {
-                    self.hear(now, &link, &peer, frame.payload);
+                    self.hear(now, &link, &peer, is_replaced, frame.payload);
                 }
             }
             Work::Publish { lane, payload, outcome } => {
@@ -204,8 +222,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn hear(&mut self, now: u64, link: &Link, peer: &Peer, payload: Bytes) {
+    fn hear(&mut self, now: u64, link: &Link, peer: &Peer, is_replaced: bool, payload: Bytes) {
         match GossipMessage::decode(payload) {
+            // Of a session that another replaced, messages count; what it said of itself does not hold for the other.
+            Ok(message) if is_replaced && !is_content(&message) => {}
             Ok(message) => {
                 let heard = self.with_shell(|core, shell| core.receive(now, peer, message, shell));
                 if let Err(misbehaviour) = heard {
@@ -356,8 +376,8 @@ impl<'a> Engine<'a> {
     }
 }
 
-fn peer_of(link: &Link) -> Peer {
-    Peer(*link.node_id.as_bytes())
+fn is_content(message: &GossipMessage) -> bool {
+    matches!(message.body, Body::Data(_) | Body::ChunkHead(_) | Body::Chunk(_))
 }
 
 fn refusal(error: PublishError) -> Error {

@@ -1,6 +1,5 @@
 //! The ways to the engines: which one a lane falls to, and its two queues.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +12,6 @@ use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
 use super::{Batch, NewSubscriber, Order, PublishStream, StreamMessage, Trace, Work};
-use crate::peers::Link;
 use crate::specs;
 use crate::words::{LaneLink, Published};
 
@@ -91,36 +89,21 @@ impl EnginePorts {
 
     /// Waits until the lane's engine has done everything that it was given before.
     pub async fn fence(&self, lane: &LaneName, by: Deadline) -> Result<(), Error> {
-        let (done, answer) = oneshot::channel();
-        let mut fence = Work::Fence(done);
-        while let Err((back, error)) = self.port(lane).work.offer_or_return(fence) {
-            if error.kind != Kind::Busy || by.has_passed() {
-                return Err(error);
-            }
-            fence = back;
-            tokio::time::sleep(retry::jitter(RETRY_WAIT.0, RETRY_WAIT.1)).await;
+        self.port(lane).fence(by).await
+    }
+
+    /// The same for every engine.
+    pub async fn fence_all(&self, by: Deadline) -> Result<(), Error> {
+        for port in &self.0 {
+            port.fence(by).await?;
         }
-        by.run("publications", answer).await?.map_err(|_| engine_ended())
+        Ok(())
     }
 
     pub async fn subscribe(&self, new: NewSubscriber, by: Deadline) -> Result<(), Error> {
         let (done, answer) = oneshot::channel();
         self.port(&new.lane).orders.send(Order::Subscribe(new, done), by).await?;
         by.run("subscribe", answer).await?.map_err(|_| engine_ended())?
-    }
-
-    pub async fn peer_up(&self, link: &Arc<Link>, by: Deadline) -> Result<(), Error> {
-        for port in &self.0 {
-            port.orders.send(Order::PeerUp(Arc::clone(link)), by).await?;
-        }
-        Ok(())
-    }
-
-    pub async fn peer_down(&self, link: &Arc<Link>, by: Deadline) -> Result<(), Error> {
-        for port in &self.0 {
-            port.orders.send(Order::PeerDown(Arc::clone(link)), by).await?;
-        }
-        Ok(())
     }
 
     /// The part of each peer in each lane.
@@ -145,6 +128,21 @@ impl EnginePorts {
             }
         }
         Ok(None)
+    }
+}
+
+impl EnginePort {
+    async fn fence(&self, by: Deadline) -> Result<(), Error> {
+        let (done, answer) = oneshot::channel();
+        let mut fence = Work::Fence(done);
+        while let Err((back, error)) = self.work.offer_or_return(fence) {
+            if error.kind != Kind::Busy || by.has_passed() {
+                return Err(error);
+            }
+            fence = back;
+            tokio::time::sleep(retry::jitter(RETRY_WAIT.0, RETRY_WAIT.1)).await;
+        }
+        by.run("publications", answer).await?.map_err(|_| engine_ended())
     }
 }
 

@@ -375,3 +375,77 @@ async fn a_receive_that_is_cancelled_or_dropped_takes_no_message() {
     assert_eq!(receive().await.attempt, 1, "who has left takes no message");
     waiting.await.expect_err("the session has ended");
 }
+
+/// The opening of a stream on a lane.
+fn opening(corr: u64, purpose: &str) -> Vec<u8> {
+    let json = format!("{{\"{purpose}\":\"lane\"}}");
+    let flags = oap::Flags::REQ | oap::Flags::START;
+    Frame { flags, ..Frame::request(AppId::LANES, corr, json) }.to_bytes().to_vec()
+}
+
+/// A message of a stream, whose outcome is wanted or not.
+fn message(corr: u64, payload: Vec<u8>, wants_outcome: bool) -> Vec<u8> {
+    let flags = if wants_outcome { oap::Flags::REQ | oap::Flags::ACK_REQ } else { oap::Flags::REQ };
+    Frame { flags, ..Frame::request(AppId::LANES, corr, payload) }.to_bytes().to_vec()
+}
+
+#[tokio::test]
+async fn a_lane_that_brings_more_than_its_reader_takes_costs_it_no_outcomes() {
+    let mut member = node("").await;
+    let token = member.process().token.clone();
+    let mut slow = RawSession::hello(member.oap, &token).await;
+    slow.write(&[opening(1, "subscribe"), opening(2, "publish")].concat()).await;
+    let flooder = member.oap_client().await;
+    let publisher = flooder.publisher("lane").await.expect("opened");
+    let flooding = async {
+        loop {
+            publisher.publish(vec![7; 32 * 1024]).await.expect("sent");
+        }
+    };
+    let asking = async {
+        // Everything between the two ends is full by then.
+        while slow.frame().await.expect("events").payload.first() != Some(&3) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for _ in 0..20 {
+            slow.write(&message(2, b"mine".to_vec(), true)).await;
+        }
+        let mut outcomes = 0;
+        while outcomes < 20 {
+            let frame = slow.frame().await.expect("the session goes on");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            outcomes += usize::from(frame.corr == 2 && frame.code == status::ACCEPTED);
+        }
+    };
+    tokio::select! {
+        () = flooding => unreachable!(),
+        asked = tokio::time::timeout(PATIENCE_MAX, asking) => asked.expect("each outcome, in time"),
+    }
+}
+
+#[tokio::test]
+async fn requests_and_messages_of_one_read_are_begun_in_their_order() {
+    let mut member = node("").await;
+    let token = member.process().token.clone();
+    let mut heard = Subscriber::open(&member, "lane", "").await;
+    let mut raw = RawSession::hello(member.oap, &token).await;
+    let whole = |corr, content: &str| {
+        let payload = format!("{{\"publish\":\"lane\"}}\n{content}");
+        Frame::request(AppId::LANES, corr, payload).to_bytes().to_vec()
+    };
+    let one_read = [
+        whole(1, "1"),
+        opening(2, "publish"),
+        message(2, b"2".to_vec(), false),
+        whole(3, "3"),
+        message(2, b"4".to_vec(), false),
+        whole(4, "5"),
+    ];
+    raw.write(&one_read.concat()).await;
+    for _ in 0..3 {
+        let answer = tokio::time::timeout(PATIENCE_MAX, raw.answer()).await.expect("in time").expect("an answer");
+        assert_eq!(answer.code, status::ACCEPTED, "{}: {:?}", answer.corr, answer.payload);
+    }
+    let payloads: Vec<Vec<u8>> = heard.messages(5).await.iter().map(|event| event.payload()).collect();
+    assert_eq!(payloads, [b"1", b"2", b"3", b"4", b"5"]);
+}
