@@ -10,6 +10,7 @@ use ron_lookup::{AskEnd, IpGroup};
 use ron_store::wire::{AskError, Question, Reply};
 use ron_store::{Bounds, ContentId, Key, PeerId, Possession, Record, Store, Subject};
 use ron_transport::{NodeKey, PeerAddress};
+use ron_types::Error;
 use svc_dht::config::{LiveOptions as DhtLive, Mode};
 use svc_dht::{Dht, DhtOptions, Held, Records};
 use svc_index::config::Options as IndexConfig;
