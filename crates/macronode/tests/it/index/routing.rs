@@ -61,7 +61,7 @@ async fn providers_are_given_as_a_document_or_as_lines() {
         let known = get(&node, &format!("/peers/{id}"), &[]).await.json().expect("JSON");
         assert_eq!(
             (&known["Peers"][0]["ID"], &known["Peers"][0]["Addrs"]),
-            (&record["ID"], &record["Addrs"]),
+            (&provider["ID"], &provider["Addrs"]),
             "{known}"
         );
     }
