@@ -17,6 +17,11 @@ fn hedge_time() -> ValueKind {
     time(lookup::HEDGE_AFTER_MIN.as_millis() as u64, lookup::HEDGE_AFTER_MAX.as_millis() as u64)
 }
 
+fn providers_per_key() -> ValueKind {
+    let (least, most) = records::PROVIDERS_PER_KEY_BOUNDS;
+    whole(least as u64, most as u64)
+}
+
 /// The index.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -91,10 +96,10 @@ pub struct Options {
     #[schemars(extend("x-setting" = process(size(0, 1024 * GIB))))]
     pub records_bytes_max: Size,
     /// Provider records that the store keeps of one content. Where there are more, a draw decides among strangers.
-    #[schemars(extend("x-setting" = process(whole(records::PROVIDERS_PER_KEY_BOUNDS.0 as u64, records::PROVIDERS_PER_KEY_BOUNDS.1 as u64))))]
+    #[schemars(extend("x-setting" = process(providers_per_key())))]
     pub providers_per_key_max: usize,
-    /// Disk, or in amnesia mode memory, for documents; more are refused. One in sixteen is for bearers of `index:admin`.
-    /// What is not pinned, provided or named by the node goes after 48 hours.
+    /// Disk, or in amnesia mode memory, for documents; more are refused. One in sixteen is for bearers of
+    /// `index:admin`. What is not pinned, provided or named by the node goes after 48 hours.
     #[schemars(extend("x-setting" = process(size(MIB, 1024 * GIB))))]
     pub manifests_bytes_max: Size,
     /// Memory in which the store keeps pages of its file.

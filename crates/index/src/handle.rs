@@ -250,8 +250,8 @@ impl Index {
         Ok(outcome)
     }
 
-    /// Keeps a document; gives its hash. It goes 48 hours after nothing holds it any more: no pin, nothing that the node
-    /// provides, no name of it.
+    /// Keeps a document; gives its hash. It goes 48 hours after nothing holds it any more: no pin, nothing that the
+    /// node provides, no name of it.
     pub async fn publish_manifest(&self, tenant: &str, bytes: Bytes) -> Result<ContentId, Error> {
         self.keep_manifest(tenant, bytes, false).await
     }

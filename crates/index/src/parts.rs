@@ -5,8 +5,8 @@ use std::task::{Context, Poll, Waker};
 
 use ron_store::Record;
 
-/// What has come of an answer that is still coming. Whoever reads the answer hands records on, and the lookup takes them.
-/// Bounded by the bytes that are read of an answer.
+/// What has come of an answer that is still coming. Whoever reads the answer hands records on, and the lookup takes
+/// them. Bounded by the bytes that are read of an answer.
 #[derive(Clone, Default)]
 pub struct Parts(Arc<Mutex<State>>);
 

@@ -208,8 +208,9 @@ impl Store {
         damage::is_marked(path)
     }
 
-    /// Why the file cannot be trusted any more, if damage was found that is not of one row alone. What can be read still
-    /// is, and every write is refused: it would be gone, or make things worse. The next opening copies what can be read.
+    /// Why the file cannot be trusted any more, if damage was found that is not of one row alone. What can be read
+    /// still is, and every write is refused: it would be gone, or make things worse. The next opening copies what can
+    /// be read.
     pub fn damage(&self) -> Option<&str> {
         self.inner.damage.get().map(String::as_str)
     }

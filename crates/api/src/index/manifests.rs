@@ -33,8 +33,8 @@ static GET_MANIFEST: Operation =
 static PUT_MANIFEST: Operation = Operation::put(
     "/manifests/{id}",
     "manifests",
-    "keeps a document of at most a mebibyte, whose BLAKE3 hash the id must be, until 48 hours after nothing holds it: no \
-     pin, nothing that the node provides, no name of it",
+    "keeps a document of at most a mebibyte, whose BLAKE3 hash the id must be, until 48 hours after nothing holds it: \
+     no pin, nothing that the node provides, no name of it",
 )
 .needs("`index:publish`")
 .speaks(&["application/octet-stream"], &[])

@@ -1,7 +1,8 @@
 //! Copying what can be read of a damaged file, row by row.
 //!
-//! What this node itself keeps comes first: content it provides, its names, pins, answers to requests, documents. Records
-//! come last: they are published again by whoever signed them, so that a disk without room for them loses no more.
+//! What this node itself keeps comes first: content it provides, its names, pins, answers to requests, documents.
+//! Records come last: they are published again by whoever signed them, so that a disk without room for them loses no
+//! more.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -208,7 +209,8 @@ impl Table {
         }
     }
 
-    /// First and last key that the rows of a part can have; none if the table is not read in parts, or there are no more.
+    /// First and last key that the rows of a part can have; none if the table is not read in parts, or there are no
+    /// more.
     fn part(self, part: u16) -> Option<(Vec<u8>, Vec<u8>)> {
         let first = u8::try_from(part).ok()?;
         let between = |head: &[u8], low: u8, high: u8, bytes: usize| {

@@ -115,7 +115,8 @@ pub(super) fn prepare(database: &Database) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Has documents without an end looked at, which an earlier version wrote: they get one then. Says whether there are any.
+/// Has documents without an end looked at, which an earlier version wrote: they get one then. Says whether there are
+/// any.
 fn date_documents(transaction: &WriteTransaction) -> Result<bool, StoreError> {
     let (documents, ends) =
         (transaction.open_table(tables::MANIFESTS)?, transaction.open_table(tables::DOCUMENT_ENDS)?);

@@ -1,6 +1,7 @@
 //! What becomes of a damaged file: what can be read of it is copied into a new one, and it is set aside.
 //!
-//! Every step leaves names behind that say how far it came, so that a start that was killed is gone on with by the next:
+//! Every step leaves names behind that say how far it came, so that a start that was killed is gone on with by the
+//! next:
 //!
 //! | names | what the next start does |
 //! | --- | --- |

@@ -45,13 +45,13 @@ pub(super) const PROVIDED: ById = TableDefinition::new("provided");
 pub(super) const NAMED: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("named");
 /// Manifests by multihash.
 pub(super) const MANIFESTS: ByBytes = TableDefinition::new("manifests");
-/// When a document may go, in Unix milliseconds, unless something holds it: by its multihash, as [`MANIFESTS`] is. A file
-/// from before this has none of it.
+/// When a document may go, in Unix milliseconds, unless something holds it: by its multihash, as [`MANIFESTS`] is. A
+/// file from before this has none of it.
 pub(super) const DOCUMENT_ENDS: TableDefinition<'static, &[u8], u64> = TableDefinition::new("document_ends");
 /// Texts of pinned subjects, with the Unix milliseconds of when they were pinned.
 pub(super) const PINS: TableDefinition<'static, &str, u64> = TableDefinition::new("pins");
-/// Where the provider record lies that says best where a peer is reached, by the key of the peer. A file from before this
-/// has none of it.
+/// Where the provider record lies that says best where a peer is reached, by the key of the peer. A file from before
+/// this has none of it.
 pub(super) const PEER_PLACES: ById = TableDefinition::new("peer_places");
 /// Remembered answers: eight bytes of when each is over, then the answer.
 pub(super) const REMEMBERED: ById = TableDefinition::new("remembered");

@@ -285,7 +285,8 @@ fn a_note_about_one_file_does_not_condemn_the_next() {
     assert!(readable(&store).is_err());
     drop(store);
     assert!(Store::is_damaged(&path));
-    // The operator puts a whole one in its place. The damaged one is kept meanwhile, so that its place is not used again.
+    // The operator puts a whole one in its place. The damaged one is kept meanwhile, so that its place is not used
+    // again.
     std::fs::rename(&path, beside(&path, ".bad")).expect("moved");
     std::fs::copy(&backup, &path).expect("restored");
     assert!(!Store::is_damaged(&path));

@@ -38,8 +38,8 @@ fn store(config: &Config) -> Finding {
         (_, damaged) if damaged > 0 => Finding::warn(
             "index store",
             format!("{damaged} damaged files lie beside {}", path.display()),
-            "what could be read was copied into a new one; records come back as they are published again: look at the disk, \
-             then remove the old ones",
+            "what could be read was copied into a new one; records come back as they are published again: look at the \
+             disk, then remove the old ones",
         ),
         (Ok(facts), _) => Finding::ok("index store", format!("{} bytes in {}", facts.len(), path.display())),
         // That the data directory itself cannot be used is found where the disk is examined.

@@ -18,7 +18,8 @@ use crate::{ContentId, Key, Record, RecordKind, Subject, TTL_MAX_MS};
 const NAMES: (&str, &str) = ("name:", "name;");
 
 impl Batch<'_> {
-    /// Keeps a document. A share of the room is left to the operator, who publishes on when others have filled the rest.
+    /// Keeps a document. A share of the room is left to the operator, who publishes on when others have filled the
+    /// rest.
     pub(super) fn put_manifest(
         &mut self,
         content: &ContentId,
@@ -120,8 +121,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Whether the node is to keep a document: it is pinned, by itself or by a name that stands for it, or the node says
-    /// that it has it, or one of the node's own names stands for it.
+    /// Whether the node is to keep a document: it is pinned, by itself or by a name that stands for it, or the node
+    /// says that it has it, or one of the node's own names stands for it.
     fn is_held(&mut self, content: &ContentId) -> Result<bool, StoreError> {
         if self.pins.get(Subject::Content(*content).to_string().as_str())?.is_some()
             || self.provided.get(&content.key().0)?.is_some()

@@ -186,11 +186,11 @@ impl Batch<'_> {
     ///
     /// Of strangers, a peer that speaks for itself pushes out one that is vouched for, or else a withdrawal, the first
     /// to end. Among those who speak for themselves keys cost nothing, so neither the first to come may keep all
-    /// places, or as many made-up keys would shut out everybody else, nor the last to come take them, or a flood of new keys
-    /// would silence the old. A draw decides that nobody outside the node can foresee and that differs from node to
-    /// node: half of all rows keep the place that they once have, against any flood; those of the other half give way
-    /// to a row of that half with a higher draw. Who speaks for himself stays at about half of the nodes nearest to the
-    /// key whoever comes later, and who comes late has a chance at the other half that nobody can make nothing.
+    /// places, or as many made-up keys would shut out everybody else, nor the last to come take them, or a flood of new
+    /// keys would silence the old. A draw decides that nobody outside the node can foresee and that differs from node
+    /// to node: half of all rows keep the place that they once have, against any flood; those of the other half give
+    /// way to a row of that half with a higher draw. Who speaks for himself stays at about half of the nodes nearest to
+    /// the key whoever comes later, and who comes late has a chance at the other half that nobody can make nothing.
     fn weakest(
         &mut self,
         record: &ProviderRecord,
