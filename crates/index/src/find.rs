@@ -248,10 +248,7 @@ impl Shared {
             }
             What::Name(record) => until(record.expires_ms),
             What::Peer(record) => until(record.expires_ms),
-            What::Ipns(record) => {
-                let own = record.ttl_ns().map_or(Duration::MAX, Duration::from_nanos);
-                until(record.validity_ms()).min(own)
-            }
+            What::Ipns(record) => until(record.validity_ms()).min(record.ttl()),
         }
     }
 

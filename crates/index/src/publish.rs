@@ -8,7 +8,7 @@ use ron_store::{
     ProviderRecord, Record, RecordError, TTL_MAX_MS,
 };
 use ron_types::limits::dht::PEER_RECORD_TTL;
-use ron_types::limits::index::{INGEST_RESERVE, NAME_TTL, PROVIDER_TTL};
+use ron_types::limits::index::{INGEST_RESERVE, NAME_TTL, PROVIDER_TTL, STORE_FULL_RETRY};
 use ron_types::limits::records::WIRE_RECORDS_MAX;
 use ron_types::{Error, Kind};
 
@@ -174,8 +174,8 @@ impl Shared {
         published(self.ingest(Update::of_record(record, true)).await?)
     }
 
-    /// Keeps a document; gives its hash.
-    pub async fn publish_manifest(&self, bytes: Bytes) -> Result<ContentId, Error> {
+    /// Keeps a document; gives its hash. The operator's may use the room that others may not.
+    pub async fn publish_manifest(&self, bytes: Bytes, is_operators: bool) -> Result<ContentId, Error> {
         let bytes_max = self.live.get().value.body_bytes_max;
         if bytes.len() > bytes_max {
             let detail = format!("a document of {} bytes; at most {bytes_max} are taken", bytes.len());
@@ -185,8 +185,10 @@ impl Shared {
             let _permit = self.gate.try_acquire(1)?;
             ContentId::of_bytes(&bytes)
         };
-        published(self.ingest(Update::manifest(content, bytes)).await?)?;
-        Ok(content)
+        match self.ingest(Update::manifest(content, bytes, is_operators)).await? {
+            Applied::Full => Err(no_room_for_documents(is_operators)),
+            applied => published(applied).map(|_| content),
+        }
     }
 
     /// Records that a peer wants kept: those that hold are queued. Peers take no permit, which callers would miss: the
@@ -203,6 +205,16 @@ impl Shared {
         }
         Ok(taken)
     }
+}
+
+/// Documents that nothing holds go within days; who cannot wait has to make room.
+fn no_room_for_documents(is_operators: bool) -> Error {
+    let share = if is_operators { "" } else { ", of which a sixteenth is left to bearers of index:admin" };
+    let detail = format!(
+        "the store of documents (index.manifests_bytes_max{share}): remove some, unpin or withdraw what holds them, or \
+         raise the limit"
+    );
+    Error { retry_after: Some(STORE_FULL_RETRY), ..Error::busy(detail) }
 }
 
 fn ttl_ms(ttl: Duration) -> Result<u64, Error> {

@@ -77,7 +77,7 @@ async fn look_up(shared: &Shared, job: Job) {
     // What the store holds is heard first: a network that knows nothing, or something older, takes nothing of it back.
     let now_ms = shared.unix_ms();
     if let Ok(records) = shared.stored_records(&query, now_ms).await {
-        judge.hear(records, now_ms);
+        judge.know(records, now_ms);
     }
     let progress = |judge: &Judge| {
         if let What::Providers(providers) = judge.what(&shared.ranking(), shared.unix_ms()) {

@@ -34,7 +34,8 @@ pub static BREAKER_JANITOR: TaskSpec = task(
     "breaker_janitor",
     "1",
     Phase::Work,
-    "rolls the error windows of targets, ends cool-downs, tells observers which targets are left out",
+    "rolls the error windows of targets, ends cool-downs, tells observers which targets are left out, and the \
+     supervisor when the store takes no more",
 );
 /// Looks things up before somebody asks.
 pub static WARMUP_PREFETCHER: TaskSpec = task(

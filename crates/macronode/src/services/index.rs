@@ -135,7 +135,7 @@ fn open_store(folder: Option<PathBuf>, options: &Options) -> Result<Store, Failu
     std::fs::create_dir_all(&folder).map_err(|error| unusable(&error))?;
     let opened = Store::open(&folder.join(STORE_FILE), options.bounds(false)).map_err(|error| unusable(&error))?;
     if let Some(lost) = opened.lost {
-        tracing::error!("the records of the index were damaged and are begun anew: {lost}");
+        tracing::error!("the store of the index was damaged and is replaced: {lost}");
     }
     Ok(opened.store)
 }
@@ -175,6 +175,8 @@ mod tests {
             "index kept pins",
             "index kept provided --json",
             "index kept names",
+            "index kept documents --json",
+            "index remove b3:00 --json",
             "index reindex name:a",
         ] {
             let line = format!("macronode {line}");

@@ -21,7 +21,7 @@ pub const WATCHED_LOOKED_UP_EVERY: Duration = Duration::from_secs(30);
 /// Subjects of watchers that are looked up in a second. Where more are watched, each waits longer for its turn.
 pub const WATCHED_LOOKED_UP_PER_SECOND: usize = 8;
 /// Providers of a watched subject that are remembered, so that each is told once.
-pub const WATCHED_PROVIDERS_MAX: usize = 4 * PROVIDERS_MAX;
+pub const WATCHED_PROVIDERS_MAX: usize = PROVIDERS_MAX;
 /// A lookup ends this long before its callers' time is over, so that they get what it found.
 pub const ANSWER_MARGIN: Duration = Duration::from_millis(10);
 /// Time that a caller waits for the network where strangers' records in the store are all that is known: what a target
@@ -55,10 +55,8 @@ pub const WARMUP_WAIT: Duration = Duration::from_secs(10);
 pub const UPSTREAMS_MAX: usize = 16;
 /// Longest address of an upstream router, in bytes.
 pub const UPSTREAM_BYTES_MAX: usize = 256;
-/// Providers of one answer, unless its caller filters them first.
-pub const PROVIDERS_MAX: usize = super::records::PROVIDERS_PER_KEY_MAX;
-/// Providers that one lookup looks at and remembers, of which answers have the best, or the best that pass a filter.
-pub const CANDIDATES_MAX: usize = 4 * PROVIDERS_MAX;
+/// Providers that one lookup looks at and remembers, and of one answer: all that a key may have in the store.
+pub const PROVIDERS_MAX: usize = super::records::PROVIDERS_PER_KEY_BOUNDS.1;
 /// Updates written in one transaction.
 pub const INGEST_BATCH_MAX: usize = 256;
 /// Updates that wait to be written for which there is room though peers would fill the queue: those of callers and of

@@ -3,7 +3,6 @@
 use redb::ReadableTable as _;
 use ron_types::limits::records::PINS_MAX;
 
-use super::super::snapshot::damaged;
 use super::super::{Applied, Provided, StoreError};
 use super::Batch;
 use crate::name::is_label;
@@ -27,10 +26,13 @@ impl Batch<'_> {
     }
 
     pub(super) fn withdraw(&mut self, key: &Key) -> Result<Applied, StoreError> {
-        if self.provided.remove(&key.0)?.is_none() {
+        let Some(old) = self.provided.remove(&key.0)?.map(|old| Provided::decode(old.value())) else {
             return Ok(Applied::Same);
+        };
+        if let Ok(old) = old {
+            self.keep_document(&old.content.multihash_bytes())?;
         }
-        self.counts.provided -= 1;
+        self.counts.provided = self.counts.provided.saturating_sub(1);
         Ok(Applied::Stored)
     }
 
@@ -38,21 +40,31 @@ impl Batch<'_> {
         if !is_label(label) {
             return Ok(Applied::Refused);
         }
-        match self.named_value(label)? {
+        let (is_known, old) = (self.named.get(label)?.is_some(), self.named_value(label)?);
+        match old {
             Some(known) if known == *value => return Ok(Applied::Same),
-            Some(_) => {}
-            None if self.counts.named >= PINS_MAX => return Ok(Applied::Full),
-            None => self.counts.named += 1,
+            _ if is_known => {}
+            _ if self.counts.named >= PINS_MAX => return Ok(Applied::Full),
+            _ => self.counts.named += 1,
         }
         self.named.insert(label, value.cid_bytes().as_slice())?;
+        self.held_by_names = None;
+        if let Some(old) = old {
+            self.keep_document(&old.multihash_bytes())?;
+        }
         Ok(Applied::Stored)
     }
 
     pub(super) fn drop_name(&mut self, label: &str) -> Result<Applied, StoreError> {
+        let old = self.named_value(label)?;
         if self.named.remove(label)?.is_none() {
             return Ok(Applied::Same);
         }
-        self.counts.named -= 1;
+        self.held_by_names = None;
+        if let Some(old) = old {
+            self.keep_document(&old.multihash_bytes())?;
+        }
+        self.counts.named = self.counts.named.saturating_sub(1);
         Ok(Applied::Stored)
     }
 
@@ -69,6 +81,6 @@ impl Batch<'_> {
 
     fn named_value(&self, label: &str) -> Result<Option<ContentId>, StoreError> {
         let value = self.named.get(label)?;
-        value.map(|value| ContentId::from_cid_bytes(value.value()).map_err(damaged)).transpose()
+        Ok(value.and_then(|value| ContentId::from_cid_bytes(value.value()).ok()))
     }
 }

@@ -2,9 +2,9 @@
 
 use redb::ReadableTable as _;
 
+use super::super::bad_rows::decode_other;
 use super::super::record_bytes::other_bytes;
-use super::super::snapshot::damaged;
-use super::super::tables::{self, OtherRow, expiring_row, hour_of, other_row, split_end, with_end};
+use super::super::tables::{self, OtherRow, expiring_row, hour_of, other_row, with_end};
 use super::super::{Applied, StoreError};
 use super::Batch;
 use crate::{Record, TTL_MAX_MS};
@@ -17,13 +17,11 @@ impl Batch<'_> {
             return Ok(Applied::Refused);
         }
         let row = other_row(record.kind(), &record.key());
-        let old = match self.others.get(&row)? {
-            Some(value) => {
-                let (old_until_ms, old) = split_end(value.value())?;
-                Some((old_until_ms, Record::decode(old).map_err(damaged)?, other_bytes(value.value())))
-            }
-            None => None,
-        };
+        self.drop_bad_other(&row)?;
+        let old = self.others.get(&row)?.and_then(|value| {
+            let (old_until_ms, old) = decode_other(value.value())?;
+            Some((old_until_ms, old, other_bytes(value.value())))
+        });
         if let Some((old_until_ms, old, _)) = &old
             && *old_until_ms > self.now_ms
         {
@@ -45,6 +43,7 @@ impl Batch<'_> {
         self.expiring.insert(&expiring_row(hour_of(until_ms), &row), ())?;
         self.insert_other(&row, &value)?;
         if let Record::Name(name) = record {
+            self.held_by_names = None;
             self.labels.insert(tables::label_row(&name.owner.0, &name.label).as_slice(), ())?;
         }
         Ok(Applied::Stored)

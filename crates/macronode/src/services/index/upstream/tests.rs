@@ -175,8 +175,8 @@ fn lines_are_the_same_however_their_bytes_come_and_have_an_end() {
     let mut long = Lines::default();
     assert_eq!(long.take(&[b'x'; 64 * 1024 + 1]), Err(AskError::Malformed));
     let mut many = Lines::default();
-    many.take(text.repeat(100).as_bytes()).expect("lines");
-    assert_eq!(many.records.len(), ron_types::limits::records::WIRE_RECORDS_MAX);
+    many.take(text.repeat(1_000).as_bytes()).expect("lines");
+    assert_eq!(many.records.len(), ron_types::limits::index::PROVIDERS_MAX);
 }
 
 #[test]
