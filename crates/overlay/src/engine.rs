@@ -99,7 +99,7 @@ impl Payload for Work {
         let message_bytes = |message: &StreamMessage| size_of::<StreamMessage>() + message.payload.len();
         match self {
             Work::Frames(batch) => batch.frames.iter().map(frame_bytes).sum(),
-            Work::Publish { payload, .. } => payload.len(),
+            Work::Publish { payload, .. } => size_of::<Work>() + payload.len(),
             Work::Fence(_) => 0,
             Work::Stream { messages, .. } => messages.iter().map(message_bytes).sum(),
         }
@@ -119,5 +119,8 @@ mod tests {
         let messages: Vec<StreamMessage> = (0..1000).map(|_| message()).collect();
         let work = Work::Stream { lane: "lane".parse().expect("a name"), stream, messages };
         assert!(work.bytes() >= 1000 * size_of::<StreamMessage>());
+        let (outcome, _asked) = oneshot::channel();
+        let work = Work::Publish { lane: "lane".parse().expect("a name"), payload: Bytes::new(), outcome };
+        assert!(work.bytes() >= size_of::<Work>());
     }
 }

@@ -149,8 +149,7 @@ impl<'a> Engine<'a> {
         if self.tidied.elapsed() >= TIDY_EVERY {
             self.tidied = clock::now();
             self.lanes.tidy();
-            let now = self.now();
-            self.core.set_wall_clock(now, clock::unix_millis());
+            self.with_core(|core, now, shell| core.set_wall_clock(now, clock::unix_millis(), shell));
         }
     }
 
@@ -368,11 +367,11 @@ fn refusal(error: PublishError) -> Error {
 }
 
 /// Lives of origins are told apart by the time they began; two in the same millisecond, or after the clock was set
-/// back, still differ within a process.
+/// back, still differ within a process; one that began when the clock was far ahead does not count.
 fn next_epoch() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = clock::unix_millis();
-    let later = |last: u64| Some(now.max(last + 1));
+    let later = |last: u64| Some(ron_gossip::life_after(last, now));
     let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).unwrap_or(0);
-    now.max(last + 1)
+    ron_gossip::life_after(last, now)
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ron_gossip::wire::Message;
 use ron_gossip::{
     Core, CoreConfig, Counts, Delivered, DisconnectReason, LaneName, Micros, Origin, Peer, PublishError, Published,
-    SendOutcome, Shell,
+    SIGNATURE_BYTES, SendOutcome, Shell, Signatures, SignedText,
 };
 
 use super::report::{Report, percentiles};
@@ -67,6 +67,8 @@ struct Direction {
     /// When the last frame arrives: a session keeps its order.
     arrives_at: Micros,
     bytes_per_second: u64,
+    /// Bytes that wait at an end that is held still.
+    waiting_bytes: u64,
 }
 
 /// A session between two nodes, the lower number first.
@@ -121,6 +123,10 @@ struct Node {
     /// Counts of the lives before this one.
     past: Counts,
     lives: u64,
+    /// Milliseconds by which its clock is ahead, beside what all clocks differ by.
+    ahead_ms: u64,
+    /// What came while it was stopped; none while it runs.
+    stopped: Option<Vec<Coming>>,
 }
 
 /// A network at a moment.
@@ -187,6 +193,8 @@ impl Network {
             tick_at: Micros::MAX,
             past: Counts::default(),
             lives: 0,
+            ahead_ms: 0,
+            stopped: None,
         });
         self.witness.grow(self.nodes.len());
         self.received.push(0);
@@ -229,12 +237,47 @@ impl Network {
     // --- lives ---
 
     fn start(&mut self, node: usize) {
-        let epoch = EPOCH_MS + self.now / 1000 + self.clock_skew_ms(node);
+        let epoch = self.wall_ms(node);
         let seed = self.rng.draw();
         let core = Core::new(self.now, self.settings.config.clone(), Origin(node_id(node)), epoch, seed);
         self.nodes[node].core = Some(Box::new(core));
         self.nodes[node].is_alive = true;
         self.nodes[node].lives += 1;
+    }
+
+    /// What the clock of a node shows.
+    fn wall_ms(&self, node: usize) -> u64 {
+        EPOCH_MS + self.now / 1000 + self.clock_skew_ms(node) + self.nodes[node].ahead_ms
+    }
+
+    /// Sets the clock of a node: so much ahead of the right time. It is read at once if the node runs.
+    pub fn set_clock(&mut self, node: usize, ahead_ms: u64) {
+        self.nodes[node].ahead_ms = ahead_ms;
+        let wall_ms = self.wall_ms(node);
+        self.with_core(node, |core, now, port| core.set_wall_clock(now, wall_ms, port));
+    }
+
+    /// Holds a node still, as SIGSTOP does: what comes waits, up to what a link takes.
+    pub fn stop(&mut self, node: usize) {
+        self.nodes[node].stopped.get_or_insert_default();
+    }
+
+    /// Lets a node that was held still go on; of what waited, the last so many frames are lost to it.
+    pub fn go_on(&mut self, node: usize, lost: usize) {
+        let mut held = self.nodes[node].stopped.take().unwrap_or_default();
+        let is_frame = |coming: &Coming| matches!(coming, Coming::Arrive { .. });
+        let kept = held.iter().filter(|it| is_frame(it)).count().saturating_sub(lost);
+        let mut frames = 0;
+        held.retain(|it| {
+            frames += usize::from(is_frame(it));
+            !is_frame(it) || frames <= kept
+        });
+        for (pair, session) in &mut self.sessions {
+            if pair.0 == node || pair.1 == node {
+                session.directions.iter_mut().for_each(|direction| direction.waiting_bytes = 0);
+            }
+        }
+        held.into_iter().for_each(|coming| self.at(self.now, coming));
     }
 
     /// Milliseconds by which a node's clock is ahead: spread over the whole range, neighbours apart.
@@ -371,6 +414,16 @@ impl Network {
     }
 
     fn happen(&mut self, coming: Coming) {
+        let (Coming::Arrive { to: node, .. } | Coming::Tick { node } | Coming::Attack { node }) = coming else {
+            return self.proceed(coming);
+        };
+        match &mut self.nodes[node].stopped {
+            Some(held) => held.push(coming),
+            None => self.proceed(coming),
+        }
+    }
+
+    fn proceed(&mut self, coming: Coming) {
         match coming {
             Coming::Arrive { from, to, life, message } => self.arrive(from, to, life, message),
             Coming::Tick { node } => {
@@ -412,8 +465,8 @@ impl Network {
         if !self.nodes[node].is_alive {
             return None;
         }
-        let neighbours = self.neighbours(node);
-        self.nodes[node].behaviour.attack(node, &neighbours, EPOCH_MS + self.now / 1000, &mut self.rng)
+        let (neighbours, wall_ms) = (self.neighbours(node), EPOCH_MS + self.now / 1000);
+        self.nodes[node].behaviour.attack(node, &neighbours, wall_ms, &mut self.rng)
     }
 
     fn overhear(&mut self, node: usize, from: usize, message: &Bytes) {
@@ -445,6 +498,12 @@ impl Network {
             return SendOutcome::NotReady;
         };
         let life = session.life;
+        let is_stopped = self.nodes[to].stopped.is_some();
+        let waiting = &mut session.directions[usize::from(from > to)].waiting_bytes;
+        if is_stopped && *waiting + message.len() as u64 > outbox_bytes {
+            return SendOutcome::Busy { retry_after_ms: 10 };
+        }
+        *waiting += if is_stopped { message.len() as u64 } else { 0 };
         self.kinds[usize::from(message.first().copied().unwrap_or(0) & 15)] += 1;
         let direction = &mut session.directions[usize::from(from > to)];
         if direction.bytes_per_second > 0 {
@@ -514,6 +573,12 @@ impl Network {
     }
 }
 
+fn signature(origin: &Origin, text: &SignedText) -> [u8; SIGNATURE_BYTES] {
+    let mut out = [0; SIGNATURE_BYTES];
+    out[..32].copy_from_slice(blake3::keyed_hash(&origin.0, text).as_bytes());
+    out
+}
+
 fn sum(one: Counts, other: Counts) -> Counts {
     Counts {
         published: one.published + other.published,
@@ -539,6 +604,15 @@ impl Shell for Port<'_> {
         self.network.transmit(self.node, to, message)
     }
 
+    /// Whoever knows the id could make it, and no simulated node cheats that way.
+    fn sign(&mut self, text: &SignedText) -> Option<[u8; SIGNATURE_BYTES]> {
+        Some(signature(&Origin(node_id(self.node)), text))
+    }
+
+    fn verify(&mut self, origin: &Origin, text: &SignedText, given: &[u8]) -> bool {
+        signature(origin, text) == given
+    }
+
     fn shed_oldest(&mut self, _peer: &Peer, _flow: u64, _bytes: usize) -> usize {
         0 // what is on a simulated link is on its way
     }
@@ -559,10 +633,12 @@ impl Shell for Port<'_> {
     }
 
     fn gap(&mut self, lane: &LaneName, origin: &Origin, epoch: u64, from: u64, to: u64) {
-        self.network.witness.gap(self.node, lane, origin, epoch, from, to);
+        let proves = self.network.settings.config.signatures == Signatures::Require;
+        self.network.witness.gap((self.node, proves), lane, origin, epoch, (from, to));
     }
 
     fn new_epoch(&mut self, lane: &LaneName, origin: &Origin, epoch: u64) {
-        self.network.witness.new_epoch(self.node, lane, origin, epoch);
+        let wall_ms = self.network.wall_ms(self.node);
+        self.network.witness.new_epoch(self.node, wall_ms, lane, origin, epoch);
     }
 }
