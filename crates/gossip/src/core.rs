@@ -177,6 +177,16 @@ impl Core {
         }
     }
 
+    /// Frames of a peer were given up before they came here: what was in them is asked for, lane by lane, since nothing
+    /// that comes later need show that it is missing.
+    pub fn frames_lost(&mut self, now: Micros, peer: &Peer) {
+        let Some(session) = self.shared.peers.session(peer) else { return };
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.exchange_summaries(now, session);
+            self.next_at = self.next_at.min(lane.due());
+        }
+    }
+
     /// A peer sent a message. What it did wrong is counted against it; whoever does too much of it is disconnected.
     pub fn receive<S: Shell>(
         &mut self,

@@ -40,6 +40,8 @@ pub(crate) struct PeerState {
     openings: Bucket,
     /// Questions of it that wait for their answers, in all lanes.
     pub(crate) serves: usize,
+    /// It was told of that this peer does not sign.
+    pub(crate) is_known_unproven: bool,
 }
 
 /// The peers by place and by name.
@@ -72,7 +74,16 @@ impl Peers {
         let before = self.left.iter().position(|(left, _)| *left == id).and_then(|at| self.left.remove(at));
         let openings = before.map_or_else(|| Bucket::full(config.openings, now), |(_, openings)| openings);
         let (strikes, struck_at, silent_at) = (0, now, None);
-        self.slots[slot] = Some(PeerState { id, session, strikes, struck_at, silent_at, openings, serves: 0 });
+        self.slots[slot] = Some(PeerState {
+            id,
+            session,
+            strikes,
+            struck_at,
+            silent_at,
+            openings,
+            serves: 0,
+            is_known_unproven: false,
+        });
         self.by_id.insert(id, slot as u16);
         Some(session)
     }

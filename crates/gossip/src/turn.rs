@@ -270,7 +270,10 @@ impl<S: Shell> Turn<'_, S> {
         let Some(seal) = seal else {
             return match is_required {
                 false => Ok(Proof::NotAsked),
-                true if is_own_word => Ok(Proof::Unproven),
+                true if is_own_word => {
+                    self.tell_unproven(session);
+                    Ok(Proof::Unproven)
+                }
                 true => Err(self.shared.offence(self.now, session, Misbehaviour::Unsigned)),
             };
         };
@@ -281,6 +284,15 @@ impl<S: Shell> Turn<'_, S> {
             return Ok(Proof::Checked);
         }
         Err(self.shared.offence(self.now, session, Misbehaviour::Forged))
+    }
+
+    fn tell_unproven(&mut self, session: Session) {
+        if let Some(peer) = self.shared.peers.get_mut(session)
+            && !std::mem::replace(&mut peer.is_known_unproven, true)
+        {
+            let id = peer.id;
+            self.shell.unproven(&id);
+        }
     }
 
     /// Whether a seal is the origin's.

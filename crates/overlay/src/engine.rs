@@ -52,6 +52,8 @@ pub(crate) enum Work {
 pub(crate) enum Order {
     PeerUp(Arc<Link>),
     PeerDown(Arc<Link>),
+    /// Frames of a peer were given up before they came here.
+    FramesLost(Arc<Link>),
     Subscribe(NewSubscriber, oneshot::Sender<Result<(), Error>>),
     /// The part of each peer in each lane.
     Links(oneshot::Sender<Vec<(NodeId, LaneLink)>>),

@@ -49,8 +49,7 @@ impl Lane {
             .map(|(seq, arrival)| (Key { seq: *seq, ..*first }, *arrival))
             .collect();
         let leaf = |(key, arrival): &(Key, u64)| Some(self.ring.get(*arrival)?.stored.leaf(&self.name, key));
-        let leaves: Vec<_> = bare.iter().filter_map(leaf).collect();
-        let seals = turn.seal(leaves.into_iter());
+        let seals = turn.seal(bare.iter().filter_map(leaf));
         let mut seals = seals.into_iter().flatten();
         for (key, arrival) in bare {
             let sealed = seals.next().and_then(|seal| {

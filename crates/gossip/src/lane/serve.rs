@@ -193,6 +193,13 @@ impl Lane {
         }
     }
 
+    /// Says to a peer what is held here, and asks for the same.
+    pub(crate) fn exchange_summaries(&mut self, now: Micros, session: Session) {
+        let Some(link) = self.link_mut(session) else { return };
+        (link.summary_at, link.summary_reply) = (now, true);
+        self.wake(now);
+    }
+
     fn send_summary<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize) {
         let (session, reply) = (self.links[slot].session, self.links[slot].summary_reply);
         (self.links[slot].summary_at, self.links[slot].summary_reply) = (Micros::MAX, false);

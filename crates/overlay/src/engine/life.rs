@@ -104,6 +104,9 @@ impl<'a> Engine<'a> {
         let config = memory::core_config(&live.value.engine);
         let peer_bytes_per_second = live.value.engine.peer_bytes_per_second;
         let signs = config.signatures != Signatures::Off;
+        if !signs {
+            tracing::info!("overlay.signatures is off: nodes that require signatures pass on nothing of this node's");
+        }
         let mut seed = [0; 8];
         // Without a seed the engine's timers are merely less spread.
         let _ = getrandom::fill(&mut seed);
@@ -171,6 +174,10 @@ impl<'a> Engine<'a> {
                     self.links.remove(&peer);
                     self.with_core(|core, now, shell| core.peer_down(now, &peer, shell));
                 }
+            }
+            Order::FramesLost(link) => {
+                let (peer, now) = (peer_of(&link), self.now());
+                self.core.frames_lost(now, &peer);
             }
             Order::Subscribe(new, done) => {
                 let _ = done.send(self.subscribe(new));
@@ -251,7 +258,8 @@ impl<'a> Engine<'a> {
         is_open: bool,
         messages: &[StreamMessage],
     ) -> Vec<Result<ron_gossip::Published, Error>> {
-        if !self.signs || !is_open {
+        // Nor where nobody is there to whom a signature would go.
+        if !self.signs || !is_open || self.links.is_empty() {
             return Vec::new();
         }
         // What comes after a refused message must not be published. One that is too large is therefore left to be

@@ -80,6 +80,11 @@ impl Shell for EngineShell<'_> {
         NodeId::from_bytes(origin.0).verifies(text, signature)
     }
 
+    fn unproven(&mut self, peer: &Peer) {
+        let node_id = NodeId::from_bytes(peer.0);
+        tracing::warn!(%node_id, "this peer does not sign what it publishes: it is heard here, and passed on to nobody");
+    }
+
     fn is_heard(&self, lane: &LaneName) -> bool {
         self.lanes.is_heard(lane)
     }

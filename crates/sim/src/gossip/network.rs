@@ -280,6 +280,14 @@ impl Network {
         held.into_iter().for_each(|coming| self.at(self.now, coming));
     }
 
+    /// Tells a node that frames of its neighbours were lost to it, once it has what came before them.
+    pub fn lose(&mut self, node: usize) {
+        self.run_for(1);
+        for other in self.neighbours(node) {
+            self.with_core(node, |core, now, _| core.frames_lost(now, &Peer(node_id(other))));
+        }
+    }
+
     /// Milliseconds by which a node's clock is ahead: spread over the whole range, neighbours apart.
     fn clock_skew_ms(&self, node: usize) -> u64 {
         (node as u64).wrapping_mul(7919) % (self.settings.clock_skew_ms + 1)

@@ -67,6 +67,18 @@ fn what_is_cut_into_frames_is_taken_whole_or_not_at_all() {
 }
 
 #[test]
+fn shedding_leaves_what_may_not_go_in_its_place() {
+    let mut scheduler = Scheduler::new(BOUNDS);
+    for corr in 0..5 {
+        scheduler.push(1, frame(corr, 100)).expect("room");
+    }
+    assert_eq!(scheduler.shed_oldest(1, 150, |frame| frame.corr % 2 == 1), (2, 200));
+    assert_eq!(scheduler.shed_oldest(1, 150, |_| false), (0, 0));
+    assert_eq!((scheduler.bytes(), scheduler.frames()), (300, 3));
+    assert_eq!(taken(&mut scheduler, usize::MAX), [0, 2, 4]);
+}
+
+#[test]
 fn shedding_takes_the_oldest_of_one_flow() {
     let mut scheduler = Scheduler::new(BOUNDS);
     for corr in 0..4 {
