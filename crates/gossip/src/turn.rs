@@ -22,8 +22,8 @@ const EPOCH_RELAYED_AHEAD_MS: u64 = 23 * HOUR_MS;
 /// No own life is begun later than this, whatever peers say they know: others have to pass it on. One that turns out to
 /// be later, since the clock was ahead and was set right, is given up for one that begins now.
 const EPOCH_OWN_AHEAD_MS: u64 = 22 * HOUR_MS;
-/// A life that is known here and later than this gives way to an earlier one: its origin will not begin a life after it,
-/// or has given it up. An hour before the bound of the origin's own clock, since clocks differ.
+/// A life that is known here and later than this gives way to an earlier one: its origin will not begin a life after
+/// it, or has given it up. An hour before the bound of the origin's own clock, since clocks differ.
 const EPOCH_YIELDS_AHEAD_MS: u64 = 21 * HOUR_MS;
 const _: () = assert!(EPOCH_YIELDS_AHEAD_MS < EPOCH_OWN_AHEAD_MS && EPOCH_OWN_AHEAD_MS < EPOCH_RELAYED_AHEAD_MS);
 const _: () = assert!(EPOCH_RELAYED_AHEAD_MS < EPOCH_TAKEN_AHEAD_MS);
@@ -126,8 +126,8 @@ impl Shared {
         !self.is_ahead_by_at_most(now, epoch, EPOCH_YIELDS_AHEAD_MS)
     }
 
-    /// Takes up what the wall clock shows. Lives that were begun by a clock far ahead no longer count for what this node
-    /// begins next.
+    /// Takes up what the wall clock shows. Lives that were begun by a clock far ahead no longer count for what this
+    /// node begins next.
     pub(crate) fn set_wall_clock(&mut self, now: Micros, wall_ms: u64) {
         self.wall_clock = (wall_ms, now);
         self.born_ms = self.born_ms.min(wall_ms);

@@ -203,8 +203,8 @@ impl Lane {
         let Some(origin) = self.origins.get(at) else { return Ok(None) };
         if key.epoch > origin.epoch || gives_way(turn.shared, turn.now, origin, session, key.epoch) {
             turn.shared.check_epoch(turn.now, session, &key.origin, key.epoch)?;
-            // A life right after the known one, or before it, or in the middle of a session, is begun by who has learned
-            // that others speak for it.
+            // A life right after the known one, or before it, or in the middle of a session, is begun by who has
+            // learned that others speak for it.
             let is_answer = key.epoch <= origin.epoch.saturating_add(1) || origin.spoke_on == session;
             let is_first = origin.epoch == 0;
             self.switch_epoch(turn, at, key.epoch);
