@@ -60,8 +60,9 @@ pub struct Options {
     /// Lanes that do something else about a full queue than `overlay.egress_overflow`, such as `"prices=shed_oldest"`.
     #[schemars(extend("x-setting" = restarts("overlay", lane_words(EGRESS_OVERFLOWS, limits::LANE_POLICIES_MAX))))]
     pub lane_overflow: Vec<String>,
-    /// Signatures of the nodes that publish: none (`off`), this node signs its own messages and refuses false
-    /// signatures of others (`sign`), or refuses messages without one as well (`require`).
+    /// Signatures of the nodes that publish: of what others relay, this node takes only what is signed (`require`),
+    /// what is not signed falsely (`sign`), or anything (`off`). With `require` and `sign` it signs its own messages.
+    /// What comes on its publisher's own session is taken without one.
     #[schemars(extend("x-setting" = restarts("overlay", choice(&["off", "sign", "require"]))))]
     pub signatures: SignaturesChoice,
     /// Memory of each engine for messages that peers and subscribers can still ask for.
@@ -196,7 +197,7 @@ impl Default for Options {
             lane_burst: limits::LANE_BURST,
             egress_overflow: EgressOverflow::RejectNew,
             lane_overflow: Vec::new(),
-            signatures: SignaturesChoice::Off,
+            signatures: SignaturesChoice::Require,
             ring_bytes: Size(limits::RING_BYTES),
         }
     }

@@ -118,6 +118,7 @@ async fn hand_over(shared: &Shared, engine: usize, mut batch: Batch) {
             Ok(()) => return,
             Err(refused) if by.has_passed() => {
                 shared.counts.lost(refused.frames.len());
+                shared.engines.frames_lost(engine, &refused.link);
                 return;
             }
             Err(refused) => batch = refused,

@@ -223,12 +223,12 @@ impl Outbox {
         })
     }
 
-    /// Drops the oldest waiting frames of a flow until at least `bytes` are free; returns how many frames were dropped,
-    /// and their bytes.
-    pub fn shed_oldest(&self, flow: u64, bytes: usize) -> (usize, usize) {
+    /// Drops the oldest waiting frames of a flow that may go until at least `bytes` are free; returns how many frames
+    /// were dropped, and their bytes.
+    pub fn shed_oldest(&self, flow: u64, bytes: usize, may_go: impl Fn(&Frame) -> bool) -> (usize, usize) {
         self.with(|state, wakes| {
             wakes.room = std::mem::take(&mut state.room);
-            state.scheduler.shed_oldest(flow, bytes)
+            state.scheduler.shed_oldest(flow, bytes, may_go)
         })
     }
 

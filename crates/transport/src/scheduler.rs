@@ -283,14 +283,19 @@ impl Scheduler {
         taken
     }
 
-    /// Drops the oldest frames of a flow until at least `bytes` are free; returns the number of frames dropped, and
-    /// their bytes.
-    pub fn shed_oldest(&mut self, id: u64, bytes: usize) -> (usize, usize) {
+    /// Drops the oldest frames of a flow that may go until at least `bytes` are free; returns the number of frames
+    /// dropped, and their bytes.
+    pub fn shed_oldest(&mut self, id: u64, bytes: usize, may_go: impl Fn(&Frame) -> bool) -> (usize, usize) {
         let Some(flow) = self.flows.get_mut(&id) else { return (0, 0) };
         let (mut shed_bytes, mut shed_frames) = (0, 0);
+        let mut stay = VecDeque::new();
         while shed_bytes < bytes
             && let Some(frame) = flow.queue.pop_front()
         {
+            if !may_go(&frame) {
+                stay.push_back(frame);
+                continue;
+            }
             let len = frame.encoded_len();
             shed_bytes += len;
             shed_frames += 1;
@@ -299,6 +304,7 @@ impl Scheduler {
                 self.answer_frames -= 1;
             }
         }
+        stay.into_iter().rev().for_each(|frame| flow.queue.push_front(frame));
         flow.bytes -= shed_bytes;
         self.bytes -= shed_bytes;
         self.frames -= shed_frames;

@@ -110,6 +110,9 @@ impl<'a> Engine<'a> {
         let config = memory::core_config(&live.value.engine);
         let peer_bytes_per_second = live.value.engine.peer_bytes_per_second;
         let signs = config.signatures != Signatures::Off;
+        if !signs {
+            tracing::info!("overlay.signatures is off: nodes that require signatures pass on nothing of this node's");
+        }
         let mut seed = [0; 8];
         // Without a seed the engine's timers are merely less spread.
         let _ = getrandom::fill(&mut seed);
@@ -155,8 +158,7 @@ impl<'a> Engine<'a> {
         if self.tidied.elapsed() >= TIDY_EVERY {
             self.tidied = clock::now();
             self.lanes.tidy();
-            let now = self.now();
-            self.core.set_wall_clock(now, clock::unix_millis());
+            self.with_core(|core, now, shell| core.set_wall_clock(now, clock::unix_millis(), shell));
         }
     }
 
@@ -186,6 +188,10 @@ impl<'a> Engine<'a> {
 
     fn obey(&mut self, order: Order) {
         match order {
+            Order::FramesLost(link) => {
+                let (peer, now) = (peer_of(&link), self.now());
+                self.core.frames_lost(now, &peer);
+            }
             Order::Subscribe(new, done) => {
                 let _ = done.send(self.subscribe(new));
             }
@@ -272,7 +278,8 @@ impl<'a> Engine<'a> {
         is_open: bool,
         messages: &[StreamMessage],
     ) -> Vec<Result<ron_gossip::Published, Error>> {
-        if !self.signs || !is_open {
+        // Nor where nobody is there to whom a signature would go.
+        if !self.signs || !is_open || self.links.is_empty() {
             return Vec::new();
         }
         // What comes after a refused message must not be published. One that is too large is therefore left to be
@@ -388,11 +395,11 @@ fn refusal(error: PublishError) -> Error {
 }
 
 /// Lives of origins are told apart by the time they began; two in the same millisecond, or after the clock was set
-/// back, still differ within a process.
+/// back, still differ within a process; one that began when the clock was far ahead does not count.
 fn next_epoch() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let now = clock::unix_millis();
-    let later = |last: u64| Some(now.max(last + 1));
+    let later = |last: u64| Some(ron_gossip::life_after(last, now));
     let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).unwrap_or(0);
-    now.max(last + 1)
+    ron_gossip::life_after(last, now)
 }

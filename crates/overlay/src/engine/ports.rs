@@ -106,6 +106,11 @@ impl EnginePorts {
         by.run("subscribe", answer).await?.map_err(|_| engine_ended())?
     }
 
+    /// Frames of a peer found no room. Where its orders have none either, the next summary shows what is missing.
+    pub fn frames_lost(&self, engine: usize, link: &Arc<Link>) {
+        let _ = self.0[engine].orders.offer(Order::FramesLost(Arc::clone(link)));
+    }
+
     /// The part of each peer in each lane.
     pub async fn links(&self, by: Deadline) -> Result<Vec<(NodeId, LaneLink)>, Error> {
         let mut all = Vec::new();

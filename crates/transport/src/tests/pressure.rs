@@ -28,7 +28,7 @@ async fn a_full_queue_says_so_and_takes_no_more(carrier: Carrier) {
     let (taken, outcome) = session.outbox.push_all(1, (0..20).map(|corr| frame(corr, 62)));
     assert_eq!((taken, outcome), (10, Err(PushError::Full { queued_bytes: 1000, queued_frames: 10 })));
     assert_eq!((session.outbox.queued_frames(), session.outbox.queued_bytes_of(1)), (10, 1000));
-    assert_eq!(session.outbox.shed_oldest(1, 150), (2, 200));
+    assert_eq!(session.outbox.shed_oldest(1, 150, |_| true), (2, 200));
     assert_eq!(session.outbox.push(1, frame(20, 62)), Ok(()));
 }
 

@@ -126,6 +126,128 @@ fn nothing_of_a_signed_message_can_be_changed() {
     assert_eq!(core.receive(0, &peer(1), message, &mut world), Err(Misbehaviour::Forged), "another lane");
 }
 
+/// An own publication of a core that requires signatures, and what it is asked for afterwards.
+fn served(core: &mut Core, world: &mut World, to: Peer, of: Origin, last: u64) -> Vec<Body> {
+    let epoch = core.standing(&lane(), &of).unwrap().epoch;
+    let want = crate::wire::Want { origin: of, epoch, from: 1, to: last, chunk: 0 };
+    core.hear(MS, to, Body::Pull(want), world).unwrap();
+    core.wait_until(MS, world);
+    world.take(to)
+}
+
+fn seals(bodies: &[Body]) -> Vec<bool> {
+    let seal = |body: &Body| match body {
+        Body::Data(data) => Some(data.seal.is_some()),
+        Body::ChunkHead(head) => Some(head.seal.is_some()),
+        _ => None,
+    };
+    bodies.iter().filter_map(seal).collect()
+}
+
+#[test]
+fn what_comes_on_the_origins_own_session_needs_no_seal_and_no_check() {
+    for body in published(1, &small(1)) {
+        let (mut core, mut world) = core_with(config(Signatures::Require), 1);
+        core.hear(0, peer(1), body.clone(), &mut world).unwrap();
+        assert_eq!((world.seqs(), world.verified), (vec![1], 0), "nobody else is there");
+        let (mut core, mut world) = core_with(config(Signatures::Require), 2);
+        core.hear(0, peer(1), without_seal(&body), &mut world).unwrap();
+        assert_eq!(world.seqs(), [1]);
+        // Nobody who asks for proof would take it, so it is neither pushed nor announced.
+        core.wait_until(60_000 * MS, &mut world);
+        let told = world.take(peer(2)).into_iter().filter(|body| match body {
+            Body::Data(_) | Body::Digest { .. } => true,
+            Body::Summary { entries, .. } => !entries.is_empty(),
+            _ => false,
+        });
+        assert_eq!(told.collect::<Vec<_>>(), []);
+    }
+}
+
+#[test]
+fn what_was_published_or_heard_when_nobody_else_was_there_is_proven_to_who_comes_later() {
+    let payloads = [small(70), vec![Bytes::from(vec![9; 2 * CHUNK_BYTES + 1])]].concat();
+    let mut alone = (Core::new(0, config(Signatures::Require), origin(1), EPOCH, 1), World::default());
+    alone.1.signer = Some(origin(1));
+    for payload in &payloads {
+        alone.0.publish(0, &lane(), payload, &mut alone.1).unwrap();
+    }
+    assert_eq!(alone.1.signed, 0, "nobody asks");
+    let count = payloads.len() as u64;
+    assert!(alone.0.peer_up(0, peer(0xee), &mut alone.1));
+    alone.1.sent.clear();
+    let bodies = served(&mut alone.0, &mut alone.1, peer(0xee), origin(1), count);
+    assert_eq!((seals(&bodies), alone.1.signed), (vec![true; 71], 2));
+    assert!(alone.0.memory_bytes() <= CoreConfig::default().memory_bytes_max());
+    // Its only neighbour looks at no seal, until there is somebody to pass them on to.
+    let (mut core, mut world) = core_with(config(Signatures::Require), 1);
+    bodies.into_iter().for_each(|body| core.hear(0, peer(1), body, &mut world).unwrap());
+    assert_eq!((world.delivered.len(), world.verified), (71, 0));
+    assert!(core.peer_up(0, peer(2), &mut world));
+    world.sent.clear();
+    let bodies = served(&mut core, &mut world, peer(2), origin(1), count);
+    assert_eq!((seals(&bodies), world.verified), (vec![true; 71], 2));
+    let (mut far, mut there) = core_with(config(Signatures::Require), 2);
+    bodies.into_iter().for_each(|body| far.hear(0, peer(2), body, &mut there).unwrap());
+    assert_eq!(there.delivered.len(), 71);
+}
+
+#[test]
+fn a_false_seal_on_the_origins_own_session_is_not_passed_on() {
+    let (mut core, mut world) = core_with(config(Signatures::Require), 1);
+    let bodies = published(1, &small(3));
+    let Body::Data(first) = &bodies[0] else { panic!("data") };
+    for (seq, payload) in [(1, "0"), (2, "another"), (3, "2")] {
+        let Body::Data(data) = &bodies[seq as usize - 1] else { panic!("data") };
+        let data = Data { payload: Bytes::from(payload), key: Key { seq, ..first.key }, ..data.clone() };
+        core.hear(0, peer(1), Body::Data(data), &mut world).unwrap();
+    }
+    assert_eq!(world.seqs(), [1, 2, 3], "it is its own word");
+    assert!(core.peer_up(0, peer(2), &mut world));
+    world.sent.clear();
+    let sent = served(&mut core, &mut world, peer(2), origin(1), 3);
+    let of = |body: &Body| if let Body::Data(data) = body { Some(data.key.seq) } else { None };
+    assert_eq!(sent.iter().filter_map(of).collect::<Vec<_>>(), [1], "the hole ends the answer");
+    let Some(Body::Answer(answer)) = sent.last() else { panic!("an answer") };
+    assert_eq!(answer.through, 1);
+    // And once there is somebody else it counts.
+    let Body::Data(data) = published(1, &small(4)).remove(3) else { panic!("data") };
+    let forged = Body::Data(Data { payload: Bytes::from_static(b"false"), ..data });
+    assert_eq!(core.hear(0, peer(1), forged, &mut world), Err(Misbehaviour::Forged));
+}
+
+#[test]
+fn without_proof_a_node_begins_anew_where_somebody_spoke_for_it() {
+    // The neighbour was told of numbers far ahead by a liar; the node learns of it, and is heard again.
+    let mut nodes = [1, 2].map(|of| (Core::new(0, CoreConfig::default(), origin(of), EPOCH, 1), World::default()));
+    assert!(nodes[0].0.peer_up(0, peer(2), &mut nodes[0].1) && nodes[1].0.peer_up(0, peer(1), &mut nodes[1].1));
+    assert!(nodes[1].0.peer_up(0, peer(3), &mut nodes[1].1));
+    let own = nodes[0].0.publish(0, &lane(), &Bytes::new(), &mut nodes[0].1).unwrap();
+    let exchange = |nodes: &mut [(Core, World); 2], now: Micros| {
+        let [(first, here), (second, there)] = nodes;
+        for (core, world) in [(&mut *first, &mut *here), (&mut *second, &mut *there)] {
+            core.wait_until(now, world);
+        }
+        here.take(peer(2)).into_iter().for_each(|body| _ = second.hear(now, peer(1), body, there));
+        there.take(peer(1)).into_iter().for_each(|body| _ = first.hear(now, peer(2), body, here));
+        there.take(peer(3));
+    };
+    exchange(&mut nodes, MS);
+    let key = Key { origin: origin(1), epoch: own.epoch, seq: 1_000_000 };
+    let lie = Body::Data(Data { key, hops: 1, seal: None, payload: Bytes::from_static(b"lie") });
+    nodes[1].0.hear(2 * MS, peer(3), lie, &mut nodes[1].1).unwrap();
+    let mut told = Vec::new();
+    for second in 1..=15 {
+        let published = nodes[0].0.publish(second * 1000 * MS, &lane(), &Bytes::from_static(b"true"), &mut nodes[0].1);
+        told.push(published.unwrap().epoch);
+        exchange(&mut nodes, second * 1000 * MS);
+        exchange(&mut nodes, (second * 1000 + 500) * MS);
+    }
+    assert!(told.last() > told.first(), "it began anew");
+    let heard = nodes[1].1.delivered.last().unwrap();
+    assert_eq!((Some(&heard.1), &heard.5), (told.last(), &Bytes::from_static(b"true")));
+}
+
 #[test]
 fn who_keeps_sending_false_signatures_loses_the_session() {
     let (mut core, mut world) = core_with(config(Signatures::Require), 1);
