@@ -194,8 +194,8 @@ impl Rows {
         self.by_epoch.values().filter(takes).find(|row| row.is_paying()).map(|row| row.epoch.clone())
     }
 
-    /// What a correction says was not paid of the corrected run is what its ledger refused. A quarantine that was lifted
-    /// since the correction was sealed has perhaps paid it.
+    /// What a correction says was not paid of the corrected run is what its ledger refused. A quarantine that was
+    /// lifted since the correction was sealed has perhaps paid it.
     fn check_corrected(&self, row: &EpochRow, corrected: &str) -> Result<(), StoreError> {
         let is_so = self.by_epoch.get(corrected).is_some_and(|found| found.is_correctable(row.unpaid.as_deref()));
         // Without such a word it begins from what is settled, which stays so.

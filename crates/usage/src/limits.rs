@@ -48,8 +48,10 @@ pub struct Plan {
 impl Plan {
     /// Divides what the limits allow.
     ///
-    /// A sixteenth goes to rows held back, another to decoding, of which the window of a packed file may take more; both
-    /// are bounded by what still helps. What is left belongs to the tables, less what the process and its allocator take
+    /// A sixteenth goes to rows held back, another to decoding, of which the window of a packed file may take more;
+    /// both
+    /// are bounded by what still helps. What is left belongs to the tables, less what the process and its allocator
+    /// take
     /// beside what is counted: with a hundred million rows of ten million actors that was an eighth at the end. Below
     /// some megabytes shares would be too small to work with: each has a least.
     pub fn of(limits: &Limits) -> Plan {

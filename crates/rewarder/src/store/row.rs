@@ -165,8 +165,8 @@ pub struct EpochRow {
     /// Whether it pays out what that epoch left over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_left_over: bool,
-    /// Hash of the payouts that its ledger refused while it booked all others; of a correction, the hash of what it says
-    /// was refused of the corrected run. None: nothing was.
+    /// Hash of the payouts that its ledger refused while it booked all others; of a correction, the hash of what it
+    /// says was refused of the corrected run. None: nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpaid: Option<String>,
     /// Place among the payouts up to which the ledger has answered.

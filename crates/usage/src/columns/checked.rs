@@ -1,6 +1,7 @@
 //! A file on disk that is read at any place, and of which each byte that was read is a byte that was hashed.
 //!
-//! A Parquet file is read in pieces, by several threads, in an order of its own. Hashed in one pass and read in another,
+//! A Parquet file is read in pieces, by several threads, in an order of its own. Hashed in one pass and read in
+//! another,
 //! it could be exchanged in between, and exchanged back, by whoever may write to it. So the hash is made of what is
 //! read: the file is divided into parts, the first reading of a part keeps the part's own hash, every later one must
 //! have the same, and the hash of the whole is made of those of its parts, as BLAKE3 is a tree. Readers get bytes from

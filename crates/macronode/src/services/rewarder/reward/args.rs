@@ -240,7 +240,8 @@ pub struct CorrectArgs {
     /// Also pay out what the run left over: no epoch has carried it in, and none will
     #[arg(long)]
     pub take_left_over: bool,
-    /// A payout that the ledger refused while it booked all others, of a run that is quarantined for it; may be repeated
+    /// A payout that the ledger refused while it booked all others, of a run that is quarantined for it; may be
+    /// repeated
     #[arg(long, value_names = ["ASSET", "ACTOR"], num_args = 2)]
     pub unpaid: Vec<String>,
     /// Print the manifest as JSON
