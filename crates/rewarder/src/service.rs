@@ -31,7 +31,7 @@ pub use engine::{Begun, DiskOpener, LedgerOpener, LiveOptions, Progress, Refusal
 pub use handle::{EpochState, Rewarder, RewarderStats};
 pub use ledger_port::PayoutLedger;
 pub use reads::{ArtifactReader, ReadShare};
-pub use request::{ComputeRequest, InputRef};
+pub use request::{ComputeRequest, InputRef, ReleaseRequest};
 
 use crate::metrics::RewarderMetrics;
 use crate::specs;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ron_calculus::Units;
 use ron_kernel::queue::QueueReceiver;
 use ron_kernel::retry::{Idempotent, RetryLimits};
 use ron_kernel::{Deadline, TaskContext, TaskResult};
@@ -18,6 +19,7 @@ use super::engine::{Engine, Payable, RewardEvent};
 use super::ledger_port::PayoutLedger;
 use super::reads::open_run;
 use super::settled;
+use crate::correct::{Correction, Unpaid};
 use crate::hashing::parse_b3;
 use crate::intents::Intents;
 use crate::sealed::SealedError;
@@ -104,6 +106,8 @@ impl From<StoreError> for Later {
 pub(crate) enum End {
     Settled(serde_json::Value),
     Quarantined(Quarantine, Option<serde_json::Value>),
+    /// Quarantined because of some payouts that were refused, with the hash of them; all others are booked.
+    Unpaid(Quarantine, String),
 }
 
 impl End {
@@ -115,7 +119,7 @@ impl End {
     pub fn words(&self) -> &str {
         match self {
             End::Settled(_) => "",
-            End::Quarantined(quarantine, _) => &quarantine.detail,
+            End::Quarantined(quarantine, _) | End::Unpaid(quarantine, _) => &quarantine.detail,
         }
     }
 }
@@ -156,7 +160,10 @@ async fn settle(engine: &Arc<Engine>, epoch: &str) -> Result<(), Later> {
         let store = ending.store().map_err(|error| Later(error.to_string()))?;
         Ok(match end {
             End::Settled(reconciliation) => store.settle(&epoch, reconciliation)?,
-            End::Quarantined(quarantine, reconciliation) => store.quarantine(&epoch, quarantine, reconciliation)?,
+            End::Quarantined(quarantine, reconciliation) => {
+                store.quarantine(&epoch, quarantine, reconciliation, None)?
+            }
+            End::Unpaid(quarantine, unpaid) => store.quarantine(&epoch, quarantine, None, Some(unpaid))?,
         })
     });
     let row = row.await?;
@@ -199,13 +206,61 @@ pub(crate) async fn pay(engine: &Arc<Engine>, row: &Arc<EpochRow>) -> Result<End
     let Some(follows) = corrected_run(engine, row)? else {
         return Ok(End::intent("the run that it corrects is not in the seal log any more"));
     };
-    let intents = Intents::of(&loaded.computed).following(follows);
-    if let Some(end) = send_all(engine, &*ledger, row, &intents).await? {
+    if let (Some(run), Some(correction)) = (&follows, &loaded.computed.basis.correction)
+        && !correction.unpaid.is_empty()
+        && let Some(end) = corrected_is_paid_as_said(engine, &*ledger, run, correction).await?
+    {
         return Ok(end);
     }
-    match tally(engine, &*ledger, &run_key).await? {
-        Err(end) => Ok(end),
-        Ok(found) => Ok(reconciled(&intents.tallies(), &found)),
+    let intents = Intents::of(&loaded.computed).following(follows);
+    let refused = match send_all(engine, &*ledger, row, &intents).await? {
+        Ok(refused) => refused,
+        Err(end) => return Ok(end),
+    };
+    let found = match tally(engine, &*ledger, &run_key).await? {
+        Ok(found) => found,
+        Err(end) => return Ok(refused.end().unwrap_or(end)),
+    };
+    let Some(unpaid) = refused.unpaid.hash() else { return Ok(reconciled(&intents.tallies(), &found)) };
+    let expected = without(intents.tallies(), &refused.unpaid);
+    // A correction of the run begins from what is booked, so that this must be sure.
+    match (reconciled(&expected, &found), refused.end()) {
+        (End::Settled(_), Some(End::Quarantined(quarantine, _))) => Ok(End::Unpaid(quarantine, unpaid)),
+        (end, _) => Ok(end),
+    }
+}
+
+/// Sums without payouts that were refused.
+fn without(mut tallies: Vec<Tally>, unpaid: &Unpaid) -> Vec<Tally> {
+    for (asset, _, units) in unpaid.iter() {
+        for tally in tallies.iter_mut().filter(|tally| tally.asset == asset) {
+            (tally.count, tally.paid) = (tally.count.saturating_sub(1), tally.paid.saturating_sub(units.0));
+        }
+    }
+    tallies
+}
+
+/// Asked before the first payout of a correction of a run that was not paid wholly: another node may have paid, since
+/// then, what was refused. Once the ledger has a payout of the correction it takes no more of the run.
+async fn corrected_is_paid_as_said(
+    engine: &Engine,
+    ledger: &dyn PayoutLedger,
+    run: &RunKey,
+    correction: &Correction,
+) -> Result<Option<End>, Later> {
+    let expected = correction.paid.iter().map(|(asset, amounts)| Tally {
+        asset: asset.clone(),
+        count: amounts.iter().filter(|amount| **amount > 0).count() as u64,
+        paid: amounts.iter().sum(),
+        taken_back: 0,
+    });
+    let found = match tally(engine, ledger, run).await? {
+        Ok(found) => found,
+        Err(end) => return Ok(Some(end)),
+    };
+    match reconciled(&expected.collect::<Vec<_>>(), &found) {
+        End::Settled(_) => Ok(None),
+        end => Ok(Some(end)),
     }
 }
 
@@ -223,14 +278,14 @@ async fn send_all(
     ledger: &dyn PayoutLedger,
     row: &EpochRow,
     intents: &Intents<'_>,
-) -> Result<Option<End>, Later> {
+) -> Result<Result<Refused, End>, Later> {
     let (mut place, mut sent, mut batches) = (row.place, row.sent, 0_u64);
     let mut refused = Refused::default();
     while let Some((batch, next)) = intents.batch(place, engine.options.batch_entries) {
         // Who is paid and who gives back belong together in a correction: it is booked whole or not at all.
-        let refused_max = if row.corrects.is_some() { 0 } else { REFUSED_MAX - refused.accounts.len() };
+        let refused_max = if row.corrects.is_some() { 0 } else { REFUSED_MAX - refused.count };
         if let Some(end) = book(engine, ledger, &batch, refused_max, &mut refused).await? {
-            return Ok(Some(end));
+            return Ok(Err(end));
         }
         (place, sent, batches) = (next, sent + batch.entries.len() as u64, batches + 1);
         // A settled epoch that is sent again stays what it is.
@@ -244,27 +299,25 @@ async fn send_all(
             .await?;
         }
     }
-    Ok(refused.end())
+    Ok(Ok(refused))
 }
 
 /// Payees that the ledger refused one by one, while others of their batches were booked.
 #[derive(Default)]
 struct Refused {
-    accounts: Vec<String>,
+    count: usize,
+    unpaid: Unpaid,
     /// What the ledger said of the last.
     because: String,
 }
 
 impl Refused {
     fn end(&self) -> Option<End> {
-        let named = self.accounts.iter().map(|account| format!("{account:?}")).collect::<Vec<_>>().join(", ");
-        (!self.accounts.is_empty()).then(|| {
-            let count = self.accounts.len();
-            End::intent(format!(
-                "the ledger refused {count} payouts, of {named}; all others are booked: {}",
-                self.because
-            ))
-        })
+        let named = self.unpaid.iter().map(|(asset, actor, _)| format!("{asset} to {actor:?}"));
+        let named = named.collect::<Vec<_>>().join(", ");
+        let Refused { count, because, .. } = self;
+        let detail = || format!("the ledger refused {count} payouts, of {named}; all others are booked: {because}");
+        (*count > 0).then(|| End::intent(detail()))
     }
 }
 
@@ -277,7 +330,7 @@ async fn book(
     refused_max: usize,
     refused: &mut Refused,
 ) -> Result<Option<End>, Later> {
-    let refused_max = refused.accounts.len() + refused_max;
+    let refused_max = refused.count + refused_max;
     let mut parts = vec![batch.clone()];
     while let Some(mut part) = parts.pop() {
         match submit(engine, ledger, &part).await? {
@@ -287,10 +340,13 @@ async fn book(
                     return Ok(Some(end));
                 }
             }
-            Err(end) if refused.accounts.len() >= refused_max => return Ok(Some(end)),
+            Err(end) if refused.count >= refused_max => return Ok(Some(end)),
             Err(end) if part.entries.len() <= 1 => {
                 refused.because = end.words().to_owned();
-                refused.accounts.extend(part.entries.into_iter().map(|entry| entry.account));
+                for entry in part.entries {
+                    refused.unpaid.add(&part.asset, &entry.account, Units(entry.amount));
+                    refused.count += 1;
+                }
             }
             Err(_) => {
                 let second = part.entries.split_off(part.entries.len() / 2);

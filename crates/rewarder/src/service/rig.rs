@@ -14,7 +14,7 @@ use ron_log::{Disk, DiskFile, Durability, RamDisk, SimDisk};
 
 use super::engine::{Computation, Engine, Flight, LiveOptions, ServiceOptions, lock};
 use super::ledger_port::PayoutLedger;
-use super::request::Prepared;
+use super::request::{Prepared, ReleaseRequest};
 use super::{Receivers, make_engine};
 use crate::config::Options;
 use crate::correct::{Bounds, Correction};
@@ -297,6 +297,9 @@ impl PayoutLedger for SimLedger {
         async move { Ok(keeps_pots) }.boxed()
     }
 }
+
+/// A release that lifts a quarantine.
+pub const LIFTS: ReleaseRequest = ReleaseRequest { lifts_quarantine: true, commitment: None };
 
 /// Options of a rewarder on this disk and ledger.
 pub fn options(disk: &SimDisk, ledger: &SimLedger, divide: Divide) -> ServiceOptions {

@@ -119,3 +119,32 @@ fn what_a_correction_says_was_paid_and_left_over_is_what_the_corrected_run_says(
         assert!(found.differs.iter().any(|told| told.contains("does not begin from")), "{what}: {found:?}");
     }
 }
+
+#[test]
+fn a_correction_of_a_run_of_which_a_payout_was_refused_verifies_and_nobody_makes_up_refusals() {
+    let scratch = Scratch::new();
+    let paid = paid(&scratch);
+    let basis = || {
+        let basis = basis(&scratch, &paid, units("RON", 40));
+        let correction = basis.correction.clone().expect("a correction");
+        let correction = correction.without(&[("RON".to_owned(), "bob".to_owned())]).expect("it was due");
+        Basis { correction: Some(correction), ..basis }
+    };
+    let honest = forged(basis(), true, |_| {});
+    let found = verified(&honest);
+    assert!(found.is_clean(), "{found:?}");
+    let manifest = honest.manifest();
+    let facts = &manifest.corrects.as_ref().expect("a correction").assets[0];
+    let (ann, bob) = (paid.computed.paying().1[0].amounts[0], paid.computed.paying().1[0].amounts[1]);
+    assert_eq!((facts.paid_before.0, facts.pay.0), (ann, facts.entitled.0 - ann), "what bob was due is paid out again");
+    assert!(!String::from_utf8_lossy(honest.manifest_bytes()).contains("bob"), "the manifest names nobody");
+
+    let mut more = basis().correction.expect("a correction").unpaid;
+    more.add("RON", "bob", Units(bob + 1));
+    let mut other = svc_rewarder::correct::Unpaid::default();
+    other.add("RON", "ann", Units(bob));
+    for (what, unpaid) in [("more than was due", more), ("somebody else", other), ("nothing", Default::default())] {
+        let found = verified(&forged(basis(), true, |correction| correction.unpaid = unpaid));
+        assert!(found.differs.iter().any(|told| told.contains("does not begin from")), "{what}: {found:?}");
+    }
+}

@@ -3,5 +3,6 @@
 
 mod bad;
 mod damage;
+mod exchanged;
 mod rows;
 mod same;

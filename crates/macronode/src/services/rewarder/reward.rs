@@ -13,6 +13,7 @@ mod sign;
 mod verify;
 
 pub use args::RewardCommand;
+pub use folders::write_new;
 
 use super::usage;
 use crate::commands::{Report, wait};
