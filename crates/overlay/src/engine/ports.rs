@@ -1,5 +1,6 @@
 //! The ways to the engines: which one a lane falls to, and its two queues.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use ron_types::{Error, Kind};
 use tokio::sync::oneshot;
 
 use super::{Batch, NewSubscriber, Order, PublishStream, StreamMessage, Trace, Work};
+use crate::peers::Link;
 use crate::specs;
 use crate::words::{LaneLink, Published};
 
