@@ -17,6 +17,9 @@ use crate::shell::{Misbehaviour, PublishError, Published, Shell};
 use crate::turn::{Shared, Totals, Turn};
 use crate::wire::{Body, Message};
 
+/// Frames of a peer that are given up within this time are asked for together.
+const LOSSES_SHARE: Micros = 2_000_000;
+
 /// The lanes of one engine.
 pub struct Core {
     shared: Shared,
@@ -178,11 +181,12 @@ impl Core {
     }
 
     /// Frames of a peer were given up before they came here: what was in them is asked for, lane by lane, since nothing
-    /// that comes later need show that it is missing.
+    /// that comes later need show that it is missing. Once for what is lost within two seconds: an engine without room
+    /// is not to be given more for it.
     pub fn frames_lost(&mut self, now: Micros, peer: &Peer) {
         let Some(session) = self.shared.peers.session(peer) else { return };
         for lane in self.lanes.iter_mut().flatten() {
-            lane.exchange_summaries(now, session);
+            lane.exchange_summaries(now.saturating_add(LOSSES_SHARE), session);
             self.next_at = self.next_at.min(lane.due());
         }
     }

@@ -199,6 +199,9 @@ impl Shared {
             // An honest peer passes on what others made up, so a refusal is all there is.
             Misbehaviour::UnknownPeer | Misbehaviour::TooManyOpenings | Misbehaviour::Unsigned => 0,
         };
+        if strikes == 0 {
+            return offence; // nothing to judge, and earlier strikes go on fading
+        }
         self.counts.strikes += u64::from(strikes);
         let now_struck = self.peers.get_mut(session).map(|peer| peer.strike(now, strikes));
         self.judge(session, now_struck);

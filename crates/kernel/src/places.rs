@@ -9,15 +9,12 @@ use tokio::sync::oneshot;
 use crate::connection_limiter::network_of;
 
 /// The places of a listener.
-pub struct Places {
-    table: Mutex<Table>,
+pub struct Places(Mutex<Table>);
+
+struct Table {
     places_max: usize,
     /// Places of one address at most.
     share: usize,
-}
-
-#[derive(Default)]
-struct Table {
     /// Rises with everything that begins, so that a smaller number is older.
     clock: u64,
     taken: BTreeMap<u64, Taken>,
@@ -66,7 +63,14 @@ enum Verdict {
 impl Places {
     /// So many places, of which one address has at most its share.
     pub fn new(places_max: usize, share: usize) -> Arc<Places> {
-        Arc::new(Places { table: Mutex::default(), places_max, share })
+        let (taken, by_address) = (BTreeMap::new(), HashMap::new());
+        Arc::new(Places(Mutex::new(Table { places_max, share, clock: 0, taken, by_address })))
+    }
+
+    /// Changes how many places there are, from the next connection on.
+    pub fn set_bounds(&self, places_max: usize, share: usize) {
+        let mut table = self.table();
+        (table.places_max, table.share) = (places_max, share);
     }
 
     /// A place for a connection from this address. Where all are taken, or its share of them, a resting connection ends
@@ -86,8 +90,8 @@ impl Places {
     fn judge(self: &Arc<Self>, address: IpAddr) -> Verdict {
         let mut table = self.table();
         let leaving = match () {
-            () if table.held_by(address) >= self.share => table.oldest_resting(|taken| taken.address == address),
-            () if table.taken.len() >= self.places_max => {
+            () if table.held_by(address) >= table.share => table.oldest_resting(|taken| taken.address == address),
+            () if table.taken.len() >= table.places_max => {
                 let most = table.by_address.values().copied().max().unwrap_or(0);
                 let crowding = table.oldest_resting(|taken| table.held_by(taken.address) == most);
                 crowding.or_else(|| table.oldest_resting(|_| true))
@@ -104,7 +108,7 @@ impl Places {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

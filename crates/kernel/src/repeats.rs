@@ -36,8 +36,8 @@ impl<K: Eq + Hash> Repeats<K> {
         let is_quiet = |said: &Said| now.saturating_duration_since(said.at) < QUIET;
         let cause = Some(cause);
         if !said.contains_key(&cause) && said.len() >= CAUSES_MAX {
-            // What nobody asked about since it was said has nothing left to say.
-            said.retain(|_, said| is_quiet(said) || said.unsaid > 0);
+            // Sums of causes that do not come again go with them: others need their places.
+            said.retain(|_, said| is_quiet(said));
         }
         let cause = if said.contains_key(&cause) || said.len() < CAUSES_MAX { cause } else { None };
         match said.get_mut(&cause) {

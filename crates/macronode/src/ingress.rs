@@ -116,8 +116,8 @@ pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpList
     let refusals = Arc::<Repeats<_>>::default();
     // The other half is for those who have shown who they are: however many are silent, they find a place. An address
     // has a bound of its own at the limiter.
-    let strangers_max = (connection_limits().total / 2).max(1);
-    let strangers = Places::new(strangers_max, strangers_max);
+    let strangers_max = || (connection_limits().total / 2).max(1);
+    let strangers = Places::new(strangers_max(), strangers_max());
     let mut tidy = tokio::time::interval(TIDY_EVERY);
     context.ready().await;
     loop {
@@ -127,6 +127,7 @@ pub async fn transport_ingress(context: TaskContext, listener: std::net::TcpList
             _ = tidy.tick() => {
                 context.beat();
                 limiter.tidy();
+                strangers.set_bounds(strangers_max(), strangers_max());
                 continue;
             }
             accepted = arrivals.next() => accepted,

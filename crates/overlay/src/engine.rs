@@ -48,9 +48,9 @@ pub(crate) enum Work {
     Fence(oneshot::Sender<()>),
 }
 
-/// Work that must not be lost, and of which there is little.
+/// Work of which there is little, and that must not be lost but for what says otherwise.
 pub(crate) enum Order {
-    /// Frames of a peer were given up before they came here.
+    /// Frames of a peer were given up before they came here. Without it, the next summary shows what is missing.
     FramesLost(Arc<Link>),
     Subscribe(NewSubscriber, oneshot::Sender<Result<(), Error>>),
     /// The part of each peer in each lane.

@@ -115,7 +115,7 @@ const fn ingress(name: &'static str) -> QueueSpec {
 }
 
 const fn orders(name: &'static str) -> QueueSpec {
-    QueueSpec { answer: "Backpressure", ..queue(name, "callers", "gossip_engine", Overflow::AwaitSend) }
+    QueueSpec { answer: "Backpressure", ..queue(name, "reader, callers", "gossip_engine", Overflow::AwaitSend) }
 }
 
 /// Batches of frames and publications, for each engine.
@@ -125,7 +125,7 @@ pub static GOSSIP_INGRESS: [QueueSpec; limits::ENGINES] = [
     ingress("gossip_ingress_tx[2]"),
     ingress("gossip_ingress_tx[3]"),
 ];
-/// Subscriptions and questions, for each engine: few, and none may be lost.
+/// Subscriptions, questions, and word of frames given up, for each engine: few, and only the last may find no room.
 pub static ENGINE_ORDERS: [QueueSpec; limits::ENGINES] =
     [orders("engine_orders"), orders("engine_orders[1]"), orders("engine_orders[2]"), orders("engine_orders[3]")];
 

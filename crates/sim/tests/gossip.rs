@@ -201,6 +201,6 @@ fn a_stopped_peer_that_goes_on_hears_everything_and_nobody_else_misses_any() {
 }
 
 #[test]
-fn what_an_engine_had_no_room_for_is_asked_for_at_once() {
+fn what_an_engine_had_no_room_for_is_asked_for_soon() {
     rounds_with_a_stopped_peer(if *seeds().end() > 1 { 100 } else { 5 }, 30);
 }

@@ -337,10 +337,11 @@ impl Lane {
 }
 
 /// Whether the life that is known of an origin gives way to an earlier one, which is itself not far ahead of the clock.
-/// The origin's own session may name any; of others' word a life that was over before is none.
+/// The origin's own session may name any; of others' word a life that was over before is none, unless that was far
+/// ahead as well.
 pub(super) fn gives_way(shared: &Shared, now: Micros, origin: &OriginState, session: Session, to: u64) -> bool {
     to < origin.epoch
         && shared.yields(now, origin.epoch)
         && !shared.yields(now, to)
-        && (to > origin.floor || shared.peers.is_own_session(session, &origin.id))
+        && (to > origin.floor || shared.yields(now, origin.floor) || shared.peers.is_own_session(session, &origin.id))
 }

@@ -171,7 +171,8 @@ impl Lane {
                 repair.blind.push(session);
             }
         } else if !has_it && !is_full {
-            is_untrue = true; // it said to have sent what did not come
+            // It said to have sent what did not come; or it passes on what nobody signed, and that was refused.
+            is_untrue = turn.shared.peers.get(session).is_none_or(|peer| !peer.is_known_unproven);
             repair.claims.retain(|claim| claim.session != session);
         }
         self.wake(turn.now);

@@ -193,11 +193,12 @@ impl Lane {
         }
     }
 
-    /// Says to a peer what is held here, and asks for the same.
-    pub(crate) fn exchange_summaries(&mut self, now: Micros, session: Session) {
+    /// Says to a peer at this time what is held here, or before, and asks for the same.
+    pub(crate) fn exchange_summaries(&mut self, at: Micros, session: Session) {
         let Some(link) = self.link_mut(session) else { return };
-        (link.summary_at, link.summary_reply) = (now, true);
-        self.wake(now);
+        let at = link.summary_at.min(at);
+        (link.summary_at, link.summary_reply) = (at, true);
+        self.wake(at);
     }
 
     fn send_summary<S: Shell>(&mut self, turn: &mut Turn<'_, S>, slot: usize) {

@@ -77,6 +77,8 @@ impl Lane {
         let Some((at, (epoch, _))) = self.own.zip(self.own_standing()) else { return };
         if !turn.shared.may_be_own_past(turn.now, epoch) {
             let floor = self.origins.get(at).map_or(0, |own| own.floor);
+            // One that was itself far ahead is nothing to stay above: the next life would be far ahead again.
+            let floor = if turn.shared.may_be_own_past(turn.now, floor) { floor } else { 0 };
             let epoch = turn.shared.next_own_epoch(turn.now).max(floor + 1);
             self.begin_own_life(turn, at, epoch);
         }

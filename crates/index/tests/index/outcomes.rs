@@ -310,10 +310,14 @@ async fn a_peer_whose_provider_record_is_held_is_known_with_its_addresses() {
 #[tokio::test(start_paused = true)]
 async fn records_of_before_the_clock_was_set_back_are_still_given() {
     let base = setup();
-    let (held, found) = (provider(content(1), &new_key(), 1), provider(content(1), &new_key(), 1));
+    let held = provider(content(1), &new_key(), 1);
     base.store.apply(&[Change::Put(Record::Provider(held.clone()))], clock::unix_millis()).expect("a batch");
     let an_hour_ago = clock::unix_millis() - HOUR_MS;
-    let early = ProviderRecord { issued_ms: an_hour_ago, expires_ms: an_hour_ago + 2 * HOUR_MS, ..found };
+    let signer = new_key();
+    let ProviderRecord { key, peer, addrs, protocols, region, sequence, .. } = provider(content(1), &signer, 1);
+    let (issued_ms, expires_ms) = (an_hour_ago, an_hour_ago + 2 * HOUR_MS);
+    let fields = ProviderFields { key, peer, addrs, protocols, region, sequence, issued_ms, expires_ms };
+    let early = ProviderRecord::sign(fields, &signer).expect("within bounds");
     base.script.peer(1, answers(10, vec![Record::Provider(early)]));
     let setup = Setup { wall_clock: wall_clock(an_hour_ago, 1), ..base };
     setup

@@ -202,8 +202,8 @@ async fn every_release_wakes_the_emitter_also_when_nobody_waits_for_it() {
     let rewarder = node.rewarder();
     let asked = ReleaseRequest::default();
     let mut releasing = Box::pin(rewarder.release(&epoch, "ann", &asked, deadline()));
-    assert!(futures_util::poll!(&mut releasing).is_pending());
-    // The caller has left; the word was given.
+    // The word is given, on a thread that may be done already; the caller leaves.
+    let _ = futures_util::poll!(&mut releasing);
     drop(releasing);
     let woken = deadline().run("wake", node.receivers.payable.recv()).await;
     assert!(woken.is_ok_and(|wake| wake.is_some()), "nobody woke it");

@@ -49,7 +49,7 @@ async fn a_line_that_requires_signatures_delivers_everything_once_and_in_order_a
 async fn what_is_not_signed_is_heard_by_neighbours_and_passed_on_to_nobody() {
     let mut members = vec![Member::new(), Member::new(), Member::new()];
     members[2].configure("[overlay]\nsignatures = \"off\"\n");
-    let members = joined(members, &[(1, 0), (2, 1)]).await;
+    let mut members = joined(members, &[(1, 0), (2, 1)]).await;
     let mut far = Subscriber::open(&members[0], "chat", "").await;
     let mut between = Subscriber::open(&members[1], "chat", "?own=false").await;
     let mut lenient = Subscriber::open(&members[2], "chat", "?own=false").await;
@@ -57,6 +57,7 @@ async fn what_is_not_signed_is_heard_by_neighbours_and_passed_on_to_nobody() {
     assert_eq!(between.messages(1).await[0].data["msg_id"], unsigned["msg_id"], "it came on its own session");
     let signed = members[1].publish("chat", "signed").await;
     assert_eq!(far.messages(1).await[0].data["msg_id"], signed["msg_id"], "nothing came before it");
+    assert_eq!(misbehaviour(&mut members[0]).await, 0.0, "nobody passed it on");
     assert_eq!(lenient.messages(1).await[0].data["msg_id"], signed["msg_id"], "who signs nothing hears what is signed");
 }
 
