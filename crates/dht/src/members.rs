@@ -298,16 +298,18 @@ impl Members {
         self.lock().unheard_ms = Some(now_ms);
     }
 
-    /// Whether a node that announced itself is to be dialled now, to be met.
+    /// Whether a node that announced itself is to be dialled now, to be met. The time in which it must be met begins
+    /// with that, also if there is a connection already.
     pub fn is_to_be_met(&self, peer: &PeerId, now_ms: u64) -> bool {
         let mut inner = self.lock();
-        let is_met = inner.table.is_met(peer, &peer.key().0) || inner.connections.contains_key(peer);
+        let is_met = inner.table.is_met(peer, &peer.key().0);
+        let is_connected = inner.connections.contains_key(peer);
         let Some(facts) = inner.facts.get_mut(peer) else { return false };
         let is_due = !is_met && facts.dialled_ms.is_none_or(|dialled_ms| now_ms >= dialled_ms + DIALLED_EVERY_MS);
         if is_due {
             facts.dialled_ms = Some(now_ms);
         }
-        is_due
+        is_due && !is_connected
     }
 
     /// What a known node said of itself; the signature of its record holds.

@@ -14,7 +14,6 @@ use ron_kernel::{Deadline, TaskContext, TaskResult};
 use ron_store::PeerId;
 use ron_store::wire::{Answer, AskError, Request};
 use ron_types::limits::dht as limits;
-use tokio::sync::Semaphore;
 
 use crate::placer::placing::Placing;
 use crate::shared::{Shared, ToPlace};
@@ -28,7 +27,6 @@ const WALK_TIME: Duration = Duration::from_secs(3);
 /// The task.
 pub(crate) async fn placer(context: TaskContext, shared: Arc<Shared>, mut keep: QueueReceiver<ToPlace>) -> TaskResult {
     let mut offers = Children::new("dht_offer", limits::OFFERS_AT_ONCE_MAX, context.kernel().metrics());
-    let at_once = Arc::new(Semaphore::new(limits::OFFERS_AT_ONCE_MAX));
     let walking = Arc::clone(&shared);
     let mut placing = Placing::new(move |key| {
         let shared = Arc::clone(&walking);
@@ -40,14 +38,13 @@ pub(crate) async fn placer(context: TaskContext, shared: Arc<Shared>, mut keep: 
             biased;
             () = context.stopping() => break,
             () = context.heartbeat() => {}
-            permit = Arc::clone(&at_once).acquire_owned(), if placing.has_offer() && offers.has_room() => {
-                if let (Ok(permit), Some((peer, records))) = (permit, placing.next_offer()) {
+            () = offers.room(), if placing.has_offer() => {
+                if let Some((peer, records)) = placing.next_offer() {
                     let shared = Arc::clone(&shared);
                     offers.spawn(async move {
                         for request in Request::to_keep(records) {
                             offer(&shared, peer, request).await;
                         }
-                        drop(permit);
                     });
                 }
             }

@@ -91,7 +91,7 @@ impl Inner {
         }
     }
 
-    /// Nodes that announced themselves and could not be met make room for others that do.
+    /// Nodes that announced themselves and were not met in time make room for others that do.
     fn give_up_waiting(&mut self, now_ms: u64) {
         if !self.table.expects_somebody() {
             return;

@@ -212,6 +212,27 @@ fn announced_nodes_that_are_never_met_do_not_keep_their_places() {
 }
 
 #[test]
+fn announced_nodes_that_were_connected_before_and_say_nothing_do_not_keep_their_places() {
+    let members = members();
+    members.joined();
+    for _ in 0..16 {
+        let key = NodeKey::generate().expect("randomness");
+        let silent = PeerId::from(key.node_id());
+        members.connection_opened(silent, Some([10, 1, 0, 1].into()));
+        let record = PeerRecord::sign(vec![addr([10, 1, 0, 1])], 1, NOW_MS + 1000, &key).expect("in bounds");
+        assert_eq!(members.announced(record, NOW_MS), Entry::New);
+        assert!(!members.is_to_be_met(&silent, NOW_MS), "there is a connection");
+    }
+    assert_eq!(announce_at(&members, [10, 0, 0, 1], NOW_MS + 1).1, Entry::Refused);
+    let (newcomer, entry) = announce_at(&members, [10, 0, 0, 1], NOW_MS + MEETING_MS);
+    assert_eq!(entry, Entry::New, "they had their time");
+    members.connection_opened(newcomer, Some([10, 0, 0, 1].into()));
+    assert_eq!(members.met(newcomer, &[addr([10, 0, 0, 1])], NOW_MS + MEETING_MS), Entry::Known);
+    members.joined();
+    assert!(members.is_complete(NOW_MS + MEETING_MS + HEARD_AGAIN_MS), "nobody is waited for");
+}
+
+#[test]
 fn whom_the_operator_names_has_a_place_whoever_else_is_known() {
     let members = members_of(32);
     let fill = |from: u16| {

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use ron_store::{Key, PeerId, Record};
-use ron_types::limits::dht::WALKS_AT_ONCE_MAX;
+use ron_types::limits::dht::{REPLICATION, WALKS_AT_ONCE_MAX};
 use ron_types::limits::records::WIRE_RECORDS_MAX;
 
 use crate::shared::{Rank, ToPlace};
@@ -17,6 +17,8 @@ use crate::shared::{Rank, ToPlace};
 /// Records that callers want placed and that were taken from the queue; what is kept for others is bounded by the
 /// sweep that hands it on.
 const WAITING_MAX: usize = 512;
+/// Copies of such records that wait to be offered: in a network of few nodes, each of them may have many.
+const OFFERED_MAX: usize = WAITING_MAX * REPLICATION;
 
 /// Finds the nodes nearest to a key.
 type Find = Box<dyn FnMut(Key) -> BoxFuture<'static, Vec<PeerId>> + Send>;
@@ -39,6 +41,8 @@ struct Waiting {
     /// Nodes that records wait to be offered to, those first that wait for longest.
     order: VecDeque<PeerId>,
     offers: HashMap<PeerId, Vec<Arc<ToPlace>>>,
+    /// Number of records in all offers, each once for every node that it waits to be offered to.
+    offered: usize,
 }
 
 impl Placing {
@@ -49,7 +53,7 @@ impl Placing {
 
     /// Whether another record can be taken: those of callers wait in the queue while there are too many.
     pub fn has_room(&self) -> bool {
-        self.own.unplaced.len() + self.own.offers.len() < WAITING_MAX
+        self.own.unplaced.len() < WAITING_MAX && self.own.offered < OFFERED_MAX
     }
 
     /// Takes a record; it is given to the nodes it names, or to those that a walk finds.
@@ -124,6 +128,7 @@ impl Waiting {
                 self.order.push_back(*peer);
             }
             offers.extend(records.iter().cloned());
+            self.offered += records.len();
         }
     }
 
@@ -136,6 +141,7 @@ impl Waiting {
             self.order.push_back(peer);
             self.offers.insert(peer, rest);
         }
+        self.offered -= records.len();
         Some((peer, records.iter().map(|to_place| to_place.record.clone()).collect()))
     }
 }
@@ -243,6 +249,30 @@ mod tests {
             taken += 1;
         }
         assert_eq!(taken, WAITING_MAX + WALKS_AT_ONCE_MAX);
+    }
+
+    #[test]
+    fn what_waits_to_be_offered_is_bounded_by_records_however_few_nodes_there_are() {
+        let (mut placing, one) = (slow(), record());
+        let few: Vec<PeerId> = (1..=5).map(peer).collect();
+        let mut taken = 0;
+        while placing.has_room() {
+            placing.take(wanted(&one, Rank::Own, Some(few.clone())));
+            taken += 1;
+            assert!(taken <= OFFERED_MAX / few.len());
+        }
+        assert_eq!(taken, OFFERED_MAX / few.len());
+        let mut offered = placing.next_offer().map_or(0, |(_, records)| records.len());
+        assert!(offered > 0 && placing.has_room(), "each offer makes room");
+        while let Some((_, records)) = placing.next_offer() {
+            offered += records.len();
+        }
+        assert_eq!((offered, placing.own.offered), (OFFERED_MAX, 0));
+        // What is kept for others takes none of it.
+        for _ in 0..OFFERED_MAX {
+            placing.take(wanted(&one, Rank::Others, Some(vec![peer(1)])));
+        }
+        assert!(placing.has_room());
     }
 
     #[test]
