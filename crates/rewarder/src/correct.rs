@@ -142,6 +142,7 @@ impl Correction {
 
     /// Compares what everyone is entitled to with what was paid.
     pub fn apply(&self, entitled_roster: &Roster, entitled: &[AssetAllocation]) -> Result<Corrected, Breach> {
+        self.check_unpaid(entitled_roster, entitled)?;
         let known = |asset: &str| entitled.iter().any(|allocation| allocation.asset == asset);
         if let Some((asset, _)) = self.paid.iter().find(|(asset, _)| !known(asset)) {
             return Err(Breach::Schema(format!("{asset} was paid, but the policy of the correction does not know it")));

@@ -10,6 +10,7 @@ pub(crate) mod engine;
 mod handle;
 mod ledger_port;
 mod paid_usage;
+mod part_paid;
 mod reads;
 mod release;
 mod request;

@@ -46,6 +46,11 @@ impl Correction {
         if !self.unpaid.is_empty() && corrected.corrects.is_some() {
             return Some("a correction is paid as a whole or not at all".to_owned());
         }
+        if let Some((asset, ..)) =
+            self.unpaid.iter().find(|(asset, ..)| !self.paid.iter().any(|(paid, _)| paid == asset))
+        {
+            return Some(format!("nobody was paid anything of {asset} that could have been refused"));
+        }
         let expected = paid_by(corrected);
         let unpaid = self.unpaid.sums();
         let sums = self.paid.iter().map(|(asset, amounts)| {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ron_calculus::{Breach, Units};
+use ron_calculus::{AssetAllocation, Breach, Roster, Units};
 use serde::{Deserialize, Serialize};
 
 use super::Correction;
@@ -37,6 +37,11 @@ impl Unpaid {
         self.0
             .iter()
             .flat_map(|(asset, actors)| actors.iter().map(|(actor, units)| (asset.as_str(), actor.as_str(), *units)))
+    }
+
+    /// Whether a payout of this asset to this actor is among them.
+    pub fn names(&self, asset: &str, actor: &str) -> bool {
+        self.0.get(asset).is_some_and(|actors| actors.contains_key(actor))
     }
 
     /// Units of each asset; none past 128 bits.
@@ -84,6 +89,19 @@ impl Correction {
             }
         }
         Ok(Correction { unpaid, ..self })
+    }
+
+    /// Who was refused is due nothing: the ledger would refuse it again, with a part of the correction booked.
+    pub(super) fn check_unpaid(&self, roster: &Roster, entitled: &[AssetAllocation]) -> Result<(), Breach> {
+        for (asset, actor, _) in self.unpaid.iter() {
+            let allocation = entitled.iter().find(|allocation| allocation.asset == asset);
+            let due = allocation.zip(roster.find(actor)).map_or(0, |(allocation, place)| allocation.amounts[place]);
+            if due > 0 {
+                let what = format!("{due} units of {asset} are due to {actor:?}, whom the ledger refused");
+                return Err(Breach::Schema(format!("{what}: leave it out of the usage (`--usage`)")));
+            }
+        }
+        Ok(())
     }
 
     /// What was paid of an asset, with what was due and not paid: the amounts that the corrected run has published.

@@ -12,6 +12,7 @@ use ron_log::{Disk, DiskFile, Durability};
 use ron_types::{Error, Kind};
 
 use super::engine::{Engine, Flight};
+use super::part_paid::NO_POTS;
 use super::reads::open_run;
 use super::request::{Grounds, Prepared, bad_policy};
 use crate::artifacts::{ALLOCATIONS_NDJSON, ALLOCATIONS_PARQUET, MANIFEST};
@@ -120,6 +121,9 @@ pub(crate) fn admit(engine: &Engine, store: &Store, run: &SealedRun) -> Result<(
     }
     if !row.is_correctable(facts.unpaid.as_deref()) {
         return Err(conflict(format!("the correction: {}", not_correctable(&row, facts.unpaid.is_some()))));
+    }
+    if facts.unpaid.is_some() && engine.counts.keeps_pots() == Some(false) {
+        return Err(conflict(format!("the correction: {NO_POTS}")));
     }
     if facts.takes_left_over
         && let Some(into) = engine.carried_into(store, corrected)

@@ -17,12 +17,13 @@ use ron_types::{Error, Kind};
 
 use super::engine::{Engine, Payable, RewardEvent};
 use super::ledger_port::PayoutLedger;
+use super::part_paid::PartPaid;
 use super::reads::open_run;
 use super::settled;
-use crate::correct::{Correction, Unpaid};
+use crate::correct::Unpaid;
 use crate::hashing::parse_b3;
 use crate::intents::Intents;
-use crate::sealed::SealedError;
+use crate::sealed::{Loaded, SealedError};
 use crate::store::{EpochRow, EpochStatus, Quarantine, QuarantineReason, Store, StoreError};
 
 /// Batches after which the place is written down: each costs a sync, and each one lost only a batch of duplicates.
@@ -111,7 +112,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    fn intent(detail: impl Into<String>) -> End {
+    pub(super) fn intent(detail: impl Into<String>) -> End {
         End::Quarantined(Quarantine { reason: QuarantineReason::Intent, detail: detail.into() }, None)
     }
 
@@ -188,31 +189,27 @@ pub(crate) async fn pay(engine: &Arc<Engine>, row: &Arc<EpochRow>) -> Result<End
     {
         return Ok(end);
     }
-    match call(engine, || ledger.one_run_per_pot()).await? {
-        Ok(keeps_pots) => engine.counts.set_keeps_pots(keeps_pots),
+    let keeps_pots = match call(engine, || ledger.one_run_per_pot()).await? {
+        Ok(keeps_pots) => keeps_pots,
         Err(end) => return Ok(end),
-    }
-    let (opening, opened_row) = (Arc::clone(engine), Arc::clone(row));
-    let loaded = blocking(move || Ok(open_run(&opening, &opened_row).and_then(|run| run.load()))).await?;
-    let loaded = match loaded {
+    };
+    engine.counts.set_keeps_pots(keeps_pots);
+    let loaded = match load(engine, row).await? {
         Ok(loaded) => loaded,
-        Err(SealedError::Io(error)) => return Err(Later(error.to_string())),
-        // What is paid must be what was sealed; anything else is for a person.
-        Err(error) => {
-            let quarantine = Quarantine { reason: QuarantineReason::Integrity, detail: error.to_string() };
-            return Ok(End::Quarantined(quarantine, None));
-        }
+        Err(end) => return Ok(end),
     };
     let Some(follows) = corrected_run(engine, row)? else {
         return Ok(End::intent("the run that it corrects is not in the seal log any more"));
     };
+    let intents = Intents::of(&loaded.computed).following(follows);
     if let (Some(run), Some(correction)) = (&follows, &loaded.computed.basis.correction)
         && !correction.unpaid.is_empty()
-        && let Some(end) = corrected_is_paid_as_said(engine, &*ledger, run, correction).await?
     {
-        return Ok(end);
+        let begun = PartPaid { engine, ledger: &*ledger, row, run, correction }.begin(&intents, keeps_pots).await?;
+        if let Some(end) = begun {
+            return Ok(end);
+        }
     }
-    let intents = Intents::of(&loaded.computed).following(follows);
     let refused = match send_all(engine, &*ledger, row, &intents).await? {
         Ok(refused) => refused,
         Err(end) => return Ok(end),
@@ -223,10 +220,26 @@ pub(crate) async fn pay(engine: &Arc<Engine>, row: &Arc<EpochRow>) -> Result<End
     };
     let Some(unpaid) = refused.unpaid.hash() else { return Ok(reconciled(&intents.tallies(), &found)) };
     let expected = without(intents.tallies(), &refused.unpaid);
+    // Where nothing of it is booked, it was perhaps refused as a whole: another run pays from its pot.
+    let is_payer = found.iter().any(|tally| tally.count > 0);
     // A correction of the run begins from what is booked, so that this must be sure.
     match (reconciled(&expected, &found), refused.end()) {
-        (End::Settled(_), Some(End::Quarantined(quarantine, _))) => Ok(End::Unpaid(quarantine, unpaid)),
+        (End::Settled(_), Some(End::Quarantined(quarantine, _))) if is_payer => Ok(End::Unpaid(quarantine, unpaid)),
+        (End::Settled(_), Some(end)) => Ok(end),
         (end, _) => Ok(end),
+    }
+}
+
+/// Loads a run that is to be paid. What is paid must be what was sealed; anything else is for a person.
+pub(super) async fn load(engine: &Arc<Engine>, row: &Arc<EpochRow>) -> Result<Result<Arc<Loaded>, End>, Later> {
+    let (opening, row) = (Arc::clone(engine), Arc::clone(row));
+    match blocking(move || Ok(open_run(&opening, &row).and_then(|run| run.load()))).await? {
+        Ok(loaded) => Ok(Ok(loaded)),
+        Err(SealedError::Io(error)) => Err(Later(error.to_string())),
+        Err(error) => {
+            let quarantine = Quarantine { reason: QuarantineReason::Integrity, detail: error.to_string() };
+            Ok(Err(End::Quarantined(quarantine, None)))
+        }
     }
 }
 
@@ -238,30 +251,6 @@ fn without(mut tallies: Vec<Tally>, unpaid: &Unpaid) -> Vec<Tally> {
         }
     }
     tallies
-}
-
-/// Asked before the first payout of a correction of a run that was not paid wholly: another node may have paid, since
-/// then, what was refused. Once the ledger has a payout of the correction it takes no more of the run.
-async fn corrected_is_paid_as_said(
-    engine: &Engine,
-    ledger: &dyn PayoutLedger,
-    run: &RunKey,
-    correction: &Correction,
-) -> Result<Option<End>, Later> {
-    let expected = correction.paid.iter().map(|(asset, amounts)| Tally {
-        asset: asset.clone(),
-        count: amounts.iter().filter(|amount| **amount > 0).count() as u64,
-        paid: amounts.iter().sum(),
-        taken_back: 0,
-    });
-    let found = match tally(engine, ledger, run).await? {
-        Ok(found) => found,
-        Err(end) => return Ok(Some(end)),
-    };
-    match reconciled(&expected.collect::<Vec<_>>(), &found) {
-        End::Settled(_) => Ok(None),
-        end => Ok(Some(end)),
-    }
 }
 
 /// Key of the run that a correction corrects, which the ledger keeps from being corrected twice: inside, none for a run
@@ -304,7 +293,7 @@ async fn send_all(
 
 /// Payees that the ledger refused one by one, while others of their batches were booked.
 #[derive(Default)]
-struct Refused {
+pub(super) struct Refused {
     count: usize,
     unpaid: Unpaid,
     /// What the ledger said of the last.
@@ -323,7 +312,7 @@ impl Refused {
 
 /// Books a batch. Of one that the ledger refuses, everything but the payees that it refuses by themselves, if they are
 /// no more than so many: one payee that cannot be paid keeps nobody else from it.
-async fn book(
+pub(super) async fn book(
     engine: &Arc<Engine>,
     ledger: &dyn PayoutLedger,
     batch: &Batch,
@@ -374,7 +363,7 @@ fn objection(batch: &Batch, outcomes: &[Outcome]) -> Option<End> {
     (!accounts.is_empty()).then(|| End::intent(detail()))
 }
 
-fn reconciled(expected: &[Tally], found: &[Tally]) -> End {
+pub(super) fn reconciled(expected: &[Tally], found: &[Tally]) -> End {
     let report = ron_ledger::reconcile(expected, found);
     let value = serde_json::to_value(&report).unwrap_or_default();
     if report.agrees {

@@ -132,10 +132,13 @@ pub enum Fault {
 #[derive(Clone, Default)]
 pub struct SimLedger(Arc<Mutex<SimBook>>);
 
+/// A payout: run, asset, account, amount, and whether it is taken back.
+pub type Content = (RunKey, String, String, u128, bool);
+
 #[derive(Clone, Default)]
 pub struct SimBook {
-    /// Content of each key: run, asset, account, amount and way.
-    pub booked: BTreeMap<[u8; 32], (RunKey, String, String, u128, bool)>,
+    /// Content of each key.
+    pub booked: BTreeMap<[u8; 32], Content>,
     pub calls: u64,
     pub faults: BTreeMap<u64, Fault>,
     pub is_dead: bool,
@@ -151,6 +154,8 @@ pub struct SimBook {
     pub forgets_pots: bool,
     /// The run that pays from each pot.
     pub payers: BTreeMap<String, RunKey>,
+    /// What another node books right before a call.
+    pub books_at: BTreeMap<u64, ([u8; 32], Content)>,
     /// The run that corrects a run.
     pub followers: BTreeMap<RunKey, RunKey>,
 }
@@ -181,6 +186,7 @@ impl SimBook {
             return Err(LedgerError::Unavailable("the node is dead".to_owned()));
         }
         self.calls += 1;
+        self.booked.extend(self.books_at.remove(&self.calls));
         if let Some(refusal) = &self.refuses {
             return Err(LedgerError::Refused(refusal.clone()));
         }

@@ -209,10 +209,10 @@ fn row_of(engine: &Engine, store: &Store, flight: &Flight, computed: &Computed, 
     let verdict = match (&quarantine, flight.is_payable) {
         (Some(_), _) => None,
         (None, false) => Some("its inputs are lost with this process (amnesia): nothing is paid from them".to_owned()),
-        // It takes from people what they have, so a person stands behind it.
-        (None, true) if manifest.corrects.is_some() => Some("a correction leaves when somebody says so".to_owned()),
         // Who may compute must not have the last word over the person who rejected it.
         (None, true) if flight.replaces.is_some() => Some(HELD_AFTER_REJECTION.to_owned()),
+        // It takes from people what they have, so a person stands behind it.
+        (None, true) if manifest.corrects.is_some() => Some("a correction leaves when somebody says so".to_owned()),
         (None, true) => {
             let paid = || paid_usage::objection(engine, store, manifest);
             release::objection(engine, store, computed).or_else(paid)

@@ -128,7 +128,11 @@ fn a_correction_of_a_run_of_which_a_payout_was_refused_verifies_and_nobody_makes
         let basis = basis(&scratch, &paid, units("RON", 40));
         let correction = basis.correction.clone().expect("a correction");
         let correction = correction.without(&[("RON".to_owned(), "bob".to_owned())]).expect("it was due");
-        Basis { correction: Some(correction), ..basis }
+        let mut job = scratch.job(&[("v.csv", "actor,quantity\nann,1\n")], SMALLEST);
+        job.epoch = "fix".parse().expect("a name");
+        let without = read(&job, &Unwatched).expect("read");
+        let (inputs, rows, totals) = (without.inputs, without.rows, without.totals);
+        Basis { correction: Some(correction), inputs, rows, totals, ..basis }
     };
     let honest = forged(basis(), true, |_| {});
     let found = verified(&honest);
@@ -142,8 +146,15 @@ fn a_correction_of_a_run_of_which_a_payout_was_refused_verifies_and_nobody_makes
     let mut more = basis().correction.expect("a correction").unpaid;
     more.add("RON", "bob", Units(bob + 1));
     let mut other = svc_rewarder::correct::Unpaid::default();
-    other.add("RON", "ann", Units(bob));
-    for (what, unpaid) in [("more than was due", more), ("somebody else", other), ("nothing", Default::default())] {
+    other.add("RON", "bea", Units(bob));
+    let mut no_asset = basis().correction.expect("a correction").unpaid;
+    no_asset.add("COIN", "bob", Units(1));
+    for (what, unpaid) in [
+        ("more than was due", more),
+        ("somebody else", other),
+        ("nothing", Default::default()),
+        ("an asset that nobody was paid", no_asset),
+    ] {
         let found = verified(&forged(basis(), true, |correction| correction.unpaid = unpaid));
         assert!(found.differs.iter().any(|told| told.contains("does not begin from")), "{what}: {found:?}");
     }

@@ -83,6 +83,7 @@ async fn node_of(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let routes = axum::Router::new()
+        .route("/v1", get(|| async { Json(json!({"one_run_per_pot": true})) }))
         .route("/v1/transfers", post(transfers))
         .route("/v1/runs/{run}/tally", get(tally))
         .layer(axum::extract::DefaultBodyLimit::max(16 << 20))
@@ -136,6 +137,8 @@ async fn what_is_due_to_a_payee_that_is_never_paid_goes_to_the_others_by_a_corre
     reward(&format!("{correct} silent")).await.expect(0, &["written to silent"]);
     reward("release silent --unsigned --data-dir data").await.expect(70, &["--unpaid"]);
     reward(&format!("{correct} fix --unpaid RON zoe")).await.expect(70, &["zoe"]);
+    let all = correct.replace("--usage fixed.csv ", "");
+    reward(&format!("{all} twice --unpaid RON cyd")).await.expect(70, &["leave it out of the usage"]);
     reward(&format!("{correct} fix --unpaid RON cyd")).await.expect(0, &["written to fix"]);
     reward("verify fix").await.expect(0, &[]);
     reward("release fix --unsigned --data-dir data").await.expect(0, &["fix is released"]);

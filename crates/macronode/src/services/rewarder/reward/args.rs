@@ -241,7 +241,7 @@ pub struct CorrectArgs {
     #[arg(long)]
     pub take_left_over: bool,
     /// A payout that the ledger refused while it booked all others, of a run that is quarantined for it; may be
-    /// repeated
+    /// repeated. The usage must leave nothing due to that actor
     #[arg(long, value_names = ["ASSET", "ACTOR"], num_args = 2)]
     pub unpaid: Vec<String>,
     /// Print the manifest as JSON
