@@ -14,16 +14,16 @@ use redb::{
     TableDefinition, TableError, TableHandle as _, Value, WriteTransaction,
 };
 
-use super::bad_rows::decode_other;
+use super::bad_rows::{decode_other, decode_provider};
 use super::record_bytes::RecordBytes;
 use super::rescue::Between;
 use super::tables::{
     self, KIND_REMEMBERED, OTHER_ROW_BYTES, OtherRow, PROVIDER_ROW_BYTES, ProviderRow, Providers, document_of_row,
-    expiring_row, hour_name, hour_of, hour_of_name, kind_row, label_row, other_row, provider_row, split_end,
+    expiring_row, hour_name, hour_of, hour_of_name, kind_row, label_row, split_end,
 };
 use super::{Bounds, Provided, StoreError, guarded, open};
 use crate::name::is_label;
-use crate::{ContentId, ProviderRecord, Record, RecordKind, Subject};
+use crate::{ContentId, Record, RecordKind, Subject};
 
 /// Rows and bytes that are written in one transaction.
 const BATCH_ROWS: usize = 4096;
@@ -197,14 +197,10 @@ impl Table {
             }
             Table::Remembered => split_end(value).is_ok(),
             Table::Manifests => document_of_row(key).is_some_and(|id| id.verifies(value) == Some(true)),
-            Table::Others => {
-                decode_other(value).is_some_and(|(_, record)| other_row(record.kind(), &record.key()).as_slice() == key)
-            }
+            Table::Others => key.try_into().is_ok_and(|row| decode_other(row, value).is_some()),
             Table::Hour(hour) => {
-                let Some((head, _)) = key.split_first_chunk() else { return false };
-                ProviderRecord::decode_at(crate::Key(*head), value).is_ok_and(|record| {
-                    provider_row(&record).as_slice() == key && hour_of(record.kept_until_ms()) == hour
-                })
+                let record = key.try_into().ok().and_then(|row| decode_provider(row, value));
+                record.is_some_and(|record| hour_of(record.kept_until_ms()) == hour)
             }
         }
     }
@@ -264,7 +260,7 @@ impl Table {
             Table::Others => {
                 let row: &OtherRow = key.try_into().map_err(strange)?;
                 transaction.open_table(tables::OTHERS)?.insert(row, value)?;
-                let Some((until_ms, record)) = decode_other(value) else { return Ok(()) };
+                let Some((until_ms, record)) = decode_other(row, value) else { return Ok(()) };
                 transaction.open_table(tables::EXPIRING)?.insert(&expiring_row(hour_of(until_ms), row), ())?;
                 if let Record::Name(name) = record {
                     let label = label_row(&name.owner.0, &name.label);

@@ -17,9 +17,9 @@ impl Batch<'_> {
             return Ok(Applied::Refused);
         }
         let row = other_row(record.kind(), &record.key());
-        self.drop_bad_other(&row)?;
+        self.drop_other_if(&row, |known| known.is_none())?;
         let old = self.others.get(&row)?.and_then(|value| {
-            let (old_until_ms, old) = decode_other(value.value())?;
+            let (old_until_ms, old) = decode_other(&row, value.value())?;
             Some((old_until_ms, old, other_bytes(value.value())))
         });
         if let Some((old_until_ms, old, _)) = &old
