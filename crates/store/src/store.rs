@@ -212,6 +212,11 @@ impl Store {
         damage::is_marked(path)
     }
 
+    /// Bytes of the copy that an opening makes of a damaged file, as far as it has come; none where none is made.
+    pub fn copied_bytes(path: &Path) -> Option<u64> {
+        rescue::copied_bytes(path)
+    }
+
     /// Why the file cannot be trusted any more, if damage was found that is not of one row alone. What can be read
     /// still is, and every write is refused: it would be gone, or make things worse. The next opening copies what can
     /// be read.

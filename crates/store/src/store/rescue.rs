@@ -71,6 +71,12 @@ pub(super) fn replace(path: &Path, bounds: Bounds, why: &str, between: Between<'
     Ok(Rescued { aside: Some(aside), copied })
 }
 
+/// Bytes of the copy of a file that is being made.
+pub(super) fn copied_bytes(path: &Path) -> Option<u64> {
+    let (copying, _) = names_of(path);
+    std::fs::metadata(copying).ok().map(|of| of.len())
+}
+
 /// Names of a copy that is being made, and of one that is complete.
 fn names_of(path: &Path) -> (PathBuf, PathBuf) {
     (with_suffix(path, ".copying"), with_suffix(path, ".copied"))
