@@ -405,8 +405,8 @@ impl Store {
         self.read(|state| state.records_in(from, to, max, now_ms))
     }
 
-    /// Whether the signature of a record that was read from here holds, as it did when it was stored. One that a flipped
-    /// bit changed is dropped by the next write: whoever were given it would trust this node no more.
+    /// Whether the signature of a record that was read from here holds, as it did when it was stored. One that a bit
+    /// changed which flipped is dropped by the next write: whoever were given it would trust this node no more.
     pub fn is_still_signed(&self, record: &Record) -> bool {
         let is_signed = self.inner.signed.holds(record);
         if !is_signed {
