@@ -23,6 +23,12 @@ pub trait Records: Send + Sync + 'static {
     /// Records held whose keys are in `from..=to`, in the order of their keys, as they may be given to others now. A
     /// result shorter than `max` is the last of the range.
     fn held(&self, from: &Key, to: &Key, max: usize) -> Vec<Held>;
+
+    /// Whether a record that is held is what it was when it was taken: a disk may have changed it since, and whoever
+    /// places such a record is trusted no more.
+    fn is_sound(&self, _record: &Record) -> bool {
+        true
+    }
 }
 
 /// A record that this node holds.

@@ -114,12 +114,11 @@ async fn republish(
         }
         // What this node publishes waits for nobody else's.
         held.sort_by_key(|held| !held.is_own);
-        for Held { record, is_own } in held {
-            let at = change.receivers(&record.key(), is_own);
-            if !at.is_empty() {
-                let rank = if is_own { Rank::Own } else { Rank::Others };
-                place(shared, on_the_way, record, rank, at).await;
-            }
+        let given = held.into_iter().map(|held| (change.receivers(&held.record.key(), held.is_own), held));
+        let given = given.filter(|(at, _)| !at.is_empty()).collect();
+        for (at, Held { record, is_own }) in sound(shared, given).await? {
+            let rank = if is_own { Rank::Own } else { Rank::Others };
+            place(shared, on_the_way, record, rank, at).await;
         }
         let next = if is_one_key { after(last) } else { Some(last) };
         match next.filter(|next| !is_last && *next <= to) {
@@ -134,6 +133,19 @@ async fn page(shared: &Arc<Shared>, from: Key, to: Key) -> Result<Vec<Held>, Tas
     let Some(records) = shared.records.get().map(Arc::clone) else { return Ok(Vec::new()) };
     let reading = tokio::task::spawn_blocking(move || records.held(&from, &to, PAGE));
     reading.await.map_err(|error| TaskError::Failed(format!("reading records ended: {error}")))
+}
+
+/// Of the records that shall be given to others, those that are what they were when they were taken.
+async fn sound(
+    shared: &Arc<Shared>,
+    mut given: Vec<(Vec<PeerId>, Held)>,
+) -> Result<Vec<(Vec<PeerId>, Held)>, TaskError> {
+    let Some(records) = shared.records.get().map(Arc::clone).filter(|_| !given.is_empty()) else { return Ok(given) };
+    let verifying = tokio::task::spawn_blocking(move || {
+        given.retain(|(_, held)| records.is_sound(&held.record));
+        given
+    });
+    verifying.await.map_err(|error| TaskError::Failed(format!("verifying records ended: {error}")))
 }
 
 /// Hands a record to the placer as soon as it has room for it.

@@ -201,10 +201,18 @@ impl Shared {
         }
     }
 
-    /// Records of the store that answer a query.
+    /// Records of the store that answer a query. One that stands alone would be believed whatever a flipped bit made of
+    /// it; of providers there are many, and who asks them verifies the content.
     pub async fn stored_records(&self, query: &Query, now_ms: u64) -> Result<Vec<Record>, Error> {
         let question = query.question();
-        self.read(move |store| stored(store, &question, now_ms)).await
+        self.read(move |store| {
+            let mut records = stored(store, &question, now_ms)?;
+            if !matches!(question, Question::Providers(_)) {
+                records.retain(|record| store.is_still_signed(record));
+            }
+            Ok(records)
+        })
+        .await
     }
 
     /// What the store knows.

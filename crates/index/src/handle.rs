@@ -503,6 +503,8 @@ impl Index {
             records.sort_by_cached_key(is_unmet);
             records.truncate(WIRE_RECORDS_MAX);
         }
+        // A peer that is given one that a flipped bit changed trusts this node no more.
+        records.retain(|record| self.shared.options.store.is_still_signed(record));
         Reply { records, closer: Vec::new() }
     }
 

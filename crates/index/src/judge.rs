@@ -58,8 +58,8 @@ impl Judge {
         Judge { question, providers: BTreeMap::new(), single: None, verified: HashSet::new() }
     }
 
-    /// Takes what this node's own store holds. It was verified when it came; a row that was damaged since costs itself,
-    /// at whoever verifies it.
+    /// Takes what this node's own store holds. It was verified when it came, and what stands alone again when it was
+    /// read.
     pub fn know(&mut self, records: Vec<Record>, now_ms: u64) {
         for record in records.into_iter().take(PROVIDERS_MAX) {
             if self.question.is_answered_by(&record) && record.kept_until_ms() > now_ms {

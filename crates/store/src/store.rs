@@ -26,6 +26,7 @@ mod record_bytes;
 mod reopen;
 mod rescue;
 mod shortage;
+mod signed;
 mod snapshot;
 mod tables;
 
@@ -35,6 +36,7 @@ use damage::FileIdentity;
 use masks::Masks;
 use reopen::Writer;
 use shortage::Refused;
+use signed::Signed;
 use snapshot::Snapshot;
 
 pub use error::StoreError;
@@ -61,6 +63,8 @@ struct Inner {
     snapshot: ArcSwap<Snapshot>,
     /// Rows that readers found to make no sense.
     bad_rows: Arc<BadRows>,
+    /// Records that were read and whose signatures hold.
+    signed: Signed,
     /// Why the file cannot be trusted any more. From then on it is only read.
     damage: OnceLock<String>,
     /// What there was no room for.
@@ -206,6 +210,11 @@ impl Store {
     /// Whether damage was found in the file that lies there, which the next start replaces. Changes nothing.
     pub fn is_damaged(path: &Path) -> bool {
         damage::is_marked(path)
+    }
+
+    /// Bytes of the copy that an opening makes of a damaged file, as far as it has come; none where none is made.
+    pub fn copied_bytes(path: &Path) -> Option<u64> {
+        rescue::copied_bytes(path)
     }
 
     /// Why the file cannot be trusted any more, if damage was found that is not of one row alone. What can be read
@@ -394,6 +403,17 @@ impl Store {
     /// ends with the key at which there are `max`, all records of it included, so the next call goes on behind it.
     pub fn records_in(&self, from: Key, to: Key, max: usize, now_ms: u64) -> Result<Vec<Record>, StoreError> {
         self.read(|state| state.records_in(from, to, max, now_ms))
+    }
+
+    /// Whether the signature of a record that was read from here holds, as it did when it was stored. One that a bit
+    /// changed which flipped is dropped by the next write: whoever were given it would trust this node no more.
+    pub fn is_still_signed(&self, record: &Record) -> bool {
+        let is_signed = self.inner.signed.holds(record);
+        if !is_signed {
+            // Where it is cannot be read now, it is found again when it is read next.
+            let _ = self.read(|state| state.note_unsigned(record));
+        }
+        is_signed
     }
 
     /// How much is stored.

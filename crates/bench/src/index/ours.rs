@@ -246,4 +246,8 @@ impl Records for IndexRecords {
         let records = self.store.records_in(*from, *to, max, clock::unix_millis()).unwrap_or_default();
         records.into_iter().map(|record| Held { record, is_own: false }).collect()
     }
+
+    fn is_sound(&self, record: &Record) -> bool {
+        self.store.is_still_signed(record)
+    }
 }

@@ -2,7 +2,8 @@
 
 use ron_kernel::clock;
 use ron_lookup::BreakerState;
-use ron_store::{Change, PeerId, PeerRecord, ProviderFields, ProviderRecord, Record, Subject};
+use ron_store::wire::Question;
+use ron_store::{Change, NameRecord, PeerId, PeerRecord, ProviderFields, ProviderRecord, Record, Subject};
 use ron_types::Kind;
 use svc_index::ports::AskError;
 use svc_index::words::{Outcome, ProviderOffer, ResolveOptions, Source};
@@ -324,6 +325,42 @@ async fn records_of_before_the_clock_was_set_back_are_still_given() {
         .run(|world| async move {
             let answer = world.resolve(content(1)).await;
             assert!(answer.providers.iter().any(|provider| provider.record == held), "{:?}", answer.providers);
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stored_record_that_a_flipped_bit_changed_is_neither_found_nor_given_to_a_peer() {
+    let setup = setup();
+    let store = setup.store.clone();
+    setup
+        .run(|world| async move {
+            let owner = new_key();
+            let (named, provided) = (name("app", content(1), &owner, 1), provider(content(2), &owner, 1));
+            // The store looks at no signature when it takes a record, so this is what it reads from a bad disk.
+            let changed = NameRecord { value: content(9), ..named.clone() };
+            let moved = ProviderRecord {
+                addrs: vec!["/ip4/192.0.2.9/tcp/4001".parse().expect("an address")],
+                ..provided.clone()
+            };
+            let changes = [Change::Put(Record::Name(changed)), Change::Put(Record::Provider(moved))];
+            store.apply(&changes, clock::unix_millis()).expect("a batch");
+            let questions =
+                [Question::Name { owner: named.owner, label: "app".to_owned() }, Question::Providers(content(2).key())];
+            let subject: Subject = format!("name:app@{}", named.owner).parse().expect("a name");
+            let answer = |question: &Question| world.index.answer(question, clock::unix_millis()).records;
+            assert!(questions.iter().all(|question| answer(question).is_empty()));
+            let fresh = ResolveOptions { fresh: true, ..ResolveOptions::default() };
+            for options in [ResolveOptions::default(), fresh] {
+                let found = world.index.resolve(TENANT, subject.clone(), options).await.expect("an answer");
+                assert_ne!(found.outcome, Outcome::Found);
+            }
+            let records = [Record::Name(named), Record::Provider(provided)];
+            for record in records.clone() {
+                world.index.publish_record(TENANT, record).await.expect("room");
+            }
+            assert_eq!(questions.map(|question| answer(&question)).concat(), records);
+            assert_eq!(store.take_dropped_rows().len(), 2);
         })
         .await;
 }

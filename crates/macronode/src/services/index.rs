@@ -133,7 +133,14 @@ fn open_store(folder: Option<PathBuf>, options: &Options) -> Result<Store, Failu
     let unusable =
         |error: &dyn std::fmt::Display| Failure::new(Code::DataDirUnusable, format!("{}: {error}", folder.display()));
     std::fs::create_dir_all(&folder).map_err(|error| unusable(&error))?;
-    let opened = Store::open(&folder.join(STORE_FILE), options.bounds(false)).map_err(|error| unusable(&error))?;
+    let file = folder.join(STORE_FILE);
+    let tell = || {
+        if let Some(bytes) = Store::copied_bytes(&file) {
+            tracing::info!(bytes, "what can be read of the damaged store of the index is being copied");
+        }
+    };
+    let opened = crate::health::while_starting(tell, || Store::open(&file, options.bounds(false)));
+    let opened = opened.map_err(|error| unusable(&error))?;
     if let Some(lost) = opened.lost {
         tracing::error!("the store of the index was damaged and is replaced: {lost}");
     }

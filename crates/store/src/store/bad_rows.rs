@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::tables::{OtherRow, ProviderRow, split_end};
-use crate::Record;
+use super::tables::{OtherRow, ProviderRow, key_of_row, other_row, provider_row, split_end};
+use crate::{ProviderRecord, Record};
 
 /// Rows that are remembered until a writer drops them. One that is not remembered is found again when it is read next.
 const BAD_ROWS_MAX: usize = 1024;
@@ -93,8 +93,17 @@ impl fmt::Display for BadRow {
     }
 }
 
-/// A name, peer or IPNS record with the Unix milliseconds until which it is kept; none if the value makes no sense.
-pub(super) fn decode_other(value: &[u8]) -> Option<(u64, Record)> {
+/// A name, peer or IPNS record with the Unix milliseconds until which it is kept; none if the value makes no sense, is
+/// that of another row, or is to be kept for longer than its record says, which no signature is over.
+pub(super) fn decode_other(row: &OtherRow, value: &[u8]) -> Option<(u64, Record)> {
     let (until_ms, record) = split_end(value).ok()?;
-    Some((until_ms, Record::decode(record).ok()?))
+    let record = Record::decode(record).ok()?;
+    let is_of_row = other_row(record.kind(), &record.key()) == *row;
+    (is_of_row && until_ms <= record.kept_until_ms()).then_some((until_ms, record))
+}
+
+/// A provider record; none if the value makes no sense, or is that of another row.
+pub(super) fn decode_provider(row: &ProviderRow, value: &[u8]) -> Option<ProviderRecord> {
+    let record = ProviderRecord::decode_at(key_of_row(row), value).ok()?;
+    (provider_row(&record) == *row).then_some(record)
 }

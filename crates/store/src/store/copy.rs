@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -14,20 +16,23 @@ use redb::{
     TableDefinition, TableError, TableHandle as _, Value, WriteTransaction,
 };
 
-use super::bad_rows::decode_other;
+use super::bad_rows::{decode_other, decode_provider};
+use super::damage::with_suffix;
 use super::record_bytes::RecordBytes;
 use super::rescue::Between;
 use super::tables::{
     self, KIND_REMEMBERED, OTHER_ROW_BYTES, OtherRow, PROVIDER_ROW_BYTES, ProviderRow, Providers, document_of_row,
-    expiring_row, hour_name, hour_of, hour_of_name, kind_row, label_row, other_row, provider_row, split_end,
+    expiring_row, hour_name, hour_of, hour_of_name, kind_row, label_row, split_end,
 };
 use super::{Bounds, Provided, StoreError, guarded, open};
 use crate::name::is_label;
-use crate::{ContentId, ProviderRecord, Record, RecordKind, Subject};
+use crate::{ContentId, Record, RecordKind, Subject};
 
 /// Rows and bytes that are written in one transaction.
 const BATCH_ROWS: usize = 4096;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// Bytes of the disk that a copy of records leaves to others.
+const SPARE_BYTES: u64 = 64 * 1024 * 1024;
 /// Places of one table that make no sense, after which the rest of it is given up.
 const FAILURES_MAX: usize = 64;
 /// Parts that a table with such a place is read in, each from both of its ends.
@@ -95,19 +100,23 @@ pub(super) fn copy_readable(
         copy_table(&mut source, &target, table, &mut copied)?;
         between()?;
     }
+    // Records of others come back; what else is on the disk needs room as well.
+    let spare = Spare::hold(into, std::fs::metadata(from)?.len());
+    copied.lacked_room = spare.is_err();
     let hours = source.hours().into_iter().map(Table::Hour);
     for table in [Table::Others].into_iter().chain(hours) {
+        if copied.lacked_room {
+            break;
+        }
         match copy_table(&mut source, &target, table, &mut copied) {
             Ok(()) => {}
             // What is most of the file is worth least of it.
-            Err(StoreError::File(_)) => {
-                copied.lacked_room = true;
-                break;
-            }
+            Err(StoreError::File(_)) => copied.lacked_room = true,
             Err(error) => return Err(error),
         }
         between()?;
     }
+    drop(spare);
     if copied.lacked_room {
         // After a write that failed the library does nothing more with a file until it is opened anew.
         drop(target);
@@ -116,6 +125,34 @@ pub(super) fn copy_readable(
     }
     count(&target)?;
     Ok(copied)
+}
+
+/// A file that takes room on the disk, which is free again when this is dropped: a copy must not take the last of what
+/// the logs of the node, or others, write to.
+struct Spare(PathBuf);
+
+impl Spare {
+    /// Takes as much room as is to be left; a copy of a small file leaves no more than that file takes.
+    fn hold(into: &Path, bytes: u64) -> std::io::Result<Self> {
+        let spare = Spare(spare_of(into));
+        let mut file = File::create(&spare.0)?;
+        std::io::copy(&mut std::io::repeat(0).take(bytes.min(SPARE_BYTES)), &mut file)?;
+        // Some disks find out that there is no room only now.
+        file.sync_all()?;
+        Ok(spare)
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        // One that stays is removed by the next start.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Name of the file that keeps room beside a copy.
+pub(super) fn spare_of(into: &Path) -> PathBuf {
+    with_suffix(into, ".spare")
 }
 
 /// Writes down the bytes of what was copied.
@@ -197,14 +234,10 @@ impl Table {
             }
             Table::Remembered => split_end(value).is_ok(),
             Table::Manifests => document_of_row(key).is_some_and(|id| id.verifies(value) == Some(true)),
-            Table::Others => {
-                decode_other(value).is_some_and(|(_, record)| other_row(record.kind(), &record.key()).as_slice() == key)
-            }
+            Table::Others => key.try_into().is_ok_and(|row| decode_other(row, value).is_some()),
             Table::Hour(hour) => {
-                let Some((head, _)) = key.split_first_chunk() else { return false };
-                ProviderRecord::decode_at(crate::Key(*head), value).is_ok_and(|record| {
-                    provider_row(&record).as_slice() == key && hour_of(record.kept_until_ms()) == hour
-                })
+                let record = key.try_into().ok().and_then(|row| decode_provider(row, value));
+                record.is_some_and(|record| hour_of(record.kept_until_ms()) == hour)
             }
         }
     }
@@ -264,7 +297,7 @@ impl Table {
             Table::Others => {
                 let row: &OtherRow = key.try_into().map_err(strange)?;
                 transaction.open_table(tables::OTHERS)?.insert(row, value)?;
-                let Some((until_ms, record)) = decode_other(value) else { return Ok(()) };
+                let Some((until_ms, record)) = decode_other(row, value) else { return Ok(()) };
                 transaction.open_table(tables::EXPIRING)?.insert(&expiring_row(hour_of(until_ms), row), ())?;
                 if let Record::Name(name) = record {
                     let label = label_row(&name.owner.0, &name.label);

@@ -15,6 +15,7 @@ use super::batch::Draws;
 use super::damage::FileIdentity;
 use super::record_bytes::RecordBytes;
 use super::reopen::Writer;
+use super::signed::Signed;
 use super::snapshot::Snapshot;
 use super::{Bounds, Inner, Store, StoreError, StoreOpened, guarded, rescue, tables};
 
@@ -79,7 +80,8 @@ pub(super) fn store_of(database: Database, path: Option<PathBuf>, bounds: Bounds
     let identity = Mutex::new(path.as_deref().and_then(FileIdentity::of));
     let (owner, draws, writer) = (OnceLock::new(), Draws::default(), Mutex::new(Writer::of(database)));
     let (damage, refused) = (OnceLock::new(), Mutex::default());
-    let inner = Inner { path, bounds, owner, draws, writer, snapshot, bad_rows, damage, refused, identity };
+    let signed = Signed::default();
+    let inner = Inner { path, bounds, owner, draws, writer, snapshot, bad_rows, signed, damage, refused, identity };
     Ok(Store { inner: Arc::new(inner) })
 }
 

@@ -14,7 +14,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::copy::{Copied, copy_readable};
+use super::copy::{Copied, copy_readable, spare_of};
 use super::damage::{self, FileIdentity, remove_if_there, with_suffix};
 use super::{Bounds, StoreError};
 
@@ -43,7 +43,7 @@ pub(super) fn resume(path: &Path) -> Result<Option<String>, StoreError> {
     if why.is_none() {
         // Nothing that is damaged is there, so that nothing is copied from.
         remove_if_there(&copied)?;
-        remove_if_there(&copying)?;
+        remove_copy(&copying)?;
     }
     Ok(why)
 }
@@ -56,8 +56,13 @@ pub(super) fn replace(path: &Path, bounds: Bounds, why: &str, between: Between<'
     let (copying, finished) = names_of(path);
     let mut copied = None;
     if !finished.exists() {
-        remove_if_there(&copying)?;
-        copied = Some(copy_readable(path, &copying, bounds, between)?);
+        remove_copy(&copying)?;
+        let made = copy_readable(path, &copying, bounds, between);
+        if made.is_err() {
+            // It would take the room that the next start needs. One that cannot be removed is removed by that.
+            let _ = remove_copy(&copying);
+        }
+        copied = Some(made?);
         std::fs::rename(&copying, &finished)?;
         sync_folder(path)?;
         between()?;
@@ -71,9 +76,21 @@ pub(super) fn replace(path: &Path, bounds: Bounds, why: &str, between: Between<'
     Ok(Rescued { aside: Some(aside), copied })
 }
 
+/// Bytes of the copy of a file that is being made.
+pub(super) fn copied_bytes(path: &Path) -> Option<u64> {
+    let (copying, _) = names_of(path);
+    std::fs::metadata(copying).ok().map(|of| of.len())
+}
+
 /// Names of a copy that is being made, and of one that is complete.
 fn names_of(path: &Path) -> (PathBuf, PathBuf) {
     (with_suffix(path, ".copying"), with_suffix(path, ".copied"))
+}
+
+/// Removes a copy that did not end, and what kept room beside it.
+fn remove_copy(copying: &Path) -> std::io::Result<()> {
+    remove_if_there(&spare_of(copying))?;
+    remove_if_there(copying)
 }
 
 /// Renames the file to the first name with a number that is free.
@@ -161,6 +178,33 @@ mod tests {
     }
 
     #[test]
+    fn records_are_copied_while_room_is_kept_for_others_and_a_copy_that_fails_keeps_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("records.redb");
+        let store = Store::open(&path, Bounds::default()).expect("a store").store;
+        store.apply(&[pin(1)], 1).expect("a batch");
+        drop(store);
+        let spare = with_suffix(&path, ".copying.spare");
+        let bytes = std::fs::metadata(&path).expect("a file").len();
+        // The work ends where room is kept, as a disk that fails would end it.
+        let mut held = None;
+        let ended = replace(&path, Bounds::default(), "a test says so", &mut || {
+            held = std::fs::metadata(&spare).ok().map(|of| of.len());
+            if held.is_some() { Err(std::io::Error::other("it fails").into()) } else { Ok(()) }
+        });
+        assert!(ended.is_err());
+        assert_eq!(held, Some(bytes), "as much as the file takes, where that is little");
+        assert_eq!(names(folder.path()), ["records.redb", "records.redb.is-damaged"]);
+        // Where none can be kept, records are left out, and what the node keeps itself is there.
+        std::fs::create_dir(&spare).expect("something in its place");
+        let copied = copy_readable(&path, &with_suffix(&path, ".copying"), Bounds::default(), &mut || Ok(()));
+        let told = copied.expect("copied").to_string();
+        assert!(told.contains("1 pins") && told.contains("no room"), "{told}");
+        std::fs::remove_dir(&spare).expect("removed");
+        assert_eq!((pins(&path).0, names(folder.path()).len()), (1, 2));
+    }
+
+    #[test]
     fn a_copy_that_did_not_end_is_worth_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("records.redb");
@@ -168,6 +212,7 @@ mod tests {
         store.apply(&[pin(1)], 1).expect("a batch");
         drop(store);
         std::fs::write(with_suffix(&path, ".copying"), "half").expect("written");
+        std::fs::write(with_suffix(&path, ".copying.spare"), "room").expect("written");
         std::fs::write(with_suffix(&path, ".copied"), "of a file that is gone").expect("written");
         assert_eq!(pins(&path), (1, None));
         assert_eq!(names(folder.path()), ["records.redb"]);

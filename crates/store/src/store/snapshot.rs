@@ -7,11 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::{Database, Range, ReadOnlyTable, ReadableDatabase as _, ReadableTableMetadata as _, TableHandle as _};
 
-use super::bad_rows::{BadRow, BadRows, decode_other};
+use super::bad_rows::{BadRow, BadRows, decode_other, decode_provider};
 use super::masks::Masks;
 use super::record_bytes::RecordBytes;
 use super::tables::{
-    self, OtherRow, PeerPlace, ProviderRow, Providers, other_row, provider_row_of, provider_rows, split_end,
+    self, OtherRow, PeerPlace, ProviderRow, Providers, other_row, provider_row, provider_row_of, provider_rows,
+    split_end,
 };
 use super::{Counts, Provided, StoreError};
 use crate::{ContentId, Key, NameRecord, PeerId, ProviderRecord, PublicKey, Record, RecordKind, Subject};
@@ -101,10 +102,10 @@ impl Snapshot {
         for (hour, table) in self.hours.iter().filter(|(hour, _)| self.masks.may_have(key, *hour)) {
             for row in table.range::<&ProviderRow>(&first..=&last)? {
                 let (row, value) = row?;
-                match ProviderRecord::decode_at(*key, value.value()) {
-                    Ok(record) if is_live(&record, now_ms) => records.push(record),
-                    Ok(_) => {}
-                    Err(_) => self.bad_rows.note(BadRow::Provider(*hour, *row.value())),
+                match decode_provider(row.value(), value.value()) {
+                    Some(record) if is_live(&record, now_ms) => records.push(record),
+                    Some(_) => {}
+                    None => self.bad_rows.note(BadRow::Provider(*hour, *row.value())),
                 }
             }
         }
@@ -124,7 +125,7 @@ impl Snapshot {
         let row = provider_row_of(key, peer, signer);
         for (hour, table) in self.hours.iter().filter(|(hour, _)| self.masks.may_have(key, *hour)) {
             if let Some(value) = table.get(&row)? {
-                let Ok(record) = ProviderRecord::decode_at(*key, value.value()) else {
+                let Some(record) = decode_provider(&row, value.value()) else {
                     self.bad_rows.note(BadRow::Provider(*hour, row));
                     continue;
                 };
@@ -139,8 +140,24 @@ impl Snapshot {
         let Some(PeerPlace { hour, row, .. }) = place else { return Ok(None) };
         let Some((_, table)) = self.hours.iter().find(|(other, _)| *other == hour) else { return Ok(None) };
         let Some(value) = table.get(&row)? else { return Ok(None) };
-        let record = ProviderRecord::decode_at(tables::key_of_row(&row), value.value()).ok();
+        let record = decode_provider(&row, value.value());
         Ok(record.filter(|record| record.peer == *peer && is_live(record, now_ms)))
+    }
+
+    /// Notes the rows of a record whose signature does not hold.
+    pub(super) fn note_unsigned(&self, record: &Record) -> Result<(), StoreError> {
+        let Record::Provider(record) = record else {
+            self.bad_rows.note(BadRow::Other(other_row(record.kind(), &record.key())));
+            return Ok(());
+        };
+        // The bit may be one of the record's end: which hour it is in is what the tables say.
+        let row = provider_row(record);
+        for (hour, table) in self.hours.iter().filter(|(hour, _)| self.masks.may_have(&record.key, *hour)) {
+            if table.get(&row)?.is_some() {
+                self.bad_rows.note(BadRow::Provider(*hour, row));
+            }
+        }
+        Ok(())
     }
 
     /// A live record of another kind.
@@ -151,7 +168,7 @@ impl Snapshot {
     }
 
     fn live_other(&self, row: &OtherRow, value: &[u8], now_ms: u64) -> Option<Record> {
-        match decode_other(value) {
+        match decode_other(row, value) {
             Some((until_ms, record)) => (until_ms > now_ms).then_some(record),
             None => {
                 self.bad_rows.note(BadRow::Other(*row));
@@ -378,13 +395,12 @@ impl Source {
             Source::Providers(hour, rows) => {
                 for row in rows {
                     let (row, value) = row?;
-                    let key = tables::key_of_row(row.value());
-                    match ProviderRecord::decode_at(key, value.value()) {
-                        Ok(record) if record.kept_until_ms() > now_ms => {
-                            return Ok(Some((key, Record::Provider(record))));
+                    match decode_provider(row.value(), value.value()) {
+                        Some(record) if record.kept_until_ms() > now_ms => {
+                            return Ok(Some((record.key, Record::Provider(record))));
                         }
-                        Ok(_) => {}
-                        Err(_) => state.bad_rows.note(BadRow::Provider(*hour, *row.value())),
+                        Some(_) => {}
+                        None => state.bad_rows.note(BadRow::Provider(*hour, *row.value())),
                     }
                 }
             }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use ron_store::{
-    Applied, Bounds, Change, ContentId, Key, NameRecord, Provided, ProviderRecord, Record, Store, StoreError, Subject,
+    Applied, Bounds, Change, ContentId, Key, NameRecord, Provided, ProviderFields, ProviderRecord, Record, Store,
+    StoreError, Subject,
 };
 
 use crate::samples::{NOW_MS, public_key, signer};
@@ -175,6 +176,72 @@ fn damaged_rows_of_every_kind_cost_themselves_alone() {
         3
     );
     assert_eq!(lost(&store).expect("readable"), 0);
+}
+
+/// A name that stands for document 7, and a provider of it who has signed.
+fn signed() -> [Record; 2] {
+    let name = NameRecord::sign("app", id(7), 1, NOW_MS, NOW_MS + HOUR_MS, &signer(2)).expect("within bounds");
+    let ProviderRecord { key, peer, addrs, protocols, region, sequence, issued_ms, expires_ms, .. } = provider(2);
+    let fields = ProviderFields { key, peer, addrs, protocols, region, sequence, issued_ms, expires_ms };
+    [Record::Name(name), Record::Provider(ProviderRecord::sign(fields, &signer(2)).expect("within bounds"))]
+}
+
+/// A store with the signed records, in the file of which each of these texts got another byte.
+fn with_changed(path: &Path, changed: &[(&[u8], usize, u8)]) -> Store {
+    let store = Store::open(path, bounds()).expect("a store").store;
+    let applied = store.apply(&signed().map(Change::Put), NOW_MS).expect("a batch");
+    assert_eq!(applied, [Applied::Stored; 2]);
+    drop(store);
+    let mut bytes = std::fs::read(path).expect("a file");
+    for (text, at, bits) in changed {
+        let hit = places(&bytes, text);
+        assert!(!hit.is_empty());
+        hit.iter().for_each(|place| bytes[place + at] ^= bits);
+    }
+    std::fs::write(path, &bytes).expect("written");
+    Store::open(path, bounds()).expect("a store").store
+}
+
+fn found(store: &Store) -> Vec<Record> {
+    store.records_in(Key([0; 32]), Key([0xff; 32]), 9, NOW_MS).expect("readable")
+}
+
+#[test]
+fn a_record_that_a_flipped_bit_made_another_is_not_signed_any_more_and_is_dropped_by_the_next_write() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (digest, address) = (id(7).multihash_bytes(), [8, 4, 192, 0, 2, 17]);
+    let store = with_changed(&file(&folder), &[(&digest, 9, 4), (&address, 5, 1)]);
+    let changed = found(&store);
+    assert_eq!(changed.len(), 2, "they make sense");
+    assert!(changed.iter().all(|record| !signed().contains(record) && !store.is_still_signed(record)));
+    store.expire(NOW_MS).expect("written");
+    assert_eq!((store.take_dropped_rows().len(), store.count(), found(&store)), (2, 0, vec![]));
+    // They can be published anew, and are verified once.
+    let again = store.apply(&signed().map(Change::Put), NOW_MS).expect("a batch");
+    assert_eq!(again, [Applied::Stored; 2]);
+    assert!((0..2).all(|_| found(&store).iter().all(|record| store.is_still_signed(record))));
+    store.expire(NOW_MS).expect("written");
+    assert_eq!((store.take_dropped_rows().len(), store.count()), (0, 2));
+}
+
+#[test]
+fn a_row_of_another_record_or_one_kept_beyond_its_end_makes_no_sense() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The highest byte of the name's end in milliseconds, which stands before it; and who has signed as a provider.
+    let end = (NOW_MS + HOUR_MS).to_be_bytes();
+    let [name, _] = signed();
+    let end_of_name = [end.as_slice(), &name.encode()[..8]].concat();
+    let provider = [public_key(2).0.as_slice(), &[0, 1]].concat();
+    let store = with_changed(&file(&folder), &[(&end_of_name, 0, 1), (&provider, 3, 1)]);
+    assert_eq!(store.name(&public_key(2), "app", NOW_MS).expect("readable"), None);
+    assert_eq!(store.providers(&self::provider(2).key, NOW_MS, 9).expect("readable"), []);
+    assert_eq!(found(&store), []);
+    store.expire(NOW_MS).expect("written");
+    assert_eq!((store.take_dropped_rows().len(), store.count()), (2, 0));
+    assert_eq!(store.apply(&signed().map(Change::Put), NOW_MS).expect("a batch"), [Applied::Stored; 2]);
+    assert_eq!(found(&store).len(), 2);
+    store.expire(NOW_MS + 2 * HOUR_MS).expect("written");
+    assert_eq!(store.count(), 0, "and they end when they say");
 }
 
 /// Reads all there is, as a node does in the course of days, then starts anew, as after damage a node must.

@@ -66,6 +66,22 @@ fn a_document_that_nothing_holds_goes_after_two_days_and_others_stay() {
 }
 
 #[test]
+fn a_name_of_this_node_with_an_end_holds_its_document_until_then() {
+    let store = memory();
+    assert!((1..=2).all(|number| put(&store, number, NOW_MS) == Applied::Stored));
+    let named_ms = NOW_MS + TTL_MAX_MS / 2;
+    let until_ms = named_ms + TTL_MAX_MS;
+    let own = NameRecord::sign("ours", id(1), 1, named_ms, until_ms, &signer(1)).expect("within bounds");
+    let strangers = NameRecord::sign("app", id(2), 1, named_ms, until_ms, &signer(2)).expect("within bounds");
+    assert_eq!(apply(&store, Change::PutOwn(Record::Name(own)), named_ms), Applied::Stored);
+    assert_eq!(apply(&store, Change::Put(Record::Name(strangers)), named_ms), Applied::Stored);
+    store.expire(until_ms).expect("written");
+    assert_eq!(there(&store), [1]);
+    store.expire(until_ms + HOUR_MS).expect("written");
+    assert!(there(&store).is_empty());
+}
+
+#[test]
 fn a_document_that_is_let_go_of_stays_for_two_days_more() {
     let store = memory();
     assert!((1..=3).all(|number| put(&store, number, NOW_MS) == Applied::Stored));

@@ -89,6 +89,10 @@ impl Records for IndexRecords {
         });
         records.into_iter().map(|record| Held { is_own: is_signed_by(&record, self.own), record }).collect()
     }
+
+    fn is_sound(&self, record: &Record) -> bool {
+        self.store.is_still_signed(record)
+    }
 }
 
 /// Whether a record is this key's own.

@@ -2,19 +2,19 @@
 
 use redb::ReadableTable as _;
 
-use super::super::bad_rows::{BadRow, decode_other};
+use super::super::bad_rows::{BadRow, decode_other, decode_provider};
 use super::super::record_bytes::other_bytes;
-use super::super::tables::{OtherRow, document_of_row, expiring_row, hour_of, key_of_row, split_end};
+use super::super::tables::{OtherRow, document_of_row, expiring_row, hour_of, split_end};
 use super::super::{Provided, StoreError};
 use super::Batch;
-use crate::{ContentId, ProviderRecord, Subject};
+use crate::{ContentId, Record, Subject};
 
 impl Batch<'_> {
     /// Drops a row, if it still makes no sense: it may have been written anew since it was read. Says whether it did.
     pub(in crate::store) fn drop_bad(&mut self, bad: &BadRow) -> Result<bool, StoreError> {
         let is_dropped = match bad {
             BadRow::Provider(hour, row) if self.hours.contains(hour) => {
-                let is_bad = |value: &[u8]| ProviderRecord::decode_at(key_of_row(row), value).is_err();
+                let is_bad = |value: &[u8]| decode_provider(row, value).is_none_or(|record| record.verify().is_err());
                 let is_dropped = self.hour(*hour)?.get(row)?.is_some_and(|value| is_bad(value.value()));
                 if is_dropped {
                     self.crowd = None;
@@ -24,7 +24,7 @@ impl Batch<'_> {
                 is_dropped
             }
             BadRow::Provider(..) => false,
-            BadRow::Other(row) => self.drop_bad_other(row)?,
+            BadRow::Other(row) => self.drop_other_if(row, |known| known.is_none_or(|record| !record.is_signed()))?,
             BadRow::Label(row) => self.labels.remove(row.as_slice())?.is_some(),
             BadRow::Provided(key) => {
                 let is_bad = self.provided.get(key)?.is_some_and(|value| Provided::decode(value.value()).is_err());
@@ -72,12 +72,17 @@ impl Batch<'_> {
         Ok(is_dropped)
     }
 
-    /// Drops a name, peer or IPNS record that makes no sense. The label of a name stays, and leads to nothing.
-    pub(super) fn drop_bad_other(&mut self, row: &OtherRow) -> Result<bool, StoreError> {
-        let value = match self.others.get(row)? {
-            Some(value) if decode_other(value.value()).is_none() => value.value().to_vec(),
-            _ => return Ok(false),
-        };
+    /// Drops a name, peer or IPNS record that is bad; `is_bad` is given none of one that makes no sense. The label of a
+    /// name stays, and leads to nothing.
+    pub(super) fn drop_other_if(
+        &mut self,
+        row: &OtherRow,
+        is_bad: impl FnOnce(Option<Record>) -> bool,
+    ) -> Result<bool, StoreError> {
+        let Some(value) = self.others.get(row)?.map(|value| value.value().to_vec()) else { return Ok(false) };
+        if !is_bad(decode_other(row, &value).map(|(_, record)| record)) {
+            return Ok(false);
+        }
         if let Ok((until_ms, _)) = split_end(&value) {
             self.expiring.remove(&expiring_row(hour_of(until_ms), row))?;
         }

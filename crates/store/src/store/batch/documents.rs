@@ -99,7 +99,7 @@ impl Batch<'_> {
 
     /// Keeps the document that the name with this record stands for.
     pub(super) fn keep_document_of_name(&mut self, row: &OtherRow) -> Result<(), StoreError> {
-        let record = self.others.get(row)?.and_then(|value| decode_other(value.value()));
+        let record = self.others.get(row)?.and_then(|value| decode_other(row, value.value()));
         match record {
             Some((_, Record::Name(record))) => self.keep_document(&record.value.multihash_bytes()),
             _ => Ok(()),
@@ -146,7 +146,7 @@ impl Batch<'_> {
             let Some(owner) = name.owner().or(self.owner) else { continue };
             let row = other_row(RecordKind::Name, &Key::of_owned_label(&owner, name.label()));
             if let Some((_, Record::Name(record))) =
-                self.others.get(&row)?.and_then(|value| decode_other(value.value()))
+                self.others.get(&row)?.and_then(|value| decode_other(&row, value.value()))
                 && !record.withdraws()
             {
                 held.insert(record.value.key());

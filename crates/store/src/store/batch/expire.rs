@@ -81,7 +81,7 @@ impl Batch<'_> {
             return Ok(was_there);
         }
         let Some(value) = self.others.get(row)?.map(|value| value.value().to_vec()) else { return Ok(false) };
-        let record = decode_other(&value);
+        let record = decode_other(row, &value);
         // A row that took the place of a damaged one lasts longer than what was noted of that.
         if record.as_ref().is_some_and(|(until_ms, _)| hour_of(*until_ms) > u32::from_be_bytes(*hour)) {
             return Ok(false);

@@ -11,15 +11,28 @@ use crate::{Record, TTL_MAX_MS};
 
 impl Batch<'_> {
     pub(super) fn put_other(&mut self, record: &Record, is_own: bool) -> Result<Applied, StoreError> {
+        let applied = self.put_other_record(record, is_own)?;
+        if let Record::Name(name) = record
+            && is_own
+            && !name.withdraws()
+            && matches!(applied, Applied::Stored | Applied::Same)
+        {
+            // A name of this node's that has an end holds its document until then, as it lasts no longer than one.
+            self.keep_document(&name.value.multihash_bytes())?;
+        }
+        Ok(applied)
+    }
+
+    fn put_other_record(&mut self, record: &Record, is_own: bool) -> Result<Applied, StoreError> {
         // An end of life in a hundred years is no reason to keep a record of others so long.
         let until_ms = record.kept_until_ms().min(self.now_ms.saturating_add(TTL_MAX_MS));
         if until_ms <= self.now_ms {
             return Ok(Applied::Refused);
         }
         let row = other_row(record.kind(), &record.key());
-        self.drop_bad_other(&row)?;
+        self.drop_other_if(&row, |known| known.is_none())?;
         let old = self.others.get(&row)?.and_then(|value| {
-            let (old_until_ms, old) = decode_other(value.value())?;
+            let (old_until_ms, old) = decode_other(&row, value.value())?;
             Some((old_until_ms, old, other_bytes(value.value())))
         });
         if let Some((old_until_ms, old, _)) = &old

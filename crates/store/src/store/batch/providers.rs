@@ -4,6 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use redb::ReadableTable as _;
 
+use super::super::bad_rows::decode_provider;
 use super::super::record_bytes::provider_bytes;
 use super::super::tables::{
     KIND_PEER_PLACE, PeerPlace, ProviderRow, Strength, expiring_row, hour_of, kind_row, provider_row, provider_rows,
@@ -156,7 +157,7 @@ impl Batch<'_> {
         hour: u32,
         row: &ProviderRow,
     ) -> Result<Option<Applied>, StoreError> {
-        let Some(old) = self.provider_at(record, hour, row)? else { return Ok(None) };
+        let Some(old) = self.provider_at(hour, row)? else { return Ok(None) };
         if old.kept_until_ms() <= self.now_ms {
             return Ok(None);
         }
@@ -173,7 +174,7 @@ impl Batch<'_> {
         if self.crowd.as_ref().is_none_or(|crowd| crowd.key != record.key || crowd.placed.len() != places.len()) {
             let mut placed = Vec::with_capacity(places.len());
             for (hour, row) in places {
-                let known = self.provider_at(record, *hour, row)?;
+                let known = self.provider_at(*hour, row)?;
                 placed.push(Placed::of(known.as_ref(), *hour, *row));
             }
             self.crowd = Some(Crowd { key: record.key, placed });
@@ -221,14 +222,9 @@ impl Batch<'_> {
         Ok(weakest.map(|(_, place)| place))
     }
 
-    /// The record in a row of this record's key; none if the row makes no sense.
-    fn provider_at(
-        &mut self,
-        record: &ProviderRecord,
-        hour: u32,
-        row: &ProviderRow,
-    ) -> Result<Option<ProviderRecord>, StoreError> {
+    /// The record in a row; none if the row makes no sense.
+    fn provider_at(&mut self, hour: u32, row: &ProviderRow) -> Result<Option<ProviderRecord>, StoreError> {
         let value = self.hour(hour)?.get(row)?;
-        Ok(value.and_then(|value| ProviderRecord::decode_at(record.key, value.value()).ok()))
+        Ok(value.and_then(|value| decode_provider(row, value.value())))
     }
 }

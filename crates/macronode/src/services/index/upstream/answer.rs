@@ -135,7 +135,12 @@ async fn read_lines(
             bytes = answer.next() => bytes,
         };
         let Some(bytes) = bytes else { break };
-        lines.take(&bytes.map_err(|_| AskError::Closed)?)?;
+        let bytes = bytes.map_err(|_| AskError::Closed)?;
+        // Long lines are no lies: what was read counts, and the rest is not read either.
+        if lines.count > 0 && lines.read + bytes.len() > ANSWER_BYTES_MAX {
+            return Ok(true);
+        }
+        lines.take(&bytes)?;
         hand_on(std::mem::take(&mut lines.records));
     }
     hand_on(std::mem::take(lines).end()?);
