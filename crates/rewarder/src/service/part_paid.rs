@@ -1,7 +1,7 @@
 //! Corrections of runs that are paid but for some payouts, which their ledger refused.
 //!
-//! Such a run stays open in the ledger until the first payout of its correction: whatever node has the run may still
-//! pay what was refused. Therefore the ledger is asked what it has of the run before that payout and after it.
+//! Such a run stays open in the ledger until the first payouts of its correction: whatever node has the run may still
+//! pay what was refused. Therefore the ledger is asked what it has of the run before these payouts and after them.
 
 use std::sync::Arc;
 
@@ -18,6 +18,10 @@ use crate::store::{EpochRow, EpochStatus, Quarantine, QuarantineReason};
 pub(super) const NO_POTS: &str = "the ledger would go on paying the corrected run beside its correction: it does not keep to one \
                        run per pot";
 
+/// Why a correction without payouts does not begin.
+const PAYS_NOBODY: &str =
+    "it pays nobody, so that the ledger would not hear of it and might still pay what was refused of the corrected run";
+
 /// A correction that says of the run which it corrects that some payouts were refused.
 pub(super) struct PartPaid<'a> {
     pub engine: &'a Arc<Engine>,
@@ -30,12 +34,16 @@ pub(super) struct PartPaid<'a> {
 }
 
 impl PartPaid<'_> {
-    /// Books the first payout of the correction, after which the ledger takes nothing more of the corrected run, if
+    /// Books the first payouts of the correction, after which the ledger takes nothing more of the corrected run, if
     /// that run is paid as the correction says: before it and, because another node may be as far, after it.
     pub async fn begin(&self, intents: &Intents<'_>, keeps_pots: bool) -> Result<Option<End>, Later> {
         let is_resent = self.row.status == EpochStatus::Settled;
         if !keeps_pots && !is_resent {
             return self.rejected(End::intent(NO_POTS)).await.map(Some);
+        }
+        let first = intents.batch(0, self.engine.options.batch_entries);
+        if first.is_none() && !is_resent {
+            return self.rejected(End::intent(PAYS_NOBODY)).await.map(Some);
         }
         let mut objection = self.objection().await?;
         // The ledger has lost both; nobody else brings it what is booked of a run that stays in quarantine.
@@ -51,9 +59,11 @@ impl PartPaid<'_> {
             Some(refused) => return Ok(Some(refused)),
             None => {}
         }
-        let Some((first, _)) = intents.batch(0, 1).filter(|_| self.row.place == 0) else { return Ok(None) };
+        // Whole: of a batch with a payee who is refused nothing is booked, and the correction is over.
+        let Some((first, _)) = first.filter(|_| self.row.place == 0) else { return Ok(None) };
         match book(self.engine, self.ledger, &first, 0, &mut Refused::default()).await? {
-            Some(end) => Ok(Some(end)),
+            // Refused as it is, it cannot begin: another correction was first, or a payee of its own is refused.
+            Some(end) => self.rejected(end).await.map(Some),
             None => self.objection().await,
         }
     }

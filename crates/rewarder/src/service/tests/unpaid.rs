@@ -39,7 +39,7 @@ impl Rig {
         let store = self.engine.store().expect("open");
         store.release("fix", "ann", &self.row("fix").commitment).expect("released");
         settle_all(&self.engine).await.expect("paid");
-        assert_eq!(self.row("fix").status, EpochStatus::Settled);
+        assert_eq!(self.row("fix").status, EpochStatus::Settled, "{:?}", self.row("fix").quarantine);
     }
 
     /// Units that each account has, whatever run paid them.
@@ -239,9 +239,9 @@ async fn who_was_refused_is_due_nothing_in_the_correction() {
 
 #[tokio::test(start_paused = true)]
 async fn what_an_epoch_with_refused_payees_left_over_is_carried_once_its_correction_is_settled() {
-    let capped =
-        r#"{"id":"demo","ruleset":1,"assets":[{"asset":"RON","pool":"100","cap":"10","weights":{"usage":"1"}}]}"#;
-    let policy = || ron_calculus::Policy::parse(capped.as_bytes()).expect("a policy");
+    let leaves_some = r#"{"id":"demo","ruleset":1,"assets":[
+        {"asset":"RON","pool":"101","rounding":"floor_carry","weights":{"usage":"1"}}]}"#;
+    let policy = || ron_calculus::Policy::parse(leaves_some.as_bytes()).expect("a policy");
     let rig = Rig::new();
     rig.ledger.book().refuses_account = Some(NEVER_PAID.to_owned());
     let paid = rig::computed("e1", policy(), 4, ron_calculus::allocate);
@@ -258,7 +258,38 @@ async fn what_an_epoch_with_refused_payees_left_over_is_carried_once_its_correct
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_correction_stops_after_one_payout_if_another_node_pays_what_was_refused_right_before_it() {
+async fn a_correction_that_cannot_begin_is_over_and_keeps_nothing() {
+    let release = |rig: &Rig, fix: &Computed| {
+        settle_down(&rig.engine, rig::computation(&rig.engine, fix.clone())).expect("sealed");
+        rig.engine.store().expect("open").release("fix", "ann", &rig.row("fix").commitment).expect("released");
+    };
+    // The others have as much as they may, so that it pays nobody and the ledger would not hear of it.
+    let capped =
+        r#"{"id":"demo","ruleset":1,"assets":[{"asset":"RON","pool":"100","cap":"10","weights":{"usage":"1"}}]}"#;
+    let policy = || ron_calculus::Policy::parse(capped.as_bytes()).expect("a policy");
+    let rig = Rig::new();
+    rig.ledger.book().refuses_account = Some(NEVER_PAID.to_owned());
+    let paid = rig::computed("e1", policy(), 4, ron_calculus::allocate);
+    settle_down(&rig.engine, rig::computation(&rig.engine, paid.clone())).expect("sealed");
+    settle_all(&rig.engine).await.expect("it ends");
+    let fix = without_the_last("fix", &paid, &rig.row("e1"), &[NEVER_PAID]);
+    let fix = Basis { policy: policy(), document: paid.basis.document.clone(), ..fix.basis };
+    release(&rig, &settle(fix, 1, &Unwatched, ron_calculus::allocate).expect("computed"));
+    settle_all(&rig.engine).await.expect("it ends");
+    assert_eq!(reason(&rig.row("fix")), Some(QuarantineReason::Rejected));
+    rig.engine.store().expect("open").lift("e1", "ann").expect("nothing keeps it");
+
+    // The ledger refuses a payee of its own.
+    let rig = Rig::new();
+    let (paid, row) = rig.refused().await;
+    release(&rig, &without_the_last("fix", &paid, &row, &[NEVER_PAID]));
+    rig.ledger.book().refuses_account = Some("a000".to_owned());
+    settle_all(&rig.engine).await.expect("it ends");
+    assert_eq!((reason(&rig.row("fix")), rig.booked()), (Some(QuarantineReason::Rejected), 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_correction_stops_after_one_batch_if_another_node_pays_what_was_refused_right_before_it() {
     let rig = Rig::new();
     let (paid, row) = rig.refused().await;
     let fix = without_the_last("fix", &paid, &row, &[NEVER_PAID]);
@@ -275,7 +306,7 @@ async fn a_correction_stops_after_one_payout_if_another_node_pays_what_was_refus
     settle_all(&rig.engine).await.expect("it ends");
     assert_eq!(reason(&rig.row("fix")), Some(QuarantineReason::Intent));
     let of_fix = rig.ledger.book().booked.values().filter(|content| content.0 == fix.run_key).count();
-    assert_eq!((of_fix, rig.booked()), (1, 5));
+    assert_eq!((of_fix, rig.booked()), (2, 6));
 }
 
 #[tokio::test(start_paused = true)]
