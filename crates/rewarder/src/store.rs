@@ -419,7 +419,7 @@ impl Store {
     /// Writes down that a person has lifted a quarantine; changes nothing if the epoch is in none that can be lifted.
     pub fn lift(&self, epoch: &str, by: &str) -> Result<Arc<EpochRow>, StoreError> {
         let record = SealRecord::Lifted { epoch: epoch.to_owned(), by: by.to_owned() };
-        // A correction that was given up is paid no more; should the ledger have it after all, it takes nothing of this.
+        // A correction that was given up is paid no more; should the ledger have it after all, it takes nothing more.
         let is_paying = |rows: &Rows, by: &String| rows.by_epoch.get(by).is_some_and(|by| by.given_up_by.is_none());
         self.write_if(Class::Settle, &record, |rows| match rows.corrected_by(epoch, "") {
             Some(by) if is_paying(rows, &by) => Err(StoreError::Corrected { corrected: epoch.to_owned(), by }),
